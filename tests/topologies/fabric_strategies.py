@@ -1,0 +1,85 @@
+"""Random valid fabric sections, as the plain data of a spec."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import strategies as st
+from pydantic import TypeAdapter
+
+from topologies.build import build_fabric
+from topologies.fabric import Fabric
+from topologies.fabric_spec import FabricSpec
+
+_ADAPTER: TypeAdapter[Any] = TypeAdapter(FabricSpec)
+
+
+def fabric_of(raw: dict[str, Any]) -> Fabric:
+    return build_fabric(_ADAPTER.validate_python(raw))
+
+
+fat_trees = st.builds(
+    lambda k, routing: {"kind": "fat-tree", "k": k, "routing": routing},
+    st.sampled_from([4, 6]),
+    st.sampled_from(["ecmp", "static"]),
+)
+tori = st.builds(
+    lambda dims, routing: {"kind": "torus", "dims": dims, "routing": routing},
+    st.one_of(
+        st.lists(st.integers(2, 6), min_size=2, max_size=2),
+        st.lists(st.integers(2, 4), min_size=3, max_size=3),
+    ),
+    st.sampled_from(["dimension-order", "ecmp", "static"]),
+)
+leaf_spines = st.builds(
+    lambda leaves, spines, hosts, routing: {
+        "kind": "leaf-spine",
+        "leaves": leaves,
+        "spines": spines,
+        "hosts_per_leaf": hosts,
+        "routing": routing,
+    },
+    st.integers(1, 6),
+    st.integers(1, 4),
+    st.integers(2, 5),
+    st.sampled_from(["ecmp", "static"]),
+)
+hierarchies = st.builds(
+    lambda groups, hosts, outer: {
+        "kind": "hierarchical",
+        "groups": groups,
+        "hosts_per_group": hosts,
+        "outer_switches": outer,
+    },
+    st.integers(1, 5),
+    st.integers(2, 6),
+    st.integers(1, 3),
+)
+flats = st.builds(lambda hosts: {"kind": "flat", "hosts": hosts}, st.integers(2, 70))
+
+
+@st.composite
+def graphs(draw: st.DrawFn) -> dict[str, Any]:
+    """A random tree of switches with extra (also parallel) links, and hosts on random switches."""
+    switches = draw(st.integers(1, 7))
+    hosts = draw(st.integers(2, 9))
+    nodes = [{"name": f"s{i}", "kind": "switch"} for i in range(switches)]
+    nodes += [{"name": f"h{i}", "kind": "host"} for i in range(hosts)]
+    ends = [[f"s{i}", f"s{draw(st.integers(0, i - 1))}"] for i in range(1, switches)]
+    pairs = st.tuples(st.integers(0, switches - 1), st.integers(0, switches - 1))
+    for a, b in draw(st.lists(pairs, max_size=6)):
+        if a != b:
+            ends.append([f"s{a}", f"s{b}"])
+    for i in range(hosts):
+        for s in draw(st.sets(st.integers(0, switches - 1), min_size=1, max_size=2)):
+            ends.append([f"h{i}", f"s{s}"])
+    return {
+        "kind": "graph",
+        "nodes": draw(st.permutations(nodes)),
+        "links": [{"ends": pair} for pair in draw(st.permutations(ends))],
+        "routing": draw(st.sampled_from(["ecmp", "static"])),
+    }
+
+
+regular = st.one_of(fat_trees, tori, leaf_spines, hierarchies, flats)
+any_fabric = st.one_of(regular, graphs())

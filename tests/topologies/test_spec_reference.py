@@ -1,0 +1,46 @@
+"""docs/spec.md: its examples load, and no key is missing from it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import get_args
+
+import pytest
+from pydantic import BaseModel
+
+from topologies import fabric_spec, queue_spec, run_spec, workload_spec
+from topologies.compute_spec import ComputeSpec
+from topologies.spec import Spec, parse_spec
+
+REFERENCE = (Path(__file__).parents[2] / "docs" / "spec.md").read_text()
+EXAMPLES = re.findall(r"```yaml\n(.*?)```", REFERENCE, re.DOTALL)
+UNIONS = (
+    fabric_spec.FabricSpec,
+    queue_spec.QueueSpec,
+    run_spec.FaultSpec,
+    workload_spec.Operation,
+    workload_spec.WorkloadSpec,
+)
+SECTIONS: list[type[BaseModel]] = [
+    *(model for union in UNIONS for model in get_args(get_args(union)[0])),
+    *(fabric_spec.LinkSpec, fabric_spec.GraphNodeSpec, fabric_spec.GraphLinkSpec),
+    *(run_spec.TransportSpec, run_spec.CaptureSpec, run_spec.CountersSpec, run_spec.VirtualSpec),
+    *(workload_spec.Parallelism, ComputeSpec, Spec),
+]
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_examples_are_valid(example: str) -> None:
+    text = example if example.startswith("name") else f"name: example\n{example}"
+    spec = parse_spec(text)
+    assert parse_spec(spec.to_yaml()) == spec
+
+
+@pytest.mark.parametrize("section", SECTIONS, ids=lambda section: section.__name__)
+def test_every_key_is_in_the_reference(section: type[BaseModel]) -> None:
+    words = set(re.findall(r"[A-Za-z_]+", REFERENCE))
+    keys = {field.alias or name for name, field in section.model_fields.items()}
+    assert keys <= words
+    kinds = get_args(section.model_fields["kind"].annotation) if "kind" in keys else ()
+    assert all(kind in REFERENCE for kind in kinds)
