@@ -1,0 +1,36 @@
+"""The collectives benchmark: each operation once per iteration, all ranks starting together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from topologies.workload_spec import CollectivesWorkload
+from workloads.communicator import Communicator
+from workloads.operations import Operation
+
+
+def run_collectives(
+    spec: CollectivesWorkload,
+    world: Communicator,
+    seed: int,
+    on_iteration: Callable[[int], None],
+) -> None:
+    """Run all operations of all iterations. Raises payload.WrongResult for wrong numbers.
+
+    No iteration is logged: what lies between the operations is alignment, so an iteration takes
+    what its operations take together.
+    """
+    for iteration in range(spec.iterations):
+        for index, operation in enumerate(spec.operations):
+            world.align(iteration)
+            if index == 0:
+                on_iteration(iteration)
+            pending = Operation(
+                world,
+                f"i{iteration}.{operation.kind}.{index}",
+                operation,
+                spec.dtype,
+                iteration,
+                seed,
+            ).start()
+            world.wait(pending)

@@ -1,0 +1,110 @@
+"""A rank's event log: `ranks/NNN.jsonl` in the run directory, one JSON object per line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from threading import Lock
+
+
+class EventLog:
+    """Collects a rank's events in memory and writes them once, so that logging costs no I/O on
+    the way.
+
+    Completion callbacks of Gloo run in its own threads, hence the lock.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lines: list[dict[str, object]] = []
+        self._lock = Lock()
+
+    def rank(self, rank: int, host: str, address: str) -> None:
+        self._add({"event": "rank", "rank": rank, "host": host, "address": address})
+
+    def connections(self, group: str, ports: Mapping[int, tuple[int, int]]) -> None:
+        """(own port, peer's port) of the group's connections, by peer; once per pair."""
+        for peer, (port, peer_port) in sorted(ports.items()):
+            self._add(
+                {
+                    "event": "connection",
+                    "group": group,
+                    "peer": peer,
+                    "port": port,
+                    "peer_port": peer_port,
+                }
+            )
+
+    def iteration(self, index: int, start_ns: int, end_ns: int) -> None:
+        self._add({"event": "iteration", "index": index, "start_ns": start_ns, "end_ns": end_ns})
+
+    def compute(
+        self,
+        name: str,
+        phase: str,
+        iteration: int,
+        start_ns: int,
+        end_ns: int,
+        flops: int,
+        moved: int,
+    ) -> None:
+        self._add(
+            {
+                "event": "compute",
+                "name": name,
+                "phase": phase,
+                "iteration": iteration,
+                "start_ns": start_ns,
+                "end_ns": end_ns,
+                "flops": flops,
+                "bytes": moved,
+            }
+        )
+
+    def collective(
+        self,
+        *,
+        id: str,
+        kind: str,
+        phase: str,
+        group: str,
+        tag: int | None,
+        size_bytes: int,
+        iteration: int,
+        ranks: Sequence[int] | None,
+        start_ns: int,
+        end_ns: int,
+        waited_ns: int,
+        **details: object,
+    ) -> None:
+        self._add(
+            {
+                "event": "collective",
+                "id": id,
+                "kind": kind,
+                "phase": phase,
+                "group": group,
+                "tag": tag,
+                "size_bytes": size_bytes,
+                "iteration": iteration,
+                "ranks": None if ranks is None else list(ranks),
+                "start_ns": start_ns,
+                "end_ns": end_ns,
+                "waited_ns": waited_ns,
+            }
+            | details
+        )
+
+    def check(self, id: str) -> None:
+        self._add({"event": "check", "id": id, "ok": True})
+
+    def _add(self, event: dict[str, object]) -> None:
+        with self._lock:
+            self._lines.append(event)
+
+    def write(self) -> None:
+        """Write all events, in the order in which they were logged."""
+        with self._lock, self._path.open("w") as file:
+            for line in self._lines:
+                file.write(json.dumps(line, separators=(",", ":")) + "\n")

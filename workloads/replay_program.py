@@ -1,0 +1,71 @@
+"""What a rank replays: the nodes of its trace as plain JSON lines, `replay/NNN.jsonl` in the run
+directory, and the process groups of all ranks in `replay/groups.json`.
+
+Traces are read and checked outside of the kernel (`analysis.chakra`); a rank gets only this.
+A line: `{"id", "name", "after": [ids], "kind"}` and, by kind,
+`compute` {"duration_ns", "flops", "memory_bytes"}, `collective` {"collective", "size_bytes",
+"element_bytes", "ranks", "root"}, `send` and `receive` {"peer", "size_bytes", "tag"}.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+
+
+class Node(BaseModel):
+    """A node of a rank's program; `after` are the ids that must be done before it starts."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    id: int
+    name: str
+    after: tuple[int, ...] = ()
+
+
+class ComputeNode(Node):
+    """Computation that takes `duration_ns`, whatever its operations and bytes of memory."""
+
+    kind: Literal["compute"]
+    duration_ns: int = Field(ge=0)
+    flops: int = 0
+    memory_bytes: int = 0
+
+
+class CollectiveNode(Node):
+    """This rank's part in a collective of `ranks`; sizes as nccl-tests defines them."""
+
+    kind: Literal["collective"]
+    collective: str
+    size_bytes: int = Field(ge=0)
+    element_bytes: int = 4
+    ranks: tuple[int, ...]
+    root: int = 0
+
+
+class MessageNode(Node):
+    """A message to or from rank `peer`; messages of two ranks meet by tag, in order."""
+
+    kind: Literal["send", "receive"]
+    peer: int
+    size_bytes: int = Field(gt=0)
+    tag: int = 0
+
+
+ProgramNode = Annotated[ComputeNode | CollectiveNode | MessageNode, Field(discriminator="kind")]
+_NODE: TypeAdapter[ComputeNode | CollectiveNode | MessageNode] = TypeAdapter(ProgramNode)
+DIRECTORY = "replay"
+
+
+def read_program(directory: Path, rank: int) -> list[ComputeNode | CollectiveNode | MessageNode]:
+    """The program of a rank, in order of node ids. Raises OSError, pydantic.ValidationError."""
+    lines = (directory / f"{rank:03d}.jsonl").read_text().splitlines()
+    return sorted((_NODE.validate_json(line) for line in lines), key=lambda node: node.id)
+
+
+def read_groups(directory: Path) -> list[tuple[int, ...]]:
+    """The groups of all ranks' programs, the world left out, in the order of their making."""
+    return [tuple(ranks) for ranks in json.loads((directory / "groups.json").read_text())]
