@@ -1,0 +1,1 @@
+"""Fabrics made real: kernels, links, queues, ranks, captures, and the command line."""

@@ -1,0 +1,134 @@
+"""Starting and stopping a capture: one process for all ports."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import time
+from collections.abc import Sequence
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Final, Literal
+
+from emulator.capture.port import CaptureError, CapturePort, CaptureStats
+from emulator.capture.recorder import Plan, record
+
+Backend = Literal["scapy", "ring"]
+
+INDEX_FILE: Final = "index.json"
+
+
+class Capture:
+    """A running capture. `stop` it once; leaving a `with` block stops it as well."""
+
+    def __init__(self, plan: Plan, process: BaseProcess, control: Connection) -> None:
+        self._plan = plan
+        self._process = process
+        self._control = control
+        self._stats: list[CaptureStats] | None = None
+
+    def __enter__(self) -> Capture:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self._process.is_alive():
+            self.stop()
+
+    @property
+    def process_id(self) -> int:
+        """Of the capture process."""
+        assert self._process.pid is not None
+        return self._process.pid
+
+    def stop(self) -> list[CaptureStats]:
+        """End the capture; returns when every packet that came before is in its file.
+
+        Also writes `index.json`. Raises CaptureError when the process died or the disk
+        refused the packets.
+        """
+        if self._stats is not None:
+            return self._stats
+        try:
+            self._control.send("stop")
+            outcome = self._control.recv()
+        except (EOFError, OSError) as error:
+            self._process.join()
+            raise CaptureError(
+                f"the capture process ended by itself (exit code {self._process.exitcode})"
+            ) from error
+        self._process.join()
+        self._control.close()
+        if isinstance(outcome, str):
+            raise CaptureError(outcome)
+        self._stats = list(outcome)
+        self._write_index(self._stats)
+        return self._stats
+
+    def _write_index(self, stats: Sequence[CaptureStats]) -> None:
+        # Packets carry CLOCK_REALTIME, the ranks' log CLOCK_MONOTONIC: this joins the two.
+        index = {
+            "backend": self._plan.backend,
+            "snaplen": self._plan.snaplen,
+            "filter": self._plan.filter,
+            "clock_offset_ns": _clock_offset_ns(),
+            "captures": [one.as_dict() for one in stats],
+        }
+        path = self._plan.directory / INDEX_FILE
+        path.write_text(json.dumps(index, indent=1) + "\n")
+
+
+def start_capture(
+    ports: Sequence[CapturePort],
+    directory: Path,
+    snaplen: int = 160,
+    backend: Backend = "scapy",
+    filter: str | None = None,
+) -> Capture:
+    """Start capturing both directions of each port into `directory`.
+
+    Returns when every packet from now on will be captured. Needs CAP_NET_RAW,
+    CAP_NET_ADMIN and CAP_SYS_ADMIN (to enter the namespaces).
+
+    Raises:
+        CaptureError: a port that cannot be opened, a filter that libpcap refuses.
+        OSError: the directory cannot be made.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    plan = Plan(tuple(ports), directory, snaplen, backend, filter)
+    # Forked, not spawned: a fresh interpreter would import everything again, and the ports'
+    # namespaces are reached by path either way.
+    context = multiprocessing.get_context("fork")
+    control, far = context.Pipe()
+    process = context.Process(
+        target=_record, args=(plan, far, control), name="groundwire-capture", daemon=True
+    )
+    process.start()
+    far.close()
+    try:
+        answer = control.recv()
+    except EOFError:
+        answer = "the capture process ended before it was ready"
+    if answer != "ready":
+        process.join()
+        raise CaptureError(str(answer))
+    return Capture(plan, process, control)
+
+
+def _record(plan: Plan, control: Connection, parents_end: Connection) -> None:
+    # Our copy of the other end would keep the pipe open when the session dies.
+    parents_end.close()
+    record(plan, control)
+
+
+def _clock_offset_ns() -> int:
+    """CLOCK_REALTIME minus CLOCK_MONOTONIC, from the closest of a few pairs of readings."""
+    closest = None
+    for _ in range(5):
+        before = time.monotonic_ns()
+        real = time.time_ns()
+        after = time.monotonic_ns()
+        if closest is None or after - before < closest[0]:
+            closest = after - before, real - (before + after) // 2
+    assert closest is not None
+    return closest[1]

@@ -1,0 +1,44 @@
+"""How a command ends: its exit code, and mistakes told in one message instead of a trace."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from typing import ParamSpec
+
+import typer
+
+P = ParamSpec("P")
+
+FAILED = 1
+BAD_INPUT = 2
+
+
+def outcome(command: Callable[P, int]) -> Callable[P, None]:
+    """Make a function that returns an exit code a typer command.
+
+    Exit codes: 0 done and valid, 1 failed, 2 bad input, 3 done but invalid, 130 interrupted.
+    """
+
+    @functools.wraps(command)
+    def ends(*args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            code = command(*args, **kwargs)
+        except BrokenPipeError:
+            sys.stderr.close()  # whoever read our output has gone: not worth a message
+            code = 0
+        except ValueError as error:
+            # Bad specs, run directories and predictors are ValueErrors of our own classes.
+            if type(error).__module__.split(".")[0] not in ("topologies", "emulator", "analysis"):
+                raise
+            print(f"error: {error}", file=sys.stderr)
+            code = BAD_INPUT
+        except (RuntimeError, OSError) as error:
+            if isinstance(error, typer.Exit | typer.Abort):
+                raise
+            print(f"error: {error}", file=sys.stderr)
+            code = FAILED
+        raise typer.Exit(code)
+
+    return ends

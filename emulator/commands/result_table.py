@@ -1,0 +1,106 @@
+"""A result as tables: collectives with their predictions, iterations, the verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from topologies.units import format_size
+
+_WIDTH_IN_FILES = 120
+
+
+def output_console() -> Console:
+    """Standard output; wide enough for the tables where it is a file or a pipe, not a terminal."""
+    console = Console()
+    return console if console.is_terminal else Console(width=_WIDTH_IN_FILES)
+
+
+def microseconds(duration_ns: int | None) -> str:
+    """Nanoseconds as microseconds with the digits that matter."""
+    return "-" if duration_ns is None else f"{duration_ns / 1000:,.2f}"
+
+
+def percent(error: float | None) -> str:
+    return "-" if error is None else f"{error * 100:+.1f}%"
+
+
+def print_result(result: dict[str, Any], directory: Path, console: Console) -> None:
+    """Print the tables of a result and where its run directory is."""
+    predictors = list(result["summary"]["error"])
+    console.print(_collectives(result["collectives"], predictors))
+    if result["iterations"]:
+        console.print(_iterations(result["iterations"]))
+    console.print(_errors(result["summary"]["error"]))
+    summary = result["summary"]
+    console.print(
+        f"drops {summary['drops']}, ECN marks {summary['ecn_marks']}, "
+        f"pauses {summary['pauses']}, retransmits {summary['retransmits']}",
+        highlight=False,
+    )
+    console.print(_verdict(result), highlight=False)
+    console.print(f"run directory: {directory}", highlight=False, soft_wrap=True)
+    console.print(f"report:        {directory / 'report.html'}", highlight=False, soft_wrap=True)
+
+
+def _collectives(rows: Sequence[dict[str, Any]], predictors: Sequence[str]) -> Table:
+    table = Table(title="Collectives (times in us)", title_justify="left")
+    table.add_column("collective", no_wrap=True, overflow="fold")
+    for heading in ("size", "measured"):
+        table.add_column(heading, justify="right")
+    for name in predictors:
+        table.add_column(name, justify="right")
+        table.add_column("error", justify="right")
+    table.add_column("busbw Gb/s", justify="right")
+    for row in rows:
+        cells = [row["id"], format_size(row["size_bytes"]), microseconds(row["duration_ns"])]
+        for name in predictors:
+            predicted = row["predicted"][name]
+            cells += [microseconds(predicted["duration_ns"]), percent(predicted["error"])]
+        table.add_row(*cells, f"{row['busbw_gbps']:.2f}")
+    return table
+
+
+def _iterations(rows: Sequence[dict[str, Any]]) -> Table:
+    table = Table("iteration", title="Iterations (times in us)", title_justify="left")
+    for heading in ("duration", "compute", "exposed communication", "share exposed"):
+        table.add_column(heading, justify="right")
+    for row in rows:
+        share = row["exposed_comm_ns"] / row["duration_ns"] if row["duration_ns"] else 0.0
+        table.add_row(
+            str(row["index"]),
+            microseconds(row["duration_ns"]),
+            microseconds(row["compute_ns"]),
+            microseconds(row["exposed_comm_ns"]),
+            f"{share:.1%}",
+        )
+    return table
+
+
+def _errors(summary: dict[str, dict[str, Any]]) -> Table:
+    table = Table("predictor", title="Prediction error", title_justify="left")
+    for heading in ("geomean", "worst", "collectives"):
+        table.add_column(heading, justify="right")
+    for name, errors in summary.items():
+        table.add_row(
+            name,
+            "-" if errors["geomean"] is None else f"{errors['geomean']:.1%}",
+            "-" if errors["worst"] is None else f"{errors['worst']:.1%}",
+            str(errors["count"]),
+        )
+    return table
+
+
+def _verdict(result: dict[str, Any]) -> str:
+    if result["valid"]:
+        kernel = result["kernel"]
+        time = "exact virtual time" if kernel == "virtual" else "the machine kept up"
+        return (
+            f"[bold green]VALID[/] ({kernel} kernel: {time}; {result['wall_s']:.1f} s of wall time)"
+        )
+    reasons = "".join(f"\n  - {reason}" for reason in result["invalid_reasons"])
+    return f"[bold red]INVALID[/]: do not use these figures{reasons}"

@@ -1,0 +1,236 @@
+"""`groundwire trace`: runs and specs as files for other simulators, and traces checked."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from enum import StrEnum
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args
+
+import typer
+
+from analysis.astra.export import write_inputs
+from analysis.calibration.calibration import read_calibration
+from analysis.chakra.errors import ChakraError
+from analysis.chakra.files import write_graphs
+from analysis.chakra.from_run import graphs_of_run
+from analysis.chakra.from_spec import graphs_of_spec
+from analysis.chakra.graph import Collective, Graph
+from analysis.chakra.sources import read_source
+from analysis.chakra.summary import Summary, summarize
+from analysis.exporters.goal import goal_lines
+from analysis.exporters.msccl import COLLECTIVES, build_program, render_program
+from analysis.predictors.astra import AstraAnalytical
+from analysis.predictors.interface import CollectiveCall, Setting
+from analysis.predictors.planned import setting_of_spec
+from analysis.run import load_run
+from emulator.commands.outcome import BAD_INPUT, outcome
+from topologies.compute_spec import ComputeSpec
+from topologies.spec import Spec, load_spec
+from topologies.units import format_size
+
+trace_app = typer.Typer(
+    help="Runs and specs as files for other simulators; traces checked. To replay a trace on a "
+    "fabric, run a spec with `workload: {kind: chakra, path: PREFIX}`.",
+    no_args_is_help=True,
+)
+
+
+class TraceFormat(StrEnum):
+    """`--format`."""
+
+    chakra = "chakra"
+    astra_sim = "astra-sim"
+    goal = "goal"
+    msccl_xml = "msccl-xml"
+
+
+_MEMORY_GBPS = 1600.0
+_Device = Literal["v100", "a100", "h100", "none"]
+
+
+@trace_app.command()
+@outcome
+def export(
+    source: Annotated[
+        Path,
+        typer.Argument(
+            metavar="RUN|SPEC", help="A run directory, measured; or a spec, as planned."
+        ),
+    ],
+    format_: Annotated[
+        TraceFormat,
+        typer.Option(
+            "--format",
+            help="chakra: an execution trace per rank. astra-sim: all input files of ASTRA-sim. "
+            "goal: LogGOPSim's GOAL text. msccl-xml: a schedule per collective.",
+        ),
+    ] = TraceFormat.chakra,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="Where to write [default: RUN/export/FORMAT, or NAME-FORMAT]."
+        ),
+    ] = None,
+    iteration: Annotated[
+        int | None, typer.Option(min=0, help="Of a run: which iteration [default: the last].")
+    ] = None,
+    calibration: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="astra-sim: links and endpoint delay as `calibrate` fitted them to "
+            "astra-analytical.",
+        ),
+    ] = None,
+) -> int:
+    """Write what every rank does, after what, how long and how much, for another simulator.
+
+    From a run with the dependencies, durations and sizes that were measured; from a spec (of
+    collectives, dlrm or chakra) with the durations of the spec's compute model. Prints the paths.
+    """
+    if source.is_dir():
+        run = load_run(source)
+        spec, graphs = run.spec, graphs_of_run(run, iteration)
+        folder = out or source / "export" / format_.value
+    elif iteration is not None:
+        raise typer.BadParameter("--iteration is for a run: a spec's iterations are alike")
+    else:
+        spec = load_spec(source)
+        graphs = graphs_of_spec(spec)
+        folder = out or Path(f"{spec.name}-{format_.value}")
+    folder.mkdir(parents=True, exist_ok=True)
+    writers: dict[TraceFormat, Callable[[Path, Spec, Sequence[Graph]], None]] = {
+        TraceFormat.chakra: _write_chakra,
+        TraceFormat.astra_sim: partial(_write_astra, calibration=calibration),
+        TraceFormat.goal: _write_goal,
+        TraceFormat.msccl_xml: _write_msccl,
+    }
+    try:
+        writers[format_](folder, spec, graphs)
+    except ValueError as error:
+        raise ChakraError(source, None, f"as {format_.value}: {error}") from error
+    return 0
+
+
+def _write_chakra(folder: Path, spec: Spec, graphs: Sequence[Graph]) -> None:
+    for path in write_graphs(folder / spec.name, graphs, seed=spec.seed):
+        print(path)
+
+
+def _write_astra(
+    folder: Path, spec: Spec, graphs: Sequence[Graph], calibration: Path | None
+) -> None:
+    setting: Setting = setting_of_spec(spec)
+    world = CollectiveCall("all_to_all", 1 << 20, tuple(range(len(graphs))))
+    fitted: dict[str, Any] = {}
+    if calibration is not None:
+        fitted |= read_calibration(calibration).of("astra-analytical")
+    planned = AstraAnalytical(**fitted).simulation(setting, world)
+    # The predictor's reductions are free; the files need a bandwidth to be exact (write_inputs).
+    system = replace(planned.system, local_mem_bw_gbps=_MEMORY_GBPS)
+    inputs = write_inputs(folder, graphs, planned.network, system, seed=spec.seed)
+    print(f"groundwire astra {shlex.join(inputs.options())}")
+
+
+def _write_goal(folder: Path, spec: Spec, graphs: Sequence[Graph]) -> None:
+    path = folder / f"{spec.name}.goal"
+    with path.open("w") as file:
+        file.writelines(f"{line}\n" for line in goal_lines(graphs, seed=spec.seed))
+    print(path)
+
+
+def _write_msccl(folder: Path, spec: Spec, graphs: Sequence[Graph]) -> None:
+    calls = {n.call for graph in graphs for n in graph if isinstance(n, Collective)}
+    shapes = sorted({(call.kind, call.world) for call in calls})
+    for kind, ranks in shapes:
+        if kind not in COLLECTIVES:
+            print(f"note: MSCCL has no {kind}: left out", file=sys.stderr)
+            continue
+        path = folder / f"{kind}-{ranks}.xml"
+        path.write_text(render_program(build_program(kind, ranks), f"{spec.name}-{kind}-{ranks}"))
+        print(path)
+    if not any(kind in COLLECTIVES for kind, _ in shapes):
+        raise ValueError(f"none of its collectives are MSCCL's: {', '.join(COLLECTIVES)}")
+
+
+@trace_app.command("import")
+@outcome
+def import_(
+    path: Annotated[
+        Path,
+        typer.Argument(
+            metavar="PATH",
+            help="A file (.et, or .json of PyTorch's ExecutionTraceObserver), or the PREFIX of "
+            "PREFIX.RANK.et or PREFIX.RANK.json.",
+        ),
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="PREFIX", help="Write the traces as Chakra files PREFIX.RANK.et."),
+    ] = None,
+    device: Annotated[
+        str,
+        typer.Option(help="Roofline that times PyTorch's operators: v100, a100, h100 or none."),
+    ] = "v100",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> int:
+    """Check traces, and say what is in them.
+
+    Exit code 2 when a file is bad, or when ranks do not fit together. What passes can be replayed
+    with real Gloo: `workload: {kind: chakra, path: PREFIX}` in a spec.
+    """
+    if device not in get_args(_Device):
+        raise typer.BadParameter(f"--device: found {device!r}, allowed {get_args(_Device)}")
+    roofline = ComputeSpec.model_validate({"device": device})
+    graphs, complete = read_source(path, lambda flops, moved: roofline.time_ns(flops, moved, 4))
+    summary = summarize(graphs)
+    # The other ranks of a single file are not there to be checked against.
+    found = summary.problems if complete else ()
+    if as_json:
+        print(json.dumps(_document(summary, found), indent=1))
+    else:
+        _print(summary)
+    for problem in found:
+        print(f"error: {path}: {problem}", file=sys.stderr)
+    if found:
+        return BAD_INPUT
+    if out is not None:
+        if not complete:
+            raise ChakraError(path, None, "is one rank's: give the PREFIX of all ranks with --out")
+        out.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            written = write_graphs(out, graphs)
+        except ValueError as error:
+            raise ChakraError(path, None, str(error)) from error
+        print(f"wrote {len(written)} traces, {written[0]} ...", file=sys.stderr)
+    return 0
+
+
+def _document(summary: Summary, problems: Sequence[str]) -> dict[str, object]:
+    return {
+        "ranks": summary.ranks,
+        "nodes": summary.nodes,
+        "compute_ns": summary.compute_ns,
+        "collectives": [
+            {"kind": kind, "size_bytes": size_bytes, "ranks": ranks, "count": count}
+            for (kind, size_bytes, ranks), count in summary.collectives.items()
+        ],
+        "groups": {str(number): list(ranks) for number, ranks in summary.groups.items()},
+        "problems": list(problems),
+    }
+
+
+def _print(summary: Summary) -> None:
+    nodes = ", ".join(f"{count} {name}" for name, count in summary.nodes.items())
+    print(f"ranks: {summary.ranks}")
+    print(f"nodes: {nodes}; computation of the busiest rank: {summary.compute_ns / 1000:.1f} us")
+    for (kind, size_bytes, ranks), count in summary.collectives.items():
+        print(f"collective: {count} x {kind} of {format_size(size_bytes)} over {ranks} ranks")
+    for number, members in summary.groups.items():
+        print(f"group {number}: ranks {', '.join(map(str, members))}")

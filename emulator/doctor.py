@@ -1,0 +1,347 @@
+"""What this machine can do: every capability that a spec may need, found or not, what its absence
+costs, and how to get it."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from emulator.capabilities import KernelCapabilities, kernel_capabilities
+from emulator.virtual.build import find_kernel, require_tools
+from emulator.virtual.failure import VirtualKernelError
+from emulator.virtual.memory import available_memory_bytes, memory_directory
+from emulator.virtual.source import find_source
+
+MAIN_JOB_BYTES = 3 * 10**9
+"""What `dlrm-fat-tree-k4` needs with its 16 ranks, on either kernel."""
+WANTED_CORES = 2
+_EXTRA_MODULES = "apt-get install linux-modules-extra-$(uname -r) (Debian's kernels have it built)"
+_PTRACE_TRACEME = 0
+_GOOD_CLOCKS = ("tsc", "kvm-clock", "arch_sys_counter", "hyperv_clocksource_tsc_page")
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """`found` None: could not be found out (`detail` says why). `cost` is what is lost without it,
+    `remedy` the command that gets it."""
+
+    group: str
+    name: str
+    found: bool | None
+    detail: str
+    cost: str
+    remedy: str
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """`native` and `virtual`: what keeps the main job from running on that kernel; empty when
+    nothing does."""
+
+    checks: tuple[Check, ...]
+    native: tuple[str, ...]
+    virtual: tuple[str, ...]
+
+    @property
+    def healthy(self) -> bool:
+        """Whether the main job can run on some kernel."""
+        return not self.native or not self.virtual
+
+    def as_dict(self) -> dict[str, object]:
+        """Plain data, for --json."""
+        return {
+            "healthy": self.healthy,
+            "main_job": {"native_lacks": list(self.native), "virtual_lacks": list(self.virtual)},
+            "checks": [asdict(check) for check in self.checks],
+        }
+
+
+def diagnose() -> Diagnosis:
+    """Looks at everything. Changes nothing and takes about a second."""
+    found = kernel_capabilities()
+    checks = (
+        *_machine(),
+        *_kernel(found),
+        *_virtual_kernel(),
+        *_programs(),
+        *_packages(),
+    )
+    lacks = {check.name for check in checks if check.found is not True}
+    return Diagnosis(
+        checks,
+        native=_lacking(lacks, ("root", "network namespaces", "veth", "netem", "dctcp", *_PYTHON)),
+        virtual=_lacking(
+            lacks, ("virtual kernel", "guest memory", "executable guest memory", "ptrace", *_PYTHON)
+        ),
+    )
+
+
+def _lacking(lacks: set[str], needed: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(name for name in needed if name in lacks)
+
+
+# -- the machine ---------------------------------------------------------------------------------
+
+
+def _machine() -> Iterator[Check]:
+    cores = len(os.sched_getaffinity(0))
+    yield Check(
+        "machine",
+        "processor cores",
+        cores >= WANTED_CORES,
+        f"{cores}",
+        "native runs with one core are invalid as soon as a rank computes",
+        "give the machine at least 2 cores",
+    )
+    memory = available_memory_bytes()
+    yield Check(
+        "machine",
+        "memory",
+        memory >= MAIN_JOB_BYTES,
+        f"{memory / 1e9:.1f} GB available",
+        "the 16 ranks of the main job do not fit",
+        f"free memory until {MAIN_JOB_BYTES / 1e9:.0f} GB are available",
+    )
+    clock = _read("/sys/devices/system/clocksource/clocksource0/current_clocksource")
+    yield Check(
+        "machine",
+        "clock source",
+        None if clock is None else clock in _GOOD_CLOCKS,
+        clock or "this machine does not say",
+        "native runs: reading the clock costs a microsecond or more, and TCP reads it for every "
+        "packet",
+        "boot with clocksource=tsc, if the machine's tsc is stable",
+    )
+    late = _timer_lateness_ns()
+    yield Check(
+        "machine",
+        "high-resolution timers",
+        late < 1_000_000,
+        f"a 100 us sleep ends {late / 1000:.0f} us late",
+        "native runs: packets leave queues and delay lines late by as much",
+        "a kernel with CONFIG_HIGH_RES_TIMERS, or a less busy machine",
+    )
+    version = _cgroup_version()
+    yield Check(
+        "machine",
+        "cgroups",
+        version is not None,
+        version or "neither version is mounted",
+        "none for runs; Mininet scripts with CPULimitedHost do not work",
+        "mount -t cgroup2 none /sys/fs/cgroup",
+    )
+
+
+def _read(path: str) -> str | None:
+    try:
+        return Path(path).read_text().strip()
+    except OSError:
+        return None
+
+
+def _timer_lateness_ns() -> int:
+    """The median of some short sleeps: one that another process delayed does not count."""
+    late = []
+    for _ in range(21):
+        start = time.monotonic_ns()
+        time.sleep(100e-6)
+        late.append(time.monotonic_ns() - start - 100_000)
+    return sorted(late)[len(late) // 2]
+
+
+def _cgroup_version() -> str | None:
+    kinds = {line.split()[2] for line in Path("/proc/self/mounts").read_text().splitlines()}
+    found = [name for kind, name in (("cgroup", "v1"), ("cgroup2", "v2")) if kind in kinds]
+    return " and ".join(found) or None
+
+
+# -- the machine's own kernel ----------------------------------------------------------------------
+
+_QDISC_USES = (
+    ("netem", "delays, losses, corruption: natively, specs with any of them are refused"),
+    ("red", "natively, red and dctcp queues are refused"),
+    ("tbf", "natively, no rates: nothing can be emulated"),
+    ("codel", "natively, codel queues are refused"),
+    ("fq_codel", "natively, fq_codel queues are refused"),
+    ("bfifo", "natively, drop-tail queues with delays are refused"),
+    ("clsact", "natively, queues other than drop-tail cannot have delays"),
+    ("plug", "nothing: lossless queues run on the virtual kernel only"),
+)
+
+
+def _kernel(found: KernelCapabilities) -> Iterator[Check]:
+    refused = found.refused
+    yield Check(
+        "native kernel",
+        "root",
+        os.geteuid() == 0,
+        f"uid {os.geteuid()}",
+        "no native runs; the virtual kernel needs no root",
+        "sudo groundwire ...",
+    )
+    yield Check(
+        "native kernel",
+        "network namespaces",
+        refused is None,
+        refused or "can be made",
+        "no native runs",
+        "run as root, outside of a container that forbids unshare",
+    )
+
+    def ask(name: str, there: bool, cost: str, remedy: str) -> Check:
+        detail = f"not asked: {refused}" if refused else ("found" if there else "not found")
+        return Check("native kernel", name, None if refused else there, detail, cost, remedy)
+
+    for device, cost in (
+        ("veth", "no native runs"),
+        ("ifb", "natively, queues other than drop-tail cannot have delays"),
+    ):
+        yield ask(device, device in found.devices, cost, f"modprobe {device}")
+    for qdisc, cost in _QDISC_USES:
+        yield ask(qdisc, qdisc in found.qdiscs, cost, f"modprobe sch_{qdisc}, or {_EXTRA_MODULES}")
+    yield ask(
+        "redirect to ifb",
+        found.redirect,
+        "natively, queues other than drop-tail cannot have delays",
+        f"modprobe cls_matchall act_mirred, or {_EXTRA_MODULES}",
+    )
+    for control in ("cubic", "dctcp", "bbr"):
+        yield ask(
+            control,
+            control in found.congestion_controls,
+            f"natively, specs with congestion_control: {control} are refused",
+            f"modprobe tcp_{control}, or {_EXTRA_MODULES}",
+        )
+    yield ask(
+        "ECMP by ports",
+        "ipv4/fib_multipath_hash_policy" in found.sysctls,
+        "natively, all flows between two hosts take one path",
+        "Linux 4.12 or later, with CONFIG_IP_ROUTE_MULTIPATH",
+    )
+    yield ask(
+        "ECMP hash seed",
+        "ipv4/fib_multipath_hash_seed" in found.sysctls,
+        "natively, all switches hash alike, so that upper tiers use half of their links, and "
+        "paths differ from boot to boot",
+        "Linux 6.11 or later",
+    )
+
+
+# -- the virtual kernel ----------------------------------------------------------------------------
+
+
+def _virtual_kernel() -> Iterator[Check]:
+    image = find_kernel()
+    built = image is not None
+    source = find_source()
+    try:
+        require_tools()
+        tools = ""
+    except VirtualKernelError as missing:
+        tools = str(missing)
+    possible = source is not None and not tools
+    detail = "built" if built else ("not built yet, but can be" if possible else "cannot be built")
+    yield Check(
+        "virtual kernel",
+        "virtual kernel",
+        built or possible,
+        detail,
+        "no runs in exact virtual time, and none without root",
+        "make setup, or groundwire kernel build",
+    )
+    yield Check(
+        "virtual kernel",
+        "kernel source",
+        source is not None,
+        source.version if source else "not found",
+        "the virtual kernel cannot be built" + (" again" if built else ""),
+        "apt-get install linux-source-6.12, or linux-source of 6.12 or later",
+    )
+    yield Check(
+        "virtual kernel",
+        "build tools",
+        not tools,
+        tools or "all found",
+        "the virtual kernel cannot be built" + (" again" if built else ""),
+        "apt-get install build-essential flex bison bc libelf-dev libssl-dev",
+    )
+    try:
+        detail, room = str(memory_directory(MAIN_JOB_BYTES)), True
+    except VirtualKernelError as refusal:
+        detail, room = str(refusal), False
+    yield Check(
+        "virtual kernel",
+        "guest memory",
+        room,
+        detail,
+        "the main job does not fit into a guest",
+        "free memory, or set TMPDIR to a directory with room",
+    )
+    yield Check(
+        "virtual kernel",
+        "executable guest memory",
+        room,
+        "may be mapped executable" if room else "no directory for it",
+        "the guest cannot run programs",
+        "mount -o remount,exec /dev/shm",
+    )
+    traced = _may_trace()
+    yield Check(
+        "virtual kernel",
+        "ptrace",
+        traced,
+        "allowed" if traced else "forbidden",
+        "the virtual kernel cannot run its processes",
+        "docker run --cap-add SYS_PTRACE, or sysctl kernel.yama.ptrace_scope=1",
+    )
+
+
+def _may_trace() -> bool:
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if ctypes.CDLL(None).ptrace(_PTRACE_TRACEME, 0, 0, 0) == 0 else 1)
+    return os.waitpid(child, 0)[1] == 0
+
+
+# -- programs and packages -------------------------------------------------------------------------
+
+_PROGRAMS = (
+    ("ping", "pingall and pingpair of groundwire shell", "iputils-ping"),
+    ("iperf", "iperf of groundwire shell", "iperf"),
+    ("bash", "commands on nodes in groundwire shell", "bash"),
+    ("mnexec", "stock Mininet's side of benchmarks/bring_up.py", "mininet --no-install-recommends"),
+    ("ifconfig", "stock Mininet's side of benchmarks/bring_up.py", "net-tools"),
+)
+_PYTHON = ("torch", "scapy", "pyroute2", "mininet")
+
+
+def _programs() -> Iterator[Check]:
+    for program, use, package in _PROGRAMS:
+        path = shutil.which(program)
+        yield Check(
+            "programs",
+            program,
+            path is not None,
+            path or "not found",
+            f"no {use}",
+            f"apt-get install {package}",
+        )
+
+
+def _packages() -> Iterator[Check]:
+    for package in _PYTHON:
+        there = importlib.util.find_spec(package) is not None
+        yield Check(
+            "python packages",
+            package,
+            there,
+            "found" if there else "not found",
+            "no runs",
+            "make setup",
+        )

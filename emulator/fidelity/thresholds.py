@@ -1,0 +1,88 @@
+"""What a run must keep to be believed. Each threshold has its reason; results quote it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Threshold:
+    """`name` is a field of `Figures`; a figure above `limit` makes the run invalid. `text` says
+    what was seen, with the figure, formatted by `form`, in place of `{figure}`; `reason` says why
+    that matters."""
+
+    name: str
+    limit: float
+    form: str
+    text: str
+    reason: str
+
+    def seen(self, figure: float) -> str:
+        """The figure, the limit and the reason in one sentence."""
+        text = self.text.format(figure=format(figure, self.form))
+        return f"{text} (limit {format(self.limit, self.form)}): {self.reason}"
+
+
+SATURATED_BUSY = 0.98
+"""A core that is busy for more than this share of a sample is saturated: /proc/stat counts ticks,
+so a core that never idles may read one tick short."""
+
+THRESHOLDS = (
+    Threshold(
+        "saturated_share",
+        0.20,
+        ".0%",
+        "a core was saturated in {figure} of the samples",
+        "a packet or a rank that is due then waits for the core, so the fabric runs at the "
+        "machine's speed and not at its own",
+    ),
+    Threshold(
+        "steal_share",
+        0.02,
+        ".1%",
+        "the hypervisor took {figure} of the processor time",
+        "timers and ranks stand still meanwhile, and nothing in this machine can see when",
+    ),
+    Threshold(
+        "softnet_drops",
+        0,
+        ",.0f",
+        "the receive backlogs of the processors dropped {figure} packets (softnet_stat)",
+        "they were lost outside of any emulated queue",
+    ),
+    Threshold(
+        "lost_outside_queues",
+        0,
+        ",.0f",
+        "devices lost {figure} packets",
+        "they were lost outside of any emulated queue",
+    ),
+    Threshold(
+        "queue_lateness",
+        0.10,
+        ".0%",
+        "ports with enough to send fell {figure} behind their rate",
+        "the queues served slower than the links that they stand for",
+    ),
+    Threshold(
+        "rank_delay_share",
+        0.10,
+        ".0%",
+        "a rank waited for a processor for {figure} of the time",
+        "its computing, sending and acknowledging came late by as much",
+    ),
+    Threshold(
+        "timer_lateness_ns",
+        1_000_000,
+        ",.0f",
+        "one timer in a hundred was {figure} ns late or more",
+        "packets leave queues and delay lines by timers, so they are late by as much",
+    ),
+    Threshold(
+        "capture_drops",
+        0,
+        ",.0f",
+        "the capture lost {figure} packets",
+        "what is computed from the capture (times on the wire, retransmissions) has gaps",
+    ),
+)

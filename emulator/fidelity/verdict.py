@@ -1,0 +1,56 @@
+"""The verdict on a run: valid, or not and why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+
+from emulator.fidelity.thresholds import THRESHOLDS, Threshold
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What was measured over a run. None: this kernel does not tell, or nothing was to be seen.
+
+    Shares are of time (0 to 1): `saturated_share` of samples in which the busiest core was
+    saturated, `rank_delay_share` of the rank that waited longest. `queue_lateness` is what ports
+    that had enough to send all the time stayed behind their rate, as a share of it.
+    """
+
+    saturated_share: float | None = None
+    steal_share: float | None = None
+    softnet_drops: int | None = None
+    lost_outside_queues: int | None = None
+    queue_lateness: float | None = None
+    rank_delay_share: float | None = None
+    timer_lateness_ns: int | None = None
+    capture_drops: int | None = None
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """`reasons` has one entry per violated threshold; `samples` are the figures by name."""
+
+    valid: bool
+    reasons: tuple[str, ...]
+    samples: Mapping[str, float | int | None]
+
+    def as_dict(self) -> dict[str, object]:
+        """Plain data, for environment.json."""
+        return {
+            "valid": self.valid,
+            "reasons": list(self.reasons),
+            "samples": dict(self.samples),
+        }
+
+
+def judge(figures: Figures, thresholds: Sequence[Threshold] = THRESHOLDS) -> Verdict:
+    """Holds the figures of a run against the thresholds. What could not be measured violates
+    none."""
+    samples: dict[str, float | int | None] = asdict(figures)
+    reasons = []
+    for threshold in thresholds:
+        figure = samples[threshold.name]
+        if figure is not None and figure > threshold.limit:
+            reasons.append(threshold.seen(figure))
+    return Verdict(not reasons, tuple(reasons), samples)

@@ -1,0 +1,51 @@
+"""What a shell is opened on: a spec's fabric, or a Topo's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from emulator.mininet.net import FabricMininet
+from emulator.mininet.topology import fabric_of_topo, load_topo
+from emulator.network import NetworkOptions
+from emulator.ports import PortArrangement
+from emulator.sysctls import Transport
+from topologies.build import build_fabric
+from topologies.fabric import Fabric
+from topologies.spec import load_spec
+
+
+@dataclass(frozen=True)
+class ShellSource:
+    """A fabric, and how its hosts run TCP."""
+
+    fabric: Fabric
+    transport: Transport
+    seed: int
+
+
+def fabric_of(spec: str | None, topo: str | None, custom: str | None) -> ShellSource:
+    """The fabric of a spec file, or of a Topo's name. Raises SpecError and TopoError."""
+    if spec is None:
+        made = load_topo(topo or "minimal", custom)
+        return ShellSource(fabric_of_topo(made), Transport(), seed=1)
+    loaded = load_spec(spec)
+    transport = Transport(
+        loaded.transport.congestion_control,
+        loaded.transport.rcvbuf_bytes,
+        loaded.transport.sndbuf_bytes,
+        loaded.ecn,
+        loaded.transport.min_rto_ns,
+        loaded.transport.initial_window,
+    )
+    return ShellSource(build_fabric(loaded.fabric), transport, loaded.seed)
+
+
+def open_net(
+    source: ShellSource, arrangement: Callable[[Fabric], PortArrangement]
+) -> FabricMininet:
+    """The fabric, up, as a Mininet. Raises what Network.up raises."""
+    options = NetworkOptions(
+        arrangement=arrangement(source.fabric), transport=source.transport, hash_seed=source.seed
+    )
+    return FabricMininet(fabric=source.fabric, options=options)

@@ -1,0 +1,80 @@
+"""The native kernel: this machine's own, in real time."""
+
+from __future__ import annotations
+
+import os
+
+from emulator.blueprint import Blueprint
+from emulator.capabilities import kernel_capabilities
+from emulator.ports import (
+    NetemArrangement,
+    PortArrangement,
+    RateOnlyArrangement,
+    UnsupportedPort,
+)
+from emulator.stock_queues import StockArrangement, needed_qdiscs
+from emulator.sysctls import Transport
+from topologies.build import build_fabric
+from topologies.fabric import Fabric
+from topologies.spec import Spec
+
+
+def missing_for(spec: Spec) -> list[str]:
+    """What this machine lacks to run a spec natively, in words; empty when it can."""
+    missing = missing_for_fabric(build_fabric(spec.fabric))
+    control = spec.transport.congestion_control
+    found = kernel_capabilities().congestion_controls
+    if found and control not in found:
+        missing.append(f"this kernel has no congestion control {control} (module tcp_{control})")
+    return missing
+
+
+def missing_for_fabric(fabric: Fabric) -> list[str]:
+    """What this machine lacks to make a fabric natively, in words; empty when it can."""
+    missing = []
+    if os.geteuid() != 0:
+        missing.append("root is needed to make network namespaces (sudo groundwire ...)")
+    if not has_netem() and any(link.delay_ns for link in fabric.links):
+        missing.append("its links have delays, and this kernel has no netem (module sch_netem)")
+        return missing
+    arrangement = native_arrangement(fabric)
+    if isinstance(arrangement, StockArrangement):
+        return missing + _missing_for_stock(fabric)
+    plan = Blueprint(fabric, arrangement, Transport(), txqueuelen=1000)
+    try:
+        for contexts in plan.contexts.values():
+            for context in contexts:
+                arrangement.requests(context)
+    except UnsupportedPort as refusal:
+        missing.append(str(refusal))
+    return missing
+
+
+def _missing_for_stock(fabric: Fabric) -> list[str]:
+    try:
+        needed = needed_qdiscs(fabric)
+    except UnsupportedPort as refusal:
+        return [str(refusal)]
+    found = kernel_capabilities()
+    missing = [
+        f"its queues need the queue discipline {kind} (module sch_{kind})"
+        for kind in sorted(needed - found.qdiscs)
+    ]
+    if "ifb" not in found.devices:
+        missing.append("its delay lines need intermediate devices (module ifb)")
+    if not found.redirect:
+        missing.append("its delay lines need redirection (modules cls_matchall, act_mirred)")
+    return missing
+
+
+def native_arrangement(fabric: Fabric) -> PortArrangement:
+    """How ports are made here: as plainly as the fabric's queues allow."""
+    ports = (port for link in fabric.links for port in (link.a, link.b))
+    if any(port.queue.kind != "droptail" for port in ports):
+        return StockArrangement()
+    return NetemArrangement() if has_netem() else RateOnlyArrangement()
+
+
+def has_netem() -> bool:
+    """Whether this kernel can delay packets."""
+    return "netem" in kernel_capabilities().qdiscs

@@ -1,0 +1,264 @@
+"""How a port's rate, queue and delay become queue disciplines: one arrangement per kind of kernel.
+
+An arrangement answers two questions: which netlink requests make this port, and what the counters
+of the qdiscs that it made mean. The stock ones here are the plainest; `emulator/queues.py` holds
+those for every `QueueSpec`.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from emulator.netlink import Request, attribute, u32, u64
+from emulator.rtnetlink import TC_H_ROOT, change_qdisc, qdisc
+from topologies.fabric import Link, Port
+
+L1_OVERHEAD_BYTES = 24
+"""Preamble and start delimiter 8, FCS 4, inter-packet gap 12 (IEEE 802.3): what a frame takes on
+the wire beyond what Linux counts."""
+ETHERNET_HEADER_BYTES = 14
+
+
+class UnsupportedPort(ValueError):
+    """A port that an arrangement cannot make; the message names the port and what is missing."""
+
+
+@dataclass(frozen=True, slots=True)
+class PortContext:
+    """A port as its arrangement sees it, in its own namespace. `delay_device` is the index of the
+    intermediate device for what arrives at this port, when the arrangement asked for one."""
+
+    link: Link
+    port: Port
+    ifindex: int
+    delay_device: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class QdiscStatistics:
+    """What the kernel says of one qdisc. `application` is the raw TCA_XSTATS of its kind."""
+
+    ifindex: int
+    kind: str
+    handle: int
+    parent: int
+    sent_bytes: int
+    sent_packets: int
+    drops: int
+    overlimits: int
+    backlog_bytes: int
+    backlog_packets: int
+    options: bytes
+    application: bytes
+
+
+@dataclass(frozen=True)
+class QueueCounters:
+    """What an egress queue counted. None: this arrangement cannot know. `late_packets` were handed
+    over after the moment at which their last bit arrived: none may be, in virtual time."""
+
+    drops: int = 0
+    drops_by_reason: Mapping[str, int] = field(default_factory=dict)
+    ecn_marks: int = 0
+    pauses: int = 0
+    paused_ns: int = 0
+    max_backlog_bytes: int | None = None
+    mean_backlog_bytes: int | None = None
+    late_packets: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Impairment:
+    """What faults make of one direction of a link: `link` has the rate and the delay of the moment,
+    each packet is lost or damaged with the given probability, and `down` carries nothing."""
+
+    link: Link
+    loss: float = 0.0
+    corruption: float = 0.0
+    down: bool = False
+
+
+class PortArrangement(Protocol):
+    """Turns ports into qdisc requests, for one kind of kernel."""
+
+    @property
+    def name(self) -> str:
+        """What `environment.json` calls it."""
+        ...
+
+    @property
+    def needs_delay_device(self) -> bool:
+        """Whether every port gets an intermediate device (IFB) for what arrives at it."""
+        ...
+
+    def requests(self, context: PortContext) -> Sequence[Request]:
+        """The requests that arrange the port, sent in this order in the port's namespace, when the
+        interface is up. Raises UnsupportedPort for a port that this arrangement cannot make."""
+        ...
+
+    def counters(self, context: PortContext, qdiscs: Sequence[QdiscStatistics]) -> QueueCounters:
+        """The counters of a port; `qdiscs` are those on its interface."""
+        ...
+
+    @property
+    def cuts_links(self) -> bool:
+        """Whether `impair` can make a port carry nothing; else its interface goes down."""
+        ...
+
+    def impair(self, context: PortContext, impairment: Impairment) -> Sequence[Request]:
+        """The requests that change a running port; what waits in it stays. The link as it was, with
+        no loss, heals it. Raises UnsupportedPort for what this arrangement cannot do."""
+        ...
+
+
+_NETEM_HANDLE = 0x10000
+TCA_NETEM_CORRUPT, TCA_NETEM_RATE, TCA_NETEM_RATE64, TCA_NETEM_LATENCY64 = 4, 6, 8, 10
+
+
+@dataclass(frozen=True)
+class NetemArrangement:
+    """Drop-tail as one netem: `rate` and `delay` at the sender's egress.
+
+    netem serialises first and delays after (netem_enqueue in net/sched/sch_netem.c: a packet leaves
+    its predecessor's time plus its own serialisation), so this is an exact drop-tail link. Its
+    limit counts packets, those in flight too, so the buffer holds for full-sized packets.
+    """
+
+    name: str = "netem"
+    needs_delay_device: bool = False
+    cuts_links: bool = False
+
+    def requests(self, context: PortContext) -> Sequence[Request]:
+        link, port = context.link, context.port
+        if port.queue.kind != "droptail":
+            raise UnsupportedPort(
+                f"{port.interface}: a {port.queue.kind} queue is not a plain netem; "
+                "only droptail is"
+            )
+        return (
+            qdisc(
+                context.ifindex,
+                "netem",
+                TC_H_ROOT,
+                _NETEM_HANDLE,
+                netem_options(link, port.queue.buffer_bytes),
+                port.interface,
+            ),
+        )
+
+    def counters(self, context: PortContext, qdiscs: Sequence[QdiscStatistics]) -> QueueCounters:
+        return root_counters(qdiscs, "netem")
+
+    def impair(self, context: PortContext, impairment: Impairment) -> Sequence[Request]:
+        """A change of the one netem."""
+        options = netem_options(
+            impairment.link,
+            context.port.queue.buffer_bytes,
+            impairment.loss,
+            impairment.corruption,
+        )
+        name = context.port.interface
+        return (change_qdisc(context.ifindex, "netem", TC_H_ROOT, _NETEM_HANDLE, options, name),)
+
+
+def netem_options(
+    link: Link, buffer_bytes: int, loss: float = 0.0, corruption: float = 0.0
+) -> bytes:
+    """The body of TCA_OPTIONS of a netem that is one direction of a drop-tail link.
+
+    Every attribute is always there: a change keeps what it does not name.
+    """
+    frame = link.mtu_bytes + ETHERNET_HEADER_BYTES
+    in_flight = link.rate_bps * link.delay_ns // (8 * 10**9 * frame) + 1
+    limit = max(2, buffer_bytes // frame) + in_flight
+    rate_bytes = link.rate_bps // 8
+    # struct tc_netem_qopt: latency, limit, loss, gap, duplicate, jitter
+    options = struct.pack("=6I", 0, limit, _probability(loss), 0, 0, 0)
+    options += attribute(TCA_NETEM_CORRUPT, struct.pack("=II", _probability(corruption), 0))
+    # struct tc_netem_rate: rate, packet_overhead, cell_size, cell_overhead
+    options += attribute(
+        TCA_NETEM_RATE,
+        struct.pack("=IiIi", min(rate_bytes, 0xFFFFFFFF), L1_OVERHEAD_BYTES, 0, 0),
+    )
+    if rate_bytes > 0xFFFFFFFF:
+        options += u64(TCA_NETEM_RATE64, rate_bytes)
+    options += attribute(TCA_NETEM_LATENCY64, struct.pack("=q", link.delay_ns))
+    return options
+
+
+def _probability(value: float) -> int:
+    """As netem takes it: times 2^32, and 2^32 - 1 for 1."""
+    return min(round(value * 2**32), 2**32 - 1)
+
+
+_TBF_HANDLE = 0x10000
+TCA_TBF_PARMS, TCA_TBF_RATE64, TCA_TBF_BURST = 1, 4, 6
+
+
+@dataclass(frozen=True)
+class RateOnlyArrangement:
+    """Drop-tail as one token bucket: rate and buffer, no delay, for kernels without netem.
+
+    Refuses a link with a delay rather than leaving the delay out.
+    """
+
+    name: str = "rate-only"
+    needs_delay_device: bool = False
+    cuts_links: bool = False
+
+    def requests(self, context: PortContext) -> Sequence[Request]:
+        link, port = context.link, context.port
+        if port.queue.kind != "droptail":
+            raise UnsupportedPort(
+                f"{port.interface}: a {port.queue.kind} queue is no token bucket; only droptail is"
+            )
+        if link.delay_ns:
+            raise UnsupportedPort(
+                f"{port.interface}: a delay of {link.delay_ns} ns needs netem, which is not in use"
+            )
+        return (
+            qdisc(
+                context.ifindex,
+                "tbf",
+                TC_H_ROOT,
+                _TBF_HANDLE,
+                tbf_options(link, port.queue.buffer_bytes),
+                port.interface,
+            ),
+        )
+
+    def counters(self, context: PortContext, qdiscs: Sequence[QdiscStatistics]) -> QueueCounters:
+        return root_counters(qdiscs, "tbf")
+
+    def impair(self, context: PortContext, impairment: Impairment) -> Sequence[Request]:
+        """A change of the bucket's rate; everything else needs netem."""
+        name = context.port.interface
+        if impairment.loss or impairment.corruption or impairment.link.delay_ns:
+            raise UnsupportedPort(
+                f"{name}: faults of loss, corruption and delay need netem, which is not in use"
+            )
+        options = tbf_options(impairment.link, context.port.queue.buffer_bytes)
+        return (change_qdisc(context.ifindex, "tbf", TC_H_ROOT, _TBF_HANDLE, options, name),)
+
+
+def tbf_options(link: Link, buffer_bytes: int) -> bytes:
+    """The body of TCA_OPTIONS of a token bucket with the link's rate and a burst of one frame."""
+    rate_bytes = link.rate_bps // 8
+    burst = link.mtu_bytes + ETHERNET_HEADER_BYTES + L1_OVERHEAD_BYTES
+    # struct tc_ratespec: cell_log, linklayer (1: Ethernet), overhead, cell_align, mpu, rate
+    rate = struct.pack("=BBHhHI", 0, 1, L1_OVERHEAD_BYTES, 0, 0, min(rate_bytes, 0xFFFFFFFF))
+    # struct tc_tbf_qopt: rate, peakrate, limit, buffer, mtu
+    parameters = rate + bytes(12) + struct.pack("=III", buffer_bytes, 0, 0)
+    options = attribute(TCA_TBF_PARMS, parameters) + u32(TCA_TBF_BURST, burst)
+    if rate_bytes > 0xFFFFFFFF:
+        options += u64(TCA_TBF_RATE64, rate_bytes)
+    return options
+
+
+def root_counters(qdiscs: Sequence[QdiscStatistics], kind: str) -> QueueCounters:
+    """The drops of the port's root qdisc, which is all that a stock drop-tail qdisc counts."""
+    drops = sum(q.drops for q in qdiscs if q.kind == kind and q.parent == TC_H_ROOT)
+    return QueueCounters(drops=drops, drops_by_reason={"queue": drops} if drops else {})

@@ -1,0 +1,39 @@
+"""How a session tells what it is doing: typed events, the same from either kernel."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+
+_MARK = "@groundwire "
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Something that happened. `iteration` is the one that begins (of `iterations`); `clock_ns` is
+    the time of the kernel that runs the experiment."""
+
+    stage: str
+    detail: str = ""
+    iteration: int | None = None
+    iterations: int | None = None
+    clock_ns: int | None = None
+
+    def encode(self) -> str:
+        """One line, for a console that may carry other lines too."""
+        return _MARK + json.dumps({k: v for k, v in asdict(self).items() if v not in (None, "")})
+
+    @staticmethod
+    def decode(line: str) -> Progress | None:
+        """The event that a line carries, None when the line is something else."""
+        at = line.find(_MARK)
+        if at < 0:
+            return None
+        try:
+            return Progress(**json.loads(line[at + len(_MARK) :]))
+        except (ValueError, TypeError):
+            return None  # cut off or mangled by other console output: progress is no result
+
+
+Report = Callable[[Progress], None]

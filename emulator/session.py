@@ -1,0 +1,163 @@
+"""A session: a spec, a kernel to run it in, and the run directory that comes out.
+
+The native kernel runs the experiment here; the virtual one boots a guest that runs the very same
+code. Nothing beyond this file knows which of the two it was.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal
+
+from emulator.experiment import Kernel, run_experiment
+from emulator.guest_experiment import FAILURE_FILE
+from emulator.native_kernel import missing_for, native_arrangement
+from emulator.progress import Progress, Report
+from emulator.scaling import choose_scale
+from emulator.virtual.boot import GuestSpec, run_guest
+from emulator.virtual.build import ensure_kernel
+from topologies.scaling import scale_spec
+from topologies.spec import Spec
+from topologies.workload_spec import CollectivesWorkload, DlrmWorkload
+
+KernelKind = Literal["native", "virtual"]
+
+
+class SessionFailed(RuntimeError):
+    """The experiment did not come to its end; the message says why, for who typed the command."""
+
+
+class KernelRefused(RuntimeError):
+    """The kernel that was asked for cannot run this spec."""
+
+
+def run_session(
+    spec: Spec,
+    kernel: KernelKind | None,
+    directory: Path,
+    report: Report,
+    inputs: Mapping[str, str] | None = None,
+) -> None:
+    """Run `spec` and leave a run directory (without result.json, which analysis writes).
+
+    `inputs` are further files of the run directory (name -> content) that the workload reads.
+
+    `kernel` None chooses: native when we are root and the kernel has what the spec needs, else
+    virtual. Raises KernelRefused, SessionFailed, VirtualKernelError, FileExistsError when
+    `directory` exists and is not empty.
+    """
+    chosen = choose_kernel(spec, kernel)
+    if directory.exists() and any(directory.iterdir()):
+        raise FileExistsError(f"{directory} exists already and is not empty; choose another --out")
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "spec.yaml").write_text(spec.to_yaml())
+    for name, content in (inputs or {}).items():
+        path = directory / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+    started = time.monotonic()
+    scale: dict[str, object] = {"scale": 1}
+    if chosen == "native":
+        scale = _run_native(spec, directory, report)
+    else:
+        _run_virtual(spec, directory.resolve(), report)
+    _write_environment(directory, chosen, time.monotonic() - started, scale)
+
+
+def choose_kernel(spec: Spec, wanted: KernelKind | None) -> KernelKind:
+    """The kernel for a spec. Raises KernelRefused when the one that was asked for cannot run it."""
+    if spec.compute.device == "real" and wanted != "native":
+        if wanted == "virtual":
+            raise KernelRefused(
+                "compute.device is real, but computing takes no virtual time at all; "
+                "name a device (v100, a100, h100), or run it with --kernel native"
+            )
+        wanted = "native"
+    if wanted == "virtual":
+        return "virtual"
+    missing = missing_for(spec)
+    if wanted == "native" and missing:
+        needs = "".join(f"\n  - {text}" for text in missing)
+        raise KernelRefused(
+            f"the native kernel cannot run {spec.name}:{needs}\n"
+            "run it with --kernel virtual, which needs neither root nor kernel modules"
+        )
+    return "virtual" if missing else "native"
+
+
+def guest_memory_bytes(spec: Spec) -> int:
+    """Memory that a guest needs: the system and torch, then per rank its own pages, its tensors
+    (input, output, expected and Gloo's scratch) and what its sockets may hold."""
+    workload = spec.workload
+    if isinstance(workload, CollectivesWorkload):
+        payload = max(operation.size_bytes for operation in workload.operations)
+        if any(o.kind in ("incast", "gather") for o in workload.operations):
+            payload *= 2
+    elif isinstance(workload, DlrmWorkload):
+        payload = 2 * workload.bucket_bytes + 8 * workload.batch_size * (
+            workload.sparse_features * workload.embedding_dimension
+        )
+    else:
+        payload = 64 * 2**20
+    per_rank = 40 * 2**20 + 5 * payload
+    return 2**30 + workload.ranks * per_rank
+
+
+def _run_native(spec: Spec, directory: Path, report: Report) -> dict[str, object]:
+    """Run the spec, slowed down to what this machine keeps up with; returns by how much."""
+    # What really computes cannot be slowed down, so its network is not either.
+    choice = choose_scale(spec) if spec.compute.device != "real" else None
+    factor = choice.factor if choice is not None else 1
+    if choice is not None:
+        report(Progress("scale", str(choice)))
+    slowed = scale_spec(spec, factor)
+    run_experiment(slowed, directory, Kernel(native_arrangement, real_time=True), report)
+    return {"scale": factor, "scaling": choice.as_dict() if choice is not None else None}
+
+
+def _run_virtual(spec: Spec, directory: Path, report: Report) -> None:
+    kernel = ensure_kernel(lambda text: report(Progress("kernel", text)))
+    lines: list[str] = []
+
+    def on_line(line: str) -> None:
+        progress = Progress.decode(line)
+        if progress is not None:
+            report(progress)
+        else:
+            lines.append(line)
+
+    source = Path(__file__).resolve().parent.parent
+    entry = source / "emulator" / "guest_entry.py"
+    guest = GuestSpec(
+        argv=(sys.executable, "-IS", str(entry), str(directory), str(source), sys.prefix),
+        memory_bytes=spec.virtual.memory_bytes or guest_memory_bytes(spec),
+        writable=(directory,),
+        readable=(source,),
+        seed=spec.seed,
+    )
+    report(Progress("boot", "booting the virtual kernel"))
+    result = run_guest(kernel, guest, on_line)
+    if result.reason != "exited":
+        tail = "".join(f"\n  {line}" for line in result.console[-12:])
+        raise SessionFailed(f"the virtual kernel ended ({result.reason}): {result.message}{tail}")
+    if result.exit_status != 0:
+        failure = directory / FAILURE_FILE
+        said = failure.read_text() if failure.exists() else "\n".join(lines[-20:])
+        raise SessionFailed(f"the experiment failed in the virtual kernel: {said}".strip())
+
+
+def _write_environment(
+    directory: Path, kernel: KernelKind, wall_s: float, scale: Mapping[str, object]
+) -> None:
+    measured = directory / "measured.json"
+    environment = {"kernel": kernel, "wall_s": round(wall_s, 3), **scale}
+    environment |= json.loads(measured.read_text())
+    measured.unlink()
+    (directory / "environment.json").write_text(json.dumps(environment, indent=1) + "\n")
+    for log in (directory / "ranks").glob("*.log"):
+        if log.stat().st_size == 0:
+            log.unlink()

@@ -1,0 +1,281 @@
+"""Run one command as root in a fresh guest of the virtual kernel, and report how it ended."""
+
+import contextlib
+import ctypes
+import json
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from emulator.virtual.build import KernelImage
+from emulator.virtual.clock import VirtualClock
+from emulator.virtual.failure import VirtualKernelError
+from emulator.virtual.lines import FollowedFile
+from emulator.virtual.memory import memory_directory
+
+Reason = Literal["exited", "panic", "out-of-memory", "deadlock", "stalled", "died"]
+
+_PR_SET_PDEATHSIG = 1
+_POLL_S = 0.02
+_CONSOLE_TAIL_LINES = 40
+_CONTROL_PREFIX = "groundwire-guest-"
+# Virtual wall-clock time at boot: the same in every run. 2026-01-01T00:00:00Z.
+_EPOCH_NS = 1_767_225_600 * 10**9
+_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+_libc = ctypes.CDLL("libc.so.6", use_errno=True)
+
+
+@dataclass(frozen=True)
+class GuestSpec:
+    """One command and the guest to run it in.
+
+    The guest sees the host's files read-only, but its own empty /tmp, /run and /dev/shm; the
+    directories in `writable` (and, below /tmp and the like, those in `readable`) are the host's.
+    `environment` is the command's whole environment, after PATH, HOME and LANG defaults.
+    """
+
+    argv: tuple[str, ...]
+    memory_bytes: int = 4 * 10**9
+    writable: tuple[Path, ...] = ()
+    readable: tuple[Path, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    directory: Path = field(default_factory=Path.cwd)
+    seed: int = 1
+    time_travel: bool = True
+    stall_timeout_s: float = 300.0  # real seconds without virtual time passing
+    deadlock_timeout_s: float = 3600.0  # virtual seconds in which no process runs
+
+
+@dataclass(frozen=True)
+class GuestResult:
+    """How a guest ended.
+
+    `exit_status` is the command's (128 + n when signal n ended it), None when it did not end by
+    itself. `message` says what happened when `reason` is not "exited". `console` holds the
+    kernel's last lines. `virtual_ns` is the command's virtual run time.
+    """
+
+    reason: Reason
+    exit_status: int | None
+    message: str
+    console: tuple[str, ...]
+    virtual_ns: int
+    wall_s: float
+
+
+def run_guest(
+    kernel: KernelImage,
+    guest: GuestSpec,
+    on_line: Callable[[str], None],
+    on_error_line: Callable[[str], None] | None = None,
+    on_time: Callable[[int], None] | None = None,
+) -> GuestResult:
+    """Boot `kernel`, run the guest's command to its end, and leave nothing behind.
+
+    `on_line` gets each line of the command's standard output, `on_error_line` (default: the same)
+    of its standard error, `on_time` now and then the virtual nanoseconds since boot.
+    An interrupt (KeyboardInterrupt) ends the guest at once and is passed on.
+
+    Raises VirtualKernelError when the guest cannot be started: too little host memory, a
+    writable directory that does not exist, a host that forbids ptrace.
+    """
+    for directory in guest.writable:
+        if not directory.is_dir():
+            raise VirtualKernelError(f"writable directory {directory} does not exist")
+    memory = memory_directory(guest.memory_bytes)
+    _remove_abandoned(memory)
+    started = time.monotonic()
+    with _control_directory(memory) as control:
+        _write_control(control, guest)
+        console = FollowedFile(control / "console", lambda line: None, keep=_CONSOLE_TAIL_LINES)
+        events: list[dict[str, Any]] = []
+        files = (
+            console,
+            FollowedFile(control / "stdout", on_line),
+            FollowedFile(control / "stderr", on_error_line or on_line),
+            FollowedFile(control / "status", lambda line: events.append(json.loads(line))),
+        )
+        try:
+            with _guest_process(kernel, guest, control, memory) as process:
+                clock = VirtualClock(process.pid, kernel.symbols)
+                stalled = _follow(process, guest, clock, files, events, control, on_time)
+        finally:
+            for file in files:
+                file.close()
+    return _judge(guest, events, tuple(console.tail), stalled, clock, time.monotonic() - started)
+
+
+def _follow(
+    process: subprocess.Popen[bytes],
+    guest: GuestSpec,
+    clock: VirtualClock,
+    files: tuple[FollowedFile, ...],
+    events: list[dict[str, Any]],
+    control: Path,
+    on_time: Callable[[int], None] | None,
+) -> bool:
+    """Pass on output until the guest is gone. True when it was ended for standing still."""
+    poller = select.poll()
+    pidfd = os.pidfd_open(process.pid)
+    try:
+        poller.register(pidfd, select.POLLIN)
+        moved_ns, moved_at = 0, time.monotonic()
+        while not poller.poll(_POLL_S * 1000):
+            for file in files:
+                file.poll()
+            if events and control.exists():
+                shutil.rmtree(control, ignore_errors=True)  # the guest has all of it open
+            now_ns = clock.read_ns()
+            if now_ns != moved_ns or not guest.time_travel:
+                moved_ns, moved_at = now_ns, time.monotonic()
+                if on_time is not None:
+                    on_time(now_ns)
+            elif time.monotonic() - moved_at > guest.stall_timeout_s:
+                return True
+    finally:
+        os.close(pidfd)
+    return False
+
+
+def _judge(
+    guest: GuestSpec,
+    events: list[dict[str, Any]],
+    console: tuple[str, ...],
+    stalled: bool,
+    clock: VirtualClock,
+    wall_s: float,
+) -> GuestResult:
+    end = events[-1] if events else {"event": "none"}
+    virtual_ns = int(end.get("virtual_ns", clock.read_ns()))
+
+    def result(reason: Reason, message: str, status: int | None = None) -> GuestResult:
+        return GuestResult(reason, status, message, console, virtual_ns, wall_s)
+
+    if end["event"] == "exited":
+        status = int(end["status"])
+        killed = [line for line in console if "Out of memory: Killed process" in line]
+        if status != 0 and killed:
+            message = f"the guest's {guest.memory_bytes / 1e6:,.0f} MB were not enough: {killed[0]}"
+            return result("out-of-memory", message, status if status > 0 else 128 - status)
+        return result("exited", "", status if status >= 0 else 128 - status)
+    if end["event"] == "deadlock":
+        table = "\n".join(end["processes"])
+        message = f"no process ran for {guest.deadlock_timeout_s:g} virtual seconds:\n{table}"
+        return result("deadlock", message)
+    if stalled:
+        message = (
+            f"no virtual time passed for {guest.stall_timeout_s:g} real seconds "
+            f"(it stands at {virtual_ns / 1e9:.9f} s): something computes or polls without end"
+        )
+        return result("stalled", message)
+    for line in console:
+        if "Kernel panic" in line:
+            return result("panic", line)
+    if end["event"] == "failed":
+        return result("died", f"the guest's init failed: {end['message']}")
+    return result("died", "the guest ended without a report")
+
+
+@contextmanager
+def _guest_process(
+    kernel: KernelImage, guest: GuestSpec, control: Path, memory: Path
+) -> Iterator[subprocess.Popen[bytes]]:
+    # The command line goes into the kernel's random number generator, so nothing of this
+    # machine or moment may be in it: the control directory is named by its link in /proc.
+    arguments = [
+        f"mem={guest.memory_bytes // 1024}K",
+        "root=/dev/root", "rootfstype=hostfs", "rootflags=/", "ro",
+        "init=/proc/self/cwd/init",
+        "con=null", "con0=fd:0,fd:1", "ssl=null", "panic=-1", "noreboot",
+    ]  # fmt: skip
+    if guest.time_travel:
+        arguments += ["time-travel=inf-cpu", f"time-travel-start={_EPOCH_NS}"]
+        arguments += [f"random-seed={guest.seed % 2**64}"]
+    with open(control / "console", "ab") as console:
+        process = subprocess.Popen(
+            [str(kernel.path), *arguments],
+            cwd=control,
+            env={
+                "HOME": str(control),
+                "TMPDIR": str(memory),
+                "PATH": _PATH,
+                "GLIBC_TUNABLES": "glibc.pthread.rseq=0",  # the host updates it at each switch
+            },
+            stdin=subprocess.DEVNULL,
+            stdout=console,
+            stderr=console,
+            start_new_session=True,
+            preexec_fn=_die_with_parent,
+        )
+    try:
+        yield process
+    finally:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def _die_with_parent() -> None:
+    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
+@contextmanager
+def _control_directory(memory: Path) -> Iterator[Path]:
+    name = tempfile.mkdtemp(prefix=f"{_CONTROL_PREFIX}{os.getpid()}-", dir=memory)
+    try:
+        yield Path(name)
+    finally:
+        shutil.rmtree(name, ignore_errors=True)
+
+
+def _remove_abandoned(memory: Path) -> None:
+    """Remove control directories whose owner was killed while its guest booted."""
+    for directory in memory.glob(f"{_CONTROL_PREFIX}*-*"):
+        owner = directory.name[len(_CONTROL_PREFIX) :].partition("-")[0]
+        if owner.isdigit() and not Path("/proc", owner).exists():
+            shutil.rmtree(directory, ignore_errors=True)
+
+
+def _write_control(control: Path, guest: GuestSpec) -> None:
+    interpreter = getattr(sys, "_base_executable", sys.executable)
+    (control / "python").symlink_to(Path(interpreter).resolve())
+    init = control / "init"
+    program = Path(__file__).with_name("guest.py").read_text()
+    init.write_text("#!/proc/self/cwd/python -IS\n" + program)
+    init.chmod(0o700)
+    environment = {
+        "PATH": os.environ.get("PATH", "") + ":" + _PATH,
+        "HOME": "/tmp",
+        "LANG": "C.UTF-8",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONUNBUFFERED": "1",
+        **guest.environment,
+    }
+    search = environment["PATH"].split(":") + environment.get("PYTHONPATH", "").split(":")
+    readable = [guest.directory, Path(sys.prefix), Path(sys.base_prefix), *guest.readable]
+    readable += [Path(entry) for entry in [*sys.path, *search] if entry.startswith("/")]
+    readable += [Path(word).parent for word in guest.argv if word.startswith("/")]
+    (control / "guest.json").write_text(
+        json.dumps(
+            {
+                "argv": list(guest.argv),
+                "directory": str(guest.directory),
+                "environment": environment,
+                "readable": [str(path) for path in dict.fromkeys(readable) if os.path.isdir(path)],
+                "writable": [str(path.resolve()) for path in guest.writable],
+                "time_travel": guest.time_travel,
+                "deadlock_timeout_s": guest.deadlock_timeout_s,
+            }
+        )
+    )

@@ -1,0 +1,195 @@
+"""The kernel source: find Debian's package, unpack it, keep it patched with our own files."""
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from emulator.virtual.failure import VirtualKernelError
+
+KERNEL_FILES = Path(__file__).resolve().parent.parent / "kernel"
+SOURCE_VARIABLE = "GROUNDWIRE_KERNEL_SOURCE"
+PACKAGE = "linux-source-6.12"
+
+# Not needed by a user-mode kernel, but most of the archive's volume.
+_NOT_UNPACKED = (
+    "Documentation/*/*",
+    "tools/testing/*/*",
+    "tools/perf/*/*",
+    "arch/[!ux]*/*.[chS]",
+    "arch/*/boot/dts",
+    "drivers/gpu/*.[ch]",
+    "drivers/infiniband/*.[ch]",
+    "drivers/media/*.[ch]",
+    "drivers/net/ethernet/*.[ch]",
+    "drivers/net/wireless/*.[ch]",
+    "drivers/scsi/*.[ch]",
+    "drivers/staging/*.[ch]",
+    "sound/*.[ch]",
+)
+_PATCHED_FILE = re.compile(r"^--- a/(\S+)", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class KernelSource:
+    """One source archive on this machine. `version` tells two archives of one name apart."""
+
+    archive: Path
+    version: str
+
+
+def find_source() -> KernelSource | None:
+    """The archive named by `$GROUNDWIRE_KERNEL_SOURCE`, else the one that Debian's package has.
+
+    Raises VirtualKernelError when the variable names a file that does not exist.
+    """
+    named = os.environ.get(SOURCE_VARIABLE)
+    if named:
+        archive = Path(named)
+        if not archive.is_file():
+            raise VirtualKernelError(
+                f"{SOURCE_VARIABLE}={named}: no such file; it must name a linux-source archive"
+            )
+        return KernelSource(archive, _stat_version(archive))
+    for archive in sorted(Path("/usr/src").glob(f"{PACKAGE}*.tar.*")):
+        return KernelSource(archive, _package_version() or _stat_version(archive))
+    return None
+
+
+def require_source() -> KernelSource:
+    """As `find_source`, but raises VirtualKernelError with the command that installs it."""
+    source = find_source()
+    if source is None:
+        raise VirtualKernelError(
+            f"no kernel source: /usr/src/{PACKAGE}.tar.* does not exist. Install it with "
+            f"`sudo apt-get install {PACKAGE}` (Debian 12: bookworm-security), or set "
+            f"{SOURCE_VARIABLE} to a linux-source 6.12 archive"
+        )
+    return source
+
+
+def own_files() -> list[Path]:
+    """Everything of ours that shapes the kernel: configuration, patches, C sources; sorted."""
+    return sorted([KERNEL_FILES / "groundwire.config", *patches(), *KERNEL_FILES.glob("*.[ch]")])
+
+
+def patches() -> list[Path]:
+    """Our patches in the order in which they apply."""
+    return sorted((KERNEL_FILES / "patches").glob("*.patch"))
+
+
+def unpack(source: KernelSource, tree: Path, progress: Callable[[str], None]) -> None:
+    """Unpack `source` to `tree`, unless that is already there."""
+    if tree.is_dir():
+        return
+    progress(f"unpacking {source.archive} ({source.version})")
+    tree.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=tree.parent, prefix="unpack-") as scratch:
+        top = Path(scratch) / "linux"
+        top.mkdir()
+        excludes = [f"--exclude=*/{pattern}" for pattern in _NOT_UNPACKED]
+        command = ["tar", "-xf", str(source.archive), "--strip-components=1", *excludes]
+        done = subprocess.run([*command, "-C", str(top)], capture_output=True, text=True)
+        if done.returncode != 0:
+            raise VirtualKernelError(f"{' '.join(command)} failed: {done.stderr.strip()}")
+        top.rename(tree)
+
+
+def apply_own_files(tree: Path) -> None:
+    """Bring `tree` to "as unpacked, plus our patches and C files", touching only what differs.
+
+    The unpacked state of each file that a patch has ever touched is kept beside the tree, so
+    that a changed patch does not need a new unpacking, and `make` sees only what changed.
+
+    Raises VirtualKernelError naming the patch, the file and the hunk that does not apply.
+    """
+    unpacked = tree.parent / "unpacked"
+    with tempfile.TemporaryDirectory(dir=tree.parent, prefix="patch-") as scratch_name:
+        scratch = Path(scratch_name)
+        for name in _patched_names():
+            if not (unpacked / name).exists() and (tree / name).exists():
+                _copy(tree / name, unpacked / name)
+        for original in _files_below(unpacked):
+            _copy(original, scratch / original.relative_to(unpacked))
+        for patch in patches():
+            _apply(patch, scratch)
+        _add_qdiscs(tree, unpacked, scratch)
+        for made in _files_below(scratch):
+            _replace_if_different(made, tree / made.relative_to(scratch))
+
+
+def key(source: KernelSource) -> str:
+    """A name for the kernel that this source and our files give: 16 hex digits."""
+    digest = hashlib.sha256(source.version.encode())
+    for file in own_files():
+        digest.update(b"\0" + file.name.encode() + b"\0" + file.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _package_version() -> str | None:
+    try:
+        done = subprocess.run(
+            ["dpkg-query", "-W", "-f", "${Version}", PACKAGE], capture_output=True, text=True
+        )
+    except FileNotFoundError:
+        return None
+    return done.stdout.strip() or None if done.returncode == 0 else None
+
+
+def _stat_version(archive: Path) -> str:
+    stat = archive.stat()
+    return f"{archive.name}-{stat.st_size}-{stat.st_mtime_ns}"
+
+
+def _patched_names() -> list[str]:
+    names = {name for patch in patches() for name in _PATCHED_FILE.findall(patch.read_text())}
+    return sorted({*names, "net/sched/Makefile"})
+
+
+def _apply(patch: Path, directory: Path) -> None:
+    command = ["patch", "-p1", "--batch", "--forward", "--no-backup-if-mismatch", "-r", "-"]
+    try:
+        done = subprocess.run(
+            [*command, "-i", str(patch)], cwd=directory, capture_output=True, text=True
+        )
+    except FileNotFoundError as error:
+        raise VirtualKernelError(
+            "the command `patch` is missing: `sudo apt-get install patch`"
+        ) from error
+    if done.returncode != 0:
+        raise VirtualKernelError(
+            f"{patch.name} does not fit this kernel source "
+            f"({PACKAGE} is what it is written for):\n{done.stdout.strip()}"
+        )
+
+
+def _add_qdiscs(tree: Path, unpacked: Path, scratch: Path) -> None:
+    """Put our C files into net/sched and its Makefile; drop those that we no longer have."""
+    sources = sorted(KERNEL_FILES.glob("*.c"))
+    for stale in (tree / "net/sched").glob("sch_gw*.c"):
+        if stale.name not in {source.name for source in sources}:
+            stale.unlink()
+    makefile = scratch / "net/sched/Makefile"
+    lines = [f"obj-y += {source.stem}.o\n" for source in sources]
+    makefile.write_text((unpacked / "net/sched/Makefile").read_text() + "".join(lines))
+    for file in [*sources, *KERNEL_FILES.glob("*.h")]:
+        _copy(file, scratch / "net/sched" / file.name)
+
+
+def _files_below(directory: Path) -> Iterator[Path]:
+    return (path for path in sorted(directory.rglob("*")) if path.is_file())
+
+
+def _copy(source: Path, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(source, target)
+
+
+def _replace_if_different(source: Path, target: Path) -> None:
+    if not target.exists() or target.read_bytes() != source.read_bytes():
+        _copy(source, target)
