@@ -1,0 +1,144 @@
+"""A calibration: predictors fitted to some collectives, judged on others, kept in a file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from analysis.calibration.fit import Fit, duration_of, fit_predictor
+from analysis.calibration.observations import CalibrationError, Observation, Split
+from analysis.predictors.interface import Predictor, PredictorError, load_predictor
+from analysis.result import error_summary
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class ErrorSummary(_Record):
+    """`geomean` and `worst` as result.json defines them; None when nothing was predicted."""
+
+    geomean: float | None
+    worst: float | None
+    count: int
+
+
+class ParameterRecord(_Record):
+    """A fitted value with its 95% interval; `fixed` says why it kept the ideal's value."""
+
+    value: float
+    low: float
+    high: float
+    fixed: str | None = None
+
+
+class PredictorRecord(_Record):
+    """One predictor's parameters and errors, before and after, where it was fitted and not."""
+
+    parameters: dict[str, ParameterRecord]
+    train_uncalibrated: ErrorSummary
+    train: ErrorSummary
+    held_out_uncalibrated: ErrorSummary
+    held_out: ErrorSummary
+
+    @property
+    def values(self) -> dict[str, float]:
+        """What `load_predictor` takes."""
+        return {name: parameter.value for name, parameter in self.parameters.items()}
+
+
+class Calibration(_Record):
+    """What `groundwire calibrate` writes and `groundwire predict --calibration` takes."""
+
+    schema_: Literal[1] = Field(default=1, alias="schema")
+    runs: tuple[str, ...]
+    rule: str
+    predictors: dict[str, PredictorRecord]
+
+    def load(self, name: str) -> Predictor:
+        """The calibrated predictor; the uncalibrated one when it is not in here."""
+        record = self.predictors.get(name)
+        return load_predictor(name, None if record is None else record.values)
+
+    def of(self, name: str) -> dict[str, float]:
+        """A predictor's parameters. Raises CalibrationError when it was not calibrated."""
+        if name not in self.predictors:
+            raise CalibrationError(
+                f"the calibration has no {name}, only {', '.join(self.predictors)}; "
+                f"fit it with `groundwire calibrate --predictor {name}`"
+            )
+        return self.predictors[name].values
+
+    def write(self, path: Path) -> None:
+        path.write_text(self.model_dump_json(indent=1, by_alias=True) + "\n")
+
+
+def calibrate(split: Split, predictors: Sequence[str]) -> Calibration:
+    """Fit each predictor to the training collectives and judge it on the held-out ones.
+
+    Raises CalibrationError when a predictor has nothing to fit, PredictorError when unknown.
+    """
+    runs = sorted({o.run for o in (*split.train, *split.held_out)})
+    return Calibration(
+        runs=tuple(runs),
+        rule=split.rule,
+        predictors={name: _record(fit_predictor(name, split.train), split) for name in predictors},
+    )
+
+
+def _record(fit: Fit, split: Split) -> PredictorRecord:
+    ideal, fitted = load_predictor(fit.predictor), load_predictor(fit.predictor, fit.values)
+    return PredictorRecord(
+        parameters={
+            name: ParameterRecord(value=p.value, low=p.low, high=p.high, fixed=p.fixed)
+            for name, p in fit.parameters.items()
+        },
+        train_uncalibrated=summarise(ideal, split.train),
+        train=summarise(fitted, split.train),
+        held_out_uncalibrated=summarise(ideal, split.held_out),
+        held_out=summarise(fitted, split.held_out),
+    )
+
+
+def errors_of(
+    predictor: Predictor, observations: Sequence[Observation]
+) -> list[tuple[Observation, float]]:
+    """predicted/measured - 1 of each observation that the predictor has an answer for."""
+    predict = duration_of(predictor)
+    asked: dict[tuple[int, object], float | None] = {}
+    found = []
+    for observation in observations:
+        key = (id(observation.setting), observation.call)
+        if key not in asked:
+            try:
+                asked[key] = predict(observation)
+            except PredictorError:
+                asked[key] = None
+        predicted = asked[key]
+        if predicted is not None and predicted > 0:
+            found.append((observation, predicted / observation.measured_ns - 1))
+    return found
+
+
+def summarise(predictor: Predictor, observations: Sequence[Observation]) -> ErrorSummary:
+    summary = error_summary(error for _, error in errors_of(predictor, observations))
+    return ErrorSummary.model_validate(summary)
+
+
+def read_calibration(path: Path) -> Calibration:
+    """Raises CalibrationError naming the file, the key and what is wrong with it."""
+    try:
+        content: Mapping[str, object] = json.loads(path.read_text())
+        return Calibration.model_validate(content)
+    except OSError as error:
+        raise CalibrationError(f"{path}: {error.strerror}") from error
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(str(part) for part in first["loc"]) or "the file"
+        raise CalibrationError(f"{path}: {where}: {first['msg']}") from None
+    except ValueError as error:
+        raise CalibrationError(f"{path}: not JSON: {error}") from error

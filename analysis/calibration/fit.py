@@ -1,0 +1,231 @@
+"""Robust least squares of a predictor's parameters, with confidence and identifiability."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from scipy.optimize import least_squares
+from scipy.stats import t as student
+
+from analysis.calibration.observations import CalibrationError, Observation
+from analysis.predictors.interface import Predictor, PredictorError, load_predictor
+from analysis.predictors.parameters import Range
+from analysis.predictors.wire import Floats
+
+_SOFT = 0.03
+"""Residuals beyond this (3% of log ratio) count less than squared: scipy's soft_l1."""
+
+_NO_INFLUENCE = 2e-4
+"""A parameter that moves no prediction by more than this over its step is not identifiable."""
+
+_COLLINEAR = 0.999
+"""Nor is one whose effect a combination of the others reproduces this well (R squared)."""
+
+_STEP = 0.01
+
+_CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """A parameter's value with its 95% interval; `fixed` says why it kept its ideal value."""
+
+    value: float
+    low: float
+    high: float
+    fixed: str | None = None
+
+
+@dataclass(frozen=True)
+class Fit:
+    """The parameters of one predictor, and what the robust loss was before and after."""
+
+    predictor: str
+    parameters: Mapping[str, Fitted]
+    observations: int
+    loss_before: float
+    loss_after: float
+
+    @property
+    def values(self) -> dict[str, float]:
+        """What `load_predictor` takes."""
+        return {name: fitted.value for name, fitted in self.parameters.items()}
+
+
+def fit_predictor(name: str, observations: Sequence[Observation]) -> Fit:
+    """Fit every parameter of `name` that the observations determine.
+
+    Minimises soft_l1 of ln(predicted/measured). Raises CalibrationError when the predictor has no
+    parameters to fit or predicts none of the observations.
+    """
+    ranges: Mapping[str, Range] | None = getattr(load_predictor(name), "calibratable", None)
+    if not ranges:
+        raise CalibrationError(f"predictor {name!r} has no parameters to fit")
+    usable = _predictable(name, observations)
+    names = tuple(ranges)
+    residuals = _Residuals(name, names, ranges, usable)
+    fixed = _not_identifiable(residuals)
+    free = [i for i, parameter in enumerate(names) if parameter not in fixed]
+    ideal = np.zeros(len(names))
+    if not free:
+        raise CalibrationError(f"predictor {name!r}: these runs determine none of its parameters")
+
+    def of_free(point: Floats) -> Floats:
+        full = ideal.copy()
+        full[free] = point
+        return residuals(full)
+
+    low, high = residuals.bounds
+
+    def jacobian(point: Floats) -> Floats:
+        # Differences wide enough to see past the kinks of a recurrence: 10 ns, or 1%.
+        here = of_free(point)
+        columns = [(of_free(point + _STEP * axis) - here) / _STEP for axis in np.eye(len(point))]
+        return np.stack(columns, axis=1)
+
+    # Far from the solution the robust loss is nearly flat, so squares find the way first.
+    start = np.zeros(len(free))
+    stages: tuple[tuple[Literal["linear", "soft_l1"], int], ...] = (("linear", 8), ("soft_l1", 25))
+    for loss, evaluations in stages:
+        solution = least_squares(
+            of_free,
+            start,
+            jac=jacobian,
+            bounds=(low[free], high[free]),
+            loss=loss,
+            f_scale=_SOFT,
+            xtol=1e-4,
+            ftol=1e-6,
+            max_nfev=evaluations,
+        )
+        start = solution.x
+    widths = _half_widths(solution.jac, float(solution.cost), len(usable))
+    parameters: dict[str, Fitted] = {}
+    for i, parameter in enumerate(names):
+        if parameter in fixed:
+            value = ranges[parameter].ideal
+            parameters[parameter] = Fitted(value, value, value, fixed[parameter])
+            continue
+        at = free.index(i)
+        value = residuals.value(i, float(solution.x[at]))
+        width = float(widths[at]) * residuals.scale[i]
+        parameters[parameter] = Fitted(value, value - width, value + width)
+    before = _soft_l1(residuals(ideal))
+    return Fit(name, parameters, len(usable), before, float(solution.cost))
+
+
+class _Residuals:
+    """ln(predicted/measured) against parameters as steps of their natural scale from the ideal."""
+
+    def __init__(
+        self,
+        name: str,
+        names: Sequence[str],
+        ranges: Mapping[str, Range],
+        observations: Sequence[Observation],
+    ) -> None:
+        self._name = name
+        self._names = names
+        self._ranges = [ranges[parameter] for parameter in names]
+        # An additive parameter is felt in microseconds, a factor as a share of itself.
+        self.scale = [1000.0 if r.ideal == 0 else r.ideal for r in self._ranges]
+        self._measured = np.log([float(o.measured_ns) for o in observations])
+        distinct = {(id(o.setting), o.call): o for o in observations}
+        self._distinct = list(distinct.values())
+        position = {key: i for i, key in enumerate(distinct)}
+        self._last: tuple[Floats, Floats] | None = None
+        self._which = np.array([position[id(o.setting), o.call] for o in observations])
+
+    @property
+    def bounds(self) -> tuple[Floats, Floats]:
+        low = [(r.low - r.ideal) / s for r, s in zip(self._ranges, self.scale, strict=True)]
+        high = [(r.high - r.ideal) / s for r, s in zip(self._ranges, self.scale, strict=True)]
+        return np.array(low), np.array(high)
+
+    def value(self, index: int, step: float) -> float:
+        return self._ranges[index].ideal + step * self.scale[index]
+
+    def __call__(self, point: Floats) -> Floats:
+        if self._last is not None and np.array_equal(point, self._last[0]):
+            return self._last[1]
+        values = {n: self.value(i, float(point[i])) for i, n in enumerate(self._names)}
+        predict = duration_of(load_predictor(self._name, values))
+        predicted = np.array([predict(o) for o in self._distinct])
+        found: Floats = np.log(np.maximum(predicted, 1.0))[self._which] - self._measured
+        self._last = (point.copy(), found)
+        return found
+
+
+def duration_of(predictor: Predictor) -> Callable[[Observation], float]:
+    """Duration of an observation's call, unrounded where the predictor can tell."""
+    exact: Any = getattr(predictor, "duration_ns", predictor.predict)
+    return lambda o: float(exact(o.setting, o.call))
+
+
+def _predictable(name: str, observations: Sequence[Observation]) -> list[Observation]:
+    predictor, usable = load_predictor(name), []
+    refusals: dict[str, None] = {}
+    for observation in observations:
+        try:
+            predictor.predict(observation.setting, observation.call)
+        except PredictorError as error:
+            refusals[str(error)] = None
+            continue
+        usable.append(observation)
+    if not usable:
+        raise CalibrationError(f"predictor {name!r} predicts none of these: {'; '.join(refusals)}")
+    return usable
+
+
+def _not_identifiable(residuals: _Residuals) -> dict[str, str]:
+    """Parameters that these observations do not determine, with the reason.
+
+    The Jacobian at the ideal, over steps of 20 ns or 2%: a column without entries has no influence;
+    one that the others span cannot be told from them. Of such a group the last is dropped first.
+    """
+    names = list(residuals._names)
+    base = residuals(np.zeros(len(names)))
+    jacobian = np.empty((len(base), len(names)))
+    for i in range(len(names)):
+        point = np.zeros(len(names))
+        point[i] = 0.02
+        jacobian[:, i] = residuals(point) - base
+    fixed = {
+        name: "it changes no prediction of these runs"
+        for i, name in enumerate(names)
+        if np.abs(jacobian[:, i]).max(initial=0.0) < _NO_INFLUENCE
+    }
+    for i in reversed(range(len(names))):
+        others = [j for j, n in enumerate(names) if j != i and n not in fixed]
+        if names[i] in fixed or not others:
+            continue
+        column = jacobian[:, i]
+        solution = np.linalg.lstsq(jacobian[:, others], column, rcond=None)[0]
+        left = column - jacobian[:, others] @ solution
+        explained = 1 - float(left @ left) / float(column @ column)
+        if explained > _COLLINEAR:
+            fixed[names[i]] = (
+                f"{', '.join(names[j] for j in others)} have the same effect on these runs"
+            )
+    return fixed
+
+
+def _half_widths(jacobian: Any, cost: float, observations: int) -> Floats:
+    """Half of the 95% intervals, from the curvature of the loss at the solution.
+
+    scipy returns the Jacobian already weighted by the robust loss, and the cost is half the sum of
+    squares that a Gaussian would have.
+    """
+    freedom = max(1, observations - jacobian.shape[1])
+    covariance = np.linalg.pinv(jacobian.T @ jacobian) * (2 * cost / freedom)
+    quantile = float(student.ppf(0.5 + _CONFIDENCE / 2, freedom))
+    found: Floats = quantile * np.sqrt(np.maximum(np.diag(covariance), 0.0))
+    return found
+
+
+def _soft_l1(residual: Floats) -> float:
+    """As scipy's least_squares counts it: half of the sum of rho."""
+    return float((_SOFT**2 * (np.sqrt(1 + (residual / _SOFT) ** 2) - 1)).sum())

@@ -1,0 +1,66 @@
+"""The standard suite: what is run to calibrate, and what of it is held out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from topologies.spec import Spec, parse_spec
+
+KINDS = ("all_reduce", "all_to_all", "all_gather", "broadcast")
+FABRICS = {
+    "flat": "{kind: flat, hosts: 16, %s}",
+    "fat-tree": "{kind: fat-tree, k: 4, %s}",
+    "leaf-spine": "{kind: leaf-spine, leaves: 4, spines: 2, hosts_per_leaf: 4, %s}",
+    "torus": "{kind: torus, dims: [4, 4], %s}",
+}
+"""All of 16 hosts; the leaf-spine is oversubscribed 2:1."""
+
+TRAIN_FABRICS = ("fat-tree", "flat")
+"""Half of the sizes on these are fitted; everything on the others is held out."""
+
+_PORT = "link: {rate: 100Gbps, delay: 500ns, mtu: 9000}, queue: {kind: droptail, buffer: 32MB}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A run's share of the sizes: few iterations of the large ones, which take long."""
+
+    name: str
+    sizes: tuple[str, ...]
+    iterations: int
+
+
+_PARTS = (
+    _Part("small", ("64KB", "256KB", "1MB", "4MB"), 2),
+    _Part("large", ("16MB",), 2),
+    _Part("huge", ("64MB",), 1),
+)
+
+
+def standard_suite(largest_bytes: int | None = None) -> tuple[Spec, ...]:
+    """The runs of `groundwire calibrate --suite standard`.
+
+    {fat-tree k=4, torus 4x4, leaf-spine 2:1, flat} x {all-reduce, all-to-all, all-gather,
+    broadcast} x 64 KB to 64 MB, over 16 ranks at 100 Gb/s with cubic and no losses.
+    `largest_bytes` leaves out larger sizes.
+    """
+    found = []
+    for fabric, text in FABRICS.items():
+        for part in _PARTS:
+            operations = ", ".join(
+                f"{{kind: {kind}, size: {size}}}" for size in part.sizes for kind in KINDS
+            )
+            spec = parse_spec(
+                f"name: {fabric}-{part.name}\n"
+                f"fabric: {text % _PORT}\n"
+                "transport: {congestion_control: cubic}\n"
+                f"workload: {{kind: collectives, ranks: 16, iterations: {part.iterations}, "
+                f"operations: [{operations}]}}\n"
+                "capture: {points: []}\n"
+                "predict: [alpha-beta, flow]\n",
+                source=f"the standard suite's {fabric}-{part.name}",
+            )
+            sizes = [operation.size_bytes for operation in spec.workload.operations]  # type: ignore[union-attr]
+            if largest_bytes is None or max(sizes) <= largest_bytes:
+                found.append(spec)
+    return tuple(found)

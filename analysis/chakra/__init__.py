@@ -1,0 +1,1 @@
+"""Chakra execution traces: schema, checked reader, writer, and sources that become traces."""

@@ -1,0 +1,174 @@
+"""A measured run as graphs: what each rank did, after what, and how long it took."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import replace
+
+from analysis.chakra.from_replay import graphs_of_replay
+from analysis.chakra.graph import Collective, Compute, Graph, GraphNode
+from analysis.chakra.precedence import direct, positions
+from analysis.collectives import ALIGNMENT
+from analysis.predictors.interface import CollectiveCall
+from analysis.predictors.planned import planned_calls
+from analysis.records import CollectiveRecord, ComputeRecord
+from analysis.run import RankLog, Run, RunError
+from topologies.workload_spec import ChakraWorkload, CollectivesWorkload
+
+Event = ComputeRecord | CollectiveRecord
+
+
+def graphs_of_run(run: Run, iteration: int | None = None) -> list[Graph]:
+    """Every rank's graph of one iteration, the last unless given.
+
+    Starts count from the iteration's first event; times are of the target fabric (a scaled run's
+    are divided by its scale). A run of a trace keeps the trace's nodes, ids and dependencies and
+    gets the measured times. Raises RunError when the run has no such iteration.
+    """
+    iterations = sorted({e.iteration for log in run.ranks for e in _work(log.events)})
+    if not iterations:
+        raise RunError(f"{run.directory}: no rank logged any work")
+    chosen = iterations[-1] if iteration is None else iteration
+    if chosen not in iterations:
+        raise RunError(
+            f"{run.directory}: no iteration {chosen}: there are {iterations[0]} to {iterations[-1]}"
+        )
+    origin_ns = min(
+        e.start_ns for log in run.ranks for e in _work(log.events) if e.iteration == chosen
+    )
+    if isinstance(run.spec.workload, ChakraWorkload):
+        graphs = graphs_of_replay(run, chosen)
+    else:
+        graphs = [_graph(run, log, chosen) for log in run.ranks]
+    return [
+        tuple(_rebased(node, origin_ns, run.environment.scale) for node in graph)
+        for graph in graphs
+    ]
+
+
+def _work(events: Sequence[Event]) -> list[Event]:
+    """All but the alignments of ranks, which no training program has."""
+    return [event for event in events if event.phase != ALIGNMENT]
+
+
+def _rebased(node: GraphNode, origin_ns: int, scale: int) -> GraphNode:
+    start_ns = max(node.start_ns - origin_ns, 0)
+    return replace(node, start_ns=start_ns // scale, duration_ns=node.duration_ns // scale)
+
+
+def _graph(run: Run, log: RankLog, iteration: int) -> Graph:
+    events = [event for event in log.events if event.iteration == iteration]
+    over = over_before(events)
+    kept = [position for position, event in enumerate(events) if event.phase != ALIGNMENT]
+    place = {position: index for index, position in enumerate(kept)}
+    masks = [
+        sum(1 << place[p] for p in positions(over[position]) if p in place) for position in kept
+    ]
+    parents = direct(masks)
+    work = [events[position] for position in kept]
+    order = _by_start(work, parents)
+    ids = {index: id for id, index in enumerate(order)}
+    return tuple(
+        _node(run, work[index], id, tuple(sorted(ids[parent] for parent in parents[index])))
+        for id, index in enumerate(order)
+    )
+
+
+def over_before(events: Sequence[Event]) -> list[int]:
+    """Per event of one rank in logged order, a bit set of the events that were over, and known to
+    the rank to be over, before it started.
+
+    Computation blocks the rank, and a collective is logged when the rank has waited for it. So
+    all that is logged before a computation is over before it. Of what is logged before a
+    collective: what a computation that ended before the posting follows in turn, and, since the
+    last such computation, only collectives that ended before it while the rank was blocked on
+    them: one that the rank only found to be over later gates nothing.
+    """
+    over: list[int] = []
+    for position, event in enumerate(events):
+        if _blocks(event):
+            over.append((1 << position) - 1)
+            continue
+        known = 0
+        for before in range(position - 1, -1, -1):
+            other = events[before]
+            if _blocks(other) and other.end_ns <= event.start_ns:
+                known |= (1 << (before + 1)) - 1
+                break
+            waited = isinstance(other, CollectiveRecord) and other.waited_ns > 0
+            if waited and other.end_ns <= event.start_ns:
+                known |= over[before] | 1 << before
+        over.append(known)
+    return over
+
+
+def _blocks(event: Event) -> bool:
+    """Whether the rank did nothing else from its start to its line in the log."""
+    return isinstance(event, ComputeRecord) or event.phase == ALIGNMENT
+
+
+def _by_start(events: Sequence[Event], parents: Sequence[Sequence[int]]) -> list[int]:
+    """Positions by start, never before their parents; a group's collectives as they were posted."""
+
+    def key(position: int) -> tuple[int, bool, int, int]:
+        event = events[position]
+        tag = event.tag if isinstance(event, CollectiveRecord) else None
+        return event.start_ns, isinstance(event, ComputeRecord), tag or 0, position
+
+    children: list[list[int]] = [[] for _ in events]
+    waits = [len(found) for found in parents]
+    for position, found in enumerate(parents):
+        for parent in found:
+            children[parent].append(position)
+    ready = [key(position) for position, count in enumerate(waits) if count == 0]
+    heapq.heapify(ready)
+    order = []
+    while ready:
+        position = heapq.heappop(ready)[-1]
+        order.append(position)
+        for child in children[position]:
+            waits[child] -= 1
+            if waits[child] == 0:
+                heapq.heappush(ready, key(child))
+    return order
+
+
+def _node(run: Run, event: Event, id: int, after: tuple[int, ...]) -> GraphNode:
+    duration_ns = event.end_ns - event.start_ns
+    if isinstance(event, ComputeRecord):
+        return Compute(
+            id=id,
+            name=f"{event.phase}.{event.name}",
+            after=after,
+            start_ns=event.start_ns,
+            duration_ns=duration_ns,
+            flops=event.flops,
+            memory_bytes=event.bytes,
+        )
+    name = event.id.removeprefix(f"i{event.iteration}.")
+    return Collective(
+        id=id,
+        name=name,
+        after=after,
+        start_ns=event.start_ns,
+        duration_ns=duration_ns,
+        call=_call(run, event, name),
+    )
+
+
+def _call(run: Run, record: CollectiveRecord, name: str) -> CollectiveCall:
+    shift = None
+    if record.kind == "permutation" and isinstance(run.spec.workload, CollectivesWorkload):
+        # The log does not say who sent to whom; the spec does.
+        shift = next(p.call.shift for p in planned_calls(run.spec) if p.name == name)
+    return CollectiveCall(
+        record.kind,
+        record.size_bytes,
+        tuple(range(len(run.ranks))) if record.ranks is None else tuple(record.ranks),
+        record.element_bytes,
+        record.root,
+        record.degree,
+        record.peer,
+        shift,
+    )

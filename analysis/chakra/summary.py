@@ -1,0 +1,112 @@
+"""What is in a set of traces, and what is wrong with it."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from analysis.chakra.graph import Collective, Compute, Graph, Groups, Receive, Send
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """Counts over all ranks. `collectives` counts each once, by (kind, size, ranks); `groups` are
+    those besides the world, by number."""
+
+    ranks: int
+    nodes: dict[str, int]
+    compute_ns: int
+    collectives: dict[tuple[str, int, int], int]
+    groups: dict[int, tuple[int, ...]]
+    problems: tuple[str, ...]
+
+
+def summarize(graphs: Sequence[Graph]) -> Summary:
+    """Count, and check across ranks. `compute_ns` is the busiest rank's."""
+    nodes: Counter[str] = Counter()
+    shares: Counter[tuple[str, int, tuple[int, ...]]] = Counter()
+    for graph in graphs:
+        for node in graph:
+            nodes[type(node).__name__.lower()] += 1
+            if isinstance(node, Collective):
+                shares[node.call.kind, node.call.size_bytes, node.call.ranks] += 1
+    collectives: Counter[tuple[str, int, int]] = Counter()
+    for (kind, size_bytes, ranks), count in shares.items():
+        collectives[kind, size_bytes, len(ranks)] += -(-count // len(ranks))
+    busy = [sum(n.duration_ns for n in graph if isinstance(n, Compute)) for graph in graphs]
+    return Summary(
+        len(graphs),
+        dict(sorted(nodes.items())),
+        max(busy, default=0),
+        dict(sorted(collectives.items())),
+        _groups(graphs),
+        tuple(problems(graphs)),
+    )
+
+
+def _groups(graphs: Sequence[Graph]) -> dict[int, tuple[int, ...]]:
+    """A single rank's trace may name ranks whose traces are not there: the world holds them all."""
+    calls = [n.call for graph in graphs for n in graph if isinstance(n, Collective)]
+    world = max([len(graphs), *(max(call.ranks) + 1 for call in calls)])
+    groups = Groups(world)
+    for call in calls:
+        groups.number(call.ranks)
+    return groups.subgroups()
+
+
+def problems(graphs: Sequence[Graph]) -> list[str]:
+    """What keeps ranks from running these graphs together: collectives of a group that differ
+    between its ranks (in order of ids), members and peers that are not there, and messages
+    without their other end."""
+    found: list[str] = []
+    world = len(graphs)
+    sequences: dict[tuple[int, ...], dict[int, list[tuple[str, int, int]]]] = defaultdict(dict)
+    sent: Counter[tuple[int, int, int, int]] = Counter()
+    for rank, graph in enumerate(graphs):
+        for node in sorted(graph, key=lambda node: node.id):
+            if isinstance(node, Collective):
+                call = node.call
+                if rank not in call.ranks or max(call.ranks) >= world:
+                    found.append(
+                        f"rank {rank}: node {node.id} ({node.name}) is a collective of ranks "
+                        f"{list(call.ranks)}, of {world}"
+                    )
+                    continue
+                sequences[call.ranks].setdefault(rank, []).append(
+                    (call.kind, call.size_bytes, call.root)
+                )
+            elif isinstance(node, Send | Receive):
+                if node.peer >= world:
+                    found.append(f"rank {rank}: node {node.id} has peer {node.peer}, of {world}")
+                    continue
+                sends = isinstance(node, Send)
+                ends = (rank, node.peer) if sends else (node.peer, rank)
+                sent[*ends, node.tag, node.size_bytes] += 1 if sends else -1
+    for ranks, by_rank in sequences.items():
+        first = by_rank.get(ranks[0], [])
+        for rank in ranks[1:]:
+            mine = by_rank.get(rank, [])
+            if mine != first:
+                at = next(
+                    (i for i, (a, b) in enumerate(zip(first, mine, strict=False)) if a != b),
+                    min(len(first), len(mine)),
+                )
+                found.append(
+                    f"ranks {ranks[0]} and {rank} disagree on collective {at} of the group "
+                    f"{list(ranks)}: {_shown(first, at)} and {_shown(mine, at)}"
+                )
+    for (source, destination, tag, size_bytes), balance in sent.items():
+        if balance:
+            found.append(
+                f"{abs(balance)} message(s) of {size_bytes} bytes with tag {tag} from rank "
+                f"{source} to rank {destination} are {'sent' if balance > 0 else 'received'} only"
+            )
+    return found
+
+
+def _shown(sequence: Sequence[tuple[str, int, int]], at: int) -> str:
+    if at >= len(sequence):
+        return "none"
+    kind, size_bytes, root = sequence[at]
+    return f"{kind} of {size_bytes} bytes, root {root}"

@@ -1,0 +1,84 @@
+"""How long packets waited in the fabric, from captures at both ends of their way."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+import numpy as np
+
+from analysis.collectives import Collective
+from analysis.gloo_wire import PREAMBLE_BYTES
+from analysis.pcap import read_pcap
+from analysis.predictors.wire import Floats, Ints
+from analysis.run import Run, RunError
+
+
+@dataclass(frozen=True)
+class WireDelays:
+    """Packets with payload that were captured twice: when they arrived, and how long they queued.
+
+    Queueing is the time between the two captures beyond the shortest seen for the same pair of
+    hosts and the same length: the path without queues, wherever on it the capture points are.
+    """
+
+    arrival_ns: Ints
+    queued_ns: Floats
+
+    @classmethod
+    def of(cls, run: Run) -> WireDelays:
+        """Of a run's captures; empty unless they hold both ends. Raises CaptureFormatError."""
+        columns = []
+        offset_ns = _clock_offset_ns(run)
+        for path in run.captures:
+            packets = read_pcap(path)
+            # Notifications are shorter than a preamble's payload; they say nothing of bulk data.
+            bulk = packets.is_tcp & (packets.payload_bytes > PREAMBLE_BYTES)
+            ports = packets.source_port * 65536 + packets.destination_port
+            columns.append(
+                np.stack(
+                    [
+                        packets.source[bulk],
+                        packets.destination[bulk],
+                        ports[bulk],
+                        packets.sequence[bulk],
+                        packets.payload_bytes[bulk],
+                        packets.timestamp_ns[bulk] - offset_ns,
+                    ]
+                )
+            )
+        if not columns:
+            return cls(np.zeros(0, dtype=np.int64), np.zeros(0))
+        table = np.concatenate(columns, axis=1)
+        table = table[:, np.lexsort(table[::-1])]
+        change = np.any(table[:5, 1:] != table[:5, :-1], axis=0)
+        first = np.flatnonzero(np.concatenate([[True], change]))
+        last = np.concatenate([first[1:], [table.shape[1]]]) - 1
+        seen_twice = last > first
+        first, last = first[seen_twice], last[seen_twice]
+        taken = table[5, last] - table[5, first]
+        path_keys = table[[0, 1, 4]][:, first]
+        _, alike = np.unique(path_keys, axis=1, return_inverse=True)
+        alike = alike.reshape(-1)
+        shortest = np.full(int(alike.max(initial=-1)) + 1, np.iinfo(np.int64).max)
+        np.minimum.at(shortest, alike, taken)
+        order = np.argsort(table[5, last], kind="stable")
+        queued = (taken - shortest[alike]).astype(np.float64)
+        return cls(table[5, last][order], queued[order])
+
+    def last_queueing_ns(self, collective: Collective) -> float | None:
+        """Queueing of the last packet that arrived during a collective; None without packets."""
+        end = int(np.searchsorted(self.arrival_ns, collective.end_ns, side="right"))
+        start = int(np.searchsorted(self.arrival_ns, collective.start_ns, side="left"))
+        return float(self.queued_ns[end - 1]) if end > start else None
+
+
+def _clock_offset_ns(run: Run) -> int:
+    """Capture time minus the ranks' CLOCK_MONOTONIC as the capture noted it, else 0."""
+    index = run.directory / "capture" / "index.json"
+    if not index.exists():
+        return 0
+    try:
+        return int(json.loads(index.read_text()).get("clock_offset_ns", 0))
+    except (ValueError, TypeError, AttributeError) as error:
+        raise RunError(f"{index}: {error}") from error

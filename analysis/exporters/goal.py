@@ -1,0 +1,38 @@
+"""LogGOPSim's GOAL schedules: the workload as sends, receives and calculations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from analysis.chakra.expand import expand
+from analysis.chakra.graph import Compute, Graph, Receive, Send
+
+
+def goal_lines(graphs: Sequence[Graph], *, seed: int = 1) -> Iterator[str]:
+    """The lines of a GOAL text (the input of LogGOPSim's txt2bin), without line ends.
+
+    Collectives go out as the messages that Gloo makes of them, each collective under a tag of its
+    own above the workload's; calculations in nanoseconds, LogGOPSim's unit of time. Format:
+    Hoefler, Siebert and Lumsdaine, "Group Operation Assembly Language", ICPP 2009, as txt2bin
+    reads it.
+    """
+    highest = max(
+        (n.tag for graph in graphs for n in graph if isinstance(n, Send | Receive)), default=-1
+    )
+    yield f"num_ranks {len(graphs)}"
+    for rank, graph in enumerate(
+        expand(graphs, lambda call: True, first_tag=highest + 1, seed=seed)
+    ):
+        yield f"rank {rank} {{"
+        for node in graph:
+            match node:
+                case Compute():
+                    yield f"l{node.id}: calc {node.duration_ns}"
+                case Send():
+                    yield f"l{node.id}: send {node.size_bytes}b to {node.peer} tag {node.tag}"
+                case Receive():
+                    yield f"l{node.id}: recv {node.size_bytes}b from {node.peer} tag {node.tag}"
+        for node in graph:
+            for parent in node.after:
+                yield f"l{node.id} requires l{parent}"
+        yield "}"

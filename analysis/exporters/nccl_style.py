@@ -1,0 +1,104 @@
+"""The collectives of a run as nccl-tests prints them, for scripts that read its output.
+
+Columns and units are those of nccl-tests' src/common.cu and src/all_reduce.cu: times in
+microseconds, bandwidths in GB/s (10^9 bytes), sizes in bytes. Gloo's collectives are measured in
+one way only, which stands in the out-of-place columns. `#wrong` is N/A: ranks check every result
+and fail the run when one is wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from analysis.metrics.collective import CollectiveMetrics, collective_metrics
+from analysis.run import Run
+
+_TYPES = {2: "half", 4: "float", 8: "double", 1: "int8"}
+_REDUCING = ("all_reduce", "reduce", "reduce_scatter")
+_ROOTED = ("broadcast", "reduce", "gather", "scatter", "incast")
+
+
+@dataclass(frozen=True)
+class _Line:
+    kind: str
+    size_bytes: int
+    element_bytes: int
+    root: int
+    ranks: int
+    times_ns: tuple[int, ...]
+    algbw_gbytes: float
+    busbw_gbytes: float
+
+
+def render_nccl_style(run: Run) -> str:
+    """A block per kind of collective, a line per size; times are means over the iterations.
+
+    Raises RunError.
+    """
+    lines = _lines(collective_metrics(run))
+    parts = [_preamble(run)]
+    for kind in dict.fromkeys(line.kind for line in lines):
+        parts.append(_block(kind, [line for line in lines if line.kind == kind]))
+    return "\n".join(parts)
+
+
+def _lines(metrics: Iterable[CollectiveMetrics]) -> list[_Line]:
+    groups: dict[tuple[str, int, int, int, int], list[CollectiveMetrics]] = {}
+    for m in metrics:
+        c = m.collective
+        key = (c.kind, c.size_bytes, c.element_bytes, c.root, len(c.ranks))
+        groups.setdefault(key, []).append(m)
+    found = []
+    for (kind, size_bytes, element_bytes, root, ranks), members in sorted(groups.items()):
+        times = tuple(m.duration_ns for m in members)
+        mean = sum(times) / len(times)
+        factor = members[0].busbw_gbps / members[0].algbw_gbps if members[0].algbw_gbps else 0.0
+        algbw = size_bytes / mean if mean else 0.0
+        found.append(
+            _Line(kind, size_bytes, element_bytes, root, ranks, times, algbw, algbw * factor)
+        )
+    return found
+
+
+def _preamble(run: Run) -> str:
+    lines = [
+        f"# groundwire {run.environment.versions.get('groundwire', '')} {run.spec.name} "
+        f"kernel {run.environment.kernel} seed {run.environment.seed}",
+        "# Using devices",
+    ]
+    lines += [
+        f"#  Rank {log.rank:>3} Group  0 on {log.host:>10} address {log.address}"
+        for log in run.ranks
+    ]
+    return "\n".join([*lines, "#"])
+
+
+def _block(kind: str, lines: list[_Line]) -> str:
+    heading = [
+        f"# {kind}",
+        f"# {'':>11} {'':>12} {'':>8} {'':>7} {'':>6} {'out-of-place':>31}",
+        f"# {'size':>11} {'count':>12} {'type':>8} {'redop':>7} {'root':>6} {'time':>9} "
+        f"{'algbw':>7} {'busbw':>7} {'#wrong':>6}",
+        f"# {'(B)':>11} {'(elements)':>12} {'':>8} {'':>7} {'':>6} {'(us)':>9} "
+        f"{'(GB/s)':>7} {'(GB/s)':>7} {'':>6}",
+    ]
+    rows = []
+    for line in lines:
+        redop = "sum" if kind in _REDUCING else "none"
+        root = line.root if kind in _ROOTED else -1
+        mean_us = sum(line.times_ns) / len(line.times_ns) / 1000
+        rows.append(
+            f"  {line.size_bytes:>11} {line.size_bytes // line.element_bytes:>12} "
+            f"{_TYPES.get(line.element_bytes, '?'):>8} {redop:>7} {root:>6} "
+            f"{_time(mean_us):>9} {line.algbw_gbytes:>7.2f} {line.busbw_gbytes:>7.2f} {'N/A':>6}"
+        )
+    average = sum(line.busbw_gbytes for line in lines) / len(lines)
+    return "\n".join([*heading, *rows, f"# Avg bus bandwidth    : {average:.6g}", "#", ""])
+
+
+def _time(microseconds: float) -> str:
+    """As many decimals as nccl-tests shows for a time of this size."""
+    if microseconds >= 10_000:
+        return f"{microseconds:.0f}"
+    return f"{microseconds:.1f}" if microseconds >= 100 else f"{microseconds:.2f}"

@@ -1,0 +1,170 @@
+"""A run's counters as OpenMetrics text, for monitoring that reads standard counters.
+
+Format: OpenMetrics 1.0 (RFC draft-ietf-opsawg-openmetrics-00), content type
+`application/openmetrics-text; version=1.0.0`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from analysis.metrics.collective import collective_metrics
+from analysis.metrics.iteration import iteration_breakdowns
+from analysis.metrics.link import port_metrics
+from analysis.run import Run
+
+Labels = Mapping[str, str]
+Samples = Iterable[tuple[Labels, float | int | None]]
+
+
+def render_openmetrics(run: Run) -> str:
+    """The exposition of one run, every sample labelled with the run's name. Raises RunError."""
+    text = _Exposition({"run": run.spec.name, "kernel": run.environment.kernel})
+    ports = port_metrics(run)
+    labels = [{"node": p.record.node, "port": p.record.port, "peer": p.record.peer} for p in ports]
+
+    def of_ports(values: Iterable[float | int | None]) -> Samples:
+        return zip(labels, values, strict=True)
+
+    text.gauge(
+        "valid",
+        "1 when the fidelity verdict is valid",
+        "",
+        [({}, int(run.environment.verdict.valid))],
+    )
+    text.counter(
+        "port_transmit_bytes",
+        "Bytes sent by an egress port, L1 overhead not counted",
+        "bytes",
+        of_ports(p.record.bytes for p in ports),
+    )
+    text.counter(
+        "port_transmit_packets",
+        "Packets sent by an egress port",
+        "",
+        of_ports(p.record.packets for p in ports),
+    )
+    text.counter(
+        "port_drops",
+        "Packets dropped at an egress port, by reason",
+        "",
+        [
+            (labels[i] | {"reason": reason}, amount)
+            for i, p in enumerate(ports)
+            for reason, amount in _reasons(p.record.drops, p.record.drops_by_reason)
+        ],
+    )
+    text.counter(
+        "port_ecn_marked_packets",
+        "Packets marked Congestion Experienced",
+        "",
+        of_ports(p.record.ecn_marks for p in ports),
+    )
+    text.counter(
+        "port_pauses",
+        "Times that the port was paused by its peer",
+        "",
+        of_ports(p.record.pauses for p in ports),
+    )
+    text.counter(
+        "port_paused_seconds",
+        "Time for which the port was paused",
+        "seconds",
+        of_ports(p.record.paused_ns / 1e9 for p in ports),
+    )
+    text.gauge(
+        "port_backlog_max_bytes",
+        "Deepest backlog of an egress port",
+        "bytes",
+        of_ports(p.record.max_backlog_bytes for p in ports),
+    )
+    text.gauge(
+        "port_utilisation_ratio",
+        "Share of the communicating time spent sending",
+        "ratio",
+        of_ports(p.utilisation for p in ports),
+    )
+    text.gauge(
+        "port_speed_bps",
+        "Rate of the port's link in bits per second",
+        "",
+        of_ports(p.rate_bps for p in ports),
+    )
+    text.counter(
+        "tcp_retransmitted_segments",
+        "TCP segments sent again, over all hosts",
+        "",
+        [({}, run.environment.retransmits)],
+    )
+    collectives = collective_metrics(run)
+    named: list[Labels] = [
+        {
+            "collective": c.collective.id,
+            "group": c.collective.group,
+            "kind": c.collective.kind,
+            "iteration": str(c.collective.iteration),
+        }
+        for c in collectives
+    ]
+    text.gauge(
+        "collective_duration_seconds",
+        "From the last post to the last completion",
+        "seconds",
+        zip(named, (c.duration_ns / 1e9 for c in collectives), strict=True),
+    )
+    text.gauge(
+        "collective_busbw_bps",
+        "Bus bandwidth as nccl-tests defines it, bits per second",
+        "",
+        zip(named, (c.busbw_gbps * 1e9 for c in collectives), strict=True),
+    )
+    text.gauge(
+        "iteration_duration_seconds",
+        "From the first rank's start to the last one's end",
+        "seconds",
+        [({"iteration": str(b.index)}, b.duration_ns / 1e9) for b in iteration_breakdowns(run)],
+    )
+    return text.render()
+
+
+def _reasons(drops: int, by_reason: Mapping[str, int]) -> list[tuple[str, int]]:
+    """Drops by reason; what no reason explains is `other`, so that the sum is right."""
+    known = sum(by_reason.values())
+    rest = [("other", drops - known)] if drops > known or not by_reason else []
+    return [*sorted(by_reason.items()), *rest]
+
+
+class _Exposition:
+    """Metric families in order; names get the prefix `groundwire_`."""
+
+    def __init__(self, common: Labels) -> None:
+        self._common = common
+        self._lines: list[str] = []
+
+    def counter(self, name: str, help_: str, unit: str, samples: Samples) -> None:
+        self._family(name, "counter", help_, unit, "_total", samples)
+
+    def gauge(self, name: str, help_: str, unit: str, samples: Samples) -> None:
+        self._family(name, "gauge", help_, unit, "", samples)
+
+    def render(self) -> str:
+        return "\n".join([*self._lines, "# EOF", ""])
+
+    def _family(
+        self, name: str, kind: str, help_: str, unit: str, suffix: str, samples: Samples
+    ) -> None:
+        full = f"groundwire_{name}"
+        self._lines.append(f"# TYPE {full} {kind}")
+        if unit:
+            self._lines.append(f"# UNIT {full} {unit}")
+        self._lines.append(f"# HELP {full} {help_}")
+        for labels, value in samples:
+            if value is not None:
+                pairs = ",".join(
+                    f'{key}="{_escape(text)}"' for key, text in {**self._common, **labels}.items()
+                )
+                self._lines.append(f"{full}{suffix}{{{pairs}}} {value!r}")
+
+
+def _escape(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

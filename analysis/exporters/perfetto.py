@@ -1,0 +1,238 @@
+"""trace.json: a run for Perfetto (ui.perfetto.dev) and chrome://tracing.
+
+Format: the Trace Event Format's JSON object form (docs.google.com/document/d/1CvAClvFfyA5R-
+PhYUmn5OOQtYMH4h6I0nSsKchNAySU): complete events (X), metadata (M), counters (C), flows (s, f);
+times in microseconds with nanosecond decimals, from the run's first event on.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from analysis.collectives import ALIGNMENT
+from analysis.metrics.flow import Flows, NoFlows, read_flows
+from analysis.metrics.phase import phase_name
+from analysis.queue_samples import QueueSeries, queue_series
+from analysis.records import CollectiveRecord
+from analysis.run import RankLog, Run, load_run
+
+Event = dict[str, Any]
+
+FABRIC_PROCESS = 1_000_000
+"""The process that holds the ports' counters; ranks are processes 1, 2, ..."""
+
+_THREADS_PER_RANK = 1000
+_MAIN = 0
+
+
+MAX_ARROWS = 20_000
+"""Beyond this many messages, the smallest ones are left out."""
+
+MAX_COUNTER_EVENTS = 300_000
+"""Beyond this many queue samples, the ports with the shallowest queues are left out."""
+
+
+def write_trace(directory: Path) -> Path:
+    """Write a run directory's trace.json and return its path. Raises RunError."""
+    run = load_run(directory)
+    flows = read_flows(run)
+    return write_trace_of(run, queue_series(run), None if isinstance(flows, NoFlows) else flows)
+
+
+def write_trace_of(run: Run, queues: Sequence[QueueSeries], flows: Flows | None) -> Path:
+    """The same for a run whose queue samples and captures are loaded already."""
+    path = run.directory / "trace.json"
+    encode = json.JSONEncoder(separators=(",", ":")).encode
+    with path.open("w") as file:
+        file.write('{"displayTimeUnit":"ns","otherData":')
+        file.write(encode({"name": run.spec.name, "kernel": run.environment.kernel}))
+        file.write(',"traceEvents":[\n')
+        file.write(",\n".join(map(encode, trace_events(run, queues, flows))))
+        file.write("\n]}\n")
+    return path
+
+
+def trace_events(
+    run: Run, queues: Sequence[QueueSeries] = (), flows: Flows | None = None
+) -> Iterator[Event]:
+    """The events of a run."""
+    clock = _Clock(run)
+    for log in run.ranks:
+        yield from _rank_names(log)
+        yield from _rank_slices(log, clock)
+    if flows is not None:
+        yield from _message_arrows(run, flows, clock)
+    yield from _queue_counters(run, queues, clock)
+
+
+class _Clock:
+    """Log time to microseconds of the trace, in target time."""
+
+    def __init__(self, run: Run) -> None:
+        starts = [
+            event.start_ns
+            for log in run.ranks
+            for events in (log.iterations, log.computes, log.collectives)
+            for event in events
+        ]
+        self.origin_ns = min(starts, default=0)
+        self._scale = run.environment.scale
+
+    def microseconds(self, time_ns: int) -> float:
+        return round((time_ns - self.origin_ns) / self._scale / 1000, 3)
+
+    def lasting(self, start_ns: int, end_ns: int) -> dict[str, float]:
+        """`ts` and `dur`. Both ends are rounded before they are subtracted, so that slices that
+        touch do not overlap by a nanosecond."""
+        start, end = self.microseconds(start_ns), self.microseconds(end_ns)
+        return {"ts": start, "dur": round(max(end - start, 0), 3)}
+
+
+def process_of(rank: int) -> int:
+    """The trace's process id of a rank (0 is the kernel's idle process to Perfetto)."""
+    return rank + 1
+
+
+def thread_of(rank: int, row: int = _MAIN) -> int:
+    """Thread ids are unique over all processes: Perfetto takes them so."""
+    return process_of(rank) * _THREADS_PER_RANK + row
+
+
+def flight_rows(records: Sequence[CollectiveRecord]) -> dict[tuple[str, str], int]:
+    """The thread row (from 1) of each collective of one rank: slices of a row never overlap."""
+    rows: dict[tuple[str, str], int] = {}
+    free_from: list[int] = []
+    for record in sorted(records, key=lambda r: (r.start_ns, r.end_ns, r.id)):
+        row = next((i for i, t in enumerate(free_from) if t <= record.start_ns), len(free_from))
+        if row == len(free_from):
+            free_from.append(0)
+        free_from[row] = record.end_ns
+        rows[record.group, record.id] = row + 1
+    return rows
+
+
+def _rank_names(log: RankLog) -> Iterator[Event]:
+    rank, process = log.rank, process_of(log.rank)
+    yield _metadata("process_name", process, {"name": f"rank {rank} ({log.host})"})
+    yield _metadata("process_sort_index", process, {"sort_index": rank})
+    rows = sorted(set(flight_rows(log.collectives).values()))
+    names = [(_MAIN, "main thread"), *((row, f"in flight {row}") for row in rows)]
+    for row, name in names:
+        thread = thread_of(rank, row)
+        yield _metadata("thread_name", process, {"name": name}, thread)
+        yield _metadata("thread_sort_index", process, {"sort_index": row}, thread)
+
+
+def _metadata(name: str, process: int, arguments: dict[str, Any], thread: int = 0) -> Event:
+    return {"ph": "M", "name": name, "pid": process, "tid": thread, "args": arguments}
+
+
+def _rank_slices(log: RankLog, clock: _Clock) -> Iterator[Event]:
+    process = process_of(log.rank)
+    main = {"ph": "X", "pid": process, "tid": thread_of(log.rank)}
+    for iteration in log.iterations:
+        yield {
+            **main,
+            "name": f"iteration {iteration.index}",
+            "cat": "iteration",
+            **clock.lasting(iteration.start_ns, iteration.end_ns),
+        }
+    for compute in log.computes:
+        yield {
+            **main,
+            "name": compute.name,
+            "cat": "compute",
+            **clock.lasting(compute.start_ns, compute.end_ns),
+            "args": {"phase": compute.phase, "flops": compute.flops, "bytes": compute.bytes},
+        }
+    rows = flight_rows(log.collectives)
+    for record in log.collectives:
+        category = "alignment" if record.phase == ALIGNMENT else "collective"
+        arguments = {
+            "phase": phase_name(record.phase),
+            "kind": record.kind,
+            "group": record.group,
+            "size_bytes": record.size_bytes,
+            "iteration": record.iteration,
+            "exposed_us": round(record.waited_ns / 1000, 3),
+        }
+        yield {
+            "ph": "X",
+            "pid": process,
+            "tid": thread_of(log.rank, rows[record.group, record.id]),
+            "name": record.id,
+            "cat": category,
+            **clock.lasting(record.start_ns, record.end_ns),
+            "args": arguments,
+        }
+        if record.waited_ns and record.phase != ALIGNMENT:
+            yield {
+                **main,
+                "name": f"wait for {record.id}",
+                "cat": "exposed",
+                **clock.lasting(record.end_ns - record.waited_ns, record.end_ns),
+            }
+
+
+def _message_arrows(run: Run, flows: Flows, clock: _Clock) -> Iterator[Event]:
+    """An arrow per message, from its collective's slice at the sender to that at the receiver."""
+    rows = {log.rank: flight_rows(log.collectives) for log in run.ranks}
+    messages, collectives = flows.messages, flows.capture.attribution.collectives
+    chosen = [
+        index
+        for index in np.argsort(-messages.size_bytes, kind="stable")[:MAX_ARROWS].tolist()
+        if messages.collective[index] >= 0
+        and collectives[int(messages.collective[index])].phase != ALIGNMENT
+    ]
+    for index in sorted(chosen):
+        flow = flows.flows[int(messages.flow[index])]
+        collective = collectives[int(messages.collective[index])]
+        size = int(messages.size_bytes[index])
+        for phase, rank, time_ns in (
+            ("s", flow.source, int(messages.start_ns[index])),
+            ("f", flow.destination, int(messages.end_ns[index])),
+        ):
+            # An arrow binds to the slice around its end, which a slice's last moment is not.
+            start_ns, end_ns = collective.intervals_ns[rank]
+            end_ns -= run.environment.scale
+            event: Event = {
+                "ph": phase,
+                "id": index,
+                "cat": "message",
+                "name": f"{size} bytes",
+                "pid": process_of(rank),
+                "tid": thread_of(rank, rows[rank][collective.group, collective.id]),
+                "ts": clock.microseconds(min(max(time_ns, start_ns), end_ns)),
+            }
+            if phase == "f":
+                event["bp"] = "e"
+            yield event
+
+
+def _queue_counters(run: Run, queues: Sequence[QueueSeries], clock: _Clock) -> Iterator[Event]:
+    if not queues:
+        return
+    yield _metadata("process_name", FABRIC_PROCESS, {"name": "fabric: queues"})
+    yield _metadata("process_sort_index", FABRIC_PROCESS, {"sort_index": len(run.ranks)})
+    names = {record.port: f"{record.node} → {record.peer}" for record in run.links}
+    left = MAX_COUNTER_EVENTS
+    for each in sorted(queues, key=lambda series: -series.max_backlog_bytes):
+        left -= len(each.times_ns)
+        if left < 0:
+            return
+        name = names.get(each.port, each.port)
+        marks = each.marks or (None,) * len(each.times_ns)
+        for time_ns, backlog, marked in zip(each.times_ns, each.backlog_bytes, marks, strict=True):
+            if time_ns < clock.origin_ns:
+                continue
+            # Each argument becomes a counter track of its own.
+            values = {"backlog_bytes": backlog}
+            if marked is not None:
+                values["marked_packets"] = marked
+            ts = clock.microseconds(time_ns)
+            yield {"ph": "C", "pid": FABRIC_PROCESS, "ts": ts, "name": name, "args": values}

@@ -1,0 +1,63 @@
+"""A collective measured: by rank, its stragglers, its bandwidths, its share of the limit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from analysis.collectives import Collective, collectives_of
+from analysis.metrics.limit import PhysicalLimit
+from analysis.run import Run
+
+
+@dataclass(frozen=True)
+class CollectiveMetrics:
+    """Times and rates in units of the target fabric.
+
+    `rank_duration_ns` is each rank's own time from posting to completion. `post_spread_ns` is how
+    much later the last rank posted than the first (the stragglers' doing), `end_spread_ns` how much
+    later the last rank completed. `limit_ns` is the physical limit (`PhysicalLimit`), and
+    `limit_share` what share of the measured time it is: 1 is as fast as the wires allow.
+    """
+
+    collective: Collective
+    duration_ns: int
+    rank_duration_ns: dict[int, int]
+    waited_ns: dict[int, int]
+    post_spread_ns: int
+    end_spread_ns: int
+    last_to_post: int
+    last_to_end: int
+    algbw_gbps: float
+    busbw_gbps: float
+    limit_ns: float
+    limit_share: float | None
+
+
+def collective_metrics(run: Run) -> tuple[CollectiveMetrics, ...]:
+    """The metrics of every collective of a run, by start. Raises RunError."""
+    limit = PhysicalLimit(run.fabric, run.hosts)
+    return tuple(
+        _measure(collective, run.environment.scale, limit.duration_ns(collective))
+        for collective in collectives_of(run)
+    )
+
+
+def _measure(collective: Collective, scale: int, limit_ns: float) -> CollectiveMetrics:
+    records = collective.by_rank
+    starts = {rank: record.start_ns for rank, record in records.items()}
+    ends = {rank: record.end_ns for rank, record in records.items()}
+    duration_ns = collective.duration_ns // scale
+    return CollectiveMetrics(
+        collective=collective,
+        duration_ns=duration_ns,
+        rank_duration_ns={rank: (ends[rank] - starts[rank]) // scale for rank in sorted(records)},
+        waited_ns={rank: records[rank].waited_ns // scale for rank in sorted(records)},
+        post_spread_ns=(max(starts.values()) - min(starts.values())) // scale,
+        end_spread_ns=(max(ends.values()) - min(ends.values())) // scale,
+        last_to_post=max(starts, key=lambda rank: (starts[rank], -rank)),
+        last_to_end=max(ends, key=lambda rank: (ends[rank], -rank)),
+        algbw_gbps=collective.algbw_gbps * scale,
+        busbw_gbps=collective.busbw_gbps * scale,
+        limit_ns=limit_ns,
+        limit_share=limit_ns / duration_ns if limit_ns and duration_ns else None,
+    )

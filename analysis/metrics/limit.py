@@ -1,0 +1,99 @@
+"""The physical limit of a collective: how long its bytes take on the narrowest cut they must cross.
+
+Every algorithm has to move this much, whatever its messages look like; latency is left out. Two
+cuts are looked at: each member host from the rest (its own ports), and the half of the hosts with
+the lower ranks from the other half (the bisection).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+
+import networkx as nx
+
+from analysis.collectives import Collective, bus_factor
+from analysis.predictors.wire import goodput_bps
+from topologies.fabric import Fabric
+
+_LARGEST_FLOW_GRAPH = 2000
+
+
+class PhysicalLimit:
+    """Limits of the collectives of one fabric and placement (`hosts[rank]` runs that rank)."""
+
+    def __init__(self, fabric: Fabric, hosts: Sequence[str]) -> None:
+        self._fabric = fabric
+        self._hosts = tuple(hosts)
+        self._crossing: dict[tuple[int, ...], float | None] = {}
+
+    def duration_ns(self, collective: Collective) -> float:
+        """Lower bound of the duration in nanoseconds of the target fabric; 0 when nothing moves."""
+        ranks = collective.ranks
+        if len(ranks) < 2 or not collective.size_bytes:
+            return 0.0
+        narrowest = min(self._host_bps[self._hosts[rank]] for rank in ranks)
+        bits = 8.0 * collective.size_bytes
+        if collective.kind == "incast":
+            host_bits = bits * (collective.degree or len(ranks) - 1)
+        else:
+            host_bits = bits * bus_factor(collective.kind, len(ranks))
+        limit = host_bits / narrowest
+        crossing_bps = self.bisection_bps(ranks)
+        if crossing_bps:
+            limit = max(limit, _crossing_bits(collective.kind, bits, len(ranks)) / crossing_bps)
+        return limit * 1e9
+
+    def bisection_bps(self, ranks: Sequence[int]) -> float | None:
+        """Goodput from the lower half of these ranks to the upper half with every path used
+        (maximum flow; one direction), None for fabrics too large to solve in passing."""
+        key = tuple(ranks)
+        if key not in self._crossing:
+            self._crossing[key] = self._maximum_flow(key)
+        return self._crossing[key]
+
+    @cached_property
+    def _host_bps(self) -> dict[str, float]:
+        return {
+            host.name: sum(
+                goodput_bps(link.rate_bps, link.mtu_bytes)
+                for link in self._fabric.links_of[host.name]
+            )
+            for host in self._fabric.hosts
+        }
+
+    def _maximum_flow(self, ranks: tuple[int, ...]) -> float | None:
+        if len(self._fabric.links) > _LARGEST_FLOW_GRAPH or len(ranks) < 2:
+            return None
+        half = len(ranks) // 2
+        lower = {self._hosts[rank] for rank in ranks[:half]}
+        upper = {self._hosts[rank] for rank in ranks[half:]} - lower
+        if not lower or not upper:
+            return None
+        graph: nx.DiGraph[str] = nx.DiGraph()
+        for link in self._fabric.links:
+            rate = goodput_bps(link.rate_bps, link.mtu_bytes)
+            for a, b in ((link.a.node, link.b.node), (link.b.node, link.a.node)):
+                before = graph.edges[a, b]["capacity"] if graph.has_edge(a, b) else 0.0
+                graph.add_edge(a, b, capacity=before + rate)
+        # Edges without a capacity are unlimited.
+        graph.add_edges_from(("lower half", host) for host in lower)
+        graph.add_edges_from((host, "upper half") for host in upper)
+        return float(nx.maximum_flow_value(graph, "lower half", "upper half"))
+
+
+def _crossing_bits(kind: str, bits: float, ranks: int) -> float:
+    """Bits that must go from the lower half of the ranks to the upper half."""
+    lower = ranks // 2
+    upper = ranks - lower
+    match kind:
+        case "all_to_all":
+            return bits * lower * upper / ranks
+        case "all_reduce":
+            return bits
+        case "all_gather":
+            return bits * lower / ranks
+        case "reduce_scatter":
+            return bits * upper / ranks
+        case _:
+            return 0.0

@@ -1,0 +1,24 @@
+"""Phases of communication: their names as papers write them, and their order."""
+
+from __future__ import annotations
+
+_NAMES = {
+    "embedding_forward": "forward AlltoAll",
+    "embedding_backward": "backward AlltoAll",
+    "mlp_gradient": "MLP AllReduce",
+    "tensor_forward": "tensor-parallel AllReduce, forward",
+    "tensor_backward": "tensor-parallel AllReduce, backward",
+    "pipeline_forward": "pipeline send/recv, forward",
+    "pipeline_backward": "pipeline send/recv, backward",
+    "gradient": "data-parallel AllReduce",
+    "all_reduce": "AllReduce",
+    "all_to_all": "AlltoAll",
+    "all_gather": "AllGather",
+    "reduce_scatter": "ReduceScatter",
+    "send_recv": "send/recv",
+}
+
+
+def phase_name(phase: str) -> str:
+    """The name of a phase for people; the seed experiment's figures use the first three."""
+    return _NAMES.get(phase, phase.replace("_", " "))

@@ -1,0 +1,1 @@
+"""Predictors: fabric and collective in, duration out; each says what it ignores."""

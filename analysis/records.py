@@ -1,0 +1,142 @@
+"""The lines of a run directory's files as typed values (docs/architecture.md lists the formats)."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class Record(BaseModel):
+    """A line. Unknown keys are kept out of the way: a newer Groundwire may write more of them."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", strict=True)
+
+
+class RankRecord(Record):
+    """The first line of ranks/NNN.jsonl."""
+
+    event: Literal["rank"]
+    rank: int = Field(ge=0)
+    host: str
+    address: str
+
+
+class ConnectionRecord(Record):
+    """The TCP connection of a group between this rank and a higher one; ports choose ECMP paths."""
+
+    event: Literal["connection"]
+    group: str
+    peer: int
+    port: int
+    peer_port: int
+
+
+class IterationRecord(Record):
+    """One iteration on one rank."""
+
+    event: Literal["iteration"]
+    index: int
+    start_ns: int
+    end_ns: int
+
+
+class ComputeRecord(Record):
+    """One modelled kernel on one rank."""
+
+    event: Literal["compute"]
+    name: str
+    phase: str
+    iteration: int
+    start_ns: int
+    end_ns: int
+    flops: int = 0
+    bytes: int = 0
+
+
+class CollectiveRecord(Record):
+    """One collective on one rank: posted at `start_ns`, completed here at `end_ns`.
+
+    `waited_ns` is how long the rank's main thread was blocked on it (exposed communication).
+    `tag` counts the collectives of `group`, as Gloo's slots do; None for point-to-point messages.
+    """
+
+    event: Literal["collective"]
+    id: str
+    kind: str
+    phase: str
+    group: str
+    tag: int | None
+    size_bytes: int
+    iteration: int
+    ranks: list[int] | None
+    start_ns: int
+    end_ns: int
+    waited_ns: int
+    element_bytes: int = 4
+    root: int = 0
+    degree: int | None = None
+    peer: int | None = None
+
+
+class CheckRecord(Record):
+    """A collective's numbers were verified on this rank."""
+
+    event: Literal["check"]
+    id: str
+    ok: bool
+
+
+RankEvent = Annotated[
+    RankRecord
+    | ConnectionRecord
+    | IterationRecord
+    | ComputeRecord
+    | CollectiveRecord
+    | CheckRecord,
+    Field(discriminator="event"),
+]
+
+
+class LinkRecord(Record):
+    """Counters of one egress port over the whole run."""
+
+    link: int
+    port: str
+    node: str
+    peer: str
+    rate_bps: int
+    delay_ns: int
+    bytes: int
+    packets: int
+    drops: int
+    drops_by_reason: dict[str, int] = Field(default_factory=dict)
+    ecn_marks: int = 0
+    pauses: int = 0
+    paused_ns: int = 0
+    max_backlog_bytes: int | None = None
+    mean_backlog_bytes: float | None = None
+
+
+class Verdict(Record):
+    """Whether the measurement can be trusted, and why not."""
+
+    valid: bool
+    reasons: list[str] = Field(default_factory=list)
+
+
+class Environment(Record):
+    """environment.json: the kernel that ran it, how, and what it noticed."""
+
+    kernel: Literal["native", "virtual"]
+    kernel_release: str
+    versions: dict[str, str]
+    scale: int
+    seed: int
+    hosts: list[str]
+    """Host of each rank."""
+    wall_s: float
+    retransmits: int
+    verdict: Verdict
+    captures: list[dict[str, Any]] = Field(default_factory=list)
+    details: dict[str, Any] = Field(default_factory=dict)

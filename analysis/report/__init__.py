@@ -1,0 +1,7 @@
+"""Reports of runs: one self-contained HTML page, markdown, comma-separated tables."""
+
+from analysis.report.comma_separated import write_csv
+from analysis.report.html import render_html
+from analysis.report.markdown import render_markdown
+
+__all__ = ["render_html", "render_markdown", "write_csv"]

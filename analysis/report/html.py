@@ -1,0 +1,95 @@
+"""One self-contained HTML page for one run or several: nothing is loaded from anywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from analysis.report.cells import cell, heading, is_numeric
+from analysis.report.figures import duration
+from analysis.report.overview import findings, key_figures
+from analysis.report.run_figures import RunFigures
+from analysis.report.sections import sections, table_panels
+from analysis.table import Unit
+from topologies.run_spec import FaultSpec
+from topologies.units import format_rate, format_size, format_time
+
+_WIDTH = 1080.0
+_WIDTH_BESIDE = 620.0
+
+
+def render_html(runs: Sequence[RunFigures]) -> str:
+    """The page. Raises RunError for a damaged run directory, ValueError for no runs."""
+    if not runs:
+        raise ValueError("a report needs at least one run")
+    width = _WIDTH if len(runs) == 1 else _WIDTH_BESIDE
+    summaries = [key_figures(run) for run in runs]
+    rows = list(dict.fromkeys(figure.title for figures in summaries for figure in figures))
+    template = _environment().get_template("report.html")
+    return template.render(
+        runs=runs,
+        figures={
+            run.label: {f.title: f for f in s} for run, s in zip(runs, summaries, strict=True)
+        },
+        rows=rows,
+        findings={run.label: findings(run) for run in runs},
+        facts={run.label: _facts(run) for run in runs},
+        sections=sections(runs, width),
+        tables=table_panels(runs),
+        title=" · ".join(dict.fromkeys(run.run.spec.name for run in runs)),
+    )
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("analysis.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["cell"] = _cell
+    environment.filters["heading"] = heading
+    environment.tests["numeric"] = is_numeric
+    environment.globals["is_error"] = lambda column: column.unit is Unit.ERROR
+    return environment
+
+
+def _cell(value: Any, column: Any) -> str:
+    return cell(column, value)
+
+
+def _facts(run: RunFigures) -> tuple[tuple[str, str], ...]:
+    """What was run, on what: the lines under the summary."""
+    spec, environment = run.run.spec, run.run.environment
+    fabric = run.run.fabric
+    link = spec.fabric.link
+    queue = spec.fabric.queue
+    scale = "1:1" if environment.scale == 1 else f"1:{environment.scale}, shown in target units"
+    nodes = f"{len(fabric.hosts)} hosts, {len(fabric.switches)} switches, {len(fabric.links)} links"
+    line = f"{format_rate(link.rate_bps)}, {format_time(link.delay_ns)}, MTU {link.mtu_bytes}"
+    placement = spec.placement if isinstance(spec.placement, str) else "given"
+    workload = f"{spec.workload.kind}, {len(run.run.ranks)} ranks, placement {placement}"
+    return (
+        ("fabric", f"{fabric.kind}, {nodes}"),
+        ("links", line),
+        ("queues", f"{queue.kind}, {format_size(queue.buffer_bytes)} buffer"),
+        ("transport", spec.transport.congestion_control + (", ECN" if spec.ecn else "")),
+        ("workload", workload),
+        ("faults", "; ".join(map(_fault, spec.faults)) or "none"),
+        ("kernel", f"{environment.kernel}, Linux {environment.kernel_release}"),
+        ("scale", scale),
+        ("seed", str(environment.seed)),
+        ("wall time", duration(environment.wall_s * 1e9)),
+        ("versions", ", ".join(f"{k} {v}" for k, v in environment.versions.items())),
+    )
+
+
+def _fault(fault: FaultSpec) -> str:
+    begins = f"iteration {fault.iteration}" if fault.at_ns is None else format_time(fault.at_ns)
+    lasts = "" if fault.duration_ns is None else f" for {format_time(fault.duration_ns)}"
+    return f"{fault.kind} on {fault.link} at {begins}{lasts}"

@@ -1,0 +1,188 @@
+"""What a run comes down to: key figures and findings in plain words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from analysis.metrics.phase import phase_name
+from analysis.report.figures import count, duration, number, share, signed_percent, size
+from analysis.report.run_figures import RunFigures
+
+_UNEVEN = 1.25
+
+
+@dataclass(frozen=True)
+class KeyFigure:
+    """A figure of the summary: what it is, its value as text, a remark, and its amount where it
+    makes sense to compare it with another run's."""
+
+    title: str
+    value: str
+    remark: str = ""
+    amount: float | None = None
+
+    def against(self, other: KeyFigure | None) -> str:
+        """The change from another run's figure, as "+3.1%"; empty where there is none."""
+        if other is None or not self.amount or not other.amount:
+            return ""
+        return signed_percent(self.amount / other.amount - 1)
+
+
+def key_figures(figures: RunFigures) -> tuple[KeyFigure, ...]:
+    """The same figures in the same order for every run, so that runs compare line by line."""
+    summary = figures.result["summary"]
+    found = _iteration_figures(figures)
+    best = max(figures.collectives, key=lambda m: m.busbw_gbps, default=None)
+    if best is not None:
+        value = f"{number(best.busbw_gbps)}\u202fGb/s"
+        remark = f"{phase_name(best.collective.phase)}, {share(best.limit_share)} of limit"
+        found.append(KeyFigure("best busbw", value, remark, best.busbw_gbps))
+    for name, error in summary["error"].items():
+        if error["geomean"] is not None:
+            remark = f"geometric mean; worst {share(error['worst'])}"
+            found.append(KeyFigure(f"{name} error", share(error["geomean"]), remark))
+    retransmits = f"{count(summary['retransmits'])} retransmits"
+    found.append(KeyFigure("drops", count(summary["drops"]), retransmits))
+    pauses = f"{count(summary['pauses'])} pauses"
+    found.append(KeyFigure("ECN marks", count(summary["ecn_marks"]), pauses, summary["ecn_marks"]))
+    return tuple(found)
+
+
+def _iteration_figures(figures: RunFigures) -> list[KeyFigure]:
+    iterations = figures.iterations
+    if not iterations:
+        return []
+    times = [b.duration_ns for b in iterations]
+    mean = sum(times) / len(times)
+    remark = "the only one"
+    if len(times) > 1:
+        remark = f"mean of {len(times)}, {duration(min(times))} to {duration(max(times))}"
+    exposed = sum(b.mean_exposed_ns(p) for b in iterations for p in b.phases)
+    total = sum(b.mean_duration_ns for b in iterations)
+    blocked = exposed / total if total else None
+    return [
+        KeyFigure("iteration", duration(mean), remark, mean),
+        KeyFigure("exposed communication", share(blocked), "of a rank's iteration time"),
+    ]
+
+
+def findings(figures: RunFigures) -> tuple[str, ...]:
+    """Sentences that the figures of the run support, the weightiest first."""
+    return tuple(
+        text
+        for text in (
+            _where_time_went(figures),
+            _busy_links(figures),
+            _uneven_choices(figures),
+            _prediction(figures),
+            _losses(figures),
+            _attributed(figures),
+        )
+        if text
+    )
+
+
+def _where_time_went(figures: RunFigures) -> str:
+    total = sum(b.mean_duration_ns for b in figures.iterations)
+    by_phase: dict[str, float] = {}
+    for b in figures.iterations:
+        for phase in b.phases:
+            by_phase[phase] = by_phase.get(phase, 0.0) + b.mean_exposed_ns(phase)
+    if not total or len(by_phase) < 2:
+        return ""
+    exposed = sum(by_phase.values())
+    first = max(by_phase, key=lambda phase: by_phase[phase])
+    if not exposed:
+        return "All communication was hidden behind computation."
+    return (
+        f"Ranks spent {share(exposed / total)} of their time blocked on communication, "
+        f"{share(by_phase[first] / exposed)} of that on {phase_name(first)}."
+    )
+
+
+def _busy_links(figures: RunFigures) -> str:
+    tiers = [tier for tier in figures.tiers if tier.max_utilisation > 0]
+    if not tiers:
+        return ""
+    parts = ", ".join(
+        f"{tier.link_class} {tier.direction} {share(tier.mean_utilisation)}" for tier in tiers[:6]
+    )
+    worst = max(tiers, key=lambda tier: tier.max_utilisation)
+    busiest = max(worst.ports, key=lambda port: port.utilisation or 0.0)
+    return (
+        f"Link use while collectives were in flight, on average: {parts}; the busiest link, "
+        f"{busiest.name}, {share(busiest.utilisation)}."
+    )
+
+
+def _uneven_choices(figures: RunFigures) -> str:
+    groups = [g for g in figures.ecmp if g.imbalance is not None]
+    if not groups:
+        return ""
+    worst = max(groups, key=lambda g: g.imbalance or 0)
+    imbalance = worst.imbalance or 1.0
+    mean = sum(g.imbalance or 0 for g in groups) / len(groups)
+    if imbalance < _UNEVEN:
+        return (
+            f"Equal-cost paths were used evenly (busiest port at most {number(imbalance)} × mean)."
+        )
+    text = (
+        f"Equal-cost paths were used unevenly: at {worst.node} the busiest of {len(worst.ports)} "
+        f"ports carried {number(imbalance)} × the mean; {number(mean)} × on average over "
+        f"{len(groups)} groups."
+    )
+    collisions = [g.collisions for g in groups if g.collisions is not None]
+    if collisions and not sum(collisions):
+        text += " No heavy flow shared a port needlessly: there are fewer of them than ports."
+    elif collisions:
+        text += f" The hash made {count(sum(collisions))} heavy flows share a port needlessly."
+    return text
+
+
+def _prediction(figures: RunFigures) -> str:
+    parts = []
+    for name, error in figures.result["summary"]["error"].items():
+        if error["geomean"] is None:
+            continue
+        signed = [
+            answer["error"]
+            for row in figures.predicted.values()
+            if (answer := row.get(name, {})).get("error") is not None
+        ]
+        below = sum(e < 0 for e in signed)
+        lean = "too fast" if below > 0.8 * len(signed) else "too slow"
+        leaning = f", {lean}" if below > 0.8 * len(signed) or below < 0.2 * len(signed) else ""
+        parts.append(f"{name} is off by {share(error['geomean'])}{leaning}")
+    return f"Predictions (geometric mean): {'; '.join(parts)}." if parts else ""
+
+
+def _losses(figures: RunFigures) -> str:
+    summary = figures.result["summary"]
+    if summary["drops"]:
+        dropping = sum(p.record.drops > 0 for p in figures.ports)
+        return (
+            f"{count(summary['drops'])} packets were dropped at {count(dropping)} ports; TCP "
+            f"retransmitted {count(summary['retransmits'])}."
+        )
+    if summary["retransmits"]:
+        return (
+            "Nothing was dropped in the fabric's queues, yet TCP retransmitted "
+            f"{count(summary['retransmits'])} times."
+        )
+    return ""
+
+
+def _attributed(figures: RunFigures) -> str:
+    if figures.flows is None:
+        return ""
+    attribution = figures.flows.capture.attribution
+    packets = sum(file.packets for file in attribution.files)
+    total = sum(file.data_connection_bytes for file in attribution.files)
+    if not total:
+        return ""
+    text = f"The captures hold {count(packets)} packets"
+    unknown = attribution.unattributed_bytes
+    if unknown:
+        held = f"{size(total)} on Gloo's connections"
+        return f"{text}; all but {size(unknown)} of the {held} could be attributed."
+    return f"{text}; every byte on Gloo's connections is attributed to a collective or set-up."

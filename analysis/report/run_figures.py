@@ -1,0 +1,93 @@
+"""All figures of one run that a report shows, computed once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from analysis.metrics.collective import CollectiveMetrics, collective_metrics
+from analysis.metrics.ecmp import EcmpGroup, ecmp_groups
+from analysis.metrics.flow import Flows, NoFlows, read_flows
+from analysis.metrics.iteration import IterationBreakdown, iteration_breakdowns
+from analysis.metrics.link import PortMetrics, port_metrics
+from analysis.metrics.tier import TierUse, tier_uses
+from analysis.metrics.traffic import TrafficMatrix, captured_traffic, traffic_matrix
+from analysis.queue_samples import QueueSeries, queue_series
+from analysis.run import Run
+from analysis.table import Table
+from analysis.tables import tables
+
+
+@dataclass(frozen=True)
+class RunFigures:
+    """A run and its metrics. `label` tells it from the other runs of the same report."""
+
+    run: Run
+    label: str
+
+    @property
+    def scale(self) -> int:
+        return self.run.environment.scale
+
+    @cached_property
+    def result(self) -> dict[str, Any]:
+        return self.run.result
+
+    @cached_property
+    def collectives(self) -> tuple[CollectiveMetrics, ...]:
+        return collective_metrics(self.run)
+
+    @cached_property
+    def iterations(self) -> tuple[IterationBreakdown, ...]:
+        return iteration_breakdowns(self.run)
+
+    @cached_property
+    def ports(self) -> tuple[PortMetrics, ...]:
+        return port_metrics(self.run)
+
+    @cached_property
+    def ecmp(self) -> tuple[EcmpGroup, ...]:
+        return ecmp_groups(self.run)
+
+    @cached_property
+    def tiers(self) -> tuple[TierUse, ...]:
+        return tier_uses(self.run)
+
+    @cached_property
+    def traffic(self) -> TrafficMatrix:
+        """As captured where every rank's host was, else as scheduled."""
+        if self.flows is not None and self.flows.capture.covers_every_rank:
+            return captured_traffic(self.flows)
+        return traffic_matrix(self.run)
+
+    @cached_property
+    def _flows(self) -> Flows | NoFlows:
+        return read_flows(self.run)
+
+    @property
+    def flows(self) -> Flows | None:
+        """What the captures hold; None where `why_no_flows` says why not."""
+        return None if isinstance(self._flows, NoFlows) else self._flows
+
+    @property
+    def why_no_flows(self) -> str:
+        return self._flows.reason if isinstance(self._flows, NoFlows) else ""
+
+    @cached_property
+    def tables(self) -> dict[str, Table]:
+        return tables(self.run, self.flows)
+
+    @cached_property
+    def queues(self) -> tuple[QueueSeries, ...]:
+        return queue_series(self.run)
+
+    @cached_property
+    def predicted(self) -> dict[tuple[str, str], dict[str, Any]]:
+        """(group, collective id) -> predictor -> duration_ns and error, of result.json."""
+        rows = self.result["collectives"]
+        return {(row["group"], row["id"]): row["predicted"] for row in rows}
+
+    @property
+    def predictors(self) -> tuple[str, ...]:
+        return tuple(self.result["summary"]["error"])

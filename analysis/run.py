@@ -1,0 +1,162 @@
+"""A run directory, read: the only thing that analysis knows of a run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, TypeAdapter, ValidationError
+
+from analysis.records import (
+    CollectiveRecord,
+    ComputeRecord,
+    ConnectionRecord,
+    Environment,
+    IterationRecord,
+    LinkRecord,
+    RankEvent,
+    RankRecord,
+)
+from topologies.build import build_fabric
+from topologies.fabric import Fabric
+from topologies.routing import Routes, compute_routes
+from topologies.spec import Spec, load_spec
+
+_RANK_EVENT: TypeAdapter[Any] = TypeAdapter(RankEvent)
+_Model = TypeVar("_Model", bound=BaseModel)
+
+
+class RunError(ValueError):
+    """A run directory that is incomplete or damaged: which file, which line, what is wrong."""
+
+
+@dataclass(frozen=True)
+class RankLog:
+    """What one rank recorded, each kind in the order in which it was logged."""
+
+    rank: int
+    host: str
+    address: str
+    iterations: tuple[IterationRecord, ...]
+    computes: tuple[ComputeRecord, ...]
+    collectives: tuple[CollectiveRecord, ...]
+    checks: int
+    connections: tuple[ConnectionRecord, ...] = ()
+    events: tuple[ComputeRecord | CollectiveRecord, ...] = ()
+    """Computes and collectives as logged: a collective's line is written when its wait returns."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run directory. Everything beyond spec, environment and ranks is read when asked for."""
+
+    directory: Path
+    spec: Spec
+    environment: Environment
+    ranks: tuple[RankLog, ...]
+    links: tuple[LinkRecord, ...]
+
+    @cached_property
+    def fabric(self) -> Fabric:
+        return build_fabric(self.spec.fabric)
+
+    @cached_property
+    def routes(self) -> Routes:
+        return compute_routes(self.fabric)
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """Name of the host of each rank."""
+        return tuple(self.environment.hosts)
+
+    @cached_property
+    def captures(self) -> tuple[Path, ...]:
+        """The pcap files, in order of name."""
+        return tuple(sorted((self.directory / "capture").glob("*.pcap")))
+
+    @cached_property
+    def result(self) -> dict[str, Any]:
+        """result.json, as a dictionary with the keys of the contract. Raises RunError."""
+        return _json(self.directory / "result.json")
+
+
+def load_run(directory: Path | str) -> Run:
+    """Read a run directory. Raises RunError, naming the file and the line, or SpecError."""
+    directory = Path(directory)
+    if not directory.is_dir():
+        raise RunError(f"{directory}: not a directory; a run directory is what `run` leaves behind")
+    spec_path = directory / "spec.yaml"
+    if not spec_path.exists():
+        raise RunError(f"{directory}: no spec.yaml in it, so it is no run directory")
+    logs = sorted((directory / "ranks").glob("*.jsonl"))
+    if not logs:
+        raise RunError(f"{directory}: no ranks/*.jsonl in it; did the run fail?")
+    links_path = directory / "links.jsonl"
+    return Run(
+        directory,
+        load_spec(spec_path),
+        _model(directory / "environment.json", Environment),
+        tuple(_rank_log(path) for path in logs),
+        tuple(_records(links_path, TypeAdapter(LinkRecord))),
+    )
+
+
+def _rank_log(path: Path) -> RankLog:
+    events = list(_records(path, _RANK_EVENT))
+    if not events or not isinstance(events[0], RankRecord):
+        raise RunError(f"{path}: line 1: expected the rank's own event")
+    head = events[0]
+
+    def only(kind: type[_Model]) -> tuple[_Model, ...]:
+        return tuple(event for event in events if isinstance(event, kind))
+
+    return RankLog(
+        head.rank,
+        head.host,
+        head.address,
+        only(IterationRecord),
+        only(ComputeRecord),
+        only(CollectiveRecord),
+        sum(event.event == "check" for event in events),
+        only(ConnectionRecord),
+        tuple(event for event in events if isinstance(event, ComputeRecord | CollectiveRecord)),
+    )
+
+
+def _records(path: Path, adapter: TypeAdapter[Any]) -> Iterator[Any]:
+    try:
+        with path.open() as file:
+            for number, line in enumerate(file, start=1):
+                try:
+                    yield adapter.validate_json(line)
+                except ValidationError as error:
+                    first = error.errors(include_url=False)[0]
+                    where = ".".join(str(part) for part in first["loc"])
+                    raise RunError(f"{path}: line {number}: {where}: {first['msg']}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise RunError(f"{path}: {error}") from error
+
+
+def _model(path: Path, model: type[_Model]) -> _Model:
+    try:
+        return model.model_validate_json(path.read_bytes())
+    except OSError as error:
+        raise RunError(f"{path}: {error.strerror}") from error
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise RunError(f"{path}: {where}: {first['msg']}") from None
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise RunError(f"{path}: {error}") from error
+    if not isinstance(content, dict):
+        raise RunError(f"{path}: expected an object")
+    return content

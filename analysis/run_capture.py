@@ -1,0 +1,96 @@
+"""The captures of a run, decoded and attributed, on the clock of its logs."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+
+from analysis.attribution import Attribution, attribute
+from analysis.connection_groups import LoggedCollective
+from analysis.pcap import Packets, read_pcap
+from analysis.records import CollectiveRecord
+from analysis.run import Run, RunError
+
+INDEX_FILE = "index.json"
+
+
+@dataclass(frozen=True)
+class RunCapture:
+    """`clock_offset_ns` is packet time minus log time; 0 when the capture does not tell."""
+
+    run: Run
+    files: tuple[Packets, ...]
+    attribution: Attribution
+    clock_offset_ns: int
+
+    @property
+    def covers_every_rank(self) -> bool:
+        """Whether all that ranks exchange is in it: all their hosts' ports, and no filter."""
+        captured = {packets.path.stem for packets in self.files}
+        links_of = self.run.fabric.links_of
+        return self.run.spec.capture.filter is None and all(
+            link.port(host).interface in captured
+            for host in self.run.hosts
+            for link in links_of[host]
+        )
+
+
+def load_capture(run: Run) -> RunCapture | None:
+    """Read and attribute every capture of a run, about 150,000 packets per second.
+
+    None for a run without captures. Raises CaptureFormatError, AttributionError, RunError.
+    """
+    if not run.captures:
+        return None
+    files = tuple(read_pcap(path) for path in run.captures)
+    offset_ns = _clock_offset_ns(run.directory / "capture" / INDEX_FILE)
+    addresses = {log.rank: log.address for log in run.ranks}
+    attribution = attribute(files, logged_collectives(run), addresses, offset_ns)
+    return RunCapture(run, files, attribution, offset_ns or 0)
+
+
+def capture_bytes(run: Run) -> int:
+    """Size of the captures, from which to tell how long `load_capture` will take."""
+    return sum(path.stat().st_size for path in run.captures)
+
+
+def logged_collectives(run: Run) -> tuple[LoggedCollective, ...]:
+    """All that the ranks logged, alignments included: they are on the wire as well."""
+    seen: dict[tuple[str, str, int | None], dict[int, CollectiveRecord]] = defaultdict(dict)
+    for log in run.ranks:
+        for record in log.collectives:
+            # Alignments of one iteration share an id; tags tell them apart.
+            seen[record.group, record.id, record.tag][log.rank] = record
+    return tuple(_logged(by_rank, len(run.ranks)) for by_rank in seen.values())
+
+
+def _logged(by_rank: dict[int, CollectiveRecord], ranks: int) -> LoggedCollective:
+    first = next(iter(by_rank.values()))
+    return LoggedCollective(
+        first.id,
+        first.kind,
+        first.group,
+        first.tag,
+        first.size_bytes,
+        first.iteration,
+        first.phase,
+        tuple(range(ranks)) if first.ranks is None else tuple(first.ranks),
+        first.element_bytes,
+        first.root,
+        first.peer,
+        {rank: (record.start_ns, record.end_ns) for rank, record in by_rank.items()},
+    )
+
+
+def _clock_offset_ns(path: Path) -> int | None:
+    if not path.exists():
+        return None
+    try:
+        offset = json.loads(path.read_text())["clock_offset_ns"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise RunError(f"{path}: expected an object with clock_offset_ns: {error}") from error
+    if not isinstance(offset, int):
+        raise RunError(f"{path}: clock_offset_ns: expected an integer, found {offset!r}")
+    return offset
