@@ -1,0 +1,161 @@
+"""Graphs to Chakra and back, and collectives as messages."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from export_graphs import WITH_CHAKRA_TYPE, WITHOUT, workloads
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from analysis.chakra.check import check_trace
+from analysis.chakra.codec import decode, encode, write_trace
+from analysis.chakra.errors import ChakraError
+from analysis.chakra.expand import expand, parts
+from analysis.chakra.files import read_graphs, write_graphs
+from analysis.chakra.graph import (
+    Collective,
+    Compute,
+    Graph,
+    Groups,
+    Receive,
+    Send,
+    from_trace,
+    number_groups,
+    renumber,
+    to_trace,
+    trace_groups,
+)
+from analysis.chakra.trace import Trace
+from analysis.predictors.interface import CollectiveCall
+
+
+@settings(deadline=None)
+@given(workloads(WITH_CHAKRA_TYPE))
+def test_a_graph_survives_the_way_through_a_file(graphs: list[Graph]) -> None:
+    groups = number_groups(graphs)
+    for graph in graphs:
+        trace = decode(encode(to_trace(graph, groups)))
+        check_trace(trace)
+        assert from_trace(trace) == graph
+
+
+@settings(deadline=None)
+@given(workloads(), st.booleans())
+def test_expanded_graphs_are_complete_and_match(graphs: list[Graph], everything: bool) -> None:
+    """Every send meets one receive of the same tag and size, and nothing is lost on the way."""
+    chosen = (lambda call: True) if everything else (lambda call: call.kind in WITHOUT)
+    expanded = expand(graphs, chosen, first_tag=100)
+    sent: Counter[tuple[int, int, int, int]] = Counter()
+    received: Counter[tuple[int, int, int, int]] = Counter()
+    for rank, (graph, before) in enumerate(zip(expanded, graphs, strict=True)):
+        ids = {node.id for node in graph}
+        assert len(ids) == len(graph)
+        for node in graph:
+            assert set(node.after) <= ids
+            if isinstance(node, Send):
+                sent[rank, node.peer, node.tag, node.size_bytes] += 1
+            elif isinstance(node, Receive):
+                received[node.peer, rank, node.tag, node.size_bytes] += 1
+            elif isinstance(node, Collective):
+                assert not chosen(node.call)
+        check_trace(to_trace(graph, number_groups(expanded)))
+        assert [n.id for n in graph if isinstance(n, Compute)] == [
+            n.id for n in before if isinstance(n, Compute)
+        ]
+        # The last computation still comes after all that came before it.
+        last = max(n.id for n in graph if isinstance(n, Compute))
+        parents = {node.id: node.after for node in graph}
+        reached, left = set(), [last]
+        while left:
+            for parent in parents[left.pop()]:
+                if parent not in reached:
+                    reached.add(parent)
+                    left.append(parent)
+        assert {n.id for n in graph if isinstance(n, Compute) and n.id < last} <= reached
+    assert sent == received
+
+
+def test_a_broadcast_is_a_binomial_tree() -> None:
+    found = parts(CollectiveCall("broadcast", 4096, tuple(range(8))))
+    senders = {rank: sum(o.sends for o in part.operations) for rank, part in found.items()}
+    assert senders == {0: 3, 1: 2, 2: 1, 3: 1, 4: 0, 5: 0, 6: 0, 7: 0}
+    # What a rank passes on it must have received.
+    for rank, part in found.items():
+        for operation in part.operations:
+            if operation.sends and rank != 0:
+                assert any(not part.operations[p].sends for p in operation.after)
+
+
+def test_all_reduce_keeps_two_messages_in_flight() -> None:
+    """Gloo's ring for 1 MiB over 8 ranks: 28 messages a rank (design of its wire)."""
+    part = parts(CollectiveCall("all_reduce", 1 << 20, tuple(range(8))))[0]
+    sends = [o for o in part.operations if o.sends]
+    assert len(sends) == 28
+    assert {o.size_bytes for o in sends} == {65_536}
+    assert all(len(o.after) <= 4 for o in part.operations)
+
+
+def test_groups_are_numbered_once_and_travel_in_the_trace() -> None:
+    groups = Groups(6)
+    assert groups.number(tuple(range(6))) == 0
+    assert groups.number((4, 2)) == 1
+    assert groups.number((2, 4)) == 2
+    assert groups.number((4, 2)) == 1
+    call = CollectiveCall("all_reduce", 64, (4, 2))
+    node = Collective(id=1, name="x", call=call)
+    assert from_trace(to_trace((node,), groups)) == (node,)
+    assert trace_groups(to_trace((node,), groups)).subgroups() == {1: (4, 2), 2: (2, 4)}
+
+
+def test_a_trace_of_other_origin_needs_its_world() -> None:
+    groups = Groups(4)
+    node = Collective(id=1, name="x", call=CollectiveCall("all_reduce", 64, (0, 1, 2, 3)))
+    trace = to_trace((node,), groups)
+    bare = decode(encode(type(trace)(trace.nodes)))
+    with pytest.raises(ValueError, match="no world_size"):
+        from_trace(bare)
+    assert from_trace(bare, groups) == (node,)
+
+
+@settings(
+    deadline=None, max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(workloads())
+def test_a_workload_survives_its_files(tmp_path: Path, graphs: list[Graph]) -> None:
+    """Written, read and written again: the same graphs and the same bytes."""
+    folder = tmp_path / str(len(graphs))
+    folder.mkdir(exist_ok=True)
+    first = [path.read_bytes() for path in write_graphs(folder / "w", graphs)]
+    found = read_graphs(folder / "w")
+    assert len(found) == len(graphs)
+    if not any(n.call.kind in WITHOUT for g in graphs for n in g if isinstance(n, Collective)):
+        assert found == graphs
+    assert [path.read_bytes() for path in write_graphs(folder / "w", found)] == first
+
+
+def test_an_unknown_group_names_the_file(tmp_path: Path) -> None:
+    groups = Groups(2, {5: (1, 0)})
+    node = Collective(id=1, name="x", call=CollectiveCall("all_reduce", 64, (1, 0)))
+    bare = Trace(to_trace((node,), groups).nodes)
+    for rank in range(2):
+        write_trace(tmp_path / f"w.{rank}.et", bare)
+    with pytest.raises(ChakraError, match=r"w\.0\.et: node 1: nobody says who is in group 5"):
+        read_graphs(tmp_path / "w")
+    assert read_graphs(tmp_path / "w", {5: (1, 0)}) == [(node,), (node,)]
+
+
+def test_what_chakra_cannot_say_is_refused() -> None:
+    incast = Collective(id=3, name="x", call=CollectiveCall("incast", 64, (0, 1)))
+    with pytest.raises(ValueError, match="node 3: Chakra has no collective incast"):
+        to_trace((incast,), Groups(2))
+    uneven = Collective(id=4, name="x", call=CollectiveCall("all_gather", 65, (0, 1)))
+    with pytest.raises(ValueError, match="65 bytes does not divide into 2"):
+        to_trace((uneven,), Groups(2))
+
+
+def test_renumbering_keeps_the_edges() -> None:
+    graph = (Compute(id=1, name="a"), Compute(id=2, name="b", after=(1,)))
+    assert [(n.id, n.after) for n in renumber(graph, lambda i: i + 10)] == [(11, ()), (12, (11,))]

@@ -1,0 +1,65 @@
+"""Fabrics in this machine's own kernel. All of these need root and network namespaces."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from emulator.registry import remove_dead, sessions
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def _may_make_namespaces() -> str | None:
+    if os.geteuid() != 0:
+        return "needs root"
+    pid = os.fork()
+    if pid == 0:
+        os._exit(0 if ctypes.CDLL(None).unshare(0x40000000) == 0 else 1)
+    if os.waitpid(pid, 0)[1] != 0:
+        return "this kernel refuses to make network namespaces"
+    return None
+
+
+_MISSING = _may_make_namespaces()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = Path(__file__).parent
+    for item in items:
+        if here in item.path.parents and "pure" not in item.path.name and _MISSING:
+            item.add_marker(pytest.mark.skip(reason=_MISSING))
+
+
+@pytest.fixture(autouse=True)
+def _nothing_left() -> Iterator[None]:
+    """Whatever a test does, no session of a dead process and none of ours outlives it. Those of
+    others, who may work on this machine as well, are theirs."""
+    yield
+    if _MISSING is None:
+        remove_dead()
+        left = [s.id for s in sessions() if not s.alive() or s.owner_pid == os.getpid()]
+        assert not left, f"sessions left behind: {left}"
+
+
+@pytest.fixture
+def python() -> Callable[[str], subprocess.Popen[str]]:
+    """Starts a Python program that imports this tree, its standard output on a pipe."""
+
+    def start(program: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-c", program],
+            cwd=ROOT,
+            env=os.environ | {"PYTHONPATH": f"{ROOT}{os.pathsep}{Path(__file__).parent}"},
+            stdout=subprocess.PIPE,
+            stdin=subprocess.PIPE,
+            text=True,
+        )
+
+    return start

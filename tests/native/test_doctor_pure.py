@@ -1,0 +1,89 @@
+"""The doctor; needs no root."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from emulator import doctor as subject
+from emulator.capabilities import QDISCS, KernelCapabilities, kernel_capabilities
+from emulator.commands.doctor import doctor
+
+_FULL = KernelCapabilities(
+    qdiscs=frozenset(QDISCS),
+    devices=frozenset({"veth", "ifb"}),
+    redirect=True,
+    sysctls=frozenset({"ipv4/fib_multipath_hash_policy", "ipv4/fib_multipath_hash_seed"}),
+    congestion_controls=frozenset({"cubic", "dctcp", "bbr"}),
+)
+_NOTHING = KernelCapabilities(refused="this machine gives users none")
+
+
+@pytest.fixture
+def no_virtual_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subject, "find_kernel", lambda: None)
+    monkeypatch.setattr(subject, "find_source", lambda: None)
+
+
+def _as(monkeypatch: pytest.MonkeyPatch, found: KernelCapabilities, uid: int) -> None:
+    monkeypatch.setattr(subject, "kernel_capabilities", lambda: found)
+    monkeypatch.setattr("os.geteuid", lambda: uid)
+
+
+def test_every_missing_thing_has_a_cost_and_a_remedy(capsys: pytest.CaptureFixture[str]) -> None:
+    code = doctor(as_json=True)
+    told = json.loads(capsys.readouterr().out)
+    assert code == (0 if told["healthy"] else 1)
+    for check in told["checks"]:
+        assert check["found"] in (True, False, None)
+        assert check["detail"]
+        assert check["cost"]
+        assert check["remedy"]
+    names = {check["name"] for check in told["checks"]}
+    assert names >= {
+        *("root", "network namespaces", "veth", "ifb", "netem", "red", "dctcp", "plug"),
+        *("ECMP by ports", "ECMP hash seed", "memory", "processor cores", "mnexec"),
+        *("clock source", "cgroups", "virtual kernel", "ptrace", "torch"),
+    }
+
+
+@pytest.mark.usefixtures("no_virtual_kernel")
+def test_no_kernel_for_the_main_job_is_a_failure(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _as(monkeypatch, _NOTHING, 1000)
+    assert doctor(as_json=True) == 1
+    told = json.loads(capsys.readouterr().out)
+    assert "virtual kernel" in told["main_job"]["virtual_lacks"]
+    assert {"root", "netem"} <= set(told["main_job"]["native_lacks"])
+    netem = next(c for c in told["checks"] if c["name"] == "netem")
+    assert netem["found"] is None
+    assert netem["detail"] == "not asked: this machine gives users none"
+
+
+@pytest.mark.usefixtures("no_virtual_kernel")
+def test_a_full_native_kernel_alone_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    _as(monkeypatch, _FULL, 0)
+    diagnosis = subject.diagnose()
+    assert diagnosis.native == ()
+    assert diagnosis.virtual
+    assert diagnosis.healthy
+
+
+@pytest.mark.usefixtures("no_virtual_kernel")
+def test_netem_missing_costs_the_native_main_job(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    without = KernelCapabilities(**{**vars(_FULL), "qdiscs": _FULL.qdiscs - {"netem"}})
+    _as(monkeypatch, without, 0)
+    assert doctor(as_json=False) == 1
+    out = " ".join(capsys.readouterr().out.split())
+    assert "main job on the native kernel: no, it lacks netem" in out
+    assert "sch_netem" in out
+
+
+def test_the_kernel_is_asked_and_not_guessed() -> None:
+    found = kernel_capabilities()
+    assert found.refused or {"reno"} <= found.congestion_controls
+    assert "gwport" not in found.qdiscs, "our own qdisc exists in the virtual kernel only"

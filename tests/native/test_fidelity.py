@@ -1,0 +1,214 @@
+"""What the monitor must notice is provoked for real, in the native kernel."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+from native_fabrics import flat, network
+from native_traffic import UDP, open_socket
+from pyroute2.netlink.rtnl import RTM_SETLINK
+
+from emulator import rtnetlink
+from emulator.fidelity import FidelityMonitor
+from emulator.netlink import Request, u32
+from emulator.network import Network
+from emulator.ports import tbf_options
+from topologies.fabric import Link
+
+_BACKLOG = Path("/proc/sys/net/core/netdev_max_backlog")
+
+
+@contextmanager
+def _hogs(count: int, cores: set[int] | None = None) -> Iterator[list[int]]:
+    """Processes that compute for ever, on `cores` only when given."""
+
+    def hog() -> None:
+        if cores:
+            os.sched_setaffinity(0, cores)
+        while True:
+            pass
+
+    context = multiprocessing.get_context("fork")
+    hogs = [context.Process(target=hog, daemon=True) for _ in range(count)]
+    for process in hogs:
+        process.start()
+    try:
+        yield [process.pid for process in hogs if process.pid is not None]
+    finally:
+        for process in hogs:
+            process.kill()
+            process.join()
+
+
+def _watched(live: Network, seconds: float, pids: list[int] | None = None) -> FidelityMonitor:
+    monitor = FidelityMonitor(live)
+    monitor.start(pids or [])
+    time.sleep(seconds)
+    monitor.stop()
+    return monitor
+
+
+def _reason(verdict_reasons: tuple[str, ...], words: str) -> bool:
+    return any(words in reason for reason in verdict_reasons)
+
+
+def test_a_processor_hog_makes_a_run_invalid() -> None:
+    with network(flat(2)) as live, _hogs(1):
+        verdict = _watched(live, 1.2).verdict()
+    assert not verdict.valid
+    assert _reason(verdict.reasons, "a core was saturated")
+
+
+def test_a_rank_that_waits_for_a_processor_makes_a_run_invalid() -> None:
+    core = {min(os.sched_getaffinity(0))}
+    with network(flat(2)) as live, _hogs(3, core) as pids:
+        verdict = _watched(live, 1.2, pids[:1]).verdict()
+    share = verdict.samples["rank_delay_share"]
+    assert share is not None
+    assert share > 0.4, "three processes share one core: each waits two thirds of the time"
+    assert _reason(verdict.reasons, "a rank waited for a processor")
+
+
+def test_backlog_drops_make_a_run_invalid() -> None:
+    before = _BACKLOG.read_text()
+    with network(flat(2)) as live:
+        # Without a queue, a datagram that the kernel cuts into 40 goes to veth in one go, and veth
+        # puts all 40 into this processor's backlog before it looks at any.
+        with live.netlink("h0") as netlink:
+            netlink.execute([rtnetlink.delete_qdisc(live.contexts("h0")[0].ifindex)])
+        raised = _BACKLOG.read_text()
+        try:
+            _BACKLOG.write_text("1")
+            with open_socket(live, "h0", UDP) as sender:
+                sender.setsockopt(socket.IPPROTO_UDP, 103, 100)  # UDP_SEGMENT
+                for _ in range(10):
+                    sender.sendto(bytes(4000), (str(live.fabric.by_name["h1"].address), 9))
+        finally:
+            _BACKLOG.write_text(raised)
+        verdict = FidelityMonitor(live, real_time=False).verdict()
+    assert _BACKLOG.read_text() == before
+    assert verdict.samples["softnet_drops"], "packets were dropped"
+    assert not verdict.valid
+    assert _reason(verdict.reasons, "receive backlogs")
+
+
+def test_packets_that_a_device_loses_make_a_run_invalid() -> None:
+    with network(flat(2)) as live:
+        # veth loses what is longer than its peer's MTU.
+        context = live.contexts("s0")[0]
+        smaller = rtnetlink.IFINFO.pack(0, 0, context.ifindex, 0, 0)
+        smaller += u32(rtnetlink.IFLA_MTU, 1000)
+        with live.netlink("s0") as netlink:
+            netlink.execute([Request(int(RTM_SETLINK), 0, smaller, "make the MTU smaller")])
+        with open_socket(live, "h0", UDP) as sender:
+            for _ in range(7):
+                sender.sendto(bytes(1200), (str(live.fabric.by_name["h1"].address), 9))
+        verdict = FidelityMonitor(live, real_time=False).verdict()
+    assert verdict.samples["lost_outside_queues"] == 7
+    assert verdict.reasons[0].startswith("devices lost 7 packets")
+
+
+def test_a_queue_slower_than_its_link_makes_a_run_invalid() -> None:
+    with network(flat(2, rate="100Mbps")) as live:
+        _replace_queue(live, "h0", flat(2, rate="50Mbps").links[0])
+        verdict = _loaded(live, lambda: _watched(live, 2.5)).verdict()
+    lateness = verdict.samples["queue_lateness"]
+    assert lateness == pytest.approx(0.5, abs=0.1)
+    assert _reason(verdict.reasons, "behind their rate")
+
+
+def test_a_queue_that_keeps_its_rate_is_not_blamed() -> None:
+    with network(flat(2, rate="20Mbps")) as live:
+        verdict = _loaded(live, lambda: _watched(live, 2.5)).verdict()
+    lateness = verdict.samples["queue_lateness"]
+    assert lateness is not None, "h0 had enough to send"
+    assert lateness <= 0.1
+
+
+def test_late_timers_make_a_run_invalid() -> None:
+    """The interpreter's lock keeps the monitor's own timers waiting, as a kernel that is too busy
+    does."""
+    done = threading.Event()
+    busy = threading.Thread(target=lambda: [None for _ in iter(done.is_set, True)])
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(0.02)
+    busy.start()
+    try:
+        with network(flat(2)) as live:
+            verdict = _watched(live, 1.0).verdict()
+    finally:
+        done.set()
+        busy.join()
+        sys.setswitchinterval(usual)
+    late = verdict.samples["timer_lateness_ns"]
+    assert late is not None
+    assert late > 10_000_000
+    assert _reason(verdict.reasons, "one timer in a hundred")
+
+
+def test_a_capture_that_lost_packets_makes_a_run_invalid() -> None:
+    with network(flat(2)) as live:
+        monitor = FidelityMonitor(live, real_time=False)
+        assert monitor.verdict(capture_drops=0).valid
+        verdict = monitor.verdict(capture_drops=3)
+    assert verdict.reasons[0].startswith("the capture lost 3 packets")
+
+
+def test_the_virtual_kernel_is_judged_by_losses_alone() -> None:
+    with network(flat(2)) as live, _hogs(1):
+        monitor = FidelityMonitor(live, real_time=False)
+        monitor.start([os.getpid()])
+        time.sleep(0.3)
+        verdict = monitor.verdict()
+    assert verdict.valid
+    assert verdict.samples["saturated_share"] is None
+
+
+def _replace_queue(live: Network, node: str, link: Link) -> None:
+    """Gives a node's port another link's rate and burst, behind the monitor's back."""
+    context = live.contexts(node)[0]
+    with live.netlink(node) as netlink:
+        netlink.execute(
+            [rtnetlink.qdisc(context.ifindex, "tbf", options=tbf_options(link, 4_000_000))]
+        )
+
+
+def _loaded(live: Network, action: Callable[[], FidelityMonitor]) -> FidelityMonitor:
+    """Runs the action while h0 has more to send than its link can take."""
+    done = threading.Event()
+    target = (str(live.fabric.by_name["h1"].address), 9)
+    with open_socket(live, "h0", UDP) as sender:
+        sender.setsockopt(socket.SOL_SOCKET, 32, 1 << 20)  # SO_SNDBUFFORCE: keep a long queue
+        sender.settimeout(0.2)
+
+        def push() -> None:
+            while not done.is_set():
+                with suppress(OSError):  # refused by h1, or the queue is full
+                    sender.sendto(bytes(1400), target)
+
+        thread = threading.Thread(target=push)
+        thread.start()
+        try:
+            return action()
+        finally:
+            done.set()
+            thread.join()
+
+
+def test_doing_nothing_on_an_idle_machine_is_valid() -> None:
+    with network(flat(2)) as live:
+        monitor = _watched(live, 1.2)
+        verdict = monitor.verdict()
+    load = os.getloadavg()[0]
+    if not verdict.valid and load > 0.5 * (os.cpu_count() or 1):
+        pytest.skip(f"the machine is busy with other work (load {load}), as the verdict says")
+    assert verdict.valid, verdict.reasons

@@ -1,0 +1,143 @@
+"""Whole runs on the native kernel, from the command line."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from emulator.capabilities import kernel_capabilities
+from emulator.registry import process_start, remove_dead, sessions
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def _spec(directory: Path, **sections: Any) -> Path:
+    spec = {
+        "name": "native-run",
+        "fabric": {"kind": "flat", "hosts": 2, "link": {"rate": "100Mbps", "delay": 0}},
+        "workload": {
+            "kind": "collectives",
+            "ranks": 2,
+            "iterations": 5,
+            "operations": [{"kind": "all_reduce", "size": "4MB"}],
+        },
+        "compute": {"device": "none"},
+        "capture": {"points": []},
+        "scale": 1,
+    }
+    path = directory / "spec.yaml"
+    path.write_text(yaml.safe_dump(spec | sections))
+    return path
+
+
+def _start(spec: Path, out: Path) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "emulator.cli", "run", spec, "--out", out]
+    return subprocess.Popen(
+        [*map(str, command), "--kernel", "native"],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def _pids_in(namespace: str) -> list[str]:
+    command = ["ip", "netns", "pids", namespace]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+
+
+def _busy() -> bool:
+    return os.getloadavg()[0] > 0.5 * (os.cpu_count() or 1)
+
+
+def _wait_for_iteration(run: subprocess.Popen[str]) -> str:
+    """Reads what the run tells until its first iteration begins; returns that."""
+    assert run.stderr is not None
+    told = ""
+    for line in run.stderr:
+        told += line
+        if "iteration 1" in line:
+            return told
+    raise AssertionError(f"the run ended before its first iteration:\n{told}")
+
+
+def test_a_processor_hog_gives_exit_code_3(tmp_path: Path) -> None:
+    run = _start(_spec(tmp_path), tmp_path / "hog")
+    told = _wait_for_iteration(run)
+    hogs = [
+        subprocess.Popen([sys.executable, "-c", "while True: pass"])
+        for _ in range(os.cpu_count() or 1)
+    ]
+    try:
+        out, err = run.communicate(timeout=120)
+    finally:
+        for hog in hogs:
+            hog.kill()
+            hog.wait()
+    assert run.returncode == 3, told + err
+    assert "INVALID" in out
+    result = json.loads((tmp_path / "hog" / "result.json").read_text())
+    assert result["valid"] is False
+    assert any("a core was saturated" in reason for reason in result["invalid_reasons"])
+
+
+def test_a_run_on_a_quiet_machine_is_valid(tmp_path: Path) -> None:
+    if _busy():
+        pytest.skip("the machine is busy with other work, so that no run on it is valid")
+    run = _start(_spec(tmp_path), tmp_path / "quiet")
+    out, err = run.communicate(timeout=120)
+    assert run.returncode == 0, out + err
+
+
+def test_faults_show_in_the_result(tmp_path: Path) -> None:
+    slow = {"kind": "rate", "link": "h0-s0", "iteration": 1, "value": "20Mbps"}
+    run = _start(_spec(tmp_path, faults=[slow]), tmp_path / "out")
+    _, err = run.communicate(timeout=120)
+    assert run.returncode in (0, 3), err
+    result = json.loads((tmp_path / "out" / "result.json").read_text())
+    first, second, *_ = (c["duration_ns"] for c in result["collectives"])
+    assert second > 2.5 * first, "five times slower from the second iteration on"
+
+
+@pytest.mark.skipif(
+    "netem" in kernel_capabilities().qdiscs, reason="this kernel has netem: nothing to refuse"
+)
+def test_without_netem_delays_are_refused_by_name(tmp_path: Path) -> None:
+    delayed = {"kind": "flat", "hosts": 2, "link": {"rate": "100Mbps", "delay": "1ms"}}
+    run = _start(_spec(tmp_path, fabric=delayed), tmp_path / "out")
+    _, err = run.communicate(timeout=60)
+    assert run.returncode != 0
+    assert "netem" in err
+    assert "--kernel virtual" in err
+
+
+def test_kill_9_leaves_only_what_clean_removes(tmp_path: Path) -> None:
+    long = {
+        "kind": "collectives",
+        "ranks": 2,
+        "iterations": 1000,
+        "operations": [{"kind": "all_reduce", "size": "4MB"}],
+    }
+    run = _start(_spec(tmp_path, workload=long), tmp_path / "out")
+    _wait_for_iteration(run)
+    ours = [s for s in sessions() if s.owner_pid == run.pid]
+    names = [n for n in os.listdir("/run/netns") for s in ours if n.startswith(f"gw{s.id}-h")]
+    rank_pids = [int(pid) for name in names for pid in _pids_in(name)]
+    assert len(rank_pids) >= 2
+    run.send_signal(signal.SIGKILL)
+    run.communicate()
+    remove_dead()
+    deadline = time.monotonic() + 10
+    while any(process_start(pid) for pid in rank_pids) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert [pid for pid in rank_pids if process_start(pid)] == []
+    assert [s for s in sessions() if not s.alive()] == []

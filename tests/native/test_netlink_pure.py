@@ -1,0 +1,143 @@
+"""Netlink's formats and the fabric's requests; needs no root."""
+
+from __future__ import annotations
+
+import os
+import struct
+from ipaddress import IPv4Address, IPv4Network
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from native_fabrics import fat_tree, flat, torus
+
+from emulator import rtnetlink
+from emulator.blueprint import Blueprint
+from emulator.netlink import NetlinkError, attribute, parse_attributes
+from emulator.ports import NetemArrangement, RateOnlyArrangement, netem_options
+from emulator.rtnetlink import Hop, Metrics, VethEnd
+from emulator.sysctls import Transport, node_sysctls
+from topologies.fabric import Fabric
+
+
+@given(st.dictionaries(st.integers(0, 0x3FFF), st.binary(max_size=300), max_size=20))
+def test_attributes_come_back_as_they_went(values: dict[int, bytes]) -> None:
+    packed = b"".join(attribute(kind, data) for kind, data in values.items())
+    assert len(packed) % 4 == 0
+    assert parse_attributes(packed) == values
+
+
+@given(st.binary(max_size=400), st.integers(0, 40))
+def test_garbage_is_read_without_a_fault(data: bytes, offset: int) -> None:
+    for value in parse_attributes(data, offset).values():
+        assert value in data
+
+
+@given(st.dictionaries(st.integers(0, 50), st.binary(max_size=60), min_size=1), st.data())
+def test_a_cut_message_gives_what_came_whole(values: dict[int, bytes], data: st.DataObject) -> None:
+    packed = b"".join(attribute(kind, value) for kind, value in values.items())
+    cut = data.draw(st.integers(0, len(packed)))
+    assert parse_attributes(packed[:cut]).items() <= values.items()
+
+
+def test_an_error_names_request_and_reason() -> None:
+    error = NetlinkError(17, "make the link a - b", "Name already in use")
+    assert error.errno == 17
+    assert str(error) == f"[Errno 17] make the link a - b: {os.strerror(17)}: Name already in use"
+
+
+def test_the_second_end_of_a_pair_cannot_be_up_at_birth() -> None:
+    end = VethEnd("a", 2, 3, "02:00:00:00:00:01")
+    with pytest.raises(ValueError, match="second end"):
+        rtnetlink.veth(end, VethEnd("b", 3, 4, "02:00:00:00:00:02", up=True), 1500)
+
+
+@pytest.mark.parametrize("fabric", [fat_tree(), torus(), flat(7)], ids=lambda f: f.kind)
+def test_indices_are_unique_in_a_node_and_differ_across_a_link(fabric: Fabric) -> None:
+    plan = Blueprint(fabric, RateOnlyArrangement(), Transport(), txqueuelen=1000)
+    for contexts in plan.contexts.values():
+        indices = [context.ifindex for context in contexts]
+        assert len(set(indices)) == len(indices)
+        assert min(indices) > 1, "1 is the loopback's"
+    for link in fabric.links:
+        assert plan.ifindex[link.a.interface] != plan.ifindex[link.b.interface]
+
+
+def _route(hops: int, metrics: Metrics) -> dict[int, bytes]:
+    request = rtnetlink.route(
+        IPv4Network("10.1.0.0/16"),
+        [Hop(2 + i, IPv4Address(f"10.0.0.{i}")) for i in range(hops)],
+        IPv4Address("10.0.0.9"),
+        metrics,
+    )
+    return parse_attributes(request.payload, 12)
+
+
+def test_one_next_hop_several_and_none() -> None:
+    single, several, none = (_route(n, Metrics()) for n in (1, 3, 0))
+    assert single[rtnetlink.RTA_GATEWAY] == IPv4Address("10.0.0.0").packed
+    nested = several[rtnetlink.RTA_MULTIPATH]
+    assert len(nested) == 3 * 16
+    assert [struct.unpack_from("=i", nested, 16 * i + 4)[0] for i in range(3)] == [2, 3, 4]
+    assert set(none) == {rtnetlink.RTA_DST}, "unreachable, with nothing else"
+
+
+def test_tcp_metrics_are_locked_where_tcp_heeds_them_only_then() -> None:
+    assert rtnetlink.RTA_METRICS not in _route(1, Metrics())
+    metrics = parse_attributes(_route(1, Metrics(40, 5))[rtnetlink.RTA_METRICS])
+    assert {kind: struct.unpack("=I", value)[0] for kind, value in metrics.items()} == {
+        rtnetlink.RTAX_INITCWND: 40,
+        rtnetlink.RTAX_RTO_MIN: 5,
+        rtnetlink.RTAX_LOCK: 1 << rtnetlink.RTAX_RTO_MIN,
+    }
+
+
+@given(seed=st.integers(0, 2**32 - 1))
+def test_every_switch_hashes_by_a_seed_of_its_own(seed: int) -> None:
+    fabric = fat_tree()
+    seeds = {
+        dict(node_sysctls(node, Transport(), multihomed=True, marks=False, hash_seed=seed))[
+            "ipv4/fib_multipath_hash_seed"
+        ]
+        for node in fabric.switches
+    }
+    assert len(seeds) == len(fabric.switches)
+    assert all(0 < int(text) < 2**32 for text in seeds)
+
+
+@pytest.mark.parametrize(
+    ("control", "marks", "ecn", "expected"),
+    [
+        ("cubic", False, None, "0"),
+        ("cubic", True, None, "1"),
+        ("dctcp", False, None, "1"),
+        ("cubic", True, False, "0"),
+        ("cubic", False, True, "1"),
+    ],
+)
+def test_ecn_is_on_when_something_needs_it(
+    control: str, marks: bool, ecn: bool | None, expected: str
+) -> None:
+    host = flat(2).hosts[0]
+    transport = Transport(congestion_control=control, ecn=ecn)
+    settings = dict(node_sysctls(host, transport, multihomed=False, marks=marks, hash_seed=1))
+    assert settings["ipv4/tcp_ecn"] == expected
+
+
+@given(rate_gbps=st.integers(1, 10_000), loss=st.floats(0, 1))
+def test_netem_gets_rates_above_32_bits_and_probabilities_up_to_one(
+    rate_gbps: int, loss: float
+) -> None:
+    link = flat(2, rate=f"{rate_gbps}Gbps").links[0]
+    options = netem_options(link, 4_000_000, loss)
+    found = parse_attributes(options, 24)
+    rate = struct.unpack("=Q", found[8]) if 8 in found else struct.unpack_from("=I", found[6])
+    assert rate == (rate_gbps * 125_000_000,)
+    assert (8 in found) == (rate_gbps * 125_000_000 > 2**32 - 1)
+    assert struct.unpack_from("=6I", options)[2] == min(round(loss * 2**32), 2**32 - 1)
+
+
+def test_netems_limit_holds_the_buffer_and_what_is_in_flight() -> None:
+    context = Blueprint(flat(2), NetemArrangement(), Transport(), 1000).contexts["h0"][0]
+    limit = struct.unpack_from("=6I", netem_options(context.link, 1514 * 50))[1]
+    assert limit == 50 + 1  # no delay: one in transmission

@@ -1,0 +1,50 @@
+"""The calibration, on this machine."""
+
+from __future__ import annotations
+
+import time
+
+from native_fabrics import fat_tree, flat
+
+from emulator.scaling import calibrate, choose_scale
+from topologies.spec import parse_dict
+
+
+def test_a_calibration_is_short_and_finds_a_plausible_capacity() -> None:
+    fabric = fat_tree(rate="100Gbps")
+    hosts = [host.name for host in fabric.hosts]
+    start = time.monotonic()
+    found = calibrate(fabric, hosts)
+    assert time.monotonic() - start < 10
+    assert found.ranks == 16
+    # A software router moves between ten thousand and a hundred million packets a second.
+    assert 1e4 < found.packet_hops_per_s < 1e8
+
+
+def test_a_longer_path_does_not_change_what_a_hop_costs() -> None:
+    """The unit is packet-hops, so capacity is about the same over two links or over six."""
+    tree = fat_tree(rate="100Gbps")
+    near = calibrate(flat(4, rate="100Gbps"), ["h0", "h1", "h2", "h3"]).packet_hops_per_s
+    far = calibrate(tree, ["h0", "h4", "h8", "h12"]).packet_hops_per_s
+    assert 0.2 < near / far < 5
+
+
+def test_auto_slows_a_fast_fabric_down_and_leaves_a_slow_one() -> None:
+    def spec(rate: str, scale: object) -> dict[str, object]:
+        return {
+            "name": "calibrated",
+            "fabric": {"kind": "flat", "hosts": 2, "link": {"rate": rate, "delay": 0}},
+            "workload": {
+                "kind": "collectives",
+                "ranks": 2,
+                "operations": [{"kind": "all_reduce", "size": "1MB"}],
+            },
+            "scale": scale,
+        }
+
+    fast = choose_scale(parse_dict(spec("400Gbps", "auto")))
+    slow = choose_scale(parse_dict(spec("10Mbps", "auto")))
+    fixed = choose_scale(parse_dict(spec("400Gbps", 7)))
+    assert fast.factor > 10
+    assert slow.factor == 1
+    assert (fixed.factor, fixed.calibration) == (7, None)

@@ -1,0 +1,104 @@
+"""A link of the virtual kernel, against physics: serialisation, propagation, sharing."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from queue_lab import ETHERNET, fabric, frame_ns, lab, line, payload_of, send, transfer
+
+pytestmark = pytest.mark.guest
+
+WIRE = ETHERNET + 24  # what a packet of MTU size has on the wire beyond the MTU
+TCP_HEADERS = 52  # IPv4 20, TCP 20, timestamps 12
+
+
+@pytest.mark.parametrize("hops", [1, 2, 4, 6])
+@pytest.mark.parametrize("rate_bps", [1_000_000_000, 100_000_000_000, 800_000_000_000])
+def test_a_packet_takes_the_sum_of_serialisation_and_propagation(hops: int, rate_bps: int) -> None:
+    with lab(line(hops, rate=f"{rate_bps}bps", delay="777ns")) as it:
+        sink, source = it.udp_sink("b"), it.udp_source("a", "b")
+        for frame in (43, 60, 61, 777, 1514):
+            offset = time.clock_gettime_ns(time.CLOCK_REALTIME)
+            send(source, 1, payload_of(frame))
+            time.sleep(0.001)
+            (packet,) = sink.drain()
+            expected = hops * (frame_ns(frame, rate_bps) + 777)
+            assert 0 <= packet.time_ns - offset - expected < hops
+
+
+def test_a_train_of_packets_leaves_without_drift() -> None:
+    # 1538 bytes at 33.33 Gb/s take 369.157... ns: the fraction must be carried, not dropped.
+    rate_bps, count, frame = 33_330_000_000, 5000, 1514
+    with lab(line(2, rate=f"{rate_bps}bps")) as it:
+        sink, source = it.udp_sink("b"), it.udp_source("a", "b")
+        start = time.clock_gettime_ns(time.CLOCK_REALTIME)
+        send(source, count, payload_of(frame))
+        time.sleep(0.01)
+        packets = sink.drain()
+        assert [p.sequence for p in packets] == list(range(count))
+        for i, packet in enumerate(packets):
+            expected = (i + 2) * frame_ns(frame, rate_bps) + 2 * 500
+            assert 0 <= packet.time_ns - start - expected < 2
+
+
+@pytest.mark.parametrize("mtu", [1500, 9000])
+@pytest.mark.parametrize("gbps", [1, 10, 100, 400, 800])
+def test_one_tcp_flow_gets_the_goodput_that_headers_leave(gbps: int, mtu: int) -> None:
+    limit = gbps * 1e9 * (mtu - TCP_HEADERS) / (mtu + WIRE)
+    with lab(line(1, rate=f"{gbps}Gbps", delay="1us", mtu=mtu)) as it:
+        (flow,) = transfer(it, [("a", "b")], 40_000_000)
+        # Both ends of the interval are whole nanoseconds.
+        interval_ns = 0.8 * 40_000_000 * 8e9 / limit
+        assert 0.995 * limit <= flow.steady_bps() <= limit * (1 + 2 / interval_ns)
+
+
+def _shares(flows: int) -> list[float]:
+    """Goodputs of flows from hosts of their own that meet at one port, after they have settled."""
+    links = [(f"h{i}", "s") for i in range(flows)] + [("s", "sink")]
+    queue = {"kind": "dctcp", "k": "200KB", "buffer": "4MB"}
+    with lab(fabric(links, rate="25Gbps", mtu=9000, queue=queue), congestion_control="dctcp") as it:
+        pairs = [(f"h{i}", "sink") for i in range(flows)]
+        got = transfer(it, pairs, seconds=0.06, low_water_bytes=32_000)
+        end = max(f.points[-1][0] for f in got)
+        return [f.goodput_bps(end - 50e6, end - 10e6) for f in got]
+
+
+def test_two_flows_share_a_port_equally() -> None:
+    a, b = _shares(2)
+    assert a / (a + b) == pytest.approx(0.5, abs=0.01)
+
+
+def test_ten_flows_share_a_port_fairly() -> None:
+    goodputs = _shares(10)
+    jain = sum(goodputs) ** 2 / (len(goodputs) * sum(g * g for g in goodputs))
+    assert jain >= 0.99
+
+
+def test_tcp_takes_no_more_than_its_small_queue_of_a_port() -> None:
+    # A socket's packets count against TCP's limit until they have left the port, as with a NIC:
+    # tcp_limit_output_bytes (1 MiB and at most two packets more), not the congestion window.
+    with lab(line(1, rate="100Gbps", mtu=9000)) as it:
+        transfer(it, [("a", "b")], 40_000_000)
+        assert 200_000 < it.statistics("a", "b").max_backlog_bytes < (1 << 20) + 2 * 9014
+
+
+def test_held_packets_come_together_and_none_is_lost() -> None:
+    # 20 us at 100 Gb/s are 3000 small packets, more than the device's ring of 256 holds: the port
+    # keeps those that have arrived until there is room.
+    with lab(line(2), receive_coalescing_ns=20_000) as it:
+        sink, source = it.udp_sink("b"), it.udp_source("a", "b")
+        send(source, 4000, 4)
+        time.sleep(0.001)
+        packets = sink.drain()
+        assert [p.sequence for p in packets] == list(range(4000))
+        assert len({p.time_ns for p in packets}) < 400
+
+
+@pytest.mark.parametrize("hold_ns", [0, 5_000])
+def test_coalescing_saves_wake_ups_and_no_goodput(hold_ns: int) -> None:
+    with lab(line(2, mtu=9000), receive_coalescing_ns=hold_ns) as it:
+        (flow,) = transfer(it, [("a", "b")], 20_000_000, low_water_bytes=1)
+        limit = 100e9 * (9000 - TCP_HEADERS) / (9000 + WIRE)
+        assert flow.steady_bps() > 0.99 * limit
+        assert (len(flow.points) < 600) == (hold_ns > 0)

@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from emulator.cli import app
+
+
+def groundwire(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(app, ["report", *map(str, arguments)])
+
+
+def test_one_run_gets_its_page_beside_it(run_directory: Path) -> None:
+    done = groundwire(run_directory)
+    assert done.exit_code == 0
+    assert done.stdout.strip() == str(run_directory / "report.html")
+    assert (run_directory / "report.html").read_text().startswith("<!doctype html>")
+
+
+def test_an_invalid_run_is_reported_and_exits_3(
+    run_directory: Path, slower_directory: Path, tmp_path: Path
+) -> None:
+    done = groundwire(run_directory, slower_directory, "--out", tmp_path / "deep" / "both.html")
+    assert done.exit_code == 3
+    assert "slower: the run is not valid" in done.stderr
+    assert (tmp_path / "deep" / "both.html").exists()
+
+
+def test_json_holds_every_table_of_every_run(run_directory: Path) -> None:
+    done = groundwire(run_directory, "--json")
+    content = json.loads(done.stdout)
+    assert len(content["fat-tree"]["ports"]) == 96
+    assert content["fat-tree"]["collectives"][0]["kind"] == "all_to_all"
+
+
+def test_csv_names_the_files_it_wrote(run_directory: Path, tmp_path: Path) -> None:
+    done = groundwire(run_directory, "--format", "csv", "--out", tmp_path / "tables")
+    written = done.stdout.splitlines()
+    assert str(tmp_path / "tables" / "collectives.csv") in written
+    assert all(Path(path).exists() for path in written)
+
+
+def test_markdown_and_nccl_style_go_to_standard_output(run_directory: Path) -> None:
+    assert groundwire(run_directory, "--format", "md").stdout.startswith("# Groundwire report")
+    assert "out-of-place" in groundwire(run_directory, "--style", "nccl-tests").stdout
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        ("links.jsonl", "links.jsonl: line 1:"),
+        ("ranks/003.jsonl", "003.jsonl: line 1:"),
+        ("result.json", "result.json"),
+        ("spec.yaml", "spec.yaml"),
+    ],
+)
+def test_a_damaged_run_is_bad_input(tmp_path: Path, damage: str, message: str) -> None:
+    from synthetic_run import make_run
+
+    directory = make_run(tmp_path / "run", iterations=1)
+    (directory / damage).write_text("{]\n")
+    done = groundwire(directory)
+    assert done.exit_code == 2
+    assert message in done.stderr
+
+
+def test_no_run_directory_is_bad_input(tmp_path: Path) -> None:
+    done = groundwire(tmp_path / "nowhere")
+    assert done.exit_code == 2 and "not a directory" in done.stderr

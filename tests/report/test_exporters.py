@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+from synthetic_run import FORWARD_NS, STEP_NS
+
+from analysis import load_run
+from analysis.exporters import render_nccl_style, render_openmetrics, write_trace
+from analysis.exporters.perfetto import FABRIC_PROCESS
+
+
+@pytest.fixture(scope="module")
+def trace(run_directory: Path) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads(write_trace(run_directory).read_text())
+    return content
+
+
+def events(trace: dict[str, Any], phase: str) -> list[dict[str, Any]]:
+    return [event for event in trace["traceEvents"] if event["ph"] == phase]
+
+
+def test_every_event_has_what_its_phase_requires(trace: dict[str, Any]) -> None:
+    required = {"X": {"ts", "dur", "tid", "name"}, "M": {"name", "args"}, "C": {"ts", "args"},
+                "s": {"ts", "id", "cat", "tid"}, "f": {"ts", "id", "cat", "tid", "bp"}}  # fmt: skip
+    for event in trace["traceEvents"]:
+        assert required[event["ph"]] | {"pid"} <= set(event), event
+        assert event.get("ts", 0) >= 0 and event.get("dur", 0) >= 0
+        if event["ph"] == "C":
+            assert all(isinstance(value, int | float) for value in event["args"].values())
+
+
+def test_ranks_are_processes_with_named_threads(trace: dict[str, Any]) -> None:
+    names = {e["pid"]: e["args"]["name"] for e in events(trace, "M") if e["name"] == "process_name"}
+    assert len(names) == 16 + 1
+    assert names[1].startswith("rank 0 (h0") and "queues" in names[FABRIC_PROCESS]
+    named = {(e["pid"], e["tid"]) for e in events(trace, "M") if e["name"] == "thread_name"}
+    assert {(e["pid"], e["tid"]) for e in events(trace, "X")} <= named
+    threads = [tid for _, tid in named]
+    assert len(threads) == len(set(threads))
+
+
+def test_slices_of_a_thread_nest(trace: dict[str, Any]) -> None:
+    by_thread = defaultdict(list)
+    for event in events(trace, "X"):
+        end = round(event["ts"] * 1000) + round(event["dur"] * 1000)
+        by_thread[event["tid"]].append((round(event["ts"] * 1000), -end))
+    for slices in by_thread.values():
+        open_until: list[int] = []
+        for start, negative_end in sorted(slices):
+            while open_until and open_until[-1] <= start:
+                open_until.pop()
+            assert not open_until or -negative_end <= open_until[-1]
+            open_until.append(-negative_end)
+
+
+def test_slices_have_the_logged_durations(trace: dict[str, Any]) -> None:
+    found = {
+        e["pid"]: e["dur"]
+        for e in events(trace, "X")
+        if e["name"] == "i0.embedding_forward.0" and e["cat"] == "collective"
+    }
+    assert found == {
+        rank + 1: pytest.approx((FORWARD_NS + STEP_NS * rank) / 1000) for rank in range(16)
+    }
+
+
+def test_queue_depth_is_a_counter(trace: dict[str, Any]) -> None:
+    counters = defaultdict(list)
+    for event in events(trace, "C"):
+        counters[event["name"]].append(event)
+    assert len(counters) == 3
+    values = [e["args"] for e in counters["h0 → edge0-0"]]
+    assert max(v["backlog_bytes"] for v in values) == 198_000
+    assert values[-1]["marked_packets"] == sum(2_000 * i > 100_000 for i in range(100))
+    for found in counters.values():
+        assert [e["ts"] for e in found] == sorted(e["ts"] for e in found)
+
+
+def test_openmetrics_is_parsed_by_its_reference_parser(run_directory: Path) -> None:
+    parser = pytest.importorskip(
+        "prometheus_client.openmetrics.parser", reason="prometheus-client is not installed"
+    )
+    run = load_run(run_directory)
+    families = {f.name: f for f in parser.text_string_to_metric_families(render_openmetrics(run))}
+    sent = families["groundwire_port_transmit_bytes"]
+    assert sent.type == "counter" and sent.unit == "bytes"
+    assert {s.labels["port"]: s.value for s in sent.samples} == {r.port: r.bytes for r in run.links}
+    marks = families["groundwire_port_ecn_marked_packets"]
+    assert sum(s.value for s in marks.samples) == sum(r.ecn_marks for r in run.links)
+    durations = families["groundwire_collective_duration_seconds"]
+    forward = next(s for s in durations.samples if s.labels["kind"] == "all_to_all")
+    assert forward.value == pytest.approx((FORWARD_NS + 15 * STEP_NS) / 1e9)
+    assert families["groundwire_valid"].samples[0].value == 1
+
+
+def test_nccl_style_lines_have_its_columns(run_directory: Path) -> None:
+    text = render_nccl_style(load_run(run_directory))
+    rows = [line.split() for line in text.splitlines() if line and not line.startswith("#")]
+    assert [row[:5] for row in rows] == [
+        ["4000000", "1000000", "float", "sum", "-1"],
+        ["1048576", "262144", "float", "none", "-1"],
+    ]
+    time_us, algbw, busbw = (float(cell) for cell in rows[1][5:8])
+    assert time_us == pytest.approx((FORWARD_NS + 15 * STEP_NS) / 1000, abs=0.06)
+    assert algbw == pytest.approx(1_048_576 / (time_us * 1000), abs=0.006)
+    assert busbw == pytest.approx(algbw * 15 / 16, abs=0.01)
+    assert "# Avg bus bandwidth" in text

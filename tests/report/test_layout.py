@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+from itertools import combinations
+
+import pytest
+
+from analysis.report.fabric_layout import lay_out
+from topologies.build import build_fabric
+from topologies.spec import parse_spec
+
+
+@pytest.mark.parametrize(
+    "fabric",
+    [
+        "kind: fat-tree, k: 4",
+        "kind: fat-tree, k: 8",
+        "kind: leaf-spine, leaves: 4, spines: 2, hosts_per_leaf: 4",
+        "kind: flat, hosts: 64",
+        "kind: hierarchical, groups: 4, hosts_per_group: 8",
+        "kind: torus, dims: [8, 8]",
+        "kind: torus, dims: [4, 4, 4]",
+        "kind: torus, dims: [3, 2, 5]",
+    ],
+)
+def test_nodes_stand_apart_inside_the_drawing(fabric: str) -> None:
+    spec = parse_spec(
+        f"name: x\nfabric: {{{fabric}}}\nworkload: {{kind: collectives, ranks: 2, "
+        "operations: [{kind: all_reduce, size: 8MB}]}\n"
+    )
+    built = build_fabric(spec.fabric)
+    layout = lay_out(built, 1080)
+    assert set(layout.places) == {node.name for node in built.nodes}
+    for x, y in layout.places.values():
+        assert 0 <= x <= 1080 and 0 <= y <= layout.height
+    nearest = min(
+        ((ax - bx) ** 2 + (ay - by) ** 2) ** 0.5
+        for (ax, ay), (bx, by) in combinations(layout.places.values(), 2)
+    )
+    assert nearest >= 2 * layout.radius * 0.85 * 0.99
+    if not layout.grid:
+        for link in built.links:
+            a, b = built.by_name[link.a.node], built.by_name[link.b.node]
+            higher, lower = (a, b) if a.layer > b.layer else (b, a)
+            assert layout.places[higher.name][1] < layout.places[lower.name][1]

@@ -1,0 +1,151 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from synthetic_run import COMPUTE_NS, FORWARD_NS, GRADIENT_NS, STEP_NS, make_run
+
+from analysis import RunError, load_run
+from analysis.metrics import (
+    bisection_use,
+    collective_metrics,
+    ecmp_groups,
+    iteration_breakdowns,
+    port_metrics,
+    tier_uses,
+    traffic_matrix,
+)
+from analysis.queue_samples import queue_series
+
+RANKS = 16
+
+
+def test_collectives_by_rank_with_their_stragglers(run_directory: Path) -> None:
+    forward, gradient, *_ = collective_metrics(load_run(run_directory))
+    last = STEP_NS * (RANKS - 1)
+    assert forward.duration_ns == FORWARD_NS + last
+    assert forward.rank_duration_ns == {r: FORWARD_NS + STEP_NS * r for r in range(RANKS)}
+    assert (forward.post_spread_ns, forward.end_spread_ns) == (0, last)
+    # The gradients are posted when the forward exchange ended on each rank.
+    assert (gradient.post_spread_ns, gradient.end_spread_ns) == (last, 2 * last)
+    assert (gradient.last_to_post, gradient.last_to_end) == (RANKS - 1, RANKS - 1)
+    assert gradient.duration_ns == GRADIENT_NS + last
+
+
+def test_bandwidths_and_limit_of_a_collective(run_directory: Path) -> None:
+    forward = collective_metrics(load_run(run_directory))[0]
+    size, n = 1_048_576, RANKS
+    assert forward.algbw_gbps == pytest.approx(8 * size / forward.duration_ns)
+    assert forward.busbw_gbps == pytest.approx(forward.algbw_gbps * (n - 1) / n)
+    # One host's port at MTU 9000 sends (n-1)/n of the buffer; a fat-tree has full bisection.
+    goodput = 100e9 * (9000 - 52) / (9000 + 38)
+    assert forward.limit_ns == pytest.approx(8e9 * size * (n - 1) / n / goodput)
+    assert forward.limit_share == pytest.approx(forward.limit_ns / forward.duration_ns)
+
+
+def test_an_oversubscribed_bisection_limits_an_all_to_all(tmp_path: Path) -> None:
+    fabric = "kind: leaf-spine, leaves: 2, spines: 1, hosts_per_leaf: 8"
+    run = load_run(make_run(tmp_path / "run", fabric, 16))
+    forward = collective_metrics(run)[0]
+    goodput = 100e9 * (9000 - 52) / (9000 + 38)
+    # 8 x 8 pairs of 1/16 of the buffer each cross one uplink of the rate of a host's.
+    assert forward.limit_ns == pytest.approx(8e9 * 1_048_576 * 64 / 16 / goodput, rel=1e-3)
+
+
+def test_an_iteration_adds_up(run_directory: Path) -> None:
+    breakdown = iteration_breakdowns(load_run(run_directory))[0]
+    for rank in breakdown.ranks:
+        late = STEP_NS * rank.rank
+        assert rank.compute_ns == 2 * COMPUTE_NS
+        assert rank.exposed_ns["embedding_forward"] == FORWARD_NS + late
+        assert rank.exposed_ns["mlp_gradient"] == GRADIENT_NS + late - COMPUTE_NS
+        assert rank.overlapped_ns == {"embedding_forward": 0, "mlp_gradient": COMPUTE_NS}
+        assert rank.other_ns == 0
+        assert rank.compute_ns + sum(rank.exposed_ns.values()) == rank.duration_ns
+
+
+def test_ports_are_busy_for_their_frames_with_l1_overhead(run_directory: Path) -> None:
+    run = load_run(run_directory)
+    communicating = 2 * (FORWARD_NS + GRADIENT_NS + 2 * STEP_NS * (RANKS - 1))
+    for port in port_metrics(run):
+        bits = 8 * (port.record.bytes + 24 * port.record.packets)
+        assert port.utilisation == pytest.approx(bits / (100e9 * communicating / 1e9))
+
+
+def test_traffic_follows_the_algorithms(run_directory: Path) -> None:
+    matrix = traffic_matrix(load_run(run_directory)).bytes
+    shard, ring = 1_048_576 // RANKS, 2 * 4_000_000 * (RANKS - 1) // RANKS
+    for rank in range(RANKS):
+        assert matrix[rank, rank] == 0
+        # Gloo's ring sends to the rank below; two iterations.
+        assert matrix[rank, (rank - 1) % RANKS] == pytest.approx(2 * (shard + ring), rel=1e-5)
+        assert matrix[rank, (rank + 2) % RANKS] == 2 * shard
+
+
+def test_equal_cost_groups_count_heavy_flows_on_the_paths_they_take(run_directory: Path) -> None:
+    run = load_run(run_directory)
+    groups = {tuple(p.record.port for p in g.ports): g for g in ecmp_groups(run)}
+    # k=4: two uplinks at each of 8 edge and 8 aggregation switches.
+    assert len(groups) == 16 and all(len(ports) == 2 for ports in groups)
+    for group in groups.values():
+        assert group.imbalance == pytest.approx(
+            max(group.bytes) / (sum(group.bytes) / len(group.bytes))
+        )
+    # Of the ring's 16 flows those between neighbours below one edge switch (8) do not go up.
+    flows = [g.heavy_flows for g in groups.values() if g.node.startswith("edge")]
+    assert sum(sum(f) for f in flows if f is not None) == 8
+    assert all(g.collisions == 0 for g in groups.values() if sum(g.heavy_flows or ()) <= 1)
+
+
+def test_tiers_cover_every_port_once(run_directory: Path) -> None:
+    run = load_run(run_directory)
+    tiers = tier_uses(run)
+    assert sorted(p.record.port for t in tiers for p in t.ports) == sorted(
+        record.port for record in run.links
+    )
+    assert {(t.link_class, t.direction) for t in tiers} == {
+        (name, way) for name in ("host", "edge-agg", "agg-core") for way in ("up", "down")
+    }
+
+
+def test_bisection_of_a_fat_tree_is_half_of_its_hosts(run_directory: Path) -> None:
+    run = load_run(run_directory)
+    use = bisection_use(run, traffic_matrix(run))
+    assert use is not None
+    assert use.capacity_bps == pytest.approx(8 * 100e9 * (9000 - 52) / (9000 + 38))
+    # Two ring flows cross (one each way), and 64 shards of the exchange each way, twice.
+    ring = 2 * 4_000_000 * 15 // 16
+    assert use.crossing_bytes == pytest.approx(2 * (ring + 64 * 1_048_576 / 16), rel=1e-5)
+
+
+def test_queue_samples_come_back_as_series(run_directory: Path) -> None:
+    series = queue_series(load_run(run_directory))
+    assert len(series) == 3
+    first = min(series, key=lambda s: s.max_backlog_bytes)
+    assert first.max_backlog_bytes == 2_000 * 99
+    assert first.marks is not None and first.marks[-1] == sum(
+        2_000 * i > 100_000 for i in range(100)
+    )
+    assert list(first.times_ns) == sorted(first.times_ns)
+
+
+@pytest.mark.parametrize(
+    "line", ["nonsense", '{"port": "h0-eth0"}', '{"port":"p","time_ns":1,"backlog_bytes":-1}']
+)
+def test_a_damaged_sample_is_named(tmp_path: Path, line: str) -> None:
+    directory = make_run(tmp_path / "run", queues=True)
+    path = directory / "queues.jsonl"
+    path.write_text(path.read_text() + line + "\n")
+    number = len(path.read_text().splitlines())
+    with pytest.raises(RunError, match=rf"queues\.jsonl: line {number}: "):
+        queue_series(load_run(directory))
+
+
+def test_a_scaled_run_is_shown_in_target_time(tmp_path: Path) -> None:
+    directory = make_run(tmp_path / "run")
+    environment = json.loads((directory / "environment.json").read_text())
+    (directory / "environment.json").write_text(json.dumps(environment | {"scale": 10}))
+    forward = collective_metrics(load_run(directory))[0]
+    assert forward.duration_ns == (FORWARD_NS + STEP_NS * (RANKS - 1)) // 10
+    assert forward.algbw_gbps == pytest.approx(8 * 1_048_576 / forward.duration_ns)

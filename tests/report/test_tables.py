@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+import csv
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from analysis import load_run
+from analysis.report import render_html, render_markdown, write_csv
+from analysis.report.write import run_figures
+from analysis.table import Column, Table, Unit, table
+from analysis.tables import tables
+
+
+def test_frames_hold_what_the_tables_hold(run_directory: Path) -> None:
+    pytest.importorskip("pandas", reason="pandas (the extra `tables`) is not installed")
+    for each in tables(load_run(run_directory)).values():
+        frame = each.frame()
+        assert tuple(frame.columns) == each.keys
+        assert len(frame) == len(each.rows)
+    frame = tables(load_run(run_directory))["collectives"].frame()
+    result = json.loads((run_directory / "result.json").read_text())
+    assert list(frame["duration_ns"]) == [c["duration_ns"] for c in result["collectives"]]
+    assert list(frame["alpha-beta_error"]) == [
+        c["predicted"]["alpha-beta"]["error"] for c in result["collectives"]
+    ]
+
+
+def test_a_row_of_the_wrong_length_is_refused() -> None:
+    with pytest.raises(ValueError, match="2 values, 1 columns"):
+        table("t", "T", [Column("a", "a")], [(1, 2)])
+
+
+def test_an_unknown_column_is_named_with_those_that_exist(run_directory: Path) -> None:
+    each: Table = tables(load_run(run_directory))["ports"]
+    with pytest.raises(KeyError, match=r"no column 'speed'.*rate_bps"):
+        each.column("speed")
+
+
+def test_csv_files_give_the_raw_values_back(
+    run_directory: Path, slower_directory: Path, tmp_path: Path
+) -> None:
+    paths = write_csv(run_figures([run_directory, slower_directory]), tmp_path / "out")
+    assert {p.name for p in paths} == {f"{name}.csv" for name in tables(load_run(run_directory))}
+    with (tmp_path / "out" / "ports.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    ports = tables(load_run(run_directory))["ports"].records()
+    assert len(rows) == 2 * len(ports)
+    for row, port in zip(rows, ports, strict=False):
+        assert row["run"] == "fat-tree"
+        assert int(row["bytes"]) == port["bytes"]
+        assert row["port"] == port["port"]
+
+
+def test_markdown_tables_are_well_formed(run_directory: Path, slower_directory: Path) -> None:
+    text = render_markdown(run_figures([run_directory, slower_directory]))
+    assert "**Valid** (virtual kernel)" in text
+    assert "**Invalid**: do not use these figures.\n\n- a <b>hog</b> ran" in text
+    lines = text.splitlines()
+    rules = [i for i, line in enumerate(lines) if line.startswith("|-")]
+    assert len(rules) == 2 * 7
+    for rule in rules:
+        columns = lines[rule].count("|")
+        assert lines[rule - 1].count("|") == columns
+        assert lines[rule + 1].count("|") == columns
+
+
+def test_units_are_in_the_names_of_number_columns(run_directory: Path) -> None:
+    endings = {Unit.DURATION: "_ns", Unit.SIZE: "bytes", Unit.RATE: "_bps", Unit.GBPS: "_gbps"}
+    for each in tables(load_run(run_directory)).values():
+        for column in each.columns:
+            if column.unit in endings:
+                assert column.key.endswith(endings[column.unit]), column
+
+
+def test_analysis_needs_no_torch_and_no_emulator(run_directory: Path) -> None:
+    script = (
+        "import sys; from pathlib import Path; from analysis.finish import finish_run;"
+        f"finish_run(Path({str(run_directory)!r}));"
+        "print([m for m in sys.modules if m.split('.')[0] in "
+        "('torch', 'emulator', 'workloads', 'pandas')])"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.stdout.strip() == "[]", done.stderr
+
+
+def test_collectives_of_the_same_name_in_two_groups_keep_their_predictions(
+    tmp_path: Path,
+) -> None:
+    from synthetic_run import make_run
+
+    from analysis.result import write_result
+
+    directory = make_run(tmp_path / "run", iterations=1)
+    for log in (directory / "ranks").glob("*.jsonl"):
+        text = log.read_text().replace("i0.mlp_gradient.0", "i0.embedding_forward.0")
+        lines = [
+            line.replace('"group": "default"', '"group": "data"') if "all_reduce" in line else line
+            for line in text.splitlines()
+        ]
+        log.write_text("\n".join(lines) + "\n")
+    rows = write_result(directory)["collectives"]
+    expected = {(r["group"], r["id"]): r["predicted"]["alpha-beta"]["duration_ns"] for r in rows}
+    assert len(set(expected.values())) == 2
+    found = tables(load_run(directory))["collectives"].records()
+    assert {(r["group"], r["id"]): r["alpha-beta_ns"] for r in found} == expected
+    assert "Measured and predicted" in render_html(run_figures([directory]))

@@ -1,0 +1,80 @@
+"""Bad input: one message that names what is wrong, exit code 2, and nothing made."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.session.command import groundwire
+
+_GOOD = """
+name: small
+fabric: {kind: flat, hosts: 2, link: {rate: 10Gbps, delay: 1us, mtu: 1500}}
+workload: {kind: collectives, ranks: 2, operations: [{kind: all_reduce, size: 1MB}]}
+"""
+
+
+def test_a_mistake_in_a_spec_is_named_and_nothing_is_made(tmp_path: Path) -> None:
+    spec = tmp_path / "bad.yaml"
+    spec.write_text(_GOOD.replace("ranks: 2", "ranks: 3"))
+    out = tmp_path / "out"
+    done = groundwire("run", spec, "--out", out)
+    assert done.returncode == 2
+    assert str(spec) in done.stderr and "workload.ranks" in done.stderr and "3" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("run", "nowhere.yaml"), "nowhere.yaml"),
+        (("run", "topologies/two-hosts.yaml", "--set", "fabric.hosts"), "KEY=VALUE"),
+        (("run", "topologies/two-hosts.yaml", "--set", "fabric.hosst=3"), "hosts"),
+        (("run", "topologies/two-hosts.yaml", "--kernel", "other"), "virtual"),
+        (("report", "/nowhere"), "/nowhere"),
+        (("frobnicate",), "frobnicate"),
+    ],
+)
+def test_bad_arguments_end_in_exit_code_2(arguments: tuple[str, ...], said: str) -> None:
+    done = groundwire(*arguments)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_run_directory_that_is_taken_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("do not lose me")
+    done = groundwire("run", "topologies/two-hosts.yaml", "--out", tmp_path)
+    assert done.returncode == 1
+    assert "not empty" in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root: else that is what is refused first")
+def test_delays_without_netem_are_refused_naming_netem_and_the_other_kernel(
+    tmp_path: Path,
+) -> None:
+    from emulator.native_kernel import missing_for
+    from topologies.spec import load_spec
+
+    spec = tmp_path / "delays.yaml"
+    spec.write_text(_GOOD)
+    if not missing_for(load_spec(spec)):
+        pytest.skip("this machine's kernel has netem")
+    done = groundwire("run", spec, "--kernel", "native", "--out", tmp_path / "out")
+    assert done.returncode == 1
+    assert "netem" in done.stderr and "--kernel virtual" in done.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_real_compute_is_refused_in_virtual_time(tmp_path: Path) -> None:
+    done = groundwire(
+        "run", "topologies/two-hosts.yaml", "--kernel", "virtual", "--out", tmp_path / "out",
+        "--set", "compute.device=real",
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "virtual time" in done.stderr and "--kernel native" in done.stderr
+    assert not (tmp_path / "out").exists()

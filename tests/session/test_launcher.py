@@ -1,0 +1,107 @@
+"""Ranks are watched: one that dies takes the run down at once, and nothing stays behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from emulator.launcher import Launcher, RankFailed, RankJob
+from topologies.compute_spec import ComputeSpec
+from topologies.workload_spec import Collective, CollectivesWorkload
+from workloads.plan import RankPlan
+
+pytestmark = pytest.mark.skipif(
+    os.geteuid() != 0, reason="needs root: ranks enter network and mount namespaces"
+)
+
+_RANKS = 3
+
+
+def _jobs(directory: Path, iterations: int, interface: str = "lo") -> list[RankJob]:
+    workload = CollectivesWorkload(
+        kind="collectives",
+        ranks=_RANKS,
+        iterations=iterations,
+        operations=(Collective(kind="all_reduce", size=4800),),
+    )
+    return [
+        RankJob(
+            RankPlan(
+                rank=rank,
+                hosts=("here",) * _RANKS,
+                addresses=("127.0.0.1",) * _RANKS,
+                interface=interface,
+                store_port=29571,
+                workload=workload,
+                compute=ComputeSpec(device="none"),
+                seed=1,
+                events=directory / f"{rank:03d}.jsonl",
+            ),
+            netns=Path("/proc/self/ns/net"),
+            names=Path("/etc/hosts"),
+            stderr=directory / f"{rank:03d}.log",
+        )
+        for rank in range(_RANKS)
+    ]
+
+
+def _gone(pid: int) -> bool:
+    return not Path(f"/proc/{pid}").exists()
+
+
+def test_all_ranks_end_well(tmp_path: Path) -> None:
+    begun: list[int] = []
+    with Launcher() as launcher:
+        launcher.run(_jobs(tmp_path, iterations=2), begun.append)
+    assert begun == [0, 1]
+    assert len(list(tmp_path.glob("*.jsonl"))) == _RANKS
+
+
+def test_a_killed_rank_takes_the_run_down_within_five_seconds(tmp_path: Path) -> None:
+    pids: dict[int, int] = {}
+    killed_at = 0.0
+
+    def kill_rank_1(iteration: int) -> None:
+        nonlocal killed_at
+        if iteration == 1:
+            killed_at = time.monotonic()
+            os.kill(pids[1], signal.SIGKILL)
+
+    with Launcher() as launcher, pytest.raises(RankFailed, match="rank 1 was killed by SIGKILL"):
+        launcher.run(_jobs(tmp_path, iterations=100_000), kill_rank_1, pids.update)
+    assert time.monotonic() - killed_at < 5
+    assert all(_gone(pid) for pid in pids.values())
+
+
+def test_a_failing_rank_is_reported_with_its_last_words(tmp_path: Path) -> None:
+    with Launcher() as launcher, pytest.raises(RankFailed) as failure:
+        launcher.run(_jobs(tmp_path, iterations=1, interface="nosuch0"), lambda i: None)
+    assert failure.value.status == "exited with status 1"
+    assert "nosuch0" in failure.value.stderr_tail
+
+
+def test_ranks_end_with_the_process_that_started_them(tmp_path: Path) -> None:
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(reader)
+        with Launcher() as launcher:
+            launcher.run(
+                _jobs(tmp_path, iterations=100_000),
+                lambda i: None,
+                lambda pids: os.write(writer, f"{list(pids.values())}\n".encode()) and None,
+            )
+        os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader) as pipe:
+        pids = [int(text) for text in pipe.readline().strip("[]\n").split(",")]
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    deadline = time.monotonic() + 5
+    while not all(_gone(pid) for pid in pids) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert all(_gone(pid) for pid in pids)

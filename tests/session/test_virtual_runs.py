@@ -1,0 +1,146 @@
+"""Whole runs in the virtual kernel, as a user starts them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.session.command import ROOT, groundwire, result_of
+
+_STEP = """
+name: step
+seed: {seed}
+fabric:
+  kind: fat-tree
+  k: 4
+  link: {{rate: 100Gbps, delay: 500ns, mtu: 9000}}
+  queue: {{kind: dctcp, k: 100KB, buffer: 4MB}}
+transport: {{congestion_control: dctcp}}
+workload: {{kind: dlrm, ranks: 16, iterations: 1, batch_size: 32, bottom_mlp: [256, 64],
+  top_mlp: [256, 1], bucket: 200KB}}
+capture: {{points: {points}}}
+predict: [alpha-beta]
+"""
+
+
+@pytest.fixture(scope="module")
+def step_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return _run_step(tmp_path_factory.mktemp("step"), "run", seed=1, points="[hosts]")
+
+
+def _run_step(directory: Path, name: str, seed: int, points: str) -> Path:
+    spec = directory / f"{name}.yaml"
+    spec.write_text(_STEP.format(seed=seed, points=points))
+    out = directory / name
+    done = groundwire("run", spec, "--kernel", "virtual", "--out", out)
+    assert done.returncode == 0, done.stderr
+    return out
+
+
+def test_the_main_job_follows_the_contract(tmp_path: Path) -> None:
+    out = tmp_path / "demo"
+    done = groundwire(
+        "run", "topologies/dlrm-fat-tree-k4.yaml", "--kernel", "virtual", "--out", out, "--json"
+    )
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert result == json.loads((out / "result.json").read_text())
+    assert result["schema"] == 1 and result["kernel"] == "virtual"
+    assert result["valid"] is True and result["invalid_reasons"] == []
+    assert [i["index"] for i in result["iterations"]] == [0, 1, 2]
+    for iteration in range(3):
+        rows = [c for c in result["collectives"] if c["iteration"] == iteration]
+        assert len(rows) >= 3
+        assert {"all_reduce", "all_to_all"} == {c["kind"] for c in rows}
+    for row in result["collectives"]:
+        assert row["ranks"] == 16
+        assert row["duration_ns"] == row["end_ns"] - row["start_ns"] > 0
+        for predicted in row["predicted"].values():
+            assert predicted["duration_ns"] > 0
+            assert predicted["error"] == pytest.approx(
+                predicted["duration_ns"] / row["duration_ns"] - 1, abs=1e-6
+            )
+    # No port carries more than its rate: 16 hosts at 100 Gb/s bound the bus bandwidth.
+    assert all(0 < row["busbw_gbps"] < 100 for row in result["collectives"])
+    logs = sorted((out / "ranks").glob("*.jsonl"))
+    assert len(logs) == 16
+    for log in logs:
+        events = [json.loads(line) for line in log.read_text().splitlines()]
+        checks = [e for e in events if e["event"] == "check"]
+        assert len(checks) == len(result["collectives"]) and all(c["ok"] for c in checks)
+    assert len(list((out / "capture").glob("*.pcap"))) == 16
+
+
+def test_two_runs_are_byte_identical_also_with_the_host_loaded(
+    step_run: Path, tmp_path: Path
+) -> None:
+    load = [
+        subprocess.Popen([sys.executable, "-c", "while True: pass"])
+        for _ in range(os.cpu_count() or 1)
+    ]
+    try:
+        again = _run_step(tmp_path, "another-path", seed=1, points="[hosts]")
+    finally:
+        for process in load:
+            process.kill()
+            process.wait()
+    assert result_of(again) == result_of(step_run)
+    for name in ("links.jsonl", *(f"ranks/{rank:03d}.jsonl" for rank in range(16))):
+        assert (again / name).read_bytes() == (step_run / name).read_bytes(), name
+    for capture in (step_run / "capture").glob("*.pcap"):
+        assert (again / "capture" / capture.name).read_bytes() == capture.read_bytes(), capture
+
+
+def test_capturing_changes_no_measured_time(step_run: Path, tmp_path: Path) -> None:
+    bare = _run_step(tmp_path, "bare", seed=1, points="[]")
+    assert not (bare / "capture").exists()
+    assert result_of(bare) == result_of(step_run)
+
+
+def test_another_seed_takes_other_paths(step_run: Path, tmp_path: Path) -> None:
+    other = _run_step(tmp_path, "other", seed=2, points="[]")
+    assert (other / "links.jsonl").read_text() != (step_run / "links.jsonl").read_text()
+
+
+def test_a_torus_runs(tmp_path: Path) -> None:
+    done = groundwire(
+        "run", "topologies/torus-4x4.yaml", "--kernel", "virtual", "--out", tmp_path / "torus",
+        "--set", "workload.operations=[{kind: all_reduce, size: 1MB}]",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_deadlock_of_lossless_queues_is_reported_as_one(tmp_path: Path) -> None:
+    out = tmp_path / "ring"
+    done = groundwire("run", "topologies/ring-deadlock.yaml", "--kernel", "virtual", "--out", out)
+    assert done.returncode == 1
+    assert "deadlock of lossless queues" in done.stderr
+    for switch in ("s0", "s1", "s2", "s3", "s4"):
+        assert f"{switch}-eth" in done.stderr
+
+
+def test_an_interrupt_ends_a_run_and_leaves_nothing(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [
+            sys.executable, "-m", "emulator.cli", "run", "topologies/dlrm-fat-tree-k4.yaml",
+            "--kernel", "virtual", "--out", str(tmp_path / "run"),
+        ],
+        cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert process.stderr is not None
+    for line in process.stderr:
+        if "fabric up" in line:
+            break
+    time.sleep(1)
+    process.send_signal(signal.SIGINT)
+    asked = time.monotonic()
+    process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert time.monotonic() - asked < 5

@@ -1,0 +1,184 @@
+"""What a rank's log says about dependencies, and what files of traces are refused."""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from analysis.chakra.files import write_graphs
+from analysis.chakra.from_run import graphs_of_run, over_before
+from analysis.chakra.from_spec import graphs_of_spec
+from analysis.chakra.graph import Collective, Compute, Graph, Receive, Send
+from analysis.chakra.precedence import direct, positions
+from analysis.chakra.summary import problems
+from analysis.predictors.interface import CollectiveCall
+from analysis.records import CollectiveRecord, ComputeRecord
+from analysis.run import load_run
+from tests.report.synthetic_run import make_run
+from tests.session.command import groundwire
+from topologies.spec import parse_spec
+
+CALL = CollectiveCall("all_reduce", 4096, (0, 1))
+
+
+def _pair() -> list[Graph]:
+    return [
+        (
+            Compute(id=0, name="forward", duration_ns=1500, flops=7, memory_bytes=9),
+            Collective(id=1, name="gradient", after=(0,), call=CALL),
+        )
+        for _ in range(2)
+    ]
+
+
+@st.composite
+def programs(draw: st.DrawFn) -> tuple[list[ComputeRecord | CollectiveRecord], list[int]]:
+    """A rank's program on an exact clock, as it would log it, and what was over before each."""
+    chance = random.Random(draw(st.integers(0, 2**32)))
+    now, known, over, log, flying = 0, 0, {}, [], {}
+    for step in range(draw(st.integers(1, 14))):
+        kind = chance.choice(["compute", "post", "wait"])
+        if kind == "compute":
+            end = now + chance.randint(1, 50)
+            event: ComputeRecord | CollectiveRecord = ComputeRecord(
+                event="compute", name="c", phase="p", iteration=0, start_ns=now, end_ns=end
+            )
+            over[step], now = known, end
+            known |= 1 << step
+            log.append((step, event))
+        elif kind == "post":
+            over[step] = known
+            flying[step] = (now, now + chance.randint(60, 300))
+        elif flying:
+            found = chance.choice(sorted(flying))
+            start, end = flying.pop(found)
+            # Only waits that block show in a log; a compute follows, so that all of them do.
+            waited = max(end - now, 0)
+            now = max(now, end)
+            event = CollectiveRecord(
+                event="collective", id=str(found), kind="all_reduce", phase="p", group="default",
+                tag=found, size_bytes=4, iteration=0, ranks=None, start_ns=start, end_ns=end,
+                waited_ns=waited,
+            )  # fmt: skip
+            log.append((found, event))
+            known |= 1 << found | over[found]
+            fence = ComputeRecord(
+                event="compute", name="f", phase="p", iteration=0, start_ns=now, end_ns=now + 1
+            )
+            number = 100 + step
+            over[number], now = known, now + 1
+            known |= 1 << number
+            log.append((number, fence))
+    place = {number: index for index, (number, _) in enumerate(log)}
+    truth = [
+        sum(1 << place[before] for before in positions(over[number]) if before in place)
+        for number, _ in log
+    ]
+    return [event for _, event in log], truth
+
+
+@given(programs())
+def test_a_log_shows_what_was_over_before_each_event(
+    program: tuple[list[ComputeRecord | CollectiveRecord], list[int]],
+) -> None:
+    events, truth = program
+    assert over_before(events) == truth
+
+
+@given(programs())
+def test_direct_dependencies_imply_all_and_only_what_was_over(
+    program: tuple[list[ComputeRecord | CollectiveRecord], list[int]],
+) -> None:
+    _, over = program
+    parents = direct(over)
+
+    def reachable(position: int) -> set[int]:
+        return {p for parent in parents[position] for p in (parent, *reachable(parent))}
+
+    for position, known in enumerate(over):
+        assert reachable(position) == set(positions(known))
+        for parent in parents[position]:
+            assert all(parent not in reachable(p) for p in parents[position] if p != parent)
+
+
+def test_the_measured_graph_has_the_overlap_and_the_times_of_the_log(tmp_path: Path) -> None:
+    graphs = graphs_of_run(
+        load_run(make_run(tmp_path / "run", ranks=4, fabric="kind: flat, hosts: 4"))
+    )
+    assert len(graphs) == 4
+    for rank, graph in enumerate(graphs):
+        assert min(node.start_ns for node in graph) == 0
+        collectives = [node for node in graph if isinstance(node, Collective)]
+        gradient = next(node for node in collectives if node.call.kind == "all_reduce")
+        computes = [node for node in graph if isinstance(node, Compute)]
+        assert gradient.duration_ns == 900_000 + 5_000 * rank
+        # Posted before the computation that it overlaps, which so does not wait for it.
+        overlapped = [n for n in computes if n.start_ns == gradient.start_ns]
+        assert overlapped and all(gradient.id not in n.after for n in overlapped)
+
+
+def test_a_spec_of_collectives_is_a_chain_with_its_sizes() -> None:
+    spec = parse_spec(
+        "name: s\nfabric: {kind: flat, hosts: 3}\nworkload: {kind: collectives, ranks: 3, "
+        "operations: [{kind: all_reduce, size: 1000}, {kind: all_gather, size: 996}]}"
+    )
+    first, second = graphs_of_spec(spec)[2]
+    assert isinstance(first, Collective) and isinstance(second, Collective)
+    assert (first.after, second.after) == ((), (0,))
+    assert (first.call.size_bytes, second.call.size_bytes) == (1000, 996)
+
+
+def test_ranks_that_disagree_are_told() -> None:
+    left, right = _pair()
+    assert problems([left, right]) == []
+    other = replace(right[1], call=replace(CALL, size_bytes=8))  # type: ignore[call-arg]
+    assert "disagree on collective 0" in problems([left, (right[0], other)])[0]
+    lonely = (*left, Send(id=2, name="s", peer=1, size_bytes=5, tag=3))
+    assert "sent only" in problems([lonely, right])[0]
+    met = (*right, Receive(id=2, name="r", peer=0, size_bytes=5, tag=3))
+    assert problems([lonely, met]) == []
+
+
+def test_import_says_what_is_there_and_refuses_what_is_broken(tmp_path: Path) -> None:
+    paths = write_graphs(tmp_path / "t", _pair())
+    done = groundwire("trace", "import", tmp_path / "t", "--json")
+    assert done.returncode == 0, done.stderr
+    summary = json.loads(done.stdout)
+    assert summary["nodes"] == {"collective": 2, "compute": 2} and summary["ranks"] == 2
+    assert summary["collectives"] == [
+        {"kind": "all_reduce", "size_bytes": 4096, "ranks": 2, "count": 1}
+    ]
+    paths[1].write_bytes(paths[1].read_bytes()[:-3])
+    broken = groundwire("trace", "import", tmp_path / "t")
+    assert broken.returncode == 2
+    assert str(paths[1]) in broken.stderr and "byte" in broken.stderr
+    assert "Traceback" not in broken.stderr
+
+
+@pytest.mark.parametrize("name", ["torus-4x4", "dlrm-fat-tree-k4"])
+def test_the_astra_command_that_export_prints_runs(tmp_path: Path, name: str) -> None:
+    done = groundwire(
+        "trace", "export", "--format", "astra-sim", f"topologies/{name}.yaml", "--out", tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    words = done.stdout.split()
+    assert words[:2] == ["groundwire", "astra"]
+    simulated = groundwire(*words[1:])
+    assert simulated.returncode == 0, simulated.stderr
+    assert simulated.stdout.count("finished") == 16
+
+
+def test_a_training_spec_is_refused_with_the_way_out(tmp_path: Path) -> None:
+    spec = tmp_path / "training.yaml"
+    spec.write_text(
+        "fabric: {kind: flat, hosts: 2}\nworkload: {kind: training, parallelism: {data: 2}}\n"
+    )
+    done = groundwire("trace", "export", spec)
+    assert done.returncode == 2
+    assert "run it and export the run" in done.stderr

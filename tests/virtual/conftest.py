@@ -1,0 +1,46 @@
+"""Fixtures: the built kernel, and one command in one guest."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from emulator.virtual.boot import GuestResult, GuestSpec, run_guest
+from emulator.virtual.build import KernelImage, ensure_kernel
+from emulator.virtual.source import find_source
+
+
+@dataclass(frozen=True)
+class Ended:
+    """What a guest's command printed, and how it ended."""
+
+    lines: list[str]
+    errors: list[str]
+    result: GuestResult
+
+
+Guest = Callable[..., Ended]
+
+
+@pytest.fixture(scope="session")
+def kernel() -> KernelImage:
+    if find_source() is None:
+        pytest.skip("the package linux-source-6.12 is not installed")
+    return ensure_kernel(print)
+
+
+@pytest.fixture(scope="session")
+def guest(kernel: KernelImage) -> Guest:
+    """`guest("cmd", "arg", ..., memory_bytes=...)` runs a command in a fresh guest."""
+
+    def run(*argv: str | Path, **spec: Any) -> Ended:
+        lines: list[str] = []
+        errors: list[str] = []
+        spec.setdefault("memory_bytes", 512 * 10**6)
+        words = tuple(str(word) for word in argv)
+        result = run_guest(kernel, GuestSpec(argv=words, **spec), lines.append, errors.append)
+        return Ended(lines, errors, result)
+
+    return run

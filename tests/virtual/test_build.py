@@ -1,0 +1,202 @@
+"""Building: what is missing, does not fit or has changed is named; nothing is built twice."""
+
+import os
+import shutil
+import tarfile
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from emulator.virtual import build, source
+from emulator.virtual.cache import kernel_cache
+from emulator.virtual.failure import VirtualKernelError
+
+CLOCK = "int multiplier = 256;\nint other = 1;\n"
+PATCH = """\
+Why this is needed.
+
+--- a/arch/clock.c
++++ b/arch/clock.c
+@@ -1,2 +1,2 @@
+-int multiplier = 256;
++int multiplier = 1;
+ int other = 1;
+"""
+
+
+@pytest.fixture
+def files(tmp_path, monkeypatch):
+    """Our own files, small: a patch, a configuration, a queue discipline."""
+    directory = tmp_path / "kernel"
+    (directory / "patches").mkdir(parents=True)
+    (directory / "patches" / "0001-clock.patch").write_text(PATCH)
+    (directory / "groundwire.config").write_text("CONFIG_NET=y\n")
+    (directory / "sch_gwport.c").write_text("/* qdisc */\n")
+    monkeypatch.setattr(source, "KERNEL_FILES", directory)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return directory
+
+
+@pytest.fixture
+def archive(tmp_path, monkeypatch):
+    """A kernel source archive with two files."""
+    top = tmp_path / "linux-source-6.12"
+    (top / "arch").mkdir(parents=True)
+    (top / "arch" / "clock.c").write_text(CLOCK)
+    (top / "net" / "sched").mkdir(parents=True)
+    (top / "net" / "sched" / "Makefile").write_text("obj-y += sch_fifo.o\n")
+    path = tmp_path / "linux-source-6.12.tar.xz"
+    with tarfile.open(path, "w:xz") as tar:
+        tar.add(top, top.name)
+    monkeypatch.setenv(source.SOURCE_VARIABLE, str(path))
+    return path
+
+
+@pytest.fixture
+def tree(files, archive, tmp_path):
+    found = source.require_source()
+    tree = tmp_path / "work" / "linux"
+    source.unpack(found, tree, lambda line: None)
+    return tree
+
+
+def test_our_files_go_in(tree):
+    source.apply_own_files(tree)
+    assert (tree / "arch" / "clock.c").read_text() == CLOCK.replace("256", "1")
+    assert (tree / "net" / "sched" / "sch_gwport.c").read_text() == "/* qdisc */\n"
+    makefile = (tree / "net" / "sched" / "Makefile").read_text()
+    assert makefile == "obj-y += sch_fifo.o\nobj-y += sch_gwport.o\n"
+
+
+def test_what_has_not_changed_is_not_touched(tree, files):
+    source.apply_own_files(tree)
+    for path in tree.rglob("*"):
+        os.utime(path, (1, 1))
+    (files / "sch_gwport.c").write_text("/* better */\n")
+    source.apply_own_files(tree)
+    changed = {path.name for path in tree.rglob("*") if path.is_file() and path.stat().st_mtime > 1}
+    assert changed == {"sch_gwport.c"}
+
+
+def test_a_changed_patch_starts_from_the_unpacked_file(tree, files):
+    source.apply_own_files(tree)
+    patch = files / "patches" / "0001-clock.patch"
+    patch.write_text(PATCH.replace("multiplier = 1", "multiplier = 8"))
+    source.apply_own_files(tree)
+    assert (tree / "arch" / "clock.c").read_text() == CLOCK.replace("256", "8")
+    patch.unlink()
+    source.apply_own_files(tree)
+    assert (tree / "arch" / "clock.c").read_text() == CLOCK
+
+
+def test_a_hunk_that_does_not_fit_is_named(tree):
+    (tree / "arch" / "clock.c").write_text("int changed = 0;\nint upstream = 1;\n")
+    with pytest.raises(VirtualKernelError) as error:
+        source.apply_own_files(tree)
+    assert "0001-clock.patch does not fit" in str(error.value)
+    assert "arch/clock.c" in str(error.value)
+    assert "Hunk #1" in str(error.value)
+    assert (tree / "arch" / "clock.c").read_text().startswith("int changed")
+
+
+def test_a_dropped_qdisc_is_dropped(tree, files):
+    source.apply_own_files(tree)
+    (files / "sch_gwport.c").unlink()
+    source.apply_own_files(tree)
+    assert not (tree / "net" / "sched" / "sch_gwport.c").exists()
+    assert "gwport" not in (tree / "net" / "sched" / "Makefile").read_text()
+
+
+@pytest.mark.parametrize(
+    "name", ["groundwire.config", "sch_gwport.c", "patches/0001-clock.patch", "gwport.h"]
+)
+def test_every_file_of_ours_is_in_the_key(files, archive, name):
+    found = source.require_source()
+    before = source.key(found)
+    assert source.key(found) == before
+    file = files / name
+    file.write_text((file.read_text() if file.exists() else "") + "\n")
+    assert source.key(found) != before
+
+
+def test_another_source_version_is_another_key(files):
+    keys = {source.key(source.KernelSource(Path("/x"), version)) for version in ("1", "2")}
+    assert len(keys) == 2
+
+
+def test_missing_source_says_what_to_install(monkeypatch):
+    monkeypatch.setattr(source, "find_source", lambda: None)
+    with pytest.raises(VirtualKernelError, match=r"apt-get install linux-source-6\.12"):
+        source.require_source()
+
+
+def test_wrong_source_variable_is_named(monkeypatch):
+    monkeypatch.setenv(source.SOURCE_VARIABLE, "/no/such/archive")
+    with pytest.raises(VirtualKernelError, match="/no/such/archive: no such file"):
+        source.find_source()
+
+
+def test_missing_tools_are_named(monkeypatch):
+    present = shutil.which
+    monkeypatch.setattr(shutil, "which", lambda name: None if name == "flex" else present(name))
+    with pytest.raises(VirtualKernelError, match="apt-get install flex"):
+        build.require_tools()
+
+
+def test_a_damaged_archive_names_the_command(files, archive):
+    archive.write_bytes(archive.read_bytes()[:100])
+    with pytest.raises(VirtualKernelError, match="tar -xf"):
+        build.ensure_kernel(lambda line: None)
+    assert build.find_kernel() is None
+    assert not list(kernel_cache().glob("tree-*/linux"))
+
+
+MAKEFILE = textwrap.dedent("""\
+    allnoconfig:
+    \t@cp $(KCONFIG_ALLCONFIG) $(O)/.config; [ ! -e $(O)/lose ] || : > $(O)/.config
+    linux:
+    \t@echo '  CC      clock.o'; [ ! -e broken ] || { echo 'clock.c:1: error'; exit 1; }
+    \t@cp /bin/true $(O)/linux; echo '0000 b time_travel_time' > $(O)/System.map
+    """)
+
+
+def fake_tree(broken=False):
+    """Put a Makefile of a few lines where the kernel's tree would be."""
+    found = source.require_source()
+    tree = kernel_cache() / ("tree-" + found.version) / "linux"
+    source.unpack(found, tree, lambda line: None)
+    (tree / "Makefile").write_text(MAKEFILE)
+    if broken:
+        (tree / "broken").touch()
+    return tree
+
+
+def test_built_once_then_found(files, archive):
+    fake_tree()
+    said = []
+    assert build.find_kernel() is None
+    image = build.ensure_kernel(said.append)
+    assert image.path.exists()
+    assert any("compiling" in line for line in said)
+    said.clear()
+    assert build.ensure_kernel(said.append) == image == build.find_kernel()
+    assert said == []
+
+
+def test_a_compiler_error_is_shown(files, archive):
+    fake_tree(broken=True)
+    with pytest.raises(VirtualKernelError) as error:
+        build.ensure_kernel(lambda line: None)
+    assert "clock.c:1: error" in str(error.value)
+    assert "make -C" in str(error.value)
+    assert "make.log" in str(error.value)
+    assert build.find_kernel() is None
+
+
+def test_an_option_that_the_source_refuses_is_named(files, archive):
+    tree = fake_tree()
+    (tree.parent / "objects").mkdir()
+    (tree.parent / "objects" / "lose").touch()
+    with pytest.raises(VirtualKernelError, match="does not accept CONFIG_NET=y"):
+        build.ensure_kernel(lambda line: None)

@@ -1,0 +1,160 @@
+"""Virtual time: moves only when all is idle, exactly to the next timer, the same for all."""
+
+import shutil
+import sys
+
+import pytest
+
+
+def python(guest, script, **spec):
+    ended = guest(sys.executable, "-c", script, **spec)
+    assert ended.errors == []
+    assert ended.result.exit_status == 0
+    return [int(word) for line in ended.lines for word in line.split()]
+
+
+def test_sleeping_takes_its_time_and_no_more(guest):
+    script = """
+import time
+for ns in (1, 10, 1000, 10**6, 10**9, 10**11):
+    start = time.monotonic_ns()
+    time.sleep(ns / 1e9)
+    print(ns, time.monotonic_ns() - start)
+"""
+    taken = python(guest, script)
+    for wanted, measured in zip(taken[::2], taken[1::2], strict=True):
+        # Python rounds up to its deadline, the kernel adds 1 ns of timer slack.
+        assert wanted <= measured <= wanted + 2
+
+
+def test_computing_and_reading_the_clock_take_no_time(guest):
+    script = """
+import time
+start = time.monotonic_ns()
+clocks = {time.monotonic_ns() - start for _ in range(5000)}
+sum(range(1_000_000))
+for name in ("/etc/passwd", "/no/such/file") * 50:
+    try:
+        open(name).read()
+    except OSError:
+        pass
+print(len(clocks), time.monotonic_ns() - start)
+"""
+    assert python(guest, script) == [1, 0]
+
+
+def test_clocks_agree_with_and_without_system_calls(guest):
+    script = """
+import ctypes, time
+libc = ctypes.CDLL(None)
+class Timespec(ctypes.Structure):
+    _fields_ = [("s", ctypes.c_long), ("ns", ctypes.c_long)]
+def call(clock):
+    now = Timespec()
+    libc.syscall(228, clock, ctypes.byref(now))
+    return now.s * 10**9 + now.ns
+for step in range(5):
+    time.sleep(0.123456789)
+    print(call(time.CLOCK_MONOTONIC) - time.monotonic_ns(), call(time.CLOCK_REALTIME) - time.time_ns())
+time.clock_settime_ns(time.CLOCK_REALTIME, 10**18)
+print(call(time.CLOCK_REALTIME) - time.time_ns(), time.time_ns() - 10**18)
+"""  # noqa: E501
+    assert set(python(guest, script)) == {0}
+
+
+def test_a_busy_poller_sees_its_deadline_and_disturbs_nobody(guest):
+    script = """
+import os, select, time
+DEADLINE = 100_000_000
+start = time.monotonic_ns()
+pollers = []
+for poll in (lambda: None, os.sched_yield, lambda: select.select([], [], [], 0),
+             lambda: os.path.exists("/no/such/file"), lambda: os.stat("/")):
+    if (pid := os.fork()) == 0:
+        while time.monotonic_ns() - start < DEADLINE:
+            poll()
+        os._exit(min(255, (time.monotonic_ns() - start - DEADLINE) // 1000))
+    pollers.append(pid)
+late = 0
+for step in range(1, 400):
+    time.sleep(max(0, start + step * 250_000 - time.monotonic_ns()) / 1e9)
+    late = max(late, time.monotonic_ns() - start - step * 250_000)
+print(late)
+for pid in pollers:
+    print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+"""
+    late_ns, *overshoot_us = python(guest, script)
+    assert late_ns <= 2
+    assert max(overshoot_us) <= 17  # the longest nap is 16,384 ns
+
+
+def test_a_busy_poller_sees_events_when_they_happen(guest):
+    script = """
+import os, select, time
+read, write = os.pipe()
+os.set_blocking(read, False)
+if os.fork() == 0:
+    for _ in range(20):
+        time.sleep(0.000777)
+        os.write(write, time.monotonic_ns().to_bytes(8, "little"))
+    os._exit(0)
+for _ in range(20):
+    while not select.select([read], [], [], 0)[0]:
+        pass
+    print(time.monotonic_ns() - int.from_bytes(os.read(read, 8), "little"))
+"""
+    assert set(python(guest, script)) == {0}
+
+
+def test_python_timeouts(guest):
+    script = """
+import asyncio, selectors, socket, threading, time
+def took(call):
+    start = time.monotonic_ns()
+    call()
+    return time.monotonic_ns() - start
+a, b = socket.socketpair()
+a.settimeout(0.25)
+def receive():
+    try:
+        a.recv(1)
+    except TimeoutError:
+        pass
+selector = selectors.DefaultSelector()
+selector.register(a, selectors.EVENT_READ)
+async def many():
+    await asyncio.gather(*(asyncio.sleep(0.1 * n) for n in range(1, 6)))
+print(took(receive), took(lambda: selector.select(0.25)))
+print(took(lambda: threading.Event().wait(0.25)), took(lambda: asyncio.run(many())))
+"""
+    receive, select, event, gather = python(guest, script)
+    assert 0 <= receive - 250_000_000 <= 1_000_000  # poll() counts in ms
+    assert 0 <= select - 250_000_000 <= 1_000_000
+    assert 0 <= event - 250_000_000 <= 100
+    assert 0 <= gather - 500_000_000 <= 2_000_000
+
+
+def test_timer_signals_keep_time(guest):
+    script = """
+import signal, time
+ticks = []
+signal.signal(signal.SIGALRM, lambda *_: ticks.append(time.monotonic_ns()))
+start = time.monotonic_ns()
+signal.setitimer(signal.ITIMER_REAL, 0.01, 0.01)
+while time.monotonic_ns() - start < 1_000_000_000:
+    pass
+print(len(ticks), max(abs(tick - start - (n + 1) * 10_000_000) for n, tick in enumerate(ticks)))
+"""
+    count, late_ns = python(guest, script)
+    assert count in (99, 100)
+    assert late_ns <= 10_000
+
+
+def test_ping_keeps_its_interval(guest):
+    if shutil.which("ping") is None:
+        pytest.skip("the command ping (iputils-ping) is not installed")
+    ended = guest("ping", "-q", "-i", "0.2", "-c", "11", "127.0.0.1")
+    assert any("11 received" in line for line in ended.lines)
+    # 10 intervals; ping waits with SO_RCVTIMEO, which the kernel's timer wheel rounds up to its
+    # next 8 ticks of 1 ms at this distance (kernel/time/timer.c), on any machine.
+    assert 2_000_000_000 <= ended.result.virtual_ns <= 2_090_000_000

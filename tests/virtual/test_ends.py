@@ -1,0 +1,210 @@
+"""Every way in which a guest can end badly is told apart, and nothing is left behind."""
+
+import os
+import pwd
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+
+from emulator.virtual.boot import GuestSpec, run_guest
+from emulator.virtual.failure import VirtualKernelError
+from emulator.virtual.memory import available_memory_bytes
+
+EAT_MEMORY = "x = []\nwhile True: x.append(bytearray(10**7))"
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def leftovers():
+    """Kernel processes, control directories and memory files of guests, on this host."""
+    found = [str(path) for path in Path("/dev/shm").glob("groundwire-guest-*")]
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            if "init=/proc/self/cwd/init" in (entry / "cmdline").read_text():
+                found.append(entry.name)
+        except OSError:
+            continue
+    return set(found)
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_behind():
+    before = leftovers()
+    yield
+    deadline = time.monotonic() + 2
+    while (left := leftovers() - before) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    # Other guests may have been started meanwhile by somebody else: only ours count.
+    assert not {item for item in left if _is_ours(item)}
+
+
+def _is_ours(item):
+    if item.startswith("/"):
+        return f"-{os.getpid()}-" in item
+    try:
+        return f"PPid:\t{os.getpid()}\n" in Path("/proc", item, "status").read_text()
+    except OSError:
+        return False
+
+
+def test_out_of_memory_says_so(guest):
+    ended = guest(sys.executable, "-c", EAT_MEMORY, memory_bytes=256 * 10**6)
+    assert ended.result.reason == "out-of-memory"
+    assert "256 MB were not enough" in ended.result.message
+    assert "python" in ended.result.message
+
+
+def test_panic_shows_the_kernels_words(guest):
+    script = "open('/proc/sys/vm/panic_on_oom', 'w').write('2')\n" + EAT_MEMORY
+    ended = guest(sys.executable, "-c", script, memory_bytes=256 * 10**6)
+    assert ended.result.reason == "panic"
+    assert "panic_on_oom" in ended.result.message
+    assert any("Kernel panic" in line for line in ended.result.console)
+
+
+def test_deadlock_names_who_waits(guest):
+    script = "import os; print('waiting'); os.read(os.pipe()[0], 1)"
+    ended = guest(sys.executable, "-c", script)
+    assert ended.lines == ["waiting"]
+    assert ended.result.reason == "deadlock"
+    assert "3600 virtual seconds" in ended.result.message
+    assert "os.read(os.pipe()" in ended.result.message
+    assert ended.result.wall_s < 20
+
+
+def test_a_long_sleep_is_no_deadlock(guest):
+    ended = guest("sh", "-c", "sleep 3000; echo awake")
+    assert (ended.lines, ended.result.reason) == (["awake"], "exited")
+
+
+def test_endless_computing_is_a_stall(guest):
+    ended = guest(sys.executable, "-c", "while True: pass", stall_timeout_s=2.0)
+    assert ended.result.reason == "stalled"
+    assert "2 real seconds" in ended.result.message
+    assert ended.result.exit_status is None
+
+
+def test_a_kernel_that_cannot_boot_shows_its_console(kernel):
+    guest = GuestSpec(argv=("true",), memory_bytes=4 * 10**6)
+    result = run_guest(kernel, guest, print)
+    assert result.reason in ("panic", "died")
+    assert result.console
+
+
+def test_too_much_memory_is_refused_with_figures(guest):
+    wanted = available_memory_bytes() + 10**9
+    with pytest.raises(VirtualKernelError) as refused:
+        guest("true", memory_bytes=wanted)
+    assert f"{wanted / 1e6:,.0f} MB refused" in str(refused.value)
+    assert "available" in str(refused.value)
+
+
+def command(*words, **options):
+    argv = [sys.executable, "-m", "emulator.virtual", "--mem", "512MB", "--", *words]
+    return subprocess.Popen(
+        argv, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options
+    )
+
+
+def wait_for_line(process):
+    assert process.stdout is not None
+    if not select.select([process.stdout], [], [], 30)[0]:
+        process.kill()
+    line = process.stdout.readline()
+    assert line == "started\n", process.stderr.read() if process.stderr else line
+
+
+def guest_processes_of(pid):
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    kernels = [int(child) for child in children]
+    users = [
+        int(user)
+        for child in children
+        for user in Path(f"/proc/{child}/task/{child}/children").read_text().split()
+    ]
+    assert kernels
+    assert users
+    return kernels + users
+
+
+def assert_gone(pids):
+    deadline = time.monotonic() + 2
+    while alive := [pid for pid in pids if Path("/proc", str(pid)).exists()]:
+        assert time.monotonic() < deadline, f"still there: {alive}"
+        time.sleep(0.02)
+
+
+LOOP = "echo started; while true; do :; done"
+
+
+def test_interrupt_ends_all_within_two_seconds(kernel):
+    process = command("sh", "-c", LOOP)
+    wait_for_line(process)
+    processes = guest_processes_of(process.pid)
+    started = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=10) == 130
+    assert time.monotonic() - started < 2
+    assert_gone(processes)
+
+
+def test_killed_parent_takes_its_guest_along(kernel):
+    process = command("sh", "-c", LOOP)
+    wait_for_line(process)
+    processes = guest_processes_of(process.pid)
+    process.kill()
+    process.wait()
+    assert_gone(processes)
+    mark = f"groundwire-guest-{process.pid}-"
+    assert not [path for path in Path("/dev/shm").iterdir() if path.name.startswith(mark)]
+
+
+@pytest.fixture
+def open_kernel(kernel):
+    """The kernel in a directory that every user may read; root's cache folder is not."""
+    directory = Path(tempfile.mkdtemp(prefix="groundwire-test-"))
+    directory.chmod(0o755)
+    for file in (kernel.path, kernel.symbols):
+        shutil.copy(file, directory)
+    yield directory
+    shutil.rmtree(directory)
+
+
+def test_plain_user_needs_no_privilege(open_kernel):
+    if os.getuid() != 0:
+        pytest.skip("needs root to become another user; as a plain user all other tests show it")
+    nobody = pwd.getpwnam("nobody")
+    python = shutil.which("python3", path="/usr/bin:/bin")
+    if python is None:
+        pytest.skip("no python3 in /usr/bin: the one that runs this may be closed to others")
+    done = subprocess.run(
+        [python, "-c", PLAIN_USER, str(open_kernel)],
+        cwd=ROOT,
+        user=nobody.pw_uid,
+        group=nobody.pw_gid,
+        extra_groups=[],
+        env={"PATH": os.environ["PATH"], "HOME": "/nonexistent"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout.splitlines() == ["guest 0", "veth works", "exited 0"], done.stderr
+
+
+PLAIN_USER = """
+import sys
+from pathlib import Path
+from emulator.virtual.boot import GuestSpec, run_guest
+from emulator.virtual.build import KernelImage
+directory = Path(sys.argv[1])
+kernel = KernelImage(directory / "linux", directory / "System.map", "")
+script = "echo guest $(id -u); ip link add name a type veth peer name b && echo veth works"
+guest = GuestSpec(argv=("sh", "-c", script), memory_bytes=512 * 10**6)
+result = run_guest(kernel, guest, print)
+print(result.reason, result.exit_status)
+"""

@@ -1,0 +1,71 @@
+"""What a guest may change on the host: the directories it was given, and nothing else."""
+
+import sys
+
+
+def tree(directory):
+    directory.mkdir()
+    for name in ("one", "two", "deep/three"):
+        file = directory / name
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(name)
+    return directory
+
+
+def contents(directory):
+    return {
+        str(path.relative_to(directory)): path.read_text()
+        for path in directory.rglob("*")
+        if path.is_file()
+    }
+
+
+def test_removing_everything_removes_nothing(guest, tmp_path):
+    victim = tree(tmp_path / "victim")
+    before = contents(victim)
+    ended = guest("rm", "-rf", victim, readable=(victim,))
+    assert any("Read-only file system" in line for line in ended.errors)
+    assert contents(victim) == before
+
+
+def test_writes_go_to_the_named_directory_only(guest, tmp_path):
+    given, other = tree(tmp_path / "given"), tree(tmp_path / "other")
+    script = f"""
+import os, pathlib
+given, other = pathlib.Path({str(given)!r}), pathlib.Path({str(other)!r})
+(given / "new").write_text("made in the guest" * 10000)
+(given / "one").unlink()
+with open(given / "two", "a") as file:
+    file.write(" and more")
+for attempt in (lambda: (other / "new").write_text(""), lambda: (other / "one").unlink(),
+                lambda: os.chmod(other / "two", 0), lambda: os.rename(other / "one", other / "x"),
+                lambda: os.truncate(other / "one", 0), lambda: os.mkdir("/root-of-host")):
+    try:
+        attempt()
+    except OSError as error:
+        print(error.errno)
+"""
+    ended = guest(sys.executable, "-c", script, writable=(given,), readable=(other,))
+    assert ended.errors == []
+    assert ended.lines == ["30"] * 6  # EROFS
+    assert contents(given) == {
+        "new": "made in the guest" * 10000,
+        "two": "two and more",
+        "deep/three": "deep/three",
+    }
+    assert contents(other) == {"one": "one", "two": "two", "deep/three": "deep/three"}
+
+
+def test_temporary_directories_are_the_guests_own(guest, tmp_path):
+    (tmp_path / "host-only").write_text("")
+    ended = guest("sh", "-c", "for d in /tmp /run /dev/shm; do ls -A $d; echo x > $d/mine; done")
+    assert ended.result.exit_status == 0
+    assert not [line for line in ended.lines if "host-only" in line]
+
+
+def test_two_guests_at_once_do_not_meet(guest):
+    # Each guest has its own namespaces, files and clock although they share a host.
+    first = guest("sh", "-c", "echo > /tmp/mark; ls /tmp | grep -c mark")
+    second = guest("sh", "-c", "ls /tmp | grep -c mark")
+    assert first.lines == ["1"]
+    assert second.lines == ["0"]
