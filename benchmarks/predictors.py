@@ -1,0 +1,191 @@
+"""Collectives per second of each predictor against scale, beside ns-3 in the same run.
+
+    python benchmarks/predictors.py [--ranks 8,32,128] [--kind all_to_all] [--ns3-ranks 8,16]
+
+Every predictor is asked for one collective on a fabric of the given number of hosts. The first
+answer looks up routes and paths and is timed apart; what is reported is the median of the answers
+after it, each for another size. The growth exponent is the slope of log(seconds) over log(ranks)
+through the scales at which a predictor needs more than a millisecond. ns-3 (when installed) is
+timed as a whole process and as its simulation alone; its scales are few because it takes long.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.util import find_spec
+from ipaddress import IPv4Address
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from analysis.predictors.interface import (
+    CollectiveCall,
+    Predictor,
+    PredictorError,
+    Setting,
+    load_predictor,
+)
+from topologies.fabric import Fabric, Link, Node, NodeKind, Port
+from topologies.queue_spec import DropTail
+from topologies.routing import compute_routes
+
+_HOSTS_PER_LEAF = 16
+_ANSWERS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Seconds of a predictor's first answer and of those after it, at one scale."""
+
+    predictor: str
+    kind: str
+    ranks: int
+    first_s: float
+    again_s: float
+    predicted_us: float
+    simulating_s: float | None = None
+    """Of ns-3: the simulation alone, without the start of its process."""
+
+
+def leaf_spine(hosts: int) -> Setting:
+    """A non-blocking leaf-spine; specs end at 1024 hosts, so this one is put together here."""
+    leaves = max(1, -(-hosts // _HOSTS_PER_LEAF))
+    spines = _HOSTS_PER_LEAF if leaves > 1 else 0
+    nodes = [
+        Node(f"h{i}", NodeKind.HOST, IPv4Address("10.0.0.1") + i, False, 0, (i,))
+        for i in range(hosts)
+    ]
+    switch = IPv4Address("10.64.0.1")
+    nodes += [Node(f"l{i}", NodeKind.SWITCH, switch + i, True, 1) for i in range(leaves)]
+    nodes += [Node(f"s{i}", NodeKind.SWITCH, switch + 4096 + i, True, 2) for i in range(spines)]
+    ends = [(f"h{i}", f"l{i // _HOSTS_PER_LEAF}") for i in range(hosts)]
+    ends += [(f"l{leaf}", f"s{spine}") for leaf in range(leaves) for spine in range(spines)]
+    ports: dict[str, int] = {}
+
+    def port(node: str) -> Port:
+        number = ports.get(node, 0)
+        ports[node] = number + 1
+        return Port(node, f"{node}-eth{number}", "02:00:00:00:00:00", DropTail())
+
+    links = tuple(
+        Link(i, port(a), port(b), 100 * 10**9, 500, 9000, "link") for i, (a, b) in enumerate(ends)
+    )
+    fabric = Fabric("leaf-spine", tuple(nodes), links, "ecmp")
+    return Setting(fabric, compute_routes(fabric), tuple(f"h{i}" for i in range(hosts)))
+
+
+def measure(name: str, kind: str, ranks: int, budget_s: float) -> Timing | None:
+    """None when the predictor has no answer, or would take longer than the budget."""
+    setting = leaf_spine(ranks)
+    predictor: Predictor = load_predictor(name)
+    calls = [
+        CollectiveCall(kind, ranks * 65_536 * (i + 4), tuple(range(ranks)))
+        for i in range(_ANSWERS + 1)
+    ]
+    took = []
+    predicted = 0
+    for call in calls:
+        began = time.perf_counter()
+        try:
+            predicted = predictor.predict(setting, call)
+        except PredictorError as error:
+            print(f"{name}, {kind}, {ranks} ranks: {error}")
+            return None
+        took.append(time.perf_counter() - began)
+        if sum(took) > budget_s:
+            break
+    again = statistics.median(took[1:] or took)
+    simulating_s = getattr(predictor, "last_run", {}).get("wall_s")
+    return Timing(name, kind, ranks, took[0], again, predicted / 1000, simulating_s)
+
+
+def growth(timings: list[Timing]) -> float | None:
+    """Slope of log seconds over log ranks; None with fewer than two scales that take time."""
+    slow = [t for t in timings if t.again_s > 1e-3]
+    if len(slow) < 2:
+        return None
+    slope, _ = np.polyfit(np.log([t.ranks for t in slow]), np.log([t.again_s for t in slow]), 1)
+    return float(slope)
+
+
+def run(arguments: argparse.Namespace) -> Iterator[Timing]:
+    for kind in arguments.kind:
+        for name in arguments.predictor:
+            scales = arguments.ns3_ranks if name == "ns3" else arguments.ranks
+            for ranks in scales:
+                timing = measure(name, kind, ranks, arguments.budget)
+                if timing is None:
+                    break
+                yield timing
+                if timing.first_s > arguments.budget:
+                    break
+
+
+def _numbers(text: str) -> list[int]:
+    return [int(part) for part in text.split(",")]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--ranks", type=_numbers, default=[8, 32, 128, 512, 1024, 2048, 4096])
+    parser.add_argument("--ns3-ranks", type=_numbers, default=[8, 16])
+    parser.add_argument("--kind", type=lambda t: t.split(","), default=["all_reduce", "all_to_all"])
+    names = ["alpha-beta", "flow", "astra-analytical"] + (["ns3"] if find_spec("ns") else [])
+    parser.add_argument("--predictor", type=lambda t: t.split(","), default=names)
+    parser.add_argument(
+        "--budget", type=float, default=60.0, help="seconds per predictor and scale"
+    )
+    parser.add_argument("--json", action="store_true")
+    arguments = parser.parse_args()
+    timings = list(run(arguments))
+    if arguments.json:
+        print(json.dumps([{f: getattr(t, f) for f in Timing.__slots__} for t in timings], indent=1))
+        return
+    console = Console(width=120)
+    title = f"Predictors on {os.cpu_count()} cores, {platform.machine()}"
+    table = Table("predictor", "collective", title=title)
+    for heading in ("ranks", "first s", "then s", "collectives/s", "predicted us"):
+        table.add_column(heading, justify="right")
+    table.add_column("note")
+    for t in timings:
+        table.add_row(
+            t.predictor,
+            t.kind,
+            str(t.ranks),
+            f"{t.first_s:.3f}",
+            f"{t.again_s:.4f}",
+            f"{1 / t.again_s:,.1f}",
+            f"{t.predicted_us:,.1f}",
+            "" if t.simulating_s is None else f"{t.simulating_s:.2f} s of it simulating",
+        )
+    console.print(table)
+    for kind in arguments.kind:
+        for name in arguments.predictor:
+            exponent = growth([t for t in timings if (t.predictor, t.kind) == (name, kind)])
+            text = "-" if exponent is None else f"{exponent:.2f}"
+            console.print(f"growth exponent of {name}, {kind}: {text}", highlight=False)
+    if "ns3" in arguments.predictor:
+        _ratios(console, timings)
+
+
+def _ratios(console: Console, timings: list[Timing]) -> None:
+    """How many collectives a predictor answers while ns-3 simulates one, once it has started."""
+    ns3 = {(t.kind, t.ranks): t for t in timings if t.predictor == "ns3"}
+    for t in timings:
+        beside = ns3.get((t.kind, t.ranks))
+        if beside is not None and beside.simulating_s is not None and t is not beside:
+            ratio = beside.simulating_s / t.again_s
+            text = f"{t.predictor} answers {ratio:,.0f} {t.kind} of {t.ranks} ranks"
+            console.print(f"{text} while ns-3 simulates one", highlight=False)
+
+
+if __name__ == "__main__":
+    main()

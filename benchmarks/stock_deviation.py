@@ -1,0 +1,179 @@
+"""How far the native kernel's queues (stock qdiscs) deviate from the port qdisc.
+
+    .venv/bin/python benchmarks/stock_deviation.py [--rate-bps N] [--json]
+
+The same experiments in the virtual kernel: on the port qdisc and on the stock arrangement in
+virtual time, where all that differs is the arrangement, and on the stock arrangement in real time
+(booted without time travel), where the machine's own lateness comes on top. The link is one that
+the native kernel would run: 100 Mb/s, 500 us: a 100 Gb/s link of 500 ns slowed down 1000 times.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "queues"))
+
+from queue_lab import CE, ECT0, frame_ns, lab, line, payload_of, send, transfer
+from rich.console import Console
+from rich.table import Table
+
+from emulator.virtual.boot import GuestSpec, run_guest
+from emulator.virtual.build import ensure_kernel
+
+ROOT = Path(__file__).resolve().parent.parent
+FRAME, DELAY_NS = 1514, 500_000
+MODES = {
+    "port qdisc": (False, True),
+    "stock": (True, True),
+    "stock, real time": (True, False),
+}
+
+
+def _link(rate_bps: int, **queue: Any) -> Any:
+    return line(1, rate=f"{rate_bps}bps", delay=f"{DELAY_NS}ns", queue=queue)
+
+
+def idle_packet(rate_bps: int, stock: bool) -> float:
+    """A full-sized packet on an idle link: its time against serialisation and propagation, %."""
+    exact = frame_ns(FRAME, rate_bps) + DELAY_NS
+    worst = 0.0
+    with lab(_link(rate_bps, kind="droptail"), stock=stock) as it:
+        sink, source = it.udp_sink("b"), it.udp_source("a", "b")
+        for _ in range(20):
+            start = time.clock_gettime_ns(time.CLOCK_REALTIME)
+            send(source, 1, payload_of(FRAME))
+            time.sleep(0.005)
+            error = (sink.drain()[0].time_ns - start) / exact - 1
+            worst = max(worst, error, key=abs)
+    return 100 * worst
+
+
+def train(rate_bps: int, stock: bool) -> float:
+    """500 packets in a row: the time from the first to the last one against serialisation, %."""
+    with lab(_link(rate_bps, kind="droptail"), stock=stock) as it:
+        sink, source = it.udp_sink("b"), it.udp_source("a", "b")
+        send(source, 500, payload_of(FRAME))
+        time.sleep(500 * frame_ns(FRAME, rate_bps) / 1e9 * 1.5 + 0.01)
+        times = [p.time_ns for p in sink.drain()]
+    return 100 * ((times[-1] - times[0]) / (499 * frame_ns(FRAME, rate_bps)) - 1)
+
+
+def goodput(rate_bps: int, stock: bool) -> float:
+    """A TCP flow's goodput against what headers leave of the rate, %."""
+    with lab(_link(rate_bps, kind="droptail"), stock=stock) as it:
+        (flow,) = transfer(it, [("a", "b")], rate_bps // 16)
+    return 100 * (flow.steady_bps() / (rate_bps * (1500 - 52) / (1500 + 38)) - 1)
+
+
+def buffer(rate_bps: int, stock: bool) -> float:
+    """Packets that a buffer of 50 holds beside the one in transmission, less 50."""
+    with lab(_link(rate_bps, kind="droptail", buffer=50 * FRAME), stock=stock) as it:
+        sink, source = it.udp_sink("b"), it.udp_source("a", "b")
+        send(source, 200, payload_of(FRAME))
+        time.sleep(80 * frame_ns(FRAME, rate_bps) / 1e9 + 0.01)
+        return len(sink.drain()) - 1 - 50
+
+
+def red_marks(rate_bps: int, stock: bool) -> float:
+    """Packets marked by RED (weight 1) in bursts of 200, against the line's expectation, %."""
+    kmin, kmax, pmax, bursts = 50 * FRAME, 250 * FRAME, 0.2, 20
+    queue = {"kind": "red", "kmin": kmin, "kmax": kmax, "pmax": pmax, "weight": 1}
+    marked = 0
+    with lab(_link(rate_bps, buffer=400 * FRAME, **queue), stock=stock) as it:
+        sink, source = it.udp_sink("b"), it.udp_source("a", "b", tos=ECT0)
+        for _ in range(bursts):
+            send(source, 200, payload_of(FRAME))
+            time.sleep(201 * frame_ns(FRAME, rate_bps) / 1e9 + 0.002)
+            marked += sum(p.ecn == CE for p in sink.drain())
+    waiting = [max(0, i - 1) * FRAME for i in range(200)]
+    expected = bursts * sum(pmax * max(0, q - kmin) / (kmax - kmin) for q in waiting)
+    return 100 * (marked / expected - 1)
+
+
+def step_marks(rate_bps: int, stock: bool) -> float:
+    """Backlog from which DCTCP's step marks a burst, less K, in packets."""
+    with lab(_link(rate_bps, kind="dctcp", k=20 * FRAME), stock=stock) as it:
+        sink, source = it.udp_sink("b"), it.udp_source("a", "b", tos=ECT0)
+        send(source, 60, payload_of(FRAME))
+        time.sleep(61 * frame_ns(FRAME, rate_bps) / 1e9 + 0.005)
+        first = min(p.sequence for p in sink.drain() if p.ecn == CE)
+    return first - 1 - 21  # packet i finds i - 1; more than 20 are 21
+
+
+def codel_marks(rate_bps: int, stock: bool) -> float:
+    """Packets that CoDel marks in a standing queue, against interval / sqrt(n) spacing, %."""
+    packet_ns = frame_ns(FRAME, rate_bps)
+    target, interval, count = round(5 * packet_ns), round(40 * packet_ns), 1000
+    queue = {"kind": "codel", "target": f"{target}ns", "interval": f"{interval}ns"}
+    with lab(_link(rate_bps, buffer=2000 * FRAME, **queue), stock=stock) as it:
+        sink, source = it.udp_sink("b"), it.udp_source("a", "b", tos=ECT0)
+        send(source, count, payload_of(FRAME))
+        time.sleep(1.2 * count * packet_ns / 1e9 + 0.005)
+        marked = sum(p.ecn == CE for p in sink.drain())
+    # First above target after 5 packets, marking begins an interval later (RFC 8289).
+    at, expected = 5 * packet_ns + interval, 0
+    while at < (count - 1) * packet_ns:
+        expected += 1
+        at += interval / math.sqrt(expected)
+    return 100 * (marked / expected - 1)
+
+
+EXPERIMENTS: dict[str, tuple[str, Callable[[int, bool], float]]] = {
+    "time of a packet on an idle link (worst of 20)": ("%", idle_packet),
+    "time of 500 packets in a row": ("%", train),
+    "TCP goodput": ("%", goodput),
+    "drop-tail: buffer": ("packets", buffer),
+    "RED: marks (expected -4 to 4 by chance)": ("%", red_marks),
+    "DCTCP: step": ("packets", step_marks),
+    "CoDel: marks": ("%", codel_marks),
+}
+
+
+def inside(rate_bps: int, stock: bool) -> None:
+    """In the guest: all experiments, a line of JSON."""
+    print(json.dumps({name: run(rate_bps, stock) for name, (_, run) in EXPERIMENTS.items()}))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--rate-bps", type=int, default=100_000_000)
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--inside", choices=["port", "stock"], help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.inside:
+        inside(arguments.rate_bps, arguments.inside == "stock")
+        return
+    kernel = ensure_kernel(lambda text: print(text, file=sys.stderr))
+    columns: dict[str, dict[str, float]] = {}
+    for mode, (stock, time_travel) in MODES.items():
+        said: list[str] = []
+        argv = [sys.executable, __file__, "--inside", "stock" if stock else "port"]
+        guest = GuestSpec(
+            (*argv, "--rate-bps", str(arguments.rate_bps)),
+            directory=ROOT,
+            time_travel=time_travel,
+        )
+        ended = run_guest(kernel, guest, said.append, said.append)
+        if ended.reason != "exited" or ended.exit_status:
+            sys.exit("\n".join([f"{mode}: {ended.reason} {ended.message}", *said]))
+        columns[mode] = json.loads(said[-1])
+    if arguments.json:
+        print(json.dumps(columns, indent=1))
+        return
+    made = Table("deviation of", "unit", *columns)
+    for name, (unit, _) in EXPERIMENTS.items():
+        made.add_row(name, unit, *(f"{column[name]:+.3g}" for column in columns.values()))
+    Console(width=110).print(made)
+
+
+if __name__ == "__main__":
+    main()
