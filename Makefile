@@ -1,0 +1,32 @@
+# Groundwire. `make` alone explains itself.
+.DEFAULT_GOAL := help
+VENV := .venv
+GROUNDWIRE := $(VENV)/bin/groundwire
+
+.PHONY: help setup demo test lint bench clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: ## system packages, .venv and the virtual kernel; every step is skipped when done
+	@./setup.sh run
+
+demo: setup ## set up, then run 16 Gloo ranks of DLRM on a k=4 fat-tree, beside the predictions
+	@$(GROUNDWIRE) run topologies/dlrm-fat-tree-k4.yaml
+
+test: ## set up, then check style, types and behaviour
+	@./setup.sh test
+	@$(MAKE) --no-print-directory lint
+	@$(VENV)/bin/pytest
+
+lint: ## ruff and mypy --strict
+	@$(VENV)/bin/ruff check .
+	@$(VENV)/bin/ruff format --check .
+	@$(VENV)/bin/mypy
+
+bench: setup ## the benchmarks that take minutes, not hours
+	@for script in benchmarks/*.py; do echo "== $$script"; $(VENV)/bin/python $$script || exit 1; done
+
+clean: ## remove what sessions left behind, .venv and run directories (the kernel cache stays)
+	@if [ -x $(GROUNDWIRE) ]; then $(GROUNDWIRE) clean; fi
+	@rm -rf $(VENV) runs build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
