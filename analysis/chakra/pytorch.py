@@ -3,8 +3,8 @@
 The observer writes every operator with its caller, its tensors and their storages, but no times.
 Operators that no other operator called become computation (with the products that they called
 counted), c10d operators become communication; the order on each thread and the storages that they
-read and write give the dependencies. Chakra's own converter
-knows NCCL's kernels only and would leave a Gloo run without communication.
+read and write give the dependencies. Chakra's own converter knows NCCL's kernels only and would
+leave a Gloo run without communication.
 """
 
 from __future__ import annotations
@@ -71,9 +71,9 @@ class _Parameter:
 class _Operator:
     """One node of the observer's file."""
 
-    id: int
+    id: int  # grows in the order of starts
     name: str
-    caller: int
+    end: int  # its line in the file: operators are written when they end
     thread: int
     schema: str
     inputs: list[Any]
@@ -123,11 +123,12 @@ class ObserverFile:
         if not isinstance(nodes, list):
             raise ChakraError(path, None, f"nodes: found {type(nodes).__name__}, needs a list")
         try:
-            self.operators = sorted((_operator(node) for node in nodes), key=lambda op: op.id)
+            operators = [_operator(node, end) for end, node in enumerate(nodes)]
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise ChakraError(
                 path, None, f"a node lacks or mistypes a field: {type(error).__name__} {error}"
             ) from None
+        self.operators = sorted(operators, key=lambda operator: operator.id)
 
     def world(self) -> tuple[int, ...]:
         """The ranks of the one process group.
@@ -166,24 +167,22 @@ def read_observer(
     """
     observed = ObserverFile(path)
     builder = _Builder(observed, world, compute_ns)
-    # By operator: the outermost one that it is part of, and the products in each of those.
-    outermost: dict[int, int] = {}
+    # By thread: the last outermost operator; and the products within each of those.
+    outermost: dict[int, _Operator] = {}
     products: defaultdict[int, int] = defaultdict(int)
     for operator in observed.operators:
-        if operator.name.startswith((_COMMUNICATION, _BACKEND)):
-            # The end of asynchronous work, on another thread, confuses the observer's stack: what
-            # these seem to have called may be the program going on beside them.
+        if not _computes(operator):
             continue
-        if operator.caller in outermost:
-            outermost[operator.id] = outermost[operator.caller]
-        elif operator.schema:
-            outermost[operator.id] = operator.id
-        if operator.id in outermost:
-            products[outermost[operator.id]] += _product_flops(operator)
+        # The file's own callers are not to be trusted: the end of asynchronous work, on another
+        # thread, pops the observer's stack of this one. Starts and ends are recorded rightly.
+        around = outermost.get(operator.thread)
+        if around is None or around.end < operator.end:
+            around = outermost[operator.thread] = operator
+        products[around.id] += _product_flops(operator)
     for operator in observed.operators:
         if operator.name.startswith(_COMMUNICATION):
             builder.communicate(operator)
-        elif outermost.get(operator.id) == operator.id:
+        elif operator.id in products:
             builder.compute(operator, products[operator.id])
     if not builder.nodes:
         raise ChakraError(path, None, "holds no operators")
@@ -299,12 +298,17 @@ class _Builder:
         return tuple(after)
 
 
-def _operator(node: dict[str, Any]) -> _Operator:
+def _computes(operator: _Operator) -> bool:
+    """Whether it is an operator, and neither communication nor what that does on its own thread."""
+    return bool(operator.schema) and not operator.name.startswith((_COMMUNICATION, _BACKEND))
+
+
+def _operator(node: dict[str, Any], end: int) -> _Operator:
     attributes = {item["name"]: item["value"] for item in node["attrs"]}
     return _Operator(
         id=int(node["id"]),
         name=str(node["name"]),
-        caller=int(node["ctrl_deps"]),
+        end=end,
         thread=int(attributes.get("tid", 0)),
         schema=str(attributes.get("op_schema", "")),
         inputs=list(node["inputs"]["values"]),

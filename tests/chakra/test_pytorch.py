@@ -98,6 +98,20 @@ def test_asynchronous_work_overlaps_what_does_not_need_it(graphs: list[Graph]) -
     assert pending.id in _ancestors(graph, added.id)
 
 
+def test_wrong_callers_change_nothing(
+    observed: list[Path], graphs: list[Graph], tmp_path: Path
+) -> None:
+    """In 5% of runs the end of asynchronous work, on another thread, pops the observer's stack of
+    the main thread, so that an operator names one that has ended as its caller, or none."""
+    document = json.loads(observed[0].read_text())
+    operators = sorted(node["id"] for node in document["nodes"])
+    for index, node in enumerate(document["nodes"]):
+        node["ctrl_deps"] = operators[index // 2]
+    confused = tmp_path / "confused.json"
+    confused.write_text(json.dumps(document))
+    assert read_observer(confused, lambda flops, memory_bytes: flops) == graphs[0]
+
+
 def test_gradients_are_reduced_after_they_are_made(graphs: list[Graph]) -> None:
     graph = graphs[0]
     products = [n.id for n in graph if n.name in PRODUCTS]
