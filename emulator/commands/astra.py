@@ -36,7 +36,7 @@ def astra(
     ],
     remote_memory_configuration: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Remote memory file (JSON) [default: no such memory]."),
+        typer.Option(metavar="FILE", help="Remote memory file (JSON) (default: no such memory)."),
     ] = None,
     comm_group_configuration: Annotated[
         str, typer.Option(metavar="FILE", help="Communicator groups (JSON), or `empty`.")

@@ -39,13 +39,13 @@ def calibrate_command(
     ] = None,
     predictor: Annotated[
         list[str] | None,
-        typer.Option(help="A predictor to fit [default: alpha-beta and flow]."),
+        typer.Option(help="A predictor to fit (default: alpha-beta and flow)."),
     ] = None,
     hold_out: Annotated[
         list[Path] | None,
         typer.Option(
             metavar="RUN",
-            help="A run to judge the fit by, never used in it [default: every other size].",
+            help="A run to judge the fit by, never used in it (default: every other size).",
         ),
     ] = None,
     suite: Annotated[

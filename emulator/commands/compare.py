@@ -37,7 +37,7 @@ def compare_command(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run directories.")],
     predictor: Annotated[
         list[str] | None,
-        typer.Option(help="A predictor to hold against the run [default: the spec's]."),
+        typer.Option(help="A predictor to hold against the run (default: the spec's)."),
     ] = None,
     external: Annotated[
         list[str] | None,

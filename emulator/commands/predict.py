@@ -22,7 +22,7 @@ from topologies.units import format_size
 def predict_command(
     spec_path: SpecPath,
     predictor: Annotated[
-        list[str] | None, typer.Option(help="A predictor to ask [default: the spec's].")
+        list[str] | None, typer.Option(help="A predictor to ask (default: the spec's).")
     ] = None,
     calibration: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Predictors as `calibrate` fitted them.")

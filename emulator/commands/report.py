@@ -47,8 +47,8 @@ def report(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Where to write [default: RUN/report.html for one run, report.html for several; "
-            "md goes to standard output; csv to the folder RUN/tables, or tables].",
+            help="Where to write (default: RUN/report.html for one run, report.html for several; "
+            "md goes to standard output; csv to the folder RUN/tables, or tables).",
         ),
     ] = None,
     style: Annotated[

@@ -59,7 +59,7 @@ KernelOption = Annotated[
 ]
 OutOption = Annotated[
     Path | None,
-    typer.Option(metavar="DIR", help="Run directory to make [default: runs/NAME-TIME]."),
+    typer.Option(metavar="DIR", help="Run directory to make (default: runs/NAME-TIME)."),
 ]
 
 

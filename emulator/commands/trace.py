@@ -74,11 +74,11 @@ def export(
     out: Annotated[
         Path | None,
         typer.Option(
-            metavar="DIR", help="Where to write [default: RUN/export/FORMAT, or NAME-FORMAT]."
+            metavar="DIR", help="Where to write (default: RUN/export/FORMAT, or NAME-FORMAT)."
         ),
     ] = None,
     iteration: Annotated[
-        int | None, typer.Option(min=0, help="Of a run: which iteration [default: the last].")
+        int | None, typer.Option(min=0, help="Of a run: which iteration (default: the last).")
     ] = None,
     calibration: Annotated[
         Path | None,
