@@ -44,6 +44,7 @@ class Collective:
     root: int
     degree: int | None
     peer: int | None
+    shift: int | None
     start_ns: int
     end_ns: int
     by_rank: dict[int, CollectiveRecord]
@@ -94,6 +95,7 @@ def _assemble(run: Run, by_rank: dict[int, CollectiveRecord]) -> Collective:
         first.root,
         first.degree,
         first.peer,
+        first.shift,
         max(record.start_ns for record in by_rank.values()),
         max(record.end_ns for record in by_rank.values()),
         by_rank,

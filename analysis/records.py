@@ -77,6 +77,7 @@ class CollectiveRecord(Record):
     root: int = 0
     degree: int | None = None
     peer: int | None = None
+    shift: int | None = None
 
 
 class CheckRecord(Record):

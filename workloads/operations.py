@@ -242,7 +242,7 @@ def _permutation(op: Operation) -> Pending:
         to = derangement(op.ranks, op.seed)
     else:
         to = tuple((rank + op.spec.shift) % op.ranks for rank in range(op.ranks))
-    return _exchange(op, [to[op.rank]], [to.index(op.rank)])
+    return _exchange(op, [to[op.rank]], [to.index(op.rank)], shift=op.spec.shift)
 
 
 def _incast(op: Operation) -> Pending:

@@ -11,10 +11,9 @@ from analysis.chakra.graph import Collective, Compute, Graph, GraphNode
 from analysis.chakra.precedence import direct, positions
 from analysis.collectives import ALIGNMENT
 from analysis.predictors.interface import CollectiveCall
-from analysis.predictors.planned import planned_calls
 from analysis.records import CollectiveRecord, ComputeRecord
 from analysis.run import RankLog, Run, RunError
-from topologies.workload_spec import ChakraWorkload, CollectivesWorkload
+from topologies.workload_spec import ChakraWorkload
 
 Event = ComputeRecord | CollectiveRecord
 
@@ -153,15 +152,11 @@ def _node(run: Run, event: Event, id: int, after: tuple[int, ...]) -> GraphNode:
         after=after,
         start_ns=event.start_ns,
         duration_ns=duration_ns,
-        call=_call(run, event, name),
+        call=_call(run, event),
     )
 
 
-def _call(run: Run, record: CollectiveRecord, name: str) -> CollectiveCall:
-    shift = None
-    if record.kind == "permutation" and isinstance(run.spec.workload, CollectivesWorkload):
-        # The log does not say who sent to whom; the spec does.
-        shift = next(p.call.shift for p in planned_calls(run.spec) if p.name == name)
+def _call(run: Run, record: CollectiveRecord) -> CollectiveCall:
     return CollectiveCall(
         record.kind,
         record.size_bytes,
@@ -170,5 +165,5 @@ def _call(run: Run, record: CollectiveRecord, name: str) -> CollectiveCall:
         record.root,
         record.degree,
         record.peer,
-        shift,
+        record.shift,
     )

@@ -22,6 +22,7 @@ def call_of(collective: Collective) -> CollectiveCall:
         collective.root,
         collective.degree,
         collective.peer,
+        collective.shift,
         name=collective.id,
     )
 

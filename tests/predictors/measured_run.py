@@ -69,6 +69,9 @@ def write_run(
                     "waited_ns": took,
                     "element_bytes": call.element_bytes,
                     "root": call.root,
+                    "degree": call.degree,
+                    "peer": call.peer,
+                    "shift": call.shift,
                 }
             )
             now += took + 1_000_000
