@@ -62,19 +62,21 @@ OutOption = Annotated[
     typer.Option(metavar="DIR", help="Run directory to make (default: runs/NAME-TIME)."),
 ]
 
+JsonOption = Annotated[
+    bool, typer.Option("--json", help="Print result.json instead of the tables.")
+]
+StyleOption = Annotated[
+    ReportStyle, typer.Option(help="nccl-tests: print the collectives as nccl-tests does.")
+]
+
 
 def run(
     spec_path: SpecPath,
     kernel: KernelOption = KernelChoice.auto,
     out: OutOption = None,
     set_: SetOption = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print result.json instead of the tables.")
-    ] = False,
-    style: Annotated[
-        ReportStyle,
-        typer.Option(help="nccl-tests: print the collectives as nccl-tests does."),
-    ] = ReportStyle.groundwire,
+    as_json: JsonOption = False,
+    style: StyleOption = ReportStyle.groundwire,
 ) -> int:
     """Run a spec: build the fabric, run the ranks on it, measure, and compare with predictions.
 
@@ -83,6 +85,13 @@ def run(
     run is done but that the machine could not keep up, so the figures are not valid.
     """
     spec = load_spec(spec_path).with_overrides(parse_overrides(set_ or []), source="--set")
+    return run_and_print(spec, kernel, out, as_json=as_json, style=style)
+
+
+def run_and_print(
+    spec: Spec, kernel: KernelChoice, out: Path | None, *, as_json: bool, style: ReportStyle
+) -> int:
+    """Run a spec and print its result; returns the exit code."""
     directory = out or default_directory(spec)
     result = run_spec(spec, kernel, directory, Console(stderr=True))
     if as_json:

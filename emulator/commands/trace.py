@@ -30,13 +30,13 @@ from analysis.predictors.interface import CollectiveCall, Setting
 from analysis.predictors.planned import setting_of_spec
 from analysis.run import load_run
 from emulator.commands.outcome import BAD_INPUT, outcome
+from emulator.commands.replay import replay
 from topologies.compute_spec import ComputeSpec
 from topologies.spec import Spec, load_spec
 from topologies.units import format_size
 
 trace_app = typer.Typer(
-    help="Runs and specs as files for other simulators; traces checked. To replay a trace on a "
-    "fabric, run a spec with `workload: {kind: chakra, path: PREFIX}`.",
+    help="Runs and specs as files for other simulators; traces checked, and replayed on a fabric.",
     no_args_is_help=True,
 )
 
@@ -183,7 +183,7 @@ def import_(
     """Check traces, and say what is in them.
 
     Exit code 2 when a file is bad, or when ranks do not fit together. What passes can be replayed
-    with real Gloo: `workload: {kind: chakra, path: PREFIX}` in a spec.
+    with real Gloo: `groundwire trace replay PREFIX`.
     """
     if device not in get_args(_Device):
         raise typer.BadParameter(f"--device: found {device!r}, allowed {get_args(_Device)}")
@@ -234,3 +234,6 @@ def _print(summary: Summary) -> None:
         print(f"collective: {count} x {kind} of {format_size(size_bytes)} over {ranks} ranks")
     for number, members in summary.groups.items():
         print(f"group {number}: ranks {', '.join(map(str, members))}")
+
+
+trace_app.command()(replay)

@@ -35,6 +35,7 @@ def test_a_mistake_in_a_spec_is_named_and_nothing_is_made(tmp_path: Path) -> Non
         (("run", "topologies/two-hosts.yaml", "--set", "fabric.hosst=3"), "hosts"),
         (("run", "topologies/two-hosts.yaml", "--kernel", "other"), "virtual"),
         (("report", "/nowhere"), "/nowhere"),
+        (("trace", "replay", "/nowhere/trace"), "/nowhere/trace"),
         (("frobnicate",), "frobnicate"),
     ],
 )

@@ -48,15 +48,23 @@ def test_export_replay_export_gives_the_same_graph(tmp_path: Path) -> None:
     ):
         done = groundwire(*arguments)
         assert done.returncode == 0, done.stderr
-    replayed = tmp_path / "replay.yaml"
-    replayed.write_text(f"{_FABRIC}workload: {{kind: chakra, path: first/step}}\n")
     for arguments in (
-        ("run", replayed, "--kernel", "virtual", "--out", tmp_path / "rerun"),
+        (
+            "trace",
+            "replay",
+            first / "step",
+            "--on",
+            spec,
+            "--kernel",
+            "virtual",
+            "--out",
+            tmp_path / "rerun",
+        ),
         ("trace", "export", tmp_path / "rerun", "--out", again),
     ):
         done = groundwire(*arguments)
         assert done.returncode == 0, done.stderr
-    before, after = read_graphs(first / "step"), read_graphs(again / "replay")
+    before, after = read_graphs(first / "step"), read_graphs(again / "step")
     assert [_shape(graph) for graph in before] == [_shape(graph) for graph in after]
     assert {type(node) for graph in before for node in graph} == {Compute, Collective}
     measured = load_run(run)
