@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from analysis.predictors.gloo_schedule import Post, gloo_schedule
+from analysis.predictors.paths import paths_of
+from analysis.predictors.planned import planned_calls, setting_of_spec
+from analysis.predictors.wire import packets
 from topologies.spec import Spec, parse_spec
 
 KINDS = ("all_reduce", "all_to_all", "all_gather", "broadcast")
@@ -28,13 +32,20 @@ class _Part:
     name: str
     sizes: tuple[str, ...]
     iterations: int
+    kinds: tuple[str, ...] = KINDS
 
 
 _PARTS = (
     _Part("small", ("64KB", "256KB", "1MB", "4MB"), 2),
     _Part("large", ("16MB",), 2),
-    _Part("huge", ("64MB",), 1),
+    _Part("huge-rings", ("64MB",), 1, ("all_reduce", "all_gather")),
+    _Part("huge-trees", ("64MB",), 1, ("all_to_all", "broadcast")),
 )
+
+_START_S = 10.0
+_PACKETS_PER_S = 8_000.0
+"""What a run in the virtual kernel takes on one core of an AMD EPYC: boot and torch's import, then
+packets times links, acknowledgements and payload checks included (docs/prediction.md)."""
 
 
 def standard_suite(largest_bytes: int | None = None) -> tuple[Spec, ...]:
@@ -48,7 +59,7 @@ def standard_suite(largest_bytes: int | None = None) -> tuple[Spec, ...]:
     for fabric, text in FABRICS.items():
         for part in _PARTS:
             operations = ", ".join(
-                f"{{kind: {kind}, size: {size}}}" for size in part.sizes for kind in KINDS
+                f"{{kind: {kind}, size: {size}}}" for size in part.sizes for kind in part.kinds
             )
             spec = parse_spec(
                 f"name: {fabric}-{part.name}\n"
@@ -64,3 +75,16 @@ def standard_suite(largest_bytes: int | None = None) -> tuple[Spec, ...]:
             if largest_bytes is None or max(sizes) <= largest_bytes:
                 found.append(spec)
     return tuple(found)
+
+
+def estimated_wall_s(spec: Spec) -> float:
+    """Seconds that a run of the suite takes in the virtual kernel when nothing else runs."""
+    setting = setting_of_spec(spec)
+    paths = paths_of(setting)
+    crossed = 0
+    for planned in planned_calls(spec):
+        for step in gloo_schedule(planned.call, spec.seed):
+            if isinstance(step, Post):
+                hops = paths.costs(step.source, step.destination).hops
+                crossed += int((packets(step.size_bytes, paths.mtu_bytes) * hops).sum())
+    return _START_S + crossed * spec.workload.iterations / _PACKETS_PER_S

@@ -12,6 +12,7 @@ from rich.table import Table
 
 from analysis.calibration.breakdown import Breakdown, break_down
 from analysis.calibration.calibration import Calibration, ErrorSummary, calibrate
+from analysis.calibration.markdown import BEGIN, END, insert, render
 from analysis.calibration.observations import (
     CalibrationError,
     Observation,
@@ -21,9 +22,10 @@ from analysis.calibration.observations import (
     split_by_size,
 )
 from analysis.calibration.suite import TRAIN_FABRICS, standard_suite
-from analysis.run import load_run
+from analysis.run import Run, load_run
 from emulator.commands.result_table import output_console, percent
-from emulator.commands.run import KernelChoice, KernelOption, run_spec
+from emulator.commands.run import KernelChoice, KernelOption
+from emulator.commands.suite_runs import make_runs
 from topologies.units import format_size, parse_size_bytes
 
 
@@ -63,6 +65,14 @@ def calibrate_command(
     directory: Annotated[
         Path, typer.Option(metavar="DIR", help="Where the suite's run directories go.")
     ] = Path("runs/standard"),
+    table: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Write the errors as Markdown, too: into a new file, or between the lines "
+            f"{BEGIN} and {END} of one that is there.",
+        ),
+    ] = None,
     kernel: KernelOption = KernelChoice.auto,
     as_json: Annotated[bool, typer.Option("--json", help="Print the calibration as JSON.")] = False,
 ) -> int:
@@ -73,16 +83,23 @@ def calibrate_command(
     """
     names = predictor or ["alpha-beta", "flow"]
     if suite is not None:
-        made = _make_suite(directory, kernel, largest)
-        split = split_by_fabric_and_size(_load([*made, *(runs or [])]), TRAIN_FABRICS)
+        specs = standard_suite(None if largest is None else parse_size_bytes(largest))
+        made = make_runs(specs, directory, kernel, Console(stderr=True))
+        loaded = _load([*made, *(runs or [])])
+        split = split_by_fabric_and_size(_observations(loaded), TRAIN_FABRICS)
     elif not runs:
         raise CalibrationError("give run directories to calibrate with, or --suite standard")
     elif hold_out:
-        split = split_by_run(_load(runs), _load(hold_out))
+        loaded, judges = _load(runs), _load(hold_out)
+        split = split_by_run(_observations(loaded), _observations(judges))
+        loaded += judges
     else:
-        split = split_by_size(_load(runs))
+        loaded = _load(runs)
+        split = split_by_size(_observations(loaded))
     found = calibrate(split, names)
     found.write(out)
+    if table is not None:
+        insert(table, render(found, split, {run.spec.name: run for run in loaded}))
     if as_json:
         print(found.model_dump_json(indent=1, by_alias=True))
         return 0
@@ -99,21 +116,12 @@ def calibrate_command(
     return 0
 
 
-def _make_suite(directory: Path, kernel: KernelChoice, largest: str | None) -> list[Path]:
-    specs = standard_suite(None if largest is None else parse_size_bytes(largest))
-    console = Console(stderr=True)
-    made = []
-    for number, spec in enumerate(specs, start=1):
-        place = directory / spec.name
-        if not (place / "result.json").exists():
-            console.print(f"[bold]run {number} of {len(specs)}[/]: {spec.name}", highlight=False)
-            run_spec(spec, kernel, place, console)
-        made.append(place)
-    return made
+def _load(directories: list[Path]) -> list[Run]:
+    return [load_run(directory) for directory in directories]
 
 
-def _load(runs: list[Path]) -> list[Observation]:
-    return [observation for run in runs for observation in observations_of(load_run(run))]
+def _observations(runs: list[Run]) -> list[Observation]:
+    return [observation for run in runs for observation in observations_of(run)]
 
 
 def _count(observations: tuple[Observation, ...]) -> str:

@@ -1,0 +1,209 @@
+"""A calibration's tables as Markdown, for a document: errors against the bar, cells, misses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from analysis.calibration.breakdown import ALL, break_down
+from analysis.calibration.calibration import Calibration, ErrorSummary, errors_of
+from analysis.calibration.observations import CalibrationError, Observation, Split
+from analysis.collectives import collectives_of
+from analysis.compare.decomposition import decompose
+from analysis.predictors.interface import load_predictor
+from analysis.result import error_summary
+from analysis.run import Run
+from topologies.units import format_size
+
+BEGIN = "<!-- begin: groundwire calibrate -->"
+END = "<!-- end: groundwire calibrate -->"
+
+UNCONTENDED = "flat"
+"""The fabric of the suite on which messages share hosts' ports only."""
+
+_MOST_MISSES = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """What held-out errors of a calibrated predictor are allowed to be; None: not judged."""
+
+    predictor: str
+    fabric: str
+    geomean: float | None
+    worst: float | None
+
+
+BARS = (
+    Bar("flow", ALL, 0.03, 0.08),
+    Bar("alpha-beta", UNCONTENDED, 0.05, None),
+)
+
+_PARTS = (
+    ("payload", "payload_ns"),
+    ("headers", "header_ns"),
+    ("rendezvous", "rendezvous_ns"),
+    ("sharing", "sharing_ns"),
+    ("collisions", "collision_ns"),
+    ("stragglers", "straggler_ns"),
+    ("rest", "congestion_control_ns"),
+)
+
+
+def render(calibration: Calibration, split: Split, runs: Mapping[str, Run]) -> str:
+    """Markdown of the held-out errors. `runs` (by name) says what the misses are made of."""
+    parts = [
+        f"Fitted to {_count(split.train)}, judged on {_count(split.held_out)} "
+        f"({calibration.rule}).",
+        _against_the_bar(calibration, split),
+    ]
+    for name in calibration.predictors:
+        parts.append(f"Held out, calibrated `{name}`, signed error (uncalibrated in brackets):")
+        parts.append(_cells(calibration, name, split))
+    for bar in BARS:
+        if bar.worst is not None and bar.predictor in calibration.predictors:
+            parts += _misses(calibration, bar.predictor, bar.worst, split, runs)
+    parts.append("Fitted parameters, with 95% intervals:")
+    parts.append(_parameters(calibration))
+    return "\n\n".join(parts) + "\n"
+
+
+def insert(document: Path, tables: str) -> None:
+    """Put the tables between the marks of a document, or make a document of them.
+
+    Raises CalibrationError when the file is there without the marks.
+    """
+    block = f"{BEGIN}\n{tables}{END}\n"
+    if not document.exists():
+        document.write_text(block)
+        return
+    text = document.read_text()
+    before, begin, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise CalibrationError(f"{document}: no lines {BEGIN} and {END} to put the tables between")
+    document.write_text(before + block.removesuffix("\n") + after)
+
+
+def _against_the_bar(calibration: Calibration, split: Split) -> str:
+    rows = []
+    for bar in BARS:
+        if bar.predictor not in calibration.predictors:
+            continue
+        where = [o for o in split.held_out if bar.fabric in (ALL, o.fabric)]
+        if not where:
+            continue
+        before = _summary(calibration, bar.predictor, where, fitted=False)
+        after = _summary(calibration, bar.predictor, where, fitted=True)
+        limits = [
+            f"{limit:.0%} {name}"
+            for name, limit in (("geomean", bar.geomean), ("worst", bar.worst))
+            if limit is not None
+        ]
+        of = f"`{bar.predictor}`, {'everything' if bar.fabric == ALL else bar.fabric}"
+        verdicts = [
+            f"{name} {'met' if value <= limit else '**missed**'}"
+            for name, value, limit in (
+                ("geomean", after.geomean, bar.geomean),
+                ("worst", after.worst, bar.worst),
+            )
+            if value is not None and limit is not None
+        ]
+        cells = [f"{of} ({after.count})", ", ".join(limits), _pair(before), _pair(after)]
+        rows.append([*cells, ", ".join(verdicts)])
+        if bar.fabric == ALL:
+            for kind in sorted({o.call.kind for o in where}):
+                of_kind = [o for o in where if o.call.kind == kind]
+                pairs = [
+                    _pair(_summary(calibration, bar.predictor, of_kind, fitted=fitted))
+                    for fitted in (False, True)
+                ]
+                rows.append([f"- {kind} ({len(of_kind)})", "", *pairs, ""])
+    headings = ["held out", "bar", "uncalibrated geomean / worst", "calibrated geomean / worst", ""]
+    return _table(headings, rows)
+
+
+def _summary(
+    calibration: Calibration, name: str, observations: Sequence[Observation], *, fitted: bool
+) -> ErrorSummary:
+    predictor = calibration.load(name) if fitted else load_predictor(name)
+    found = errors_of(predictor, observations)
+    return ErrorSummary.model_validate(error_summary(error for _, error in found))
+
+
+def _cells(calibration: Calibration, name: str, split: Split) -> str:
+    after = break_down(calibration.load(name), split)
+    before = break_down(load_predictor(name), split)
+    ideal = {(row.fabric, row.kind): row.errors for row in before.rows}
+    rows = []
+    for row in after.rows:
+        if ALL in (row.fabric, row.kind):
+            continue
+        cells = [
+            _cell(row.errors.get(size), ideal[row.fabric, row.kind].get(size))
+            for size in after.sizes
+        ]
+        rows.append([row.fabric, row.kind, *cells])
+    return _table(["fabric", "kind", *map(format_size, after.sizes)], rows)
+
+
+def _cell(fitted: float | None, ideal: float | None) -> str:
+    if fitted is None or ideal is None:
+        return ""
+    text = f"{fitted * 100:+.1f} ({ideal * 100:+.1f})"
+    return f"**{text}**" if abs(fitted) > 0.08 else text
+
+
+def _misses(
+    calibration: Calibration, name: str, worst: float, split: Split, runs: Mapping[str, Run]
+) -> list[str]:
+    """What the collectives that are further off than the bar are made of."""
+    found = errors_of(calibration.load(name), split.held_out)
+    far = [(max(1 + error, 1 / (1 + error)) - 1, o, error) for o, error in found]
+    missed = sorted((entry for entry in far if entry[0] > worst), key=lambda entry: -entry[0])
+    if not missed:
+        return [f"No held-out collective is further than {worst:.0%} from calibrated `{name}`."]
+    rows: dict[tuple[str, str, str], list[str]] = {}
+    for _, observation, error in missed:
+        call = observation.call
+        key = (observation.fabric, call.kind, format_size(call.size_bytes))
+        if key not in rows and len(rows) < _MOST_MISSES:
+            rows[key] = [*key, f"{error:+.1%}", *_shares(runs[observation.run], call.name)]
+    return [
+        f"Missed: {len(missed)} held-out collectives are further than {worst:.0%} from calibrated "
+        f"`{name}`. What the worst of a kind and size is made of, as shares of what was measured "
+        "(uncalibrated; a rest below zero means that the run was faster than fair sharing):",
+        _table(["fabric", "kind", "size", "error", *(n for n, _ in _PARTS)], list(rows.values())),
+    ]
+
+
+def _shares(run: Run, id: str) -> list[str]:
+    """What a collective of a run is made of, as shares of what was measured."""
+    (part,) = decompose(run, [c for c in collectives_of(run) if c.id == id])
+    return [f"{getattr(part, key) / part.measured_ns:+.1%}" for _, key in _PARTS]
+
+
+def _parameters(calibration: Calibration) -> str:
+    rows = []
+    for name, record in calibration.predictors.items():
+        for parameter, fitted in record.parameters.items():
+            interval = f"{fitted.low:.4g} .. {fitted.high:.4g}"
+            note = f"kept: {fitted.fixed}" if fitted.fixed else interval
+            rows.append([f"`{name}`", parameter, f"{fitted.value:.4g}", note])
+    return _table(["predictor", "parameter", "value", "interval"], rows)
+
+
+def _pair(summary: ErrorSummary) -> str:
+    if summary.geomean is None or summary.worst is None:
+        return "-"
+    return f"{summary.geomean:.1%} / {summary.worst:.1%}"
+
+
+def _count(observations: Sequence[Observation]) -> str:
+    return f"{len(observations)} collectives of {len({o.run for o in observations})} runs"
+
+
+def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [headings, ["---"] * len(headings), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)

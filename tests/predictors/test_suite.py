@@ -1,0 +1,97 @@
+"""`groundwire calibrate --suite`: goes on where it was cut short, and writes its own table."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from analysis.calibration.markdown import BEGIN, END
+from analysis.calibration.observations import CalibrationError
+from analysis.calibration.suite import estimated_wall_s, standard_suite
+from analysis.predictors.interface import load_predictor
+from emulator.commands import suite_runs
+from emulator.commands.calibrate import calibrate_command
+from emulator.commands.run import KernelChoice
+from emulator.commands.suite_runs import make_runs
+from tests.predictors.measured_run import write_run
+from topologies.spec import Spec
+
+_OPERATIONS = ", ".join(
+    f"{{kind: {kind}, size: {size}}}"
+    for kind in ("all_reduce", "all_to_all", "broadcast")
+    for size in ("64KB", "256KB", "1MB", "4MB")
+)
+
+
+def test_only_what_is_missing_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[str] = []
+
+    def run(spec: Spec, kernel: KernelChoice, directory: Path, console: Console) -> None:
+        made.append(spec.name)
+        directory.mkdir(parents=True, exist_ok=True)
+        (directory / "spec.yaml").write_text(spec.to_yaml())
+        (directory / "result.json").write_text("{}")
+
+    monkeypatch.setattr(suite_runs, "run_spec", run)
+    said = io.StringIO()
+    console = Console(file=said, width=200)
+    specs = standard_suite(4_000_000)
+    names = [spec.name for spec in specs]
+
+    def make() -> None:
+        made.clear()
+        places = make_runs(specs, tmp_path, KernelChoice.virtual, console)
+        assert places == [tmp_path / name for name in names]
+
+    make()
+    assert made == names
+    assert f"run 2 of {len(names)}: {names[1]}" in said.getvalue()
+    make()
+    assert made == []
+    (tmp_path / names[1] / "result.json").unlink()  # cut short
+    (tmp_path / names[2] / "spec.yaml").write_text("of an older suite")
+    make()
+    assert made == names[1:3]
+    (tmp_path / names[0] / "result.json").unlink()
+    (tmp_path / names[0] / "spec.yaml").rename(tmp_path / names[0] / "thesis.txt")
+    with pytest.raises(CalibrationError, match="no run directory"):
+        make()
+    assert (tmp_path / names[0] / "thesis.txt").exists()
+
+
+def test_the_whole_suite_is_meant_to_take_less_than_25_minutes() -> None:
+    assert 5 * 60 < sum(map(estimated_wall_s, standard_suite())) < 25 * 60
+
+
+def test_the_table_is_written_into_a_document(tmp_path: Path) -> None:
+    """Also what is missed, with what it is made of: here an all-to-all that takes 1.5 as long."""
+    truth = load_predictor("flow", {"bandwidth_efficiency": 0.9})
+    write_run(
+        tmp_path / "run",
+        "{kind: leaf-spine, leaves: 2, spines: 2, hosts_per_leaf: 4}",
+        _OPERATIONS,
+        truth,
+        lambda call, _: 1.5 if (call.kind, call.size_bytes) == ("all_to_all", 4_000_000) else 1.0,
+    )
+    document = tmp_path / "prediction.md"
+    document.write_text(f"# Before\n\n{BEGIN}\nold\n{END}\n\nAfter\n")
+    out = tmp_path / "calibration.json"
+    for _ in range(2):  # what was written can be written again
+        assert calibrate_command([tmp_path / "run"], ["flow"], out=out, table=document) == 0
+        text = document.read_text()
+        assert text.startswith(f"# Before\n\n{BEGIN}\nFitted to 12 collectives")
+        assert text.endswith(f"{END}\n\nAfter\n") and "old" not in text
+        assert "`flow`, everything (12) | 3% geomean, 8% worst |" in text
+        assert "worst **missed**" in text
+        cells, misses = (
+            line for line in text.splitlines() if line.startswith("| leaf-spine | all_to_all |")
+        )
+        assert "**-33" in cells
+        assert misses.startswith("| leaf-spine | all_to_all | 4MB | -33")
+    document.write_text("no marks")
+    with pytest.raises(CalibrationError, match="no lines"):
+        calibrate_command([tmp_path / "run"], ["flow"], out=out, table=document)
+    assert document.read_text() == "no marks"
