@@ -12,10 +12,22 @@ from pathlib import Path
 
 from pyroute2.netlink.rtnl import RTM_NEWLINK
 
-from emulator import congestion_control, namespaces, rtnetlink
+from emulator import bpf, congestion_control, namespaces, rtnetlink
 from emulator.netlink import NetlinkError, NetlinkSocket, Request, attribute, text
 
-QDISCS = ("netem", "red", "tbf", "htb", "codel", "fq_codel", "prio", "bfifo", "plug", "clsact")
+QDISCS = (
+    "netem",
+    "red",
+    "tbf",
+    "htb",
+    "codel",
+    "fq_codel",
+    "prio",
+    "bfifo",
+    "drr",
+    "plug",
+    "clsact",
+)
 """The stock queue disciplines that an arrangement may use."""
 
 CONGESTION_CONTROLS = ("cubic", "dctcp", "bbr", "reno")
@@ -40,6 +52,7 @@ class KernelCapabilities:
     qdiscs: frozenset[str] = frozenset()
     devices: frozenset[str] = frozenset()
     redirect: bool = False
+    classifiers: bool = False
     sysctls: frozenset[str] = frozenset()
     congestion_controls: frozenset[str] = frozenset()
 
@@ -70,7 +83,7 @@ def _ask() -> KernelCapabilities:
     _unshare()
     devices = frozenset(kind for kind in ("veth", "ifb") if _makes(_device(kind)))
     qdiscs: set[str] = set()
-    redirect = False
+    redirect = classifiers = False
     if "veth" in devices:
         with NetlinkSocket() as netlink:
             _make_probe(netlink)
@@ -79,10 +92,12 @@ def _ask() -> KernelCapabilities:
                     qdiscs.add(kind)
             if "clsact" in qdiscs:
                 redirect = _redirects(netlink)
+                classifiers = _classifies(netlink)
     return KernelCapabilities(
         qdiscs=frozenset(qdiscs),
         devices=devices,
         redirect=redirect,
+        classifiers=classifiers,
         sysctls=frozenset(
             path
             for path in ("ipv4/fib_multipath_hash_policy", "ipv4/fib_multipath_hash_seed")
@@ -158,3 +173,17 @@ def _probe_qdisc(kind: str, handle: int) -> Request:
 def _redirects(netlink: NetlinkSocket) -> bool:
     match = rtnetlink.redirect_ingress(_PROBE, _PEER)[1]
     return _accepts(netlink, match)
+
+
+def _classifies(netlink: NetlinkSocket) -> bool:
+    """Whether eBPF classifiers run here, with memory that user space shares."""
+    try:
+        table = bpf.make_array(1, 8)
+        program = bpf.load_classifier(bpf.Program("r0 = -1\nexit", {}).code)
+    except OSError:
+        return False
+    try:
+        return _accepts(netlink, rtnetlink.run_classifier(_PROBE, program, 1, arriving=True))
+    finally:
+        os.close(table)
+        os.close(program)

@@ -16,6 +16,7 @@ import networkx as nx
 from emulator.network import Network
 from emulator.port_qdisc import Waiting, read_waiting
 from emulator.ports import PortContext
+from emulator.stock_switch import SwitchArrangement
 from topologies.queue_spec import Lossless
 
 
@@ -32,13 +33,17 @@ class Deadlock:
 
 
 def find_deadlocks(network: Network) -> tuple[Deadlock, ...]:
-    """The deadlocks in a live network. Raises OSError when the kernel has no port qdisc."""
+    """The deadlocks in a live network. Raises OSError when nothing in this kernel knows who waits
+    where."""
+    contexts = {node.name: network.contexts(node.name) for node in network.fabric.nodes}
+    arrangement = network.options.arrangement
+    if isinstance(arrangement, SwitchArrangement):
+        return deadlocks(contexts, arrangement.waiting(contexts))
     waiting = {}
     for node in network.fabric.nodes:
         if len(network.contexts(node.name)) > 1:
             with network.enter(node.name):
                 waiting[node.name] = read_waiting()
-    contexts = {node.name: network.contexts(node.name) for node in network.fabric.nodes}
     return deadlocks(contexts, waiting)
 
 

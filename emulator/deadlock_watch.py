@@ -8,9 +8,14 @@ from types import TracebackType
 
 from emulator.deadlock import Deadlock, find_deadlocks
 from emulator.network import Network
+from emulator.queues import headroom_bytes
+from topologies.fabric import Fabric
+from topologies.queue_spec import Lossless
 
-# Longer than any pause that resolves itself: a full 32 MB switch drains in 2.6 ms at 100 Gb/s.
-_INTERVAL_S = 0.05
+_SHORTEST_INTERVAL_S = 0.05
+_DRAINS = 4
+"""Two looks are further apart than any pause that resolves itself: this many times what a port
+needs to send all that may have come in by it."""
 
 
 class DeadlockWatch:
@@ -19,6 +24,7 @@ class DeadlockWatch:
     def __init__(self, network: Network, on_deadlock: Callable[[Deadlock], None]) -> None:
         self._network = network
         self._on_deadlock = on_deadlock
+        self._interval_s = _interval_s(network.fabric)
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="deadlock-watch", daemon=True)
 
@@ -37,10 +43,20 @@ class DeadlockWatch:
 
     def _watch(self) -> None:
         before: frozenset[Deadlock] = frozenset()
-        while not self._done.wait(_INTERVAL_S):
+        while not self._done.wait(self._interval_s):
             now = frozenset(find_deadlocks(self._network))
             lasting = before & now
             if lasting:
                 self._on_deadlock(min(lasting, key=str))
                 return
             before = now
+
+
+def _interval_s(fabric: Fabric) -> float:
+    longest = _SHORTEST_INTERVAL_S
+    for link in fabric.links:
+        for queue in (link.a.queue, link.b.queue):
+            if isinstance(queue, Lossless):
+                held = queue.xoff_bytes + (queue.headroom_bytes or headroom_bytes(link))
+                longest = max(longest, _DRAINS * held * 8 / link.rate_bps)
+    return longest

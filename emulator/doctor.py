@@ -171,7 +171,8 @@ _QDISC_USES = (
     ("fq_codel", "natively, fq_codel queues are refused"),
     ("bfifo", "natively, drop-tail queues with delays are refused"),
     ("clsact", "natively, queues other than drop-tail cannot have delays"),
-    ("plug", "nothing: lossless queues run on the virtual kernel only"),
+    ("drr", "natively, voq queues are refused"),
+    ("plug", "natively, lossless queues are refused"),
 )
 
 
@@ -210,6 +211,12 @@ def _kernel(found: KernelCapabilities) -> Iterator[Check]:
         found.redirect,
         "natively, queues other than drop-tail cannot have delays",
         f"modprobe cls_matchall act_mirred, or {_EXTRA_MODULES}",
+    )
+    yield ask(
+        "eBPF classifiers",
+        found.classifiers,
+        "natively, lossless, shared and voq queues are refused",
+        f"a kernel with CONFIG_BPF_SYSCALL; modprobe cls_bpf, or {_EXTRA_MODULES}",
     )
     for control in ("cubic", "dctcp", "bbr"):
         yield ask(

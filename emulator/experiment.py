@@ -197,11 +197,22 @@ def _verdict(
 ) -> dict[str, object]:
     verdict = monitor.verdict(sum(stats.dropped for stats in captured) if captured else None)
     incomplete = [stats.invalid_reason for stats in captured if stats.invalid_reason is not None]
+    if network.pause_controller is not None and not network.pause_controller.running:
+        incomplete.append("the pause controller of the lossless queues has died")
     late = sum(port.queue.late_packets for port in network.port_counters())
     if late:
         incomplete.append(f"{late} packets were handed over later than they arrived on their link")
     reasons = list(dict.fromkeys((*verdict.reasons, *incomplete)))
     return verdict.as_dict() | {"valid": not reasons, "reasons": reasons}
+
+
+def _details(network: Network) -> dict[str, object]:
+    """How ports were made; natively with lossless queues, how fast pauses were."""
+    details: dict[str, object] = {"arrangement": network.options.arrangement.name}
+    if network.pause_controller is not None:
+        reaction = network.pause_controller.reaction()
+        details["pause_controller"] = reaction.as_dict() if reaction is not None else None
+    return details
 
 
 def _measured(
@@ -215,5 +226,5 @@ def _measured(
         "hosts": list(hosts),
         "retransmits": sum(tcp.retransmits for tcp in network.tcp_counters().values()),
         "captures": [stats.as_dict() for stats in captured],
-        "details": {"arrangement": network.options.arrangement.name},
+        "details": _details(network),
     }

@@ -12,7 +12,10 @@ from emulator.ports import (
     RateOnlyArrangement,
     UnsupportedPort,
 )
-from emulator.stock_queues import StockArrangement, needed_qdiscs
+from emulator.stock_queues import StockArrangement
+from emulator.stock_queues import needed_qdiscs as needed_by_stock
+from emulator.stock_switch import SwitchArrangement, needs_switch_memory
+from emulator.stock_switch import needed_qdiscs as needed_by_switch
 from emulator.sysctls import Transport
 from topologies.build import build_fabric
 from topologies.fabric import Fabric
@@ -21,11 +24,19 @@ from topologies.spec import Spec
 
 def missing_for(spec: Spec) -> list[str]:
     """What this machine lacks to run a spec natively, in words; empty when it can."""
-    missing = missing_for_fabric(build_fabric(spec.fabric))
+    fabric = build_fabric(spec.fabric)
+    missing = missing_for_fabric(fabric)
     control = spec.transport.congestion_control
     found = kernel_capabilities().congestion_controls
     if found and control not in found:
         missing.append(f"this kernel has no congestion control {control} (module tcp_{control})")
+    if spec.counters.interval_ns is not None:
+        missing.append("counters.interval: stock queue disciplines keep no history")
+    if needs_switch_memory(fabric) and any(f.kind in ("link-down", "link-up") for f in spec.faults):
+        missing.append(
+            "faults of links going down: with lossless, shared or voq queues the native kernel "
+            "would count what a link lost as waiting for good"
+        )
     return missing
 
 
@@ -38,7 +49,7 @@ def missing_for_fabric(fabric: Fabric) -> list[str]:
         missing.append("its links have delays, and this kernel has no netem (module sch_netem)")
         return missing
     arrangement = native_arrangement(fabric)
-    if isinstance(arrangement, StockArrangement):
+    if isinstance(arrangement, StockArrangement | SwitchArrangement):
         return missing + _missing_for_stock(fabric)
     plan = Blueprint(fabric, arrangement, Transport(), txqueuelen=1000)
     try:
@@ -51,8 +62,9 @@ def missing_for_fabric(fabric: Fabric) -> list[str]:
 
 
 def _missing_for_stock(fabric: Fabric) -> list[str]:
+    counts = needs_switch_memory(fabric)
     try:
-        needed = needed_qdiscs(fabric)
+        needed = needed_by_switch(fabric) if counts else needed_by_stock(fabric)
     except UnsupportedPort as refusal:
         return [str(refusal)]
     found = kernel_capabilities()
@@ -64,11 +76,15 @@ def _missing_for_stock(fabric: Fabric) -> list[str]:
         missing.append("its delay lines need intermediate devices (module ifb)")
     if not found.redirect:
         missing.append("its delay lines need redirection (modules cls_matchall, act_mirred)")
+    if counts and not found.classifiers:
+        missing.append("its switches' memory is counted by eBPF classifiers (bpf(2), cls_bpf)")
     return missing
 
 
 def native_arrangement(fabric: Fabric) -> PortArrangement:
     """How ports are made here: as plainly as the fabric's queues allow."""
+    if needs_switch_memory(fabric):
+        return SwitchArrangement(fabric)
     ports = (port for link in fabric.links for port in (link.a, link.b))
     if any(port.queue.kind != "droptail" for port in ports):
         return StockArrangement()

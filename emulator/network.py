@@ -31,6 +31,7 @@ from emulator.counters import (
     read_tcp,
 )
 from emulator.netlink import NetlinkSocket
+from emulator.pause_controller import PauseController
 from emulator.ports import (
     Impairment,
     NetemArrangement,
@@ -77,6 +78,7 @@ class Network:
         self.routes = routes
         self.options = options
         self.session: Session | None = None
+        self.pause_controller: PauseController | None = None
         self._softnet_before = 0
         self._fallen: set[int] = set()
         self._blueprint = Blueprint(
@@ -114,6 +116,10 @@ class Network:
             self._raise_backlog()
             self._allow_congestion_control()
             self._make_namespaces()
+            arrangement = self.options.arrangement
+            self.pause_controller = arrangement.attendant(self._contexts, self.netns_path)
+            if self.pause_controller is not None:
+                self.pause_controller.start()
         except BaseException:
             self.down()
             raise
@@ -123,6 +129,8 @@ class Network:
         session, self.session = self.session, None
         if session is None:
             return
+        if self.pause_controller is not None:
+            self.pause_controller.stop()
         result = session.remove()
         if result.left:
             raise OSError("could not remove " + "; ".join(result.left))

@@ -8,13 +8,17 @@ those for every `QueueSpec`.
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
 
 from emulator.netlink import Request, attribute, u32, u64
 from emulator.rtnetlink import TC_H_ROOT, change_qdisc, qdisc
 from topologies.fabric import Link, Port
+
+if TYPE_CHECKING:
+    from emulator.pause_controller import PauseController
 
 L1_OVERHEAD_BYTES = 24
 """Preamble and start delimiter 8, FCS 4, inter-packet gap 12 (IEEE 802.3): what a frame takes on
@@ -103,6 +107,14 @@ class PortArrangement(Protocol):
         """The counters of a port; `qdiscs` are those on its interface."""
         ...
 
+    def attendant(
+        self,
+        contexts: Mapping[str, Sequence[PortContext]],
+        netns_path: Callable[[str], Path],
+    ) -> PauseController | None:
+        """What must run beside the ports while they are up; `contexts` are all ports by node."""
+        ...
+
     @property
     def cuts_links(self) -> bool:
         """Whether `impair` can make a port carry nothing; else its interface goes down."""
@@ -151,6 +163,14 @@ class NetemArrangement:
 
     def counters(self, context: PortContext, qdiscs: Sequence[QdiscStatistics]) -> QueueCounters:
         return root_counters(qdiscs, "netem")
+
+    def attendant(
+        self,
+        contexts: Mapping[str, Sequence[PortContext]],
+        netns_path: Callable[[str], Path],
+    ) -> PauseController | None:
+        """None: these ports need nothing beside them."""
+        return None
 
     def impair(self, context: PortContext, impairment: Impairment) -> Sequence[Request]:
         """A change of the one netem."""
@@ -232,6 +252,14 @@ class RateOnlyArrangement:
 
     def counters(self, context: PortContext, qdiscs: Sequence[QdiscStatistics]) -> QueueCounters:
         return root_counters(qdiscs, "tbf")
+
+    def attendant(
+        self,
+        contexts: Mapping[str, Sequence[PortContext]],
+        netns_path: Callable[[str], Path],
+    ) -> PauseController | None:
+        """None: these ports need nothing beside them."""
+        return None
 
     def impair(self, context: PortContext, impairment: Impairment) -> Sequence[Request]:
         """A change of the bucket's rate; everything else needs netem."""

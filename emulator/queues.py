@@ -1,14 +1,17 @@
 """A `QueueSpec` on a link becomes the options of the port qdisc, and its statistics the counters of
 `links.jsonl`: the arrangement of the virtual kernel, where one qdisc is the whole port.
 
-The native kernel's nearest arrangements of stock qdiscs are in `emulator/stock_queues.py`.
+The native kernel's nearest arrangements of stock qdiscs are in `emulator/stock_queues.py` and
+`emulator/stock_switch.py`.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from emulator.netlink import Request
 from emulator.port_qdisc import (
@@ -42,6 +45,9 @@ from topologies.queue_spec import (
     Shared,
     Voq,
 )
+
+if TYPE_CHECKING:
+    from emulator.pause_controller import PauseController
 
 PAUSE_FRAME_WIRE_BYTES = 84
 """A 64-byte frame with preamble and gap."""
@@ -111,6 +117,14 @@ class QueueArrangement:
             mean_backlog_bytes=round(statistics.mean_backlog_bytes),
             late_packets=statistics.late_packets,
         )
+
+    def attendant(
+        self,
+        contexts: Mapping[str, Sequence[PortContext]],
+        netns_path: Callable[[str], Path],
+    ) -> PauseController | None:
+        """None: these ports need nothing beside them."""
+        return None
 
 
 def port_statistics(qdiscs: Sequence[QdiscStatistics]) -> PortStatistics:

@@ -22,6 +22,7 @@ from pyroute2.netlink.rtnl import (
     RTM_NEWNEIGH,
     RTM_NEWQDISC,
     RTM_NEWROUTE,
+    RTM_NEWTCLASS,
     RTM_NEWTFILTER,
     RTM_SETLINK,
 )
@@ -57,7 +58,7 @@ TCA_KIND, TCA_OPTIONS, TCA_XSTATS = 1, 2, 4
 TCA_STATS2, TCA_STATS_BASIC, TCA_STATS_QUEUE = 7, 1, 3
 TC_H_ROOT = 0xFFFFFFFF
 TC_H_CLSACT = 0xFFFFFFF1
-TC_H_MIN_INGRESS = 0xFFF2
+TC_H_MIN_INGRESS, TC_H_MIN_EGRESS = 0xFFF2, 0xFFF3
 
 IFINFO = struct.Struct("=BxHiII")
 _IFADDR = struct.Struct("=BBBBi")
@@ -325,10 +326,13 @@ def get_qdiscs() -> Request:
     return Request(int(RTM_GETQDISC), 0, TCMSG.pack(AF_UNSPEC, 0, 0, 0, 0), "list qdiscs")
 
 
+_HOOKS = 0xFFFF0000
+_ALL_PROTOCOLS = 0x0300  # htons(ETH_P_ALL)
+
+
 def redirect_ingress(ifindex: int, target: int, name: str = "") -> tuple[Request, Request]:
     """Sends all that arrives at `ifindex` through the egress of device `target` (clsact, matchall,
     mirred): where a stock delay line stands, after the sender's queue. See tc-mirred(8)."""
-    all_protocols = 0x0300  # htons(ETH_P_ALL)
     stolen, egress_redirect = 4, 1
     # struct tc_mirred: index, capab, action, refcnt, bindcnt, eaction, ifindex
     parameters = struct.pack("=IIiiiiI", 0, 0, stolen, 0, 0, egress_redirect, target)
@@ -339,16 +343,50 @@ def redirect_ingress(ifindex: int, target: int, name: str = "") -> tuple[Request
     clsact = Request(
         int(RTM_NEWQDISC),
         CREATE,
-        TCMSG.pack(AF_UNSPEC, ifindex, 0xFFFF0000, TC_H_CLSACT, 0) + text(TCA_KIND, "clsact"),
+        TCMSG.pack(AF_UNSPEC, ifindex, _HOOKS, TC_H_CLSACT, 0) + text(TCA_KIND, "clsact"),
         f"put an ingress hook on {name or ifindex}",
     )
-    parent = 0xFFFF0000 | TC_H_MIN_INGRESS
     match = Request(
         int(RTM_NEWTFILTER),
         CREATE,
-        TCMSG.pack(AF_UNSPEC, ifindex, 0, parent, (1 << 16) | all_protocols)
+        TCMSG.pack(AF_UNSPEC, ifindex, 0, _HOOKS | TC_H_MIN_INGRESS, (2 << 16) | _ALL_PROTOCOLS)
         + text(TCA_KIND, "matchall")
         + attribute(TCA_OPTIONS, options),
         f"redirect what arrives at {name or ifindex}",
     )
     return clsact, match
+
+
+def run_classifier(
+    ifindex: int, program: int, number: int, *, arriving: bool, name: str = ""
+) -> Request:
+    """Has an eBPF classifier (by its descriptor) look at all that arrives at an interface, before
+    it is redirected, or that is about to be queued there. The program finds `number` (16 bits) as
+    its class id. The interface needs its hooks (`redirect_ingress`). See tc-bpf(8)."""
+    direct_action = 1
+    # TCA_BPF_CLASSID, TCA_BPF_FD, TCA_BPF_NAME, TCA_BPF_FLAGS
+    options = u32(3, number) + u32(6, program) + text(7, "groundwire") + u32(8, direct_action)
+    parent = _HOOKS | (TC_H_MIN_INGRESS if arriving else TC_H_MIN_EGRESS)
+    return Request(
+        int(RTM_NEWTFILTER),
+        CREATE,
+        TCMSG.pack(AF_UNSPEC, ifindex, 0, parent, (1 << 16) | _ALL_PROTOCOLS)
+        + text(TCA_KIND, "bpf")
+        + attribute(TCA_OPTIONS, options),
+        f"count what {'arrives at' if arriving else 'is queued at'} {name or ifindex}",
+    )
+
+
+def round_robin_class(
+    ifindex: int, parent: int, class_id: int, quantum_bytes: int, name: str = ""
+) -> Request:
+    """Adds a class to a drr qdisc whose handle is `parent`. See tc-drr(8)."""
+    options = u32(1, quantum_bytes)  # TCA_DRR_QUANTUM
+    return Request(
+        int(RTM_NEWTCLASS),
+        CREATE,
+        TCMSG.pack(AF_UNSPEC, ifindex, class_id, parent, 0)
+        + text(TCA_KIND, "drr")
+        + attribute(TCA_OPTIONS, options),
+        f"add a class to {name or ifindex}",
+    )

@@ -6,7 +6,7 @@ finds the link idle, which a token bucket lets go at once, gets its serialisatio
 in flight are never counted as queued. How far each discipline deviates from the port qdisc is
 measured by `benchmarks/stock_deviation.py`; the table is in docs/queues.md.
 
-Shared buffers, virtual output queues and lossless queues have no stock equivalent and are refused.
+Queues that must know of the other ports of their switch are in `emulator/stock_switch.py`.
 
 Formats: include/uapi/linux/pkt_sched.h. RED's idle table: tc_red_eval_idle_damping in iproute2.
 """
@@ -15,8 +15,10 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from emulator.netlink import Request, attribute, u32
 from emulator.ports import (
@@ -34,7 +36,10 @@ from emulator.rtnetlink import TC_H_ROOT, change_qdisc, qdisc, redirect_ingress
 from topologies.fabric import Fabric, Link
 from topologies.queue_spec import Codel, Dctcp, DropTail, FqCodel, QueueSpec, Red
 
-_SHAPER, _SHAPER_CLASS, _QUEUE = 0x10000, 0x10001, 0x20000
+if TYPE_CHECKING:
+    from emulator.pause_controller import PauseController
+
+SHAPER_HANDLE, SHAPER_CLASS, QUEUE_HANDLE = 0x10000, 0x10001, 0x20000
 _RED_PARMS, _RED_STAB, _RED_MAX_P, _RED_FLAGS = 1, 2, 3, 4
 _RED_ECN, _RED_NODROP = 1, 8
 _CODEL_TARGET, _CODEL_LIMIT, _CODEL_INTERVAL, _CODEL_ECN, _CODEL_CE = 1, 2, 3, 4, 5
@@ -58,28 +63,17 @@ class StockArrangement:
     def requests(self, context: PortContext) -> Sequence[Request]:
         """The port's shaper and queue, and the delay line for what arrives at it."""
         link, port, index = context.link, context.port, context.ifindex
-        if context.delay_device is None:
-            raise UnsupportedPort(f"{port.interface}: its delay line needs a device (ifb)")
         shaper = qdisc(
             index,
             "tbf",
             TC_H_ROOT,
-            _SHAPER,
+            SHAPER_HANDLE,
             tbf_options(link, port.queue.buffer_bytes),
             port.interface,
         )
         kind, options = stock_queue(port.queue, link, port.interface)
-        queue = qdisc(index, kind, _SHAPER_CLASS, _QUEUE, options, port.interface)
-        delay = qdisc(
-            context.delay_device,
-            "netem",
-            TC_H_ROOT,
-            _SHAPER,
-            netem_options(link, _DELAY_LINE_BYTES),
-            f"the delay line of {port.interface}",
-        )
-        redirect = redirect_ingress(index, context.delay_device, port.interface)
-        return (shaper, queue, delay, *redirect)
+        queue = qdisc(index, kind, SHAPER_CLASS, QUEUE_HANDLE, options, port.interface)
+        return (shaper, queue, *delay_line(context))
 
     def counters(self, context: PortContext, qdiscs: Sequence[QdiscStatistics]) -> QueueCounters:
         """Drops of the shaper (its queue's are in them) and marks of its queue."""
@@ -87,8 +81,16 @@ class StockArrangement:
         return QueueCounters(
             drops=drops,
             drops_by_reason={"queue": drops} if drops else {},
-            ecn_marks=sum(_marks(q) for q in qdiscs if q.parent == _SHAPER_CLASS),
+            ecn_marks=sum(marks_of(q) for q in qdiscs),
         )
+
+    def attendant(
+        self,
+        contexts: Mapping[str, Sequence[PortContext]],
+        netns_path: Callable[[str], Path],
+    ) -> PauseController | None:
+        """None: these ports need nothing beside them."""
+        return None
 
     def impair(self, context: PortContext, impairment: Impairment) -> Sequence[Request]:
         """Another rate for the shaper; loss and delay in the delay line of what arrives, which is
@@ -99,8 +101,8 @@ class StockArrangement:
         shaper = tbf_options(link, context.port.queue.buffer_bytes)
         delay = netem_options(link, _DELAY_LINE_BYTES, impairment.loss, impairment.corruption)
         return (
-            change_qdisc(context.ifindex, "tbf", TC_H_ROOT, _SHAPER, shaper, name),
-            change_qdisc(context.delay_device, "netem", TC_H_ROOT, _SHAPER, delay, name),
+            change_qdisc(context.ifindex, "tbf", TC_H_ROOT, SHAPER_HANDLE, shaper, name),
+            change_qdisc(context.delay_device, "netem", TC_H_ROOT, SHAPER_HANDLE, delay, name),
         )
 
 
@@ -115,7 +117,25 @@ def needed_qdiscs(fabric: Fabric) -> frozenset[str]:
     return frozenset({"tbf", "netem", "clsact", *kinds})
 
 
-def _marks(statistics: QdiscStatistics) -> int:
+def delay_line(context: PortContext) -> tuple[Request, Request, Request]:
+    """What delays all that arrives at a port: the netem of its intermediate device, the port's
+    hooks, and the redirection from one to the other. Raises UnsupportedPort without a device."""
+    link, name = context.link, context.port.interface
+    if context.delay_device is None:
+        raise UnsupportedPort(f"{name}: its delay line needs a device (ifb)")
+    netem = qdisc(
+        context.delay_device,
+        "netem",
+        TC_H_ROOT,
+        SHAPER_HANDLE,
+        netem_options(link, _DELAY_LINE_BYTES),
+        f"the delay line of {name}",
+    )
+    return (netem, *redirect_ingress(context.ifindex, context.delay_device, name))
+
+
+def marks_of(statistics: QdiscStatistics) -> int:
+    """How many packets a qdisc has marked; 0 for one that marks none."""
     words = struct.unpack(f"={len(statistics.application) // 4}I", statistics.application)
     return sum(words[i] for i in _MARK_FIELDS.get(statistics.kind, ()) if i < len(words))
 
@@ -151,8 +171,7 @@ def stock_queue(queue: QueueSpec, link: Link, interface: str) -> tuple[str, byte
             return "fq_codel" if flows else "codel", options
         case _:
             raise UnsupportedPort(
-                f"{interface}: a {queue.kind} queue has no equivalent among stock qdiscs; only the "
-                "virtual kernel has it (--kernel virtual)"
+                f"{interface}: a {queue.kind} queue has no equivalent among stock qdiscs alone"
             )
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 
 from emulator.fidelity.sources import (
@@ -17,11 +17,12 @@ from emulator.fidelity.sources import (
     read_run_delays_ns,
     stolen_share,
 )
-from emulator.fidelity.thresholds import SATURATED_BUSY
+from emulator.fidelity.thresholds import SATURATED_BUSY, THRESHOLDS, with_reaction_limit
 from emulator.fidelity.verdict import Figures, Verdict, judge
 from emulator.netlink import NetlinkSocket
 from emulator.network import Network
-from emulator.ports import L1_OVERHEAD_BYTES
+from emulator.ports import L1_OVERHEAD_BYTES, PortContext
+from emulator.switch_memory import port_number
 
 _SAMPLE_S = 0.25
 """Long enough for 25 ticks of a 100 Hz kernel, so that 98% busy can be told from less."""
@@ -74,6 +75,8 @@ class FidelityMonitor:
         """The verdict on what was seen. The network must still be up."""
         self.stop()
         known = any(self._ranks.values()) and self._watched_ns
+        controller = self._network.pause_controller
+        reaction = controller.reaction() if controller is not None else None
         return judge(
             Figures(
                 saturated_share=self._saturated / self._samples if self._samples else None,
@@ -86,7 +89,9 @@ class FidelityMonitor:
                 rank_delay_share=self._waited_ns / self._watched_ns if known else None,
                 timer_lateness_ns=late_percentile(self._late_ns, 99),
                 capture_drops=capture_drops,
-            )
+                pause_reaction_ns=reaction.worst_ns if reaction is not None else None,
+            ),
+            with_reaction_limit(reaction.allowed_ns) if reaction is not None else THRESHOLDS,
         )
 
     # -- in the thread -----------------------------------------------------------------------------
@@ -121,16 +126,30 @@ class FidelityMonitor:
                 return
 
     def _look_at_queues(self, node: str, netlink: NetlinkSocket) -> None:
-        contexts = self._network.contexts(node)
+        contexts: Sequence[PortContext] = self._network.contexts(node)
+        controller = self._network.pause_controller
+        held = controller.held() if controller is not None else {}
         before = read_ports(netlink, contexts, time.monotonic_ns())
         time.sleep(_PAIR_NS / 1e9)
         after = read_ports(netlink, contexts, time.monotonic_ns())
+        if controller is not None:
+            contexts = [c for c in contexts if was_free(c, held, controller.held())]
         self._service.add(contexts, before, after, L1_OVERHEAD_BYTES)
 
     def _look_at_ranks(self) -> None:
         for pid, before in self._ranks.items():
             for thread, waited in read_run_delays_ns(pid).items():
                 self._waited_ns = max(self._waited_ns, waited - before.get(thread, 0))
+
+
+def was_free(
+    context: PortContext,
+    before: Mapping[int, tuple[int, int]],
+    after: Mapping[int, tuple[int, int]],
+) -> bool:
+    """Whether a port's plug (`PauseController.held`) was open all the time between two looks."""
+    number = port_number(context.link, context.port)
+    return number not in before or (before[number] == after[number] and not before[number][0])
 
 
 def late_percentile(values: list[int], percent: int) -> int | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,4 +85,19 @@ THRESHOLDS = (
         "the capture lost {figure} packets",
         "what is computed from the capture (times on the wire, retransmissions) has gaps",
     ),
+    Threshold(
+        "pause_reaction_ns",
+        0,  # the port's own takes its place: `with_reaction_limit`
+        ",.0f",
+        "a lossless port's neighbour was paused {figure} ns after XOFF",
+        "the headroom holds what arrives until then and no more, so that packets were lost, or "
+        "might have been, that priority flow control does not lose",
+    ),
 )
+
+
+def with_reaction_limit(allowed_ns: int) -> tuple[Threshold, ...]:
+    """The thresholds when the port with the worst reaction allows this much."""
+    return tuple(
+        replace(t, limit=allowed_ns) if t.name == "pause_reaction_ns" else t for t in THRESHOLDS
+    )

@@ -15,6 +15,8 @@ class Figures:
     Shares are of time (0 to 1): `saturated_share` of samples in which the busiest core was
     saturated, `rank_delay_share` of the rank that waited longest. `queue_lateness` is what ports
     that had enough to send all the time stayed behind their rate, as a share of it.
+    `pause_reaction_ns` is the worst time from XOFF to a closed plug, where it was worst against
+    what the port's headroom allows.
     """
 
     saturated_share: float | None = None
@@ -25,6 +27,7 @@ class Figures:
     rank_delay_share: float | None = None
     timer_lateness_ns: int | None = None
     capture_drops: int | None = None
+    pause_reaction_ns: int | None = None
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ _FULL = KernelCapabilities(
     qdiscs=frozenset(QDISCS),
     devices=frozenset({"veth", "ifb"}),
     redirect=True,
+    classifiers=True,
     sysctls=frozenset({"ipv4/fib_multipath_hash_policy", "ipv4/fib_multipath_hash_seed"}),
     congestion_controls=frozenset({"cubic", "dctcp", "bbr"}),
 )
@@ -42,7 +43,8 @@ def test_every_missing_thing_has_a_cost_and_a_remedy(capsys: pytest.CaptureFixtu
         assert check["remedy"]
     names = {check["name"] for check in told["checks"]}
     assert names >= {
-        *("root", "network namespaces", "veth", "ifb", "netem", "red", "dctcp", "plug"),
+        *("root", "network namespaces", "veth", "ifb", "netem", "red", "dctcp", "plug", "drr"),
+        *("eBPF classifiers", "redirect to ifb"),
         *("ECMP by ports", "ECMP hash seed", "memory", "processor cores", "mnexec"),
         *("clock source", "cgroups", "virtual kernel", "ptrace", "torch"),
     }

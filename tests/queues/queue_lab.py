@@ -14,15 +14,21 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from ipaddress import IPv4Network
 from itertools import pairwise
 from typing import Any
 
+from emulator import rtnetlink
 from emulator.counters import read_qdiscs
 from emulator.network import Network, NetworkOptions
-from emulator.port_qdisc import PortOptions, PortStatistics
+from emulator.pause_controller import PauseController
+from emulator.port_qdisc import PortOptions, PortStatistics, Waiting
 from emulator.ports import PortArrangement, PortContext
 from emulator.queues import QueueArrangement, Sampling, port_statistics
+from emulator.rtnetlink import Hop
 from emulator.stock_queues import StockArrangement
+from emulator.stock_switch import SwitchArrangement, needs_switch_memory
+from emulator.switch_memory import Word, port_number
 from emulator.sysctls import Transport
 from topologies.build import build_fabric
 from topologies.fabric import Fabric
@@ -76,6 +82,13 @@ def line(hops: int, **options: Any) -> Fabric:
 def star(hosts: int, **options: Any) -> Fabric:
     """h0 ... on one switch s."""
     return fabric([(f"h{i}", "s") for i in range(hosts)], **options)
+
+
+def ring(queue: Mapping[str, Any], **options: Any) -> Fabric:
+    """Three switches in a ring, a host on each."""
+    links = [(f"h{i}", f"s{i}") for i in range(3)]
+    links += [(f"s{i}", f"s{(i + 1) % 3}") for i in range(3)]
+    return fabric(links, queue=queue, **options)
 
 
 def frame_ns(frame_bytes: int, rate_bps: int) -> float:
@@ -169,6 +182,37 @@ class Lab:
         with self.network.netlink(node) as netlink:
             netlink.execute([self._changed[interface].change(context.ifindex, interface)])
 
+    def route_around(self) -> list[str]:
+        """In a `ring`, has every packet to the next but one host go clockwise, though the other way
+        is shorter. Returns the ports around the ring."""
+        out = [self.context(f"s{i}", f"s{(i + 1) % 3}") for i in range(3)]
+        for i, context in enumerate(out):
+            after = self.fabric.by_name[f"s{(i + 1) % 3}"].address
+            target = self.fabric.by_name[f"h{(i + 2) % 3}"].address
+            own = self.fabric.by_name[f"s{i}"].address
+            hops = [Hop(context.ifindex, after)]
+            with self.network.netlink(f"s{i}") as netlink:
+                netlink.execute([rtnetlink.route(IPv4Network(f"{target}/32"), hops, own)])
+        return [context.port.interface for context in out]
+
+    def controller(self) -> PauseController:
+        """The pause controller of a `stock` lab with lossless queues."""
+        assert self.network.pause_controller is not None
+        return self.network.pause_controller
+
+    def waiting(self) -> dict[str, list[Waiting]]:
+        """Node -> what waits there, in a `stock` lab with a switch's memory."""
+        assert isinstance(self.arrangement, SwitchArrangement)
+        contexts = {node.name: self.network.contexts(node.name) for node in self.fabric.nodes}
+        return self.arrangement.waiting(contexts)
+
+    def memory_word(self, node: str, peer: str, word: str) -> int:
+        """What the switch's memory holds of the port of `node` towards `peer`."""
+        assert isinstance(self.arrangement, SwitchArrangement)
+        context = self.context(node, peer)
+        number = port_number(context.link, context.port)
+        return self.arrangement.memory.read(number, Word[word])
+
     def udp_sink(self, node: str, port: int = 5000) -> UdpSink:
         with self.network.enter(node):
             sink = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -207,7 +251,8 @@ def lab(
     be delivered later than its nanosecond. `stock` has the kernel's own qdiscs instead."""
     arrangement: PortArrangement = QueueArrangement(fabric, seed=seed, sampling=sampling)
     if stock:
-        arrangement = StockArrangement()
+        switch = needs_switch_memory(fabric)
+        arrangement = SwitchArrangement(fabric) if switch else StockArrangement()
     options = NetworkOptions(
         arrangement=arrangement,
         hash_seed=seed,

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from ipaddress import IPv4Network
 from typing import Any
 
 import pytest
-from queue_lab import Lab, fabric, lab, payload_of, send, star
+from queue_lab import Lab, fabric, lab, payload_of, ring, send, star
 
-from emulator import rtnetlink
 from emulator.deadlock import find_deadlocks
 from emulator.queues import headroom_bytes
-from emulator.rtnetlink import Hop
 
 pytestmark = pytest.mark.guest
 
@@ -204,28 +201,15 @@ class _Ring:
 
 
 def _ring(queue: dict[str, Any]) -> _Ring:
-    links = [(f"h{i}", f"s{i}") for i in range(3)]
-    links += [(f"s{i}", f"s{(i + 1) % 3}") for i in range(3)]
-    with lab(fabric(links, mtu=MTU, queue=queue)) as it:
-        around = [it.context(f"s{i}", f"s{(i + 1) % 3}") for i in range(3)]
-        for i, out in enumerate(around):
-            # Clockwise, though the other way is shorter.
-            after = it.fabric.by_name[f"s{(i + 1) % 3}"].address
-            target = it.fabric.by_name[f"h{(i + 2) % 3}"].address
-            own = it.fabric.by_name[f"s{i}"].address
-            request = rtnetlink.route(IPv4Network(f"{target}/32"), [Hop(out.ifindex, after)], own)
-            with it.network.netlink(f"s{i}") as netlink:
-                netlink.execute([request])
+    with lab(ring(queue, mtu=MTU)) as it:
+        around = it.route_around()
         sinks = [it.udp_sink(f"h{i}") for i in range(3)]
         sources = [it.udp_source(f"h{i}", f"h{(i + 2) % 3}") for i in range(3)]
         for source in sources:
             send(source, 400, payload_of(FRAME))
 
         def waiting() -> list[int]:
-            return [
-                it.statistics(out.port.node, f"s{(i + 1) % 3}").backlog_packets
-                for i, out in enumerate(around)
-            ]
+            return [it.statistics(f"s{i}", f"s{(i + 1) % 3}").backlog_packets for i in range(3)]
 
         time.sleep(0.01)
         before = waiting()
@@ -233,16 +217,16 @@ def _ring(queue: dict[str, Any]) -> _Ring:
         time.sleep(1)
         assert waiting() == before
         received = sum(len(sink.drain()) for sink in sinks)
-        return _Ring(received, found, before, [out.port.interface for out in around])
+        return _Ring(received, found, before, around)
 
 
 def test_a_ring_of_switches_deadlocks_and_is_said_to() -> None:
-    ring = _ring(_lossless())
-    assert ring.received < 1200 and all(ring.waiting)
-    order = " -> ".join([*ring.ports, ring.ports[0]])
-    assert ring.deadlocks == [f"deadlock of lossless queues, class 0: {order}"]
+    got = _ring(_lossless())
+    assert got.received < 1200 and all(got.waiting)
+    order = " -> ".join([*got.ports, got.ports[0]])
+    assert got.deadlocks == [f"deadlock of lossless queues, class 0: {order}"]
 
 
 def test_the_same_ring_without_pauses_does_not() -> None:
-    ring = _ring({"kind": "droptail", "buffer": "100MB"})
-    assert (ring.received, ring.deadlocks, ring.waiting) == (1200, [], [0, 0, 0])
+    got = _ring({"kind": "droptail", "buffer": "100MB"})
+    assert (got.received, got.deadlocks, got.waiting) == (1200, [], [0, 0, 0])

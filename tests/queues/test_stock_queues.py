@@ -1,4 +1,4 @@
-"""The stock arrangement in the virtual kernel: what it must get right, and what it refuses."""
+"""The stock arrangement in the virtual kernel: what it must get right."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import time
 
 import pytest
 from queue_lab import CE, ECT0, fabric, frame_ns, lab, line, payload_of, send, transfer
-
-from emulator.ports import UnsupportedPort
 
 FRAME = 1514
 RATE_BPS = 100_000_000
@@ -67,13 +65,3 @@ def test_the_kernel_takes_the_other_disciplines(kind: str) -> None:
     with lab(fabric([("a", "s"), ("s", "b")], queue={"kind": kind}), stock=True) as it:
         transfer(it, [("a", "b")], 1_000_000)
         assert all(c.queue.drops == 0 for c in it.network.port_counters())
-
-
-@pytest.mark.guest
-@pytest.mark.parametrize("kind", ["shared", "voq", "lossless"])
-def test_what_stock_qdiscs_cannot_do_is_refused(kind: str) -> None:
-    with (
-        pytest.raises(UnsupportedPort, match=f"a {kind} queue .*--kernel virtual"),
-        lab(line(2, queues={"s0": {"kind": kind}}), stock=True),
-    ):
-        pass

@@ -1,0 +1,299 @@
+"""Shared, virtual-output and lossless queues on the native kernel: stock qdiscs, and eBPF that does
+the switch's book-keeping (`emulator/switch_memory.py`).
+
+At the egress a token bucket (tbf) with, as its child, a FIFO (shared), one FIFO per ingress port
+served by deficit round robin (voq), or a plug wherever the neighbour may pause the port (lossless).
+A process mirrors the pauses that the counters ask for onto the plugs
+(`emulator/pause_controller.py`). The receiver's ingress is as in `emulator/stock_queues.py`.
+
+Source of the formats: include/uapi/linux/pkt_sched.h.
+"""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+
+from emulator.netlink import Request
+from emulator.pause_controller import (
+    PauseController,
+    Plug,
+    allowed_reaction_ns,
+    plug_request,
+    travel_ns,
+)
+from emulator.port_qdisc import Waiting
+from emulator.ports import (
+    ETHERNET_HEADER_BYTES,
+    Impairment,
+    PortContext,
+    QdiscStatistics,
+    QueueCounters,
+    UnsupportedPort,
+    tbf_options,
+)
+from emulator.queues import headroom_bytes
+from emulator.rtnetlink import (
+    TC_H_ROOT,
+    qdisc,
+    round_robin_class,
+    run_classifier,
+)
+from emulator.stock_queues import (
+    QUEUE_HANDLE,
+    SHAPER_CLASS,
+    SHAPER_HANDLE,
+    StockArrangement,
+    delay_line,
+    marks_of,
+    stock_queue,
+)
+from emulator.switch_memory import (
+    BY_INGRESS,
+    COUNTED,
+    NEVER,
+    PAUSES,
+    PortRules,
+    SwitchMemory,
+    Word,
+    port_number,
+)
+from topologies.fabric import Fabric, Link, Port
+from topologies.queue_spec import Dctcp, DropTail, Lossless, Shared, Voq
+
+SWITCH_KINDS = (Shared, Voq, Lossless)
+"""Queues that need to know of the other ports of their switch."""
+
+_UNLIMITED = 2**32 - 1
+"""The limit of a queue whose packets have been admitted by the switch's memory."""
+
+
+def needs_switch_memory(fabric: Fabric) -> bool:
+    """Whether any port of a fabric has such a queue."""
+    return any(
+        isinstance(port.queue, SWITCH_KINDS) for link in fabric.links for port in (link.a, link.b)
+    )
+
+
+class SwitchArrangement:
+    """Stock qdiscs with the book-keeping of a switch. Its counters live as long as it does."""
+
+    name = "stock-switch"
+    needs_delay_device = True
+    cuts_links = False
+
+    def __init__(self, fabric: Fabric) -> None:
+        self._fabric = fabric
+        self._stock = StockArrangement()
+
+    @cached_property
+    def memory(self) -> SwitchMemory:
+        """The counters. Raises OSError when the kernel refuses eBPF."""
+        return SwitchMemory(self._fabric, QUEUE_HANDLE)
+
+    # -- making ports ------------------------------------------------------------------------------
+
+    def requests(self, context: PortContext) -> Sequence[Request]:
+        """The port's shaper, queue, delay line and classifiers."""
+        link, port, index = context.link, context.port, context.ifindex
+        number, name = port_number(link, port), port.interface
+        queue = self._queue(context)
+        rules = port_rules(port, link)
+        self.memory.rule(number, port.node, rules)
+        shaper = tbf_options(link, port.queue.buffer_bytes)
+        made = [qdisc(index, "tbf", TC_H_ROOT, SHAPER_HANDLE, shaper, name), *queue]
+        delay, hooks, redirect = delay_line(context)
+        arrived = run_classifier(index, self.memory.arrived, number, arriving=True, name=name)
+        made += [delay, hooks, arrived, redirect]
+        if rules.flags:
+            queued = self.memory.queued
+            made.append(run_classifier(index, queued, number, arriving=False, name=name))
+        return made
+
+    def _queue(self, context: PortContext) -> list[Request]:
+        """What the shaper serves."""
+        link, port, index = context.link, context.port, context.ifindex
+        name, frame = port.interface, link.mtu_bytes + ETHERNET_HEADER_BYTES
+        held = is_held(port, link)
+        match port.queue:
+            case Lossless() | Shared():
+                limit = _UNLIMITED
+            case DropTail() if held:
+                limit = port.queue.buffer_bytes
+            case _ if held:
+                raise _cannot_be_held(port)
+            case Voq():
+                classes = [qdisc(index, "drr", SHAPER_CLASS, QUEUE_HANDLE, b"", name)]
+                for number in (SwitchMemory.OWN_TRAFFIC, *self._numbers(port.node)):
+                    class_id = QUEUE_HANDLE | number
+                    classes.append(round_robin_class(index, QUEUE_HANDLE, class_id, frame, name))
+                    kind, options = _ingress_queue(port.queue, link, name)
+                    classes.append(qdisc(index, kind, class_id, 0, options, name))
+                return classes
+            case _:
+                kind, options = stock_queue(port.queue, link, name)
+                return [qdisc(index, kind, SHAPER_CLASS, QUEUE_HANDLE, options, name)]
+        if not held:
+            fifo = struct.pack("=I", limit)
+            return [qdisc(index, "bfifo", SHAPER_CLASS, QUEUE_HANDLE, fifo, name)]
+        # A plug starts closed. struct tc_plug_qopt: action, limit; not nested
+        plug = struct.pack("=iI", 0, min(limit, _UNLIMITED))
+        return [
+            qdisc(index, "plug", SHAPER_CLASS, QUEUE_HANDLE, plug, name),
+            plug_request(index, False, name),
+        ]
+
+    def _numbers(self, node: str) -> list[int]:
+        return [port_number(link, link.port(node)) for link in self._fabric.links_of[node]]
+
+    def impair(self, context: PortContext, impairment: Impairment) -> Sequence[Request]:
+        """As the stock arrangement's."""
+        return self._stock.impair(context, impairment)
+
+    # -- running -----------------------------------------------------------------------------------
+
+    def attendant(
+        self,
+        contexts: Mapping[str, Sequence[PortContext]],
+        netns_path: Callable[[str], Path],
+    ) -> PauseController | None:
+        """What closes and opens the plugs; None when no port is lossless."""
+        plugs = []
+        for node_contexts in contexts.values():
+            for context in node_contexts:
+                link, port = context.link, context.port
+                if not isinstance(port.queue, Lossless):
+                    continue
+                upstream = link.other(port.node)
+                far = next(c for c in contexts[upstream.node] if c.port == upstream)
+                plugs.append(
+                    Plug(
+                        ingress=port_number(link, port),
+                        egress=port_number(link, upstream),
+                        port=port.interface,
+                        netns=str(netns_path(upstream.node)),
+                        ifindex=far.ifindex,
+                        travel_ns=travel_ns(link),
+                        allowed_ns=allowed_reaction_ns(link, headroom_of(port.queue, link)),
+                    )
+                )
+        return PauseController(self.memory, tuple(plugs)) if plugs else None
+
+    def waiting(self, contexts: Mapping[str, Sequence[PortContext]]) -> dict[str, list[Waiting]]:
+        """Node -> what waits at its ports, by the port that it came in by."""
+        by_number = {
+            port_number(context.link, context.port): context
+            for node_contexts in contexts.values()
+            for context in node_contexts
+        }
+        found: dict[str, list[Waiting]] = {}
+        for egress, ingress, size in self.memory.waiting():
+            out = by_number[egress]
+            paused = bool(self.memory.read(egress, Word.PAUSED))
+            found.setdefault(out.port.node, []).append(
+                Waiting(out.ifindex, by_number[ingress].ifindex, 0, size, paused)
+            )
+        return found
+
+    def counters(self, context: PortContext, qdiscs: Sequence[QdiscStatistics]) -> QueueCounters:
+        """What the switch's memory refused, what the qdiscs dropped and marked, and the pauses."""
+        number = port_number(context.link, context.port)
+
+        def read(word: Word) -> int:
+            return self.memory.read(number, word)
+
+        root = sum(q.drops for q in qdiscs if q.kind == "tbf" and q.parent == TC_H_ROOT)
+        reasons = {
+            "queue": root,
+            "buffer": read(Word.DROPS_BUFFER),
+            "headroom": read(Word.DROPS_HEADROOM),
+        }
+        counted = read(Word.FLAGS) & COUNTED
+        since = read(Word.PAUSED_SINCE) if read(Word.PAUSED) else 0
+        return QueueCounters(
+            drops=sum(reasons.values()),
+            drops_by_reason={reason: count for reason, count in reasons.items() if count},
+            ecn_marks=read(Word.MARKS) + sum(marks_of(q) for q in qdiscs),
+            pauses=read(Word.PAUSES),
+            paused_ns=read(Word.PAUSED_NS) + (time.monotonic_ns() - since if since else 0),
+            max_backlog_bytes=read(Word.BACKLOG_MAX) if counted else None,
+        )
+
+
+def _ingress_queue(queue: Voq, link: Link, interface: str) -> tuple[str, bytes]:
+    """What holds the packets of one ingress port: a FIFO, or one that marks by a step."""
+    if queue.k_bytes is None:
+        return stock_queue(DropTail(buffer=queue.buffer_bytes), link, interface)
+    marking = Dctcp(kind="dctcp", k=queue.k_bytes, buffer=queue.buffer_bytes)
+    return stock_queue(marking, link, interface)
+
+
+def is_held(port: Port, link: Link) -> bool:
+    """Whether the neighbour at the other end may pause this port."""
+    return isinstance(link.other(port.node).queue, Lossless)
+
+
+def _cannot_be_held(port: Port) -> UnsupportedPort:
+    return UnsupportedPort(
+        f"{port.interface}: a {port.queue.kind} queue cannot be paused by its lossless neighbour "
+        "natively, only droptail, shared and lossless ones can (--kernel virtual)"
+    )
+
+
+def headroom_of(queue: Lossless, link: Link) -> int:
+    """The headroom that the spec gives, or that the link needs; bytes."""
+    return headroom_bytes(link) if queue.headroom_bytes is None else queue.headroom_bytes
+
+
+def port_rules(port: Port, link: Link) -> PortRules:
+    """What holds at a port. Raises UnsupportedPort for two classes."""
+    queue = port.queue
+    match queue:
+        case Shared():
+            return PortRules(
+                flags=COUNTED,
+                buffer_bytes=queue.buffer_bytes,
+                alpha_q16=max(1, round(queue.alpha * 2**16)),
+                k_bytes=NEVER if queue.k_bytes is None else queue.k_bytes,
+            )
+        case Voq():
+            return PortRules(flags=BY_INGRESS)
+        case Lossless():
+            if queue.lossy_priorities:
+                raise UnsupportedPort(
+                    f"{port.interface}: lossy_priorities: natively a pause stops all classes; only "
+                    "the virtual kernel has lossless and lossy ones on a port (--kernel virtual)"
+                )
+            return PortRules(
+                flags=COUNTED | PAUSES,
+                buffer_bytes=queue.buffer_bytes,
+                k_bytes=NEVER if queue.k_bytes is None else queue.k_bytes,
+                xoff_bytes=queue.xoff_bytes,
+                xon_bytes=queue.xon_bytes,
+                limit_bytes=queue.xoff_bytes + headroom_of(queue, link),
+            )
+        case _:
+            return PortRules()
+
+
+def needed_qdiscs(fabric: Fabric) -> frozenset[str]:
+    """The stock qdiscs that such a fabric is made of. Raises UnsupportedPort for a port that cannot
+    be made."""
+    kinds = {"tbf", "netem", "clsact"}
+    for link in fabric.links:
+        for port in (link.a, link.b):
+            port_rules(port, link)
+            if is_held(port, link):
+                if not isinstance(port.queue, DropTail | Shared | Lossless):
+                    raise _cannot_be_held(port)
+                kinds.add("plug")
+            elif isinstance(port.queue, Voq):
+                kinds |= {"drr", _ingress_queue(port.queue, link, port.interface)[0]}
+            elif not isinstance(port.queue, SWITCH_KINDS):
+                kinds.add(stock_queue(port.queue, link, port.interface)[0])
+            else:
+                kinds.add("bfifo")
+    return frozenset(kinds)
