@@ -1,0 +1,231 @@
+"""The two classifiers that count for `emulator/switch_memory.py`, in the kernel's notation.
+
+Names in capitals are the words of a port's entry (`Word`, as byte offsets), fields of struct
+__sk_buff, and places on the stack. r6 is the packet, r7 its length, r8 the entry of the egress
+port, r9 that of the ingress port. Programs of several processors run at once, so what they share is
+changed by atomic additions.
+"""
+
+QUEUED = """
+    r6 = r1
+    r7 = *(u32 *)(r6 + SKB_LEN)
+    r1 = *(u32 *)(r6 + SKB_CLASSID)          # this port, by its filter's class id
+    *(u32 *)(r10 - EGRESS) = r1
+    r1 = map ports
+    r2 = r10
+    r2 += -EGRESS
+    call MAP_LOOKUP_ELEM
+    if r0 == 0 goto pass
+    r8 = r0
+    r3 = *(u32 *)(r6 + SKB_MARK)             # the port that it came in by; 0: made here
+    r2 = *(u64 *)(r8 + FLAGS)
+    if r2 & F_BY_INGRESS goto by_ingress
+    if r2 & F_PAUSES goto attributed
+    r3 = 0
+attributed:
+    *(u32 *)(r10 - INGRESS_KEY) = r3
+    r1 = map ports
+    r2 = r10
+    r2 += -INGRESS_KEY
+    call MAP_LOOKUP_ELEM
+    if r0 == 0 goto pass
+    r9 = r0
+    r1 = *(u64 *)(r8 + SWITCH)
+    *(u32 *)(r10 - KEY) = r1
+    r1 = map ports
+    r2 = r10
+    r2 += -KEY
+    call MAP_LOOKUP_ELEM
+    if r0 == 0 goto pass
+    *(u64 *)(r10 - SWITCH_ENTRY) = r0
+
+    # room in the switch, and by the dynamic threshold alpha * room (Choudhury and Hahne 1998)
+    r1 = *(u64 *)(r0 + BACKLOG)
+    r2 = *(u64 *)(r8 + BUFFER)
+    if r1 >= r2 goto no_room
+    r2 -= r1
+    if r7 > r2 goto no_room
+    r3 = *(u64 *)(r8 + ALPHA_Q16)
+    if r3 == 0 goto room
+    r2 *= r3
+    r2 >>= 16
+    r4 = *(u64 *)(r8 + BACKLOG)
+    r4 += r7
+    if r4 > r2 goto no_room
+room:
+    r4 = r7
+    r4 = atomic64_fetch_add((u64 *)(r9 + INGRESS), r4)
+    r4 += r7
+    r5 = *(u64 *)(r9 + LIMIT)
+    if r4 <= r5 goto admitted
+    r5 = r7
+    r5 = -r5
+    lock *(u64 *)(r9 + INGRESS) += r5
+    r1 = 1
+    lock *(u64 *)(r8 + DROPS_HEADROOM) += r1
+    r0 = DROP
+    exit
+no_room:
+    r1 = 1
+    lock *(u64 *)(r8 + DROPS_BUFFER) += r1
+    r0 = DROP
+    exit
+
+admitted:
+    *(u64 *)(r10 - OCCUPIED) = r4
+    r5 = *(u64 *)(r9 + INGRESS_MAX)
+    if r4 <= r5 goto counted
+    *(u64 *)(r9 + INGRESS_MAX) = r4
+counted:
+    r1 = r7
+    r1 = atomic64_fetch_add((u64 *)(r8 + BACKLOG), r1)
+    *(u64 *)(r10 - FOUND) = r1
+    r1 += r7
+    r2 = *(u64 *)(r8 + BACKLOG_MAX)
+    if r1 <= r2 goto in_switch
+    *(u64 *)(r8 + BACKLOG_MAX) = r1
+in_switch:
+    r2 = *(u64 *)(r10 - SWITCH_ENTRY)
+    lock *(u64 *)(r2 + BACKLOG) += r7
+    r1 = *(u32 *)(r10 - EGRESS)
+    r1 <<= 16
+    r2 = *(u32 *)(r10 - INGRESS_KEY)
+    r1 |= r2
+    *(u32 *)(r10 - KEY) = r1
+    r1 = map pairs
+    r2 = r10
+    r2 += -KEY
+    call MAP_LOOKUP_ELEM
+    if r0 == 0 goto xoff
+    lock *(u64 *)(r0 + 0) += r7
+
+xoff:
+    r4 = *(u64 *)(r10 - OCCUPIED)
+    r5 = *(u64 *)(r9 + XOFF)
+    if r4 <= r5 goto mark
+    r1 = *(u64 *)(r9 + WANTED)
+    if r1 != 0 goto mark
+    call KTIME_GET_NS
+    *(u64 *)(r9 + XOFF_AT) = r0
+    r0 = 0
+    r1 = 1
+    r0 = atomic64_cmpxchg((u64 *)(r9 + WANTED), r0, r1)
+    if r0 != 0 goto mark
+    lock *(u64 *)(r9 + XOFFS) += r1
+    *(u32 *)(r10 - KEY) = 0
+    r1 = map ports
+    r2 = r10
+    r2 += -KEY
+    call MAP_LOOKUP_ELEM
+    if r0 == 0 goto mark
+    r1 = 1
+    lock *(u64 *)(r0 + CHANGES) += r1
+
+mark:
+    r1 = *(u64 *)(r10 - FOUND)
+    r2 = *(u64 *)(r8 + K)
+    if r1 <= r2 goto carry
+    r0 = *(u8 *)skb[TOS]
+    r0 &= 3
+    if r0 == 3 goto carry                    # marked by an earlier port
+    r1 = r6
+    call SKB_ECN_SET_CE
+    r1 = 1
+    if r0 == 0 goto not_capable
+    lock *(u64 *)(r8 + MARKS) += r1
+    goto carry
+not_capable:
+    lock *(u64 *)(r8 + MARKS_REFUSED) += r1
+carry:
+    r1 = *(u32 *)(r10 - INGRESS_KEY)
+    *(u32 *)(r6 + SKB_TC_INDEX) = r1
+    goto pass
+
+by_ingress:
+    if r3 != 0 goto class
+    r3 = OWN_TRAFFIC
+class:
+    r3 |= CLASSES
+    *(u32 *)(r6 + SKB_PRIORITY) = r3
+pass:
+    r0 = GO_ON
+    exit
+"""
+"""Of a packet that is about to be queued at a port: admit and count it, or drop it."""
+
+ARRIVED = """
+    r6 = r1
+    r7 = *(u32 *)(r6 + SKB_LEN)
+    r1 = *(u32 *)(r6 + SKB_CLASSID)
+    *(u32 *)(r6 + SKB_MARK) = r1             # what this node forwards came in by this port
+    r1 ^= 1                                  # the other end of the link
+    *(u32 *)(r10 - EGRESS) = r1
+    r1 = *(u32 *)(r6 + SKB_TC_INDEX)
+    *(u32 *)(r10 - INGRESS_KEY) = r1
+    r1 = 0
+    *(u32 *)(r6 + SKB_TC_INDEX) = r1
+    r1 = map ports
+    r2 = r10
+    r2 += -EGRESS
+    call MAP_LOOKUP_ELEM
+    if r0 == 0 goto pass
+    r8 = r0
+    r2 = *(u64 *)(r8 + FLAGS)
+    if r2 & F_COUNTED goto counted
+    goto pass
+counted:
+    r1 = map ports
+    r2 = r10
+    r2 += -INGRESS_KEY
+    call MAP_LOOKUP_ELEM
+    if r0 == 0 goto pass
+    r9 = r0
+    r7 = -r7
+    lock *(u64 *)(r8 + BACKLOG) += r7
+    r1 = *(u64 *)(r8 + SWITCH)
+    *(u32 *)(r10 - KEY) = r1
+    r1 = map ports
+    r2 = r10
+    r2 += -KEY
+    call MAP_LOOKUP_ELEM
+    if r0 == 0 goto pass
+    lock *(u64 *)(r0 + BACKLOG) += r7
+    r1 = *(u32 *)(r10 - EGRESS)
+    r1 <<= 16
+    r2 = *(u32 *)(r10 - INGRESS_KEY)
+    r1 |= r2
+    *(u32 *)(r10 - KEY) = r1
+    r1 = map pairs
+    r2 = r10
+    r2 += -KEY
+    call MAP_LOOKUP_ELEM
+    if r0 == 0 goto xon
+    lock *(u64 *)(r0 + 0) += r7
+xon:
+    r4 = r7
+    r4 = atomic64_fetch_add((u64 *)(r9 + INGRESS), r4)
+    r4 += r7
+    r5 = *(u64 *)(r9 + XON)
+    if r4 >= r5 goto pass
+    r1 = *(u64 *)(r9 + WANTED)
+    if r1 == 0 goto pass
+    call KTIME_GET_NS
+    *(u64 *)(r9 + XON_AT) = r0
+    r0 = 1
+    r1 = 0
+    r0 = atomic64_cmpxchg((u64 *)(r9 + WANTED), r0, r1)
+    if r0 != 1 goto pass
+    lock *(u64 *)(r9 + XONS) += r0
+    *(u32 *)(r10 - KEY) = 0
+    r1 = map ports
+    r2 = r10
+    r2 += -KEY
+    call MAP_LOOKUP_ELEM
+    if r0 == 0 goto pass
+    r1 = 1
+    lock *(u64 *)(r0 + CHANGES) += r1
+pass:
+    r0 = GO_ON
+    exit
+"""
+"""Of a packet that has come out of a port's shaper, at the other end of the link: take it off."""

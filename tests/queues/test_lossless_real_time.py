@@ -1,0 +1,40 @@
+"""The same run in real time, as the native kernel runs it: on a machine that may be too slow for
+it, and then says so and why."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from lossless_runs import lossless_spec, run_natively
+
+from emulator.fidelity.thresholds import THRESHOLDS
+
+pytestmark = pytest.mark.guest(real_time=True)
+
+_TOO_SLOW = {
+    *("saturated_share", "steal_share", "queue_lateness", "rank_delay_share"),
+    *("timer_lateness_ns", "pause_reaction_ns"),
+}
+
+
+def test_an_incast_in_real_time(tmp_path: Path) -> None:
+    got = run_natively(tmp_path, lossless_spec())
+    assert got.exit_code in (0, 3), got.told
+    controller = got.environment["details"]["pause_controller"]
+    in_time = controller["worst_ns"] <= controller["allowed_ns"]
+    reasons = got.result["invalid_reasons"]
+    assert (got.exit_code == 0) == got.result["valid"] == (reasons == [])
+    # The reaction is part of the verdict, whichever it is.
+    told = [r for r in reasons if f"paused {controller['worst_ns']:,} ns after XOFF" in r]
+    assert len(told) == (0 if in_time else 1)
+    endings = tuple(t.reason for t in THRESHOLDS if t.name in _TOO_SLOW)
+    assert all(reason.endswith(endings) for reason in reasons), reasons
+    # Losses come from nothing but a late pause.
+    if in_time:
+        assert got.result["summary"]["drops"] == 0
+    dropped = sum(link["drops_by_reason"].get("headroom", 0) for link in got.links)
+    assert got.result["summary"]["drops"] == dropped
+    paused = [link for link in got.links if link["pauses"]]
+    assert paused and all(link["paused_ns"] > 0 for link in paused)
+    assert {link["node"] for link in paused}.isdisjoint({"s0"})
