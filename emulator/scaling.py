@@ -9,6 +9,7 @@ what brings the most that the target fabric could carry down to a part of that.
 from __future__ import annotations
 
 import os
+import select
 import signal
 import socket
 import threading
@@ -39,6 +40,7 @@ WIRE_OVERHEAD_BYTES = 38
 
 CALIBRATION_S = 0.5
 _WARM_UP_S = 0.2
+_PATIENCE_S = 60.0
 _PORT = 29600
 _LARGEST = 10**6
 _UNLIMITED_BPS = 10**12
@@ -142,11 +144,14 @@ def calibrate(
         listeners = [_socket(network, host, _PORT + rank) for rank, host in enumerate(hosts)]
         senders = [_socket(network, host) for host in hosts]
         children: list[int] = []
+        started, starting = os.pipe()
         try:
-            for rank, listener in enumerate(listeners):
+            for listener in listeners:
                 listener.listen()
+            for rank, listener in enumerate(listeners):
                 target = listeners[(rank + 1) % len(hosts)].getsockname()
-                children.append(_fork_rank(listener, senders[rank], target))
+                children.append(_fork_rank(listener, senders[rank], target, starting))
+            _wait_for_all(started, len(hosts))
             time.sleep(_WARM_UP_S)
             before, start = _packets(network), time.monotonic()
             time.sleep(duration_s)
@@ -158,6 +163,8 @@ def calibrate(
                 os.waitpid(child, 0)
             for end in (*listeners, *senders):
                 end.close()
+            os.close(started)
+            os.close(starting)
     if not forwarded:
         raise OSError("the calibration forwarded no packet")
     return Calibration(forwarded / took, len(hosts), took)
@@ -180,8 +187,23 @@ def _socket(network: Network, host: str, port: int = 0) -> socket.socket:
     return made
 
 
-def _fork_rank(listener: socket.socket, sender: socket.socket, target: tuple[str, int]) -> int:
-    """A child that sends to `target` and throws away what it gets, until it is killed."""
+def _wait_for_all(started: int, ranks: int) -> None:
+    """Returns when every rank has sent; a machine that is busy may take a while for that."""
+    deadline = time.monotonic() + _PATIENCE_S
+    sending = 0
+    while sending < ranks:
+        if not select.select([started], [], [], max(0.0, deadline - time.monotonic()))[0]:
+            raise OSError(
+                f"the calibration has {sending} of {ranks} ranks sending after {_PATIENCE_S:.0f} s"
+            )
+        sending += len(os.read(started, ranks))
+
+
+def _fork_rank(
+    listener: socket.socket, sender: socket.socket, target: tuple[str, int], starting: int
+) -> int:
+    """A child that sends to `target` and throws away what it gets, until it is killed. It writes a
+    byte to `starting` when it has sent its first block."""
     child = os.fork()
     if child:
         return child
@@ -190,6 +212,8 @@ def _fork_rank(listener: socket.socket, sender: socket.socket, target: tuple[str
         receiver, _ = listener.accept()
         threading.Thread(target=_swallow, args=(receiver,), daemon=True).start()
         block = bytes(1 << 18)
+        sender.sendall(block)
+        os.write(starting, b".")
         while True:
             sender.sendall(block)
     finally:
