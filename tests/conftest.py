@@ -99,7 +99,7 @@ def _run_in_guest(
         environment={_IN_GUEST: "1", "PYTHONPATH": str(ROOT)},
         directory=ROOT,
         time_travel=not real_time,
-        stall_timeout_s=90,
+        stall_timeout_s=600,  # imports take no virtual time, and may take long on a busy machine
     )
     try:
         kernel = ensure_kernel(lambda line: print(line, file=sys.stderr))

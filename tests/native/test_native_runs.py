@@ -7,17 +7,20 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from own_pace import on_an_idle_machine
 
 from emulator.capabilities import kernel_capabilities
 from emulator.registry import process_start, remove_dead, sessions
 
 ROOT = Path(__file__).resolve().parents[2]
+_HANG_S = 600
 
 
 def _spec(directory: Path, **sections: Any) -> Path:
@@ -55,10 +58,6 @@ def _pids_in(namespace: str) -> list[str]:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
 
 
-def _busy() -> bool:
-    return os.getloadavg()[0] > 0.5 * (os.cpu_count() or 1)
-
-
 def _wait_for_iteration(run: subprocess.Popen[str]) -> str:
     """Reads what the run tells until its first iteration begins; returns that."""
     assert run.stderr is not None
@@ -78,7 +77,7 @@ def test_a_processor_hog_gives_exit_code_3(tmp_path: Path) -> None:
         for _ in range(os.cpu_count() or 1)
     ]
     try:
-        out, err = run.communicate(timeout=120)
+        out, err = run.communicate(timeout=_HANG_S)
     finally:
         for hog in hogs:
             hog.kill()
@@ -91,21 +90,29 @@ def test_a_processor_hog_gives_exit_code_3(tmp_path: Path) -> None:
 
 
 def test_a_run_on_a_quiet_machine_is_valid(tmp_path: Path) -> None:
-    if _busy():
-        pytest.skip("the machine is busy with other work, so that no run on it is valid")
-    run = _start(_spec(tmp_path), tmp_path / "quiet")
-    out, err = run.communicate(timeout=120)
-    assert run.returncode == 0, out + err
+    spec = _spec(tmp_path)
+
+    def attempt() -> tuple[int, str]:
+        run = _start(spec, Path(tempfile.mkdtemp(dir=tmp_path)) / "out")
+        out, err = run.communicate(timeout=_HANG_S)
+        return run.returncode, out + err
+
+    code, told = on_an_idle_machine(attempt, lambda ended: ended[0] == 0)
+    assert code == 0, told
 
 
 def test_faults_show_in_the_result(tmp_path: Path) -> None:
     slow = {"kind": "rate", "link": "h0-s0", "iteration": 1, "value": "20Mbps"}
     run = _start(_spec(tmp_path, faults=[slow]), tmp_path / "out")
-    _, err = run.communicate(timeout=120)
+    _, err = run.communicate(timeout=_HANG_S)
     assert run.returncode in (0, 3), err
     result = json.loads((tmp_path / "out" / "result.json").read_text())
-    first, second, *_ = (c["duration_ns"] for c in result["collectives"])
-    assert second > 2.5 * first, "five times slower from the second iteration on"
+    first, *later = (c["duration_ns"] for c in result["collectives"])
+    # Each rank sends the 4 MB once: no machine does that faster than 20 Mb/s allow, and one that
+    # needs as long at 100 Mb/s is five times too slow.
+    slowest_ns = 4_000_000 * 8 / 20e6 * 1e9
+    assert first < slowest_ns
+    assert min(later) > 0.95 * slowest_ns
 
 
 @pytest.mark.skipif(
@@ -114,7 +121,7 @@ def test_faults_show_in_the_result(tmp_path: Path) -> None:
 def test_without_netem_delays_are_refused_by_name(tmp_path: Path) -> None:
     delayed = {"kind": "flat", "hosts": 2, "link": {"rate": "100Mbps", "delay": "1ms"}}
     run = _start(_spec(tmp_path, fabric=delayed), tmp_path / "out")
-    _, err = run.communicate(timeout=60)
+    _, err = run.communicate(timeout=_HANG_S)
     assert run.returncode != 0
     assert "netem" in err
     assert "--kernel virtual" in err
@@ -136,7 +143,7 @@ def test_kill_9_leaves_only_what_clean_removes(tmp_path: Path) -> None:
     run.send_signal(signal.SIGKILL)
     run.communicate()
     remove_dead()
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while any(process_start(pid) for pid in rank_pids) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert [pid for pid in rank_pids if process_start(pid)] == []

@@ -26,7 +26,7 @@ def _shell(*arguments: str, typed: str | None = None) -> subprocess.CompletedPro
         input=typed,
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=1200,
     )
 
 

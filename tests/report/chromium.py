@@ -25,7 +25,7 @@ _FLAGS = (
     "--hide-scrollbars",
     "--remote-debugging-pipe",
 )
-_TIMEOUT_S = 60
+_TIMEOUT_S = 300.0
 
 
 def find_chromium() -> str | None:

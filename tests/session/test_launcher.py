@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from emulator.launcher import Launcher, RankFailed, RankJob
+from tests.slowdown import slowdown
 from topologies.compute_spec import ComputeSpec
 from topologies.workload_spec import Collective, CollectivesWorkload
 from workloads.plan import RankPlan
@@ -73,7 +74,8 @@ def test_a_killed_rank_takes_the_run_down_within_five_seconds(tmp_path: Path) ->
 
     with Launcher() as launcher, pytest.raises(RankFailed, match="rank 1 was killed by SIGKILL"):
         launcher.run(_jobs(tmp_path, iterations=100_000), kill_rank_1, pids.update)
-    assert time.monotonic() - killed_at < 5
+    took = time.monotonic() - killed_at
+    assert took < 5 * slowdown()
     assert all(_gone(pid) for pid in pids.values())
 
 
@@ -101,7 +103,7 @@ def test_ranks_end_with_the_process_that_started_them(tmp_path: Path) -> None:
         pids = [int(text) for text in pipe.readline().strip("[]\n").split(",")]
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     while not all(_gone(pid) for pid in pids) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert all(_gone(pid) for pid in pids)

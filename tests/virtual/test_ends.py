@@ -16,6 +16,7 @@ import pytest
 from emulator.virtual.boot import GuestSpec, run_guest
 from emulator.virtual.failure import VirtualKernelError
 from emulator.virtual.memory import available_memory_bytes
+from tests.slowdown import slowdown
 
 EAT_MEMORY = "x = []\nwhile True: x.append(bytearray(10**7))"
 ROOT = Path(__file__).resolve().parents[2]
@@ -37,7 +38,7 @@ def leftovers():
 def nothing_left_behind():
     before = leftovers()
     yield
-    deadline = time.monotonic() + 2
+    deadline = time.monotonic() + 30
     while (left := leftovers() - before) and time.monotonic() < deadline:
         time.sleep(0.05)
     # Other guests may have been started meanwhile by somebody else: only ours count.
@@ -75,7 +76,7 @@ def test_deadlock_names_who_waits(guest):
     assert ended.result.reason == "deadlock"
     assert "3600 virtual seconds" in ended.result.message
     assert "os.read(os.pipe()" in ended.result.message
-    assert ended.result.wall_s < 20
+    assert ended.result.wall_s < 20 * slowdown()
 
 
 def test_a_long_sleep_is_no_deadlock(guest):
@@ -114,7 +115,7 @@ def command(*words, **options):
 
 def wait_for_line(process):
     assert process.stdout is not None
-    if not select.select([process.stdout], [], [], 30)[0]:
+    if not select.select([process.stdout], [], [], 300)[0]:
         process.kill()
     line = process.stdout.readline()
     assert line == "started\n", process.stderr.read() if process.stderr else line
@@ -134,7 +135,7 @@ def guest_processes_of(pid):
 
 
 def assert_gone(pids):
-    deadline = time.monotonic() + 2
+    deadline = time.monotonic() + 30
     while alive := [pid for pid in pids if Path("/proc", str(pid)).exists()]:
         assert time.monotonic() < deadline, f"still there: {alive}"
         time.sleep(0.02)
@@ -149,9 +150,10 @@ def test_interrupt_ends_all_within_two_seconds(kernel):
     processes = guest_processes_of(process.pid)
     started = time.monotonic()
     process.send_signal(signal.SIGINT)
-    assert process.wait(timeout=10) == 130
-    assert time.monotonic() - started < 2
+    assert process.wait(timeout=300) == 130
     assert_gone(processes)
+    took = time.monotonic() - started
+    assert took < 2 * slowdown()
 
 
 def test_killed_parent_takes_its_guest_along(kernel):
