@@ -1,6 +1,6 @@
 """How far the native kernel's queues (stock qdiscs) deviate from the port qdisc.
 
-    .venv/bin/python benchmarks/stock_deviation.py [--rate-bps N] [--json]
+    .venv/bin/python benchmarks/stock_deviation.py [--rate-bps N] [--exact] [--json]
 
 The same experiments in the virtual kernel: on the port qdisc and on the stock arrangement in
 virtual time, where all that differs is the arrangement, and on the stock arrangement in real time
@@ -11,6 +11,7 @@ the native kernel would run: 100 Mb/s, 500 us: a 100 Gb/s link of 500 ns slowed 
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import math
 import sys
@@ -22,7 +23,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "queues"))
 
-from queue_lab import CE, ECT0, frame_ns, lab, line, payload_of, send, transfer
+from queue_lab import CE, ECT0, fabric, frame_ns, lab, line, payload_of, send, star, transfer
 from rich.console import Console
 from rich.table import Table
 
@@ -105,7 +106,7 @@ def step_marks(rate_bps: int, stock: bool) -> float:
         sink, source = it.udp_sink("b"), it.udp_source("a", "b", tos=ECT0)
         send(source, 60, payload_of(FRAME))
         time.sleep(61 * frame_ns(FRAME, rate_bps) / 1e9 + 0.005)
-        first = min(p.sequence for p in sink.drain() if p.ecn == CE)
+        first = min((p.sequence for p in sink.drain() if p.ecn == CE), default=math.nan)
     return first - 1 - 21  # packet i finds i - 1; more than 20 are 21
 
 
@@ -127,6 +128,90 @@ def codel_marks(rate_bps: int, stock: bool) -> float:
     return 100 * (marked / expected - 1)
 
 
+def shared_limit(rate_bps: int, stock: bool) -> float:
+    """Longest queue of a shared buffer of 80 packets, alpha 1, less its half, in packets."""
+    queue = {"kind": "shared", "buffer": 80 * FRAME, "alpha": 1}
+    link = {"rate": f"{rate_bps}bps", "delay": f"{DELAY_NS}ns"}
+    with lab(star(3, queues={"s": queue}, **link), stock=stock) as it:
+        it.udp_sink("h2")
+        for source in [it.udp_source(name, "h2") for name in ("h0", "h1")]:
+            send(source, 200, payload_of(FRAME))
+        time.sleep(420 * frame_ns(FRAME, rate_bps) / 1e9 + 0.01)
+        port = next(c for c in it.network.port_counters() if (c.node, c.peer) == ("s", "h2"))
+        return (port.queue.max_backlog_bytes or 0) / FRAME - 40
+
+
+def voq_share(rate_bps: int, stock: bool) -> float:
+    """Of 400 packets let through, those from an ingress four times as fast as the other: % - 50."""
+    links = [("h0", "s"), ("h1", "s"), ("s", "to")]
+    made = fabric(
+        links,
+        rate=f"{rate_bps}bps",
+        delay=f"{DELAY_NS}ns",
+        rates={("h0", "s"): f"{4 * rate_bps}bps"},
+        queues={"s": {"kind": "voq", "buffer": 60 * FRAME}},
+    )
+    with lab(made, stock=stock) as it:
+        sinks = [it.udp_sink("to", 5000 + i) for i in range(2)]
+        send(it.udp_source("h0", "to", 5000), 2000, payload_of(FRAME))
+        send(it.udp_source("h1", "to", 5001), 500, payload_of(FRAME))
+        time.sleep((400 * frame_ns(FRAME, rate_bps) + 2 * DELAY_NS) / 1e9)
+        fast, slow = (len(sink.drain()) for sink in sinks)
+        return 100 * fast / (fast + slow) - 50
+
+
+@functools.cache
+def _incast(rate_bps: int, stock: bool) -> dict[str, float]:
+    """Four hosts send to a fifth one over lossless ports, for so long that each is paused often."""
+    senders, frame = 4, frame_ns(FRAME, rate_bps)
+    in_flight = round(2 * DELAY_NS / frame)
+    count = 200 + 8 * in_flight
+    # XON is so high that what a resumed sender sends comes before the last port runs dry.
+    xon = (14 + in_flight) * FRAME
+    queue = {"kind": "lossless", "xoff": xon + 6 * FRAME, "xon": xon, "buffer": "1GB"}
+    link = {"rate": f"{rate_bps}bps", "delay": f"{DELAY_NS}ns"}
+    with lab(star(senders + 1, queue=queue, **link), stock=stock) as it:
+        sink = it.udp_sink(f"h{senders}")
+        names = [f"h{i}" for i in range(senders)]
+        for source in [it.udp_source(name, f"h{senders}") for name in names]:
+            send(source, count, payload_of(FRAME))
+        time.sleep(1.5 * senders * count * frame / 1e9 + 0.05)
+        times = [p.time_ns for p in sink.drain()]
+        ports = {(c.node, c.peer): c.queue for c in it.network.port_counters()}
+        paused = sum(ports[name, "s"].paused_ns for name in names) / senders
+        late = 0.0
+        if it.network.pause_controller is not None:
+            reaction = it.network.pause_controller.reaction()
+            late = (reaction.worst_ns - reaction.allowed_ns) / 1000 if reaction else math.nan
+    took = times[-1] - times[0]
+    return {
+        "lost": float(sum(queue.drops for queue in ports.values())),
+        "longer": 100 * (took / ((senders * count - 1) * frame) - 1),
+        "paused": 100 * paused / took,
+        "late": late,
+    }
+
+
+def lossless_losses(rate_bps: int, stock: bool) -> float:
+    """Packets that an incast from 4 hosts loses."""
+    return _incast(rate_bps, stock)["lost"]
+
+
+def lossless_idle(rate_bps: int, stock: bool) -> float:
+    """How much longer the incast takes than its last port needs, %."""
+    return _incast(rate_bps, stock)["longer"]
+
+
+def lossless_paused(rate_bps: int, stock: bool) -> float:
+    """Share of the incast for which a sender is paused, % (a figure, not a deviation)."""
+    return _incast(rate_bps, stock)["paused"]
+
+
+def lossless_late(rate_bps: int, stock: bool) -> float:
+    """The worst pause against the last moment that the headroom allows, us; negative: in time."""
+    return _incast(rate_bps, stock)["late"]
+
+
 EXPERIMENTS: dict[str, tuple[str, Callable[[int, bool], float]]] = {
     "time of a packet on an idle link (worst of 20)": ("%", idle_packet),
     "time of 500 packets in a row": ("%", train),
@@ -135,6 +220,12 @@ EXPERIMENTS: dict[str, tuple[str, Callable[[int, bool], float]]] = {
     "RED: marks (expected -4 to 4 by chance)": ("%", red_marks),
     "DCTCP: step": ("packets", step_marks),
     "CoDel: marks": ("%", codel_marks),
+    "shared: longest queue": ("packets", shared_limit),
+    "voq: share of a fast ingress": ("%", voq_share),
+    "lossless: losses of an incast": ("packets", lossless_losses),
+    "lossless: time of the incast": ("%", lossless_idle),
+    "lossless: a sender is paused": ("% of it", lossless_paused),
+    "lossless: worst pause, late by": ("us", lossless_late),
 }
 
 
@@ -147,6 +238,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--rate-bps", type=int, default=100_000_000)
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--exact", action="store_true", help="leave out what runs in real time")
     parser.add_argument("--inside", choices=["port", "stock"], help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.inside:
@@ -155,6 +247,8 @@ def main() -> None:
     kernel = ensure_kernel(lambda text: print(text, file=sys.stderr))
     columns: dict[str, dict[str, float]] = {}
     for mode, (stock, time_travel) in MODES.items():
+        if arguments.exact and not time_travel:
+            continue
         said: list[str] = []
         argv = [sys.executable, __file__, "--inside", "stock" if stock else "port"]
         guest = GuestSpec(
