@@ -272,7 +272,8 @@ def _write_control(control: Path, guest: GuestSpec) -> None:
                 "argv": list(guest.argv),
                 "directory": str(guest.directory),
                 "environment": environment,
-                "readable": [str(path) for path in dict.fromkeys(readable) if os.path.isdir(path)],
+                # Parents first: a directory inside of one that is there needs nothing of its own.
+                "readable": [str(path) for path in sorted(set(readable)) if path.is_dir()],
                 "writable": [str(path.resolve()) for path in guest.writable],
                 "time_travel": guest.time_travel,
                 "deadlock_timeout_s": guest.deadlock_timeout_s,

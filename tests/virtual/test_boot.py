@@ -41,6 +41,14 @@ def test_same_working_directory(guest, tmp_path):
     assert ended.lines == [str(tmp_path / "with space"), "seen"]
 
 
+def test_a_program_beside_the_working_directory_is_found(guest, tmp_path):
+    # Both are below /tmp, which the guest replaces by its own.
+    (tmp_path / "work").mkdir()
+    (tmp_path / "script.py").write_text("print('found')")
+    ended = guest(sys.executable, tmp_path / "script.py", directory=tmp_path / "work")
+    assert (ended.lines, ended.errors) == (["found"], [])
+
+
 def test_much_output_arrives_whole_and_in_order(guest):
     ended = guest("seq", "1", "200000")
     assert ended.lines == [str(number) for number in range(1, 200001)]
