@@ -161,7 +161,16 @@ class SwitchArrangement:
         netns_path: Callable[[str], Path],
     ) -> PauseController | None:
         """What closes and opens the plugs; None when no port is lossless."""
-        plugs = []
+        plugs = self.plugs(contexts, netns_path)
+        return PauseController(self.memory, plugs) if plugs else None
+
+    def plugs(
+        self,
+        contexts: Mapping[str, Sequence[PortContext]],
+        netns_path: Callable[[str], Path],
+    ) -> tuple[Plug, ...]:
+        """The plugs that lossless ports close, each at the other end of the port's link."""
+        found = []
         for node_contexts in contexts.values():
             for context in node_contexts:
                 link, port = context.link, context.port
@@ -169,7 +178,7 @@ class SwitchArrangement:
                     continue
                 upstream = link.other(port.node)
                 far = next(c for c in contexts[upstream.node] if c.port == upstream)
-                plugs.append(
+                found.append(
                     Plug(
                         ingress=port_number(link, port),
                         egress=port_number(link, upstream),
@@ -180,7 +189,7 @@ class SwitchArrangement:
                         allowed_ns=allowed_reaction_ns(link, headroom_of(port.queue, link)),
                     )
                 )
-        return PauseController(self.memory, tuple(plugs)) if plugs else None
+        return tuple(found)
 
     def waiting(self, contexts: Mapping[str, Sequence[PortContext]]) -> dict[str, list[Waiting]]:
         """Node -> what waits at its ports, by the port that it came in by."""
