@@ -22,6 +22,7 @@ from emulator.virtual.clock import VirtualClock
 from emulator.virtual.failure import VirtualKernelError
 from emulator.virtual.lines import FollowedFile
 from emulator.virtual.memory import memory_directory
+from emulator.virtual.seccomp import has_seccomp_filters
 
 Reason = Literal["exited", "panic", "out-of-memory", "deadlock", "stalled", "died"]
 
@@ -202,6 +203,8 @@ def _guest_process(
     if guest.time_travel:
         arguments += ["time-travel=inf-cpu", f"time-travel-start={_EPOCH_NS}"]
         arguments += [f"random-seed={guest.seed % 2**64}"]
+    if not has_seccomp_filters():
+        arguments += ["userspace=ptrace"]
     with open(control / "console", "ab") as console:
         process = subprocess.Popen(
             [str(kernel.path), *arguments],

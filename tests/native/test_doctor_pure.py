@@ -46,7 +46,7 @@ def test_every_missing_thing_has_a_cost_and_a_remedy(capsys: pytest.CaptureFixtu
         *("root", "network namespaces", "veth", "ifb", "netem", "red", "dctcp", "plug", "drr"),
         *("eBPF classifiers", "redirect to ifb"),
         *("ECMP by ports", "ECMP hash seed", "memory", "processor cores", "mnexec"),
-        *("clock source", "cgroups", "virtual kernel", "ptrace", "torch"),
+        *("clock source", "cgroups", "virtual kernel", "ptrace", "seccomp filters", "torch"),
     }
 
 
