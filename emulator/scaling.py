@@ -21,6 +21,7 @@ import networkx as nx
 
 from emulator.native_kernel import native_arrangement
 from emulator.network import Network, NetworkOptions
+from emulator.stock_switch import pause_scale
 from topologies.build import build_fabric
 from topologies.fabric import Fabric, Link
 from topologies.placement import place
@@ -62,15 +63,20 @@ class ScaleChoice:
     factor: int
     needed_packet_hops_per_s: float
     calibration: Calibration | None
+    pauses_need: float = 1.0
+    """The least factor with which the pause controller of lossless queues is in time."""
 
     def __str__(self) -> str:
         if self.calibration is None:
             return f"scale {self.factor}, as the spec says"
+        pauses = (
+            f"; pauses that are in time need {self.pauses_need:.3g}" if self.pauses_need > 1 else ""
+        )
         return (
             f"scale {self.factor}: the target fabric may carry "
             f"{self.needed_packet_hops_per_s:.3g} packet-hops/s, this machine forwards "
             f"{self.calibration.packet_hops_per_s:.3g} with all {self.calibration.ranks} ranks "
-            f"busy, of which {UTILISATION:.0%} are used"
+            f"busy, of which {UTILISATION:.0%} are used{pauses}"
         )
 
     def as_dict(self) -> dict[str, object]:
@@ -93,8 +99,9 @@ def choose_scale(spec: Spec) -> ScaleChoice:
     if spec.scale != "auto":
         return ScaleChoice(int(spec.scale), needed, None)
     calibration = calibrate(fabric, hosts)
-    factor = factor_for(needed, calibration.packet_hops_per_s)
-    return ScaleChoice(factor, needed, calibration)
+    pauses_need = pause_scale(fabric)
+    factor = factor_for(needed, calibration.packet_hops_per_s, pauses_need)
+    return ScaleChoice(factor, needed, calibration, pauses_need)
 
 
 def needed_packet_hops(fabric: Fabric, hosts: Sequence[str]) -> float:
@@ -115,13 +122,14 @@ def needed_packet_hops(fabric: Fabric, hosts: Sequence[str]) -> float:
     return total * (1 + ACKS_PER_PACKET)
 
 
-def factor_for(needed_per_s: float, capacity_per_s: float) -> int:
+def factor_for(needed_per_s: float, capacity_per_s: float, at_least: float = 1.0) -> int:
     """The smallest of 1, 2, 5, 10, 20, ... with which what is needed fits into the part of the
-    capacity that may be used. Such steps, so that a machine finds the same factor again though it
-    never measures the same capacity twice. Raises ValueError when even the largest is too small."""
+    capacity that may be used, and not below `at_least`. Such steps, so that a machine finds the
+    same factor again though it never measures the same capacity twice. Raises ValueError when even
+    the largest is too small."""
     if capacity_per_s <= 0:
         raise ValueError("a machine that forwards nothing cannot emulate a network")
-    wanted = needed_per_s / (UTILISATION * capacity_per_s)
+    wanted = max(at_least, needed_per_s / (UTILISATION * capacity_per_s))
     decade = 1
     while decade <= _LARGEST:
         for step in (1, 2, 5):

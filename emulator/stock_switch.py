@@ -69,6 +69,9 @@ SWITCH_KINDS = (Shared, Voq, Lossless)
 
 _UNLIMITED = 2**32 - 1
 """The limit of a queue whose packets have been admitted by the switch's memory."""
+REACTION_NS = 1_000_000
+"""What the pause controller is given at least when the scale is chosen for it: as late as the
+verdict lets timers be."""
 
 
 def needs_switch_memory(fabric: Fabric) -> bool:
@@ -250,6 +253,18 @@ def _cannot_be_held(port: Port) -> UnsupportedPort:
         f"{port.interface}: a {port.queue.kind} queue cannot be paused by its lossless neighbour "
         "natively, only droptail, shared and lossless ones can (--kernel virtual)"
     )
+
+
+def pause_scale(fabric: Fabric) -> float:
+    """By how much a fabric must be slowed down at least for pauses to be in time; 1 without
+    lossless ports. All that a pause may take is multiplied by the factor."""
+    allowed = [
+        allowed_reaction_ns(link, headroom_of(port.queue, link))
+        for link in fabric.links
+        for port in (link.a, link.b)
+        if isinstance(port.queue, Lossless)
+    ]
+    return max(1.0, REACTION_NS / min(allowed)) if allowed else 1.0
 
 
 def headroom_of(queue: Lossless, link: Link) -> int:

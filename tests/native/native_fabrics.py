@@ -18,11 +18,13 @@ def fat_tree(rate: str = "1Gbps", k: int = 4) -> Fabric:
     )
 
 
-def flat(hosts: int = 2, rate: str = "1Gbps", mtu: int = 1500, **queue: object) -> Fabric:
+def flat(
+    hosts: int = 2, rate: str = "1Gbps", mtu: int = 1500, delay: str | int = 0, **queue: object
+) -> Fabric:
     section: dict[str, object] = {
         "kind": "flat",
         "hosts": hosts,
-        "link": {"rate": rate, "delay": 0, "mtu": mtu},
+        "link": {"rate": rate, "delay": delay, "mtu": mtu},
     }
     if queue:
         section |= {"queue": queue, "queues": {"hosts": queue}}

@@ -15,6 +15,7 @@ from emulator.scaling import (
     factor_for,
     needed_packet_hops,
 )
+from emulator.stock_switch import pause_scale
 
 
 @given(needed=st.floats(1, 1e12), capacity=st.floats(1e4, 1e8))
@@ -50,6 +51,16 @@ def test_only_hosts_with_ranks_count_and_far_ones_cost_more() -> None:
     assert needed_packet_hops(tree, ["h0", "h0"]) == 0
 
 
+def test_lossless_queues_need_a_link_that_is_as_slow_as_their_pauses() -> None:
+    queue = {"kind": "lossless", "xoff": "50KB", "xon": "40KB"}
+    fast = flat(3, rate="100Gbps", delay="500ns", **queue)
+    # A pause frame takes 507 ns there; the controller is given a millisecond.
+    assert pause_scale(fast) == pytest.approx(1e6 / 506.72, rel=0.01)
+    assert factor_for(1, 1e6, pause_scale(fast)) == 2000
+    assert pause_scale(flat(3, rate="20Mbps", delay="5ms", **queue)) == 1
+    assert pause_scale(flat(3)) == 1
+
+
 def test_the_choice_is_stated() -> None:
     choice = ScaleChoice(200, 2.4e7, Calibration(4e5, 16, 0.5))
     assert str(choice) == (
@@ -57,4 +68,6 @@ def test_the_choice_is_stated() -> None:
         "4e+05 with all 16 ranks busy, of which 30% are used"
     )
     assert choice.as_dict()["machine_packet_hops_per_s"] == 400_000
+    slower = ScaleChoice(2000, 2.4e7, Calibration(4e5, 16, 0.5), 1973.4)
+    assert str(slower).endswith("are used; pauses that are in time need 1.97e+03")
     assert str(ScaleChoice(5, 1.0, None)) == "scale 5, as the spec says"
