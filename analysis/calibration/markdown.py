@@ -46,6 +46,7 @@ _PARTS = (
     ("rendezvous", "rendezvous_ns"),
     ("sharing", "sharing_ns"),
     ("collisions", "collision_ns"),
+    ("queues", "queue_ns"),
     ("stragglers", "straggler_ns"),
     ("rest", "congestion_control_ns"),
 )

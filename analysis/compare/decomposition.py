@@ -1,6 +1,6 @@
 """What a collective's time is made of: from the payload at line rate to what was measured.
 
-The parts up to collisions are differences between predictions that leave one effect out each; the
+The parts up to queues are differences between predictions that leave one effect out each; the
 rest is split by what the ranks logged and the capture shows. Parts add up to the measured time.
 """
 
@@ -33,6 +33,8 @@ class Decomposition:
     - `rendezvous_ns`: waiting for RECV_READY, and for payload that it queues behind;
     - `sharing_ns`: links inside the fabric that several flows must share even if spread evenly;
     - `collision_ns`: uneven ECMP hashing;
+    - `queue_ns`: ports that serve who came first instead of all alike, below zero where that lets
+      those go first whom others wait for;
     - `overlap_ns`: other collectives in flight, and waiting for one of the group's threads;
     - `straggler_ns`: from the median rank's completion to the last one's, beyond what the
       prediction explains;
@@ -50,6 +52,7 @@ class Decomposition:
     rendezvous_ns: float
     sharing_ns: float
     collision_ns: float
+    queue_ns: float
     overlap_ns: float
     straggler_ns: float
     incast_ns: float | None
@@ -64,6 +67,7 @@ class Decomposition:
             + self.rendezvous_ns
             + self.sharing_ns
             + self.collision_ns
+            + self.queue_ns
             + self.overlap_ns
         )
 
@@ -78,12 +82,13 @@ class _Ladder:
             AlphaBeta.counting(Effects(headers=True, rendezvous=False)),
             AlphaBeta(),
             FlowIdealEcmp(),
+            Flow.fluid(),
             Flow(),
         )
         self._asked: dict[CollectiveCall, tuple[float, ...]] = {}
 
     def of(self, call: CollectiveCall) -> tuple[float, ...]:
-        """Nanoseconds with payload, headers, rendezvous, sharing and collisions counted."""
+        """Nanoseconds with payload, headers, rendezvous, sharing, collisions, queues counted."""
         if call not in self._asked:
             self._asked[call] = tuple(step.duration_ns(self._setting, call) for step in self._steps)
         return self._asked[call]
@@ -115,9 +120,9 @@ def _decompose(
     overlap_ns: float,
     delays: WireDelays | None,
 ) -> Decomposition:
-    payload, headers, rendezvous, sharing, collisions = steps
+    payload, headers, rendezvous, sharing, collisions, queues = steps
     measured_ns = collective.duration_ns // scale
-    rest = measured_ns - collisions - overlap_ns
+    rest = measured_ns - queues - overlap_ns
     straggler = min(_straggler_ns(collective) / scale, max(rest, 0.0))
     rest -= straggler
     incast = None
@@ -133,6 +138,7 @@ def _decompose(
         rendezvous_ns=rendezvous - headers,
         sharing_ns=sharing - rendezvous,
         collision_ns=collisions - sharing,
+        queue_ns=queues - collisions,
         overlap_ns=overlap_ns,
         straggler_ns=straggler,
         incast_ns=incast,

@@ -1,4 +1,8 @@
-"""Max-min fair flows over the real paths, driven by events, with Gloo's own dependencies."""
+"""Flows over the real paths, driven by events, with Gloo's own dependencies.
+
+Up to a few thousand messages they are trains of packets in the FIFO queues of ports (`trains`);
+beyond, flows that share links max-min fairly (`rank_programs`, `fluid`).
+"""
 
 from __future__ import annotations
 
@@ -16,7 +20,8 @@ from analysis.predictors.parameters import RANGES, Parameters
 from analysis.predictors.paths import Paths, paths_of
 from analysis.predictors.rank_programs import Connection, RankPrograms
 from analysis.predictors.spread import SpreadPaths
-from analysis.predictors.wire import Floats, Ints
+from analysis.predictors.trains import PacketTrains, Stream
+from analysis.predictors.wire import CONTROL_BYTES, TCP_IP_BYTES, Floats, Ints
 
 _AT_ONCE = frozenset({"all_to_all", "gather", "scatter", "incast", "send_recv", "permutation"})
 """Kinds whose messages are all posted before the first wait, so that none waits for another."""
@@ -25,6 +30,9 @@ _MANY = 4_000
 """From this many equal messages on, the busiest link's load gives the time (see `_busiest_ns`),
 and as many of their paths say what latency costs."""
 
+
+_MOST_TRAINS = 4_000
+"""Up to this many messages are followed as trains of packets; beyond, links are shared fairly."""
 
 _MOST_MESSAGES = 200_000
 """Beyond this many, which take about 20 s, rings that share links are not followed by events."""
@@ -39,8 +47,8 @@ class Flow:
 
     name = "flow"
     ignores = (
-        "packets: queueing delay, losses, slow start and the reaction time of congestion control; "
-        "flows share links max-min fairly at once; which flows collide is drawn, not known"
+        "losses, marks, and windows narrower than a message, with slow start and congestion "
+        "control; beyond 4,000 messages queues as well: links are then shared max-min fairly"
     )
 
     calibratable = RANGES
@@ -48,6 +56,14 @@ class Flow:
     def __init__(self, **parameters: float) -> None:
         self.parameters = Parameters(**parameters)
         self._alone = AlphaBeta(**parameters)
+        self._by_packets = True
+
+    @classmethod
+    def fluid(cls) -> Flow:
+        """The ideal with max-min fair sharing for any number of messages."""
+        predictor = cls()
+        predictor._by_packets = False
+        return predictor
 
     def predict(self, setting: Setting, call: CollectiveCall) -> int:
         """Nanoseconds from the common start to the last member's completion."""
@@ -60,14 +76,45 @@ class Flow:
         paths = paths_of(setting)
         steps = list(gloo_schedule(call, setting.seed))
         posts = [step for step in steps if isinstance(step, Post)]
-        if call.kind in _AT_ONCE:
-            return self._at_once(paths, call, posts)
-        if self._isolated(paths, call, posts):
+        if call.kind not in _AT_ONCE and self._isolated(paths, call, posts):
             # Then every message has its path for itself and the recurrence is exact.
             return self._alone.duration_ns(setting, call)
+        if self._by_packets and sum(len(post.source) for post in posts) <= _MOST_TRAINS:
+            return self._trains(paths, call, steps, posts)
+        if call.kind in _AT_ONCE:
+            return self._at_once(paths, call, posts)
         if sum(len(post.source) for post in posts) > _MOST_MESSAGES:
             return self._slowed(setting, call, posts)
         return self._by_events(paths, call, steps, posts)
+
+    def _trains(
+        self, paths: Paths, call: CollectiveCall, steps: list[Step], posts: list[Post]
+    ) -> float:
+        costs = MessageCosts(call, self.parameters, paths.mtu_bytes)
+        ranks = np.array(call.ranks, dtype=np.int64)
+        source, destination = _distinct_pairs(call, posts)
+        # Notifications go the other way.
+        there, back = source * call.world + destination, destination * call.world + source
+        keys = np.unique(np.concatenate([there, back]))
+        source, destination = keys // call.world, keys % call.world
+        path, capacity = self._route(paths, ranks[source], ranks[destination])
+        streams = {
+            (a, b): Stream(tuple(n for n in path[i].tolist() if n < len(capacity)))
+            for i, (a, b) in enumerate(zip(source.tolist(), destination.tolist(), strict=True))
+        }
+        trains = PacketTrains(
+            steps,
+            call.world,
+            [costs.cuts(post.size_bytes) for post in posts],
+            streams,
+            capacity.tolist(),
+            (paths.delay_ns + self.parameters.hop_overhead_ns).tolist(),
+            float(CONTROL_BYTES),
+            paths.mtu_bytes - TCP_IP_BYTES,
+            self.parameters.message_overhead_ns,
+            self.parameters.sharing_factor(call.kind),
+        )
+        return trains.run()
 
     def _route(self, paths: Paths, source: Ints, destination: Ints) -> tuple[Ints, Floats]:
         """(path matrix of pairs of ranks, capacity in bytes per ns of what its numbers name)."""
@@ -184,12 +231,13 @@ class FlowIdealEcmp(Flow):
 
     name = "flow-ideal-ecmp"
     ignores = (
-        "packets: queueing delay, losses, slow start and the reaction time of congestion control; "
-        "flows share links max-min fairly at once; ECMP collisions"
+        "packets and queues: flows share links max-min fairly at once; ECMP collisions; losses, "
+        "slow start and congestion control"
     )
 
     def __init__(self, **parameters: float) -> None:
         super().__init__(**parameters)
+        self._by_packets = False  # a bundle of links has no queue
         self._spread: SpreadPaths | None = None
 
     def _route(self, paths: Paths, source: Ints, destination: Ints) -> tuple[Ints, Floats]:

@@ -10,11 +10,15 @@ import numpy.typing as npt
 from analysis.predictors.interface import CollectiveCall
 from analysis.predictors.parameters import Parameters
 from analysis.predictors.paths import PathCosts
+from analysis.predictors.trains import Cut
 from analysis.predictors.wire import (
     CONTROL_BYTES,
     HEADER_BYTES,
+    PREAMBLE_BYTES,
     SEGMENTS_PER_ACK,
+    TCP_IP_BYTES,
     Floats,
+    Ints,
     data_bytes,
     packets,
 )
@@ -65,6 +69,19 @@ class MessageCosts:
             return wire
         segments = packets(size_bytes, self.mtu_bytes)
         return np.asarray(wire + segments / SEGMENTS_PER_ACK * HEADER_BYTES, dtype=np.float64)
+
+    def cuts(self, size_bytes: Ints) -> list[Cut]:
+        """How messages are cut into segments, with the same bytes on the wire as `wire_bytes`."""
+        mss = self.mtu_bytes - TCP_IP_BYTES
+        found = {}
+        for size in np.unique(size_bytes).tolist():
+            full, rest = divmod(size + PREAMBLE_BYTES, mss)
+            bare = full * (mss + HEADER_BYTES) + (rest + HEADER_BYTES if rest else 0)
+            more = float(self.wire_bytes(size)) / bare
+            found[size] = Cut(
+                full, (mss + HEADER_BYTES) * more, (rest + HEADER_BYTES) * more if rest else 0.0
+            )
+        return [found[size] for size in size_bytes.tolist()]
 
     def ns_per_byte(self, costs: PathCosts) -> Floats:
         """Of the slowest link of each path."""

@@ -10,8 +10,9 @@ from itertools import islice
 
 import numpy as np
 
-from analysis.predictors.gloo_schedule import Post, Step
+from analysis.predictors.gloo_schedule import Step
 from analysis.predictors.max_min import max_min_rates, pad_paths
+from analysis.predictors.programs import Programs, Start
 
 _SIMULTANEOUS_NS = 1e-3
 _INVITED, _DRAINED, _RECEIVED = 0, 1, 2
@@ -40,20 +41,7 @@ class Connection:
     version: int = 0
 
 
-@dataclass(slots=True)
-class _Wait:
-    sends: list[int]
-    receives: list[int]
-
-
-@dataclass(slots=True)
-class _Start:
-    sends: list[int]
-    receives: list[int]
-    sends_first: bool = False
-
-
-class RankPrograms:
+class RankPrograms(Programs):
     """One collective's members and the links that their messages share.
 
     `steps` is the schedule; `wire_bytes` has the bytes of each message of each post in order;
@@ -70,89 +58,31 @@ class RankPrograms:
         overhead_ns: float = 0.0,
         sharing_factor: float = 1.0,
     ) -> None:
+        super().__init__(steps, world)
         self._connections = connections
         self._capacity = bytes_per_ns
         self._overhead_ns = overhead_ns
         self._sharing_factor = sharing_factor
-        self._source: list[int] = []
-        self._destination: list[int] = []
-        self._wire: list[float] = []
-        self._programs = self._compile(steps, world, iter(wire_bytes))
-        messages = len(self._source)
-        self._posted = bytearray(messages)
-        self._invited = bytearray(messages)
-        self._sent = bytearray(messages)
-        self._received = bytearray(messages)
-        self._position = [0] * world
+        self._wire = [size for post in wire_bytes for size in post]
         self._users: dict[int, set[tuple[int, int]]] = {}
         self._dirty: set[int] = set()
         self._heap: list[tuple[float, int, int, int, int]] = []
         self._pair_numbers = {pair: i for i, pair in enumerate(connections)}
         self._pairs = list(connections)
         self._sequence = 0
-        self.completed_ns = [0.0] * world
-
-    def _compile(
-        self, steps: Iterable[Step], world: int, wire_bytes: Iterable[list[float]]
-    ) -> list[list[_Start | _Wait]]:
-        programs: list[list[_Start | _Wait]] = [[] for _ in range(world)]
-        posts: list[range] = []
-        sizes = iter(wire_bytes)
-        for step in steps:
-            if isinstance(step, Post):
-                first = len(self._source)
-                self._source += step.source.tolist()
-                self._destination += step.destination.tolist()
-                self._wire += next(sizes)
-                posts.append(range(first, len(self._source)))
-                self._append(programs, posts[-1], _Start, True, True)
-                if step.sends_first:
-                    self._reorder(programs, posts[-1])
-            else:
-                self._append(programs, posts[step.post], _Wait, step.sends, step.receives)
-        return programs
-
-    def _append(
-        self,
-        programs: list[list[_Start | _Wait]],
-        messages: range,
-        kind: type[_Start] | type[_Wait],
-        sends: bool,
-        receives: bool,
-    ) -> None:
-        parts: dict[int, _Start | _Wait] = {}
-        for message in messages:
-            if sends:
-                member = self._source[message]
-                parts.setdefault(member, kind([], [])).sends.append(message)
-            if receives:
-                member = self._destination[message]
-                parts.setdefault(member, kind([], [])).receives.append(message)
-        for member, part in parts.items():
-            programs[member].append(part)
-
-    def _reorder(self, programs: list[list[_Start | _Wait]], messages: range) -> None:
-        for member in {self._source[m] for m in messages}:
-            operation = programs[member][-1]
-            assert isinstance(operation, _Start)
-            operation.sends_first = True
 
     def run(self) -> float:
         """Nanoseconds until the last member has finished its program."""
-        for member in range(len(self._programs)):
-            self._advance(member, 0.0)
+        self._begin()
         heap = self._heap
         while heap:
             now = heap[0][0]
             while heap and heap[0][0] <= now + _SIMULTANEOUS_NS:
                 _, _, kind, subject, version = heapq.heappop(heap)
                 if kind == _INVITED:
-                    self._invited[subject] = 1
-                    if self._posted[subject]:
-                        self._admit(subject, now)
+                    self._has_been_invited(subject, now)
                 elif kind == _RECEIVED:
-                    self._received[subject] = 1
-                    self._advance(self._destination[subject], now)
+                    self._has_received(subject, now)
                 else:
                     self._drained(self._pairs[subject], version, now)
             if self._dirty:
@@ -163,26 +93,7 @@ class RankPrograms:
         self._sequence += 1
         heapq.heappush(self._heap, (at, self._sequence, kind, subject, version))
 
-    def _advance(self, member: int, now: float) -> None:
-        """Run a member's program up to the first wait that is not satisfied."""
-        program = self._programs[member]
-        position = self._position[member]
-        while position < len(program):
-            operation = program[position]
-            if isinstance(operation, _Wait):
-                if not all(self._sent[m] for m in operation.sends) or not all(
-                    self._received[m] for m in operation.receives
-                ):
-                    break
-            else:
-                # _admit may come back here, and must find this operation behind it.
-                self._position[member] = position + 1
-                self._start(operation, now)
-            position += 1
-        self._position[member] = max(self._position[member], position)
-        self.completed_ns[member] = now
-
-    def _start(self, operation: _Start, now: float) -> None:
+    def _start(self, operation: Start, now: float) -> None:
         busy = {m: self._queued_ns(self._of(m).notice_link, now) > 0 for m in operation.receives}
         if operation.sends_first:
             self._post_sends(operation.sends, now)
@@ -200,12 +111,6 @@ class RankPrograms:
     def _of(self, message: int) -> Connection:
         return self._connections[self._source[message], self._destination[message]]
 
-    def _post_sends(self, messages: list[int], now: float) -> None:
-        for message in messages:
-            self._posted[message] = 1
-            if self._invited[message]:
-                self._admit(message, now)
-
     def _queued_ns(self, link: int, now: float) -> float:
         """How long a host's port needs for the payload that its own connections have put there."""
         queued = 0.0
@@ -221,23 +126,16 @@ class RankPrograms:
         """The payload goes to the socket; it leaves behind what the connection still has to
         send.
         """
-        self._sent[message] = 1
         pair = (self._source[message], self._destination[message])
         connection = self._connections[pair]
         connection.queue.append(message)
         if len(connection.queue) == 1:
             for link in connection.links:
                 self._users.setdefault(link, set()).add(pair)
-            self._begin(connection, message, now)
-        self._wake(self._source[message], now)
+            self._transmit(connection, message, now)
+        self._has_sent(message, now)
 
-    def _wake(self, member: int, now: float) -> None:
-        position = self._position[member]
-        program = self._programs[member]
-        if position < len(program) and isinstance(program[position], _Wait):
-            self._advance(member, now)
-
-    def _begin(self, connection: Connection, message: int, now: float) -> None:
+    def _transmit(self, connection: Connection, message: int, now: float) -> None:
         connection.left_bytes = self._wire[message]
         connection.since_ns = now + self._overhead_ns
         connection.rate = 0.0
@@ -251,7 +149,7 @@ class RankPrograms:
         forwarded = min(self._wire[message], connection.frame_bytes) * connection.forwarding
         self._schedule(now + connection.fixed_ns + forwarded, _RECEIVED, message)
         if connection.queue:
-            self._begin(connection, connection.queue[0], now)
+            self._transmit(connection, connection.queue[0], now)
             return
         for link in connection.links:
             self._users[link].discard(pair)

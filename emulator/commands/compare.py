@@ -26,11 +26,15 @@ _PARTS = (
     ("rendezvous", "rendezvous_ns"),
     ("sharing", "sharing_ns"),
     ("collisions", "collision_ns"),
+    ("queues", "queue_ns"),
     ("overlap", "overlap_ns"),
     ("stragglers", "straggler_ns"),
     ("incast", "incast_ns"),
     ("other", "congestion_control_ns"),
 )
+
+_NOTHING = 5e-4
+"""A smaller share than this prints as 0.0%."""
 
 
 def compare_command(
@@ -118,9 +122,15 @@ def _refusals(comparison: Comparison) -> dict[str, int]:
 
 
 def _decompositions(parts: list[Decomposition]) -> Table:
-    """Means by kind and size, as shares of the measured time."""
+    """Means by kind and size, as shares of the measured time. A part that no collective has is left
+    out."""
+    present = [
+        (heading, name)
+        for heading, name in _PARTS
+        if any(abs(getattr(part, name) or 0) > _NOTHING * part.measured_ns for part in parts)
+    ]
     table = Table("kind", title="What the measured time is made of", title_justify="left")
-    for heading in ("size", "measured us", *(heading for heading, _ in _PARTS)):
+    for heading in ("size", "measured us", *(heading for heading, _ in present)):
         table.add_column(heading, justify="right")
     groups: dict[tuple[str, int, int], list[Decomposition]] = defaultdict(list)
     for part in parts:
@@ -129,7 +139,7 @@ def _decompositions(parts: list[Decomposition]) -> Table:
     for (kind, size_bytes, _), members in sorted(groups.items()):
         measured = sum(member.measured_ns for member in members) / len(members)
         cells = [kind, format_size(size_bytes), microseconds(round(measured))]
-        for _, name in _PARTS:
+        for _, name in present:
             values = [v for member in members if (v := getattr(member, name)) is not None]
             if not values:
                 cells.append("-")

@@ -91,8 +91,12 @@ def test_each_part_is_what_its_effect_costs(run_directory: Path) -> None:
     from analysis.result import setting_of
 
     setting, call = setting_of(run), call_of(exchange.collective)
-    hashed, ideal = Flow().duration_ns(setting, call), FlowIdealEcmp().duration_ns(setting, call)
+    in_order, hashed, ideal = (
+        predictor.duration_ns(setting, call)
+        for predictor in (Flow(), Flow.fluid(), FlowIdealEcmp())
+    )
     assert exchange.collision_ns == pytest.approx(hashed - ideal)
+    assert exchange.queue_ns == pytest.approx(in_order - hashed)
     idle = AlphaBeta().duration_ns(setting, call)
     assert exchange.sharing_ns == pytest.approx(ideal - idle)
     # The second iteration took 10% more than flow knows of.
