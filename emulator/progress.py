@@ -12,7 +12,7 @@ _MARK = "@groundwire "
 @dataclass(frozen=True, slots=True)
 class Progress:
     """Something that happened. `iteration` is the one that begins (of `iterations`); `clock_ns` is
-    the time of the kernel that runs the experiment."""
+    the time of the kernel that runs the experiment. The stage "clock" says only that it goes on."""
 
     stage: str
     detail: str = ""

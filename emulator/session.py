@@ -20,11 +20,13 @@ from emulator.progress import Progress, Report
 from emulator.scaling import choose_scale
 from emulator.virtual.boot import GuestSpec, run_guest
 from emulator.virtual.build import ensure_kernel
+from emulator.virtual.seccomp import has_seccomp_filters
 from topologies.scaling import scale_spec
 from topologies.spec import Spec
 from topologies.workload_spec import CollectivesWorkload, DlrmWorkload
 
 KernelKind = Literal["native", "virtual"]
+_CLOCK_EVERY_S = 1.0
 
 
 class SessionFailed(RuntimeError):
@@ -139,8 +141,17 @@ def _run_virtual(spec: Spec, directory: Path, report: Report) -> None:
         readable=(source,),
         seed=spec.seed,
     )
-    report(Progress("boot", "booting the virtual kernel"))
-    result = run_guest(kernel, guest, on_line)
+    by_ptrace = "" if has_seccomp_filters() else " (without seccomp filters: at half the speed)"
+    report(Progress("boot", f"booting the virtual kernel{by_ptrace}"))
+    told_at = time.monotonic()
+
+    def on_time(clock_ns: int) -> None:
+        nonlocal told_at
+        if time.monotonic() - told_at >= _CLOCK_EVERY_S:
+            told_at = time.monotonic()
+            report(Progress("clock", clock_ns=clock_ns))
+
+    result = run_guest(kernel, guest, on_line, on_time=on_time)
     if result.reason != "exited":
         tail = "".join(f"\n  {line}" for line in result.console[-12:])
         raise SessionFailed(f"the virtual kernel ended ({result.reason}): {result.message}{tail}")

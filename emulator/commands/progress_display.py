@@ -3,34 +3,33 @@
 from __future__ import annotations
 
 import time
+from datetime import datetime, timedelta
 from types import TracebackType
 
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    Progress,
-    TaskID,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
+from emulator.commands.time_left import TimeLeft
 from emulator.progress import Progress as Event
+
+_QUIET_LIMIT_S = 15.0
 
 
 class ProgressDisplay:
-    """Shows events as they come. On a terminal there is a bar; elsewhere every event is a line."""
+    """Shows events as they come. On a terminal there is a bar that follows the run's clock;
+    elsewhere every event is a line, and so is the clock when nothing else has happened for long."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
         self._started = time.monotonic()
+        self._said = self._started
+        self._left = TimeLeft()
+        self._iteration: Event | None = None
         self._bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
             TextColumn("{task.completed:.0f}/{task.total:.0f}"),
             TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(),
             console=console,
             transient=True,
             disable=not console.is_terminal,
@@ -51,20 +50,41 @@ class ProgressDisplay:
 
     def stage(self, name: str, detail: str) -> None:
         """A step begins or is done."""
-        elapsed = time.monotonic() - self._started
-        self._console.print(f"[dim]{elapsed:6.1f} s[/dim]  {detail}", highlight=False)
+        self._iteration = None
+        self._say(detail)
 
     def report(self, event: Event) -> None:
         """Show one event."""
-        if event.iteration is None or event.iterations is None:
-            if event.detail:
-                self.stage(event.stage, event.detail)
+        if event.iteration is not None and event.iterations is not None:
+            self._left.begin(event.iteration, event.iterations, time.monotonic())
+            self._iteration = event
+            self._show_iteration(event.clock_ns, always=True)
+        elif event.stage == "clock":
+            self._show_iteration(event.clock_ns, always=False)
+        elif event.detail:
+            self.stage(event.stage, event.detail)
+
+    def _show_iteration(self, clock_ns: int | None, always: bool) -> None:
+        """Where the iterations are; unless `always`, lines are kept apart by some time."""
+        began, now_s = self._iteration, time.monotonic()
+        if began is None or began.iteration is None or began.iterations is None:
             return
-        clock = f", {event.clock_ns / 1e9:.6f} s on its clock" if event.clock_ns else ""
-        text = f"iteration {event.iteration + 1} of {event.iterations}{clock}"
+        text = f"iteration {began.iteration + 1} of {began.iterations}"
+        if clock_ns is not None:
+            text += f", {clock_ns / 1e9:.6f} s on its clock"
+        left_s = self._left.estimate_s(now_s)
+        if left_s is not None:
+            ends = datetime.now() + timedelta(seconds=left_s)
+            text += f", about {left_s:.0f} s left (until {ends:%H:%M:%S})"
         if not self._console.is_terminal:
-            self.stage("iteration", text)
+            if always or now_s - self._said >= _QUIET_LIMIT_S:
+                self._say(text)
             return
         if self._task is None:
-            self._task = self._bar.add_task(text, total=event.iterations)
-        self._bar.update(self._task, description=text, completed=event.iteration)
+            self._task = self._bar.add_task(text, total=began.iterations)
+        self._bar.update(self._task, description=text, completed=began.iteration)
+
+    def _say(self, text: str) -> None:
+        self._said = time.monotonic()
+        elapsed = self._said - self._started
+        self._console.print(f"[dim]{elapsed:6.1f} s[/dim]  {text}", highlight=False, soft_wrap=True)

@@ -1,0 +1,90 @@
+"""What a run says while it runs: which iteration, both clocks, and when it will end."""
+
+from __future__ import annotations
+
+import io
+import re
+from datetime import datetime, timedelta
+
+import pytest
+from rich.console import Console
+
+from emulator.commands import progress_display
+from emulator.commands.progress_display import ProgressDisplay
+from emulator.commands.time_left import TimeLeft
+from emulator.progress import Progress
+
+
+class Wall:
+    """A clock that is set by hand."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now_s = 1000.0
+        monkeypatch.setattr(progress_display.time, "monotonic", lambda: self.now_s)
+
+
+def test_an_event_survives_a_console_that_carries_other_lines() -> None:
+    event = Progress("iteration", iteration=0, iterations=3, clock_ns=10_510_000_000)
+    assert Progress.decode("[   10.5] " + event.encode()) == event
+    assert Progress.decode("@groundwire {cut of") is None
+    assert Progress.decode("anything") is None
+
+
+def test_time_left_is_that_of_the_iterations_to_come() -> None:
+    left = TimeLeft()
+    assert left.estimate_s(0) is None
+    left.begin(0, 5, now_s=10)
+    assert left.estimate_s(11) is None
+    left.begin(1, 5, now_s=14)
+    assert left.estimate_s(14) == 16
+    left.begin(2, 5, now_s=20)  # 5 s each by now
+    assert left.estimate_s(20) == 15
+    assert left.estimate_s(23) == 12
+    assert left.estimate_s(99) == 0
+
+
+def test_lines_tell_iteration_both_clocks_and_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    wall, said = Wall(monkeypatch), io.StringIO()
+    display = ProgressDisplay(Console(file=said, width=60))
+    wall.now_s += 7
+    display.report(Progress("iteration", iteration=0, iterations=3, clock_ns=10_510_000_000))
+    wall.now_s += 60
+    display.report(Progress("iteration", iteration=1, iterations=3, clock_ns=10_530_000_001))
+    first, second = said.getvalue().splitlines()
+    assert first == "   7.0 s  iteration 1 of 3, 10.510000 s on its clock"
+    found = re.fullmatch(
+        r" +67\.0 s  iteration 2 of 3, 10\.530000 s on its clock, about 120 s left "
+        r"\(until (\d\d:\d\d:\d\d)\)",
+        second,
+    )
+    assert found
+    ends = datetime.now() + timedelta(seconds=120)
+    near = {f"{ends - timedelta(seconds=back):%H:%M:%S}" for back in range(60)}
+    assert found[1] in near
+
+
+def test_a_long_iteration_shows_its_clock_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    wall, said = Wall(monkeypatch), io.StringIO()
+    display = ProgressDisplay(Console(file=said, width=100))
+    display.report(Progress("clock", clock_ns=1))  # boot: no iteration yet
+    display.report(Progress("iteration", iteration=0, iterations=2, clock_ns=10**10))
+    for second in range(1, 41):
+        wall.now_s += 1
+        display.report(Progress("clock", clock_ns=10**10 + second * 1000))
+    display.report(Progress("collect", "all ranks done"))
+    display.report(Progress("clock", clock_ns=2 * 10**10))
+    lines = [line.split("s  ", 1) for line in said.getvalue().splitlines()]
+    assert [float(at) for at, _ in lines] == [0, 15, 30, 40]
+    assert lines[1][1] == "iteration 1 of 2, 10.000015 s on its clock"
+    assert lines[-1][1] == "all ranks done"
+
+
+def test_a_terminal_gets_a_bar_that_follows_the_clock() -> None:
+    screen = io.StringIO()
+    console = Console(file=screen, force_terminal=True, width=120)
+    with ProgressDisplay(console) as display:
+        display.report(Progress("iteration", iteration=0, iterations=2, clock_ns=10**10))
+        display.report(Progress("iteration", iteration=1, iterations=2, clock_ns=2 * 10**10))
+        display.report(Progress("clock", clock_ns=3 * 10**10))
+    assert "iteration 2 of 2, 30.000000 s on its clock" in screen.getvalue()
+    assert "1/2" in screen.getvalue()
