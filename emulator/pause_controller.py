@@ -31,8 +31,7 @@ from emulator.netlink import NetlinkSocket, Request
 from emulator.ports import ETHERNET_HEADER_BYTES
 from emulator.queues import PAUSE_FRAME_WIRE_BYTES
 from emulator.rtnetlink import change_qdisc
-from emulator.stock_queues import QUEUE_HANDLE, SHAPER_CLASS
-from emulator.switch_memory import ENTRY_BYTES, WORDS, SwitchMemory, Word
+from emulator.switch_memory import ENTRY_BYTES, WORDS, SwitchMemory, Word, entry
 from topologies.fabric import Link
 
 _BUFFER, _RELEASE_INDEFINITE = 0, 2
@@ -45,7 +44,8 @@ the kernel's answer do not make it later than that."""
 
 @dataclass(frozen=True, slots=True)
 class Plug:
-    """The plug that a lossless ingress port closes: interface `ifindex` in the namespace `netns`.
+    """The plug that a class of a lossless ingress port closes: qdisc `handle` below `parent` of the
+    interface `ifindex` in the namespace `netns`.
 
     `ingress` and `egress` are port numbers, `port` names the ingress. A pause frame takes
     `travel_ns` from the one to the other; `allowed_ns` after XOFF is the last moment at which the
@@ -54,9 +54,12 @@ class Plug:
 
     ingress: int
     egress: int
+    priority: int
     port: str
     netns: str
     ifindex: int
+    parent: int
+    handle: int
     travel_ns: int
     allowed_ns: int
 
@@ -95,10 +98,10 @@ class Reaction:
         return asdict(self)
 
 
-def plug_request(ifindex: int, closed: bool, name: str = "") -> Request:
-    """Closes or opens the plug of a port. struct tc_plug_qopt: action, limit; not nested."""
+def plug_request(ifindex: int, parent: int, handle: int, closed: bool, name: str) -> Request:
+    """Closes or opens a plug. struct tc_plug_qopt: action, limit; not nested."""
     action = struct.pack("=iI", _BUFFER if closed else _RELEASE_INDEFINITE, 0)
-    return change_qdisc(ifindex, "plug", SHAPER_CLASS, QUEUE_HANDLE, action, name)
+    return change_qdisc(ifindex, "plug", parent, handle, action, name)
 
 
 class PauseController:
@@ -167,25 +170,26 @@ class PauseController:
 
     def reaction(self) -> Reaction | None:
         """What was measured so far; None before the first pause."""
-        read = self._memory.read
-        paused = [plug for plug in self._plugs if read(plug.ingress, Word.REACTIONS)]
+
+        def read(plug: Plug, word: Word) -> int:
+            return self._memory.read(plug.ingress, word, plug.priority)
+
+        paused = [plug for plug in self._plugs if read(plug, Word.REACTIONS)]
         if not paused:
             return None
-        count = sum(read(plug.ingress, Word.REACTIONS) for plug in paused)
-        worst = max(
-            paused, key=lambda plug: read(plug.ingress, Word.REACTION_WORST) / plug.allowed_ns
-        )
+        count = sum(read(plug, Word.REACTIONS) for plug in paused)
+        worst = max(paused, key=lambda plug: read(plug, Word.REACTION_WORST) / plug.allowed_ns)
         return Reaction(
             count,
-            sum(read(plug.ingress, Word.REACTION_SUM) for plug in paused) // count,
-            read(worst.ingress, Word.REACTION_WORST),
+            sum(read(plug, Word.REACTION_SUM) for plug in paused) // count,
+            read(worst, Word.REACTION_WORST),
             worst.allowed_ns,
             self.period_ns,
             worst.port,
         )
 
     def held(self) -> dict[int, tuple[int, int]]:
-        """Egress port number -> (whether its plug is closed, how often it was closed)."""
+        """Egress port number -> (how many of its plugs are closed, how often one was closed)."""
         return {
             plug.egress: (
                 self._memory.read(plug.egress, Word.PAUSED),
@@ -219,12 +223,12 @@ class _Loop:
         if changes != self._changes:
             self._changes = changes
             for index, plug in enumerate(self._plugs):
-                entry = plug.ingress * WORDS
-                wanted = words[entry + Word.WANTED]
+                at = entry(plug.ingress, plug.priority) * WORDS
+                wanted = words[at + Word.WANTED]
                 if wanted == self._wanted[index]:
                     continue
                 self._wanted[index] = wanted
-                since = words[entry + (Word.XOFF_AT if wanted else Word.XON_AT)]
+                since = words[at + (Word.XOFF_AT if wanted else Word.XON_AT)]
                 when = since + max(0, plug.travel_ns - _GUARD_NS)
                 heapq.heappush(self._due, (when, index, wanted, since))
         while self._due and self._due[0][0] <= time.monotonic_ns():
@@ -233,20 +237,25 @@ class _Loop:
         return self._due[0][0] if self._due else 0
 
     def _set(self, plug: Plug, closed: bool, since_ns: int) -> None:
-        self._sockets[plug.netns].execute([plug_request(plug.ifindex, closed, plug.port)])
+        request = plug_request(plug.ifindex, plug.parent, plug.handle, closed, plug.port)
+        self._sockets[plug.netns].execute([request])
         now = time.monotonic_ns()
-        words, egress, ingress = self._words, plug.egress * WORDS, plug.ingress * WORDS
+        words, port = self._words, entry(plug.egress, 0) * WORDS
+        ingress = entry(plug.ingress, plug.priority) * WORDS
+        words[entry(plug.egress, plug.priority) * WORDS + Word.CLASS_PAUSED] = closed
         if closed:
             took = now - since_ns
             words[ingress + Word.REACTIONS] += 1
             words[ingress + Word.REACTION_SUM] += took
             words[ingress + Word.REACTION_WORST] = max(took, words[ingress + Word.REACTION_WORST])
-            words[egress + Word.PAUSED_SINCE] = now
-            words[egress + Word.PAUSED] = 1
-            words[egress + Word.PAUSES] += 1
+            if not words[port + Word.PAUSED]:
+                words[port + Word.PAUSED_SINCE] = now
+            words[port + Word.PAUSED] += 1
+            words[port + Word.PAUSES] += 1
         else:
-            words[egress + Word.PAUSED_NS] += now - words[egress + Word.PAUSED_SINCE]
-            words[egress + Word.PAUSED] = 0
+            words[port + Word.PAUSED] -= 1
+            if not words[port + Word.PAUSED]:
+                words[port + Word.PAUSED_NS] += now - words[port + Word.PAUSED_SINCE]
 
 
 def main() -> None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import struct
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
@@ -52,7 +53,9 @@ from emulator.stock_queues import (
     stock_queue,
 )
 from emulator.switch_memory import (
+    BY_CLASS,
     BY_INGRESS,
+    CLASSES,
     COUNTED,
     NEVER,
     PAUSES,
@@ -62,11 +65,12 @@ from emulator.switch_memory import (
     port_number,
 )
 from topologies.fabric import Fabric, Link, Port
-from topologies.queue_spec import Dctcp, DropTail, Lossless, Shared, Voq
+from topologies.queue_spec import Dctcp, DropTail, Lossless, QueueSpec, Shared, Voq
 
 SWITCH_KINDS = (Shared, Voq, Lossless)
 """Queues that need to know of the other ports of their switch."""
 
+_FIRST_CLASS_QUEUE = 0x30
 _UNLIMITED = 2**32 - 1
 """The limit of a queue whose packets have been admitted by the switch's memory."""
 REACTION_NS = 1_000_000
@@ -95,7 +99,7 @@ class SwitchArrangement:
     @cached_property
     def memory(self) -> SwitchMemory:
         """The counters. Raises OSError when the kernel refuses eBPF."""
-        return SwitchMemory(self._fabric, QUEUE_HANDLE)
+        return SwitchMemory(self._fabric, QUEUE_HANDLE, has_lossy_classes(self._fabric))
 
     # -- making ports ------------------------------------------------------------------------------
 
@@ -104,8 +108,12 @@ class SwitchArrangement:
         link, port, index = context.link, context.port, context.ifindex
         number, name = port_number(link, port), port.interface
         queue = self._queue(context)
-        rules = port_rules(port, link)
-        self.memory.rule(number, port.node, rules)
+        headroom = self._reserved_bytes(port.node)
+        for priority in self.memory.classes:
+            rules = port_rules(port, link, priority, headroom)
+            if self._by_class(port, link):
+                rules = replace(rules, flags=rules.flags | BY_CLASS)
+            self.memory.rule(number, priority, port.node, rules)
         shaper = tbf_options(link, port.queue.buffer_bytes)
         made = [qdisc(index, "tbf", TC_H_ROOT, SHAPER_HANDLE, shaper, name), *queue]
         delay, hooks, redirect = delay_line(context)
@@ -139,15 +147,33 @@ class SwitchArrangement:
             case _:
                 kind, options = stock_queue(port.queue, link, name)
                 return [qdisc(index, kind, SHAPER_CLASS, QUEUE_HANDLE, options, name)]
-        if not held:
-            fifo = struct.pack("=I", limit)
-            return [qdisc(index, "bfifo", SHAPER_CLASS, QUEUE_HANDLE, fifo, name)]
-        # A plug starts closed. struct tc_plug_qopt: action, limit; not nested
-        plug = struct.pack("=iI", 0, min(limit, _UNLIMITED))
-        return [
-            qdisc(index, "plug", SHAPER_CLASS, QUEUE_HANDLE, plug, name),
-            plug_request(index, False, name),
-        ]
+        if not self._by_class(port, link):
+            return _fifo(index, SHAPER_CLASS, QUEUE_HANDLE, limit, held, name)
+        # struct tc_prio_qopt: bands, and the band of each priority; the higher class goes first.
+        bands = [CLASSES - 1 - priority for priority in range(CLASSES)]
+        order = struct.pack("=i16B", CLASSES, *bands, *([CLASSES - 1] * CLASSES))
+        made = [qdisc(index, "prio", SHAPER_CLASS, QUEUE_HANDLE, order, name)]
+        lossy = lossy_classes(link.other(port.node).queue)
+        for priority in range(CLASSES):
+            parent, handle = class_queue(priority)
+            pausable = held and priority not in lossy
+            made += _fifo(index, parent, handle, limit, pausable, name)
+        return made
+
+    def _by_class(self, port: Port, link: Link) -> bool:
+        """Whether a port has a queue for every class."""
+        return len(self.memory.classes) > 1 and (
+            is_held(port, link) or isinstance(port.queue, Lossless)
+        )
+
+    def _reserved_bytes(self, node: str) -> int:
+        """The headroom of all lossless ports of a switch."""
+        total = 0
+        for link in self._fabric.links_of[node]:
+            queue = link.port(node).queue
+            if isinstance(queue, Lossless):
+                total += headroom_of(queue, link)
+        return total
 
     def _numbers(self, node: str) -> list[int]:
         return [port_number(link, link.port(node)) for link in self._fabric.links_of[node]]
@@ -181,17 +207,27 @@ class SwitchArrangement:
                     continue
                 upstream = link.other(port.node)
                 far = next(c for c in contexts[upstream.node] if c.port == upstream)
-                found.append(
-                    Plug(
-                        ingress=port_number(link, port),
-                        egress=port_number(link, upstream),
-                        port=port.interface,
-                        netns=str(netns_path(upstream.node)),
-                        ifindex=far.ifindex,
-                        travel_ns=travel_ns(link),
-                        allowed_ns=allowed_reaction_ns(link, headroom_of(port.queue, link)),
+                by_class = has_lossy_classes(self._fabric)
+                for priority in range(CLASSES if by_class else 1):
+                    if priority in port.queue.lossy_priorities:
+                        continue
+                    parent, handle = SHAPER_CLASS, QUEUE_HANDLE
+                    if by_class:
+                        parent, handle = class_queue(priority)
+                    found.append(
+                        Plug(
+                            ingress=port_number(link, port),
+                            egress=port_number(link, upstream),
+                            priority=priority,
+                            port=port.interface,
+                            netns=str(netns_path(upstream.node)),
+                            ifindex=far.ifindex,
+                            parent=parent,
+                            handle=handle,
+                            travel_ns=travel_ns(link),
+                            allowed_ns=allowed_reaction_ns(link, headroom_of(port.queue, link)),
+                        )
                     )
-                )
         return tuple(found)
 
     def waiting(self, contexts: Mapping[str, Sequence[PortContext]]) -> dict[str, list[Waiting]]:
@@ -202,11 +238,11 @@ class SwitchArrangement:
             for context in node_contexts
         }
         found: dict[str, list[Waiting]] = {}
-        for egress, ingress, size in self.memory.waiting():
+        for egress, ingress, priority, size in self.memory.waiting():
             out = by_number[egress]
-            paused = bool(self.memory.read(egress, Word.PAUSED))
+            paused = bool(self.memory.read(egress, Word.CLASS_PAUSED, priority))
             found.setdefault(out.port.node, []).append(
-                Waiting(out.ifindex, by_number[ingress].ifindex, 0, size, paused)
+                Waiting(out.ifindex, by_number[ingress].ifindex, priority, size, paused)
             )
         return found
 
@@ -220,18 +256,19 @@ class SwitchArrangement:
         root = sum(q.drops for q in qdiscs if q.kind == "tbf" and q.parent == TC_H_ROOT)
         reasons = {
             "queue": root,
-            "buffer": read(Word.DROPS_BUFFER),
-            "headroom": read(Word.DROPS_HEADROOM),
+            "buffer": self.memory.total(number, Word.DROPS_BUFFER),
+            "headroom": self.memory.total(number, Word.DROPS_HEADROOM),
         }
-        counted = read(Word.FLAGS) & COUNTED
+        counted, by_class = read(Word.FLAGS) & COUNTED, len(self.memory.classes) > 1
         since = read(Word.PAUSED_SINCE) if read(Word.PAUSED) else 0
         return QueueCounters(
             drops=sum(reasons.values()),
             drops_by_reason={reason: count for reason, count in reasons.items() if count},
-            ecn_marks=read(Word.MARKS) + sum(marks_of(q) for q in qdiscs),
+            ecn_marks=self.memory.total(number, Word.MARKS) + sum(marks_of(q) for q in qdiscs),
             pauses=read(Word.PAUSES),
             paused_ns=read(Word.PAUSED_NS) + (time.monotonic_ns() - since if since else 0),
-            max_backlog_bytes=read(Word.BACKLOG_MAX) if counted else None,
+            # By class there is no moment at which all of them were longest.
+            max_backlog_bytes=read(Word.BACKLOG_MAX) if counted and not by_class else None,
         )
 
 
@@ -241,6 +278,35 @@ def _ingress_queue(queue: Voq, link: Link, interface: str) -> tuple[str, bytes]:
         return stock_queue(DropTail(buffer=queue.buffer_bytes), link, interface)
     marking = Dctcp(kind="dctcp", k=queue.k_bytes, buffer=queue.buffer_bytes)
     return stock_queue(marking, link, interface)
+
+
+def _fifo(
+    ifindex: int, parent: int, handle: int, limit: int, pausable: bool, name: str
+) -> list[Request]:
+    """A FIFO, or a plug that is open: it starts closed."""
+    limit = min(limit, _UNLIMITED)
+    if not pausable:
+        return [qdisc(ifindex, "bfifo", parent, handle, struct.pack("=I", limit), name)]
+    # struct tc_plug_qopt: action, limit; not nested
+    return [
+        qdisc(ifindex, "plug", parent, handle, struct.pack("=iI", 0, limit), name),
+        plug_request(ifindex, parent, handle, False, name),
+    ]
+
+
+def class_queue(priority: int) -> tuple[int, int]:
+    """Parent and handle of the queue of a class, where a port has one for each."""
+    return QUEUE_HANDLE | (CLASSES - priority), (_FIRST_CLASS_QUEUE + priority) << 16
+
+
+def lossy_classes(queue: QueueSpec) -> frozenset[int]:
+    """The classes that a lossless neighbour does not pause."""
+    return frozenset(queue.lossy_priorities if isinstance(queue, Lossless) else ())
+
+
+def has_lossy_classes(fabric: Fabric) -> bool:
+    """Whether any lossless port has classes that may be lost."""
+    return any(lossy_classes(port.queue) for link in fabric.links for port in (link.a, link.b))
 
 
 def is_held(port: Port, link: Link) -> bool:
@@ -272,8 +338,9 @@ def headroom_of(queue: Lossless, link: Link) -> int:
     return headroom_bytes(link) if queue.headroom_bytes is None else queue.headroom_bytes
 
 
-def port_rules(port: Port, link: Link) -> PortRules:
-    """What holds at a port. Raises UnsupportedPort for two classes."""
+def port_rules(port: Port, link: Link, priority: int = 0, reserved_bytes: int = 0) -> PortRules:
+    """What holds for a class at a port of a switch whose lossless ports have so much headroom
+    together, of which lossy classes must not take any."""
     queue = port.queue
     match queue:
         case Shared():
@@ -286,15 +353,14 @@ def port_rules(port: Port, link: Link) -> PortRules:
         case Voq():
             return PortRules(flags=BY_INGRESS)
         case Lossless():
-            if queue.lossy_priorities:
-                raise UnsupportedPort(
-                    f"{port.interface}: lossy_priorities: natively a pause stops all classes; only "
-                    "the virtual kernel has lossless and lossy ones on a port (--kernel virtual)"
-                )
+            k_bytes = NEVER if queue.k_bytes is None else queue.k_bytes
+            if priority in queue.lossy_priorities:
+                room = max(0, queue.buffer_bytes - reserved_bytes)
+                return PortRules(flags=COUNTED, buffer_bytes=room, k_bytes=k_bytes)
             return PortRules(
                 flags=COUNTED | PAUSES,
                 buffer_bytes=queue.buffer_bytes,
-                k_bytes=NEVER if queue.k_bytes is None else queue.k_bytes,
+                k_bytes=k_bytes,
                 xoff_bytes=queue.xoff_bytes,
                 xon_bytes=queue.xon_bytes,
                 limit_bytes=queue.xoff_bytes + headroom_of(queue, link),
@@ -309,11 +375,12 @@ def needed_qdiscs(fabric: Fabric) -> frozenset[str]:
     kinds = {"tbf", "netem", "clsact"}
     for link in fabric.links:
         for port in (link.a, link.b):
-            port_rules(port, link)
             if is_held(port, link):
                 if not isinstance(port.queue, DropTail | Shared | Lossless):
                     raise _cannot_be_held(port)
                 kinds.add("plug")
+                if has_lossy_classes(fabric):
+                    kinds |= {"prio", "bfifo"}
             elif isinstance(port.queue, Voq):
                 kinds |= {"drr", _ingress_queue(port.queue, link, port.interface)[0]}
             elif not isinstance(port.queue, SWITCH_KINDS):

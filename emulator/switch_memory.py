@@ -38,13 +38,17 @@ WORDS = 32
 ENTRY_BYTES = 8 * WORDS
 _FIRST_PORT = 2
 
-COUNTED, PAUSES, BY_INGRESS = 1, 2, 4
+COUNTED, PAUSES, BY_INGRESS, BY_CLASS = 1, 2, 4, 8
 """Flags of a port: its queue takes of the switch's memory; what waits in it can pause neighbours;
-its packets are put into a class per ingress port."""
+its packets are put into a class per ingress port, or by their class selector."""
+
+CLASSES = 8
+"""DSCP class selectors, as in the port qdisc. A fabric without lossy ones has all in class 0."""
 
 
 class Word(IntEnum):
-    """What a port's entry holds, by position. Bytes are frames as Linux counts them."""
+    """What the entry of a class of a port holds, by position. Bytes are frames as Linux counts
+    them."""
 
     FLAGS = 0
     SWITCH = 1  # the entry of its switch, whose BACKLOG is what waits in all of it
@@ -69,16 +73,17 @@ class Word(IntEnum):
     MARKS_REFUSED = 18
     DROPS_BUFFER = 19
     DROPS_HEADROOM = 20
-    # as an egress, written by the pause controller
+    CLASS_PAUSED = 29  # 1: its plug is closed; written by the pause controller, as what follows
+    # of class 0 for the whole port, as an egress: how many plugs are closed, and for how long any
     PAUSED = 21
     PAUSED_SINCE = 22
     PAUSED_NS = 23
     PAUSES = 24
-    # as an ingress, written by the pause controller: from XOFF to the neighbour's silence
+    # as an ingress: from XOFF to the neighbour's silence
     REACTIONS = 25
     REACTION_SUM = 26
     REACTION_WORST = 27
-    # of entry 0 only
+    # of the first entry only
     CHANGES = 28  # how often any WANTED has changed
 
 
@@ -87,6 +92,7 @@ _NAMES = {
     "F_COUNTED": COUNTED,
     "F_PAUSES": PAUSES,
     "F_BY_INGRESS": BY_INGRESS,
+    "F_BY_CLASS": BY_CLASS,
     "MAP_LOOKUP_ELEM": MAP_LOOKUP_ELEM,
     "KTIME_GET_NS": KTIME_GET_NS,
     "SKB_ECN_SET_CE": SKB_ECN_SET_CE,
@@ -103,6 +109,7 @@ _NAMES = {
     "SWITCH_ENTRY": 24,
     "OCCUPIED": 32,
     "FOUND": 40,
+    "CLASS": 44,
     # IPv4's type of service in a frame, and what a classifier says (TC_ACT_*)
     "TOS": 15,
     "GO_ON": -1,
@@ -132,15 +139,17 @@ def port_number(link: Link, port: Port) -> int:
 
 class SwitchMemory:
     """The counters of a fabric's ports, and the two programs that keep them. `words` is shared with
-    the kernel. Raises OSError when the kernel has no eBPF or refuses it."""
+    the kernel. `classes_handle` is that of the qdisc that has a class per ingress port; `by_class`
+    keeps the class selectors apart. Raises OSError when the kernel has no eBPF or refuses it."""
 
     OWN_TRAFFIC = 1
     """The class of what a node itself sends, where ingress ports have classes of their own."""
 
-    def __init__(self, fabric: Fabric, classes_handle: int) -> None:
-        ports = _FIRST_PORT + 2 * len(fabric.links)
+    def __init__(self, fabric: Fabric, classes_handle: int, by_class: bool) -> None:
+        ports = CLASSES * (_FIRST_PORT + 2 * len(fabric.links))
         self._switch = {node.name: ports + i for i, node in enumerate(fabric.nodes)}
         self.entries = ports + len(fabric.nodes)
+        self.classes = range(CLASSES if by_class else 1)
         self.descriptor = make_array(self.entries, ENTRY_BYTES)
         numbers = [
             [port_number(link, link.port(node.name)) for link in fabric.links_of[node.name]]
@@ -148,20 +157,23 @@ class SwitchMemory:
             if len(fabric.links_of[node.name]) > 1
         ]
         self._pairs = [(egress, ingress) for own in numbers for egress in own for ingress in own]
-        self._table = make_table(max(1, len(self._pairs)))
+        self._table = make_table(max(1, len(self._pairs) * len(self.classes)))
         for egress, ingress in self._pairs:
-            write_table(self._table, egress << 16 | ingress, 0)
+            for priority in self.classes:
+                write_table(self._table, _pair(egress, ingress, priority), 0)
         names = _NAMES | {"ports": self.descriptor, "pairs": self._table}
         names |= {"CLASSES": classes_handle, "OWN_TRAFFIC": self.OWN_TRAFFIC}
+        names |= {"CLASS_MASK": len(self.classes) - 1}
         self.queued = load_classifier(Program(QUEUED, names).code)
         self.arrived = load_classifier(Program(ARRIVED, names).code)
         weakref.finalize(self, _close, self.descriptor, self._table, self.queued, self.arrived)
         self.words = share_array(self.descriptor, self.entries, ENTRY_BYTES)
-        self.rule(0, "", PortRules())
+        for priority in self.classes:
+            self.rule(0, priority, "", PortRules())
 
-    def rule(self, number: int, node: str, rules: PortRules) -> None:
-        """Sets what holds at a port of a node."""
-        at = number * WORDS
+    def rule(self, number: int, priority: int, node: str, rules: PortRules) -> None:
+        """Sets what holds for a class at a port of a node."""
+        at = entry(number, priority) * WORDS
         self.words[at + Word.FLAGS] = rules.flags
         self.words[at + Word.SWITCH] = self._switch.get(node, 0)
         self.words[at + Word.BUFFER] = rules.buffer_bytes
@@ -171,16 +183,31 @@ class SwitchMemory:
         self.words[at + Word.XON] = rules.xon_bytes
         self.words[at + Word.LIMIT] = rules.limit_bytes
 
-    def read(self, number: int, word: Word) -> int:
-        """What a port's entry holds now."""
-        return self.words[number * WORDS + word]
+    def read(self, number: int, word: Word, priority: int = 0) -> int:
+        """What the entry of a port's class holds now."""
+        return self.words[entry(number, priority) * WORDS + word]
 
-    def waiting(self) -> Iterator[tuple[int, int, int]]:
-        """(egress, ingress, bytes): what came in by one port of a switch and waits at another."""
+    def total(self, number: int, word: Word) -> int:
+        """The sum over a port's classes."""
+        return sum(self.read(number, word, priority) for priority in self.classes)
+
+    def waiting(self) -> Iterator[tuple[int, int, int, int]]:
+        """(egress, ingress, class, bytes): what came in by one port of a switch and waits at
+        another."""
         for egress, ingress in self._pairs:
-            size = read_table(self._table, egress << 16 | ingress)
-            if size:
-                yield egress, ingress, size
+            for priority in self.classes:
+                size = read_table(self._table, _pair(egress, ingress, priority))
+                if size:
+                    yield egress, ingress, priority, size
+
+
+def entry(number: int, priority: int) -> int:
+    """The position of the entry of a class of a port."""
+    return CLASSES * number + priority
+
+
+def _pair(egress: int, ingress: int, priority: int) -> int:
+    return entry(egress, priority) << 16 | entry(ingress, priority)
 
 
 def _close(*descriptors: int) -> None:

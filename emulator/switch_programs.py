@@ -2,15 +2,21 @@
 
 Names in capitals are the words of a port's entry (`Word`, as byte offsets), fields of struct
 __sk_buff, and places on the stack. r6 is the packet, r7 its length, r8 the entry of the egress
-port, r9 that of the ingress port. Programs of several processors run at once, so what they share is
-changed by atomic additions.
+port, r9 that of the ingress port, both of the packet's class. Programs of several processors run
+at once, so what they share is changed by atomic additions.
 """
 
 QUEUED = """
     r6 = r1
     r7 = *(u32 *)(r6 + SKB_LEN)
-    r1 = *(u32 *)(r6 + SKB_CLASSID)          # this port, by its filter's class id
-    *(u32 *)(r10 - EGRESS) = r1
+    r9 = *(u32 *)(r6 + SKB_CLASSID)          # this port, by its filter's class id
+    r0 = *(u8 *)skb[TOS]
+    r0 >>= 5                                 # the class selector (RFC 2474)
+    r0 &= CLASS_MASK
+    *(u32 *)(r10 - CLASS) = r0
+    r9 <<= 3
+    r9 |= r0
+    *(u32 *)(r10 - EGRESS) = r9
     r1 = map ports
     r2 = r10
     r2 += -EGRESS
@@ -20,9 +26,17 @@ QUEUED = """
     r3 = *(u32 *)(r6 + SKB_MARK)             # the port that it came in by; 0: made here
     r2 = *(u64 *)(r8 + FLAGS)
     if r2 & F_BY_INGRESS goto by_ingress
+    if r2 & F_COUNTED goto counted_port
+    goto classify
+counted_port:
     if r2 & F_PAUSES goto attributed
     r3 = 0
+    goto ingress_known
 attributed:
+    r3 <<= 3
+    r2 = *(u32 *)(r10 - CLASS)
+    r3 |= r2
+ingress_known:
     *(u32 *)(r10 - INGRESS_KEY) = r3
     r1 = map ports
     r2 = r10
@@ -139,12 +153,19 @@ not_capable:
 carry:
     r1 = *(u32 *)(r10 - INGRESS_KEY)
     *(u32 *)(r6 + SKB_TC_INDEX) = r1
+classify:
+    r2 = *(u64 *)(r8 + FLAGS)
+    if r2 & F_BY_CLASS goto by_class
+    goto pass
+by_class:
+    r1 = *(u32 *)(r10 - CLASS)
+    *(u32 *)(r6 + SKB_PRIORITY) = r1
     goto pass
 
 by_ingress:
-    if r3 != 0 goto class
+    if r3 != 0 goto from_outside
     r3 = OWN_TRAFFIC
-class:
+from_outside:
     r3 |= CLASSES
     *(u32 *)(r6 + SKB_PRIORITY) = r3
 pass:
@@ -156,10 +177,15 @@ pass:
 ARRIVED = """
     r6 = r1
     r7 = *(u32 *)(r6 + SKB_LEN)
-    r1 = *(u32 *)(r6 + SKB_CLASSID)
-    *(u32 *)(r6 + SKB_MARK) = r1             # what this node forwards came in by this port
-    r1 ^= 1                                  # the other end of the link
-    *(u32 *)(r10 - EGRESS) = r1
+    r9 = *(u32 *)(r6 + SKB_CLASSID)
+    *(u32 *)(r6 + SKB_MARK) = r9             # what this node forwards came in by this port
+    r9 ^= 1                                  # the other end of the link
+    r0 = *(u8 *)skb[TOS]
+    r0 >>= 5
+    r0 &= CLASS_MASK
+    r9 <<= 3
+    r9 |= r0
+    *(u32 *)(r10 - EGRESS) = r9
     r1 = *(u32 *)(r6 + SKB_TC_INDEX)
     *(u32 *)(r10 - INGRESS_KEY) = r1
     r1 = 0

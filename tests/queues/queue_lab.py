@@ -206,12 +206,12 @@ class Lab:
         contexts = {node.name: self.network.contexts(node.name) for node in self.fabric.nodes}
         return self.arrangement.waiting(contexts)
 
-    def memory_word(self, node: str, peer: str, word: str) -> int:
-        """What the switch's memory holds of the port of `node` towards `peer`."""
+    def memory_word(self, node: str, peer: str, word: str, priority: int = 0) -> int:
+        """What the switch's memory holds of a class of the port of `node` towards `peer`."""
         assert isinstance(self.arrangement, SwitchArrangement)
         context = self.context(node, peer)
         number = port_number(context.link, context.port)
-        return self.arrangement.memory.read(number, Word[word])
+        return self.arrangement.memory.read(number, Word[word], priority)
 
     def udp_sink(self, node: str, port: int = 5000) -> UdpSink:
         with self.network.enter(node):

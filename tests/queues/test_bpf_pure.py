@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from emulator.blueprint import Blueprint
 from emulator.bpf import Program
 from emulator.pause_controller import allowed_reaction_ns, travel_ns
-from emulator.ports import UnsupportedPort
 from emulator.queues import headroom_bytes
 from emulator.stock_switch import SwitchArrangement, needed_qdiscs, needs_switch_memory, port_rules
 from emulator.switch_memory import port_number
@@ -106,9 +105,16 @@ def test_headroom_is_what_the_link_needs_unless_given() -> None:
     assert port_rules(link.port("s0"), link).limit_bytes == 50_007
 
 
-def test_two_classes_are_refused_before_anything_is_made() -> None:
-    with pytest.raises(UnsupportedPort, match="lossy_priorities"):
-        needed_qdiscs(_flat({"kind": "lossless", "lossy_priorities": [0]}))
+def test_lossy_classes_are_not_paused_and_keep_out_of_the_headroom() -> None:
+    queue = {"kind": "lossless", "buffer": "1MB", "lossy_priorities": [0, 2], "k": "50KB"}
+    fabric = _flat(queue)
+    assert {"prio", "plug", "bfifo"} <= needed_qdiscs(fabric)
+    link = fabric.links[0]
+    port = link.port("s0")
+    lossy, lossless = (port_rules(port, link, priority, 60_000) for priority in (2, 3))
+    assert (lossy.buffer_bytes, lossless.buffer_bytes) == (940_000, 1_000_000)
+    assert lossy.xoff_bytes > 2**60 > lossless.xoff_bytes
+    assert lossy.k_bytes == lossless.k_bytes == 50_000
 
 
 def test_only_a_lossless_fabric_needs_a_controller() -> None:

@@ -249,14 +249,49 @@ def test_what_finds_more_than_k_is_marked(kind: str) -> None:
         assert _ports(it)["s", "b"].queue.ecn_marks == len(marked)
 
 
-def test_two_classes_are_refused_by_name() -> None:
-    two = line(2, queue=_lossless(lossy_priorities=[0]))
-    assert any("lossy_priorities" in text for text in missing_for_fabric(two))
-    with (
-        pytest.raises(UnsupportedPort, match="natively a pause stops all classes"),
-        lab(two, stock=True),
-    ):
-        pass
+def test_a_pause_stops_its_class_only() -> None:
+    queue = _lossless(lossy_priorities=[0])
+    with lab(star(4, queue=queue, **LINK), stock=True) as it:
+        lossless, lossy = it.udp_sink("h2", 5000), it.udp_sink("h3", 5001)
+        congesting = [it.udp_source(name, "h2", tos=3 << 5) for name in ("h0", "h1")]
+        other = it.udp_source("h0", "h3", 5001)
+        for source in congesting:
+            send(source, 300, payload_of(FRAME))
+        send(other, 50, payload_of(FRAME))
+        # Class 3 goes first but is paused half of the time; class 0 gets the other half.
+        time.sleep(250 * FRAME_NS / 1e9)
+        assert len(lossy.drain()) == 50
+        assert len(lossless.drain()) < 300
+        time.sleep(_drain_time_s(600))
+        ports = _ports(it)
+        assert ports["h0", "s"].queue.pauses > 0
+        assert ports["h0", "s"].queue.paused_ns > 100 * FRAME_NS
+        assert all(port.queue.drops == 0 for port in ports.values())
+        reaction = it.controller().reaction()
+        assert reaction is not None and reaction.worst_ns <= reaction.allowed_ns
+        assert it.waiting() == {}
+
+
+def test_the_lossy_class_is_not_paused_and_leaves_room_for_the_lossless_one() -> None:
+    queue = _lossless(lossy_priorities=[0], buffer=200_000)
+    made = star(4, queue=queue, **LINK)
+    headroom = 4 * headroom_bytes(made.links[0])
+    with lab(made, stock=True) as it:
+        sink = it.udp_sink("h3")
+        _incast(it, ["h0", "h1"], "h3", 300)
+        for source in [it.udp_source("h2", "h3", tos=3 << 5)]:
+            send(source, 300, payload_of(FRAME))
+        time.sleep(_drain_time_s(900))
+        ports = _ports(it)
+        # A link of class 3 fills the port, so that nothing of class 0 leaves meanwhile: what
+        # exceeds the buffer less everybody's headroom is lost, and nothing else.
+        dropped = ports["s", "h3"].queue
+        assert dropped.drops == dropped.drops_by_reason["buffer"] > 0
+        assert 600 - (200_000 - headroom) / FRAME - 20 < dropped.drops
+        packets = sink.drain()
+        assert len(packets) == 900 - dropped.drops
+        assert it.memory_word("s", "h3", "DROPS_BUFFER", 3) == 0
+        assert ports["h0", "s"].queue.pauses == ports["h1", "s"].queue.pauses == 0
 
 
 def test_a_discipline_that_cannot_be_paused_is_refused_by_name() -> None:
