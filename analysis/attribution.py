@@ -15,7 +15,6 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -29,11 +28,9 @@ from analysis.ledger import BYTE_COLUMNS, FACTS, Ledger, Purpose
 from analysis.pcap import Packets
 from analysis.rendezvous import resolve
 from analysis.tcp_stream import Connection, connections
+from topologies.run_spec import MINIMUM_SNAPLEN
 
 Int64 = npt.NDArray[np.int64]
-
-MINIMUM_SNAPLEN: Final = 114
-"""Ethernet 14 + IPv4 20 + TCP with time stamps 32 + a preamble 48."""
 
 
 class AttributionError(ValueError):

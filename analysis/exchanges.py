@@ -13,12 +13,13 @@ from analysis.gloo_wire import Opcode
 
 @dataclass(frozen=True)
 class Expected:
-    """What the log says of one slot and direction: its data messages' sizes, and the time in
-    which the slot is in use (0, 0: not known)."""
+    """What the log says of one slot and direction: its data messages' sizes, the time in which the
+    slot is in use (0, 0: not known), and when the receiver had everything (0: not known)."""
 
     sizes: tuple[int, ...]
     first_ns: int = 0
     last_ns: int = 0
+    received_ns: int = 0
 
 
 @dataclass
@@ -33,6 +34,8 @@ class Exchange:
     sent: Counter[int] = field(default_factory=Counter)
     first_ns: int = 0
     last_ns: int = 0
+    received_ns: int | None = None
+    """When the receiver had all of the data, where the log tells."""
 
     def note(self, time_ns: int) -> None:
         fresh = not self.first_ns
@@ -119,3 +122,4 @@ def _expect(exchange: Exchange, known: Expected) -> None:
     if known.first_ns:
         exchange.note(known.first_ns)
         exchange.note(known.last_ns)
+    exchange.received_ns = known.received_ns or None

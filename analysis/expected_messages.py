@@ -45,18 +45,21 @@ class ExpectedMessages:
             for side, pair in enumerate(((ends[0], ends[1]), (ends[1], ends[0]))):
                 if pair in sizes:
                     found[(side, slot)] = Expected(
-                        tuple(sizes[pair]), *self._interval_ns(collective, pair)
+                        tuple(sizes[pair]), *self._times_ns(collective, pair)
                     )
         return found
 
-    def _interval_ns(self, collective: LoggedCollective, pair: Pair) -> tuple[int, int]:
-        """When the slot can be in use between two ranks, in the captures' time; 0, 0 if unknown."""
+    def _times_ns(self, collective: LoggedCollective, pair: Pair) -> tuple[int, int, int]:
+        """When the slot can be in use between two ranks, and when the second of them had received
+        everything, in the captures' time; 0 if unknown."""
         known = [collective.intervals_ns[rank] for rank in pair if rank in collective.intervals_ns]
         if self._offset_ns is None or not known:
-            return 0, 0
+            return 0, 0, 0
+        received = collective.intervals_ns.get(pair[1])
         return (
             min(start for start, _ in known) + self._offset_ns,
             max(end for _, end in known) + self._offset_ns,
+            received[1] + self._offset_ns if received else 0,
         )
 
 

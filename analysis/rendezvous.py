@@ -25,6 +25,7 @@ _TRIPLE: Final = (
     Opcode.NOTIFY_RECV_READY,
     Opcode.SEND_UNBOUND_BUFFER,
 )
+_NEVER_NS: Final = 1 << 63
 _MOST_OVERLAPPING: Final = 16  # slots in use at one time between two ranks of one group
 
 
@@ -131,6 +132,8 @@ def _fill(side: int, stream: MessageStream, exchanges: dict[Key, Exchange]) -> i
             exchanges[key].sent[size] += 1
             owned.append((key, size))
             assumed += 0 if sure else 3 * PREAMBLE_BYTES + size
+        # What was received first was sent first: the stream keeps the order.
+        owned.sort(key=lambda one: exchanges[one[0]].received_ns or _NEVER_NS)
         parts.extend(_lay(part.position, small, owned))
     stream.parts[:] = parts
     return assumed
@@ -216,7 +219,7 @@ def _enclosing(side: int, parts: list[Message | Gap], number: int) -> Key | None
 def _lay(position: int, small: int, messages: list[tuple[Key, int]]) -> Iterator[Message]:
     """The messages of a gap in order: each data message behind its share of notifications.
 
-    A message is announced before it is sent; more than that no capture tells.
+    A message is announced before it is sent; where between them, no capture tells.
     """
     shares = max(len(messages), 1)
     for number in range(shares):
@@ -275,12 +278,13 @@ def _name(side: int, stream: MessageStream, exchanges: dict[Key, Exchange]) -> i
             continue
         time_ns = stream.direction.time_ns(part.position)
         last = bisect_right(starts, time_ns)
-        timely = (
+        timely = [
             one
             for one in missing[max(0, last - 2 * _MOST_OVERLAPPING) : last]
             if one.count and one.last_ns >= time_ns
-        )
-        chosen = next(timely, None)
+        ]
+        # The one whose slot ends first: if any order fits into all slots' times, this one does.
+        chosen = min(timely, key=lambda one: one.last_ns, default=None)
         if chosen is None:
             late.append((number, part))
         else:

@@ -5,7 +5,14 @@ from __future__ import annotations
 import re
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, PlainSerializer, PlainValidator, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    PlainSerializer,
+    PlainValidator,
+    model_validator,
+)
 
 from topologies.fabric_spec import Integer
 from topologies.queue_spec import Section
@@ -13,6 +20,9 @@ from topologies.units import RateBps, SizeBytes, TimeNs, format_size, parse_size
 
 BUFFER_LIMIT_BYTES = 2**31 - 1
 """The socket buffer sysctls are signed 32-bit integers."""
+
+MINIMUM_SNAPLEN = 114
+"""Ethernet 14, IPv4 20 and TCP 32 bytes (with time stamps), and Gloo's preamble of 48."""
 
 MIN_MEMORY_BYTES = 256 * 2**20
 
@@ -37,12 +47,23 @@ class TransportSpec(Section):
     initial_window: Integer = Field(default=10, ge=1, le=1000)
 
 
+def _keeps_preambles(snaplen_bytes: int) -> int:
+    if snaplen_bytes < MINIMUM_SNAPLEN:
+        raise ValueError(
+            f"expected at least {MINIMUM_SNAPLEN}: 66 bytes of headers and the 48 of Gloo's "
+            "preamble, which says to what collective the bytes behind it belong"
+        )
+    return snaplen_bytes
+
+
 class CaptureSpec(Section):
     """Where packets are captured (selectors, see `topologies.selectors`; empty captures nothing),
     and how many bytes of each. `filter` is a pcap filter expression."""
 
     points: tuple[str, ...] = ("hosts",)
-    snaplen_bytes: Integer = Field(default=160, alias="snaplen", ge=64, le=65_535)
+    snaplen_bytes: Annotated[Integer, AfterValidator(_keeps_preambles)] = Field(
+        default=160, alias="snaplen", le=65_535
+    )
     backend: Literal["scapy", "ring"] = "scapy"
     filter: str | None = Field(default=None, min_length=1)
 

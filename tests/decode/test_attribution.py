@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import random
 import struct
 from collections import Counter, defaultdict
+from itertools import permutations
 from pathlib import Path
 
 import pytest
@@ -12,19 +14,15 @@ from hypothesis import strategies as st
 from recorded_log import read_log
 from synthetic_gloo import Transfer, Wire, converse
 
-from analysis.attribution import (
-    MINIMUM_SNAPLEN,
-    Attribution,
-    AttributionError,
-    attribute,
-)
+from analysis.attribution import Attribution, AttributionError, attribute
 from analysis.connection_groups import LoggedCollective
 from analysis.exchanges import Expected
 from analysis.gloo_stream import walk
-from analysis.gloo_wire import PREAMBLE_BYTES, Prefix, Slot
+from analysis.gloo_wire import PREAMBLE_BYTES, Opcode, Prefix, Slot
 from analysis.pcap import CaptureFormatError, read_pcap
 from analysis.rendezvous import resolve
 from analysis.tcp_stream import connections
+from topologies.run_spec import MINIMUM_SNAPLEN
 
 HEADERS = 66  # Ethernet 14, IPv4 20, TCP with time stamps 32
 
@@ -144,6 +142,40 @@ def test_a_log_settles_what_overlaps(
         found = Counter((m.opcode, m.slot, m.nbytes) for m in stream.messages)
         written = Counter((p.opcode, p.slot.encode(), p.nbytes) for _, p in sides[side].messages)
         assert found == written
+
+
+@pytest.mark.parametrize("order", list(permutations(range(3))))
+def test_hidden_messages_lie_in_the_order_in_which_they_were_received(
+    tmp_path: Path, order: tuple[int, ...]
+) -> None:
+    """A long segment hides where the data of three collectives lie in it; the log says in which
+    order they were received."""
+    prefixes = (Prefix.ALLREDUCE, Prefix.ALLTOALL, Prefix.BROADCAST)
+    slots = [(Slot(prefix, tag, 0), 900 * tag) for tag, prefix in enumerate(prefixes, 1)]
+    data = [slots[number] for number in order]
+    sides = converse([], seed=0)
+    rng = random.Random(0)
+    for slot, size in data:
+        sides[0].write(Opcode.NOTIFY_SEND_READY, slot, size, 0, rng)
+        sides[1].write(Opcode.NOTIFY_RECV_READY, slot, size, 0, rng)
+    for slot, size in data:
+        sides[0].write(Opcode.SEND_UNBOUND_BUFFER, slot, size, len(sides[1].stream), rng)
+    wire = Wire()
+    wire.carry(sides, 8_948, 0, losses=False)
+    path = wire.write_pcap(tmp_path / "a.pcap", MINIMUM_SNAPLEN)
+    (connection,) = connections([read_pcap(path)])
+    streams = walk(connection.forward, True), walk(connection.backward, False)
+    received_ns = {slot.encode(): number for number, (slot, _) in enumerate(data, wire.time_ns)}
+    resolve(
+        *streams,
+        {
+            (0, slot.encode()): Expected((size,), 1, wire.time_ns, received_ns[slot.encode()])
+            for slot, size in data
+        },
+    )
+    assert sum(message.inferred for message in streams[0].messages) >= 2
+    found = [(m.slot, m.nbytes) for m in streams[0].messages if m.nbytes > PREAMBLE_BYTES]
+    assert found == [(slot.encode(), PREAMBLE_BYTES + size) for slot, size in data]
 
 
 def test_inference_is_needed_and_right(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from synthetic_capture import make_captured_run
 from synthetic_run import FORWARD_NS, STEP_NS
 
 from analysis import load_run
@@ -41,6 +42,25 @@ def test_ranks_are_processes_with_named_threads(trace: dict[str, Any]) -> None:
     assert {(e["pid"], e["tid"]) for e in events(trace, "X")} <= named
     threads = [tid for _, tid in named]
     assert len(threads) == len(set(threads))
+
+
+def test_arrows_pair_and_lead_forward_from_slice_to_slice(tmp_path: Path) -> None:
+    content = json.loads(write_trace(make_captured_run(tmp_path)).read_text())
+    slices = defaultdict(list)
+    for event in events(content, "X"):
+        slices[event["pid"], event["tid"]].append((event["ts"], event["ts"] + event["dur"]))
+    starts, ends = ({e["id"]: e for e in events(content, phase)} for phase in "sf")
+    assert starts and set(starts) == set(ends)
+    assert len(starts) == len(events(content, "s")) == len(events(content, "f"))
+    for number, start in starts.items():
+        end = ends[number]
+        assert start["ts"] <= end["ts"] and (start["cat"], start["name"]) == (
+            end["cat"],
+            end["name"],
+        )
+        for event in (start, end):
+            around = slices[event["pid"], event["tid"]]
+            assert any(begin <= event["ts"] < stop for begin, stop in around), event
 
 
 def test_slices_of_a_thread_nest(trace: dict[str, Any]) -> None:

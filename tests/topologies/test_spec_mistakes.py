@@ -315,7 +315,14 @@ MISTAKES = {
         "{device: custom}",
         "flops and memory_bandwidth",
     ),
-    "tiny snaplen": ("snaplen: 160", "snaplen: 10", 17, "capture.snaplen", "10", "at least 64"),
+    "snaplen without preambles": (
+        "snaplen: 160",
+        "snaplen: 113",
+        17,
+        "capture.snaplen",
+        "113",
+        "at least 114: 66 bytes of headers and the 48 of Gloo's preamble",
+    ),
     "points not in a list": (
         "points: [hosts]",
         "points: hosts",
