@@ -212,6 +212,7 @@ class _Loop:
         self._plugs = plugs
         self._sockets = sockets
         self._wanted = [0] * len(plugs)
+        self._xoffs = [0] * len(plugs)
         self._changes = 0
         self._due: list[tuple[int, int, int, int]] = []
         """(when, plug, closed, since XOFF or XON was passed), a heap."""
@@ -224,8 +225,12 @@ class _Loop:
             self._changes = changes
             for index, plug in enumerate(self._plugs):
                 at = entry(plug.ingress, plug.priority) * WORDS
-                wanted = words[at + Word.WANTED]
+                wanted, xoffs = words[at + Word.WANTED], words[at + Word.XOFFS]
+                missed = xoffs != self._xoffs[index]
+                self._xoffs[index] = xoffs
                 if wanted == self._wanted[index]:
+                    if missed and not wanted:
+                        self._note_missed(plug)
                     continue
                 self._wanted[index] = wanted
                 since = words[at + (Word.XOFF_AT if wanted else Word.XON_AT)]
@@ -244,10 +249,7 @@ class _Loop:
         ingress = entry(plug.ingress, plug.priority) * WORDS
         words[entry(plug.egress, plug.priority) * WORDS + Word.CLASS_PAUSED] = closed
         if closed:
-            took = now - since_ns
-            words[ingress + Word.REACTIONS] += 1
-            words[ingress + Word.REACTION_SUM] += took
-            words[ingress + Word.REACTION_WORST] = max(took, words[ingress + Word.REACTION_WORST])
+            self._note(ingress, now - since_ns)
             if not words[port + Word.PAUSED]:
                 words[port + Word.PAUSED_SINCE] = now
             words[port + Word.PAUSED] += 1
@@ -256,6 +258,20 @@ class _Loop:
             words[port + Word.PAUSED] -= 1
             if not words[port + Word.PAUSED]:
                 words[port + Word.PAUSED_NS] += now - words[port + Word.PAUSED_SINCE]
+
+    def _note_missed(self, plug: Plug) -> None:
+        """A whole pause came and went between two looks. It was late by as long as it lasted,
+        unless the resuming frame would have come right behind the pausing one."""
+        at = entry(plug.ingress, plug.priority) * WORDS
+        lasted = self._words[at + Word.XON_AT] - self._words[at + Word.XOFF_AT]
+        if lasted > plug.travel_ns:
+            self._note(at, lasted)
+
+    def _note(self, ingress: int, took_ns: int) -> None:
+        words = self._words
+        words[ingress + Word.REACTIONS] += 1
+        words[ingress + Word.REACTION_SUM] += took_ns
+        words[ingress + Word.REACTION_WORST] = max(took_ns, words[ingress + Word.REACTION_WORST])
 
 
 def main() -> None:

@@ -105,6 +105,21 @@ def test_a_controller_that_is_late_makes_the_run_invalid_with_the_figure() -> No
         assert f"(limit {reaction.allowed_ns:,})" in reason
 
 
+def test_a_pause_that_the_controller_has_slept_through_is_late() -> None:
+    with lab(star(3, queue=_lossless(), **LINK), stock=True) as it:
+        it.udp_sink("h2")
+        os.kill(it.controller().pid, signal.SIGSTOP)
+        # 29 of the 58 packets of each wait at last: above XOFF, within the headroom.
+        _incast(it, ["h0", "h1"], "h2", 58)
+        time.sleep(0.05)
+        assert it.memory_word("s", "h0", "XOFFS") == it.memory_word("s", "h0", "XONS") == 1
+        os.kill(it.controller().pid, signal.SIGCONT)
+        time.sleep(0.05)
+        assert sum(port.queue.pauses for port in _ports(it).values()) == 0
+        verdict = FidelityMonitor(it.network, real_time=False).verdict()
+        assert not verdict.valid and "ns after XOFF" in verdict.reasons[0]
+
+
 def test_too_little_headroom_loses_packets_and_is_not_the_controllers_fault() -> None:
     with lab(star(3, queue=_lossless(headroom=4_000), **LINK), stock=True) as it:
         sink = it.udp_sink("h2")
