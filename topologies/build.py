@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from topologies import fat_tree, flat, graph, hierarchical, leaf_spine, torus
+from topologies import fat_tree, flat, graph, torus, two_tier
 from topologies.fabric import Fabric
 from topologies.fabric_spec import (
     FabricSpec,
@@ -29,9 +29,9 @@ def build_fabric(section: FabricSpec) -> Fabric:
         case TorusSpec():
             return torus.build(section)
         case LeafSpineSpec():
-            return leaf_spine.build(section)
+            return two_tier.build_leaf_spine(section)
         case HierarchicalSpec():
-            return hierarchical.build(section)
+            return two_tier.build_hierarchical(section)
         case FlatSpec():
             return flat.build(section)
         case GraphSpec():
