@@ -10,11 +10,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from emulator.virtual.cache import kernel_cache
 from emulator.virtual.failure import VirtualKernelError
 
 KERNEL_FILES = Path(__file__).resolve().parent.parent / "kernel"
 SOURCE_VARIABLE = "GROUNDWIRE_KERNEL_SOURCE"
 PACKAGE = "linux-source-6.12"
+INSTALLED_SOURCES = Path("/usr/src")
 
 # Not needed by a user-mode kernel, but most of the archive's volume.
 _NOT_UNPACKED = (
@@ -44,7 +46,8 @@ class KernelSource:
 
 
 def find_source() -> KernelSource | None:
-    """The archive named by `$GROUNDWIRE_KERNEL_SOURCE`, else the one that Debian's package has.
+    """The archive named by `$GROUNDWIRE_KERNEL_SOURCE`, else the one that Debian's package has
+    installed, else the newest of those that setup.sh has fetched into the cache folder.
 
     Raises VirtualKernelError when the variable names a file that does not exist.
     """
@@ -56,8 +59,12 @@ def find_source() -> KernelSource | None:
                 f"{SOURCE_VARIABLE}={named}: no such file; it must name a linux-source archive"
             )
         return KernelSource(archive, _stat_version(archive))
-    for archive in sorted(Path("/usr/src").glob(f"{PACKAGE}*.tar.*")):
+    for archive in sorted(INSTALLED_SOURCES.glob(f"{PACKAGE}*.tar.*")):
         return KernelSource(archive, _package_version() or _stat_version(archive))
+    fetched = (kernel_cache() / "source").glob(f"{PACKAGE}-*.tar.*")
+    for archive in sorted(fetched, key=lambda path: path.stat().st_mtime, reverse=True):
+        version = archive.name.removeprefix(f"{PACKAGE}-").partition(".tar")[0]
+        return KernelSource(archive, version)
     return None
 
 
@@ -66,9 +73,9 @@ def require_source() -> KernelSource:
     source = find_source()
     if source is None:
         raise VirtualKernelError(
-            f"no kernel source: /usr/src/{PACKAGE}.tar.* does not exist. Install it with "
-            f"`sudo apt-get install {PACKAGE}` (Debian 12: bookworm-security), or set "
-            f"{SOURCE_VARIABLE} to a linux-source 6.12 archive"
+            f"no kernel source: {INSTALLED_SOURCES}/{PACKAGE}.tar.* does not exist. Install it "
+            f"with `sudo apt-get install {PACKAGE}` (Debian 12 and 13); elsewhere `make setup` "
+            f"fetches Debian's, or set {SOURCE_VARIABLE} to an archive of Linux 6.12"
         )
     return source
 
@@ -163,8 +170,8 @@ def _apply(patch: Path, directory: Path) -> None:
         ) from error
     if done.returncode != 0:
         raise VirtualKernelError(
-            f"{patch.name} does not fit this kernel source "
-            f"({PACKAGE} is what it is written for):\n{done.stdout.strip()}"
+            f"{patch.name} does not fit this kernel source; set {SOURCE_VARIABLE} to an archive "
+            f"of Linux 6.12, or unset it and install {PACKAGE}:\n{done.stdout.strip()}"
         )
 
 

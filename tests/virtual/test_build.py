@@ -97,6 +97,7 @@ def test_a_hunk_that_does_not_fit_is_named(tree):
     assert "0001-clock.patch does not fit" in str(error.value)
     assert "arch/clock.c" in str(error.value)
     assert "Hunk #1" in str(error.value)
+    assert source.SOURCE_VARIABLE in str(error.value)
     assert (tree / "arch" / "clock.c").read_text().startswith("int changed")
 
 
@@ -129,6 +130,20 @@ def test_missing_source_says_what_to_install(monkeypatch):
     monkeypatch.setattr(source, "find_source", lambda: None)
     with pytest.raises(VirtualKernelError, match=r"apt-get install linux-source-6\.12"):
         source.require_source()
+
+
+def test_a_fetched_archive_is_found_with_its_version(files, monkeypatch, tmp_path):
+    """setup.sh puts Debian's archive there where the system's own packages have another version."""
+    monkeypatch.delenv(source.SOURCE_VARIABLE, raising=False)
+    monkeypatch.setattr(source, "INSTALLED_SOURCES", tmp_path / "usr-src")
+    assert source.find_source() is None
+    fetched = kernel_cache() / "source"
+    fetched.mkdir(parents=True)
+    for age, version in ((2, "6.12.94-1"), (1, "6.12.107-1")):
+        archive = fetched / f"linux-source-6.12-{version}.tar.xz"
+        archive.write_bytes(b"")
+        os.utime(archive, (10**9 - age, 10**9 - age))
+    assert source.find_source() == source.KernelSource(archive, "6.12.107-1")
 
 
 def test_wrong_source_variable_is_named(monkeypatch):

@@ -1,0 +1,161 @@
+"""setup.sh on machines that are not this one: the programs that it calls are stand-ins, which write
+down what they were asked and answer as such a machine would."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from tests.session.command import ROOT
+
+_TOOLS = (
+    *("bash", "cat", "chmod", "cut", "dirname", "env", "grep", "ln", "mkdir", "mktemp", "mv", "rm"),
+    *("sha256sum", "tail", "touch"),
+)
+# What a machine answers when nothing is missing but the virtual environment.
+_USUAL = {
+    "id": "echo 1000",
+    "sudo": '[ "$1" = true ] || "$@"',
+    "dpkg-query": "echo installed",
+    "apt-get": "true",
+    "apt-cache": "echo '  Candidate: 6.12.1'",
+    "python3": 'if [ "$2" = venv ]; then mkdir -p "$3/bin"; '
+    'for name in pip python groundwire; do ln -s "$(command -v "$name")" "$3/bin/$name"; done; fi',
+    "pip": "true",
+    "python": "false",  # PyTorch's index does not answer
+    "groundwire": "true",
+}
+
+
+class Machine:
+    """A clone, a home and a PATH. `calls` are the commands run so far, as one line each."""
+
+    def __init__(self, directory: Path, programs: Mapping[str, str | None]) -> None:
+        self._clone, self._bin = directory / "clone", directory / "bin"
+        self._home, self._log = directory / "home", directory / "calls"
+        for made in (self._clone, self._bin, self._home):
+            made.mkdir()
+        for name in ("setup.sh", "pyproject.toml"):
+            shutil.copy(ROOT / name, self._clone)
+        for name in _TOOLS:
+            found = shutil.which(name)
+            assert found is not None, name
+            (self._bin / name).symlink_to(found)
+        for name, script in (_USUAL | programs).items():
+            if script is not None:
+                path = self._bin / name
+                path.write_text(f'#!/bin/bash\necho "{name} $*" >>{self._log}\n{script}\n')
+                path.chmod(0o755)
+
+    def setup(self, purpose: str = "run", **environment: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [str(self._bin / "bash"), str(self._clone / "setup.sh"), purpose],
+            env={"PATH": str(self._bin), "HOME": str(self._home), "LC_ALL": "C"} | environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    def calls(self) -> list[str]:
+        return self._log.read_text().splitlines() if self._log.exists() else []
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> dict[str, str]:
+    """The kernel's source, by the variable that names it."""
+    return {"GROUNDWIRE_KERNEL_SOURCE": str(tmp_path / "linux.tar.xz")}
+
+
+def test_a_second_run_finds_everything_done(tmp_path: Path, archive: dict[str, str]) -> None:
+    machine = Machine(tmp_path, {})
+    first = machine.setup(**archive)
+    assert first.returncode == 0, first.stderr
+    assert any(call.startswith("pip install") for call in machine.calls())
+    before = len(machine.calls())
+    second = machine.setup(**archive)
+    assert second.returncode == 0, second.stderr
+    assert "[1/4] system packages: present" in second.stderr
+    assert "[3/4] virtual environment: present" in second.stderr
+    did = {call.split()[0] for call in machine.calls()[before:]}
+    assert did <= {"dpkg-query", "groundwire"}
+
+
+def test_a_failed_step_names_the_command_and_the_fix(
+    tmp_path: Path, archive: dict[str, str]
+) -> None:
+    broken = '[ "$1" != install ] || { echo "E: Unable to locate package bison"; exit 100; }'
+    machine = Machine(tmp_path, {"dpkg-query": "false", "apt-get": broken})
+    done = machine.setup(**archive)
+    assert done.returncode == 1
+    assert "E: Unable to locate package bison" in done.stderr
+    assert "this command failed: sudo env DEBIAN_FRONTEND=noninteractive apt-get" in done.stderr
+    assert "run it by hand" in done.stderr
+
+
+def test_a_broken_list_of_somebody_elses_stops_nothing(
+    tmp_path: Path, archive: dict[str, str]
+) -> None:
+    machine = Machine(tmp_path, {"dpkg-query": "false", "apt-get": '[ "$1" != update ]'})
+    done = machine.setup(**archive)
+    assert done.returncode == 0, done.stderr
+    assert "going on with the lists that can be had" in done.stderr
+
+
+@pytest.mark.parametrize("sudo", [None, "exit 1"], ids=["no sudo", "sudo refused"])
+def test_without_root_it_says_what_root_must_do(
+    tmp_path: Path, archive: dict[str, str], sudo: str | None
+) -> None:
+    machine = Machine(tmp_path, {"dpkg-query": "false", "sudo": sudo})
+    done = machine.setup(**archive)
+    assert done.returncode == 1
+    assert "have root run this" in done.stderr
+    assert "apt-get install" in done.stderr
+    assert not [call for call in machine.calls() if call.startswith("apt-get install")]
+
+
+def test_without_apt_the_packages_are_named(tmp_path: Path, archive: dict[str, str]) -> None:
+    machine = Machine(tmp_path, {"dpkg-query": "false", "apt-get": None})
+    done = machine.setup(**archive)
+    assert done.returncode == 1
+    assert "no apt-get" in done.stderr
+    assert "flex bison" in done.stderr
+
+
+def test_what_only_tests_want_may_be_missing(tmp_path: Path, archive: dict[str, str]) -> None:
+    without = 'case "$2" in chromium) ;; *) echo "  Candidate: 1" ;; esac'
+    lacking = 'case "$4" in chromium) exit 1 ;; *) echo installed ;; esac'
+    machine = Machine(tmp_path, {"dpkg-query": lacking, "apt-cache": without})
+    done = machine.setup("test", **archive)
+    assert done.returncode == 0, done.stderr
+    assert "chromium is not offered here" in done.stderr
+    again = machine.setup("test", **archive)
+    assert "[1/4] system packages: present" in again.stderr
+
+
+@pytest.mark.skipif(
+    any(Path("/usr/src").glob("linux-source-6.12*")), reason="this machine has the source installed"
+)
+def test_another_systems_source_is_not_taken(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, {"apt-cache": "echo '  Candidate: (none)'", "apt-get": "exit 100"})
+    done = machine.setup()
+    assert done.returncode == 1
+    assert "this system has no linux-source-6.12" in done.stderr
+    assert "GROUNDWIRE_KERNEL_SOURCE" in done.stderr
+
+
+def test_pytorchs_index_is_asked_first(tmp_path: Path, archive: dict[str, str]) -> None:
+    machine = Machine(tmp_path, {"python": "true"})
+    assert machine.setup(**archive).returncode == 0
+    torch = [call for call in machine.calls() if call.startswith("pip install") and "torch" in call]
+    assert torch and "--index-url https://download.pytorch.org/whl/cpu torch==" in torch[0]
+
+
+def test_a_mirror_that_fails_is_named(tmp_path: Path, archive: dict[str, str]) -> None:
+    machine = Machine(tmp_path, {"pip": "exit 1"})
+    done = machine.setup(GROUNDWIRE_TORCH_INDEX="https://mirror.example/simple", **archive)
+    assert done.returncode == 1
+    assert "check GROUNDWIRE_TORCH_INDEX (here: https://mirror.example/simple)" in done.stderr
