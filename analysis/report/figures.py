@@ -29,7 +29,7 @@ def share(fraction: float | None) -> str:
     if fraction is None:
         return "–"
     percent = fraction * 100
-    return f"{percent:.0f}%" if percent >= 99.95 or percent == 0 else f"{percent:.3g}%"
+    return f"{percent:.0f}%" if percent >= 99.95 or percent == 0 else f"{percent:#.3g}%"
 
 
 def signed_percent(fraction: float | None) -> str:

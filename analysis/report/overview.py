@@ -62,7 +62,7 @@ def _iteration_figures(figures: RunFigures) -> list[KeyFigure]:
     blocked = exposed / total if total else None
     return [
         KeyFigure("iteration", duration(mean), remark, mean),
-        KeyFigure("exposed communication", share(blocked), "of a rank's iteration time"),
+        KeyFigure("exposed share", share(blocked), "communication, of iterations"),
     ]
 
 

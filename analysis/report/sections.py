@@ -249,11 +249,19 @@ def _prediction(runs: Sequence[RunFigures], colours: PhaseColours, width: float)
     )
 
 
+_SERIES_CAPTION = (
+    "Backlog of the ports with the deepest queues and the most marks. The dashed line is the "
+    "depth from which the port marks; ticks under a series are marked packets."
+)
+
+
 def _queues(runs: Sequence[RunFigures], colours: PhaseColours, width: float) -> Section:
     panels = []
+    caption = "Backlog of the ports with the deepest queues and the most marks."
     for run in runs:
         series = queue_series_chart(run, width)
         if series is not None:
+            caption = _SERIES_CAPTION
             panels.append(Panel(run, (("", series.render()),)))
             continue
         extremes = queue_extremes_chart(run, deepest_ports(run), width)
@@ -274,8 +282,7 @@ def _queues(runs: Sequence[RunFigures], colours: PhaseColours, width: float) -> 
     return Section(
         "queues",
         "Queues and marks",
-        "Backlog of the ports with the deepest queues and the most marks. The dashed line is the "
-        "depth from which the port marks; ticks under a series are marked packets.",
+        caption,
         tuple(panels),
     )
 
