@@ -4,8 +4,8 @@
 
 The same experiments in the virtual kernel: on the port qdisc and on the stock arrangement in
 virtual time, where all that differs is the arrangement, and on the stock arrangement in real time
-(booted without time travel), where the machine's own lateness comes on top. The link is one that
-the native kernel would run: 100 Mb/s, 500 us: a 100 Gb/s link of 500 ns slowed down 1000 times.
+(booted without time travel), where the machine's own lateness comes on top. The link is one of
+100 Gb/s and 500 ns, slowed down to `--rate-bps`, as the native kernel would run it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ from emulator.virtual.boot import GuestSpec, run_guest
 from emulator.virtual.build import ensure_kernel
 
 ROOT = Path(__file__).resolve().parent.parent
-FRAME, DELAY_NS = 1514, 500_000
+FRAME = 1514
+TARGET_BPS, TARGET_DELAY_NS = 100_000_000_000, 500
 MODES = {
     "port qdisc": (False, True),
     "stock": (True, True),
@@ -39,20 +40,31 @@ MODES = {
 }
 
 
+def _delay_ns(rate_bps: int) -> int:
+    """Of the target's link, slowed down to this rate."""
+    return TARGET_DELAY_NS * TARGET_BPS // rate_bps
+
+
 def _link(rate_bps: int, **queue: Any) -> Any:
-    return line(1, rate=f"{rate_bps}bps", delay=f"{DELAY_NS}ns", queue=queue)
+    return line(1, rate=f"{rate_bps}bps", delay=f"{_delay_ns(rate_bps)}ns", queue=queue)
+
+
+def _sleep(packets: float, rate_bps: int) -> None:
+    """Until so many packets have been serialised and have come over the link, and a bit."""
+    wait_ns = packets * frame_ns(FRAME, rate_bps) + 2 * _delay_ns(rate_bps)
+    time.sleep(wait_ns / 1e9 + 0.005)
 
 
 def idle_packet(rate_bps: int, stock: bool) -> float:
     """A full-sized packet on an idle link: its time against serialisation and propagation, %."""
-    exact = frame_ns(FRAME, rate_bps) + DELAY_NS
+    exact = frame_ns(FRAME, rate_bps) + _delay_ns(rate_bps)
     worst = 0.0
     with lab(_link(rate_bps, kind="droptail"), stock=stock) as it:
         sink, source = it.udp_sink("b"), it.udp_source("a", "b")
         for _ in range(20):
             start = time.clock_gettime_ns(time.CLOCK_REALTIME)
             send(source, 1, payload_of(FRAME))
-            time.sleep(0.005)
+            time.sleep(1.5 * exact / 1e9 + 0.005)
             error = (sink.drain()[0].time_ns - start) / exact - 1
             worst = max(worst, error, key=abs)
     return 100 * worst
@@ -63,7 +75,7 @@ def train(rate_bps: int, stock: bool) -> float:
     with lab(_link(rate_bps, kind="droptail"), stock=stock) as it:
         sink, source = it.udp_sink("b"), it.udp_source("a", "b")
         send(source, 500, payload_of(FRAME))
-        time.sleep(500 * frame_ns(FRAME, rate_bps) / 1e9 * 1.5 + 0.01)
+        _sleep(750, rate_bps)
         times = [p.time_ns for p in sink.drain()]
     return 100 * ((times[-1] - times[0]) / (499 * frame_ns(FRAME, rate_bps)) - 1)
 
@@ -80,7 +92,7 @@ def buffer(rate_bps: int, stock: bool) -> float:
     with lab(_link(rate_bps, kind="droptail", buffer=50 * FRAME), stock=stock) as it:
         sink, source = it.udp_sink("b"), it.udp_source("a", "b")
         send(source, 200, payload_of(FRAME))
-        time.sleep(80 * frame_ns(FRAME, rate_bps) / 1e9 + 0.01)
+        _sleep(80, rate_bps)
         return len(sink.drain()) - 1 - 50
 
 
@@ -93,7 +105,7 @@ def red_marks(rate_bps: int, stock: bool) -> float:
         sink, source = it.udp_sink("b"), it.udp_source("a", "b", tos=ECT0)
         for _ in range(bursts):
             send(source, 200, payload_of(FRAME))
-            time.sleep(201 * frame_ns(FRAME, rate_bps) / 1e9 + 0.002)
+            _sleep(201, rate_bps)
             marked += sum(p.ecn == CE for p in sink.drain())
     waiting = [max(0, i - 1) * FRAME for i in range(200)]
     expected = bursts * sum(pmax * max(0, q - kmin) / (kmax - kmin) for q in waiting)
@@ -105,7 +117,7 @@ def step_marks(rate_bps: int, stock: bool) -> float:
     with lab(_link(rate_bps, kind="dctcp", k=20 * FRAME), stock=stock) as it:
         sink, source = it.udp_sink("b"), it.udp_source("a", "b", tos=ECT0)
         send(source, 60, payload_of(FRAME))
-        time.sleep(61 * frame_ns(FRAME, rate_bps) / 1e9 + 0.005)
+        _sleep(61, rate_bps)
         first = min((p.sequence for p in sink.drain() if p.ecn == CE), default=math.nan)
     return first - 1 - 21  # packet i finds i - 1; more than 20 are 21
 
@@ -118,7 +130,7 @@ def codel_marks(rate_bps: int, stock: bool) -> float:
     with lab(_link(rate_bps, buffer=2000 * FRAME, **queue), stock=stock) as it:
         sink, source = it.udp_sink("b"), it.udp_source("a", "b", tos=ECT0)
         send(source, count, payload_of(FRAME))
-        time.sleep(1.2 * count * packet_ns / 1e9 + 0.005)
+        _sleep(1.2 * count, rate_bps)
         marked = sum(p.ecn == CE for p in sink.drain())
     # First above target after 5 packets, marking begins an interval later (RFC 8289).
     at, expected = 5 * packet_ns + interval, 0
@@ -131,12 +143,12 @@ def codel_marks(rate_bps: int, stock: bool) -> float:
 def shared_limit(rate_bps: int, stock: bool) -> float:
     """Longest queue of a shared buffer of 80 packets, alpha 1, less its half, in packets."""
     queue = {"kind": "shared", "buffer": 80 * FRAME, "alpha": 1}
-    link = {"rate": f"{rate_bps}bps", "delay": f"{DELAY_NS}ns"}
+    link = {"rate": f"{rate_bps}bps", "delay": f"{_delay_ns(rate_bps)}ns"}
     with lab(star(3, queues={"s": queue}, **link), stock=stock) as it:
         it.udp_sink("h2")
         for source in [it.udp_source(name, "h2") for name in ("h0", "h1")]:
             send(source, 200, payload_of(FRAME))
-        time.sleep(420 * frame_ns(FRAME, rate_bps) / 1e9 + 0.01)
+        _sleep(420, rate_bps)
         port = next(c for c in it.network.port_counters() if (c.node, c.peer) == ("s", "h2"))
         return (port.queue.max_backlog_bytes or 0) / FRAME - 40
 
@@ -147,7 +159,7 @@ def voq_share(rate_bps: int, stock: bool) -> float:
     made = fabric(
         links,
         rate=f"{rate_bps}bps",
-        delay=f"{DELAY_NS}ns",
+        delay=f"{_delay_ns(rate_bps)}ns",
         rates={("h0", "s"): f"{4 * rate_bps}bps"},
         queues={"s": {"kind": "voq", "buffer": 60 * FRAME}},
     )
@@ -155,7 +167,7 @@ def voq_share(rate_bps: int, stock: bool) -> float:
         sinks = [it.udp_sink("to", 5000 + i) for i in range(2)]
         send(it.udp_source("h0", "to", 5000), 2000, payload_of(FRAME))
         send(it.udp_source("h1", "to", 5001), 500, payload_of(FRAME))
-        time.sleep((400 * frame_ns(FRAME, rate_bps) + 2 * DELAY_NS) / 1e9)
+        time.sleep((400 * frame_ns(FRAME, rate_bps) + 2 * _delay_ns(rate_bps)) / 1e9)
         fast, slow = (len(sink.drain()) for sink in sinks)
         return 100 * fast / (fast + slow) - 50
 
@@ -164,12 +176,12 @@ def voq_share(rate_bps: int, stock: bool) -> float:
 def _incast(rate_bps: int, stock: bool) -> dict[str, float]:
     """Four hosts send to a fifth one over lossless ports, for so long that each is paused often."""
     senders, frame = 4, frame_ns(FRAME, rate_bps)
-    in_flight = round(2 * DELAY_NS / frame)
+    in_flight = round(2 * _delay_ns(rate_bps) / frame)
     count = 200 + 8 * in_flight
     # XON is so high that what a resumed sender sends comes before the last port runs dry.
     xon = (14 + in_flight) * FRAME
     queue = {"kind": "lossless", "xoff": xon + 6 * FRAME, "xon": xon, "buffer": "1GB"}
-    link = {"rate": f"{rate_bps}bps", "delay": f"{DELAY_NS}ns"}
+    link = {"rate": f"{rate_bps}bps", "delay": f"{_delay_ns(rate_bps)}ns"}
     with lab(star(senders + 1, queue=queue, **link), stock=stock) as it:
         sink = it.udp_sink(f"h{senders}")
         names = [f"h{i}" for i in range(senders)]
