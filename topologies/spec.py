@@ -2,81 +2,26 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import yaml
-from pydantic import AfterValidator, Field, PlainValidator, ValidationError, model_validator
+from pydantic import ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
-from topologies.compute_spec import ComputeSpec
-from topologies.fabric_spec import FabricSpec, GraphSpec, Integer
 from topologies.overrides import apply_overrides
-from topologies.queue_spec import Section, marks
-from topologies.run_spec import (
-    CaptureSpec,
-    CountersSpec,
-    FaultSpec,
-    TransportSpec,
-    VirtualSpec,
-)
+from topologies.sections import Sections
 from topologies.spec_checks import check
 from topologies.spec_error import Problem, SpecError, problems_of, shown
 from topologies.spec_file import Document, read_document
-from topologies.workload_spec import WorkloadSpec
 
 __all__ = ["Spec", "SpecError", "load_spec", "parse_dict", "parse_spec"]
 
 
-def _check_name(name: str) -> str:
-    if re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", name) is None:
-        raise ValueError("expected up to 64 letters, digits, dots, - or _, as in a file's name")
-    return name
-
-
-def _parse_placement(value: object) -> str | dict[int, str]:
-    expected = "expected linear, random, strided, or a host for every rank ({0: h3, 1: h0})"
-    if value in ("linear", "random", "strided"):
-        return str(value)
-    if not isinstance(value, dict) or not value:
-        raise ValueError(expected)
-    for rank, host in value.items():
-        if isinstance(rank, bool) or not isinstance(rank, int) or not isinstance(host, str):
-            raise ValueError(expected)
-    return dict(sorted(value.items()))
-
-
-def _parse_scale(value: object) -> int | str:
-    if value == "auto":
-        return "auto"
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 10**6:
-        raise ValueError("expected auto, or a whole number from 1 (unscaled) to 1000000")
-    return value
-
-
-class Spec(Section):
-    """A validated spec. Sections that are checked against each other agree (`spec_checks`).
-
-    `placement` is a policy's name or a host per rank. `scale` is `auto` or the factor by which the
-    native kernel slows the target fabric down; the virtual kernel always runs at 1.
-    """
-
-    name: Annotated[str, AfterValidator(_check_name)]
-    seed: Integer = Field(default=1, ge=0, lt=2**32)
-    fabric: FabricSpec
-    transport: TransportSpec = TransportSpec()
-    placement: Annotated[str | dict[int, str], PlainValidator(_parse_placement)] = "linear"
-    workload: WorkloadSpec
-    compute: ComputeSpec = ComputeSpec()
-    capture: CaptureSpec = CaptureSpec()
-    predict: tuple[str, ...] = ("alpha-beta",)
-    scale: Annotated[int | str, PlainValidator(_parse_scale)] = "auto"
-    faults: tuple[FaultSpec, ...] = ()
-    counters: CountersSpec = CountersSpec()
-    virtual: VirtualSpec = VirtualSpec()
+class Spec(Sections):
+    """A validated spec: its sections agree with each other (`spec_checks`)."""
 
     @model_validator(mode="after")
     def _agree(self) -> Spec:
@@ -86,16 +31,6 @@ class Spec(Section):
                 "spec_sections", "{text}", {"text": str(problems[0]), "problems": problems}
             )
         return self
-
-    @property
-    def ecn(self) -> bool:
-        """Whether TCP negotiates ECN: `transport.ecn`, else when dctcp or a queue needs it."""
-        if self.transport.ecn is not None:
-            return self.transport.ecn
-        queues = [self.fabric.queue, *self.fabric.queues.values()]
-        if isinstance(self.fabric, GraphSpec):
-            queues += [link.queue for link in self.fabric.links if link.queue is not None]
-        return self.transport.congestion_control == "dctcp" or any(marks(q) for q in queues)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data with every default filled in."""

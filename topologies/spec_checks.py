@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cache
 from importlib.metadata import entry_points
-from typing import TYPE_CHECKING
 
 from topologies.build import build_fabric
 from topologies.fabric import Fabric
 from topologies.fabric_spec import GraphSpec
+from topologies.sections import Sections
 from topologies.selectors import links_between, select_ports
 from topologies.spec_error import Key, Problem, shown, suggestion
 from topologies.wiring import FabricError
@@ -26,14 +26,11 @@ from topologies.workload_spec import (
     SendRecv,
 )
 
-if TYPE_CHECKING:
-    from topologies.spec import Spec
-
 PREDICTORS = ("alpha-beta", "astra-analytical", "flow", "flow-ideal-ecmp", "ns3", "external")
 PREDICTOR_ENTRY_POINTS = "groundwire.predictors"
 
 
-def check(spec: Spec) -> list[Problem]:
+def check(spec: Sections) -> list[Problem]:
     """Every disagreement between sections; empty when the spec can be run."""
     problems = list(_workload_problems(spec))
     problems += _predictor_problems(spec)
@@ -64,7 +61,7 @@ def check(spec: Spec) -> list[Problem]:
     return problems
 
 
-def _queue_problems(spec: Spec, fabric: Fabric) -> Iterator[Problem]:
+def _queue_problems(spec: Sections, fabric: Fabric) -> Iterator[Problem]:
     section = spec.fabric
     mtu_bytes = max(link.mtu_bytes for link in fabric.links)
     queues: list[tuple[Key, int]] = [(("fabric", "queue"), section.queue.buffer_bytes)]
@@ -84,7 +81,7 @@ def _queue_problems(spec: Spec, fabric: Fabric) -> Iterator[Problem]:
             )
 
 
-def _placement_problems(spec: Spec, fabric: Fabric) -> Iterator[Problem]:
+def _placement_problems(spec: Sections, fabric: Fabric) -> Iterator[Problem]:
     if isinstance(spec.placement, str):
         return
     ranks = spec.workload.ranks
@@ -107,7 +104,7 @@ def _placement_problems(spec: Spec, fabric: Fabric) -> Iterator[Problem]:
         )
 
 
-def _selector_problems(spec: Spec, fabric: Fabric) -> Iterator[Problem]:
+def _selector_problems(spec: Sections, fabric: Fabric) -> Iterator[Problem]:
     lists = (
         (("capture", "points"), spec.capture.points),
         (("counters", "ports"), spec.counters.ports),
@@ -120,7 +117,7 @@ def _selector_problems(spec: Spec, fabric: Fabric) -> Iterator[Problem]:
                 yield Problem((*key, index), selector, str(error))
 
 
-def _fault_problems(spec: Spec, fabric: Fabric) -> Iterator[Problem]:
+def _fault_problems(spec: Sections, fabric: Fabric) -> Iterator[Problem]:
     for index, fault in enumerate(spec.faults):
         try:
             links_between(fabric, fault.link)
@@ -135,7 +132,7 @@ def _fault_problems(spec: Spec, fabric: Fabric) -> Iterator[Problem]:
             )
 
 
-def _predictor_problems(spec: Spec) -> Iterator[Problem]:
+def _predictor_problems(spec: Sections) -> Iterator[Problem]:
     allowed = _predictors()
     for index, name in enumerate(spec.predict):
         if name not in allowed:
@@ -149,7 +146,7 @@ def _predictors() -> list[str]:
     return sorted({*PREDICTORS, *plugged_in})
 
 
-def _workload_problems(spec: Spec) -> Iterator[Problem]:
+def _workload_problems(spec: Sections) -> Iterator[Problem]:
     workload = spec.workload
     if isinstance(workload, CollectivesWorkload):
         item_bytes = ITEM_BYTES[workload.dtype]
