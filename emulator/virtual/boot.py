@@ -276,7 +276,7 @@ def _write_control(control: Path, guest: GuestSpec) -> None:
                 "directory": str(guest.directory),
                 "environment": environment,
                 # Parents first: a directory inside of one that is there needs nothing of its own.
-                "readable": [str(path) for path in sorted(set(readable)) if path.is_dir()],
+                "readable": [str(path) for path in sorted(set(readable)) if os.path.isdir(path)],
                 "writable": [str(path.resolve()) for path in guest.writable],
                 "time_travel": guest.time_travel,
                 "deadlock_timeout_s": guest.deadlock_timeout_s,
