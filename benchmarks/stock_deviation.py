@@ -229,7 +229,7 @@ EXPERIMENTS: dict[str, tuple[str, Callable[[int, bool], float]]] = {
     "time of 500 packets in a row": ("%", train),
     "TCP goodput": ("%", goodput),
     "drop-tail: buffer": ("packets", buffer),
-    "RED: marks (expected -4 to 4 by chance)": ("%", red_marks),
+    "RED: marks (standard deviation by chance: 6)": ("%", red_marks),
     "DCTCP: step": ("packets", step_marks),
     "CoDel: marks": ("%", codel_marks),
     "shared: longest queue": ("packets", shared_limit),
