@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 
 from analysis.chakra.errors import ChakraError
 from analysis.chakra.files import read_graphs
-from analysis.chakra.graph import Collective, Compute, Graph, GraphNode
-from analysis.chakra.precedence import direct
-from analysis.predictors.interface import CollectiveCall
+from analysis.chakra.graph import Graph
+from analysis.chakra.program import Program
+from analysis.chakra.training_step import training_step
 from analysis.predictors.planned import planned_calls
 from topologies.dlrm_model import DlrmModel, Layer
 from topologies.spec import Spec
@@ -19,77 +18,33 @@ from topologies.workload_spec import ChakraWorkload, CollectivesWorkload, DlrmWo
 def graphs_of_spec(spec: Spec) -> list[Graph]:
     """Every rank's graph of one iteration; computation takes what the spec's roofline says.
 
-    Raises ChakraError for a training workload, and for compute.device: real.
+    Raises ChakraError for compute.device: real.
     """
     workload = spec.workload
     if isinstance(workload, ChakraWorkload):
         return read_graphs(workload.path)
     if isinstance(workload, CollectivesWorkload):
-        program = _Program(spec)
+        program = Program(spec.compute)
         for planned in planned_calls(spec):
             program.wait(program.post(planned.name, planned.call))
-    elif isinstance(workload, DlrmWorkload):
-        if spec.compute.device == "real":
-            raise ChakraError(
-                spec.name,
-                None,
-                "compute.device is real: only a run shows how long that takes; run it and export "
-                "the run",
-            )
-        program = _DlrmStep(spec, workload).run()
-    else:
+        return [program.graph()] * workload.ranks
+    if spec.compute.device == "real":
         raise ChakraError(
             spec.name,
             None,
-            f"workload.kind is {workload.kind}: its graph is known from a run only; run it and "
-            "export the run (from a spec: collectives, dlrm, chakra)",
+            "compute.device is real: only a run shows how long that takes; run it and export the "
+            "run",
         )
-    return [program.graph()] * workload.ranks
-
-
-class _Program:
-    """What the main thread of any rank does, in order."""
-
-    def __init__(self, spec: Spec) -> None:
-        self._spec = spec
-        self._nodes: list[GraphNode] = []
-        self._over: list[int] = []
-        self._known = 0
-
-    def compute(self, name: str, flops: int, memory_bytes: int, item_bytes: int) -> None:
-        duration_ns = self._spec.compute.time_ns(flops, memory_bytes, item_bytes)
-        id = self._add(
-            Compute(
-                id=len(self._nodes),
-                name=name,
-                duration_ns=duration_ns,
-                flops=flops,
-                memory_bytes=memory_bytes,
-            )
-        )
-        self._known |= 1 << id
-
-    def post(self, name: str, call: CollectiveCall) -> int:
-        return self._add(Collective(id=len(self._nodes), name=name, call=call))
-
-    def wait(self, id: int) -> None:
-        self._known |= self._over[id] | 1 << id
-
-    def _add(self, node: GraphNode) -> int:
-        self._nodes.append(node)
-        self._over.append(self._known)
-        return node.id
-
-    def graph(self) -> Graph:
-        parents = direct(self._over)
-        return tuple(replace(node, after=parents[node.id]) for node in self._nodes)
+    if isinstance(workload, DlrmWorkload):
+        return [_DlrmStep(spec, workload).run().graph()] * workload.ranks
+    return [training_step(workload, rank, spec.compute).graph() for rank in range(workload.ranks)]
 
 
 class _DlrmStep:
     """The step of workloads/dlrm.py."""
 
     def __init__(self, spec: Spec, workload: DlrmWorkload) -> None:
-        self._program = _Program(spec)
+        self._program = Program(spec.compute)
         self._workload = workload
         self._model = DlrmModel(workload)
         self._calls = {planned.name: planned.call for planned in planned_calls(spec)}
@@ -97,7 +52,7 @@ class _DlrmStep:
         self._sent = 0
         self._filled = 0
 
-    def run(self) -> _Program:
+    def run(self) -> Program:
         model = self._model
         vectors_bytes = model.exchanged * model.item_bytes
         self._compute("embedding_forward.embedding_lookup", 0, model.look_up_bytes)

@@ -91,8 +91,8 @@ def export(
 ) -> int:
     """Write what every rank does, after what, how long and how much, for another simulator.
 
-    From a run with the dependencies, durations and sizes that were measured; from a spec (of
-    collectives, dlrm or chakra) with the durations of the spec's compute model. Prints the paths.
+    From a run with the dependencies, durations and sizes that were measured; from a spec with the
+    durations of its compute model. Prints the paths.
     """
     if source.is_dir():
         run = load_run(source)

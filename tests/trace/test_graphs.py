@@ -174,11 +174,33 @@ def test_the_astra_command_that_export_prints_runs(tmp_path: Path, name: str) ->
     assert simulated.stdout.count("finished") == 16
 
 
-def test_a_training_spec_is_refused_with_the_way_out(tmp_path: Path) -> None:
-    spec = tmp_path / "training.yaml"
-    spec.write_text(
-        "fabric: {kind: flat, hosts: 2}\nworkload: {kind: training, parallelism: {data: 2}}\n"
+@pytest.mark.parametrize("overlap", ["true", "false"])
+@pytest.mark.parametrize("format_", ["chakra", "goal", "astra-sim", "msccl-xml"])
+def test_a_training_spec_goes_out_in_every_format(
+    tmp_path: Path, format_: str, overlap: str
+) -> None:
+    """Two stages of two by two ranks: all ranks agree on their groups' collectives and messages."""
+    text = (
+        "name: training\nfabric: {kind: flat, hosts: 8}\n"
+        "workload: {kind: training, parallelism: {data: 2, tensor: 2, pipeline: 2}, layers: 4, "
+        f"microbatches: 2, overlap: {overlap}}}\n"
     )
-    done = groundwire("trace", "export", spec)
-    assert done.returncode == 2
-    assert "run it and export the run" in done.stderr
+    graphs = graphs_of_spec(parse_spec(text))
+    assert problems(graphs) == []
+    for rank, graph in enumerate(graphs):
+        calls = [node.call for node in graph if isinstance(node, Collective)]
+        assert all(rank in call.ranks for call in calls)
+        # Two halves of two layers, forward and backward, by microbatch; a message each way.
+        assert sum(c.ranks == (rank & ~1, rank | 1) for c in calls) == 16
+        assert sum(c.kind == "send_recv" for c in calls) == 4
+        assert [n.name for n in graph if isinstance(n, Compute)][-1] == "update.sgd"
+    spec = tmp_path / "training.yaml"
+    spec.write_text(text)
+    done = groundwire("trace", "export", "--format", format_, spec, "--out", tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    if format_ == "astra-sim":
+        simulated = groundwire(*done.stdout.split()[1:])
+        assert simulated.returncode == 0, simulated.stderr
+        assert simulated.stdout.count("finished") == 8
+    else:
+        assert all(Path(line).stat().st_size for line in done.stdout.splitlines())
