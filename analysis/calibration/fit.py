@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 from scipy.optimize import least_squares
+from scipy.stats import f as fisher
 from scipy.stats import t as student
 
 from analysis.calibration.observations import CalibrationError, Observation
@@ -58,7 +59,8 @@ class Fit:
 def fit_predictor(name: str, observations: Sequence[Observation]) -> Fit:
     """Fit every parameter of `name` that the observations determine.
 
-    Minimises soft_l1 of ln(predicted/measured). Raises CalibrationError when the predictor has no
+    Minimises soft_l1 of ln(predicted/measured). Where the ideal explains the observations as well
+    as chance would let any fit, it is kept. Raises CalibrationError when the predictor has no
     parameters to fit or predicts none of the observations.
     """
     ranges: Mapping[str, Range] | None = getattr(load_predictor(name), "calibratable", None)
@@ -69,16 +71,51 @@ def fit_predictor(name: str, observations: Sequence[Observation]) -> Fit:
     residuals = _Residuals(name, names, ranges, usable)
     fixed = _not_identifiable(residuals)
     free = [i for i, parameter in enumerate(names) if parameter not in fixed]
-    ideal = np.zeros(len(names))
     if not free:
         raise CalibrationError(f"predictor {name!r}: these runs determine none of its parameters")
+    ideal = _soft_l1(residuals(np.zeros(len(names))))
+    point, widths, loss = _solve(residuals, free, len(usable))
+    found: dict[int, Fitted] = {}
+    for i, step, width in zip(free, point.tolist(), widths.tolist(), strict=True):
+        value, low, high = (residuals.value(i, step + off) for off in (0.0, -width, width))
+        found[i] = Fitted(value, low, high)
+    if not _explains(ideal, loss, len(free), residuals.distinct):
+        for i, fit in found.items():
+            fixed[names[i]] = f"the fit is no better than chance ({fit.low:.4g} .. {fit.high:.4g})"
+        found, loss = {}, ideal
+    parameters: dict[str, Fitted] = {}
+    for i, parameter in enumerate(names):
+        if i in found:
+            parameters[parameter] = found[i]
+        else:
+            value = ranges[parameter].ideal
+            parameters[parameter] = Fitted(value, value, value, fixed[parameter])
+    return Fit(name, parameters, len(usable), ideal, loss)
+
+
+def _explains(before: float, after: float, parameters: int, distinct: int) -> bool:
+    """Whether as many parameters make the loss smaller by more than chance does (F test, 95%).
+
+    Repetitions of a call are not counted as observations: in virtual time they say the same again.
+    """
+    freedom = max(1, distinct - parameters)
+    if after <= 0.0:
+        return before > 0.0
+    ratio = ((before - after) / parameters) / (after / freedom)
+    return ratio > float(fisher.ppf(_CONFIDENCE, parameters, freedom))
+
+
+def _solve(
+    residuals: _Residuals, free: Sequence[int], observations: int
+) -> tuple[Floats, Floats, float]:
+    """(solution, half width of its interval) by free parameter, in their scales; and the loss."""
+    ideal = np.zeros(residuals.parameters)
+    low, high = residuals.bounds
 
     def of_free(point: Floats) -> Floats:
         full = ideal.copy()
         full[free] = point
         return residuals(full)
-
-    low, high = residuals.bounds
 
     def jacobian(point: Floats) -> Floats:
         # Differences wide enough to see past the kinks of who is first in a queue: 30 ns, or 3%.
@@ -102,19 +139,8 @@ def fit_predictor(name: str, observations: Sequence[Observation]) -> Fit:
             max_nfev=evaluations,
         )
         start = solution.x
-    widths = _half_widths(solution.jac, float(solution.cost), len(usable))
-    parameters: dict[str, Fitted] = {}
-    for i, parameter in enumerate(names):
-        if parameter in fixed:
-            value = ranges[parameter].ideal
-            parameters[parameter] = Fitted(value, value, value, fixed[parameter])
-            continue
-        at = free.index(i)
-        value = residuals.value(i, float(solution.x[at]))
-        width = float(widths[at]) * residuals.scale[i]
-        parameters[parameter] = Fitted(value, value - width, value + width)
-    before = _soft_l1(residuals(ideal))
-    return Fit(name, parameters, len(usable), before, float(solution.cost))
+    widths = _half_widths(solution.jac, float(solution.cost), observations)
+    return np.asarray(solution.x), widths, float(solution.cost)
 
 
 class _Residuals:
@@ -138,6 +164,15 @@ class _Residuals:
         position = {key: i for i, key in enumerate(distinct)}
         self._last: tuple[Floats, Floats] | None = None
         self._which = np.array([position[id(o.setting), o.call] for o in observations])
+
+    @property
+    def parameters(self) -> int:
+        return len(self._names)
+
+    @property
+    def distinct(self) -> int:
+        """How many different calls were observed."""
+        return len(self._distinct)
 
     @property
     def bounds(self) -> tuple[Floats, Floats]:

@@ -43,8 +43,8 @@ class AstraAnalytical:
     name = "astra-analytical"
     ignores = (
         "packet headers, rendezvous and acknowledgements, segments, TCP and congestion control, "
-        "ECMP collisions and oversubscription, routes that turn corners in a torus; collectives "
-        "that ASTRA-sim does not have"
+        "ECMP collisions and oversubscription, routes that turn corners in a torus; with backend "
+        "unaware, that messages share their host's port; collectives that ASTRA-sim does not have"
     )
     calibratable: Mapping[str, Range] = {name: RANGES[name] for name in _FITTED}
 

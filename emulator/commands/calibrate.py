@@ -135,7 +135,7 @@ def _parameters(name: str, calibration: Calibration) -> Table:
     table.add_column("note")
     for parameter, fitted in calibration.predictors[name].parameters.items():
         interval = "-" if fitted.fixed else f"{fitted.low:.4g} .. {fitted.high:.4g}"
-        note = f"not identifiable: {fitted.fixed}" if fitted.fixed else ""
+        note = f"kept: {fitted.fixed}" if fitted.fixed else ""
         table.add_row(parameter, f"{fitted.value:.4g}", interval, note)
     return table
 

@@ -129,7 +129,13 @@ def _decompositions(parts: list[Decomposition]) -> Table:
         for heading, name in _PARTS
         if any(abs(getattr(part, name) or 0) > _NOTHING * part.measured_ns for part in parts)
     ]
-    table = Table("kind", title="What the measured time is made of", title_justify="left")
+    table = Table(
+        "kind",
+        title="What the measured time is made of",
+        title_justify="left",
+        padding=(0, 1, 0, 0),
+        pad_edge=False,
+    )
     for heading in ("size", "measured us", *(heading for heading, _ in present)):
         table.add_column(heading, justify="right")
     groups: dict[tuple[str, int, int], list[Decomposition]] = defaultdict(list)
