@@ -1,22 +1,31 @@
 """How fast the virtual kernel is, beside ns-3 on the same flows over the same fabric.
 
-    .venv/bin/python benchmarks/virtual_speed.py [--ranks 8,32,64] [--iterations 4] [--json]
+    .venv/bin/python benchmarks/virtual_speed.py [--ranks 8,32,64,128] [--iterations 4] [--no-ns3]
+        [--json]
 
 A star (one switch) of 100 Gb/s links of 1 us, MTU 9000; per iteration an all-reduce and an
 all-to-all of 8 MB on every rank. For the virtual kernel: wall seconds of the whole command (boot,
-import of torch, fabric, collectives), packet-hops that the ports counted, and packet-hops per wall
-second of all that. For ns-3 (C++, driven by the predictor "ns3"): the wall seconds of its event
-loop alone for the same messages and its events. Its packet-hops are taken to be the virtual
-kernel's: same payload, MTU and paths; acknowledgements may differ.
+import of torch, fabric, collectives, report) and of its part before the first collective;
+packet-hops that the ports counted, and how many per wall second of the whole; microseconds per
+packet-hop after the first collective began; system calls that the guest made per packet-hop; and
+by how much the memory that this machine has available fell. For ns-3 (C++, driven by the predictor
+"ns3"): the wall seconds of its event loop alone for the same messages and its events. Its
+packet-hops are taken to be the virtual kernel's: same payload, MTU and paths; acknowledgements may
+differ.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import platform
+import os
+import re
 import sys
 import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,14 +34,19 @@ from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from analysis.finish import finish_run
 from analysis.predictors.interface import CollectiveCall, PredictorError
 from analysis.predictors.ns3 import Ns3
 from analysis.predictors.planned import setting_of_spec
-from emulator.commands.run import KernelChoice, run_spec
+from analysis.result import write_result
+from emulator.progress import Progress
+from emulator.session import run_session
+from emulator.virtual.memory import available_memory_bytes
 from topologies.spec import Spec, parse_spec
 
 KINDS = ("all_reduce", "all_to_all")
 SIZE_BYTES = 8_000_000
+_MEMORY_SAMPLE_S = 0.2
 
 
 def star(ranks: int, iterations: int) -> Spec:
@@ -60,14 +74,59 @@ def star(ranks: int, iterations: int) -> Spec:
 
 
 def virtual(spec: Spec, directory: Path, console: Console) -> dict[str, Any]:
-    """One run on the virtual kernel: wall seconds and packet-hops."""
-    result: Any = run_spec(spec, KernelChoice.virtual, directory, console)
+    """One run on the virtual kernel, as `groundwire run` does it."""
+    started = time.monotonic()
+    first: list[float] = []
+
+    def report(progress: Progress) -> None:
+        if progress.stage == "iteration" and not first:
+            first.append(time.monotonic() - started)
+        console.print(f"{time.monotonic() - started:7.1f} s  {progress.stage} {progress.detail}")
+
+    with _peak_memory() as used:
+        run_session(spec, "virtual", directory, report)
+        result: Any = write_result(directory)
+        finish_run(directory)
+    wall_s = time.monotonic() - started
     lines = (directory / "links.jsonl").read_text().splitlines()
+    packet_hops = sum(json.loads(line)["packets"] for line in lines)
+    stops = json.loads((directory / "environment.json").read_text())["stops"]
     return {
         "valid": result["valid"],
-        "wall_s": result["wall_s"],
-        "packet_hops": sum(json.loads(line)["packets"] for line in lines),
+        "wall_s": wall_s,
+        "first_collective_s": first[0],
+        "packet_hops": packet_hops,
+        "hops_per_s": packet_hops / wall_s,
+        "us_per_hop": 1e6 * (wall_s - first[0]) / packet_hops,
+        "calls_per_hop": stops["calls"] / packet_hops,
+        "stops": stops,
+        "peak_bytes": used[0],
     }
+
+
+@contextmanager
+def _peak_memory() -> Iterator[list[int]]:
+    """By how much the available memory fell at most, in bytes; the list's one element."""
+    before = available_memory_bytes()
+    used = [0]
+    done = threading.Event()
+
+    def watch() -> None:
+        while not done.wait(_MEMORY_SAMPLE_S):
+            used[0] = max(used[0], before - available_memory_bytes())
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        yield used
+    finally:
+        done.set()
+        thread.join()
+
+
+def _processor() -> str:
+    found = re.search(r"^model name\s*:\s*(.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    return f"{len(os.sched_getaffinity(0))} cores of {found[1] if found else 'unknown'}"
 
 
 def ns3(spec: Spec, iterations: int) -> dict[str, Any]:
@@ -85,8 +144,9 @@ def ns3(spec: Spec, iterations: int) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--ranks", default="8,32,64")
+    parser.add_argument("--ranks", default="8,32,64,128")
     parser.add_argument("--iterations", type=int, default=4)
+    parser.add_argument("--no-ns3", action="store_true")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     progress = Console(stderr=True)
@@ -95,27 +155,38 @@ def main() -> None:
         spec = star(ranks, arguments.iterations)
         with tempfile.TemporaryDirectory() as scratch:
             row = {"ranks": ranks, **virtual(spec, Path(scratch) / "run", progress)}
-        row["hops_per_s"] = row["packet_hops"] / row["wall_s"]
-        try:
-            row |= ns3(spec, arguments.iterations)
-            row["ns3_hops_per_s"] = row["packet_hops"] / row["ns3_wall_s"]
-            row["ratio"] = row["hops_per_s"] / row["ns3_hops_per_s"]
-        except PredictorError as error:
-            progress.print(f"ns-3, {ranks} ranks: {error}")
+        if not arguments.no_ns3:
+            try:
+                row |= ns3(spec, arguments.iterations)
+                row["ns3_hops_per_s"] = row["packet_hops"] / row["ns3_wall_s"]
+                row["ratio"] = row["hops_per_s"] / row["ns3_hops_per_s"]
+            except PredictorError as error:
+                progress.print(f"ns-3, {ranks} ranks: {error}")
         rows.append(row)
     if arguments.json:
         print(json.dumps(rows, indent=2))
         return
-    table = Table("ranks", title=f"{platform.processor() or platform.machine()}, star, 100 Gb/s")
-    for heading in ("valid", "wall s", "packet-hops", "hops/s", "ns-3 wall s", "hops/s", "ratio"):
+    table = Table("ranks", title=f"{_processor()}, star, 100 Gb/s")
+    for heading in (
+        "valid", "wall s", "to first s", "packet-hops", "hops/s", "us/hop after",
+        "calls/hop", "peak GB", "ns-3 s", "hops/s", "ratio",
+    ):  # fmt: skip
         table.add_column(heading, justify="right")
     for row in rows:
-        cells = [f"{row['wall_s']:.1f}", f"{row['packet_hops']:,}", f"{row['hops_per_s']:,.0f}"]
+        cells = [
+            f"{row['wall_s']:.1f}",
+            f"{row['first_collective_s']:.1f}",
+            f"{row['packet_hops']:,}",
+            f"{row['hops_per_s']:,.0f}",
+            f"{row['us_per_hop']:.1f}",
+            f"{row['calls_per_hop']:.2f}",
+            f"{row['peak_bytes'] / 1e9:.1f}",
+        ]
         if "ratio" in row:
             cells += [f"{row['ns3_wall_s']:.1f}", f"{row['ns3_hops_per_s']:,.0f}"]
             cells += [f"{row['ratio']:.2f}"]
         table.add_row(str(row["ranks"]), str(row["valid"]), *cells)
-    Console().print(table)
+    Console(width=None if sys.stdout.isatty() else 140).print(table)
 
 
 if __name__ == "__main__":

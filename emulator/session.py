@@ -62,12 +62,11 @@ def run_session(
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(content)
     started = time.monotonic()
-    scale: dict[str, object] = {"scale": 1}
     if chosen == "native":
-        scale = _run_native(spec, directory, report)
+        extra = _run_native(spec, directory, report)
     else:
-        _run_virtual(spec, directory.resolve(), report)
-    _write_environment(directory, chosen, time.monotonic() - started, scale)
+        extra = _run_virtual(spec, directory.resolve(), report)
+    _write_environment(directory, chosen, time.monotonic() - started, extra)
 
 
 def choose_kernel(spec: Spec, wanted: KernelKind | None) -> KernelKind:
@@ -121,7 +120,8 @@ def _run_native(spec: Spec, directory: Path, report: Report) -> dict[str, object
     return {"scale": factor, "scaling": choice.as_dict() if choice is not None else None}
 
 
-def _run_virtual(spec: Spec, directory: Path, report: Report) -> None:
+def _run_virtual(spec: Spec, directory: Path, report: Report) -> dict[str, object]:
+    """Run the spec in a guest; returns what is known of that afterwards."""
     kernel = ensure_kernel(lambda text: report(Progress("kernel", text)))
     lines: list[str] = []
 
@@ -159,13 +159,14 @@ def _run_virtual(spec: Spec, directory: Path, report: Report) -> None:
         failure = directory / FAILURE_FILE
         said = failure.read_text() if failure.exists() else "\n".join(lines[-20:])
         raise SessionFailed(f"the experiment failed in the virtual kernel: {said}".strip())
+    return {"scale": 1, "stops": dict(result.stops)}
 
 
 def _write_environment(
-    directory: Path, kernel: KernelKind, wall_s: float, scale: Mapping[str, object]
+    directory: Path, kernel: KernelKind, wall_s: float, extra: Mapping[str, object]
 ) -> None:
     measured = directory / "measured.json"
-    environment = {"kernel": kernel, "wall_s": round(wall_s, 3), **scale}
+    environment = {"kernel": kernel, "wall_s": round(wall_s, 3), **extra}
     environment |= json.loads(measured.read_text())
     measured.unlink()
     (directory / "environment.json").write_text(json.dumps(environment, indent=1) + "\n")

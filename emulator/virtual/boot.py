@@ -64,7 +64,10 @@ class GuestResult:
 
     `exit_status` is the command's (128 + n when signal n ended it), None when it did not end by
     itself. `message` says what happened when `reason` is not "exited". `console` holds the
-    kernel's last lines. `virtual_ns` is the command's virtual run time.
+    kernel's last lines. `virtual_ns` is the command's virtual run time. `stops` says how often user
+    code was stopped since boot, which is what costs wall time: `calls` (system calls),
+    `signalled_calls` (those that came the slow way), page `faults`, and `switches` from one
+    process to another (zeros where there are no seccomp filters).
     """
 
     reason: Reason
@@ -73,6 +76,7 @@ class GuestResult:
     console: tuple[str, ...]
     virtual_ns: int
     wall_s: float
+    stops: Mapping[str, int] = field(default_factory=dict)
 
 
 def run_guest(
@@ -157,11 +161,12 @@ def _judge(
     clock: VirtualClock,
     wall_s: float,
 ) -> GuestResult:
-    end = events[-1] if events else {"event": "none"}
+    end: dict[str, Any] = events[-1] if events else {"event": "none"}
     virtual_ns = int(end.get("virtual_ns", clock.read_ns()))
 
     def result(reason: Reason, message: str, status: int | None = None) -> GuestResult:
-        return GuestResult(reason, status, message, console, virtual_ns, wall_s)
+        stops: Mapping[str, int] = end.get("stops", {})
+        return GuestResult(reason, status, message, console, virtual_ns, wall_s, stops)
 
     if end["event"] == "exited":
         status = int(end["status"])

@@ -72,10 +72,17 @@ def main() -> None:
         started = time.monotonic_ns()
         end = _run(spec, outputs)
         end["virtual_ns"] = time.monotonic_ns() - started
+        end["stops"] = _stops()
     except BaseException:
         end = {"event": "failed", "message": traceback.format_exc()}
     os.sync()
     status.write(json.dumps(end).encode() + b"\n")
+
+
+def _stops() -> dict[str, int]:
+    """How often user code has been stopped since boot, by reason: what costs wall time."""
+    lines = (line.split() for line in Path("/proc/um_traps").read_text().splitlines())
+    return {name: int(count) for name, count in lines}
 
 
 def _prepare(spec: dict[str, Any]) -> None:

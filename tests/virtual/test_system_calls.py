@@ -1,0 +1,137 @@
+"""System calls that are made into calls of the stub keep to the contract of `syscall`."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from emulator.virtual.seccomp import has_seccomp_filters
+
+# Threads that take turns at every call, each with its own values in the registers that a call
+# must leave alone; a jump to the bare `syscall` of a call that has been made before with another
+# number; a signal that interrupts a call, which is then made again; all of it again after a fork.
+PROGRAM = r"""
+#define _GNU_SOURCE
+#include <immintrin.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static void fail(const char *what) { printf("failed: %s\n", what); fflush(stdout); _exit(1); }
+
+static void *turns(void *argument)
+{
+    long me = (long) argument;
+    for (long i = 0; i < 2000; i++) {
+        unsigned long want[4] = { me * 1000003 + i, ~me, i, me ^ i }, got[4] = { 0 };
+        long result, b = me + i, c = me - i, kept_b, kept_c;
+        unsigned int flags;
+        __asm__ volatile (
+            "vmovdqu %[want], %%ymm15\n"
+            "mov %[b], %%r12\n mov %[c], %%rbx\n"
+            "stc\n"
+            "mov $24, %%eax\n syscall\n" /* sched_yield */
+            "setc %b[flags]\n"
+            "vmovdqu %%ymm15, %[got]\n"
+            "mov %%r12, %[kept_b]\n mov %%rbx, %[kept_c]\n"
+            : "=&a" (result), [got] "=m" (got), [kept_b] "=m" (kept_b), [kept_c] "=m" (kept_c),
+              [flags] "=&d" (flags)
+            : [want] "m" (want), [b] "m" (b), [c] "m" (c)
+            : "rcx", "r11", "r12", "rbx", "xmm15", "memory");
+        if (result != 0) fail("the result");
+        if (memcmp(want, got, sizeof(want))) fail("vector registers");
+        if (b != kept_b || c != kept_c) fail("general registers");
+        if (!(flags & 1)) fail("the carry flag");
+    }
+    return NULL;
+}
+
+__attribute__((noinline, noclone)) static long call(long number, int bare)
+{
+    long result;
+    __asm__ volatile (
+        "test %[bare], %[bare]\n mov %[number], %%rax\n jnz 1f\n"
+        "nop\n mov $39, %%eax\n"
+        "1: syscall\n" /* getpid, or what the caller says */
+        : "=&a" (result) : [number] "r" (number), [bare] "r" (bare) : "rcx", "r11", "memory");
+    return result;
+}
+
+__attribute__((noinline, noclone)) static long read_letter(int file, char *letter)
+{
+    long result;
+    __asm__ volatile ("mov $0, %%eax\n syscall" : "=&a" (result)
+                      : "D" (file), "S" (letter), "d" (1) : "rcx", "r11", "memory");
+    return result;
+}
+
+static void on_alarm(int signal) { (void) signal; }
+
+static void all(void)
+{
+    pthread_t threads[4];
+    for (long i = 0; i < 4; i++) pthread_create(&threads[i], NULL, turns, (void *) i);
+    for (int i = 0; i < 4; i++) pthread_join(threads[i], NULL);
+
+    for (int i = 0; i < 3; i++) {
+        if (call(0, 0) != getpid()) fail("getpid");
+        if (call(110, 1) != getppid()) fail("a jump to the bare instruction");
+    }
+
+    int ends[2];
+    char letter = 0;
+    struct sigaction action = { .sa_handler = on_alarm, .sa_flags = SA_RESTART };
+    sigaction(SIGALRM, &action, NULL);
+    for (int i = 0; i < 3; i++) {
+        if (pipe(ends)) fail("pipe");
+        if (fork() == 0) {
+            usleep(20000);
+            kill(getppid(), SIGALRM);
+            usleep(20000);
+            if (write(ends[1], "x", 1) != 1) fail("write");
+            _exit(0);
+        }
+        if (read_letter(ends[0], &letter) != 1 || letter != 'x') fail("a call that was made again");
+        wait(NULL);
+    }
+}
+
+int main(void)
+{
+    int status = 1;
+    all();
+    if (fork() == 0) { all(); _exit(0); }
+    wait(&status);
+    if (status) fail("the child");
+    puts("all as it should be");
+    return 0;
+}
+"""
+
+
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="the program is x86-64 assembly")
+def test_calls_that_are_not_signals_leave_everything_as_system_calls_do(guest, tmp_path: Path):
+    if "avx" not in Path("/proc/cpuinfo").read_text():
+        pytest.skip("this processor has no AVX")
+    source, program = tmp_path / "calls.c", tmp_path / "calls"
+    source.write_text(PROGRAM)
+    subprocess.run(
+        ["gcc", "-O1", "-mavx", "-pthread", "-o", program, source], check=True, timeout=120
+    )
+    ended = guest(program, directory=tmp_path)
+    assert ended.lines == ["all as it should be"], ended.errors
+    assert ended.result.exit_status == 0
+
+
+def test_nearly_all_system_calls_come_without_a_signal(guest):
+    if not has_seccomp_filters():
+        pytest.skip("this host has no seccomp filters: user code is traced")
+    ended = guest("/usr/bin/python3", "-c", "import os\nfor i in range(20000): os.getppid()")
+    stops = ended.result.stops
+    assert stops["calls"] > 20_000
+    assert stops["signalled_calls"] < 0.5 * (stops["calls"] - 20_000) + 100
