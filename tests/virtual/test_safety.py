@@ -1,6 +1,10 @@
 """What a guest may change on the host: the directories it was given, and nothing else."""
 
 import sys
+import tempfile
+from pathlib import Path
+
+import pytest
 
 
 def tree(directory):
@@ -20,8 +24,15 @@ def contents(directory):
     }
 
 
-def test_removing_everything_removes_nothing(guest, tmp_path):
-    victim = tree(tmp_path / "victim")
+@pytest.mark.parametrize("place", ["/tmp", "/var/tmp"])
+def test_removing_everything_removes_nothing(guest, place):
+    # The guest has a /tmp of its own, into which the host's directory is mounted; the rest of the
+    # host's files are its root file system.
+    with tempfile.TemporaryDirectory(dir=place) as name:
+        _assert_survives(guest, tree(Path(name) / "victim"))
+
+
+def _assert_survives(guest, victim):
     before = contents(victim)
     ended = guest("rm", "-rf", victim, readable=(victim,))
     assert any("Read-only file system" in line for line in ended.errors)
