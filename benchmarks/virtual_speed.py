@@ -81,7 +81,9 @@ def virtual(spec: Spec, directory: Path, console: Console) -> dict[str, Any]:
     def report(progress: Progress) -> None:
         if progress.stage == "iteration" and not first:
             first.append(time.monotonic() - started)
-        console.print(f"{time.monotonic() - started:7.1f} s  {progress.stage} {progress.detail}")
+        if progress.stage != "clock":
+            elapsed_s = time.monotonic() - started
+            console.print(f"{elapsed_s:7.1f} s  {progress.stage} {progress.detail}")
 
     with _peak_memory() as used:
         run_session(spec, "virtual", directory, report)
