@@ -38,13 +38,14 @@ def believed(live: Network, measure: Callable[[], T], accept: Callable[[T], bool
         monitor = FidelityMonitor(live)
         monitor.start()
         found = measure()
-        late = _too_late(monitor)
+        late = too_late(monitor)
         if accept(found) or not late:
             return found
     pytest.skip(f"{_TRIES} times the machine did not keep up: {late}")
 
 
-def _too_late(monitor: FidelityMonitor) -> str:
+def too_late(monitor: FidelityMonitor) -> str:
+    """How the machine did not keep up while it was watched; empty when it did."""
     samples = monitor.verdict().samples
     figures = ((limit, samples[limit.name]) for limit in THRESHOLDS)
     return "; ".join(

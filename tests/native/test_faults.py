@@ -15,9 +15,10 @@ from native_traffic import (
     open_socket,
     transfer_seconds,
 )
-from own_pace import believed
+from own_pace import believed, too_late
 
 from emulator.faults import FaultInjector
+from emulator.fidelity import FidelityMonitor
 from emulator.netlink import NetlinkError
 from emulator.network import Network
 from emulator.ports import UnsupportedPort
@@ -82,26 +83,41 @@ def _uplinks_of_h0(live: Network) -> set[str]:
 
 
 def test_a_transfer_survives_a_link_that_goes_down_under_it() -> None:
+    """Whichever uplink the flow's hash chose, it had to leave it while it was down."""
+    late = ""
+    for step_ms in (200, 200, 1000):
+        sent, late = _bytes_by_uplink(step_ms)
+        if min(sent.values()) > 20 * 1500:
+            return
+        assert late, sent
+    pytest.skip(f"the machine did not keep up: {late}")
+
+
+def _bytes_by_uplink(step_ms: int) -> tuple[dict[str, int], str]:
+    """Of a transfer that lasts five steps, through the first of which both uplinks are there, then
+    each by itself; and how the machine did not keep up."""
     with network(fat_tree(rate="50Mbps")) as live:
         faults = [
-            fault("link-down", "edge0-0-agg0-0", at="200ms"),
-            fault("link-up", "edge0-0-agg0-0", at="400ms"),
-            fault("link-down", "edge0-0-agg0-1", at="400ms"),
+            fault("link-down", "edge0-0-agg0-0", at=f"{step_ms}ms"),
+            fault("link-up", "edge0-0-agg0-0", at=f"{2 * step_ms}ms"),
+            fault("link-down", "edge0-0-agg0-1", at=f"{2 * step_ms}ms"),
         ]
+        monitor = FidelityMonitor(live)
+        monitor.start()
         with FaultInjector(live, faults) as injector:
             injector.on_iteration(0)
-            seconds = transfer_seconds(live, "h0", "h15", 50_000_000 // 8)
-        assert len(injector.events) == 3
-        assert seconds < 5
-        # Whichever uplink the flow's hash chose, it had to leave it while it was down.
-        sent = {
-            port.peer: port.bytes
-            for port in live.port_counters()
-            if port.node == "edge0-0" and port.peer.startswith("agg")
-        }
-        assert min(sent["agg0-0"], sent["agg0-1"]) > 20 * 1500, sent
-        lost = [port for port in live.port_counters() if port.queue.drops_by_reason]
-        assert all(port.lost_outside_queue == 0 for port in live.port_counters()), lost
+            transfer_seconds(live, "h0", "h15", 5 * step_ms * 50_000 // 8)
+            _wait_for(injector, 3)
+        late = too_late(monitor)
+        counters = live.port_counters()
+    assert all(port.lost_outside_queue == 0 for port in counters), [
+        port for port in counters if port.queue.drops_by_reason
+    ]
+    return {
+        port.peer: port.bytes
+        for port in counters
+        if port.node == "edge0-0" and port.peer.startswith("agg")
+    }, late
 
 
 def test_a_slower_rate_at_an_iteration() -> None:

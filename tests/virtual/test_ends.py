@@ -39,10 +39,10 @@ def nothing_left_behind():
     before = leftovers()
     yield
     deadline = time.monotonic() + 30
-    while (left := leftovers() - before) and time.monotonic() < deadline:
-        time.sleep(0.05)
     # Other guests may have been started meanwhile by somebody else: only ours count.
-    assert not {item for item in left if _is_ours(item)}
+    while left := {item for item in leftovers() - before if _is_ours(item)}:
+        assert time.monotonic() < deadline, left
+        time.sleep(0.05)
 
 
 def _is_ours(item):
