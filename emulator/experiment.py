@@ -199,6 +199,11 @@ def _verdict(
     incomplete = [stats.invalid_reason for stats in captured if stats.invalid_reason is not None]
     if network.pause_controller is not None and not network.pause_controller.running:
         incomplete.append("the pause controller of the lossless queues has died")
+    if network.pause_controller is not None and network.pause_controller.lost():
+        incomplete.append(
+            f"{network.pause_controller.lost()} packets came when the headroom was full, though it "
+            "is all that their links need: pauses or delay lines were late"
+        )
     late = sum(port.queue.late_packets for port in network.port_counters())
     if late:
         incomplete.append(f"{late} packets were handed over later than they arrived on their link")

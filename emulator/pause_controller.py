@@ -49,7 +49,7 @@ class Plug:
 
     `ingress` and `egress` are port numbers, `port` names the ingress. A pause frame takes
     `travel_ns` from the one to the other; `allowed_ns` after XOFF is the last moment at which the
-    plug may close, see `allowed_reaction_ns`.
+    plug may close, see `allowed_reaction_ns`. `suffices`: the headroom is all that the link needs.
     """
 
     ingress: int
@@ -62,6 +62,7 @@ class Plug:
     handle: int
     travel_ns: int
     allowed_ns: int
+    suffices: bool
 
 
 def travel_ns(link: Link) -> int:
@@ -186,6 +187,15 @@ class PauseController:
             worst.allowed_ns,
             self.period_ns,
             worst.port,
+        )
+
+    def lost(self) -> int:
+        """Packets for which there was no headroom left though there is all that the link needs:
+        they came late, by pauses or by delay lines."""
+        return sum(
+            self._memory.read(plug.ingress, Word.INGRESS_LOST, plug.priority)
+            for plug in self._plugs
+            if plug.suffices
         )
 
     def held(self) -> dict[int, tuple[int, int]]:

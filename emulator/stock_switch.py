@@ -226,6 +226,7 @@ class SwitchArrangement:
                             handle=handle,
                             travel_ns=travel_ns(link),
                             allowed_ns=allowed_reaction_ns(link, headroom_of(port.queue, link)),
+                            suffices=headroom_of(port.queue, link) >= headroom_bytes(link),
                         )
                     )
         return tuple(found)

@@ -61,6 +61,7 @@ class Word(IntEnum):
     # as an ingress: what came in by it and waits anywhere in its switch
     INGRESS = 8
     INGRESS_MAX = 9
+    INGRESS_LOST = 30  # came in by it after its headroom was full
     WANTED = 10  # 1: the neighbour is to be paused
     XOFF_AT = 11  # CLOCK_MONOTONIC, ns
     XON_AT = 12

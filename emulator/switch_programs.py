@@ -77,6 +77,7 @@ room:
     lock *(u64 *)(r9 + INGRESS) += r5
     r1 = 1
     lock *(u64 *)(r8 + DROPS_HEADROOM) += r1
+    lock *(u64 *)(r9 + INGRESS_LOST) += r1
     r0 = DROP
     exit
 no_room:

@@ -21,20 +21,23 @@ _TOO_SLOW = {
 def test_an_incast_in_real_time(tmp_path: Path) -> None:
     got = run_natively(tmp_path, lossless_spec())
     assert got.exit_code in (0, 3), got.told
-    controller = got.environment["details"]["pause_controller"]
-    in_time = controller["worst_ns"] <= controller["allowed_ns"]
     reasons = got.result["invalid_reasons"]
     assert (got.exit_code == 0) == got.result["valid"] == (reasons == [])
+    endings = tuple(t.reason for t in THRESHOLDS if t.name in _TOO_SLOW)
+    assert all(reason.endswith((*endings, "delay lines were late")) for reason in reasons), reasons
+    controller = got.environment["details"]["pause_controller"]
+    if controller is None:  # no pause: the senders did not even meet
+        assert reasons
+        return
     # The reaction is part of the verdict, whichever it is.
+    in_time = controller["worst_ns"] <= controller["allowed_ns"]
     told = [r for r in reasons if f"paused {controller['worst_ns']:,} ns after XOFF" in r]
     assert len(told) == (0 if in_time else 1)
-    endings = tuple(t.reason for t in THRESHOLDS if t.name in _TOO_SLOW)
-    assert all(reason.endswith(endings) for reason in reasons), reasons
-    # Losses come from nothing but a late pause.
-    if in_time:
-        assert got.result["summary"]["drops"] == 0
+    # Losses come from nothing but lateness, and a run that has any is not valid.
     dropped = sum(link["drops_by_reason"].get("headroom", 0) for link in got.links)
     assert got.result["summary"]["drops"] == dropped
     paused = [link for link in got.links if link["pauses"]]
-    assert paused and all(link["paused_ns"] > 0 for link in paused)
-    assert {link["node"] for link in paused}.isdisjoint({"s0"})
+    assert all(link["paused_ns"] > 0 and link["node"] != "s0" for link in paused)
+    assert dropped == 0 or any("headroom was full" in reason for reason in reasons)
+    if in_time:
+        assert paused

@@ -97,7 +97,7 @@ def test_a_controller_that_is_late_makes_the_run_invalid_with_the_figure() -> No
         assert reaction is not None and reaction.worst_ns > 8_000_000 > reaction.allowed_ns
         # What came in the meantime did not fit, and is lost as it would be in a switch.
         dropped = _ports(it)["s", "h2"].queue
-        assert dropped.drops == dropped.drops_by_reason["headroom"] > 0
+        assert dropped.drops == dropped.drops_by_reason["headroom"] == it.controller().lost() > 0
         verdict = FidelityMonitor(it.network, real_time=False).verdict()
         assert not verdict.valid
         (reason,) = verdict.reasons
@@ -128,6 +128,7 @@ def test_too_little_headroom_loses_packets_and_is_not_the_controllers_fault() ->
         dropped = _ports(it)["s", "h2"].queue
         assert dropped.drops == dropped.drops_by_reason["headroom"] > 0
         assert len(sink.drain()) == 600 - dropped.drops
+        assert it.controller().lost() == 0
         assert FidelityMonitor(it.network, real_time=False).verdict().valid
 
 
