@@ -29,6 +29,8 @@ _STEP = 0.03
 
 _CONFIDENCE = 0.95
 
+_CALLS_PER_PARAMETER = 3
+
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
@@ -97,8 +99,11 @@ def _explains(before: float, after: float, parameters: int, distinct: int) -> bo
     """Whether as many parameters make the loss smaller by more than chance does (F test, 95%).
 
     Repetitions of a call are not counted as observations: in virtual time they say the same again.
+    Of fewer calls than `_CALLS_PER_PARAMETER` there is no telling, and the fit is taken.
     """
-    freedom = max(1, distinct - parameters)
+    if distinct < _CALLS_PER_PARAMETER * parameters:
+        return True
+    freedom = distinct - parameters
     if after <= 0.0:
         return before > 0.0
     ratio = ((before - after) / parameters) / (after / freedom)

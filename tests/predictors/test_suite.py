@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from analysis.calibration.markdown import BEGIN, END
+from analysis.calibration.markdown import BEGIN, END, insert
 from analysis.calibration.observations import CalibrationError
 from analysis.calibration.suite import estimated_wall_s, standard_suite
 from analysis.predictors.interface import load_predictor
@@ -79,19 +79,20 @@ def test_the_table_is_written_into_a_document(tmp_path: Path) -> None:
     document = tmp_path / "prediction.md"
     document.write_text(f"# Before\n\n{BEGIN}\nold\n{END}\n\nAfter\n")
     out = tmp_path / "calibration.json"
-    for _ in range(2):  # what was written can be written again
-        assert calibrate_command([tmp_path / "run"], ["flow"], out=out, table=document) == 0
-        text = document.read_text()
-        assert text.startswith(f"# Before\n\n{BEGIN}\nFitted to 12 collectives")
-        assert text.endswith(f"{END}\n\nAfter\n") and "old" not in text
-        assert "`flow`, everything (12) | 3% geomean, 8% worst |" in text
-        assert "worst **missed**" in text
-        cells, misses = (
-            line for line in text.splitlines() if line.startswith("| leaf-spine | all_to_all |")
-        )
-        assert "**-33" in cells
-        assert misses.startswith("| leaf-spine | all_to_all | 4MB | -33")
+    assert calibrate_command([tmp_path / "run"], ["flow"], out=out, table=document) == 0
+    text = document.read_text()
+    assert text.startswith(f"# Before\n\n{BEGIN}\nFitted to 12 collectives")
+    assert text.endswith(f"{END}\n\nAfter\n") and "old" not in text
+    assert "`flow`, everything (12) | 3% geomean, 8% worst |" in text
+    assert "worst **missed**" in text
+    cells, misses = (
+        line for line in text.splitlines() if line.startswith("| leaf-spine | all_to_all |")
+    )
+    assert "**-33" in cells
+    assert misses.startswith("| leaf-spine | all_to_all | 4MB | -33")
+    insert(document, "anew\n")
+    assert document.read_text() == f"# Before\n\n{BEGIN}\nanew\n{END}\n\nAfter\n"
     document.write_text("no marks")
     with pytest.raises(CalibrationError, match="no lines"):
-        calibrate_command([tmp_path / "run"], ["flow"], out=out, table=document)
+        insert(document, "anew\n")
     assert document.read_text() == "no marks"
