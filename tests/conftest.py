@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from emulator.virtual.boot import GuestSpec, run_guest
 from emulator.virtual.build import ensure_kernel
@@ -24,6 +25,11 @@ from emulator.virtual.failure import VirtualKernelError
 ROOT = Path(__file__).resolve().parents[1]
 _IN_GUEST = "GROUNDWIRE_TESTS_IN_GUEST"
 _REPORT = "groundwire-report "
+
+
+# How long an example takes says how busy the machine is, and nothing of what is tested.
+settings.register_profile("groundwire", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("groundwire")
 
 
 def pytest_configure(config: pytest.Config) -> None:
