@@ -88,7 +88,7 @@ if [ "$purpose" = test ]; then
     # Programs that nobody here wrote, which must keep time in the virtual kernel; stock Mininet as the
     # baseline; a browser to look at the report with; tshark to check our dissector with. Where one is
     # not to be had its tests are skipped, and say so.
-    for_tests=(iperf iperf3 sockperf tcpdump tshark mininet chromium)
+    for_tests=(iproute2 iperf iperf3 sockperf tcpdump tshark mininet chromium)
 fi
 not_offered=" $(cat "$venv/.not-offered" 2>/dev/null || true) "
 
