@@ -19,6 +19,7 @@ from typing import Any, Literal
 
 from emulator.virtual.build import KernelImage
 from emulator.virtual.clock import VirtualClock
+from emulator.virtual.core import Core
 from emulator.virtual.failure import VirtualKernelError
 from emulator.virtual.lines import FollowedFile
 from emulator.virtual.memory import memory_directory
@@ -136,7 +137,10 @@ def _follow(
     try:
         poller.register(pidfd, select.POLLIN)
         moved_ns, moved_at = 0, time.monotonic()
+        core = Core(process.pid) if guest.time_travel else None
         while not poller.poll(_POLL_S * 1000):
+            if core is not None:
+                core.settle()
             for file in files:
                 file.poll()
             if events and control.exists():

@@ -1,0 +1,53 @@
+"""A guest keeps to one core, and leaves it when it is crowded there and not elsewhere."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from emulator.virtual.core import Core, better_core
+
+_PARENT = """
+import subprocess, sys
+child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=sys.stdin)
+print(child.pid, flush=True)
+child.wait()
+"""
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two processor cores")
+def test_every_process_of_a_guest_is_on_the_one_core_and_nobody_else() -> None:
+    ours = os.sched_getaffinity(0)
+    with subprocess.Popen(
+        [sys.executable, "-c", _PARENT],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    ) as parent:
+        assert parent.stdin is not None and parent.stdout is not None
+        child = int(parent.stdout.readline())
+        Core(parent.pid)
+        cores = [os.sched_getaffinity(pid) for pid in (parent.pid, child)]
+        parent.stdin.write(b"\n")
+        parent.stdin.close()
+    assert len(cores[0]) == 1 and cores[0] <= ours
+    assert cores[1] == cores[0]
+    assert os.sched_getaffinity(0) == ours
+
+
+@pytest.mark.parametrize(
+    ("waited", "idle", "expected"),
+    [
+        (0.5, {0: 0.0, 1: 1.0}, 1),  # a hog came to the guest's core
+        (0.2, {0: 0.0, 1: 1.0}, 0),  # the guest alone: its own two halves wait for each other
+        (0.5, {0: 0.0, 1: 0.1}, 0),  # no core is free: nothing to gain
+        (0.5, {0: 0.9, 1: 0.0}, 0),
+    ],
+)
+def test_a_guest_leaves_only_what_is_crowded_for_what_is_free(
+    waited: float, idle: dict[int, float], expected: int
+) -> None:
+    assert better_core(0, waited, idle) == expected
