@@ -106,11 +106,11 @@ def veth_pair(rate_bps: int = 0) -> Iterator[Pair]:
 
 
 def check_both_backends_agree(directory: Path, exact_times: bool) -> None:
-    """One conversation, captured by both: the same packets, lengths and order.
+    """One conversation, captured by both: the same packets, byte for byte.
 
-    `exact_times` also for arriving packets. A veth keeps the sender's departure time on a
-    packet, so each tap stamps arriving ones for itself; where time does not stand still
-    between two taps, that shows.
+    With `exact_times` (one processor, virtual time) also in the same order, and with the same times
+    for arriving packets: a veth keeps the sender's departure time on a packet, so each tap stamps
+    arriving ones for itself, and where time does not stand still between two taps, that shows.
     """
     snaplen = 160
     with veth_pair() as pair:
@@ -130,10 +130,11 @@ def check_both_backends_agree(directory: Path, exact_times: bool) -> None:
         rows = [np.flatnonzero(p.is_tcp | p.is_udp) for p in (one, other)]
         assert len(rows[0]) == len(rows[1]) > 500
         if not exact_times:
-            # The two directions pass a port on two processors: which of two packets that cross
-            # comes first, each tap sees for itself. Within a direction there is one order.
+            # A port is passed on several processors at once, in one direction too (TCP sends from
+            # the writer, from arriving acknowledgements and from timers): which of two packets
+            # comes first, each tap sees for itself. A sender numbers its packets, though.
             rows = [
-                r[np.argsort(p.source[r], kind="stable")]
+                r[np.lexsort((p.ip_identification[r], p.source[r]))]
                 for p, r in zip((one, other), rows, strict=True)
             ]
         for name in ("wire_bytes", "captured_bytes", "sequence", "payload_bytes", "source"):
@@ -150,7 +151,8 @@ def check_both_backends_agree(directory: Path, exact_times: bool) -> None:
         assert (apart[leaving] == 0).all()
         assert apart.max() <= (0 if exact_times else 50_000_000)
         assert one.captured_bytes.max() == snaplen < one.wire_bytes.max()
-        assert (np.diff(one.timestamp_ns[rows[0]][leaving]) >= 0).all()
+        if exact_times:
+            assert (np.diff(one.timestamp_ns[rows[0]][leaving]) >= 0).all()
 
 
 def check_numbered_datagrams(directory: Path, backend: str) -> None:
