@@ -33,25 +33,30 @@ class AstraAnalytical:
     """Built-in predictor "astra-analytical".
 
     Rings carry the reductions and all-gathers and every peer at once the all-to-all, as Gloo does
-    it. A torus that the collective's ranks fill in order becomes a Ring per axis, innermost axis
-    first, with ASTRA-sim's oneRing and oneDirect; any other fabric becomes a Switch with the
-    slowest rate and the mean latency on the ranks' paths. `hop_overhead_ns` adds to the links'
-    latency, `bandwidth_efficiency` scales their bandwidth and `message_overhead_ns` is the system
-    layer's endpoint-delay, of which ASTRA-sim takes no less than 1 ns.
+    it. The fabric becomes a Switch with the slowest rate and the mean latency on the ranks' paths;
+    with backend unaware, a torus that the collective's ranks fill in order becomes a Ring per
+    axis, innermost axis first, with ASTRA-sim's oneRing and oneDirect. `hop_overhead_ns` adds to
+    the links' latency, `bandwidth_efficiency` scales their bandwidth and `message_overhead_ns` is
+    the system layer's endpoint-delay, of which ASTRA-sim takes no less than 1 ns.
     """
 
     name = "astra-analytical"
     ignores = (
         "packet headers, rendezvous and acknowledgements, segments, TCP and congestion control, "
-        "ECMP collisions and oversubscription, routes that turn corners in a torus; with backend "
-        "unaware, that messages share their host's port; collectives that ASTRA-sim does not have"
+        "ECMP collisions and oversubscription, that an all-to-all uses all ports of a torus's "
+        "host; collectives that ASTRA-sim does not have"
     )
     calibratable: Mapping[str, Range] = {name: RANGES[name] for name in _FITTED}
 
-    def __init__(self, *, backend: str = "unaware", splits: int = 1, **parameters: float) -> None:
-        """`backend` is "unaware" or "aware" (networks of one dimension only), `splits` ASTRA-sim's
-        preferred-dataset-splits. Raises PredictorError."""
-        if backend not in BACKENDS:
+    def __init__(self, *, backend: str | None = None, splits: int = 1, **parameters: float) -> None:
+        """`backend` is "unaware", "aware", or None for the one that suits the collective:
+
+        aware for an all-to-all, whose messages share their host's port, unaware for a ring, which
+        has one message on a link at a time. For a ring aware is the worse model: it stores each
+        chunk in the Switch as a whole before it forwards it, which takes twice as long. `splits`
+        is ASTRA-sim's preferred-dataset-splits. Raises PredictorError.
+        """
+        if backend is not None and backend not in BACKENDS:
             raise PredictorError(f"backend: found {backend!r}, allowed {', '.join(BACKENDS)}")
         if isinstance(splits, bool) or not isinstance(splits, int) or splits < 1:
             raise PredictorError(f"splits: found {splits!r}, allowed a whole number above 0")
@@ -87,7 +92,10 @@ class AstraAnalytical:
     def _simulation(self, setting: Setting, call: CollectiveCall, ticks_per_ns: int) -> Simulation:
         if call.kind not in _TYPES:
             raise PredictorError(f"ASTRA-sim has no {call.kind}: it has {', '.join(_TYPES)}")
-        dimensions = _torus(setting, call) or (self._switch(setting, call),)
+        backend = self._backend or ("aware" if call.kind == "all_to_all" else "unaware")
+        # ASTRA-sim's aware backend takes networks of one dimension.
+        torus = _torus(setting, call) if backend == "unaware" else None
+        dimensions = torus or (self._switch(setting, call),)
         network = NetworkConfig(tuple(self._calibrated(d, ticks_per_ns) for d in dimensions))
         one = len(dimensions) > 1
         system = SystemConfig(
@@ -108,7 +116,7 @@ class AstraAnalytical:
             collective=_TYPES[call.kind],
             size_bytes=max(1, call.size_bytes // call.world) if shard else call.size_bytes,
         )
-        return Simulation(network, system, [(task,)] * call.world, backend=self._backend)
+        return Simulation(network, system, [(task,)] * call.world, backend=backend)
 
     def _calibrated(self, dimension: Dimension, ticks_per_ns: int) -> Dimension:
         latency_ns = dimension.latency_ns + self.parameters.hop_overhead_ns

@@ -131,7 +131,8 @@ def _write_astra(
     fitted: dict[str, Any] = {}
     if calibration is not None:
         fitted |= read_calibration(calibration).of("astra-analytical")
-    planned = AstraAnalytical(**fitted).simulation(setting, world)
+    # One network for all kinds of collectives: the backend that takes several dimensions.
+    planned = AstraAnalytical(backend="unaware", **fitted).simulation(setting, world)
     # The predictor's reductions are free; the files need a bandwidth to be exact (write_inputs).
     system = replace(planned.system, local_mem_bw_gbps=_MEMORY_GBPS)
     inputs = write_inputs(folder, graphs, planned.network, system, seed=spec.seed)

@@ -44,12 +44,39 @@ def test_rings_on_one_switch(kind: str, steps: int) -> None:
 def test_all_to_all_is_one_round_when_nothing_contends() -> None:
     size = 8 << 20
     way = int(2 * 500 + (size / 8) / BYTES_PER_NS)
-    assert AstraAnalytical().predict(FLAT, call("all_to_all", size, 8)) == way + 2
-    contended = AstraAnalytical(backend="aware").predict(FLAT, call("all_to_all", size, 8))
+    unaware = AstraAnalytical(backend="unaware")
+    assert unaware.predict(FLAT, call("all_to_all", size, 8)) == way + 2
+    contended = AstraAnalytical().predict(FLAT, call("all_to_all", size, 8))
     # Seven messages leave each port one after the other, then one more hop.
     serialisation = int((size / 8) / BYTES_PER_NS)
     arrival = int(500 + (size / 8) / BYTES_PER_NS)
     assert contended == 6 * serialisation + 2 * arrival + 2
+
+
+@pytest.mark.parametrize("fabric", [FLAT, TORUS, FAT_TREE], ids=["flat", "torus", "fat-tree"])
+def test_what_a_rank_sends_passes_its_port(fabric: Setting) -> None:
+    """Seen from one port: a ring's chunks, or everything for the peers, one after the other. A
+    torus's host has four ports, of which an all-to-all over a Switch is held to one."""
+    ranks, size = len(fabric.hosts), 8 << 20
+    once = (ranks - 1) / ranks * size / BYTES_PER_NS
+    for kind, times in (("all_reduce", 2), ("all_gather", 1), ("all_to_all", 1)):
+        took = AstraAnalytical().predict(fabric, call(kind, size, ranks))
+        # One chunk more is stored in the Switch; 3000 ns are more than any path is long.
+        most = times * once + size / ranks / BYTES_PER_NS + times * ranks * 3000
+        # A torus reduces along two axes, in 2 * (3 - 1)/3 and 2 * (4 - 1)/4/3 of the size.
+        assert 0.99 * times * once <= took <= most, kind
+
+
+def test_the_backend_suits_the_collective() -> None:
+    for kind, backend in (("all_reduce", "unaware"), ("all_to_all", "aware")):
+        collective = call(kind, 1 << 20, 8)
+        assert AstraAnalytical().simulation(FLAT, collective).backend == backend
+        told = AstraAnalytical(backend=backend).predict(FLAT, collective)
+        assert AstraAnalytical().predict(FLAT, collective) == told
+    # Whole chunks wait in the Switch: a step of a ring crosses two links one after the other.
+    ring = call("all_reduce", 1 << 26, 8)
+    stored = AstraAnalytical(backend="aware").predict(FLAT, ring)
+    assert stored == pytest.approx(2 * AstraAnalytical().predict(FLAT, ring), rel=0.01)
 
 
 def test_a_fat_trees_latency_is_its_paths_mean() -> None:
@@ -69,6 +96,12 @@ def test_a_torus_becomes_rings_innermost_first() -> None:
     # Part of it, or another order, is no torus any more.
     part = AstraAnalytical().simulation(TORUS, call("all_reduce", 1 << 20, 6))
     assert [d.topology for d in part.network.dimensions] == ["Switch"]
+    # ASTRA-sim's aware backend has one dimension.
+    exchange = AstraAnalytical().simulation(TORUS, call("all_to_all", 1 << 20, 12))
+    assert [(d.topology, d.npus) for d in exchange.network.dimensions] == [("Switch", 12)]
+    ignorant = AstraAnalytical(backend="unaware")
+    apart = ignorant.simulation(TORUS, call("all_to_all", 1 << 20, 12))
+    assert apart.network == simulation.network
 
 
 @settings(deadline=None, max_examples=30)
@@ -106,8 +139,6 @@ def test_nothing_takes_no_time() -> None:
 def test_what_it_cannot_say_is_refused() -> None:
     with pytest.raises(PredictorError, match="ASTRA-sim has no broadcast"):
         AstraAnalytical().predict(FLAT, call("broadcast", 64, 8))
-    with pytest.raises(PredictorError, match="one dimension"):
-        AstraAnalytical(backend="aware").predict(TORUS, call("all_reduce", 64, 12))
     with pytest.raises(PredictorError, match="backend: found 'fluid'"):
         load_predictor("astra-analytical", {"backend": "fluid"})
     with pytest.raises(PredictorError, match="splits: found 0"):
