@@ -37,6 +37,9 @@ _MOST_TRAINS = 4_000
 _MOST_MESSAGES = 200_000
 """Beyond this many, which take about 20 s, rings that share links are not followed by events."""
 
+_BLOCK = 1 << 17
+"""So many paths at a time are looked up to count what links carry: they fit a processor's cache."""
+
 
 class Flow:
     """Built-in predictor "flow"; the keyword arguments are those of `Parameters`.
@@ -129,7 +132,6 @@ class Flow:
         destination = ranks[np.concatenate([post.destination for post in posts])]
         size = np.concatenate([post.size_bytes for post in posts])
         costs = MessageCosts(call, self.parameters, paths.mtu_bytes)
-        shared, capacity = self._route(paths, source, destination)
         factor = self.parameters.sharing_factor(call.kind)
         many = len(size) >= _MANY and size.min() == size.max()
         rows = np.linspace(0, len(size) - 1, _MANY if many else len(size)).astype(np.int64)
@@ -142,17 +144,25 @@ class Flow:
         ready = ready + self.parameters.message_overhead_ns
         tail = costs.tail_ns(cost, wire)
         if many:
-            busy = self._busiest_ns(shared, capacity, wire, factor)
+            busy = self._busiest_ns(paths, source, destination, factor) * float(wire[0])
             return float(np.median(ready)) + busy + float(tail.max())
+        shared, capacity = self._route(paths, source, destination)
         finish = drain(ready, wire, shared, capacity, factor)
         return float((finish + tail).max())
 
-    def _busiest_ns(self, shared: Ints, capacity: Floats, wire: Floats, factor: float) -> float:
-        """Time of equal flows that start together: no flow is ever slower than the fair share of
-        the most loaded link, and there all of them have just this share until the end."""
-        count = np.bincount(shared.ravel(), minlength=len(capacity) + 1)[: len(capacity)]
+    def _busiest_ns(self, paths: Paths, source: Ints, destination: Ints, factor: float) -> float:
+        """Time per byte of equal flows that start together: no flow is ever slower than the fair
+        share of the most loaded link, and there all of them have just this share until the end."""
+        count = np.zeros(0, dtype=np.int64)
+        capacity = np.zeros(0)
+        for start in range(0, len(source), _BLOCK):
+            block = slice(start, start + _BLOCK)
+            shared, capacity = self._route(paths, source[block], destination[block])
+            found = np.bincount(shared.ravel(), minlength=len(capacity) + 1)[: len(capacity)]
+            found[: len(count)] += count
+            count = found
         slower = np.where(count > 1, factor, 1.0)
-        return float((count * slower / capacity).max() * wire[0])
+        return float((count * slower / capacity).max())
 
     def _isolated(self, paths: Paths, call: CollectiveCall, posts: list[Post]) -> bool:
         """Whether no two pairs that exchange messages share a link."""
@@ -221,8 +231,10 @@ class Flow:
 
 def _distinct_pairs(call: CollectiveCall, posts: list[Post]) -> tuple[Ints, Ints]:
     """(source, destination) members of the pairs that exchange messages, each once."""
-    keys = [np.unique(post.source * call.world + post.destination) for post in posts]
-    distinct = np.unique(np.concatenate(keys))
+    exchanged = np.zeros(call.world**2, dtype=bool)
+    for post in posts:
+        exchanged[post.source * call.world + post.destination] = True
+    distinct = np.flatnonzero(exchanged)
     return distinct // call.world, distinct % call.world
 
 

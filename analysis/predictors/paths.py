@@ -78,6 +78,8 @@ class Paths:
         self._option_first: list[int] = []
         self._option_links: list[int] = []
         self._option_nodes: list[int] = []
+        nothing = np.zeros(0, dtype=np.int64)
+        self._known = _Options(nothing, nothing, nothing, nothing)
 
     def _attachment(self, name: str) -> int:
         """All hosts with one link to the same switch are reached alike from anywhere else."""
@@ -101,13 +103,13 @@ class Paths:
                 raise PredictorError("the routes loop")
             node, goal = at[moving], to[moving]
             option = self._option_of(node, goal)
-            count = np.array(self._option_count, dtype=np.int64)[option]
-            pick = choice(node, origin[moving], goal, count)
-            entry = np.array(self._option_first, dtype=np.int64)[option] + pick
+            options = self._options_known()
+            pick = choice(node, origin[moving], goal, options.count[option])
+            entry = options.first[option] + pick
             column = np.full(len(at), self.links, dtype=np.int64)
-            column[moving] = np.array(self._option_links, dtype=np.int64)[entry]
+            column[moving] = options.link[entry]
             columns.append(column)
-            at[moving] = np.array(self._option_nodes, dtype=np.int64)[entry]
+            at[moving] = options.node[entry]
             moving = moving[at[moving] != to[moving]]
         if not columns:
             return np.zeros((len(at), 0), dtype=np.int64)
@@ -162,6 +164,16 @@ class Paths:
         found: Ints = self._options[keys].astype(np.int64)
         return found
 
+    def _options_known(self) -> _Options:
+        if len(self._known.count) < len(self._option_count):
+            self._known = _Options(
+                np.array(self._option_count, dtype=np.int64),
+                np.array(self._option_first, dtype=np.int64),
+                np.array(self._option_links, dtype=np.int64),
+                np.array(self._option_nodes, dtype=np.int64),
+            )
+        return self._known
+
     def _ask(self, node: int, goal: int) -> int:
         hops = self.setting.routes.next_hops(self._nodes[node], self._nodes[goal])
         if not hops:
@@ -189,6 +201,16 @@ class Paths:
             sum_ns_per_byte=ns_per_byte.sum(axis=1),
             full_frame_bytes=full_frame_bytes(self.mtu_bytes),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class _Options:
+    """Equal-cost sets: how many next hops each has, and where they begin among all next hops."""
+
+    count: Ints
+    first: Ints
+    link: Ints
+    node: Ints
 
 
 @lru_cache(maxsize=16)
