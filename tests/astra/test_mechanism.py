@@ -353,3 +353,17 @@ def test_a_collective_in_an_unknown_group_is_refused() -> None:
     simulation = replace(build("all-reduce", "ring", 1, switch), tasks=[(task,)] * 2)
     with pytest.raises(AstraRefused, match="group 7 is not in the groups file"):
         simulate(simulation)
+
+
+def test_a_rendezvous_keeps_sizes_in_32_bits() -> None:
+    """As the original does (found by fuzzing against its binaries): 2^32 + n bytes go as n, and
+    what has its 32nd bit set would go as a negative number."""
+
+    def cycles(size_bytes: int, rendezvous: bool) -> int:
+        asked = build("all-gather", "ring", size_bytes, Dimension("Ring", 4, 50.0, 500.0))
+        return slowest(replace(asked, rendezvous=rendezvous))
+
+    assert cycles(2**32 + 1000, True) == cycles(1000, True)
+    assert cycles(2**32 + 1000, False) > 1000 * cycles(1000, False)
+    with pytest.raises(AstraRefused, match="2147483648 bytes with the rendezvous protocol"):
+        cycles(2**31, True)
