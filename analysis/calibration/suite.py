@@ -48,7 +48,7 @@ _PARTS = (
 )
 
 _START_S = 10.0
-_PACKETS_PER_S = 8_000.0
+_PACKETS_PER_S = 18_000.0
 """What a run in the virtual kernel takes on one core of an AMD EPYC: boot and torch's import, then
 packets times links, acknowledgements and payload checks included (docs/prediction.md)."""
 

@@ -82,9 +82,10 @@ def calibrate_command(
     their ideal values, and are named. `groundwire predict --calibration FILE` takes the result.
     """
     names = predictor or ["alpha-beta", "flow"]
+    progress = Console(stderr=True)
     if suite is not None:
         specs = standard_suite(None if largest is None else parse_size_bytes(largest))
-        made = make_runs(specs, directory, kernel, Console(stderr=True))
+        made = make_runs(specs, directory, kernel, progress)
         loaded = _load([*made, *(runs or [])])
         split = split_by_fabric_and_size(_observations(loaded), TRAIN_FABRICS)
     elif not runs:
@@ -96,6 +97,10 @@ def calibrate_command(
     else:
         loaded = _load(runs)
         split = split_by_size(_observations(loaded))
+    progress.print(
+        f"fitting {', '.join(names)} to {_count(split.train)}, judging by {_count(split.held_out)}",
+        highlight=False,
+    )
     found = calibrate(split, names)
     found.write(out)
     if table is not None:

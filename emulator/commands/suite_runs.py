@@ -47,7 +47,16 @@ def make_runs(
         )
         _clear(place)
         started = time.monotonic()
-        run_spec(spec, kernel, place, console)
+        try:
+            run_spec(spec, kernel, place, console)
+        except KeyboardInterrupt:
+            made = len(specs) - len(left) + number - 1
+            console.print(
+                f"interrupted: {made} of {len(specs)} runs are made; the same command goes on "
+                f"with {spec.name}",
+                highlight=False,
+            )
+            raise
         # The machine may be slower than the estimate's, or busy.
         done_s += wanted[spec.name]
         took_s += time.monotonic() - started

@@ -62,6 +62,27 @@ def test_only_what_is_missing_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert (tmp_path / names[0] / "thesis.txt").exists()
 
 
+def test_an_interrupted_suite_says_what_it_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    specs = standard_suite(4_000_000)
+
+    def run(spec: Spec, kernel: KernelChoice, directory: Path, console: Console) -> None:
+        if spec.name == specs[2].name:
+            raise KeyboardInterrupt
+        directory.mkdir(parents=True, exist_ok=True)
+        (directory / "spec.yaml").write_text(spec.to_yaml())
+        (directory / "result.json").write_text("{}")
+
+    monkeypatch.setattr(suite_runs, "run_spec", run)
+    for _ in range(2):  # the second time two runs are there already
+        said = io.StringIO()
+        with pytest.raises(KeyboardInterrupt):
+            make_runs(specs, tmp_path, KernelChoice.virtual, Console(file=said, width=200))
+        assert f"interrupted: 2 of {len(specs)} runs are made" in said.getvalue()
+        assert f"goes on with {specs[2].name}" in said.getvalue()
+
+
 def test_the_whole_suite_is_meant_to_take_less_than_25_minutes() -> None:
     assert 5 * 60 < sum(map(estimated_wall_s, standard_suite())) < 25 * 60
 
