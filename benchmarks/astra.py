@@ -25,8 +25,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from analysis.astra.export import InputSet, default_system, write_inputs
 from analysis.astra.network_file import Dimension, NetworkConfig
-from analysis.astra.simulate import read_simulation, simulate
-from analysis.astra.workload import RankResult
+from analysis.astra.rank_result import RankResult
+from analysis.astra.simulate import simulate
+from analysis.astra.simulation import read_simulation
 from analysis.chakra.graph import Collective
 from analysis.predictors.interface import CollectiveCall
 

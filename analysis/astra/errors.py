@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from analysis.astra.workload import RankResult
+from analysis.astra.rank_result import RankResult
 
 
 class AstraInputError(ValueError):

@@ -9,12 +9,10 @@ from __future__ import annotations
 
 from collections import deque
 from math import log2
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from analysis.astra.phase import Collective, Phase
-
-if TYPE_CHECKING:
-    from analysis.astra.stream import Stream
+from analysis.astra.stream import Stream
 
 
 class RingExchange:

@@ -19,17 +19,15 @@ always a rotation r, r+1, ..., r-1; `LockstepEvents.first` follows r.
 from __future__ import annotations
 
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from analysis.astra.aware import AwareNetwork, Link
 from analysis.astra.events import Callback, EventQueue
 from analysis.astra.mailbox import Mailbox, Message
 from analysis.astra.network_file import NetworkConfig
+from analysis.astra.simulation import Simulation
 from analysis.astra.unaware import UnawareNetwork
 from analysis.chakra.schema import CollectiveType, NodeType
-
-if TYPE_CHECKING:
-    from analysis.astra.simulate import Simulation
 
 _NAMES = {
     CollectiveType.ALL_REDUCE: "all-reduce",

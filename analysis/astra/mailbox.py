@@ -60,6 +60,27 @@ class Transport(Protocol):
         return
 
 
+_Key = tuple[int, int, int, int]
+_Unmatched = dict[_Key, deque[Message]]
+
+
+def _match(key: _Key, others: _Unmatched, own: _Unmatched) -> Message:
+    """The oldest of the other side's halves, or a new one that waits for its other half."""
+    waiting = others.get(key)
+    if waiting is None:
+        message = Message()
+        queue = own.get(key)
+        if queue is None:
+            own[key] = deque((message,))
+        else:
+            queue.append(message)
+        return message
+    message = waiting.popleft()
+    if not waiting:
+        del others[key]
+    return message
+
+
 class Mailbox(Transport):
     """The i-th send with some (source, destination, tag, size) meets the i-th such receive.
 
@@ -70,8 +91,8 @@ class Mailbox(Transport):
     def __init__(self, events: EventQueue) -> None:
         self.events = events
         # Unmatched sends or unmatched receives of a key; never both at once.
-        self._sends: dict[tuple[int, int, int, int], deque[Message]] = {}
-        self._receives: dict[tuple[int, int, int, int], deque[Message]] = {}
+        self._sends: _Unmatched = {}
+        self._receives: _Unmatched = {}
 
     def send(
         self,
@@ -89,18 +110,7 @@ class Mailbox(Transport):
                 "ASTRA-sim aborts on messages without bytes"
             )
         key = (source, destination, tag, size_bytes)
-        receives = self._receives.get(key)
-        if receives is None:
-            message = Message()
-            sends = self._sends.get(key)
-            if sends is None:
-                self._sends[key] = deque((message,))
-            else:
-                sends.append(message)
-        else:
-            message = receives.popleft()
-            if not receives:
-                del self._receives[key]
+        message = _match(key, self._receives, self._sends)
         message.on_sent = on_sent
         message.sent_argument = argument
         self._transmit(message, source, destination, size_bytes)
@@ -116,21 +126,10 @@ class Mailbox(Transport):
     ) -> None:
         """As Transport.receive."""
         key = (source, destination, tag, size_bytes)
-        sends = self._sends.get(key)
-        if sends is None:
-            message = Message()
-            receives = self._receives.get(key)
-            if receives is None:
-                self._receives[key] = deque((message,))
-            else:
-                receives.append(message)
-        else:
-            message = sends.popleft()
-            if not sends:
-                del self._sends[key]
-            if message.arrived:
-                self.events.at(self.events.now, on_received, argument)
-                return
+        message = _match(key, self._sends, self._receives)
+        if message.arrived:
+            self.events.at(self.events.now, on_received, argument)
+            return
         message.on_received = on_received
         message.received_argument = argument
 

@@ -6,13 +6,11 @@ import json
 from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from analysis.astra.errors import AstraInputError, AstraRefused
+from analysis.astra.events import Callback, LocalEvents
 from analysis.astra.system_file import read_json_object
-
-if TYPE_CHECKING:
-    from analysis.astra.events import Callback, LocalEvents
 
 MEMORY_TYPES = (
     "NO_MEMORY_EXPANSION",

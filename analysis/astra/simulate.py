@@ -1,13 +1,12 @@
 """A whole simulation: inputs in, each rank's closing line out."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from __future__ import annotations
+
+from dataclasses import replace
 
 from analysis.astra.aware import AwareNetwork
-from analysis.astra.errors import AstraInputError, AstraRefused, AstraStalled
+from analysis.astra.errors import AstraRefused, AstraStalled
 from analysis.astra.events import EventQueue
-from analysis.astra.groups_file import Group, read_groups
 from analysis.astra.lockstep import (
     LOCKSTEP_BACKENDS,
     LockstepEvents,
@@ -15,59 +14,16 @@ from analysis.astra.lockstep import (
     moves_in_lockstep,
 )
 from analysis.astra.mailbox import Transport
-from analysis.astra.memory_file import MemoryConfig, RemoteMemory, read_memory
-from analysis.astra.network_file import NetworkConfig, read_network
+from analysis.astra.memory_file import RemoteMemory
 from analysis.astra.planner import Planner
+from analysis.astra.rank_result import RankResult
 from analysis.astra.rendezvous import Rendezvous
+from analysis.astra.simulation import Simulation
 from analysis.astra.system import System
-from analysis.astra.system_file import SystemConfig, read_system
-from analysis.astra.task import POINT_TO_POINT, Task, read_tasks
 from analysis.astra.unaware import UnawareNetwork
-from analysis.astra.workload import RankResult, Workload
-from analysis.chakra.codec import decode
-from analysis.chakra.errors import ChakraError
+from analysis.astra.workload import Workload
 
 BACKENDS = {"unaware": UnawareNetwork, "aware": AwareNetwork}
-
-
-@dataclass(frozen=True)
-class Simulation:
-    """Everything that a run depends on. `tasks[rank]` is that rank's graph."""
-
-    network: NetworkConfig
-    system: SystemConfig
-    tasks: Sequence[Sequence[Task]]
-    memory: MemoryConfig = field(default_factory=MemoryConfig)
-    groups: Mapping[int, Group] = field(default_factory=dict)
-    backend: str = "unaware"
-    queues_per_dimension: int = 1
-    rendezvous: bool = False
-
-
-def read_simulation(
-    workload_prefix: Path | str,
-    system_path: Path | str,
-    network_path: Path | str,
-    memory_path: Path | str | None = None,
-    groups_path: Path | str | None = None,
-    *,
-    backend: str = "unaware",
-    queues_per_dimension: int = 1,
-    injection_scale: float = 1.0,
-    rendezvous: bool = False,
-) -> Simulation:
-    """Read ASTRA-sim's own files. Raises AstraInputError."""
-    network = read_network(network_path)
-    return Simulation(
-        network,
-        read_system(system_path, injection_scale),
-        _read_workload(workload_prefix, network.npus),
-        MemoryConfig() if memory_path is None else read_memory(memory_path),
-        {} if groups_path is None else read_groups(groups_path, network.npus),
-        backend,
-        queues_per_dimension,
-        rendezvous,
-    )
 
 
 def simulate(simulation: Simulation, *, short_cuts: bool = True) -> list[RankResult]:
@@ -132,27 +88,3 @@ def _run(
             f"{workloads[waiting[0]].unfinished()}",
         )
     return results
-
-
-def _read_workload(prefix: Path | str, npus: int) -> list[tuple[Task, ...]]:
-    # Ranks of a symmetric workload have byte-identical files; read each content once.
-    seen: dict[bytes, tuple[Task, ...]] = {}
-    workload = []
-    for rank in range(npus):
-        path = Path(f"{prefix}.{rank}.et")
-        try:
-            data = path.read_bytes()
-            tasks = seen.get(data)
-            if tasks is None:
-                tasks = read_tasks(decode(data, path), rank, path)
-                if not any(task.type in POINT_TO_POINT for task in tasks):
-                    # Sends and receives are checked against the rank that has them.
-                    seen[data] = tasks
-        except OSError as error:
-            raise AstraInputError(
-                path, None, f"cannot be read: {error.strerror} (the network has {npus} ranks)"
-            ) from None
-        except ChakraError as error:
-            raise AstraInputError(path, None, str(error)) from None
-        workload.append(tasks)
-    return workload

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
-from analysis.astra.exchange import DirectExchange, HalvingDoublingExchange, RingExchange
+from analysis.astra.events import EventQueue, LocalEvents
+from analysis.astra.mailbox import Transport
+from analysis.astra.memory_bus import Bus
 from analysis.astra.phase import Phase
-from analysis.astra.tree import TreeAllReduce
-
-if TYPE_CHECKING:
-    from analysis.astra.system import System
 
 
 class Algorithm(Protocol):
@@ -24,12 +22,26 @@ class Algorithm(Protocol):
     def crossed_bus(self, _: Any) -> None: ...
 
 
-_ALGORITHMS: dict[str, Callable[[Stream, Phase], Algorithm]] = {
-    "ring": RingExchange,
-    "direct": DirectExchange,
-    "halvingDoubling": HalvingDoublingExchange,
-    "doubleBinaryTree": TreeAllReduce,
-}
+class Host(Protocol):
+    """What a stream's algorithm needs of its rank."""
+
+    rank: int
+    bus: Bus
+    events: EventQueue
+    local: LocalEvents
+    network: Transport
+
+    def algorithm(self, stream: Stream, phase: Phase) -> Algorithm:
+        """What carries out the phase."""
+        ...
+
+    def reduction_ns(self, size_bytes: int) -> int:
+        """What it takes to reduce so many bytes."""
+        ...
+
+    def phase_done(self, stream: Stream) -> None:
+        """The stream's algorithm is through."""
+        ...
 
 
 class DataSet:
@@ -55,7 +67,7 @@ class Stream:
                  "system", "tag")  # fmt: skip
 
     def __init__(
-        self, system: System, dataset: DataSet, tag: int, phases: Iterable[Phase], priority: int
+        self, system: Host, dataset: DataSet, tag: int, phases: Iterable[Phase], priority: int
     ) -> None:
         self.system = system
         self.dataset = dataset
@@ -68,7 +80,7 @@ class Stream:
         """Take up the next phase; events of the stream go to its algorithm from now on."""
         phase = self.phases.popleft()
         self.queue = phase.queue
-        algorithm = _ALGORITHMS[phase.implementation.algorithm](self, phase)
+        algorithm = self.system.algorithm(self, phase)
         self.start = algorithm.start
         self.received = algorithm.received
         self.crossed_bus = algorithm.crossed_bus

@@ -9,16 +9,25 @@ from math import ceil
 
 from analysis.astra.errors import AstraRefused
 from analysis.astra.events import EventQueue, LocalEvents
+from analysis.astra.exchange import DirectExchange, HalvingDoublingExchange, RingExchange
 from analysis.astra.groups_file import Group
 from analysis.astra.mailbox import Transport
 from analysis.astra.memory_bus import Bus, FixedDelay, SharedBus
-from analysis.astra.phase import Collective
+from analysis.astra.phase import Collective, Phase
 from analysis.astra.planner import Planner
-from analysis.astra.stream import DataSet, Stream
+from analysis.astra.stream import Algorithm, DataSet, Stream
 from analysis.astra.system_file import SystemConfig
+from analysis.astra.tree import TreeAllReduce
 
 # Tags of send and receive nodes lie below this, those of collectives above (system/Sys.hh).
 TAG_RANGE = 500_000_000
+
+_ALGORITHMS: dict[str, Callable[[Stream, Phase], Algorithm]] = {
+    "ring": RingExchange,
+    "direct": DirectExchange,
+    "halvingDoubling": HalvingDoublingExchange,
+    "doubleBinaryTree": TreeAllReduce,
+}
 
 
 class _Queue:
@@ -71,7 +80,6 @@ class System:
             self.bus = FixedDelay(self.local, config.endpoint_delay_ns)
         else:
             self.bus = SharedBus(self.local, config.shared_bus)
-        self.reduction_ns = config.reduction_ns
         self._plan = planner.for_rank(rank, queues_per_dimension)
         self._limit = ceil(config.active_chunks_per_dimension / queues_per_dimension)
         self._queues: defaultdict[int, _Queue] = defaultdict(_Queue)
@@ -104,6 +112,14 @@ class System:
                 return
             stream = Stream(self, dataset, self._next_tag(group), phases, priority)
             self._enter(stream)
+
+    def algorithm(self, stream: Stream, phase: Phase) -> Algorithm:
+        """As Host.algorithm."""
+        return _ALGORITHMS[phase.implementation.algorithm](stream, phase)
+
+    def reduction_ns(self, size_bytes: int) -> int:
+        """As Host.reduction_ns."""
+        return self.config.reduction_ns(size_bytes)
 
     def phase_done(self, stream: Stream) -> None:
         """A stream has left its dimension: on to the next, and the queue admits another."""

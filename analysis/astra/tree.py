@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import Enum, auto
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from analysis.astra.phase import Phase
-
-if TYPE_CHECKING:
-    from analysis.astra.stream import Stream
+from analysis.astra.stream import Stream
 
 
 class _State(Enum):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from bisect import insort
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 from analysis.astra.errors import AstraRefused
 from analysis.astra.groups_file import Group
 from analysis.astra.memory_file import RemoteMemory
 from analysis.astra.phase import Collective
+from analysis.astra.rank_result import RankResult
 from analysis.astra.system import TAG_RANGE, System
 from analysis.astra.task import Task
 from analysis.chakra.schema import CollectiveType, NodeType
@@ -22,22 +22,6 @@ _COLLECTIVES = {
 }
 # The original subtracts 64-bit unsigned numbers; overlapping replays wrap round.
 _UNSIGNED = 1 << 64
-
-
-@dataclass(frozen=True, slots=True)
-class RankResult:
-    """A rank's end: its cycles (1 ns each), and those not covered by its own computation."""
-
-    rank: int
-    cycles: int
-    exposed_cycles: int
-
-    def __str__(self) -> str:
-        """ASTRA-sim's closing line."""
-        return (
-            f"sys[{self.rank}] finished, {self.cycles} cycles, "
-            f"exposed communication {self.exposed_cycles} cycles."
-        )
 
 
 class Workload:

@@ -8,7 +8,8 @@ import numpy as np
 
 from analysis.astra.errors import AstraRefused
 from analysis.astra.network_file import Dimension, NetworkConfig
-from analysis.astra.simulate import BACKENDS, Simulation, simulate
+from analysis.astra.simulate import BACKENDS, simulate
+from analysis.astra.simulation import Simulation
 from analysis.astra.system_file import COLLECTIVES, Implementation, SystemConfig
 from analysis.astra.task import Task
 from analysis.chakra.schema import CollectiveType, NodeType

@@ -12,8 +12,9 @@ from typing import Annotated
 import typer
 
 from analysis.astra.errors import AstraStalled
-from analysis.astra.simulate import read_simulation, simulate
-from analysis.astra.workload import RankResult
+from analysis.astra.rank_result import RankResult
+from analysis.astra.simulate import simulate
+from analysis.astra.simulation import read_simulation
 
 
 class Backend(StrEnum):

@@ -15,7 +15,8 @@ from analysis.astra.lockstep import moves_in_lockstep
 from analysis.astra.memory_bus import BusParameters
 from analysis.astra.memory_file import MemoryConfig
 from analysis.astra.network_file import Dimension, NetworkConfig
-from analysis.astra.simulate import Simulation, simulate
+from analysis.astra.simulate import simulate
+from analysis.astra.simulation import Simulation
 from analysis.astra.system_file import COLLECTIVES, Implementation, SystemConfig
 from analysis.astra.task import Task
 from analysis.chakra.schema import CollectiveType, NodeType

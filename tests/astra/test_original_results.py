@@ -17,7 +17,8 @@ from typing import Any
 import pytest
 from astra_inputs import system, write_inputs
 
-from analysis.astra.simulate import Simulation, read_simulation, simulate
+from analysis.astra.simulate import simulate
+from analysis.astra.simulation import Simulation, read_simulation
 
 HERE = Path(__file__).parent
 with (HERE / "reference.csv").open() as file:

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from analysis.astra.export import default_system, write_inputs
 from analysis.astra.network_file import Dimension, NetworkConfig
-from analysis.astra.simulate import read_simulation, simulate
+from analysis.astra.simulate import simulate
+from analysis.astra.simulation import read_simulation
 from analysis.chakra.errors import ChakraError
 from analysis.chakra.graph import Collective, Compute, Graph, Receive, Send
 from analysis.chakra.pytorch import read_observer
