@@ -59,6 +59,8 @@ class CollectiveRecord(Record):
 
     `waited_ns` is how long the rank's main thread was blocked on it (exposed communication).
     `tag` counts the collectives of `group`, as Gloo's slots do; None for point-to-point messages.
+    `known` is how many computations and collectives the rank had logged when it posted this one,
+    which is what it knew to be over; None in logs of before 2026-11-21.
     """
 
     event: Literal["collective"]
@@ -73,6 +75,7 @@ class CollectiveRecord(Record):
     start_ns: int
     end_ns: int
     waited_ns: int
+    known: int | None = None
     element_bytes: int = 4
     root: int = 0
     degree: int | None = None

@@ -38,6 +38,7 @@ class Pending:
     tag: int | None
     ranks: tuple[int, ...] | None
     start_ns: int
+    known: int
     work: Any
     end_ns: int | None = None
     verify: Callable[[], None] | None = None
@@ -106,6 +107,7 @@ class Communicator:
             tag,
             ranks,
             start_ns,
+            self._log.work_logged,
             None,
             None,
             verify,
@@ -145,6 +147,7 @@ class Communicator:
             start_ns=pending.start_ns,
             end_ns=woken_ns if pending.end_ns is None else pending.end_ns,
             waited_ns=woken_ns - blocked_ns if waited_ns is None else waited_ns,
+            known=pending.known,
             **pending.details,
         )
 

@@ -19,6 +19,8 @@ class EventLog:
         self._path = path
         self._lines: list[dict[str, object]] = []
         self._lock = Lock()
+        self.work_logged = 0
+        """Lines of computations and collectives so far: what the rank knows to be over."""
 
     def rank(self, rank: int, host: str, address: str) -> None:
         self._add({"event": "rank", "rank": rank, "host": host, "address": address})
@@ -76,6 +78,7 @@ class EventLog:
         start_ns: int,
         end_ns: int,
         waited_ns: int,
+        known: int,
         **details: object,
     ) -> None:
         self._add(
@@ -92,6 +95,7 @@ class EventLog:
                 "start_ns": start_ns,
                 "end_ns": end_ns,
                 "waited_ns": waited_ns,
+                "known": known,
             }
             | details
         )
@@ -102,6 +106,7 @@ class EventLog:
     def _add(self, event: dict[str, object]) -> None:
         with self._lock:
             self._lines.append(event)
+            self.work_logged += event["event"] in ("compute", "collective")
 
     def write(self) -> None:
         """Write all events, in the order in which they were logged."""

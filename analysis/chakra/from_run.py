@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import heapq
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import replace
 
 from analysis.chakra.from_replay import graphs_of_replay
 from analysis.chakra.graph import Collective, Compute, Graph, GraphNode
-from analysis.chakra.precedence import direct, positions
+from analysis.chakra.precedence import direct
 from analysis.collectives import ALIGNMENT
 from analysis.predictors.interface import CollectiveCall
 from analysis.records import CollectiveRecord, ComputeRecord
@@ -57,15 +58,18 @@ def _rebased(node: GraphNode, origin_ns: int, scale: int) -> GraphNode:
 
 
 def _graph(run: Run, log: RankLog, iteration: int) -> Graph:
-    events = [event for event in log.events if event.iteration == iteration]
-    over = over_before(events)
-    kept = [position for position, event in enumerate(events) if event.phase != ALIGNMENT]
-    place = {position: index for index, position in enumerate(kept)}
-    masks = [
-        sum(1 << place[p] for p in positions(over[position]) if p in place) for position in kept
+    kept = [
+        line
+        for line, event in enumerate(log.events)
+        if event.iteration == iteration and event.phase != ALIGNMENT
     ]
-    parents = direct(masks)
-    work = [events[position] for position in kept]
+    work = [log.events[line] for line in kept]
+    try:
+        before = over_before(log.events)
+    except ValueError as error:
+        raise RunError(f"{run.directory}: {error}") from None
+    # Of what the rank knew to be over, what belongs to this graph: its first so many nodes.
+    parents = direct([(1 << bisect_left(kept, before[line])) - 1 for line in kept])
     order = _by_start(work, parents)
     ids = {index: id for id, index in enumerate(order)}
     return tuple(
@@ -75,36 +79,25 @@ def _graph(run: Run, log: RankLog, iteration: int) -> Graph:
 
 
 def over_before(events: Sequence[Event]) -> list[int]:
-    """Per event of one rank in logged order, a bit set of the events that were over, and known to
-    the rank to be over, before it started.
+    """Per event of one rank, in logged order: how many of them, from the first, were over, and
+    known to the rank to be over, before it started.
 
-    Computation blocks the rank, and a collective is logged when the rank has waited for it. So
-    all that is logged before a computation is over before it. Of what is logged before a
-    collective: what a computation that ended before the posting follows in turn, and, since the
-    last such computation, only collectives that ended before it while the rank was blocked on
-    them: one that the rank only found to be over later gates nothing.
+    A computation blocks the rank and is logged at its end, a collective when the rank has waited
+    for it. So all that is logged before a computation is over before it; a collective says how
+    far the log was when the rank posted it. Raises ValueError for a log that does not say so.
     """
-    over: list[int] = []
+    over = []
     for position, event in enumerate(events):
-        if _blocks(event):
-            over.append((1 << position) - 1)
-            continue
-        known = 0
-        for before in range(position - 1, -1, -1):
-            other = events[before]
-            if _blocks(other) and other.end_ns <= event.start_ns:
-                known |= (1 << (before + 1)) - 1
-                break
-            waited = isinstance(other, CollectiveRecord) and other.waited_ns > 0
-            if waited and other.end_ns <= event.start_ns:
-                known |= over[before] | 1 << before
-        over.append(known)
+        if isinstance(event, ComputeRecord):
+            over.append(position)
+        elif event.known is None:
+            raise ValueError(
+                f"the log of {event.id} does not say what was over when it was posted: an older "
+                "version wrote it; run the spec again"
+            )
+        else:
+            over.append(event.known)
     return over
-
-
-def _blocks(event: Event) -> bool:
-    """Whether the rank did nothing else from its start to its line in the log."""
-    return isinstance(event, ComputeRecord) or event.phase == ALIGNMENT
 
 
 def _by_start(events: Sequence[Event], parents: Sequence[Sequence[int]]) -> list[int]:

@@ -67,6 +67,7 @@ def write_run(
                     "start_ns": now,
                     "end_ns": now + took,
                     "waited_ns": took,
+                    "known": len(events),
                     "element_bytes": call.element_bytes,
                     "root": call.root,
                     "degree": call.degree,
