@@ -51,15 +51,6 @@ def test_errors_are_those_of_the_contract(run_directory: Path) -> None:
     assert groups[0].bias["flow"] == pytest.approx((1 / 1.1 - 1) / 2, abs=1e-4)
 
 
-def test_a_permutation_is_predicted_by_the_shift_that_was_run(tmp_path: Path) -> None:
-    """A shift by 4 crosses the spines eight times, one by 1 only twice."""
-    operations = ", ".join(f"{{kind: permutation, size: 8MB, shift: {by}}}" for by in (1, 4))
-    write_run(tmp_path / "run", _LEAF_SPINE, operations, Flow())
-    rows = compare(load_run(tmp_path / "run"), ["flow"]).rows
-    assert [row.error("flow") for row in rows] == pytest.approx([0.0] * 4, abs=1e-6)
-    assert rows[1].measured_ns > 1.2 * rows[0].measured_ns
-
-
 def test_a_predictor_without_an_answer_says_why(run_directory: Path) -> None:
     comparison = compare(load_run(run_directory), ["astra-analytical", "textbook"])
     reasons = {row.collective.kind: row.refusals for row in comparison.rows if row.refusals}
