@@ -1,5 +1,6 @@
 """ASTRA-sim's analytical network file (YAML): one entry per dimension in each list."""
 
+import re
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -9,6 +10,7 @@ import yaml
 
 from analysis.astra.errors import AstraInputError
 
+_EXPONENT = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)[eE][-+]?[0-9]+")
 TOPOLOGIES = ("Ring", "FullyConnected", "Switch")
 
 
@@ -104,6 +106,8 @@ def _number(
 ) -> int | float:
     allowed = "a whole number" if whole else "a number"
     allowed += " above 0" if minimum is None else f" of at least {minimum}"
+    if isinstance(value, str) and _EXPONENT.fullmatch(value):
+        value = float(value)  # YAML 1.1 takes 1e3 for text, the original's reader for a number
     kinds = (int,) if whole else (int, float)
     if isinstance(value, bool) or not isinstance(value, kinds):
         raise AstraInputError(path, key, f"found {value!r}, allowed {allowed}")

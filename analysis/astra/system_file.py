@@ -215,7 +215,9 @@ class SystemFile:
         return int(value)
 
     def _flag(self, key: str) -> bool:
-        return self._whole(key, 0, minimum=0) != 0
+        """Whether it differs from the number 0, which in the original's JSON false does, too."""
+        value = self.document.get(key, 0)
+        return isinstance(value, bool) or bool(value != 0)
 
 
 def read_json_object(path: Path | str) -> dict[str, Any]:

@@ -29,6 +29,9 @@ def make_runs(
         for spec, place in zip(specs, places, strict=True)
         if not _finished(spec, place)
     ]
+    if not left:
+        console.print(f"all {len(specs)} runs are there already", highlight=False)
+        return places
     wanted = {spec.name: estimated_wall_s(spec) for spec, _ in left}
     kept = f", {len(specs) - len(left)} are there already" if len(left) < len(specs) else ""
     console.print(

@@ -132,6 +132,23 @@ def test_a_bad_file_is_named_with_what_is_allowed(
         assert words in ended.stderr
 
 
+def test_numbers_are_read_as_the_original_reads_them(tmp_path: Path) -> None:
+    """Its YAML knows 5e1 as a number (1.1, of Python's reader, does not), and in its JSON any
+    value but the number 0 differs from 0, false included."""
+    plain = _run(write_inputs(tmp_path, [GRAPH] * 4, system(["ring"]), NETWORK)).stdout
+    network = {**NETWORK, "bandwidth": [f"{NETWORK['bandwidth'][0] / 1000:g}e3"]}
+    assert _run(write_inputs(tmp_path, [GRAPH] * 4, system(["ring"]), network)).stdout == plain
+    work = [[{"id": 1, "type": 4, "num_ops": 10**9, "tensor_size": 10**6, "micros": 3}]] * 4
+
+    def run(**flag: bool | int) -> str:
+        document = system(["ring"], **{"peak-perf": 1, "local-mem-bw": 1600}, **flag)
+        return _run(write_inputs(tmp_path, work, document, NETWORK)).stdout
+
+    assert run(**{"roofline-enabled": True}) == run(**{"roofline-enabled": 1})
+    assert run(**{"roofline-enabled": False}) == run(**{"roofline-enabled": 1})
+    assert run(**{"roofline-enabled": 0}) != run(**{"roofline-enabled": 1})
+
+
 @pytest.mark.parametrize("missing", ["system.json", "network.yml", "memory.json", "w.3.et"])
 def test_a_missing_file_is_named(missing: str, tmp_path: Path) -> None:
     options = write_inputs(tmp_path, [GRAPH] * 4, system(["ring"]), NETWORK)
