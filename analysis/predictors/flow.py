@@ -6,6 +6,7 @@ beyond, flows that share links max-min fairly (`rank_programs`, `fluid`).
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict
 
 import numpy as np
@@ -77,11 +78,11 @@ class Flow:
         if call.world == 1 or (call.size_bytes == 0 and call.kind != "barrier"):
             return 0.0
         paths = paths_of(setting)
-        steps = list(gloo_schedule(call, setting.seed))
-        posts = [step for step in steps if isinstance(step, Post)]
-        if call.kind not in _AT_ONCE and self._isolated(paths, call, posts):
+        if call.kind not in _AT_ONCE and self._isolated(paths, call):
             # Then every message has its path for itself and the recurrence is exact.
             return self._alone.duration_ns(setting, call)
+        steps = list(gloo_schedule(call, setting.seed))
+        posts = [step for step in steps if isinstance(step, Post)]
         if self._by_packets and sum(len(post.source) for post in posts) <= _MOST_TRAINS:
             return self._trains(paths, call, steps, posts)
         if call.kind in _AT_ONCE:
@@ -164,10 +165,12 @@ class Flow:
         slower = np.where(count > 1, factor, 1.0)
         return float((count * slower / capacity).max())
 
-    def _isolated(self, paths: Paths, call: CollectiveCall, posts: list[Post]) -> bool:
+    def _isolated(self, paths: Paths, call: CollectiveCall) -> bool:
         """Whether no two pairs that exchange messages share a link."""
         ranks = np.array(call.ranks, dtype=np.int64)
-        source, destination = _distinct_pairs(call, posts)
+        # One after the other: all posts of a ring over thousands of ranks are gigabytes.
+        steps = gloo_schedule(call, paths.setting.seed)
+        source, destination = _distinct_pairs(call, (s for s in steps if isinstance(s, Post)))
         shared, capacity = self._route(paths, ranks[source], ranks[destination])
         count = np.bincount(shared.ravel(), minlength=len(capacity) + 1)[: len(capacity)]
         return bool(count.max(initial=0) <= 1)
@@ -229,7 +232,7 @@ class Flow:
         return connections, capacity
 
 
-def _distinct_pairs(call: CollectiveCall, posts: list[Post]) -> tuple[Ints, Ints]:
+def _distinct_pairs(call: CollectiveCall, posts: Iterable[Post]) -> tuple[Ints, Ints]:
     """(source, destination) members of the pairs that exchange messages, each once."""
     exchanged = np.zeros(call.world**2, dtype=bool)
     for post in posts:
