@@ -12,6 +12,7 @@ from enum import Enum, auto
 from typing import Any, Protocol
 
 from analysis.astra.events import Callback, LocalEvents
+from analysis.astra.int32 import kept_in_32_bits
 
 _FAST_NS = 10
 
@@ -91,6 +92,7 @@ class SharedBus:
         if fast:
             self._local.after(_FAST_NS, callback, argument)
             return
+        size_bytes = kept_in_32_bits(size_bytes, "model-shared-bus")
         end = self._pair.adaptor if to_memory else self._pair.memory
         end.request(_Transfer(size_bytes, processed, send_back, callback, argument))
 

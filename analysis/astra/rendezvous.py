@@ -3,18 +3,19 @@
 from functools import partial
 from typing import Any
 
-from analysis.astra.errors import AstraRefused
 from analysis.astra.events import Callback
+from analysis.astra.int32 import kept_in_32_bits
 from analysis.astra.mailbox import Transport
 
 _REQUEST_BYTES = 8192
 _REQUEST_TAG = 1_000_000_000
-_INT_RANGE = 1 << 32
+_NAME = "the rendezvous protocol"
 
 
 class Rendezvous(Transport):
     """A network on which a send waits for the receiver's 8 KiB request, and a receive is posted
-    when that request has arrived (Sys::rendezvous_sim_send and _recv)."""
+    when that request has arrived (Sys::rendezvous_sim_send and _recv). Meanwhile the size is kept
+    in 32 bits (SimSendCaller, SimRecvCaller)."""
 
     def __init__(self, network: Transport) -> None:
         self._network = network
@@ -29,7 +30,7 @@ class Rendezvous(Transport):
         argument: Any = None,
     ) -> None:
         """As Mailbox.send."""
-        size_bytes = _kept(size_bytes)
+        size_bytes = kept_in_32_bits(size_bytes, _NAME)
         send = partial(self._network.send, source, destination, size_bytes, tag, on_sent, argument)
         self._network.receive(
             source, destination, _REQUEST_BYTES, tag + _REQUEST_TAG, lambda _: send()
@@ -45,22 +46,10 @@ class Rendezvous(Transport):
         argument: Any = None,
     ) -> None:
         """As Mailbox.receive."""
-        size_bytes = _kept(size_bytes)
+        size_bytes = kept_in_32_bits(size_bytes, _NAME)
         receive = partial(
             self._network.receive, destination, source, size_bytes, tag, on_received, argument
         )
         self._network.send(
             destination, source, _REQUEST_BYTES, tag + _REQUEST_TAG, lambda _: receive()
         )
-
-
-def _kept(size_bytes: int) -> int:
-    """What is left of a size in the original, which keeps it in a 32-bit signed integer until the
-    request has come (SimSendCaller, SimRecvCaller). Raises AstraRefused where that is negative."""
-    kept = (size_bytes + _INT_RANGE // 2) % _INT_RANGE - _INT_RANGE // 2
-    if kept < 0:
-        raise AstraRefused(
-            f"a message of {size_bytes} bytes with the rendezvous protocol: ASTRA-sim keeps its "
-            "size in 32 bits with a sign, and what it does with the rest has no meaning"
-        )
-    return kept
