@@ -11,6 +11,7 @@ from collections import deque
 from math import log2
 from typing import Any
 
+from analysis.astra.memory_bus import Crossing
 from analysis.astra.phase import Collective, Phase
 from analysis.astra.stream import Stream
 
@@ -86,8 +87,8 @@ class RingExchange:
 
     def _cross_bus(self, *, to_memory: bool, reduce: bool, send_back: bool) -> None:
         callback = self._reduce if reduce else self.stream.crossed_bus
-        size = self.size_bytes
-        self.bus.cross(to_memory, self.ring.local, size, reduce, send_back, callback, size)
+        crossing = Crossing(to_memory, self.ring.local, self.size_bytes, reduce, send_back)
+        self.bus.cross(crossing, callback, self.size_bytes)
 
     def _reduce(self, size_bytes: int) -> None:
         self.system.local.after(self.system.reduction_ns(size_bytes), self.stream.crossed_bus, None)
@@ -100,8 +101,8 @@ class RingExchange:
         if not self.packets or self.sends_left == 0 or self.free == 0:
             return False
         receiver, sender, size_bytes = self.packets.popleft()
-        self.network.send(self.rank, receiver, size_bytes, self.tag)
-        self.network.receive(self.rank, sender, size_bytes, self.tag, self.stream.received)
+        self.network.send((self.rank, receiver, self.tag, size_bytes))
+        self.network.receive((sender, self.rank, self.tag, size_bytes), self.stream.received)
         self.sends_left -= 1
         self.free -= 1
         return True

@@ -23,7 +23,7 @@ from typing import Any
 
 from analysis.astra.aware import AwareNetwork, Link
 from analysis.astra.events import Callback, EventQueue
-from analysis.astra.mailbox import Mailbox, Message
+from analysis.astra.mailbox import Mailbox, Message, Way
 from analysis.astra.network_file import NetworkConfig
 from analysis.astra.simulation import Simulation
 from analysis.astra.unaware import UnawareNetwork
@@ -105,17 +105,10 @@ class _Twins(Mailbox):
     events: LockstepEvents
     npus: int
 
-    def send(
-        self,
-        source: int,
-        destination: int,
-        size_bytes: int,
-        tag: int,
-        on_sent: Callback | None = None,
-        argument: Any = None,
-    ) -> None:
+    def send(self, way: Way, on_sent: Callback | None = None, argument: Any = None) -> None:
         """As Mailbox.send, of the message that rank -destination sends to rank 0."""
-        super().send(-destination % self.npus, 0, size_bytes, tag, on_sent, argument)
+        _, destination, tag, size_bytes = way
+        super().send((-destination % self.npus, 0, tag, size_bytes), on_sent, argument)
 
     def order_matters(self) -> None:
         """Raises OrderMattersError."""

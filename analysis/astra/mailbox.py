@@ -6,6 +6,9 @@ from typing import Any, Protocol
 from analysis.astra.errors import AstraRefused
 from analysis.astra.events import Callback, EventQueue
 
+Way = tuple[int, int, int, int]
+"""Source, destination, tag and size in bytes of a message."""
+
 
 class Message:
     """A message between two ranks: made by whichever of send and receive comes first."""
@@ -33,56 +36,40 @@ class Message:
 class Transport(Protocol):
     """How ranks exchange messages."""
 
-    def send(
-        self,
-        source: int,
-        destination: int,
-        size_bytes: int,
-        tag: int,
-        on_sent: Callback | None = None,
-        argument: Any = None,
-    ) -> None:
-        """Send now; `on_sent(argument)` is called on arrival."""
+    def send(self, way: Way, on_sent: Callback | None = None, argument: Any = None) -> None:
+        """Send now, from the way's source; `on_sent(argument)` is called on arrival."""
 
-    def receive(
-        self,
-        destination: int,
-        source: int,
-        size_bytes: int,
-        tag: int,
-        on_received: Callback,
-        argument: Any = None,
-    ) -> None:
-        """Post a receive; `on_received(argument)` is called when its message is there."""
+    def receive(self, way: Way, on_received: Callback, argument: Any = None) -> None:
+        """Post a receive, at the way's destination; `on_received(argument)` is called when its
+        message is there."""
 
     def order_matters(self) -> None:
         """Called when the outcome depends on the order of two events of one nanosecond."""
         return
 
 
-_Key = tuple[int, int, int, int]
-_Unmatched = dict[_Key, deque[Message]]
+_Unmatched = dict[Way, deque[Message]]
 
 
-def _match(key: _Key, others: _Unmatched, own: _Unmatched) -> Message:
+def _match(way: Way, others: _Unmatched, own: _Unmatched) -> Message:
     """The oldest of the other side's halves, or a new one that waits for its other half."""
-    waiting = others.get(key)
+    waiting = others.get(way)
     if waiting is None:
         message = Message()
-        queue = own.get(key)
+        queue = own.get(way)
         if queue is None:
-            own[key] = deque((message,))
+            own[way] = deque((message,))
         else:
             queue.append(message)
         return message
     message = waiting.popleft()
     if not waiting:
-        del others[key]
+        del others[way]
     return message
 
 
 class Mailbox(Transport):
-    """The i-th send with some (source, destination, tag, size) meets the i-th such receive.
+    """The i-th send of some way meets the i-th receive of that way.
 
     Backends add how long the way takes. A send completes when its message arrives; a receive
     completes then too or, when posted later, in the nanosecond of its posting.
@@ -94,39 +81,22 @@ class Mailbox(Transport):
         self._sends: _Unmatched = {}
         self._receives: _Unmatched = {}
 
-    def send(
-        self,
-        source: int,
-        destination: int,
-        size_bytes: int,
-        tag: int,
-        on_sent: Callback | None = None,
-        argument: Any = None,
-    ) -> None:
+    def send(self, way: Way, on_sent: Callback | None = None, argument: Any = None) -> None:
         """As Transport.send. Raises AstraRefused for what the original asserts against."""
+        source, destination, _, size_bytes = way
         if size_bytes <= 0:
             raise AstraRefused(
                 f"rank {source} sends {size_bytes} bytes to rank {destination}: "
                 "ASTRA-sim aborts on messages without bytes"
             )
-        key = (source, destination, tag, size_bytes)
-        message = _match(key, self._receives, self._sends)
+        message = _match(way, self._receives, self._sends)
         message.on_sent = on_sent
         message.sent_argument = argument
         self._transmit(message, source, destination, size_bytes)
 
-    def receive(
-        self,
-        destination: int,
-        source: int,
-        size_bytes: int,
-        tag: int,
-        on_received: Callback,
-        argument: Any = None,
-    ) -> None:
+    def receive(self, way: Way, on_received: Callback, argument: Any = None) -> None:
         """As Transport.receive."""
-        key = (source, destination, tag, size_bytes)
-        message = _match(key, self._sends, self._receives)
+        message = _match(way, self._sends, self._receives)
         if message.arrived:
             self.events.at(self.events.now, on_received, argument)
             return

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from analysis.astra.events import Callback, LocalEvents
 from analysis.astra.int32 import kept_in_32_bits
@@ -29,24 +29,23 @@ class BusParameters:
     reduction_delay_ns: int = 1
 
 
+class Crossing(NamedTuple):
+    """What crosses, to memory or from it. `fast` ones take 10 ns and share nothing, `processed`
+    ones are reduced at the other side, `send_back` ones return from there, where the model knows
+    of it."""
+
+    to_memory: bool
+    fast: bool
+    size_bytes: int
+    processed: bool
+    send_back: bool
+
+
 class Bus(Protocol):
     """A rank's way between network adaptor and memory."""
 
-    def cross(
-        self,
-        to_memory: bool,
-        fast: bool,
-        size_bytes: int,
-        processed: bool,
-        send_back: bool,
-        callback: Callback,
-        argument: Any,
-    ) -> None:
-        """Call `callback(argument)` when `size_bytes` have got across.
-
-        `fast` transfers take 10 ns and share nothing. `processed` ones are reduced at the other
-        side, `send_back` ones return from there, where the model knows of it.
-        """
+    def cross(self, crossing: Crossing, callback: Callback, argument: Any) -> None:
+        """Call `callback(argument)` when its bytes have got across."""
 
 
 class FixedDelay:
@@ -56,18 +55,9 @@ class FixedDelay:
         self._after = local.after
         self._delay_ns = endpoint_delay_ns
 
-    def cross(
-        self,
-        to_memory: bool,
-        fast: bool,
-        size_bytes: int,
-        processed: bool,
-        send_back: bool,
-        callback: Callback,
-        argument: Any,
-    ) -> None:
+    def cross(self, crossing: Crossing, callback: Callback, argument: Any) -> None:
         """As Bus.cross."""
-        self._after(_FAST_NS if fast else self._delay_ns, callback, argument)
+        self._after(_FAST_NS if crossing.fast else self._delay_ns, callback, argument)
 
 
 class SharedBus:
@@ -78,23 +68,16 @@ class SharedBus:
         behind = _Pair(local, replace(parameters, gap_per_byte_ns=_BEHIND_GAP_PER_BYTE_NS), None)
         self._pair = _Pair(local, parameters, behind)
 
-    def cross(
-        self,
-        to_memory: bool,
-        fast: bool,
-        size_bytes: int,
-        processed: bool,
-        send_back: bool,
-        callback: Callback,
-        argument: Any,
-    ) -> None:
+    def cross(self, crossing: Crossing, callback: Callback, argument: Any) -> None:
         """As Bus.cross."""
-        if fast:
+        if crossing.fast:
             self._local.after(_FAST_NS, callback, argument)
             return
-        size_bytes = kept_in_32_bits(size_bytes, "model-shared-bus")
-        end = self._pair.adaptor if to_memory else self._pair.memory
-        end.request(_Transfer(size_bytes, processed, send_back, callback, argument))
+        size_bytes = kept_in_32_bits(crossing.size_bytes, "model-shared-bus")
+        end = self._pair.adaptor if crossing.to_memory else self._pair.memory
+        end.request(
+            _Transfer(size_bytes, crossing.processed, crossing.send_back, callback, argument)
+        )
 
 
 _BEHIND_GAP_PER_BYTE_NS = 0.0038

@@ -1,11 +1,10 @@
 """ASTRA-sim's rendezvous protocol (`--rendezvous-protocol`): the receiver asks before a send."""
 
-from functools import partial
 from typing import Any
 
 from analysis.astra.events import Callback
 from analysis.astra.int32 import kept_in_32_bits
-from analysis.astra.mailbox import Transport
+from analysis.astra.mailbox import Transport, Way
 
 _REQUEST_BYTES = 8192
 _REQUEST_TAG = 1_000_000_000
@@ -20,36 +19,25 @@ class Rendezvous(Transport):
     def __init__(self, network: Transport) -> None:
         self._network = network
 
-    def send(
-        self,
-        source: int,
-        destination: int,
-        size_bytes: int,
-        tag: int,
-        on_sent: Callback | None = None,
-        argument: Any = None,
-    ) -> None:
+    def send(self, way: Way, on_sent: Callback | None = None, argument: Any = None) -> None:
         """As Mailbox.send."""
-        size_bytes = kept_in_32_bits(size_bytes, _NAME)
-        send = partial(self._network.send, source, destination, size_bytes, tag, on_sent, argument)
-        self._network.receive(
-            source, destination, _REQUEST_BYTES, tag + _REQUEST_TAG, lambda _: send()
+        way = _kept(way)
+        self._network.receive(_request(way), lambda _: self._network.send(way, on_sent, argument))
+
+    def receive(self, way: Way, on_received: Callback, argument: Any = None) -> None:
+        """As Mailbox.receive."""
+        way = _kept(way)
+        self._network.send(
+            _request(way), lambda _: self._network.receive(way, on_received, argument)
         )
 
-    def receive(
-        self,
-        destination: int,
-        source: int,
-        size_bytes: int,
-        tag: int,
-        on_received: Callback,
-        argument: Any = None,
-    ) -> None:
-        """As Mailbox.receive."""
-        size_bytes = kept_in_32_bits(size_bytes, _NAME)
-        receive = partial(
-            self._network.receive, destination, source, size_bytes, tag, on_received, argument
-        )
-        self._network.send(
-            destination, source, _REQUEST_BYTES, tag + _REQUEST_TAG, lambda _: receive()
-        )
+
+def _kept(way: Way) -> Way:
+    source, destination, tag, size_bytes = way
+    return source, destination, tag, kept_in_32_bits(size_bytes, _NAME)
+
+
+def _request(way: Way) -> Way:
+    """Of the receiver, the other way."""
+    source, destination, tag, _ = way
+    return destination, source, tag + _REQUEST_TAG, _REQUEST_BYTES

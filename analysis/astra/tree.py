@@ -6,6 +6,7 @@ from collections.abc import Callable
 from enum import Enum, auto
 from typing import Any
 
+from analysis.astra.memory_bus import Crossing
 from analysis.astra.phase import Phase
 from analysis.astra.stream import Stream
 
@@ -108,8 +109,8 @@ class TreeAllReduce:
 
     def _cross_bus(self, *, to_memory: bool = False, reduce: bool, send_back: bool = False) -> None:
         callback = self._reduce if reduce else self.stream.crossed_bus
-        size = self.size_bytes
-        self.system.bus.cross(to_memory, False, size, reduce, send_back, callback, None)
+        crossing = Crossing(to_memory, False, self.size_bytes, reduce, send_back)
+        self.system.bus.cross(crossing, callback, None)
 
     def _reduce(self, _: Any) -> None:
         self.system.local.after(
@@ -118,10 +119,9 @@ class TreeAllReduce:
 
     def _send(self, peer: int | None) -> None:
         assert peer is not None
-        self.system.network.send(self.system.rank, peer, self.size_bytes, self.stream.tag)
+        self.system.network.send((self.system.rank, peer, self.stream.tag, self.size_bytes))
 
     def _receive(self, peer: int | None) -> None:
         assert peer is not None
-        self.system.network.receive(
-            self.system.rank, peer, self.size_bytes, self.stream.tag, self.stream.received
-        )
+        way = (peer, self.system.rank, self.stream.tag, self.size_bytes)
+        self.system.network.receive(way, self.stream.received)

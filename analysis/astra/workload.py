@@ -94,23 +94,11 @@ class Workload:
         elif task.type is NodeType.COMM_COLL:
             self._collective(task)
         elif task.type is NodeType.COMM_SEND:
-            self._system.network.send(
-                self._system.rank,
-                task.peer,
-                task.size_bytes,
-                task.tag % TAG_RANGE,
-                self._done,
-                task,
-            )
+            way = (self._system.rank, task.peer, task.tag % TAG_RANGE, task.size_bytes)
+            self._system.network.send(way, self._done, task)
         elif task.type is NodeType.COMM_RECV:
-            self._system.network.receive(
-                self._system.rank,
-                task.peer,
-                task.size_bytes,
-                task.tag % TAG_RANGE,
-                self._done,
-                task,
-            )
+            way = (task.peer, self._system.rank, task.tag % TAG_RANGE, task.size_bytes)
+            self._system.network.receive(way, self._done, task)
         else:
             self._release(task)
 
