@@ -89,7 +89,9 @@ def insert(document: Path, tables: str) -> None:
 
 def _against_the_bar(calibration: Calibration, split: Split) -> str:
     rows = []
-    for bar in BARS:
+    judged = {bar.predictor for bar in BARS}
+    others = [Bar(name, ALL, None, None) for name in calibration.predictors if name not in judged]
+    for bar in (*BARS, *others):
         if bar.predictor not in calibration.predictors:
             continue
         where = [o for o in split.held_out if bar.fabric in (ALL, o.fabric)]
@@ -116,11 +118,13 @@ def _against_the_bar(calibration: Calibration, split: Split) -> str:
         if bar.fabric == ALL:
             for kind in sorted({o.call.kind for o in where}):
                 of_kind = [o for o in where if o.call.kind == kind]
-                pairs = [
-                    _pair(_summary(calibration, bar.predictor, of_kind, fitted=fitted))
+                ideal, calibrated = (
+                    _summary(calibration, bar.predictor, of_kind, fitted=fitted)
                     for fitted in (False, True)
-                ]
-                rows.append([f"- {kind} ({len(of_kind)})", "", *pairs, ""])
+                )
+                if calibrated.count:
+                    of = f"- {kind} ({calibrated.count})"
+                    rows.append([of, "", _pair(ideal), _pair(calibrated), ""])
     headings = ["held out", "bar", "uncalibrated geomean / worst", "calibrated geomean / worst", ""]
     return _table(headings, rows)
 

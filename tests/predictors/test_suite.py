@@ -111,6 +111,12 @@ def test_the_table_is_written_into_a_document(tmp_path: Path) -> None:
     )
     assert "**-33" in cells
     assert misses.startswith("| leaf-spine | all_to_all | 4MB | -33")
+    # A predictor without a bar has its errors told all the same, where it has answers.
+    names = ["astra-analytical"]
+    assert calibrate_command([tmp_path / "run"], names, out=out, table=document) == 0
+    text = document.read_text()
+    assert "| `astra-analytical`, everything (8) |  |" in text
+    assert "- all_to_all (4)" in text and "- broadcast" not in text
     insert(document, "anew\n")
     assert document.read_text() == f"# Before\n\n{BEGIN}\nanew\n{END}\n\nAfter\n"
     document.write_text("no marks")
