@@ -11,6 +11,7 @@ from analysis.chakra.codec import write_trace
 from analysis.chakra.trace import Attribute, Node, Trace
 
 COLLECTIVE_NAMES = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all")
+_ON_GPU = Attribute("is_cpu_op", "bool_val", False)
 _KINDS = {bool: "bool_val", int: "int64_val", str: "string_val", list: "bool_list"}
 
 
@@ -26,7 +27,7 @@ def node(description: Mapping[str, Any]) -> Node:
         type=description["type"],
         data_deps=tuple(description.get("deps", ())),
         duration_micros=description.get("micros", 0),
-        attributes=(Attribute("is_cpu_op", "bool_val", False), *attributes),
+        attributes=(*attributes, *(() if "is_cpu_op" in description else (_ON_GPU,))),
     )
 
 
@@ -49,6 +50,7 @@ def write_inputs(
     system_document: Mapping[str, Any],
     network: Mapping[str, Sequence[Any]],
     groups: Mapping[str, Sequence[int]] | None = None,
+    memory: Mapping[str, Any] | None = None,
 ) -> dict[str, str]:
     """Write a complete input set; returns the options that name it."""
     for rank, graph in enumerate(graphs):
@@ -58,7 +60,8 @@ def write_inputs(
     (folder / "network.yml").write_text(
         "".join(f"{key}: [{', '.join(map(str, values))}]\n" for key, values in network.items())
     )
-    (folder / "memory.json").write_text('{"memory-type": "NO_MEMORY_EXPANSION"}')
+    memory = memory or {"memory-type": "NO_MEMORY_EXPANSION"}
+    (folder / "memory.json").write_text(json.dumps(memory))
     options = {
         "--workload-configuration": str(folder / "w"),
         "--system-configuration": str(folder / "system.json"),

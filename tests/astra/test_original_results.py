@@ -2,8 +2,8 @@
 
 `reference.csv` holds one collective per row, the cycles of the fastest and the slowest rank;
 `original_runs.json` holds whole graphs (computation, groups, send and receive, several collectives,
-the original's options) with every closing line in the order in which the original printed them.
-Both come from binaries built from ASTRA-sim's master of March 2026.
+remote memory, the original's options) with every closing line in the order in which the original
+printed them. Both come from binaries built from ASTRA-sim's master of March 2026.
 """
 
 from __future__ import annotations
@@ -76,7 +76,9 @@ def test_reference_row(row: dict[str, str], tmp_path: Path) -> None:
 @pytest.mark.parametrize("run", RUNS, ids=range(len(RUNS)))
 def test_original_run(run: dict[str, Any], tmp_path: Path) -> None:
     graphs = [run["graphs"][index] for index in run["graph_of_rank"]]
-    options = write_inputs(tmp_path, graphs, run["system"], run["network"], run.get("groups"))
+    options = write_inputs(
+        tmp_path, graphs, run["system"], run["network"], run.get("groups"), run.get("memory")
+    )
     simulation = read_simulation(*options.values(), backend=run["backend"], **run["options"])
     results = simulate(simulation)
     found = [[result.rank, result.cycles, result.exposed_cycles] for result in results]
