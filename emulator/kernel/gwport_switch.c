@@ -42,13 +42,13 @@ int gw_switch_join(struct gw_port *p)
 	/* The lowest number that no port has; ports join under RTNL */
 again:
 	xa_for_each(&p->sw->ports, i, other) {
-		if (other->ordinal == ordinal && i != qdisc_dev(p->sch)->ifindex) {
+		if (other->ordinal == ordinal && i != p->dev->ifindex) {
 			ordinal++;
 			goto again;
 		}
 	}
 	p->ordinal = ordinal;
-	return xa_err(xa_store_bh(&p->sw->ports, qdisc_dev(p->sch)->ifindex, p, GFP_KERNEL));
+	return xa_err(xa_store_bh(&p->sw->ports, p->dev->ifindex, p, GFP_KERNEL));
 }
 
 void gw_switch_leave(struct gw_port *p)
@@ -56,14 +56,14 @@ void gw_switch_leave(struct gw_port *p)
 	if (!p->sw)
 		return;
 	/* Where another qdisc has already taken the device, it is that one's entry */
-	xa_cmpxchg_bh(&p->sw->ports, qdisc_dev(p->sch)->ifindex, p, NULL, GFP_KERNEL);
+	xa_cmpxchg_bh(&p->sw->ports, p->dev->ifindex, p, NULL, GFP_KERNEL);
 	p->sw->headroom -= p->opt.headroom_bytes;
 }
 
 /* IEEE 802.1Q figure 36-3: class-enable vector, then the quanta of each class */
 static void gw_send_pause(struct gw_port *in, u8 class, bool xoff, u64 now)
 {
-	struct net_device *dev = qdisc_dev(in->sch);
+	struct net_device *dev = in->dev;
 	struct sk_buff *skb = alloc_skb(NET_SKB_PAD + ETH_ZLEN, GFP_ATOMIC);
 	struct gw_cb *cb;
 	__be16 *words;
@@ -117,6 +117,20 @@ static struct gw_class *gw_ingress_class(struct gw_port *p, struct sk_buff *skb,
 		return NULL;
 	*in = gw_switch_port(p->sw, cb->ingress);
 	return *in && (*in)->opt.kind == GWPORT_LOSSLESS ? &(*in)->class[cb->class] : NULL;
+}
+
+/* Whether skb can be taken and given within one moment: no pause frame would come of it. */
+bool gw_memory_pass(struct gw_port *p, struct sk_buff *skb)
+{
+	struct gw_port *in;
+	struct gw_class *c = gw_ingress_class(p, skb, &in);
+
+	if (!c)
+		return true;
+	if (c->xoff_sent || c->ingress_bytes + skb->len > in->opt.xoff_bytes)
+		return false;
+	in->st.ingress_max_bytes = max(in->st.ingress_max_bytes, c->ingress_bytes + skb->len);
+	return true;
 }
 
 /* skb waits at p from now on */
@@ -186,7 +200,7 @@ void gw_pause_received(struct net_device *dev, u16 control)
 		peer = dev->netdev_ops->ndo_get_peer_dev(dev);
 	q = peer ? rcu_dereference(peer->qdisc) : NULL;
 	if (q && q->ops == &gwport_qdisc_ops) {
-		p = qdisc_priv(q);
+		p = gw_port(q);
 		spin_lock(&p->sw->lock);
 		now = ktime_get_ns();
 		gw_run(p, now);

@@ -2,272 +2,23 @@
 /*
  * sch_gwport.c	One qdisc that is the whole directed link of an egress port.
  *
- *	enqueue -> queues (gwport_queue.c) -> transmitter -> wire -> device
+ *	enqueue -> queues (gwport_queue.c) -> transmitter -> wire (gwport_wire.c) -> device
  *
- * The transmitter serialises one frame after another at rate_bps, in integer
- * arithmetic that carries the fraction of a nanosecond, so that a busy port
- * neither gains nor loses time. A frame then spends delay_ns on the wire, a FIFO
- * that no queue limit counts, and is handed to the device in the nanosecond in
- * which its last bit arrives at the far end: what the peer of a veth sees is the
- * arrival. The qdisc's own dequeue never returns a packet.
- *
- * Time is exact without a timer for every step. What happens at a port is a
- * function of when packets came and of the port's own state, so gw_run() may
- * compute it later, whenever somebody looks: at the next enqueue, delivery, pause
- * or dump. A timer is only set where the outside world must see a step in its own
- * time: a delivery; the end of a transmission whose socket waits for it (TCP small
- * queues count a packet until it has left the NIC); the start of a transmission
- * that a packet socket records, or that frees memory which other ports share.
+ * This is what the kernel and user space see of it: packets come in, options are set,
+ * counters are told. Frames are handed to the device by a timer, when their last bit has
+ * arrived at the far end; the qdisc's own dequeue never returns a packet.
  */
 
 #include <linux/ip.h>
 #include <linux/ipv6.h>
-#include <linux/math64.h>
 #include <linux/module.h>
 #include <linux/rtnetlink.h>
 #include <net/gso.h>
 #include <net/netlink.h>
-#include <net/sock.h>
 
 #include "gwport_port.h"
 
-/* Store the port's state at the sampling points up to t, when it differs from the one before. */
-static void gw_sample(struct gw_port *p, u64 t)
-{
-	struct gw_sample now = { p->next_sample_ns, p->bytes, p->st.ecn_marks, p->paused };
-	struct gw_sample *last = p->n_samples ? &p->samples[p->n_samples - 1] : NULL;
-
-	p->next_sample_ns += p->opt.sample_interval_ns *
-		DIV64_U64_ROUND_UP(t - p->next_sample_ns, p->opt.sample_interval_ns);
-	if (last && last->backlog == now.backlog && last->marks == now.marks &&
-	    last->paused == now.paused)
-		return;
-	if (p->n_samples < p->opt.sample_capacity)
-		p->samples[p->n_samples++] = now;
-	else
-		p->st.samples_lost++;
-}
-
-/* Bring the backlog's integral and samples up to t; to be called before anything changes. */
-void gw_account(struct gw_port *p, u64 t)
-{
-	if (t <= p->account_ns)
-		return;
-	if (p->bytes) {
-		p->byte_ns += p->bytes * (t - p->account_ns);
-		p->st.backlog_byte_us += p->byte_ns / NSEC_PER_USEC;
-		p->byte_ns %= NSEC_PER_USEC;
-	}
-	p->account_ns = t;
-	if (p->samples && p->next_sample_ns < t)
-		gw_sample(p, t);
-}
-
-void gw_count_drop(struct gw_port *p, struct sk_buff *skb, enum gwport_drop reason)
-{
-	p->st.drops[reason]++;
-	p->st.drop_bytes += skb->len;
-	p->class[gw_cb(skb)->class].drops++;
-	qdisc_qstats_drop(p->sch);
-}
-
-static bool gw_tapped(const struct gw_port *p)
-{
-	return dev_nit_active(qdisc_dev(p->sch));
-}
-
-/* Begin to transmit skb as soon as the transmitter is free. */
-static void gw_start(struct gw_port *p, struct sk_buff *skb)
-{
-	const struct tc_gwport_qopt *opt = &p->opt;
-	struct gw_cb *cb = gw_cb(skb);
-	u32 wire = max(skb->len, opt->min_frame_bytes) + opt->overhead_bytes;
-	u64 wait = gw_ready_ns(p) - cb->time;
-
-	p->idle_since_ns = 0;
-	p->st.wire_bytes += wire;
-	if (cb->fate != GW_CONTROL) {
-		p->st.tx_packets++;
-		p->st.tx_bytes += skb->len;
-		p->class[cb->class].tx_bytes += skb->len;
-		p->st.wait_sum_ns += wait;
-		p->st.wait_max_ns = max(p->st.wait_max_ns, wait);
-		qdisc_bstats_update(p->sch, skb);
-
-		cb->fate = GW_DELIVER;
-		if (opt->flags & GWPORT_F_DOWN) {
-			gw_count_drop(p, skb, GWPORT_DROP_DOWN);
-			cb->fate = GW_LOSE;
-		} else if (gw_chance(p, opt->loss_q32)) {
-			gw_count_drop(p, skb, GWPORT_DROP_LOSS);
-			cb->fate = GW_LOSE;
-		} else if (gw_chance(p, opt->corrupt_q32)) {
-			gw_count_drop(p, skb, GWPORT_DROP_CORRUPT);
-			cb->fate = GW_LOSE;
-		}
-	}
-	if (gw_tapped(p))
-		dev_queue_xmit_nit(skb, qdisc_dev(p->sch));
-
-	if (wire != p->last_wire) {
-		p->last_ns = div64_u64_rem((u64)wire * 8 * NSEC_PER_SEC, opt->rate_bps,
-					   &p->last_frac);
-		p->last_wire = wire;
-	}
-	p->free_ns += p->last_ns;
-	p->free_frac += p->last_frac;
-	if (p->free_frac >= opt->rate_bps) {
-		p->free_frac -= opt->rate_bps;
-		p->free_ns++;
-	}
-	if (skb->destructor)
-		p->sending = skb;
-
-	cb->time = gw_ready_ns(p) + opt->delay_ns + opt->extra_delay_ns;
-	skb->next = NULL;
-	if (p->flight_head) {
-		/* A wire does not reorder, also when its delay was just shortened */
-		cb->time = max(cb->time, gw_cb(p->flight_tail)->time);
-		p->flight_tail->next = skb;
-	} else {
-		p->flight_head = skb;
-	}
-	p->flight_tail = skb;
-	p->flight_packets++;
-}
-
-/* Nothing may be sent: the transmitter's next start is not before now. */
-void gw_idle(struct gw_port *p, u64 now)
-{
-	if (!p->idle_since_ns)
-		p->idle_since_ns = gw_ready_ns(p);
-	p->free_ns = now;
-	p->free_frac = 0;
-}
-
-/* Let the port do all that it did until now. */
-void gw_run(struct gw_port *p, u64 now)
-{
-	struct sk_buff *skb;
-
-	while (gw_ready_ns(p) <= now) {
-		if (p->sending) {
-			skb_orphan(p->sending);
-			p->sending = NULL;
-		}
-		skb = gw_pick(p, gw_ready_ns(p));
-		if (!skb) {
-			gw_idle(p, now);
-			return;
-		}
-		gw_start(p, skb);
-	}
-}
-
-/* Set the timer to the next step that the outside world must see in its time. */
-void gw_arm(struct gw_port *p)
-{
-	u64 next = U64_MAX;
-
-	if (p->flight_head && !p->stalled)
-		next = gw_cb(p->flight_head)->time;
-	if (p->sending || (gw_pickable(p) && (p->eager || gw_tapped(p))))
-		next = min(next, gw_ready_ns(p));
-	if (next == p->armed_ns)
-		return;
-
-	p->armed_ns = next;
-	if (next == U64_MAX)
-		hrtimer_try_to_cancel(&p->timer);
-	else
-		hrtimer_start(&p->timer, ns_to_ktime(next), HRTIMER_MODE_ABS_PINNED_SOFT);
-}
-
-/* Hand over a frame whose last bit has arrived. Returns false when the device was busy. */
-static bool gw_deliver(struct gw_port *p, struct sk_buff *skb, u64 now)
-{
-	/* What waited for room in the device's ring has arrived in time all the same */
-	u64 due = max(gw_cb(skb)->time, p->stalled_until);
-	u32 len = skb->len;
-	int ret;
-
-	switch (gw_cb(skb)->fate) {
-	case GW_CONTROL:
-		gw_pause_received(qdisc_dev(p->sch), gw_cb(skb)->control);
-		consume_skb(skb);
-		return true;
-	case GW_LOSE:
-		kfree_skb(skb);
-		return true;
-	}
-
-	/* A veth whose ring was full has already made it its peer's */
-	skb->dev = qdisc_dev(p->sch);
-	ret = __dev_direct_xmit(skb, 0);
-	if (!dev_xmit_complete(ret))
-		return false;
-	if (ret == NET_XMIT_DROP) {
-		p->st.drops[GWPORT_DROP_RECEIVER]++;
-		p->st.drop_bytes += len;
-		qdisc_qstats_drop(p->sch);
-		return true;
-	}
-	p->st.delivered_packets++;
-	p->st.delivered_bytes += len;
-	if (now > due) {
-		p->st.late_packets++;
-		p->st.late_max_ns = max(p->st.late_max_ns, now - due);
-	}
-	return true;
-}
-
-/* The next frame that has arrived by now, or NULL. */
-static struct sk_buff *gw_land(struct gw_port *p, u64 now)
-{
-	struct sk_buff *skb = p->flight_head;
-
-	if (!skb || p->stalled || gw_cb(skb)->time > now)
-		return NULL;
-	p->flight_head = skb->next;
-	p->flight_packets--;
-	skb_mark_not_on_list(skb);
-	return skb;
-}
-
-static void gw_unland(struct gw_port *p, struct sk_buff *skb)
-{
-	skb->next = p->flight_head;
-	if (!p->flight_head)
-		p->flight_tail = skb;
-	p->flight_head = skb;
-	p->flight_packets++;
-}
-
-static enum hrtimer_restart gw_timer(struct hrtimer *timer)
-{
-	struct gw_port *p = container_of(timer, struct gw_port, timer);
-	u64 now = ktime_get_ns();
-	struct sk_buff *skb;
-
-	spin_lock(&p->sw->lock);
-	p->armed_ns = U64_MAX;
-	gw_run(p, now);
-	while ((skb = gw_land(p, now))) {
-		bool taken;
-
-		spin_unlock(&p->sw->lock);
-		taken = gw_deliver(p, skb, now);
-		spin_lock(&p->sw->lock);
-		if (!taken) {
-			/* Its ring is full; it calls gwport_dequeue() when there is room */
-			gw_unland(p, skb);
-			p->stalled = true;
-		}
-	}
-	gw_arm(p);
-	spin_unlock(&p->sw->lock);
-	return HRTIMER_NORESTART;
-}
+static struct kmem_cache *gw_ports __read_mostly;
 
 static u8 gw_class_of(struct sk_buff *skb)
 {
@@ -284,10 +35,10 @@ static u8 gw_class_of(struct sk_buff *skb)
 
 static int gw_enqueue_frame(struct sk_buff *skb, struct Qdisc *sch, struct sk_buff **to_free)
 {
-	struct gw_port *p = qdisc_priv(sch);
+	struct gw_port *p = gw_port(sch);
 	struct gw_cb *cb = gw_cb(skb);
 	u64 now = ktime_get_ns();
-	int reason;
+	int reason = -1;
 
 	cb->time = now;
 	cb->ingress = skb->skb_iif;
@@ -296,13 +47,19 @@ static int gw_enqueue_frame(struct sk_buff *skb, struct Qdisc *sch, struct sk_bu
 
 	spin_lock(&p->sw->lock);
 	gw_run(p, now);
-	reason = gw_admit(p, skb, now);
-	if (reason < 0) {
-		gw_run(p, now);
-		gw_arm(p);
+	if (gw_passes(p, skb, now)) {
+		gw_account(p, now);
+		p->max_bytes = max_t(u64, p->max_bytes, skb->len);
+		gw_start(p, skb);
 	} else {
-		gw_count_drop(p, skb, reason);
+		reason = gw_admit(p, skb, now);
+		if (reason < 0)
+			gw_run(p, now);
+		else
+			gw_count_drop(p, skb, reason);
 	}
+	if (reason < 0)
+		gw_arm(p);
 	spin_unlock(&p->sw->lock);
 
 	if (reason < 0)
@@ -341,7 +98,7 @@ static int gwport_enqueue(struct sk_buff *skb, struct Qdisc *sch, struct sk_buff
 /* Frames go to the device by gw_timer(); this is only how a device says that it has room again. */
 static struct sk_buff *gwport_dequeue(struct Qdisc *sch)
 {
-	struct gw_port *p = qdisc_priv(sch);
+	struct gw_port *p = gw_port(sch);
 
 	if (unlikely(p->stalled)) {
 		spin_lock(&p->sw->lock);
@@ -412,12 +169,20 @@ static void gw_apply(struct gw_port *p, const struct tc_gwport_qopt *opt, u64 no
 	p->last_wire = 0;
 	p->sw->headroom += opt->headroom_bytes - p->opt.headroom_bytes;
 	p->opt = *opt;
+	p->rate_bps = opt->rate_bps;
+	p->delay_ns = opt->delay_ns + opt->extra_delay_ns;
+	p->buffer_bytes = opt->buffer_bytes;
+	p->overhead_bytes = opt->overhead_bytes;
+	p->min_frame_bytes = opt->min_frame_bytes;
+	p->faulty = (opt->flags & GWPORT_F_DOWN) || opt->loss_q32 || opt->corrupt_q32;
 	p->eager = opt->kind == GWPORT_SHARED || opt->kind == GWPORT_LOSSLESS;
+	p->plain = (p->eager || opt->kind == GWPORT_DROPTAIL || opt->kind == GWPORT_DCTCP) &&
+		   !(opt->flags & GWPORT_F_DOWN);
 }
 
 static int gwport_change(struct Qdisc *sch, struct nlattr *nested, struct netlink_ext_ack *extack)
 {
-	struct gw_port *p = qdisc_priv(sch);
+	struct gw_port *p = gw_port(sch);
 	struct gw_sample *samples = NULL;
 	struct tc_gwport_qopt opt;
 	bool resample;
@@ -460,15 +225,17 @@ static int gwport_change(struct Qdisc *sch, struct nlattr *nested, struct netlin
 
 static int gwport_init(struct Qdisc *sch, struct nlattr *nested, struct netlink_ext_ack *extack)
 {
-	struct gw_port *p = qdisc_priv(sch);
+	struct gw_port *p = kmem_cache_zalloc(gw_ports, GFP_KERNEL);
 	struct tc_gwport_qopt opt;
 	u32 per_class;
 	int err, i;
 
+	if (!p)
+		return -ENOMEM;
+	*(struct gw_port **)qdisc_priv(sch) = p;
 	p->sch = sch;
-	p->armed_ns = U64_MAX;
-	hrtimer_init(&p->timer, CLOCK_MONOTONIC, HRTIMER_MODE_ABS_PINNED_SOFT);
-	p->timer.function = gw_timer;
+	p->dev = qdisc_dev(sch);
+	gw_wire_init(p);
 	for (i = 0; i < GWPORT_CLASSES; i++) {
 		INIT_LIST_HEAD(&p->class[i].fresh);
 		INIT_LIST_HEAD(&p->class[i].served);
@@ -502,7 +269,7 @@ static int gwport_init(struct Qdisc *sch, struct nlattr *nested, struct netlink_
 	p->account_ns = p->since_ns;
 	p->free_ns = p->since_ns;
 	p->next_sample_ns = p->since_ns;
-	p->sw = gw_switch_of(dev_net(qdisc_dev(sch)));
+	p->sw = gw_switch_of(dev_net(p->dev));
 	gw_apply(p, &opt, p->since_ns);
 	return gw_switch_join(p);
 }
@@ -523,14 +290,14 @@ static void gw_drop_list(struct gw_port *p, struct sk_buff *skb)
 /* The device goes down: all that waits or flies is lost. */
 static void gwport_reset(struct Qdisc *sch)
 {
-	struct gw_port *p = qdisc_priv(sch);
+	struct gw_port *p = gw_port(sch);
 	struct sk_buff *skb;
 	u64 now;
 	int i;
 
-	hrtimer_cancel(&p->timer);
-	if (!p->sw || !p->queues)
+	if (!p || !p->sw || !p->queues)
 		return;
+	gw_wire_stop(p);
 
 	spin_lock_bh(&p->sw->lock);
 	now = ktime_get_ns();
@@ -545,24 +312,26 @@ static void gwport_reset(struct Qdisc *sch)
 	p->flight_packets = 0;
 	p->sending = NULL;
 	p->stalled = false;
-	p->armed_ns = U64_MAX;
 	gw_idle(p, now);
 	spin_unlock_bh(&p->sw->lock);
 }
 
 static void gwport_destroy(struct Qdisc *sch)
 {
-	struct gw_port *p = qdisc_priv(sch);
+	struct gw_port *p = gw_port(sch);
 
-	hrtimer_cancel(&p->timer);
+	if (!p)
+		return;
+	gw_wire_stop(p);
 	gw_switch_leave(p);
 	kvfree(p->queues);
 	kvfree(p->samples);
+	kfree_rcu(p, rcu);	/* a pause frame may be arriving */
 }
 
 static int gwport_dump(struct Qdisc *sch, struct sk_buff *skb)
 {
-	struct gw_port *p = qdisc_priv(sch);
+	struct gw_port *p = gw_port(sch);
 	struct nlattr *nest = nla_nest_start_noflag(skb, TCA_OPTIONS);
 
 	if (!nest || nla_put(skb, TCA_GWPORT_PARMS, sizeof(p->opt), &p->opt))
@@ -570,51 +339,9 @@ static int gwport_dump(struct Qdisc *sch, struct sk_buff *skb)
 	return nla_nest_end(skb, nest);
 }
 
-static int gwport_dump_stats(struct Qdisc *sch, struct gnet_dump *d)
-{
-	struct gw_port *p = qdisc_priv(sch);
-	u64 now = ktime_get_ns();
-	struct tc_gwport_xstats *st;
-	int i, ret;
-
-	st = kzalloc(sizeof(*st), GFP_ATOMIC);
-	if (!st)
-		return -ENOMEM;
-
-	spin_lock_bh(&p->sw->lock);
-	gw_run(p, now);
-	gw_arm(p);
-	gw_account(p, now);
-	*st = p->st;
-	st->backlog_bytes = p->bytes;
-	st->backlog_packets = p->packets;
-	st->observed_ns = now - p->since_ns;
-	st->inflight_packets = p->flight_packets;
-	if (p->paused)
-		st->paused_ns += now - p->paused_at;
-	for (i = 0; i < GWPORT_CLASSES; i++) {
-		struct gw_class *c = &p->class[i];
-
-		st->class_paused_ns[i] = c->paused_ns;
-		if (p->paused & BIT(i))
-			st->class_paused_ns[i] += now - c->paused_at;
-		st->class_tx_bytes[i] = c->tx_bytes;
-		st->class_drops[i] = c->drops;
-		st->ingress_bytes += c->ingress_bytes;
-	}
-	st->switch_bytes = p->sw->bytes;
-	st->paused_classes = p->paused;
-	st->samples = p->n_samples;
-	spin_unlock_bh(&p->sw->lock);
-
-	ret = gnet_stats_copy_app(d, st, sizeof(*st));
-	kfree(st);
-	return ret;
-}
-
 struct Qdisc_ops gwport_qdisc_ops __read_mostly = {
 	.id		= "gwport",
-	.priv_size	= sizeof(struct gw_port),
+	.priv_size	= sizeof(struct gw_port *),
 	.enqueue	= gwport_enqueue,
 	.dequeue	= gwport_dequeue,
 	.peek		= qdisc_peek_dequeued,
@@ -629,13 +356,28 @@ struct Qdisc_ops gwport_qdisc_ops __read_mostly = {
 
 static int __init gwport_module_init(void)
 {
-	int err = gw_switch_module_init();
+	int err;
 
+	gw_ports = KMEM_CACHE(gw_port, SLAB_HWCACHE_ALIGN | SLAB_NO_MERGE);
+	if (!gw_ports)
+		return -ENOMEM;
+	err = gw_wire_module_init();
 	if (err)
-		return err;
+		goto no_wire;
+	err = gw_switch_module_init();
+	if (err)
+		goto no_switch;
 	err = register_qdisc(&gwport_qdisc_ops);
 	if (err)
-		gw_switch_module_exit();
+		goto no_qdisc;
+	return 0;
+
+no_qdisc:
+	gw_switch_module_exit();
+no_switch:
+	gw_wire_module_exit();
+no_wire:
+	kmem_cache_destroy(gw_ports);
 	return err;
 }
 
@@ -643,6 +385,9 @@ static void __exit gwport_module_exit(void)
 {
 	unregister_qdisc(&gwport_qdisc_ops);
 	gw_switch_module_exit();
+	gw_wire_module_exit();
+	rcu_barrier();
+	kmem_cache_destroy(gw_ports);
 }
 module_init(gwport_module_init)
 module_exit(gwport_module_exit)
