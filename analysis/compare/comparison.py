@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from analysis.collectives import Collective, collectives_of
+from analysis.predictors.external import External
 from analysis.predictors.interface import Predictor, load_predictor
 from analysis.predictors.run_predictions import Answer, RunPredictor
 from analysis.result import error_summary, setting_of
@@ -98,7 +99,10 @@ def compare(
     collectives = collectives_of(run)
     rows = [Row(c, c.duration_ns // scale) for c in collectives]
     for name in predictors:
-        answers = RunPredictor(setting, load(name)).together(collectives, scale)
+        predictor = load(name)
+        if isinstance(predictor, External):
+            predictor.expect((c.kind, c.size_bytes) for c in collectives)
+        answers = RunPredictor(setting, predictor).together(collectives, scale)
         for row, answer in zip(rows, answers, strict=True):
             if isinstance(answer, Answer):
                 row.predicted_ns[name] = answer.duration_ns

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,6 +25,10 @@ _READERS: dict[str, Callable[[Path], list[Timing]]] = {
 }
 
 
+_ITERATION = re.compile(r"^i[0-9]+\.")
+"""What a run puts before the name of a collective."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Whole:
     """The only collective that a file without names or kinds is about."""
@@ -35,10 +40,12 @@ class _Whole:
 class External:
     """Built-in predictor "external": `format` is astra-sim, ns3-fct, loggopsim or csv.
 
-    A timing is a collective's when it has the collective's name, or its kind and size (and number
+    A timing is a collective's when it has the collective's name, as in a run or as `trace export`
+    writes it, without the iteration; or its kind and size (and number
     of ranks, where the file has it). A file that times a whole workload is about one collective:
     `kind` and `size_bytes` say which; without them, the first that is asked for, and any other is
-    refused. Raises PredictorError for files that cannot be read or matched.
+    refused, or all are where it was told to `expect` several. Raises PredictorError for files that
+    cannot be read or matched.
     """
 
     name = "external"
@@ -62,11 +69,23 @@ class External:
             raise PredictorError(f"{self._path}: {error}") from None
         self.name = format
         self._about = None if kind is None or size_bytes is None else _Whole(kind, size_bytes)
+        self._unclear: str | None = None
+
+    def expect(self, kinds_and_sizes: Iterable[tuple[str, int]]) -> None:
+        """What will be asked: of several kinds or sizes, none is the one of a whole workload's
+        time, unless the constructor was told which."""
+        different = set(kinds_and_sizes)
+        if self._about is None and len(different) > 1:
+            self._unclear = (
+                f"{self._path} times a whole workload, and here are collectives of "
+                f"{len(different)} kinds and sizes (a log of ASTRA-sim at debug level has each)"
+            )
 
     def predict(self, setting: Setting, call: CollectiveCall) -> int:
         """The mean of the timings that match. Raises PredictorError when none does."""
+        names = (call.name, _ITERATION.sub("", call.name))
         match = (
-            [t for t in self._timings if t.name is not None and t.name == call.name]
+            [t for t in self._timings if t.name is not None and t.name in names]
             or [t for t in self._timings if t.describes(call)]
             or self._whole(call)
         )
@@ -81,6 +100,8 @@ class External:
         whole = [t for t in self._timings if t.of_whole_workload]
         if not whole:
             return []
+        if self._unclear is not None:
+            raise PredictorError(self._unclear)
         asked = _Whole(call.kind, call.size_bytes)
         self._about = self._about or asked
         if self._about != asked:

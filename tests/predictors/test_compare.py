@@ -10,6 +10,7 @@ import pytest
 from analysis.compare.comparison import compare
 from analysis.compare.decomposition import decompose
 from analysis.predictors.alpha_beta import AlphaBeta
+from analysis.predictors.external import External
 from analysis.predictors.flow import Flow, FlowIdealEcmp
 from analysis.predictors.interface import PredictorError, load_predictor
 from analysis.run import load_run
@@ -49,6 +50,16 @@ def test_errors_are_those_of_the_contract(run_directory: Path) -> None:
         ("all_reduce", 1_000_000, 2),
     ]
     assert groups[0].bias["flow"] == pytest.approx((1 / 1.1 - 1) / 2, abs=1e-4)
+
+
+def test_a_whole_workloads_time_is_no_collectives(run_directory: Path, tmp_path: Path) -> None:
+    """A run of several collectives beside ASTRA-sim's time for all of them together."""
+    log = tmp_path / "astra.log"
+    log.write_text("sys[0] finished, 900 cycles, exposed communication 900 cycles.\n")
+    load = {"astra-sim": External("astra-sim", log)}.__getitem__
+    comparison = compare(load_run(run_directory), ["astra-sim"], load)
+    assert comparison.summary()["astra-sim"]["count"] == 0
+    assert all("a whole workload" in row.refusals["astra-sim"] for row in comparison.rows)
 
 
 def test_a_predictor_without_an_answer_says_why(run_directory: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,18 @@ def test_astra_sims_slowest_rank_is_the_workloads_time(tmp_path: Path) -> None:
     named = _external(log, "astra-sim", kind="all_gather", size_bytes=8)
     with pytest.raises(PredictorError, match="taken for all_gather of 8 bytes"):
         named.predict(_SETTING, _RING)
+
+
+def test_an_exported_nodes_name_is_its_collectives_in_any_iteration(tmp_path: Path) -> None:
+    """A run calls it i1.gradient.0; `trace export` writes one iteration, so the log lacks i1."""
+    table = tmp_path / "t.csv"
+    table.write_text("name,duration_us\ngradient.0,5\ni1.gradient.1,7\nradient.2,9\n")
+    predictor = _external(table, "csv")
+    for iteration, number, expected in ((0, 0, 5000), (12, 0, 5000), (1, 1, 7000)):
+        call = replace(_RING, name=f"i{iteration}.gradient.{number}")
+        assert predictor.predict(_SETTING, call) == expected
+    with pytest.raises(PredictorError, match="no timing"):
+        predictor.predict(_SETTING, replace(_RING, name="i1.gradient.2"))
 
 
 def test_astra_sims_debug_log_has_a_time_for_every_node(tmp_path: Path) -> None:
