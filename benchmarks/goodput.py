@@ -16,7 +16,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "queues"))
 
-from queue_lab import lab, line, transfer
+from queue_lab import lab, line
+from tcp_flows import transfer
 
 from emulator.virtual.boot import GuestSpec, run_guest
 from emulator.virtual.build import ensure_kernel

@@ -126,12 +126,24 @@ class PortArrangement(Protocol):
         ...
 
 
+class Unattended:
+    """Arrangements whose ports need nothing beside them."""
+
+    def attendant(
+        self,
+        contexts: Mapping[str, Sequence[PortContext]],
+        netns_path: Callable[[str], Path],
+    ) -> PauseController | None:
+        """None: these ports need nothing beside them."""
+        return None
+
+
 _NETEM_HANDLE = 0x10000
 TCA_NETEM_CORRUPT, TCA_NETEM_RATE, TCA_NETEM_RATE64, TCA_NETEM_LATENCY64 = 4, 6, 8, 10
 
 
 @dataclass(frozen=True)
-class NetemArrangement:
+class NetemArrangement(Unattended):
     """Drop-tail as one netem: `rate` and `delay` at the sender's egress.
 
     netem serialises first and delays after (netem_enqueue in net/sched/sch_netem.c: a packet leaves
@@ -163,14 +175,6 @@ class NetemArrangement:
 
     def counters(self, context: PortContext, qdiscs: Sequence[QdiscStatistics]) -> QueueCounters:
         return root_counters(qdiscs, "netem")
-
-    def attendant(
-        self,
-        contexts: Mapping[str, Sequence[PortContext]],
-        netns_path: Callable[[str], Path],
-    ) -> PauseController | None:
-        """None: these ports need nothing beside them."""
-        return None
 
     def impair(self, context: PortContext, impairment: Impairment) -> Sequence[Request]:
         """A change of the one netem."""
@@ -219,7 +223,7 @@ TCA_TBF_PARMS, TCA_TBF_RATE64, TCA_TBF_BURST = 1, 4, 6
 
 
 @dataclass(frozen=True)
-class RateOnlyArrangement:
+class RateOnlyArrangement(Unattended):
     """Drop-tail as one token bucket: rate and buffer, no delay, for kernels without netem.
 
     Refuses a link with a delay rather than leaving the delay out.
@@ -252,14 +256,6 @@ class RateOnlyArrangement:
 
     def counters(self, context: PortContext, qdiscs: Sequence[QdiscStatistics]) -> QueueCounters:
         return root_counters(qdiscs, "tbf")
-
-    def attendant(
-        self,
-        contexts: Mapping[str, Sequence[PortContext]],
-        netns_path: Callable[[str], Path],
-    ) -> PauseController | None:
-        """None: these ports need nothing beside them."""
-        return None
 
     def impair(self, context: PortContext, impairment: Impairment) -> Sequence[Request]:
         """A change of the bucket's rate; everything else needs netem."""

@@ -8,10 +8,8 @@ The native kernel's nearest arrangements of stock qdiscs are in `emulator/stock_
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 from emulator.netlink import Request
 from emulator.port_qdisc import (
@@ -32,6 +30,7 @@ from emulator.ports import (
     PortContext,
     QdiscStatistics,
     QueueCounters,
+    Unattended,
 )
 from topologies.fabric import Fabric, Link
 from topologies.queue_spec import (
@@ -45,9 +44,6 @@ from topologies.queue_spec import (
     Shared,
     Voq,
 )
-
-if TYPE_CHECKING:
-    from emulator.pause_controller import PauseController
 
 PAUSE_FRAME_WIRE_BYTES = 84
 """A 64-byte frame with preamble and gap."""
@@ -63,7 +59,7 @@ class Sampling:
 
 
 @dataclass(frozen=True)
-class QueueArrangement:
+class QueueArrangement(Unattended):
     """The port qdisc on every egress port of a fabric."""
 
     fabric: Fabric
@@ -117,14 +113,6 @@ class QueueArrangement:
             mean_backlog_bytes=round(statistics.mean_backlog_bytes),
             late_packets=statistics.late_packets,
         )
-
-    def attendant(
-        self,
-        contexts: Mapping[str, Sequence[PortContext]],
-        netns_path: Callable[[str], Path],
-    ) -> PauseController | None:
-        """None: these ports need nothing beside them."""
-        return None
 
 
 def port_statistics(qdiscs: Sequence[QdiscStatistics]) -> PortStatistics:

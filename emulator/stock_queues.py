@@ -15,10 +15,8 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 from emulator.netlink import Request, attribute, u32
 from emulator.ports import (
@@ -28,6 +26,7 @@ from emulator.ports import (
     PortContext,
     QdiscStatistics,
     QueueCounters,
+    Unattended,
     UnsupportedPort,
     netem_options,
     tbf_options,
@@ -35,9 +34,6 @@ from emulator.ports import (
 from emulator.rtnetlink import TC_H_ROOT, change_qdisc, qdisc, redirect_ingress
 from topologies.fabric import Fabric, Link
 from topologies.queue_spec import Codel, Dctcp, DropTail, FqCodel, QueueSpec, Red
-
-if TYPE_CHECKING:
-    from emulator.pause_controller import PauseController
 
 SHAPER_HANDLE, SHAPER_CLASS, QUEUE_HANDLE = 0x10000, 0x10001, 0x20000
 _RED_PARMS, _RED_STAB, _RED_MAX_P, _RED_FLAGS = 1, 2, 3, 4
@@ -53,7 +49,7 @@ _DELAY_LINE_BYTES = 10**10
 
 
 @dataclass(frozen=True)
-class StockArrangement:
+class StockArrangement(Unattended):
     """A token bucket with the queue at the egress, a delay line at the far end's ingress."""
 
     name: str = "stock"
@@ -83,14 +79,6 @@ class StockArrangement:
             drops_by_reason={"queue": drops} if drops else {},
             ecn_marks=sum(marks_of(q) for q in qdiscs),
         )
-
-    def attendant(
-        self,
-        contexts: Mapping[str, Sequence[PortContext]],
-        netns_path: Callable[[str], Path],
-    ) -> PauseController | None:
-        """None: these ports need nothing beside them."""
-        return None
 
     def impair(self, context: PortContext, impairment: Impairment) -> Sequence[Request]:
         """Another rate for the shaper; loss and delay in the delay line of what arrives, which is

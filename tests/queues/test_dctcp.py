@@ -8,7 +8,8 @@ import time
 from dataclasses import dataclass
 
 import pytest
-from queue_lab import CE, ECT0, Flow, fabric, lab, line, payload_of, send, transfer
+from queue_lab import CE, ECT0, fabric, lab, line, payload_of, send
+from tcp_flows import Flow, transfer
 
 from emulator.port_qdisc import read_samples
 from emulator.queues import Sampling

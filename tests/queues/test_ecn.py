@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from queue_lab import CE, Flow, Lab, fabric, lab, transfer
+from queue_lab import CE, Lab, fabric, lab
+from tcp_flows import Flow, transfer
 
 from analysis.pcap import read_pcap
 from emulator.capture import capture_ports, start_capture

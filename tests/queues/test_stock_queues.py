@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 
 import pytest
-from queue_lab import CE, ECT0, fabric, frame_ns, lab, line, payload_of, send, transfer
+from queue_lab import CE, ECT0, fabric, frame_ns, lab, line, payload_of, send
+from tcp_flows import transfer
 
 FRAME = 1514
 RATE_BPS = 100_000_000

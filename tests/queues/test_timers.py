@@ -9,7 +9,8 @@ import time
 from pathlib import Path
 
 import pytest
-from queue_lab import Lab, lab, line, transfer
+from queue_lab import Lab, lab, line
+from tcp_flows import transfer
 
 from emulator.port_qdisc import q32
 from topologies.compute_spec import ComputeSpec
