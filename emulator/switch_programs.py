@@ -6,22 +6,45 @@ port, r9 that of the ingress port, both of the packet's class. Programs of sever
 at once, so what they share is changed by atomic additions.
 """
 
-QUEUED = """
+
+def _find(table: str, key: str, absent: str) -> str:
+    """r0 is the entry for the key at this place on the stack; without one, to `absent`."""
+    return f"""r1 = map {table}
+    r2 = r10
+    r2 += -{key}
+    call MAP_LOOKUP_ELEM
+    if r0 == 0 goto {absent}"""
+
+
+def _pair(absent: str) -> str:
+    """r0 is what waits at the egress port and came in by the ingress port."""
+    return f"""r1 = *(u32 *)(r10 - EGRESS)
+    r1 <<= 16
+    r2 = *(u32 *)(r10 - INGRESS_KEY)
+    r1 |= r2
+    *(u32 *)(r10 - KEY) = r1
+    {_find("pairs", "KEY", absent)}"""
+
+
+_CLASS = """r0 = *(u8 *)skb[TOS]
+    r0 >>= 5                                 # the class selector (RFC 2474)
+    r0 &= CLASS_MASK"""
+
+_SWITCH = f"""r1 = *(u64 *)(r8 + SWITCH)
+    *(u32 *)(r10 - KEY) = r1
+    {_find("ports", "KEY", "pass")}"""
+"""r0 is the entry of the egress port's switch."""
+
+QUEUED = f"""
     r6 = r1
     r7 = *(u32 *)(r6 + SKB_LEN)
     r9 = *(u32 *)(r6 + SKB_CLASSID)          # this port, by its filter's class id
-    r0 = *(u8 *)skb[TOS]
-    r0 >>= 5                                 # the class selector (RFC 2474)
-    r0 &= CLASS_MASK
+    {_CLASS}
     *(u32 *)(r10 - CLASS) = r0
     r9 <<= 3
     r9 |= r0
     *(u32 *)(r10 - EGRESS) = r9
-    r1 = map ports
-    r2 = r10
-    r2 += -EGRESS
-    call MAP_LOOKUP_ELEM
-    if r0 == 0 goto pass
+    {_find("ports", "EGRESS", "pass")}
     r8 = r0
     r3 = *(u32 *)(r6 + SKB_MARK)             # the port that it came in by; 0: made here
     r2 = *(u64 *)(r8 + FLAGS)
@@ -38,19 +61,9 @@ attributed:
     r3 |= r2
 ingress_known:
     *(u32 *)(r10 - INGRESS_KEY) = r3
-    r1 = map ports
-    r2 = r10
-    r2 += -INGRESS_KEY
-    call MAP_LOOKUP_ELEM
-    if r0 == 0 goto pass
+    {_find("ports", "INGRESS_KEY", "pass")}
     r9 = r0
-    r1 = *(u64 *)(r8 + SWITCH)
-    *(u32 *)(r10 - KEY) = r1
-    r1 = map ports
-    r2 = r10
-    r2 += -KEY
-    call MAP_LOOKUP_ELEM
-    if r0 == 0 goto pass
+    {_SWITCH}
     *(u64 *)(r10 - SWITCH_ENTRY) = r0
 
     # room in the switch, and by the dynamic threshold alpha * room (Choudhury and Hahne 1998)
@@ -102,16 +115,7 @@ counted:
 in_switch:
     r2 = *(u64 *)(r10 - SWITCH_ENTRY)
     lock *(u64 *)(r2 + BACKLOG) += r7
-    r1 = *(u32 *)(r10 - EGRESS)
-    r1 <<= 16
-    r2 = *(u32 *)(r10 - INGRESS_KEY)
-    r1 |= r2
-    *(u32 *)(r10 - KEY) = r1
-    r1 = map pairs
-    r2 = r10
-    r2 += -KEY
-    call MAP_LOOKUP_ELEM
-    if r0 == 0 goto xoff
+    {_pair("xoff")}
     lock *(u64 *)(r0 + 0) += r7
 
 xoff:
@@ -128,11 +132,7 @@ xoff:
     if r0 != 0 goto mark
     lock *(u64 *)(r9 + XOFFS) += r1
     *(u32 *)(r10 - KEY) = 0
-    r1 = map ports
-    r2 = r10
-    r2 += -KEY
-    call MAP_LOOKUP_ELEM
-    if r0 == 0 goto mark
+    {_find("ports", "KEY", "mark")}
     r1 = 1
     lock *(u64 *)(r0 + CHANGES) += r1
 
@@ -175,15 +175,13 @@ pass:
 """
 """Of a packet that is about to be queued at a port: admit and count it, or drop it."""
 
-ARRIVED = """
+ARRIVED = f"""
     r6 = r1
     r7 = *(u32 *)(r6 + SKB_LEN)
     r9 = *(u32 *)(r6 + SKB_CLASSID)
     *(u32 *)(r6 + SKB_MARK) = r9             # what this node forwards came in by this port
     r9 ^= 1                                  # the other end of the link
-    r0 = *(u8 *)skb[TOS]
-    r0 >>= 5
-    r0 &= CLASS_MASK
+    {_CLASS}
     r9 <<= 3
     r9 |= r0
     *(u32 *)(r10 - EGRESS) = r9
@@ -191,42 +189,19 @@ ARRIVED = """
     *(u32 *)(r10 - INGRESS_KEY) = r1
     r1 = 0
     *(u32 *)(r6 + SKB_TC_INDEX) = r1
-    r1 = map ports
-    r2 = r10
-    r2 += -EGRESS
-    call MAP_LOOKUP_ELEM
-    if r0 == 0 goto pass
+    {_find("ports", "EGRESS", "pass")}
     r8 = r0
     r2 = *(u64 *)(r8 + FLAGS)
     if r2 & F_COUNTED goto counted
     goto pass
 counted:
-    r1 = map ports
-    r2 = r10
-    r2 += -INGRESS_KEY
-    call MAP_LOOKUP_ELEM
-    if r0 == 0 goto pass
+    {_find("ports", "INGRESS_KEY", "pass")}
     r9 = r0
     r7 = -r7
     lock *(u64 *)(r8 + BACKLOG) += r7
-    r1 = *(u64 *)(r8 + SWITCH)
-    *(u32 *)(r10 - KEY) = r1
-    r1 = map ports
-    r2 = r10
-    r2 += -KEY
-    call MAP_LOOKUP_ELEM
-    if r0 == 0 goto pass
+    {_SWITCH}
     lock *(u64 *)(r0 + BACKLOG) += r7
-    r1 = *(u32 *)(r10 - EGRESS)
-    r1 <<= 16
-    r2 = *(u32 *)(r10 - INGRESS_KEY)
-    r1 |= r2
-    *(u32 *)(r10 - KEY) = r1
-    r1 = map pairs
-    r2 = r10
-    r2 += -KEY
-    call MAP_LOOKUP_ELEM
-    if r0 == 0 goto xon
+    {_pair("xon")}
     lock *(u64 *)(r0 + 0) += r7
 xon:
     r4 = r7
@@ -244,11 +219,7 @@ xon:
     if r0 != 1 goto pass
     lock *(u64 *)(r9 + XONS) += r0
     *(u32 *)(r10 - KEY) = 0
-    r1 = map ports
-    r2 = r10
-    r2 += -KEY
-    call MAP_LOOKUP_ELEM
-    if r0 == 0 goto pass
+    {_find("ports", "KEY", "pass")}
     r1 = 1
     lock *(u64 *)(r0 + CHANGES) += r1
 pass:
