@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import pytest
-from queue_lab import ETHERNET, fabric, frame_ns, lab, line, payload_of, send
+from queue_lab import ECT0, ETHERNET, fabric, frame_ns, lab, line, payload_of, send
 from tcp_flows import transfer
 
 pytestmark = pytest.mark.guest
@@ -41,6 +42,41 @@ def test_a_train_of_packets_leaves_without_drift() -> None:
         for i, packet in enumerate(packets):
             expected = (i + 2) * frame_ns(frame, rate_bps) + 2 * 500
             assert 0 <= packet.time_ns - start - expected < 2
+
+
+@pytest.mark.parametrize(
+    "queue",
+    [
+        {"kind": "droptail"},
+        {"kind": "dctcp", "k": "1500B"},
+        {"kind": "red", "kmin": "3KB", "kmax": "30KB"},
+        {"kind": "codel"},
+        {"kind": "shared", "alpha": 1},
+        {"kind": "voq"},
+        {"kind": "lossless", "xoff": "3KB", "xon": "2KB"},
+    ],
+    ids=lambda queue: queue["kind"],
+)
+def test_a_train_at_line_rate_meets_no_queue_on_further_links(queue: dict[str, Any]) -> None:
+    # Frames of 369.157... ns arrive in whole nanoseconds: some of them before, some of them after
+    # the one in which the port becomes free. Neither may let two of them wait, nor lose any time.
+    rate_bps, count, frame, hops = 33_330_000_000, 2000, 1514, 5
+    with lab(line(hops, rate=f"{rate_bps}bps", queue={"buffer": "1MB"} | queue)) as it:
+        sink, source = it.udp_sink("b"), it.udp_source("a", "b", tos=ECT0)
+        start = time.clock_gettime_ns(time.CLOCK_REALTIME)
+        send(source, count, payload_of(frame))
+        time.sleep(0.01)
+        packets = sink.drain()
+        assert [p.sequence for p in packets] == list(range(count))
+        for i, packet in enumerate(packets):
+            expected = (i + hops) * frame_ns(frame, rate_bps) + hops * 500
+            assert 0 <= packet.time_ns - start - expected < hops
+        for i in range(hops - 1):
+            port = it.statistics(f"s{i}", f"s{i + 1}" if i < hops - 2 else "b")
+            assert port.tx_packets == port.delivered_packets == count
+            assert port.max_backlog_bytes == frame and port.backlog_bytes == 0
+            assert port.wait_max_ns <= 1
+            assert port.ecn_marks == port.pauses == port.switch_bytes == port.ingress_bytes == 0
 
 
 @pytest.mark.parametrize("mtu", [1500, 9000])
