@@ -35,6 +35,7 @@ _NOT_UNPACKED = (
     "sound/*.[ch]",
 )
 _PATCHED_FILE = re.compile(r"^--- a/(\S+)", re.MULTILINE)
+_CREATED_FILE = re.compile(r"^--- /dev/null\n\+\+\+ b/(\S+)", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -154,8 +155,10 @@ def _stat_version(archive: Path) -> str:
 
 
 def _patched_names() -> list[str]:
-    names = {name for patch in patches() for name in _PATCHED_FILE.findall(patch.read_text())}
-    return sorted({*names, "net/sched/Makefile"})
+    texts = [patch.read_text() for patch in patches()]
+    changed = {name for text in texts for name in _PATCHED_FILE.findall(text)}
+    created = {name for text in texts for name in _CREATED_FILE.findall(text)}
+    return sorted({*changed, "net/sched/Makefile"} - created)
 
 
 def _apply(patch: Path, directory: Path) -> None:

@@ -90,6 +90,29 @@ def test_a_changed_patch_starts_from_the_unpacked_file(tree, files):
     assert (tree / "arch" / "clock.c").read_text() == CLOCK
 
 
+NEW_FILE = """\
+--- /dev/null
++++ b/arch/trap.c
+@@ -0,0 +1 @@
++int traps = 1;
+"""
+CHANGED_NEW_FILE = """\
+--- a/arch/trap.c
++++ b/arch/trap.c
+@@ -1 +1 @@
+-int traps = 1;
++int traps = 2;
+"""
+
+
+def test_a_file_that_one_patch_makes_and_another_changes_is_no_file_of_the_source(tree, files):
+    (files / "patches" / "0002-trap.patch").write_text(NEW_FILE)
+    source.apply_own_files(tree)
+    (files / "patches" / "0003-traps.patch").write_text(CHANGED_NEW_FILE)
+    source.apply_own_files(tree)
+    assert (tree / "arch" / "trap.c").read_text() == "int traps = 2;\n"
+
+
 def test_a_hunk_that_does_not_fit_is_named(tree):
     (tree / "arch" / "clock.c").write_text("int changed = 0;\nint upstream = 1;\n")
     with pytest.raises(VirtualKernelError) as error:

@@ -1,0 +1,113 @@
+"""The kernel runs in every process of the guest (patch 0004): what that must not change."""
+
+import contextlib
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from emulator.virtual.seccomp import has_seccomp_filters
+
+# A socket filter lies in the kernel's vmalloc area. It is made in one process and runs in the
+# senders', which were there before it and have never seen that memory.
+FILTERS = r"""
+import ctypes, os, socket, struct
+SO_ATTACH_FILTER, SO_DETACH_FILTER, RET = 26, 27, 0x06
+receiver, sender = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+turns = [os.pipe() for _ in range(4)]
+for end, _ in turns:
+    if os.fork() == 0:
+        while os.read(end, 1):
+            sender.send(b"0123456789")
+        os._exit(0)
+for length in range(1, 9):
+    program = ctypes.create_string_buffer(struct.pack("HBBI", RET, 0, 0, length) * 1)
+    packed = struct.pack("HxxxxxxP", 1, ctypes.addressof(program))
+    receiver.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, packed)
+    for _, start in turns:
+        os.write(start, b"x")
+        print(length, len(receiver.recv(100)))
+    receiver.setsockopt(socket.SOL_SOCKET, SO_DETACH_FILTER, packed)
+"""
+
+
+def test_memory_that_one_process_made_is_there_in_all(guest):
+    ended = guest(sys.executable, "-c", FILTERS)
+    assert ended.lines == [f"{length} {length}" for length in range(1, 9) for _ in range(4)]
+
+
+ADDRESSES = r"""
+import ctypes
+libc = ctypes.CDLL(None, use_errno=True)
+libc.mmap.restype = ctypes.c_void_p
+PRIVATE_ANONYMOUS, FIXED = 0x22, 0x10
+def mapped(address, flags):
+    found = libc.mmap(ctypes.c_void_p(address), 4096, 3, PRIVATE_ANONYMOUS | flags, -1, 0)
+    return ctypes.get_errno() if found == ctypes.c_void_p(-1).value else found
+print(mapped(0x60000000, FIXED), mapped(0x5ffff000, FIXED) == 0x5ffff000)
+print(mapped(0, 0) >= 0x4000000000)
+"""
+
+
+def test_the_kernels_addresses_are_not_for_user_code(guest):
+    ended = guest(sys.executable, "-c", ADDRESSES)
+    assert ended.lines == ["22 True", "True"]  # EINVAL
+
+
+LISTING = r"""
+import os
+os.makedirs("/tmp/d")
+for name in range(2000):
+    open(f"/tmp/d/{name}", "w").close()
+def child():
+    assert len(os.listdir("/usr/bin")) > 10
+    assert len(os.listdir("/tmp/d")) == 2000
+    os._exit(0)
+for _ in range(8):
+    if os.fork() == 0:
+        child()
+print({os.wait()[1] for _ in range(8)})
+"""
+
+
+def test_directories_are_listed_from_any_process(guest):
+    assert guest(sys.executable, "-c", LISTING).lines == ["{0}"]
+
+
+def test_a_process_that_the_host_ends_is_missed(guest):
+    """As the host does when it runs out of memory."""
+    if not has_seccomp_filters():
+        pytest.skip("this host refuses seccomp filters, without which the processes are traced")
+    lost = threading.Event()
+
+    def lose_one() -> None:
+        while not lost.wait(0.1):
+            for pid in _processes_of_own_guest()[-1:]:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+
+    thread = threading.Thread(target=lose_one)
+    thread.start()
+    try:
+        ended = guest(sys.executable, "-c", "import time\nwhile True: time.sleep(0.001)")
+    finally:
+        lost.set()
+        thread.join()
+    assert ended.result.reason == "died"
+    assert any("of the guest ended on the host" in line for line in ended.result.console)
+
+
+def _processes_of_own_guest() -> list[int]:
+    """Host processes of the guest that this process has started, but for its first one."""
+    status = {}
+    for name in os.listdir("/proc"):
+        with contextlib.suppress(OSError, ValueError):
+            fields = Path(f"/proc/{int(name)}/stat").read_text().rpartition(")")[2].split()
+            status[int(name)] = int(fields[1])
+    leaders = {pid for pid, parent in status.items() if parent == os.getpid()}
+    return sorted(
+        pid for pid, parent in status.items() if parent in leaders and os.getsid(pid) in leaders
+    )
