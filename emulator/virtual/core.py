@@ -1,9 +1,8 @@
 """Keep a guest on one processor core.
 
-A guest runs either one of its processes or its kernel, never both. Left alone, the host's scheduler
-puts the two on different cores, and every hand-over between them wakes a core that had just gone
-idle: 8 ranks took 16.0 s of wall time so, and 10.3 s on one core (32 ranks 61.6 s and 31.9 s). The
-guest's results do not depend on it.
+A guest runs one of its processes at a time. Left alone, the host's scheduler spreads them over the
+cores, and each switch between them wakes a core that had just gone idle: 8 ranks took 16.0 s of wall
+time so, and 10.3 s on one core (32 ranks 61.6 s and 31.9 s). The guest's results do not depend on it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""System calls that are made into calls of the stub keep to the contract of `syscall`."""
+"""System calls that are made into jumps into the kernel keep to the contract of `syscall`."""
 
 import os
 import subprocess
