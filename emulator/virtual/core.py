@@ -1,8 +1,9 @@
 """Keep a guest on one processor core.
 
-A guest runs one of its processes at a time. Left alone, the host's scheduler spreads them over the
-cores, and each switch between them wakes a core that had just gone idle: 8 ranks took 16.0 s of wall
-time so, and 10.3 s on one core (32 ranks 61.6 s and 31.9 s). The guest's results do not depend on it.
+A guest runs one of its processes at a time. Left alone, the host's scheduler spreads them over
+the cores, and each switch between them wakes a core that had just gone idle: 8 ranks took 16.0 s
+of wall time so, and 10.3 s on one core (32 ranks 61.6 s and 31.9 s). The guest's results do not
+depend on it.
 """
 
 from __future__ import annotations
@@ -10,13 +11,12 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 _LOOK_EVERY_S = 1.0
-# A guest alone on its core waits for it 15% to 20% of the time, between the two halves of a
-# hand-over; with a second busy process there, half of the time.
-_WAITS_TOO_MUCH = 0.35
+# A second busy process takes a third to a half of a core.
+_CROWDED = 0.25
 _IDLE_ENOUGH = 0.6
 _IDLE_FIELDS = (3, 4)  # idle and iowait, in a cpu line of /proc/stat (proc(5))
 
@@ -34,24 +34,27 @@ class Core:
         self._core = self._allowed[leader % len(self._allowed)]
         self._looked_s = time.monotonic()
         self._idle_ticks = _idle_ticks()
-        self._waited_ns = self._read_waited_ns()
+        self._ran_ns: Mapping[int, int] = {}
         self._move()
 
     def settle(self) -> None:
         """To be called often; looks about once a second."""
         if len(self._allowed) < 2 or time.monotonic() - self._looked_s < _LOOK_EVERY_S:
             return
-        now_s, idle_ticks, waited_ns = time.monotonic(), _idle_ticks(), self._read_waited_ns()
+        now_s, idle_ticks, ran_ns = time.monotonic(), _idle_ticks(), self._read_ran_ns()
         passed_s = now_s - self._looked_s
-        waited = (waited_ns - self._waited_ns) / (passed_s * 1e9)
+        ran = sum(ns - self._ran_ns.get(pid, 0) for pid, ns in ran_ns.items()) / (passed_s * 1e9)
         idle = {
             core: (idle_ticks.get(core, 0) - self._idle_ticks.get(core, 0))
             / _TICKS_PER_S
             / passed_s
             for core in self._allowed
         }
-        self._looked_s, self._idle_ticks, self._waited_ns = now_s, idle_ticks, waited_ns
-        better = better_core(self._core, waited, idle)
+        first_look = not self._ran_ns
+        self._looked_s, self._idle_ticks, self._ran_ns = now_s, idle_ticks, ran_ns
+        if first_look:
+            return
+        better = better_core(self._core, 1 - idle[self._core] - ran, idle)
         if better != self._core:
             self._core = better
             self._move()
@@ -59,27 +62,33 @@ class Core:
     def _move(self) -> None:
         # Twice: what a process forked while the first pass went by has its old core.
         for _ in range(2):
-            for name in os.listdir("/proc"):
-                # A process may have ended, or the host may forbid it: slower, nothing else.
-                if name.isdecimal():
-                    with contextlib.suppress(OSError):
-                        if os.getsid(int(name)) == self._leader:
-                            os.sched_setaffinity(int(name), {self._core})
+            for pid in self._processes():
+                # It may have ended, or the host may forbid it: slower, nothing else.
+                with contextlib.suppress(OSError):
+                    os.sched_setaffinity(pid, {self._core})
 
-    def _read_waited_ns(self) -> int:
-        """Nanoseconds in which the guest's kernel was ready to run but did not, since its start
-        (the second figure of /proc/PID/schedstat: Documentation/scheduler/sched-stats.rst)."""
-        try:
-            return int(Path(f"/proc/{self._leader}/schedstat").read_text().split()[1])
-        except (OSError, IndexError):
-            return 0
+    def _processes(self) -> Iterator[int]:
+        for name in os.listdir("/proc"):
+            if name.isdecimal():
+                with contextlib.suppress(OSError):
+                    if os.getsid(int(name)) == self._leader:
+                        yield int(name)
+
+    def _read_ran_ns(self) -> dict[int, int]:
+        """Process of the guest -> nanoseconds that it has run (the first figure of
+        /proc/PID/schedstat: Documentation/scheduler/sched-stats.rst)."""
+        ran_ns = {}
+        for pid in self._processes():
+            with contextlib.suppress(OSError, IndexError):
+                ran_ns[pid] = int(Path(f"/proc/{pid}/schedstat").read_text().split()[0])
+        return ran_ns
 
 
-def better_core(core: int, waited: float, idle: Mapping[int, float]) -> int:
-    """Where a guest on `core` should go: elsewhere only if it had to wait there (`waited`, a share
-    of the time) while another core idled (`idle`, core -> share of the time)."""
+def better_core(core: int, others: float, idle: Mapping[int, float]) -> int:
+    """Where a guest on `core` should go: elsewhere only if others took much of it (a share of the
+    time) while another core idled (`idle`, core -> share of the time)."""
     idlest = max(idle, key=lambda other: idle[other])
-    return idlest if waited > _WAITS_TOO_MUCH and idle[idlest] > _IDLE_ENOUGH else core
+    return idlest if others > _CROWDED and idle[idlest] > _IDLE_ENOUGH else core
 
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")

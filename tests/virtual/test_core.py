@@ -39,15 +39,15 @@ def test_every_process_of_a_guest_is_on_the_one_core_and_nobody_else() -> None:
 
 
 @pytest.mark.parametrize(
-    ("waited", "idle", "expected"),
+    ("others", "idle", "expected"),
     [
         (0.5, {0: 0.0, 1: 1.0}, 1),  # a hog came to the guest's core
-        (0.2, {0: 0.0, 1: 1.0}, 0),  # the guest alone: its own two halves wait for each other
+        (0.2, {0: 0.0, 1: 1.0}, 0),  # nearly alone
         (0.5, {0: 0.0, 1: 0.1}, 0),  # no core is free: nothing to gain
         (0.5, {0: 0.9, 1: 0.0}, 0),
     ],
 )
 def test_a_guest_leaves_only_what_is_crowded_for_what_is_free(
-    waited: float, idle: dict[int, float], expected: int
+    others: float, idle: dict[int, float], expected: int
 ) -> None:
-    assert better_core(0, waited, idle) == expected
+    assert better_core(0, others, idle) == expected
