@@ -34,3 +34,4 @@ def run_collectives(
                 seed,
             ).start()
             world.wait(pending)
+            del pending  # and its buffers, before those of the next one
