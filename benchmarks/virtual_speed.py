@@ -1,7 +1,7 @@
 """How fast the virtual kernel is, beside ns-3 on the same flows over the same fabric.
 
-    .venv/bin/python benchmarks/virtual_speed.py [--ranks 8,32,64,128] [--iterations 4] [--no-ns3]
-        [--json]
+    .venv/bin/python benchmarks/virtual_speed.py [--ranks 8,32,64,128] [--iterations 4]
+        [--coalescing 8us] [--no-ns3] [--json]
 
 A star (one switch) of 100 Gb/s links of 1 us, MTU 9000; per iteration an all-reduce and an
 all-to-all of 8 MB on every rank. For the virtual kernel: wall seconds of the whole command (boot,
@@ -49,7 +49,7 @@ SIZE_BYTES = 8_000_000
 _MEMORY_SAMPLE_S = 0.2
 
 
-def star(ranks: int, iterations: int) -> Spec:
+def star(ranks: int, iterations: int, coalescing: str) -> Spec:
     """The spec that both run."""
     operations = [{"kind": kind, "size": f"{SIZE_BYTES}B"} for kind in KINDS]
     description = {
@@ -69,6 +69,7 @@ def star(ranks: int, iterations: int) -> Spec:
         "compute": {"device": "none"},
         "capture": {"points": []},
         "predict": [],
+        "virtual": {"receive_coalescing": coalescing},
     }
     return parse_spec(json.dumps(description), f"star-{ranks}")
 
@@ -148,13 +149,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--ranks", default="8,32,64,128")
     parser.add_argument("--iterations", type=int, default=4)
+    parser.add_argument(
+        "--coalescing", default="0ns", help="hold received packets so long (0ns: do not)"
+    )
     parser.add_argument("--no-ns3", action="store_true")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     progress = Console(stderr=True)
     rows = []
     for ranks in map(int, arguments.ranks.split(",")):
-        spec = star(ranks, arguments.iterations)
+        spec = star(ranks, arguments.iterations, arguments.coalescing)
         with tempfile.TemporaryDirectory() as scratch:
             row = {"ranks": ranks, **virtual(spec, Path(scratch) / "run", progress)}
         if not arguments.no_ns3:
