@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -23,6 +23,7 @@ from emulator.virtual.core import Core
 from emulator.virtual.failure import VirtualKernelError
 from emulator.virtual.lines import FollowedFile
 from emulator.virtual.memory import memory_directory
+from emulator.virtual.reserve import kept_reserve
 from emulator.virtual.seccomp import has_seccomp_filters
 
 Reason = Literal["exited", "panic", "out-of-memory", "deadlock", "stalled", "died"]
@@ -113,9 +114,12 @@ def run_guest(
             FollowedFile(control / "status", lambda line: events.append(json.loads(line))),
         )
         try:
-            with _guest_process(kernel, guest, control, memory) as process:
+            with _guest_process(kernel, guest, control, memory) as process, ExitStack() as held:
                 clock = VirtualClock(process.pid, kernel.symbols)
-                stalled = _follow(process, guest, clock, files, events, control, on_time)
+                core = Core(process.pid) if guest.time_travel else None
+                if core is not None:
+                    held.enter_context(kept_reserve(process.pid, kernel.symbols, core))
+                stalled = _follow(process, guest, clock, core, files, events, control, on_time)
         finally:
             for file in files:
                 file.close()
@@ -126,6 +130,7 @@ def _follow(
     process: subprocess.Popen[bytes],
     guest: GuestSpec,
     clock: VirtualClock,
+    core: Core | None,
     files: tuple[FollowedFile, ...],
     events: list[dict[str, Any]],
     control: Path,
@@ -137,7 +142,6 @@ def _follow(
     try:
         poller.register(pidfd, select.POLLIN)
         moved_ns, moved_at = 0, time.monotonic()
-        core = Core(process.pid) if guest.time_travel else None
         while not poller.poll(_POLL_S * 1000):
             if core is not None:
                 core.settle()

@@ -37,6 +37,10 @@ class Core:
         self._ran_ns: Mapping[int, int] = {}
         self._move()
 
+    def others(self) -> frozenset[int]:
+        """The cores that the guest may use and does not."""
+        return frozenset(self._allowed) - {self._core}
+
     def settle(self) -> None:
         """To be called often; looks about once a second."""
         if len(self._allowed) < 2 or time.monotonic() - self._looked_s < _LOOK_EVERY_S:

@@ -1,0 +1,94 @@
+"""A guest's memory is allocated ahead of its use, within bounds, and no content is ever touched."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from emulator.virtual import boot
+from emulator.virtual.core import Core
+from emulator.virtual.reserve import Reserve, Window, kept_reserve, wanted_bytes
+
+_MB = 2**20
+_FILL = """
+held = [bytearray(b"x") * 2**20 for _ in range(400)]
+print(len(held))
+import time
+for _ in range(2000): time.sleep(0.001)  # time for the other core, too
+"""
+
+
+@pytest.fixture
+def block_file(tmp_path: Path) -> Iterator[int]:
+    """A sparse file of two huge pages in the host's memory."""
+    file = os.memfd_create("guest")
+    os.ftruncate(file, 4 * _MB)
+    yield file
+    os.close(file)
+
+
+@pytest.fixture
+def window() -> Iterator[Window]:
+    window = Window()
+    yield window
+    window.close()
+
+
+def test_a_block_is_allocated_whole_and_its_neighbour_is_not(
+    block_file: int, window: Window
+) -> None:
+    assert window.allocate(block_file, 2 * _MB)
+    assert os.fstat(block_file).st_blocks * 512 == 2 * _MB
+    assert os.lseek(block_file, 0, os.SEEK_DATA) == 2 * _MB
+
+
+def test_what_a_block_holds_stays(block_file: int, window: Window) -> None:
+    os.pwrite(block_file, b"guest", 3 * 4096)
+    assert window.allocate(block_file, 0)
+    assert os.pread(block_file, 2 * _MB, 0).strip(b"\0") == b"guest"
+    assert os.pread(block_file, 5, 3 * 4096) == b"guest"
+
+
+def test_blocks_without_huge_pages_are_allocated_page_by_page(
+    block_file: int, window: Window, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    no_such_advice = 10_000  # as on hosts before Linux 6.1: EINVAL
+    monkeypatch.setattr("emulator.virtual.reserve._MADV_COLLAPSE", no_such_advice)
+    assert window.allocate(block_file, 0)
+    assert os.fstat(block_file).st_blocks * 512 == 2 * _MB
+
+
+def test_a_host_without_room_is_no_error(window: Window, tmp_path: Path) -> None:
+    file = os.open(tmp_path / "short", os.O_RDWR | os.O_CREAT)
+    assert not window.allocate(file, 0)  # the block lies beyond the file's end: SIGBUS, if touched
+    os.close(file)
+
+
+@given(st.integers(0, 2**38))
+def test_the_reserve_grows_with_the_guest_within_bounds(used_bytes: int) -> None:
+    assert 16 * _MB <= wanted_bytes(used_bytes) <= 256 * _MB
+    assert wanted_bytes(used_bytes) <= wanted_bytes(used_bytes + 4096)
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two processor cores")
+def test_a_guest_that_fills_memory_finds_some_of_it_allocated(guest, monkeypatch) -> None:
+    kept: list[Reserve] = []
+
+    @contextmanager
+    def recorded(pid: int, symbols: Path, core: Core) -> Iterator[Reserve]:
+        with kept_reserve(pid, symbols, core) as reserve:
+            kept.append(reserve)
+            yield reserve
+
+    monkeypatch.setattr(boot, "kept_reserve", recorded)
+    ended = guest(sys.executable, "-c", _FILL, memory_bytes=10**9)
+    assert ended.lines == ["400"]
+    # The least that any guest gets, and no more than all that was used and the largest reserve.
+    assert 16 * _MB <= kept[0].allocated_bytes <= 800 * _MB
