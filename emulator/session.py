@@ -7,6 +7,7 @@ code. Nothing beyond this file knows which of the two it was.
 from __future__ import annotations
 
 import json
+import math
 import sys
 import time
 from collections.abc import Mapping
@@ -108,6 +109,13 @@ def guest_memory_bytes(spec: Spec) -> int:
     return 2**30 + workload.ranks * per_rank
 
 
+def _more_memory(spec: Spec, guest: GuestSpec) -> str:
+    """What to try after `guest` ran out of memory: what `spec` should need, else twice as much."""
+    expected = guest_memory_bytes(spec)
+    more = expected if guest.memory_bytes < expected else 2 * guest.memory_bytes
+    return f"{math.ceil(more / 1e9)}GB"
+
+
 def _run_native(spec: Spec, directory: Path, report: Report) -> dict[str, object]:
     """Run the spec, slowed down to what this machine keeps up with; returns by how much."""
     # What really computes cannot be slowed down, so its network is not either.
@@ -153,8 +161,10 @@ def _run_virtual(spec: Spec, directory: Path, report: Report) -> dict[str, objec
 
     result = run_guest(kernel, guest, on_line, on_time=on_time)
     if result.reason != "exited":
-        tail = "".join(f"\n  {line}" for line in result.console[-12:])
-        raise SessionFailed(f"the virtual kernel ended ({result.reason}): {result.message}{tail}")
+        said = f"the virtual kernel ended ({result.reason}): {result.message}"
+        if result.reason == "out-of-memory":
+            said += f".\nGive it more: --set virtual.memory={_more_memory(spec, guest)}"
+        raise SessionFailed(said + "".join(f"\n  {line}" for line in result.console[-12:]))
     if result.exit_status != 0:
         failure = directory / FAILURE_FILE
         said = failure.read_text() if failure.exists() else "\n".join(lines[-20:])

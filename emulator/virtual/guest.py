@@ -103,6 +103,9 @@ def _prepare(spec: dict[str, Any]) -> None:
     socket.sethostname("groundwire")
     _interface_up("lo")
     Path("/proc/sys/vm/overcommit_memory").write_text("1")
+    # Memory that runs out ends the guest. The kernel would end one process and let the one that
+    # asked try again until that is gone, but as no time passes, the other never gets to run.
+    Path("/proc/sys/vm/panic_on_oom").write_text("1")
     # All hosts of a fabric share this kernel and its one budget for TCP's buffers, of which real
     # hosts have one each, many times as large. At the kernel's default, 9% of its memory, an
     # all-to-all of 64 MB over 16 ranks ran into it and stalled for 36 ms.
@@ -263,9 +266,9 @@ def _process_table() -> list[str]:
     for pid in _processes():
         with contextlib.suppress(OSError):
             arguments = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ")
-            state = _status(pid)["State"]
+            status = _status(pid)
             command = arguments.decode(errors="replace").strip()
-            lines.append(f"{pid} {state}: {command[:200]}")
+            lines.append(f"{pid} {status['Name']}, {status['State']}: {command[:200]}")
     return lines
 
 

@@ -6,6 +6,8 @@ from pathlib import Path
 
 from emulator.virtual.failure import VirtualKernelError
 
+# Above it, the kernel's addresses would meet user code's (patch 0004).
+_MOST_BYTES = 238 * 2**30
 # What the host keeps for itself when guest memory is granted.
 _HOST_RESERVE_BYTES = 256 * 2**20
 
@@ -14,9 +16,13 @@ def memory_directory(memory_bytes: int) -> Path:
     """A host directory that can hold `memory_bytes` of guest memory.
 
     /dev/shm when it is large enough (containers often have 64 MB of it), else the temporary
-    directory. Raises VirtualKernelError, with the figures, when the host has less memory
-    available than the guest may use, or no directory has the room.
+    directory. Raises VirtualKernelError, with the figures, when no guest can have so much, the
+    host has less memory available than the guest may use, or no directory has the room.
     """
+    if memory_bytes > _MOST_BYTES:
+        raise VirtualKernelError(
+            f"guest memory of {_mb(memory_bytes)} refused: a guest has at most {_mb(_MOST_BYTES)}"
+        )
     available = available_memory_bytes()
     if memory_bytes + _HOST_RESERVE_BYTES > available:
         raise VirtualKernelError(

@@ -1,0 +1,79 @@
+"""Runs in the virtual kernel that do not come to their end: what a user sees, and what is left."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.session.command import ROOT
+
+_STAR = """
+name: star
+seed: 1
+fabric: {{kind: flat, hosts: 4, link: {{rate: 100Gbps, delay: 1us, mtu: 9000}}}}
+workload: {{kind: collectives, ranks: 4, iterations: 1,
+  operations: [{{kind: all_reduce, size: {size}}}]}}
+capture: {{points: []}}
+virtual: {{memory: {memory}}}
+"""
+
+
+def _run(directory: Path, size: str, memory: str) -> tuple[int, str, list[str]]:
+    """Exit status, standard error, and what is left of the guest."""
+    spec = directory / "star.yaml"
+    spec.write_text(_STAR.format(size=size, memory=memory))
+    command = [sys.executable, "-m", "emulator.cli", "run", str(spec), "--kernel", "virtual"]
+    process = subprocess.Popen(
+        [*command, "--out", str(directory / "run")],
+        cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        _, said = process.communicate(timeout=280)
+    finally:
+        process.kill()
+    return process.returncode, said, _left_by(process.pid)
+
+
+def _left_by(pid: int) -> list[str]:
+    """Directories of guests that process `pid` started, and their processes, which hold the memory
+    file. A guest's environment names its directory."""
+    mark = f"groundwire-guest-{pid}-"
+    found = [str(path) for path in Path("/dev/shm").glob(f"{mark}*")]
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            if mark in (entry / "environ").read_text(errors="replace"):
+                found.append(entry.name)
+        except OSError:
+            continue
+    return found
+
+
+# Ranks that make larger tensors than fit, and a guest that has hardly enough to read torch into it,
+# which without further ado drops programs from memory and reads them again for ever.
+@pytest.mark.parametrize(
+    ("size", "memory", "given", "largest"),
+    [("256MB", "1GB", "1,000 MB", "rank [0-3]"), ("8MB", "360MB", "360 MB", r"rank [0-3]|nursery")],
+)
+def test_a_run_that_is_out_of_memory_says_who_had_it(
+    tmp_path: Path, size: str, memory: str, given: str, largest: str
+) -> None:
+    status, said, left = _run(tmp_path, size, memory)
+    assert status == 1
+    assert f"(out-of-memory): the guest's {given} were not enough" in said
+    assert re.search(r"[\d,]+ MB were processes', \d+ MB files' in /tmp", said)
+    assert re.search(rf"the largest, .*({largest}) \(pid \d+\) [\d,]+ MB", said), said
+    assert re.search(r"^Give it more: --set virtual.memory=\d+GB$", said, re.MULTILINE)
+    assert "Kernel panic - not syncing: Out of memory" in said.splitlines()[-1]
+    assert not (tmp_path / "run" / "result.json").exists()
+    assert left == []
+
+
+def test_a_run_with_more_memory_than_there_can_be_is_refused(tmp_path: Path) -> None:
+    status, said, left = _run(tmp_path, "8MB", "300GB")
+    assert status == 1
+    assert "guest memory of 300,000 MB refused: a guest has at most 255,551 MB" in said
+    assert left == []
