@@ -14,8 +14,8 @@ from tests.session.command import ROOT
 _STAR = """
 name: star
 seed: 1
-fabric: {{kind: flat, hosts: 4, link: {{rate: 100Gbps, delay: 1us, mtu: 9000}}}}
-workload: {{kind: collectives, ranks: 4, iterations: 1,
+fabric: {{kind: flat, hosts: 8, link: {{rate: 100Gbps, delay: 1us, mtu: 9000}}}}
+workload: {{kind: collectives, ranks: 8, iterations: 1,
   operations: [{{kind: all_reduce, size: {size}}}]}}
 capture: {{points: []}}
 virtual: {{memory: {memory}}}
@@ -56,7 +56,7 @@ def _left_by(pid: int) -> list[str]:
 # which without further ado drops programs from memory and reads them again for ever.
 @pytest.mark.parametrize(
     ("size", "memory", "given", "largest"),
-    [("256MB", "1GB", "1,000 MB", "rank [0-3]"), ("8MB", "360MB", "360 MB", r"rank [0-3]|nursery")],
+    [("256MB", "1GB", "1,000 MB", "rank [0-7]"), ("8MB", "370MB", "370 MB", "rank [0-7]|nursery")],
 )
 def test_a_run_that_is_out_of_memory_says_who_had_it(
     tmp_path: Path, size: str, memory: str, given: str, largest: str
