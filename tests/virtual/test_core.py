@@ -31,10 +31,12 @@ def test_every_process_of_a_guest_is_on_the_one_core_and_nobody_else() -> None:
         child = int(parent.stdout.readline())
         Core(parent.pid)
         cores = [os.sched_getaffinity(pid) for pid in (parent.pid, child)]
+        policy = os.sched_getscheduler(parent.pid)
         parent.stdin.write(b"\n")
         parent.stdin.close()
     assert len(cores[0]) == 1 and cores[0] <= ours
     assert cores[1] == cores[0]
+    assert policy == os.SCHED_BATCH
     assert os.sched_getaffinity(0) == ours
 
 
