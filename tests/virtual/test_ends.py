@@ -66,7 +66,7 @@ def test_out_of_memory_says_so(guest):
     assert ended.result.exit_status is None
     name = Path(sys.executable).name
     assert f"256 MB were not enough when {name} asked for more" in ended.result.message
-    largest = megabytes(r"in each: python3 \(pid \d+\) (\d+) MB", ended.result.message)
+    largest = megabytes(rf"in each: {name} \(pid \d+\) (\d+) MB", ended.result.message)
     # The kernel, 2% for what describes the pages, and process 1 take less than a fifth of it.
     assert 200 < largest < megabytes(r"([\d,]+) MB were processes'", ended.result.message) < 256
 
