@@ -24,6 +24,7 @@ from emulator.virtual.failure import VirtualKernelError
 from emulator.virtual.lines import FollowedFile
 from emulator.virtual.memory import memory_directory
 from emulator.virtual.out_of_memory import describe_out_of_memory
+from emulator.virtual.rereading import Rereading
 from emulator.virtual.reserve import kept_reserve
 from emulator.virtual.seccomp import has_seccomp_filters
 
@@ -122,24 +123,28 @@ def run_guest(
                 core = Core(process.pid) if guest.time_travel else None
                 if core is not None:
                     held.enter_context(kept_reserve(process.pid, kernel.symbols, core))
-                stalled = _follow(process, guest, clock, core, files, events, control, on_time)
+                memory_watch = Rereading(process.pid, kernel.symbols, guest.memory_bytes)
+                standing = _follow(
+                    process, guest, clock, memory_watch, core, files, events, control, on_time
+                )
         finally:
             for file in files:
                 file.close()
-    return _judge(guest, events, tuple(console.tail), stalled, clock, time.monotonic() - started)
+    return _judge(guest, events, tuple(console.tail), standing, clock, time.monotonic() - started)
 
 
 def _follow(
     process: subprocess.Popen[bytes],
     guest: GuestSpec,
     clock: VirtualClock,
+    memory_watch: Rereading,
     core: Core | None,
     files: tuple[FollowedFile, ...],
     events: list[dict[str, Any]],
     control: Path,
     on_time: Callable[[int], None] | None,
-) -> bool:
-    """Pass on output until the guest is gone. True when it was ended for standing still."""
+) -> tuple[Reason, str] | None:
+    """Pass on output until the guest is gone. If it stands still: why, and what is known."""
     poller = select.poll()
     pidfd = os.pidfd_open(process.pid)
     try:
@@ -155,20 +160,26 @@ def _follow(
             now_ns = clock.read_ns()
             if now_ns != moved_ns or not guest.time_travel:
                 moved_ns, moved_at = now_ns, time.monotonic()
+                memory_watch.time_passed()
                 if on_time is not None:
                     on_time(now_ns)
+            elif memory_watch.is_without_end():
+                return "out-of-memory", memory_watch.describe()
             elif time.monotonic() - moved_at > guest.stall_timeout_s:
-                return True
+                return "stalled", (
+                    f"no virtual time passed for {guest.stall_timeout_s:g} real seconds "
+                    f"(it stands at {now_ns / 1e9:.9f} s): something computes or polls without end"
+                )
     finally:
         os.close(pidfd)
-    return False
+    return None
 
 
 def _judge(
     guest: GuestSpec,
     events: list[dict[str, Any]],
     console: tuple[str, ...],
-    stalled: bool,
+    standing: tuple[Reason, str] | None,
     clock: VirtualClock,
     wall_s: float,
 ) -> GuestResult:
@@ -187,12 +198,8 @@ def _judge(
         table = "\n".join(end["processes"])
         message = f"no process ran for {guest.deadlock_timeout_s:g} virtual seconds:\n{table}"
         return result("deadlock", message)
-    if stalled:
-        message = (
-            f"no virtual time passed for {guest.stall_timeout_s:g} real seconds "
-            f"(it stands at {virtual_ns / 1e9:.9f} s): something computes or polls without end"
-        )
-        return result("stalled", message)
+    if standing is not None:
+        return result(*standing)
     exhausted = describe_out_of_memory(console, guest.memory_bytes)
     if exhausted is not None:
         return result("out-of-memory", exhausted)

@@ -12,12 +12,15 @@ class KernelVariable:
     may read its child's memory wherever ptrace works at all, and without that there is no guest.
     """
 
-    def __init__(self, pid: int, symbols: Path, name: str, size_bytes: int = 8) -> None:
-        """`symbols` is the kernel's System.map. Raises ValueError when it does not have `name`."""
+    def __init__(
+        self, pid: int, symbols: Path, name: str, size_bytes: int = 8, index: int = 0
+    ) -> None:
+        """`symbols` is the kernel's System.map; `index` counts in an array of such variables.
+        Raises ValueError when the kernel does not have `name`."""
         found = re.search(rf"^([0-9a-f]+) \w {name}$", symbols.read_text(), re.MULTILINE)
         if found is None:
             raise ValueError(f"{symbols} has no symbol {name}")
-        self._address = int(found.group(1), 16)
+        self._address = int(found.group(1), 16) + index * size_bytes
         self._size_bytes = size_bytes
         self._memory = Path(f"/proc/{pid}/mem")
 

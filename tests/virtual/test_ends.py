@@ -94,6 +94,44 @@ def test_out_of_memory_by_files_says_so(guest):
     assert 200 < files < 256
 
 
+READ_AGAIN = """
+import mmap, sys
+if free := int(sys.argv[2]):
+    free_kb = int(open("/proc/meminfo").read().split("MemFree:")[1].split()[0])
+    held = b"x" * (free_kb * 1024 - free)
+with open(sys.argv[1], "rb") as file:
+    pages = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+for _ in range(int(sys.argv[3])):
+    sum(pages[::4096])
+print(open("/proc/vmstat").read().split("workingset_refault_file ")[1].split()[0])
+"""
+
+
+def sparse_file(directory, size_bytes):
+    file = directory / "file"
+    file.touch()
+    os.truncate(file, size_bytes)
+    return file
+
+
+def test_reading_again_what_was_dropped_without_end_is_out_of_memory(guest, tmp_path):
+    # Of 800 MB, 12 are left for a file of 64 MB that is read again and again at one instant.
+    words = (sparse_file(tmp_path, 64 * 10**6), 14 * 10**6, 10**9)
+    spec = {"memory_bytes": 800 * 10**6, "readable": (tmp_path,)}
+    ended = guest(sys.executable, "-c", READ_AGAIN, *words, **spec)
+    assert ended.result.reason == "out-of-memory"
+    assert megabytes(r"at one instant of virtual time it read ([\d,]+) MB", ended.result.message)
+    assert megabytes(r"([\d,]+) MB were left for what it reads", ended.result.message) < 16
+
+
+def test_a_file_larger_than_memory_can_be_read_again(guest, tmp_path):
+    words = (sparse_file(tmp_path, 256 * 10**6), 0, 7)
+    spec = {"memory_bytes": 200 * 10**6, "readable": (tmp_path,)}
+    ended = guest(sys.executable, "-c", READ_AGAIN, *words, **spec)
+    assert (ended.result.reason, ended.errors) == ("exited", [])
+    assert int(ended.lines[0]) * 4096 > 1.2 * 2**30  # more than what ends a guest with no room
+
+
 def test_panic_shows_the_kernels_words(guest):
     # Process 1 loses what it returns to; the kernel does not go on without it.
     script = """

@@ -1,0 +1,55 @@
+"""Whether a guest spends its time reading again what it had to drop from memory."""
+
+from pathlib import Path
+
+from emulator.virtual.variable import KernelVariable
+
+_PAGE_BYTES = 4096
+# Places in vm_node_stat: enum node_stat_item of include/linux/mmzone.h (Linux 6.12), in pages.
+_ANONYMOUS, _FILE, _UNEVICTABLE, _REFAULTED_FILE = (0, 1), (2, 3), (4,), (11,)
+# A guest that can do nothing else reads 0.2 to 1 GB/s again, with 0.3% of its memory for all files.
+_MOST_BYTES = 2**30
+_LEAST_SHARE = 0.02
+
+
+class Rereading:
+    """Pages of programs and files that a guest dropped for lack of memory and read again at one
+    instant of virtual time. No clock in the guest sees that, and Linux goes on with it for ever."""
+
+    def __init__(self, pid: int, symbols: Path, memory_bytes: int) -> None:
+        """`pid` is the guest's first process, `symbols` its kernel's System.map."""
+
+        def counters(places: tuple[int, ...]) -> list[KernelVariable]:
+            return [KernelVariable(pid, symbols, "vm_node_stat", index=i) for i in places]
+
+        self._memory_bytes = memory_bytes
+        self._reread = counters(_REFAULTED_FILE)
+        self._files = counters(_FILE)
+        self._others = counters(_ANONYMOUS + _UNEVICTABLE)
+        self._since = 0
+
+    def time_passed(self) -> None:
+        """Virtual time has moved: what was read again before no longer counts."""
+        self._since = _bytes(self._reread)
+
+    def is_without_end(self) -> bool:
+        """1 GiB read again at one instant, with next to no memory left for programs and files."""
+        reread = _bytes(self._reread) - self._since
+        return reread > _MOST_BYTES and _bytes(self._files) < _LEAST_SHARE * self._memory_bytes
+
+    def describe(self) -> str:
+        """What is so, for the user of a guest whose rereading is without end."""
+        return (
+            f"the guest's {_mb(self._memory_bytes)} were not enough: at one instant of virtual "
+            f"time it read {_mb(_bytes(self._reread) - self._since)} of programs and files that it "
+            f"had dropped before. {_mb(_bytes(self._others))} were processes' and files' in /tmp, "
+            f"/run and /dev/shm, {_mb(_bytes(self._files))} were left for what it reads"
+        )
+
+
+def _bytes(counters: list[KernelVariable]) -> int:
+    return sum(counter.read() or 0 for counter in counters) * _PAGE_BYTES
+
+
+def _mb(size_bytes: int) -> str:
+    return f"{size_bytes / 1e6:,.0f} MB"
