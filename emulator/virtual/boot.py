@@ -226,8 +226,7 @@ def _guest_process(
     if guest.time_travel:
         arguments += ["time-travel=inf-cpu", f"time-travel-start={_EPOCH_NS}"]
         arguments += [f"random-seed={guest.seed % 2**64}"]
-    # In real time, a timer's signal that comes while the kernel changes processes has ended guests.
-    if not guest.time_travel or not has_seccomp_filters():
+    if not has_seccomp_filters():
         arguments += ["userspace=ptrace"]
     with open(control / "console", "ab") as console:
         process = subprocess.Popen(

@@ -101,7 +101,9 @@ def unpack(source: KernelSource, tree: Path, progress: Callable[[str], None]) ->
         top = Path(scratch) / "linux"
         top.mkdir()
         excludes = [f"--exclude=*/{pattern}" for pattern in _NOT_UNPACKED]
-        command = ["tar", "-xf", str(source.archive), "--strip-components=1", *excludes]
+        # Debian's archive consists of blocks that can be decompressed in parallel.
+        filters = ["-I", "xz -T0"] if source.archive.suffix == ".xz" else []
+        command = ["tar", *filters, "-xf", str(source.archive), "--strip-components=1", *excludes]
         done = subprocess.run([*command, "-C", str(top)], capture_output=True, text=True)
         if done.returncode != 0:
             raise VirtualKernelError(f"{' '.join(command)} failed: {done.stderr.strip()}")

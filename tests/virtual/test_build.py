@@ -184,7 +184,7 @@ def test_missing_tools_are_named(monkeypatch):
 
 def test_a_damaged_archive_names_the_command(files, archive):
     archive.write_bytes(archive.read_bytes()[:100])
-    with pytest.raises(VirtualKernelError, match="tar -xf"):
+    with pytest.raises(VirtualKernelError, match=r"tar .*-xf"):
         build.ensure_kernel(lambda line: None)
     assert build.find_kernel() is None
     assert not list(kernel_cache().glob("tree-*/linux"))

@@ -14,7 +14,13 @@ from hypothesis import strategies as st
 
 from emulator.virtual import boot
 from emulator.virtual.core import Core
-from emulator.virtual.reserve import Reserve, Window, kept_reserve, wanted_bytes
+from emulator.virtual.reserve import (
+    Reserve,
+    Window,
+    blocks_with_data,
+    kept_reserve,
+    wanted_bytes,
+)
 
 _MB = 2**20
 _FILL = """
@@ -69,6 +75,14 @@ def test_a_host_without_room_is_no_error(window: Window, tmp_path: Path) -> None
     file = os.open(tmp_path / "short", os.O_RDWR | os.O_CREAT)
     assert not window.allocate(file, 0)  # the block lies beyond the file's end: SIGBUS, if touched
     os.close(file)
+
+
+def test_blocks_that_have_a_page_are_found(block_file: int) -> None:
+    assert list(blocks_with_data(block_file)) == []
+    os.pwrite(block_file, b"x", 4 * _MB - 1)
+    assert list(blocks_with_data(block_file)) == [2 * _MB]
+    os.pwrite(block_file, b"x", 5 * 4096)
+    assert list(blocks_with_data(block_file)) == [0, 2 * _MB]
 
 
 @given(st.integers(0, 2**38))
