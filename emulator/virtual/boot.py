@@ -111,11 +111,17 @@ def run_guest(
         _write_control(control, guest)
         console = FollowedFile(control / "console", lambda line: None, keep=_CONSOLE_KEPT_LINES)
         events: list[dict[str, Any]] = []
+
+        def note(line: str) -> None:
+            events.append(json.loads(line))
+            shutil.rmtree(control, ignore_errors=True)  # the guest has all of it open
+
+        # In this order: who sees a line of the command can kill us and nothing is left.
         files = (
+            FollowedFile(control / "status", note),
             console,
             FollowedFile(control / "stdout", on_line),
             FollowedFile(control / "stderr", on_error_line or on_line),
-            FollowedFile(control / "status", lambda line: events.append(json.loads(line))),
         )
         try:
             with _guest_process(kernel, guest, control, memory) as process, ExitStack() as held:
@@ -125,7 +131,7 @@ def run_guest(
                     held.enter_context(kept_reserve(process.pid, kernel.symbols, core))
                 memory_watch = Rereading(process.pid, kernel.symbols, guest.memory_bytes)
                 standing = _follow(
-                    process, guest, clock, memory_watch, core, files, events, control, on_time
+                    process, guest, clock, memory_watch, core, files, events, on_time
                 )
         finally:
             for file in files:
@@ -141,7 +147,6 @@ def _follow(
     core: Core | None,
     files: tuple[FollowedFile, ...],
     events: list[dict[str, Any]],
-    control: Path,
     on_time: Callable[[int], None] | None,
 ) -> tuple[Reason, str] | None:
     """Pass on output until the guest is gone. If it stands still: why, and what is known."""
@@ -155,8 +160,8 @@ def _follow(
                 core.settle()
             for file in files:
                 file.poll()
-            if events and control.exists():
-                shutil.rmtree(control, ignore_errors=True)  # the guest has all of it open
+                if not events:
+                    break  # it is not ready, so there is nothing in the others
             now_ns = clock.read_ns()
             if now_ns != moved_ns or not guest.time_travel:
                 moved_ns, moved_at = now_ns, time.monotonic()

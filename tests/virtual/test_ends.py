@@ -250,6 +250,16 @@ def test_killed_parent_takes_its_guest_along(kernel):
     assert not [path for path in Path("/dev/shm").iterdir() if path.name.startswith(mark)]
 
 
+def test_when_a_command_speaks_nothing_is_left_to_remove(kernel):
+    left = []
+
+    def look(line):
+        left.append(list(Path("/dev/shm").glob(f"groundwire-guest-{os.getpid()}-*")))
+
+    run_guest(kernel, GuestSpec(argv=("echo", "spoken"), memory_bytes=512 * 10**6), look)
+    assert left == [[]]
+
+
 def test_a_kernel_that_is_killed_has_died(kernel):
     process = command("sh", "-c", LOOP)
     wait_for_line(process)
