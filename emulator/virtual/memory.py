@@ -21,13 +21,13 @@ def memory_directory(memory_bytes: int) -> Path:
     """
     if memory_bytes > _MOST_BYTES:
         raise VirtualKernelError(
-            f"guest memory of {_mb(memory_bytes)} refused: a guest has at most {_mb(_MOST_BYTES)}"
+            f"guest memory of {mb(memory_bytes)} refused: a guest has at most {mb(_MOST_BYTES)}"
         )
     available = available_memory_bytes()
     if memory_bytes + _HOST_RESERVE_BYTES > available:
         raise VirtualKernelError(
-            f"guest memory of {_mb(memory_bytes)} refused: this host has {_mb(available)} "
-            f"available and keeps {_mb(_HOST_RESERVE_BYTES)} for itself"
+            f"guest memory of {mb(memory_bytes)} refused: this host has {mb(available)} "
+            f"available and keeps {mb(_HOST_RESERVE_BYTES)} for itself"
         )
     found = []
     for directory in (Path("/dev/shm"), Path(tempfile.gettempdir())):
@@ -38,9 +38,9 @@ def memory_directory(memory_bytes: int) -> Path:
         if room >= memory_bytes and not status.f_flag & os.ST_NOEXEC:
             return directory
         noexec = ", mounted noexec" if status.f_flag & os.ST_NOEXEC else ""
-        found.append(f"{directory}: {_mb(room)}{noexec}")
+        found.append(f"{directory}: {mb(room)}{noexec}")
     raise VirtualKernelError(
-        f"guest memory of {_mb(memory_bytes)} refused: no directory can hold it "
+        f"guest memory of {mb(memory_bytes)} refused: no directory can hold it "
         f"({'; '.join(found) or 'none is writable'}). Set TMPDIR to one that can"
     )
 
@@ -54,5 +54,6 @@ def available_memory_bytes() -> int:
     raise VirtualKernelError("/proc/meminfo has no MemAvailable line")
 
 
-def _mb(size_bytes: int) -> str:
+def mb(size_bytes: int) -> str:
+    """`size_bytes` as messages say it: "1,024 MB"."""
     return f"{size_bytes / 1e6:,.0f} MB"

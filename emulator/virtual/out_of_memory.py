@@ -4,6 +4,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from emulator.virtual.memory import mb
+
 _PANIC = "Kernel panic - not syncing: Out of memory"
 _ASKER = re.compile(r"\] (.+) invoked oom-killer:")
 # pid, uid, tgid, total_vm, rss, rss_anon, rss_file, rss_shmem, pgtables_bytes, swapents, adj, name
@@ -45,7 +47,7 @@ def describe_out_of_memory(console: Sequence[str], memory_bytes: int) -> str | N
         else:
             for name, pages in _COUNT.findall(line):
                 counts.setdefault(name, int(pages) * _PAGE_BYTES)
-    said = f"the guest's {_mb(memory_bytes)} were not enough when {asker} asked for more"
+    said = f"the guest's {mb(memory_bytes)} were not enough when {asker} asked for more"
     return said + _uses(counts) + _largest(processes)
 
 
@@ -58,8 +60,8 @@ def _uses(counts: dict[str, int]) -> str:
     except KeyError:
         return ""  # the beginning was lost
     return (
-        f": {_mb(processes)} were processes', {_mb(files)} files' in /tmp, /run and /dev/shm, "
-        f"{_mb(kernel)} the kernel's and its sockets', {_mb(counts['free'])} free"
+        f": {mb(processes)} were processes', {mb(files)} files' in /tmp, /run and /dev/shm, "
+        f"{mb(kernel)} the kernel's and its sockets', {mb(counts['free'])} free"
     )
 
 
@@ -67,9 +69,5 @@ def _largest(processes: list[_Process]) -> str:
     if not processes:
         return ""
     most = sorted(processes, key=lambda process: -process.resident_bytes)[:_NAMED_PROCESSES]
-    named = ", ".join(f"{p.name} (pid {p.pid}) {_mb(p.resident_bytes)}" for p in most)
+    named = ", ".join(f"{p.name} (pid {p.pid}) {mb(p.resident_bytes)}" for p in most)
     return f". Of {len(processes)} processes the largest, shared pages counted in each: {named}"
-
-
-def _mb(size_bytes: int) -> str:
-    return f"{size_bytes / 1e6:,.0f} MB"

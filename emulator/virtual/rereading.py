@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from emulator.virtual.memory import mb
 from emulator.virtual.variable import KernelVariable
 
 _PAGE_BYTES = 4096
@@ -40,16 +41,12 @@ class Rereading:
     def describe(self) -> str:
         """What is so, for the user of a guest whose rereading is without end."""
         return (
-            f"the guest's {_mb(self._memory_bytes)} were not enough: at one instant of virtual "
-            f"time it read {_mb(_bytes(self._reread) - self._since)} of programs and files that it "
-            f"had dropped before. {_mb(_bytes(self._others))} were processes' and files' in /tmp, "
-            f"/run and /dev/shm, {_mb(_bytes(self._files))} were left for what it reads"
+            f"the guest's {mb(self._memory_bytes)} were not enough: at one instant of virtual "
+            f"time it read {mb(_bytes(self._reread) - self._since)} of programs and files that it "
+            f"had dropped before. {mb(_bytes(self._others))} were processes' and files' in /tmp, "
+            f"/run and /dev/shm, {mb(_bytes(self._files))} were left for what it reads"
         )
 
 
 def _bytes(counters: list[KernelVariable]) -> int:
     return sum(counter.read() or 0 for counter in counters) * _PAGE_BYTES
-
-
-def _mb(size_bytes: int) -> str:
-    return f"{size_bytes / 1e6:,.0f} MB"

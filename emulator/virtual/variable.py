@@ -1,7 +1,8 @@
 """A variable of the guest's kernel as seen from the host, without the guest noticing."""
 
+import functools
 import os
-import re
+from collections.abc import Mapping
 from pathlib import Path
 
 
@@ -17,10 +18,10 @@ class KernelVariable:
     ) -> None:
         """`symbols` is the kernel's System.map; `index` counts in an array of such variables.
         Raises ValueError when the kernel does not have `name`."""
-        found = re.search(rf"^([0-9a-f]+) \w {name}$", symbols.read_text(), re.MULTILINE)
-        if found is None:
+        address = _addresses(symbols).get(name)
+        if address is None:
             raise ValueError(f"{symbols} has no symbol {name}")
-        self._address = int(found.group(1), 16) + index * size_bytes
+        self._address = address + index * size_bytes
         self._size_bytes = size_bytes
         self._memory = Path(f"/proc/{pid}/mem")
 
@@ -34,3 +35,10 @@ class KernelVariable:
         if len(data) != self._size_bytes:
             return None
         return int.from_bytes(data, "little", signed=True)
+
+
+@functools.cache  # a kernel's files never change: their directory is named by what they are made of
+def _addresses(symbols: Path) -> Mapping[str, int]:
+    """Name -> address, from lines like "000000006060fac0 b vm_zone_stat"."""
+    lines = (line.split() for line in symbols.read_text().splitlines())
+    return {name: int(address, 16) for address, _, name in lines}
