@@ -119,7 +119,8 @@ class LinkRecord(Record):
     pauses: int = 0
     paused_ns: int = 0
     max_backlog_bytes: int | None = None
-    mean_backlog_bytes: float | None = None
+    backlog_byte_us: int | None = None
+    """The integral of the backlog over time."""
 
 
 class Verdict(Record):

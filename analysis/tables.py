@@ -185,7 +185,7 @@ def ports_table(run: Run) -> Table:
             p.record.bytes,
             p.record.packets,
             p.record.max_backlog_bytes,
-            p.record.mean_backlog_bytes,
+            None if p.mean_backlog_bytes is None else round(p.mean_backlog_bytes),
             p.record.ecn_marks,
             p.record.drops,
             p.record.pauses,

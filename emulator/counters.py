@@ -76,7 +76,7 @@ class PortCounters:
             "pauses": self.queue.pauses,
             "paused_ns": self.queue.paused_ns,
             "max_backlog_bytes": self.queue.max_backlog_bytes,
-            "mean_backlog_bytes": self.queue.mean_backlog_bytes,
+            "backlog_byte_us": self.queue.backlog_byte_us,
             "lost_outside_queue": self.lost_outside_queue,
         }
 

@@ -31,9 +31,14 @@ from topologies.placement import place
 from topologies.queue_spec import Lossless, QueueSpec
 from topologies.routing import compute_routes
 from topologies.spec import Spec
+from workloads.clock import round_time_ns, sleep_until_ns
 from workloads.plan import RankPlan
 
 _STORE_PORT = 29500
+# In virtual time a fabric is made at a round time, once the launcher has imported everything: ports
+# sample their backlog from when they were made on.
+_IMPORT_MARGIN_NS = 50_000_000
+_FABRIC_GRID_NS = 100_000_000
 _PACKAGES = ("groundwire", "torch", "scapy", "pyroute2", "numpy")
 
 
@@ -75,6 +80,8 @@ def run_experiment(
             hash_seed=spec.seed,
             receive_coalescing_ns=spec.virtual.receive_coalescing_ns,
         )
+        if not kernel.real_time:
+            sleep_until_ns(round_time_ns(_IMPORT_MARGIN_NS, _FABRIC_GRID_NS))
         network = stack.enter_context(Network(fabric, compute_routes(fabric), options))
         report(
             Progress(

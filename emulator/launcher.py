@@ -22,15 +22,14 @@ from pathlib import Path
 from types import TracebackType
 
 from emulator import namespaces
-from workloads.clock import now_ns, sleep_until_ns
+from workloads.clock import round_time_ns, sleep_until_ns
 from workloads.plan import RankPlan
 
 _PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
 _MCL_CURRENT, _MCL_ONFAULT = 1, 4
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _STDERR_TAIL_LINES = 12
-# Ranks set out together, at a round time: in virtual time nothing that happened before, such as how
-# many files an import looked at, then moves what they do by a single nanosecond.
+# Ranks set out together, at a round time.
 _START_MARGIN_NS = 50_000_000
 _START_GRID_NS = 500_000_000
 
@@ -183,7 +182,7 @@ def _nurse(orders: socket.socket) -> None:
         return
     (size,) = struct.unpack("!Q", header)
     jobs: tuple[RankJob, ...] = pickle.loads(orders.recv(size, socket.MSG_WAITALL))
-    start_ns = -(-(now_ns() + _START_MARGIN_NS) // _START_GRID_NS) * _START_GRID_NS
+    start_ns = round_time_ns(_START_MARGIN_NS, _START_GRID_NS)
     rank_of: dict[int, int] = {}
     for job in jobs:
         pid = os.fork()

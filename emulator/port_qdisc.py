@@ -197,11 +197,6 @@ class PortStatistics:
         """Packets lost at this port, for whatever reason."""
         return sum(self.drops.values())
 
-    @property
-    def mean_backlog_bytes(self) -> float:
-        """The backlog's mean over time since the port was made."""
-        return self.backlog_byte_us * 1000 / self.observed_ns if self.observed_ns else 0.0
-
 
 _WIDE = {
     "drops": len(DROP_REASONS),

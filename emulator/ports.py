@@ -61,8 +61,9 @@ class QdiscStatistics:
 
 @dataclass(frozen=True)
 class QueueCounters:
-    """What an egress queue counted. None: this arrangement cannot know. `late_packets` were handed
-    over after the moment at which their last bit arrived: none may be, in virtual time."""
+    """What an egress queue counted. None: this arrangement cannot know. `backlog_byte_us` is the
+    integral of the backlog over time. `late_packets` were handed over after the moment at which
+    their last bit arrived: none may be, in virtual time."""
 
     drops: int = 0
     drops_by_reason: Mapping[str, int] = field(default_factory=dict)
@@ -70,7 +71,7 @@ class QueueCounters:
     pauses: int = 0
     paused_ns: int = 0
     max_backlog_bytes: int | None = None
-    mean_backlog_bytes: int | None = None
+    backlog_byte_us: int | None = None
     late_packets: int = 0
 
 

@@ -110,7 +110,7 @@ class QueueArrangement(Unattended):
             pauses=statistics.pauses,
             paused_ns=statistics.paused_ns,
             max_backlog_bytes=statistics.max_backlog_bytes,
-            mean_backlog_bytes=round(statistics.mean_backlog_bytes),
+            backlog_byte_us=statistics.backlog_byte_us,
             late_packets=statistics.late_packets,
         )
 

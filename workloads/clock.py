@@ -25,6 +25,16 @@ def now_ns() -> int:
     return time.monotonic_ns()
 
 
+def round_time_ns(margin_ns: int, grid_ns: int) -> int:
+    """The first multiple of `grid_ns` that is at least `margin_ns` ahead.
+
+    What begins at a round time begins there in every run in virtual time, whatever came before it:
+    naps during imports (docs/virtual-kernel.md) take a millisecond more or less, as Python finds
+    its compiled files or not.
+    """
+    return -(-(now_ns() + margin_ns) // grid_ns) * grid_ns
+
+
 def sleep_until_ns(deadline_ns: int) -> None:
     """Sleep until an absolute CLOCK_MONOTONIC time; returns at once when it has passed.
 

@@ -12,12 +12,17 @@ from topologies.workload_spec import (
     DlrmWorkload,
     TrainingWorkload,
 )
+from workloads.chakra_replay import run_replay
 from workloads.clock import sharpen_timers
+from workloads.collectives import run_collectives
 from workloads.communicator import Communicator, join
 from workloads.compute_model import Compute
 from workloads.connections import ports_to_later_ranks
+from workloads.dlrm import run_dlrm
 from workloads.events import EventLog
 from workloads.plan import RankPlan
+from workloads.replay_program import DIRECTORY
+from workloads.training import run_training
 
 
 def run_rank(plan: RankPlan, on_iteration: Callable[[int], None]) -> None:
@@ -54,21 +59,11 @@ def _workload(
 ) -> None:
     workload = plan.workload
     if isinstance(workload, CollectivesWorkload):
-        from workloads.collectives import run_collectives
-
         run_collectives(workload, world, plan.seed, on_iteration)
     elif isinstance(workload, DlrmWorkload):
-        from workloads.dlrm import run_dlrm
-
         run_dlrm(workload, world, compute, log, on_iteration)
     elif isinstance(workload, TrainingWorkload):
-        from workloads.training import run_training
-
         run_training(workload, world, compute, log, on_iteration)
     elif isinstance(workload, ChakraWorkload):
-        from workloads.chakra_replay import run_replay
-        from workloads.replay_program import DIRECTORY
-
-        run_replay(
-            workload, plan.events.parent.parent / DIRECTORY, world, compute, log, on_iteration
-        )
+        program = plan.events.parent.parent / DIRECTORY
+        run_replay(workload, program, world, compute, log, on_iteration)

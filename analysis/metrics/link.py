@@ -16,14 +16,16 @@ L1_OVERHEAD_BYTES = 24
 @dataclass(frozen=True)
 class PortMetrics:
     """One direction of one link. `utilisation` is the share of the time in which any collective
-    was in flight that the port spent sending, L1 overhead included; None without collectives. The
-    counters hold the set-up as well (rendezvous of the ranks, alignments), which makes it a little
-    too high in short runs; it never exceeds 1."""
+    was in flight that the port spent sending, L1 overhead included, and `mean_backlog_bytes` the
+    mean of its queue over that time; None without collectives, or where the queue does not count.
+    The counters hold the set-up as well (rendezvous of the ranks, alignments), which makes both a
+    little too high in short runs; `utilisation` never exceeds 1."""
 
     record: LinkRecord
     rate_bps: int
     wire_bytes: int
     utilisation: float | None
+    mean_backlog_bytes: float | None
 
     @property
     def name(self) -> str:
@@ -44,12 +46,14 @@ def port_metrics(run: Run) -> tuple[PortMetrics, ...]:
     for record in run.links:
         wire_bytes = record.bytes + L1_OVERHEAD_BYTES * record.packets
         could_bits = record.rate_bps * busy_ns / 1e9
+        waited = record.backlog_byte_us
         found.append(
             PortMetrics(
                 record,
                 record.rate_bps * run.environment.scale,
                 wire_bytes,
                 min(1.0, 8 * wire_bytes / could_bits) if could_bits else None,
+                1000 * waited / busy_ns if waited is not None and busy_ns else None,
             )
         )
     return tuple(found)

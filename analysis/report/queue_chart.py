@@ -157,7 +157,7 @@ def queue_extremes_chart(
         drawing.text(left - 8, y + 4, metrics.name, "label end")
         tip = (
             f"{metrics.name}\nqueue at most {size(deepest)}, on average "
-            f"{size(record.mean_backlog_bytes)}\n{count(record.ecn_marks)} marks, "
+            f"{size(metrics.mean_backlog_bytes)}\n{count(record.ecn_marks)} marks, "
             f"{count(record.drops)} drops, {share(metrics.utilisation)} busy"
         )
         drawing.rect(left, y - 6, scale(deepest / factor) - left, 12, "queue", tip)

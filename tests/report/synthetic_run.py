@@ -69,7 +69,7 @@ def make_run(
                     "bytes": 1_000_000 * (1 + len(ports) % 7), "packets": 200,
                     "drops": 0, "drops_by_reason": {}, "ecn_marks": len(ports) % 5,
                     "max_backlog_bytes": 10_000 * (1 + len(ports) % 11),
-                    "mean_backlog_bytes": 120,
+                    "backlog_byte_us": 12_000_000,
                 }
             )  # fmt: skip
     _write_lines(directory / "links.jsonl", ports)

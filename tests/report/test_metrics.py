@@ -71,6 +71,8 @@ def test_ports_are_busy_for_their_frames_with_l1_overhead(run_directory: Path) -
     for port in port_metrics(run):
         bits = 8 * (port.record.bytes + 24 * port.record.packets)
         assert port.utilisation == pytest.approx(bits / (100e9 * communicating / 1e9))
+        # The synthetic ports' integral of 12 byte-seconds, over the same time.
+        assert port.mean_backlog_bytes == pytest.approx(12e9 / communicating)
 
 
 def test_traffic_follows_the_algorithms(run_directory: Path) -> None:
