@@ -39,6 +39,36 @@ def test_memory_that_one_process_made_is_there_in_all(guest):
     assert ended.lines == [f"{length} {length}" for length in range(1, 9) for _ in range(4)]
 
 
+# Enough of them, in several pages each, for the kernel to hand out addresses again: a sender that
+# had kept the pages that were there before would run instructions of a filter that is gone.
+MANY_FILTERS = r"""
+import ctypes, os, socket, struct
+SO_ATTACH_FILTER, SO_DETACH_FILTER, RET, INSTRUCTIONS = 26, 27, 0x06, 4000
+receiver, sender = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+turns = [os.pipe() for _ in range(2)]
+for end, _ in turns:
+    if os.fork() == 0:
+        while os.read(end, 1):
+            sender.send(b"0123456789")
+        os._exit(0)
+wrong = 0
+for i in range(1000):
+    length = 1 + i % 7
+    program = ctypes.create_string_buffer(struct.pack("HBBI", RET, 0, 0, length) * INSTRUCTIONS)
+    packed = struct.pack("HxxxxxxP", INSTRUCTIONS, ctypes.addressof(program))
+    receiver.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, packed)
+    os.write(turns[i % 2][1], b"x")
+    wrong += len(receiver.recv(100)) != length
+    receiver.setsockopt(socket.SOL_SOCKET, SO_DETACH_FILTER, packed)
+print(wrong)
+"""
+
+
+def test_memory_that_one_process_freed_is_forgotten_by_all(guest):
+    ended = guest(sys.executable, "-c", MANY_FILTERS)
+    assert ended.lines == ["0"], ended.result.message
+
+
 ADDRESSES = r"""
 import ctypes
 libc = ctypes.CDLL(None, use_errno=True)
