@@ -12,22 +12,24 @@ does not add up. What a capture cannot tell is counted, never dropped: `assumed_
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-from analysis.byte_ledger import COLUMNS, FIRST_MESSAGE, SETUP, TEARDOWN, Entries, split
+from analysis.byte_ledger import COLUMNS, split
 from analysis.connection_groups import UNLOGGED, GroupDirectory, LoggedCollective, Membership
+from analysis.entry_facts import EntryFacts
 from analysis.expected_messages import ExpectedMessages
-from analysis.gloo_stream import Gap, Message, MessageStream, is_gloo, walk
-from analysis.gloo_wire import Prefix, Slot
-from analysis.ledger import BYTE_COLUMNS, FACTS, Ledger, Purpose
+from analysis.gloo_stream import is_gloo, walk
+from analysis.gloo_wire import Prefix
+from analysis.ledger import BYTE_COLUMNS, Ledger, Purpose
 from analysis.pcap import Packets
 from analysis.rendezvous import resolve
-from analysis.tcp_stream import Connection, connections
+from analysis.tcp_assembly import connections
+from analysis.tcp_stream import Connection, Sighting
 from topologies.run_spec import MINIMUM_SNAPLEN
 
 Int64 = npt.NDArray[np.int64]
@@ -184,9 +186,8 @@ def attribute(
     directory = GroupDirectory(collectives, addresses or {}, clock_offset_ns)
     expected = ExpectedMessages(collectives, clock_offset_ns)
     found: list[DataConnection] = []
-    parts: list[dict[str, Int64]] = []
+    facts = EntryFacts()
     ordinal: dict[tuple[int, int], int] = defaultdict(int)
-    data_bytes = [0] * len(files)
     for connection in connections(files):
         if not is_gloo(connection):
             continue
@@ -197,10 +198,8 @@ def attribute(
         outcome = resolve(*streams, expected.on(member))
         ordinal[pair] += 1
         owners = directory.collectives_of(member, streams)
-        number = len(found)
-        for rows in _rows(files, number, connection, streams, owners):
-            parts.append(rows)
-            data_bytes[int(rows["file"][0])] += int(rows["counts"][:, : len(BYTE_COLUMNS)].sum())
+        for stream in streams:
+            facts.add(stream, owners)
         found.append(
             DataConnection(
                 connection,
@@ -211,15 +210,17 @@ def attribute(
                 outcome.unresolved_bytes,
             )
         )
-    totals = [_divide(packets, number, found) for number, packets in enumerate(files)]
-    for total, counted in zip(totals, data_bytes, strict=True):
-        if total.data_connection_bytes != counted:
+    ledger = _ledger(files, found, facts)
+    counted = np.zeros(len(files), dtype=np.int64)
+    np.add.at(counted, ledger.file, ledger.wire_bytes)
+    totals = _divide(files, found)
+    for total, attributed in zip(totals, counted.tolist(), strict=True):
+        if total.data_connection_bytes != attributed:
             raise AttributionError(
                 f"{total.path}: data connections hold {total.data_connection_bytes} bytes, of "
-                f"which {counted} were attributed; this is a defect of analysis.attribution"
+                f"which {attributed} were attributed; this is a defect of analysis.attribution"
             )
-    ledger = Ledger.join(parts)
-    return Attribution(tuple(totals), tuple(found), directory.collectives, ledger)
+    return Attribution(totals, tuple(found), directory.collectives, ledger)
 
 
 def _require_preambles(packets: Packets) -> None:
@@ -231,85 +232,48 @@ def _require_preambles(packets: Packets) -> None:
         )
 
 
-def _divide(packets: Packets, number: int, found: Sequence[DataConnection]) -> FileBytes:
-    """A file's bytes by kind of packet, counted from the packets and not from the ledger."""
-    mine = np.zeros(len(packets), dtype=np.bool_)
+def _divide(files: Sequence[Packets], found: Sequence[DataConnection]) -> tuple[FileBytes, ...]:
+    """Each file's bytes by kind of packet, counted from the packets and not from the ledger."""
+    mine = [np.zeros(len(packets), dtype=np.bool_) for packets in files]
     for connection in found:
         for direction in connection.connection.directions:
             for seen in direction.sightings:
-                if seen.file == number:
-                    mine[seen.rows] = True
-    wire = packets.wire_bytes
-    return FileBytes(
-        path=packets.path,
-        packets=len(packets),
-        wire_bytes=int(wire.sum()),
-        data_connection_bytes=int(wire[mine].sum()),
-        other_tcp_bytes=int(wire[packets.is_tcp & ~mine].sum()),
-        other_bytes=int(wire[~packets.is_tcp].sum()),
+                mine[seen.file][seen.rows] = True
+    return tuple(
+        FileBytes(
+            path=packets.path,
+            packets=len(packets),
+            wire_bytes=int(packets.wire_bytes.sum()),
+            data_connection_bytes=int(packets.wire_bytes[of_gloo].sum()),
+            other_tcp_bytes=int(packets.wire_bytes[packets.is_tcp & ~of_gloo].sum()),
+            other_bytes=int(packets.wire_bytes[~packets.is_tcp].sum()),
+        )
+        for packets, of_gloo in zip(files, mine, strict=True)
     )
 
 
-def _rows(
-    files: Sequence[Packets],
-    number: int,
-    connection: Connection,
-    streams: tuple[MessageStream, MessageStream],
-    owners: Mapping[int, int],
-) -> Iterator[dict[str, Int64]]:
-    """Ledger rows of one connection: a table per direction, file and owner of the bytes."""
-    entries = [
-        Entries.of(
-            [part.position for part in stream.parts],
-            [isinstance(part, Message) for part in stream.parts],
-        )
-        for stream in streams
-    ]
-    facts = [_facts(stream, owners) for stream in streams]
-    for side, direction in enumerate(connection.directions):
-        # Where the same packets were captured several times, the first place is the sender's.
-        first = min(
-            direction.sightings,
-            key=lambda s: (int(files[s.file].timestamp_ns[s.rows[0]]), -len(s.rows), s.file),
-            default=None,
-        )
-        for seen in direction.sightings:
-            tables = split(files[seen.file], seen, entries[side], entries[1 - side])
-            for owner, table in ((side, tables[0]), (1 - side, tables[1])):
-                used = np.flatnonzero(table.any(axis=0))
-                if not used.size:
-                    continue
-                size = len(used)
-                yield {
-                    **{name: column[used] for name, column in facts[owner].items()},
-                    "file": np.full(size, seen.file, dtype=np.int64),
-                    "connection": np.full(size, number, dtype=np.int64),
-                    "direction": np.full(size, owner, dtype=np.int64),
-                    "primary": np.full(size, seen is first, dtype=np.int64),
-                    "counts": table[:, used].T,
-                }
-
-
-def _facts(stream: MessageStream, owners: Mapping[int, int]) -> dict[str, Int64]:
-    """What each entry of a direction is; shape (entries,) each."""
-    size = FIRST_MESSAGE + len(stream.parts)
-    columns = {name: np.full(size, -1, dtype=np.int64) for name in FACTS}
-    columns["purpose"][[SETUP, TEARDOWN]] = Purpose.SET_UP, Purpose.TEARDOWN
-    columns["start_ns"][[SETUP, TEARDOWN]] = (
-        stream.direction.time_ns(0),
-        stream.direction.time_ns(stream.direction.length_bytes),
+def _ledger(files: Sequence[Packets], found: Sequence[DataConnection], facts: EntryFacts) -> Ledger:
+    """Every sighting of the connections, whose entries `facts` has, divided over these."""
+    sightings: list[Sighting] = []
+    directions: list[int] = []
+    primary: list[bool] = []
+    for number, connection in enumerate(found):
+        for side, direction in enumerate(connection.connection.directions):
+            # Where the same packets were captured several times, the first place is the sender's.
+            first = min(
+                direction.sightings,
+                key=lambda s: (int(files[s.file].timestamp_ns[s.rows[0]]), -len(s.rows), s.file),
+                default=None,
+            )
+            sightings += direction.sightings
+            directions += [2 * number + side] * len(direction.sightings)
+            primary += [seen is first for seen in direction.sightings]
+    shares = split(files, sightings, np.array(directions, dtype=np.int64), facts.entries())
+    return Ledger(
+        **{name: column[shares.entry] for name, column in facts.columns().items()},
+        file=np.array([seen.file for seen in sightings], dtype=np.int64)[shares.sighting],
+        connection=shares.direction // 2,
+        direction=shares.direction % 2,
+        primary=np.array(primary, dtype=np.bool_)[shares.sighting],
+        counts=shares.counts,
     )
-    for index, part in enumerate(stream.parts, start=FIRST_MESSAGE):
-        columns["position"][index], columns["end"][index] = part.position, part.end
-        columns["start_ns"][index] = stream.direction.time_ns(part.position)
-        if isinstance(part, Gap) or part.slot is None or part.opcode is None:
-            columns["purpose"][index] = Purpose.UNATTRIBUTED
-            continue
-        slot = Slot.decode(part.slot)
-        columns["purpose"][index] = Purpose.of(part.opcode)
-        columns["collective"][index] = owners.get(id(part), UNLOGGED)
-        columns["prefix"][index] = slot.prefix
-        columns["tag"][index] = slot.tag
-        columns["delta"][index] = slot.delta
-        columns["step"][index] = part.step
-    return columns

@@ -1,21 +1,24 @@
 """Which message every byte of a packet belongs to.
 
-One `Sighting` (a direction of a connection in one capture) is split over the entries of its
+Every `Sighting` (a direction of a connection in one capture) is split over the entries of its
 stream: payload bytes by stream position, a packet's headers with its first payload byte, an
 acknowledgement with the last byte that it acknowledges. Nothing is left over by
 construction, and `analysis.attribution` checks the sum against the file all the same.
+
+A run has tens of thousands of sightings of a few packets each: all are split at once.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from analysis.gloo_wire import PREAMBLE_BYTES
 from analysis.pcap import FIN, RST, SYN, Packets
+from analysis.segmented import highest_before, lifts_of
 from analysis.tcp_stream import Sighting
 
 Int64 = npt.NDArray[np.int64]
@@ -26,39 +29,6 @@ TEARDOWN: Final = 1
 """Entry for packets that close the connection."""
 FIRST_MESSAGE: Final = 2
 """Entry of the first message; the others follow."""
-
-
-@dataclass(frozen=True)
-class Entries:
-    """What one direction consists of: set-up, teardown, then its messages in order.
-
-    Teardown has packets but no stream bytes. `bounds` and `preambles` have shape
-    (entries - 1,), without it: the stream position at which each begins (set-up at 0, where
-    the hello lies), and how many bytes from there are preamble.
-    """
-
-    bounds: Int64
-    preambles: Int64
-
-    @classmethod
-    def of(cls, starts: list[int], whole: list[bool]) -> Entries:
-        """From each message's start; `whole` is False for a gap, whose content is unknown."""
-        bounds = np.array([0, *starts], dtype=np.int64)
-        preambles = np.array([0, *(PREAMBLE_BYTES if w else 0 for w in whole)], dtype=np.int64)
-        return cls(bounds, preambles)
-
-    def __len__(self) -> int:
-        return len(self.bounds) + 1
-
-    def at(self, position: Int64) -> Int64:
-        """Entry that holds each stream position; set-up for positions before the first."""
-        return _entry(np.clip(np.searchsorted(self.bounds, position, side="right") - 1, 0, None))
-
-
-def _entry(part: Int64) -> Int64:
-    """Entry number of the n-th part of the stream: teardown lies between set-up and messages."""
-    return part + (part > 0)
-
 
 COLUMNS: Final = (
     "data_bytes",
@@ -77,49 +47,180 @@ whose first payload byte lies in the entry; `ack_bytes` whole packets without pa
 """
 
 
-def split(packets: Packets, seen: Sighting, own: Entries, other: Entries) -> tuple[Int64, Int64]:
-    """Divide the packets of one direction over the entries of both.
+class Entries:
+    """What the directions of connections consist of: each of set-up, teardown, then its messages.
 
-    Returns two tables of shape (len(COLUMNS), entries): what belongs to entries of this
-    direction, and the acknowledgements that belong to entries of the other.
+    Directions are numbered: that of connection n from its initiator is 2 n, the other 2 n + 1.
+    Entries are numbered through all of them; direction d begins with entry `first[d]`.
+
+    Teardown has packets but no stream bytes. The others are the parts of a stream: `bounds` has
+    the stream position at which each begins (set-up at 0, where the hello lies), `preambles` how
+    many bytes from there are preamble, `sizes` how many parts each direction has.
     """
-    wire = packets.wire_bytes[seen.rows]
-    payload = packets.payload_bytes[seen.rows]
-    flags = packets.flags[seen.rows]
+
+    def __init__(self, bounds: Int64, preambles: Int64, sizes: Int64) -> None:
+        self._preambles = preambles
+        self._parts = lifts_of(sizes)
+        self._bounds = bounds
+        self._tops = bounds[self._parts + sizes - 1]
+        # From -1, which lies before a stream, to what lies behind its last part's beginning.
+        self._lifts = lifts_of(self._tops + 3) + 1
+        self._lifted = bounds + np.repeat(self._lifts, sizes)
+        self._next = np.append(bounds[1:], 0)
+        self._next[self._parts + sizes - 1] = np.iinfo(np.int64).max
+        self.first: Int64 = self._parts + np.arange(len(sizes))
+        self.sizes: Int64 = sizes + 1
+
+    def at(self, direction: Int64, position: Int64) -> Int64:
+        """Entry that holds each stream position; set-up for positions before the first."""
+        return self._entry(direction, self._search(direction, position, "right"))
+
+    def _search(
+        self, direction: Int64, position: Int64, side: Literal["left", "right"]
+    ) -> npt.NDArray[np.intp]:
+        """The last part that begins at each position or before it (right), or before it (left);
+        the first where there is none."""
+        inside = np.clip(position, -1, self._tops[direction] + 1) + self._lifts[direction]
+        found = np.searchsorted(self._lifted, inside, side) - 1
+        return np.maximum(found, self._parts[direction])
+
+    def _entry(self, direction: Int64, part: npt.NDArray[np.intp]) -> Int64:
+        """Teardown lies between set-up and the messages."""
+        entry: Int64 = part + direction + (part > self._parts[direction])
+        return entry
+
+    def cut(self, direction: Int64, start: Int64, end: Int64) -> tuple[Int64, Int64, Int64, Int64]:
+        """Byte ranges of streams, none of them empty, cut where entries begin: for each piece the
+        range that it is of, its entry, and how many bytes of preamble and of data it has."""
+        first = self._search(direction, start, "right")
+        last = np.maximum(self._search(direction, end, "left"), first)
+        count = last - first + 1
+        piece = np.repeat(np.arange(len(start)), count)
+        offset = np.arange(count.sum()) - np.repeat(lifts_of(count), count)
+        part = first[piece] + offset
+        low = np.where(offset == 0, start[piece], self._bounds[part])
+        high = np.minimum(end[piece], self._next[part])
+        preamble = np.clip(
+            np.minimum(high, self._bounds[part] + self._preambles[part]) - low, 0, None
+        )
+        data = np.maximum(high - low, 0) - preamble
+        return piece, self._entry(direction[piece], part), preamble, data
+
+
+@dataclass(frozen=True)
+class Shares:
+    """What entries got of sightings, a row for each entry and sighting that have something in
+    common, in order of sightings; within one, first the entries of its own direction, then those
+    of the other, whose bytes it acknowledges. Shape (rows,), `counts` (len(COLUMNS), rows)."""
+
+    sighting: Int64
+    direction: Int64
+    entry: Int64
+    counts: Int64
+
+
+def split(
+    files: Sequence[Packets],
+    sightings: Sequence[Sighting],
+    directions: Int64,
+    entries: Entries,
+) -> Shares:
+    """Divide the packets of `sightings`, of the given directions, over entries."""
+    # Each sighting has a block of rows for its own direction and one for the other.
+    block_direction = np.stack([directions, directions ^ 1], axis=1).ravel()
+    block_size = entries.sizes[block_direction]
+    block = lifts_of(block_size)
+    table = np.zeros((len(COLUMNS), int(block_size.sum())), dtype=np.int64)
+
+    def add(
+        column: str, echo: int, sighting: Int64, entry: Int64, amount: Int64 | None = None
+    ) -> None:
+        at = 2 * sighting + echo
+        row = block[at] + entry - entries.first[block_direction[at]]
+        sums = np.bincount(row, weights=amount, minlength=table.shape[1])
+        table[COLUMNS.index(column)] += sums.astype(np.int64)
+
+    seen, wire, payload, flags = _packets(files, sightings)
+    position = _joined([each.position for each in sightings])
+    direction = directions[seen]
     # A SYN or RST carries no stream bytes, whatever its length field says.
-    loaded = np.flatnonzero((payload > 0) & (flags & (SYN | RST) == 0))
-    owner = np.zeros(len(wire), dtype=np.int64)
-    owner[loaded] = own.at(seen.position[loaded])
+    carries = (payload > 0) & (flags & (SYN | RST) == 0)
+    loaded = np.flatnonzero(carries)
+    owner = entries.at(direction[loaded], position[loaded])
+    add("header_bytes", 0, seen[loaded], owner, (wire - payload)[loaded])
+    add("packets", 0, seen[loaded], owner)
 
-    table = np.zeros((len(COLUMNS), len(own)), dtype=np.int64)
-    echo = np.zeros((len(COLUMNS), len(other)), dtype=np.int64)
-    for fresh, column in ((True, "data_bytes"), (False, "retransmitted_bytes")):
-        start, end = _pieces(seen.position[loaded], payload[loaded], fresh)
-        _spread(table, column, start, end, own, fresh)
-    _add(table, "header_bytes", owner[loaded], (wire - payload)[loaded])
-    _add(table, "packets", owner[loaded], np.ones(len(loaded), dtype=np.int64))
+    # A packet that is partly new is taken to repeat its beginning, as a retransmission that
+    # was merged with new data does; only the count per packet is exact in other cases.
+    begin, end = position[loaded], (position + payload)[loaded]
+    fresh = begin + np.minimum(_repeated(begin, end, seen[loaded]), end - begin)
+    new, again = np.flatnonzero(end > fresh), np.flatnonzero(fresh > begin)
+    piece, entry, preamble, data = entries.cut(direction[loaded][new], fresh[new], end[new])
+    add("preamble_bytes", 0, seen[loaded][new][piece], entry, preamble)
+    add("data_bytes", 0, seen[loaded][new][piece], entry, data)
+    piece, entry, preamble, data = entries.cut(direction[loaded][again], begin[again], fresh[again])
+    add("retransmitted_bytes", 0, seen[loaded][again][piece], entry, preamble + data)
 
-    empty = np.setdiff1d(np.arange(len(wire)), loaded, assume_unique=True)
-    opening = flags[empty] & SYN != 0
-    closing = (flags[empty] & (FIN | RST) != 0) & ~opening
-    acknowledging = empty[~opening & ~closing]
-    for entry, rows in ((SETUP, empty[opening]), (TEARDOWN, empty[closing])):
-        table[COLUMNS.index("ack_bytes"), entry] += wire[rows].sum()
-        table[COLUMNS.index("ack_packets"), entry] += len(rows)
-    target = other.at(seen.acknowledged[acknowledging] - 1)
-    _add(echo, "ack_bytes", target, wire[acknowledging])
-    _add(echo, "ack_packets", target, np.ones(len(acknowledging), dtype=np.int64))
-    return table, echo
+    opening = ~carries & (flags & SYN != 0)
+    closing = ~carries & ~opening & (flags & (FIN | RST) != 0)
+    for local, chosen in ((SETUP, np.flatnonzero(opening)), (TEARDOWN, np.flatnonzero(closing))):
+        at = entries.first[direction[chosen]] + local
+        add("ack_bytes", 0, seen[chosen], at, wire[chosen])
+        add("ack_packets", 0, seen[chosen], at)
+    answers = np.flatnonzero(~carries & ~opening & ~closing)
+    acknowledged = _joined([each.acknowledged for each in sightings])[answers]
+    target = entries.at(direction[answers] ^ 1, acknowledged - 1)
+    add("ack_bytes", 1, seen[answers], target, wire[answers])
+    add("ack_packets", 1, seen[answers], target)
+
+    used = np.flatnonzero(table.any(axis=0))
+    number = np.searchsorted(block, used, side="right") - 1
+    return Shares(
+        number // 2,
+        block_direction[number],
+        used - block[number] + entries.first[block_direction[number]],
+        table[:, used],
+    )
 
 
-def retransmitted(position: Int64, payload: Int64) -> Int64:
-    """Payload bytes of each packet that an earlier one of this capture already carried."""
-    again = np.zeros(len(position), dtype=np.int64)
-    highest = np.maximum.accumulate(np.concatenate([[0], (position + payload)[:-1]]))
+def _packets(
+    files: Sequence[Packets], sightings: Sequence[Sighting]
+) -> tuple[Int64, Int64, Int64, Int64]:
+    """Of all packets of all sightings: the sighting, bytes on the wire, of payload, and flags."""
+    begins = lifts_of(np.array([len(packets) for packets in files], dtype=np.int64))
+    counts = [len(each.rows) for each in sightings]
+    seen = np.repeat(np.arange(len(sightings)), counts)
+    file = np.array([each.file for each in sightings], dtype=np.int64)
+    row = _joined([each.rows for each in sightings]) + begins[file][seen]
+    return (
+        seen,
+        _joined([packets.wire_bytes for packets in files])[row],
+        _joined([packets.payload_bytes for packets in files])[row],
+        _joined([packets.flags for packets in files])[row],
+    )
+
+
+def _joined(arrays: Sequence[Int64]) -> Int64:
+    return np.concatenate([np.zeros(0, dtype=np.int64), *arrays])
+
+
+def _repeated(start: Int64, end: Int64, sighting: Int64) -> Int64:
+    """Bytes of each packet's payload that an earlier packet of its sighting carried already."""
+    again = np.zeros(len(start), dtype=np.int64)
+    top = highest_before(end, sighting, 0)
+    # Where every packet goes on where the one before it ended, nothing is repeated.
+    disorder = np.unique(sighting[start != top])
+    low, high = (np.searchsorted(sighting, disorder, side) for side in ("left", "right"))
+    for rows in map(slice, low.tolist(), high.tolist()):
+        again[rows] = _repeated_in_one(start[rows], end[rows], top[rows])
+    return again
+
+
+def _repeated_in_one(starts: Int64, ends: Int64, tops: Int64) -> Int64:
+    again = np.zeros(len(starts), dtype=np.int64)
     holes: list[tuple[int, int]] = []
-    for index in np.flatnonzero(position != highest).tolist():
-        start, end = int(position[index]), int(position[index] + payload[index])
-        top = int(highest[index])
+    for index in np.flatnonzero(starts != tops).tolist():
+        start, end, top = int(starts[index]), int(ends[index]), int(tops[index])
         if start > top:
             holes.append((top, start))
             continue
@@ -135,47 +236,3 @@ def retransmitted(position: Int64, payload: Int64) -> Int64:
         holes = left
         again[index] = min(end, top) - start - filled
     return again
-
-
-def _pieces(position: Int64, payload: Int64, fresh: bool) -> tuple[Int64, Int64]:
-    """Start and end of the bytes of each packet that were new, or that were repeated.
-
-    A packet that is partly new is taken to repeat its beginning, as a retransmission that
-    was merged with new data does; only the count per packet is exact in other cases.
-    """
-    again = np.minimum(retransmitted(position, payload), payload)
-    if fresh:
-        start, end = position + again, position + payload
-    else:
-        start, end = position, position + again
-    some = end > start
-    return start[some], end[some]
-
-
-def _spread(
-    table: Int64, column: str, start: Int64, end: Int64, entries: Entries, fresh: bool
-) -> None:
-    """Add byte ranges to the entries that they cross, preambles apart where they are new."""
-    if not start.size:
-        return
-    bounds = entries.bounds
-    first = np.clip(np.searchsorted(bounds, start, side="right") - 1, 0, None)
-    last = np.maximum(np.searchsorted(bounds, end, side="left") - 1, first)
-    count = last - first + 1
-    piece = np.repeat(np.arange(len(start)), count)
-    offset = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
-    part = first[piece] + offset
-    low = np.where(offset == 0, start[piece], bounds[part])
-    high = np.minimum(end[piece], np.append(bounds[1:], np.iinfo(np.int64).max)[part])
-    size = np.maximum(high - low, 0)
-    if fresh:
-        cut = bounds[part] + entries.preambles[part]
-        ahead = np.clip(np.minimum(high, cut) - low, 0, None)
-        _add(table, "preamble_bytes", _entry(part), ahead)
-        size = size - ahead
-    _add(table, column, _entry(part), size)
-
-
-def _add(table: Int64, column: str, entry: Int64, amount: Int64) -> None:
-    sums = np.bincount(entry, weights=amount, minlength=table.shape[1])
-    table[COLUMNS.index(column)] += sums.astype(np.int64)

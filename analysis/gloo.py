@@ -30,7 +30,8 @@ from analysis.gloo_stream import Message, is_gloo, walk
 from analysis.gloo_wire import PREAMBLE_BYTES, Opcode, Prefix, Slot, is_preamble
 from analysis.pcap import read_pcap
 from analysis.rendezvous import resolve
-from analysis.tcp_stream import Direction, Endpoint, connections
+from analysis.tcp_assembly import connections
+from analysis.tcp_stream import Direction, Endpoint
 
 _OPCODES = {opcode.value: opcode.name for opcode in Opcode}
 _PREFIXES = {prefix.value: prefix.name.lower() for prefix in Prefix}

@@ -10,6 +10,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import lru_cache
 from typing import Final
 
 PREAMBLE_BYTES: Final = 48
@@ -69,6 +70,7 @@ class Slot:
                 raise GlooFormatError(f"slot {name} {value}: allowed are 0 to {(1 << bits) - 1}")
 
     @classmethod
+    @lru_cache(maxsize=1 << 16)
     def decode(cls, value: int) -> Slot:
         if not 0 <= value < _U64:
             raise GlooFormatError(f"slot {value}: allowed are 0 to {_U64 - 1}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
@@ -81,20 +80,3 @@ class Ledger:
         """One of `analysis.byte_ledger.COLUMNS`."""
         values: Int64 = self.counts[COLUMNS.index(name)]
         return values
-
-    @classmethod
-    def join(cls, parts: Sequence[dict[str, Int64]]) -> Ledger:
-        """From pieces that hold every field by name, `counts` with rows first."""
-        names = ("file", "connection", "direction", *FACTS)
-        empty = np.zeros(0, dtype=np.int64)
-        columns = {
-            name: np.concatenate([part[name] for part in parts]) if parts else empty
-            for name in names
-        }
-        counts = [part["counts"] for part in parts] or [np.zeros((0, len(COLUMNS)), np.int64)]
-        primary = [part["primary"] for part in parts] or [empty]
-        return cls(
-            **columns,
-            primary=np.concatenate(primary).astype(np.bool_),
-            counts=np.ascontiguousarray(np.concatenate(counts).T),
-        )

@@ -21,7 +21,7 @@ from analysis.gloo_stream import walk
 from analysis.gloo_wire import PREAMBLE_BYTES, Opcode, Prefix, Slot
 from analysis.pcap import CaptureFormatError, read_pcap
 from analysis.rendezvous import resolve
-from analysis.tcp_stream import connections
+from analysis.tcp_assembly import connections
 from topologies.run_spec import MINIMUM_SNAPLEN
 
 HEADERS = 66  # Ethernet 14, IPv4 20, TCP with time stamps 32
