@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 
 from analysis.attribution import Attribution
 from analysis.metrics.flow import Flows
+from analysis.segmented import percentiles
 from analysis.table import Column, Table, Unit, Value, table
+
+Float64 = npt.NDArray[np.float64]
 
 
 def flows_table(flows: Flows) -> Table:
@@ -28,26 +32,24 @@ def flows_table(flows: Flows) -> Table:
         Column("ce_share", "CE marked", Unit.SHARE),
         Column("reordered", "reordered", Unit.COUNT),
     )
-    messages = flows.messages
-    order = np.argsort(messages.flow, kind="stable")
-    bounds = np.searchsorted(messages.flow[order], np.arange(len(flows.flows) + 1))
+    messages, count = flows.messages, len(flows.flows)
+    known = np.flatnonzero(messages.collective >= 0)
+    of, fct, slowdown = messages.flow[known], messages.fct_ns[known], messages.slowdown[known]
+    rtt_of = np.repeat(np.arange(count), [len(flow.rtt_ns) for flow in flows.flows])
+    columns_by_flow = (
+        np.bincount(of, minlength=count).tolist(),
+        *(_rounded(percentiles(fct, of, count, percent), 0) for percent in (50, 99)),
+        *(_rounded(percentiles(slowdown, of, count, percent), 6) for percent in (50, 99)),
+        *(_rounded(percentiles(flows.rtt_ns, rtt_of, count, percent), 0) for percent in (0, 50)),
+    )
     rows = []
-    for index, flow in enumerate(flows.flows):
-        mine = order[bounds[index] : bounds[index + 1]]
-        mine = mine[messages.collective[mine] >= 0]
-        fct, slowdown = messages.fct_ns[mine], messages.slowdown[mine]
+    for flow, figures in zip(flows.flows, zip(*columns_by_flow, strict=True), strict=True):
         row: list[Value] = [
             flow.source,
             flow.destination,
             flow.group,
             flow.payload_bytes,
-            len(mine),
-            _whole(fct, 50),
-            _whole(fct, 99),
-            _share(slowdown, 50),
-            _share(slowdown, 99),
-            _whole(flow.rtt_ns, 0),
-            _whole(flow.rtt_ns, 50),
+            *figures,
             flow.packets,
             flow.retransmitted_packets,
             round(flow.ce_fraction, 6),
@@ -90,9 +92,6 @@ def wire_table(attribution: Attribution) -> Table:
     return table("wire", "Bytes on the wire", columns, rows)
 
 
-def _whole(values: np.ndarray[tuple[int], np.dtype[np.int64]], percent: float) -> int | None:
-    return round(float(np.percentile(values, percent))) if len(values) else None
-
-
-def _share(values: np.ndarray[tuple[int], np.dtype[np.float64]], percent: float) -> float | None:
-    return round(float(np.percentile(values, percent)), 6) if len(values) else None
+def _rounded(values: Float64, digits: int) -> list[float | int | None]:
+    """To so many digits, an integer for 0; None for NaN."""
+    return [None if value != value else round(value, digits or None) for value in values.tolist()]

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
 Int64 = npt.NDArray[np.int64]
+Float64 = npt.NDArray[np.float64]
 
 
 def starts_of(segment: Int64) -> Int64:
@@ -32,3 +35,21 @@ def highest_before(values: Int64, segment: Int64, least: int) -> Int64:
     before = np.maximum.accumulate(height + lift)[:-1]
     highest: Int64 = np.maximum(np.concatenate([[0], before]) - lift, 0) + least
     return highest
+
+
+def percentiles(values: npt.NDArray[Any], segment: Int64, count: int, percent: float) -> Float64:
+    """`numpy.percentile` (linear) of each of `count` segments, by number; NaN for an empty one.
+    `segment` has each value's, in any order."""
+    ordered = values[np.lexsort((values, segment))]
+    sizes = np.bincount(segment, minlength=count)
+    starts, last = lifts_of(sizes), sizes - 1
+    found = np.full(count, np.nan)
+    some = np.flatnonzero(sizes)
+    at = last[some] * (percent / 100)
+    below = np.floor(at).astype(np.int64)
+    low = ordered[starts[some] + below]
+    high = ordered[starts[some] + np.minimum(below + 1, last[some])]
+    share, step = at - below, high - low
+    # From the nearer end, as numpy does, so that no rounding leaves the two values' range.
+    found[some] = np.where(share < 0.5, low + step * share, high - step * (1 - share))
+    return found
