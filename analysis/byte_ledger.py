@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from analysis.pcap import FIN, RST, SYN, Packets
-from analysis.segmented import highest_before, lifts_of
+from analysis.segmented import SortedSegments, highest_before, lifts_of
 from analysis.tcp_stream import Sighting
 
 Int64 = npt.NDArray[np.int64]
@@ -62,13 +62,11 @@ class Entries:
         self._preambles = preambles
         self._parts = lifts_of(sizes)
         self._bounds = bounds
-        self._tops = bounds[self._parts + sizes - 1]
-        # From -1, which lies before a stream, to what lies behind its last part's beginning.
-        self._lifts = lifts_of(self._tops + 3) + 1
-        self._lifted = bounds + np.repeat(self._lifts, sizes)
+        count = len(sizes)
+        self._sorted = SortedSegments(bounds, np.repeat(np.arange(count), sizes), count)
         self._next = np.append(bounds[1:], 0)
         self._next[self._parts + sizes - 1] = np.iinfo(np.int64).max
-        self.first: Int64 = self._parts + np.arange(len(sizes))
+        self.first: Int64 = self._parts + np.arange(count)
         self.sizes: Int64 = sizes + 1
 
     def at(self, direction: Int64, position: Int64) -> Int64:
@@ -80,8 +78,7 @@ class Entries:
     ) -> npt.NDArray[np.intp]:
         """The last part that begins at each position or before it (right), or before it (left);
         the first where there is none."""
-        inside = np.clip(position, -1, self._tops[direction] + 1) + self._lifts[direction]
-        found = np.searchsorted(self._lifted, inside, side) - 1
+        found = self._sorted.find(direction, position, side) - 1
         return np.maximum(found, self._parts[direction])
 
     def _entry(self, direction: Int64, part: npt.NDArray[np.intp]) -> Int64:

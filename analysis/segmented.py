@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +21,26 @@ def lifts_of(spans: Int64) -> Int64:
     it, where they lie from 0 up to, and without, `spans`. One sorted array then holds them all."""
     lifts: Int64 = np.cumsum(spans) - spans
     return lifts
+
+
+class SortedSegments:
+    """Values from 0 up, ascending within each of `count` segments, to look others up in them.
+    `segment` has the ascending number of each one's segment; some may have none."""
+
+    def __init__(self, values: Int64, segment: Int64, count: int) -> None:
+        self.bounds: Int64 = np.searchsorted(segment, np.arange(count + 1))
+        """Where each segment begins, and the last one ends."""
+        self._tops = np.full(count, -1, dtype=np.int64)
+        some = np.flatnonzero(np.diff(self.bounds))
+        self._tops[some] = values[self.bounds[some + 1] - 1]
+        # From -1, which lies below all values, to what lies above the highest.
+        self._lifts = lifts_of(self._tops + 3) + 1
+        self._lifted = values + self._lifts[segment]
+
+    def find(self, segment: Int64, value: Int64, side: Literal["left", "right"]) -> Int64:
+        """`numpy.searchsorted` of each value within a segment; indices count through all values."""
+        inside = np.clip(value, -1, self._tops[segment] + 1) + self._lifts[segment]
+        return np.searchsorted(self._lifted, inside, side)
 
 
 def highest_before(values: Int64, segment: Int64, least: int) -> Int64:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +22,8 @@ from analysis.metrics.packets import (
 from analysis.predictors.wire import data_bytes, full_frame_bytes
 from analysis.run import Run
 from analysis.run_capture import RunCapture, capture_bytes, load_capture
-from topologies.routing import NextHop
+from analysis.segmented import SortedSegments, starts_of
+from topologies.fabric import Link
 from topologies.units import format_size
 
 Int64 = npt.NDArray[np.int64]
@@ -76,20 +78,6 @@ class Messages:
 
     def __len__(self) -> int:
         return len(self.flow)
-
-    @classmethod
-    def join(cls, parts: Sequence[Messages]) -> Messages:
-        """The rows of all parts."""
-        counts = [np.zeros(0, dtype=np.int64)]
-        return cls(
-            np.concatenate([part.flow for part in parts] or counts),
-            np.concatenate([part.collective for part in parts] or counts),
-            np.concatenate([part.size_bytes for part in parts] or counts),
-            np.concatenate([part.start_ns for part in parts] or counts),
-            np.concatenate([part.end_ns for part in parts] or counts),
-            np.concatenate([part.fct_ns for part in parts] or counts),
-            np.concatenate([part.ideal_ns for part in parts] or [np.zeros(0)]),
-        )
 
     @property
     def slowdown(self) -> Float64:
@@ -150,75 +138,105 @@ def read_flows(run: Run, most_bytes: int = MAX_CAPTURE_BYTES) -> Flows | NoFlows
 
 def flows_of(capture: RunCapture) -> Flows:
     """The flows between ranks in a run's captures."""
-    run, ledger, files = capture.run, capture.attribution.ledger, capture.files
-    scale = run.environment.scale
-    paths = _Paths(run)
+    files, scale = capture.files, capture.run.environment.scale
+    members = [each.member for each in capture.attribution.connections]
+    connections = [each.connection for each in capture.attribution.connections]
+    sent, received = sent_and_received(files, connections)
+    count = 2 * len(connections)
+    packets = np.bincount(sent.direction, minlength=count)
+    again = np.bincount(sent.direction[sent_again(sent)], minlength=count).tolist()
+    marked = np.bincount(received.direction[received.marked], minlength=count).tolist()
+    late = np.bincount(received.direction[reordered(received, sent)], minlength=count).tolist()
+    rtt_ns, rtt_direction = round_trips(files, sent, connections)
+    rtt_bounds = np.searchsorted(rtt_direction, np.arange(count + 1)).tolist()
     found: list[FlowMetrics] = []
-    parts: list[Messages] = []
+    flow_of = np.full(count, -1, dtype=np.int64)
+    for number in np.flatnonzero(packets).tolist():
+        member, side = members[number // 2], number % 2
+        ends = (member.initiator, member.responder)
+        source, destination = ends[side], ends[1 - side]
+        if source is None or destination is None:
+            continue
+        flow_of[number] = len(found)
+        found.append(
+            FlowMetrics(
+                source,
+                destination,
+                member.group,
+                connections[number // 2].directions[side].length_bytes,
+                int(packets[number]),
+                again[number],
+                marked[number],
+                late[number],
+                rtt_ns[rtt_bounds[number] : rtt_bounds[number + 1]] // scale,
+            )
+        )
+    return Flows(capture, tuple(found), _messages(capture, sent, received, flow_of, found))
+
+
+def _messages(
+    capture: RunCapture,
+    sent: Segments,
+    received: Segments,
+    flow_of: Int64,
+    flows: Sequence[FlowMetrics],
+) -> Messages:
+    """The data messages of flows; `flow_of` has the flow of each direction, or -1."""
+    ledger, run = capture.attribution.ledger, capture.run
     data = np.flatnonzero(ledger.purpose == Purpose.DATA)
-    place = ledger.connection[data] * 2 + ledger.direction[data]
-    order = np.argsort(place, kind="stable")
-    bounds = np.searchsorted(place[order], np.arange(2 * len(capture.attribution.connections) + 1))
-    for number, connection in enumerate(capture.attribution.connections):
-        ranks = connection.member.initiator, connection.member.responder
-        for side, direction in enumerate(connection.connection.directions):
-            source, destination = ranks[side], ranks[1 - side]
-            ends = sent_and_received(files, direction)
-            if ends is None or source is None or destination is None:
-                continue
-            sent, received = ends
-            other = connection.connection.directions[1 - side]
-            found.append(
-                FlowMetrics(
-                    source,
-                    destination,
-                    connection.member.group,
-                    direction.length_bytes,
-                    len(sent),
-                    int(sent_again(sent).sum()),
-                    int(received.marked.sum()),
-                    reordered(received, sent),
-                    round_trips(files, sent, other) // scale,
-                )
-            )
-            mine = data[order[bounds[2 * number + side] : bounds[2 * number + side + 1]]]
-            # Each message once, however many captures saw it.
-            start, first = np.unique(ledger.position[mine], return_index=True)
-            mine = mine[first]
-            if not mine.size:
-                continue
-            end = ledger.end[mine]
-            left, arrived = _times(sent, received, start, end)
-            whole = (left >= 0) & (arrived >= left)
-            size = (end - start)[whole]
-            left, arrived = left[whole], arrived[whole]
-            parts.append(
-                Messages(
-                    np.full(len(size), len(found) - 1, dtype=np.int64),
-                    ledger.collective[mine][whole],
-                    size,
-                    left - capture.clock_offset_ns,
-                    arrived - capture.clock_offset_ns,
-                    (arrived - left) // scale,
-                    paths.ideal_ns(source, destination, size),
-                )
-            )
-    return Flows(capture, tuple(found), Messages.join(parts))
+    direction, start = 2 * ledger.connection[data] + ledger.direction[data], ledger.position[data]
+    order = np.lexsort((start, direction))
+    direction, start, data = direction[order], start[order], data[order]
+    # Each message once, however many captures saw it.
+    fresh = (np.diff(direction, prepend=-1) != 0) | (np.diff(start, prepend=-1) != 0)
+    mine = np.flatnonzero(fresh & (flow_of[direction] >= 0))
+    direction, start, data = direction[mine], start[mine], data[mine]
+    end = ledger.end[data]
+    left, arrived = _times(sent, received, direction, start, end)
+    whole = (left >= 0) & (arrived >= left)
+    flow, size, left, arrived = (
+        column[whole] for column in (flow_of[direction], end - start, left, arrived)
+    )
+    paths = _Paths(run)
+    ideal_ns = np.zeros(len(flow))
+    bounds = np.append(starts_of(flow), len(flow)).tolist()
+    for low, high in pairwise(bounds):
+        of = flows[int(flow[low])]
+        ideal_ns[low:high] = paths.ideal_ns(of.source, of.destination, size[low:high])
+    return Messages(
+        flow,
+        ledger.collective[data][whole],
+        size,
+        left - capture.clock_offset_ns,
+        arrived - capture.clock_offset_ns,
+        (arrived - left) // run.environment.scale,
+        ideal_ns,
+    )
 
 
-def _times(sent: Segments, received: Segments, start: Int64, end: Int64) -> tuple[Int64, Int64]:
+def _times(
+    sent: Segments, received: Segments, direction: Int64, start: Int64, end: Int64
+) -> tuple[Int64, Int64]:
     """When each message's first byte was sent, and when the last of its bytes to come arrived;
-    -1 where no packet is known to have held it."""
-    positions, times = sent.first_times
-    index = np.searchsorted(positions, start, side="right") - 1
-    left = np.where(index >= 0, times[np.maximum(index, 0)], -1)
-    positions, times = received.first_times
-    first = np.maximum(np.searchsorted(positions, start, side="right") - 1, 0)
-    last = np.searchsorted(positions, end - 1, side="right")
+    -1 where no packet is known to have held it. All of its directions have packets."""
+    count = int(direction.max(initial=-1)) + 1
+
+    def first_times(seen: Segments) -> tuple[SortedSegments, Int64]:
+        inside = seen.firsts[seen.direction[seen.firsts] < count]
+        positions = SortedSegments(seen.position[inside], seen.direction[inside], count)
+        return positions, seen.time_ns[inside]
+
+    positions, times = first_times(sent)
+    index = positions.find(direction, start, "right") - 1
+    left = np.where(index >= positions.bounds[direction], times[index], -1)
+    positions, times = first_times(received)
+    first = positions.find(direction, start, "right") - 1
+    first = np.maximum(first, positions.bounds[direction])
+    last = positions.find(direction, end - 1, "right")
     # reduceat wants pairs of bounds, and a last bound inside the array.
     padded = np.append(times, times[-1:])
     pairs = np.column_stack([first, np.maximum(last, first + 1)]).ravel()
-    arrived = np.maximum.reduceat(padded, pairs)[::2]
+    arrived = np.maximum.reduceat(padded, pairs)[::2] if pairs.size else first
     return left, np.where(last > first, arrived, -1)
 
 
@@ -228,36 +246,25 @@ class _Paths:
     def __init__(self, run: Run) -> None:
         self._run = run
         self._links = {link.index: link for link in run.fabric.links}
-        self._known: dict[tuple[int, int], tuple[float, float, int]] = {}
 
     def ideal_ns(self, source: int, destination: int, size_bytes: Int64) -> Float64:
         """Nanoseconds for messages of these sizes, preamble included."""
-        fixed_ns, slowest_ns_per_byte, mtu = self._path(source, destination)
+        links = self._path(self._run.hosts[source], self._run.hosts[destination])
+        fixed_ns = float(sum(link.delay_ns for link in links))
+        slowest_ns_per_byte = max((8e9 / link.rate_bps for link in links), default=0.0)
+        mtu = min((link.mtu_bytes for link in links), default=1500)
         # The wire model adds a preamble to the payload; these sizes have it already.
         wire = data_bytes(size_bytes - 48, mtu)
         frame = np.minimum(wire, full_frame_bytes(mtu))
-        hops = self._hops(source, destination)
-        total: Float64 = fixed_ns + slowest_ns_per_byte * (wire + (len(hops) - 1) * frame)
+        total: Float64 = fixed_ns + slowest_ns_per_byte * (wire + (len(links) - 1) * frame)
         return total
 
-    def _hops(self, source: int, destination: int) -> list[NextHop]:
-        here, there = self._run.hosts[source], self._run.hosts[destination]
-        hops = []
+    def _path(self, here: str, there: str) -> list[Link]:
+        links = []
         while here != there:
             choices = self._run.routes.next_hops(here, there)
             if not choices:
                 break
-            hops.append(choices[0])
+            links.append(self._links[choices[0].link])
             here = choices[0].node
-        return hops
-
-    def _path(self, source: int, destination: int) -> tuple[float, float, int]:
-        key = source, destination
-        if key not in self._known:
-            links = [self._links[hop.link] for hop in self._hops(source, destination)]
-            self._known[key] = (
-                float(sum(link.delay_ns for link in links)),
-                max((8e9 / link.rate_bps for link in links), default=0.0),
-                min((link.mtu_bytes for link in links), default=1500),
-            )
-        return self._known[key]
+        return links

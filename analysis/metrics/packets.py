@@ -1,104 +1,172 @@
-"""One direction of a connection, packet by packet, at the place that sent it and the place that
-received it."""
+"""Directions of connections, packet by packet, at the place that sent them and the place that
+received them. All directions are worked on at once: there are many, of few packets each."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
 from analysis.pcap import ECN_CE, Packets
-from analysis.tcp_stream import Direction, Sighting
+from analysis.segmented import SortedSegments, highest_before, lifts_of, starts_of
+from analysis.tcp_stream import Connection, Sighting
 
 Int64 = npt.NDArray[np.int64]
+Bool = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
 class Segments:
-    """Packets with payload as one capture saw them, in order of capture. Shape (packets,) each;
-    `position` and `end` are stream positions."""
+    """Packets with payload, each direction's as one capture saw them, in order of directions and
+    within one in order of capture. Shape (packets,) each; `position` and `end` are places in the
+    stream. Direction 2 n is that of connection n from its initiator, 2 n + 1 the other."""
 
-    file: int
+    direction: Int64
+    file: Int64
     time_ns: Int64
     position: Int64
     end: Int64
-    marked: npt.NDArray[np.bool_]
+    marked: Bool
     """Congestion Experienced (RFC 3168)."""
 
     def __len__(self) -> int:
         return len(self.time_ns)
 
+    def take(self, chosen: npt.NDArray[np.intp] | Bool) -> Segments:
+        """The chosen packets."""
+        return Segments(
+            self.direction[chosen],
+            self.file[chosen],
+            self.time_ns[chosen],
+            self.position[chosen],
+            self.end[chosen],
+            self.marked[chosen],
+        )
+
+    @cached_property
+    def in_order(self) -> npt.NDArray[np.intp]:
+        """The packets by direction, position, and time of capture."""
+        return np.lexsort((self.position, self.direction))
+
+    @cached_property
+    def firsts(self) -> npt.NDArray[np.intp]:
+        """The first packet seen of every distinct position, in ascending order of these."""
+        return self.in_order[np.flatnonzero(self._new)]
+
+    @cached_property
+    def copies(self) -> Int64:
+        """How many packets begin at each packet's position."""
+        number = np.cumsum(self._new) - 1
+        copies = np.zeros(len(self), dtype=np.int64)
+        copies[self.in_order] = np.bincount(number)[number]
+        return copies
+
     @property
-    def first_times(self) -> tuple[Int64, Int64]:
-        """Every distinct position, ascending, and when it was first seen."""
-        positions, first = np.unique(self.position, return_index=True)
-        return positions, self.time_ns[first]
-
-
-def segments(files: Sequence[Packets], seen: Sighting) -> Segments:
-    """The packets with payload of one direction in one capture."""
-    packets = files[seen.file]
-    payload = packets.payload_bytes[seen.rows]
-    loaded = np.flatnonzero((payload > 0) & (seen.position >= 0))
-    rows = seen.rows[loaded]
-    return Segments(
-        seen.file,
-        packets.timestamp_ns[rows],
-        seen.position[loaded],
-        seen.position[loaded] + payload[loaded],
-        packets.tos[rows] & 3 == ECN_CE,
-    )
+    def _new(self) -> Bool:
+        direction, position = self.direction[self.in_order], self.position[self.in_order]
+        new: Bool = (np.diff(direction, prepend=-1) != 0) | (np.diff(position, prepend=-1) != 0)
+        return new
 
 
 def sent_and_received(
-    files: Sequence[Packets], direction: Direction
-) -> tuple[Segments, Segments] | None:
-    """The direction at its first capture and at its last one; the same where there is only one.
-    None when no capture saw payload."""
-    found = [segments(files, seen) for seen in direction.sightings]
-    found = [each for each in found if len(each)]
-    if not found:
-        return None
-    order = sorted(found, key=lambda s: (int(s.time_ns[0]), s.file))
-    return order[0], order[-1]
+    files: Sequence[Packets], connections: Sequence[Connection]
+) -> tuple[Segments, Segments]:
+    """Every direction at its first capture and at its last one; the same where there is only one.
+    Directions of which no capture saw payload have no packets."""
+    sightings = [
+        (2 * number + side, seen)
+        for number, connection in enumerate(connections)
+        for side, direction in enumerate(connection.directions)
+        for seen in direction.sightings
+    ]
+    place, row = _rows(files, [seen for _, seen in sightings])
+    position = _joined([seen.position for _, seen in sightings])
+    payload = _joined([packets.payload_bytes for packets in files])[row]
+    loaded = np.flatnonzero((payload > 0) & (position >= 0))
+    place, row, position, payload = place[loaded], row[loaded], position[loaded], payload[loaded]
+    number, file = (
+        np.array([*column, 0], dtype=np.int64)
+        for column in (
+            [direction for direction, _ in sightings],
+            [seen.file for _, seen in sightings],
+        )
+    )
+    found = Segments(
+        number[place],
+        file[place],
+        _joined([packets.timestamp_ns for packets in files])[row],
+        position,
+        position + payload,
+        _joined([packets.tos for packets in files])[row] & 3 == ECN_CE,
+    )
+    begins = starts_of(place)
+    order = begins[np.lexsort((found.file[begins], found.time_ns[begins], found.direction[begins]))]
+    ends = np.diff(found.direction[order], prepend=-1, append=-1) != 0
+    chosen = (place[order[ends[:-1]]], place[order[ends[1:]]])
+    first, last = (found.take(np.isin(place, each)) for each in chosen)
+    return first, last
 
 
-def sent_again(sent: Segments) -> npt.NDArray[np.bool_]:
+def sent_again(sent: Segments) -> Bool:
     """For each packet, whether a part of it had been sent before. Shape (packets,)."""
-    highest = np.maximum.accumulate(np.concatenate([[0], sent.end[:-1]]))
-    repeats = np.zeros(len(sent), dtype=np.bool_)
-    positions = np.unique(sent.position)
-    if len(positions) < len(sent):
-        first = np.zeros(len(sent), dtype=np.bool_)
-        first[np.unique(sent.position, return_index=True)[1]] = True
-        repeats = ~first
-    return repeats | (sent.position < np.minimum(highest, sent.end)) & (sent.end <= highest)
+    highest = highest_before(sent.end, sent.direction, 0)
+    repeats = np.ones(len(sent), dtype=np.bool_)
+    repeats[sent.firsts] = False
+    again: Bool = repeats | (sent.position < np.minimum(highest, sent.end)) & (sent.end <= highest)
+    return again
 
 
-def reordered(received: Segments, sent: Segments) -> int:
-    """Packets that arrived behind a later one though they were sent only once."""
-    positions, counts = np.unique(sent.position, return_counts=True)
-    again = positions[counts > 1]
-    highest = np.maximum.accumulate(np.concatenate([[0], received.position[:-1]]))
-    late = (received.position < highest) & ~np.isin(received.position, again)
-    return int(late.sum())
+def reordered(received: Segments, sent: Segments) -> Bool:
+    """For each packet, whether it arrived behind a later one though it was sent only once."""
+    late = received.position < highest_before(received.position, received.direction, 0)
+    again = sent.copies > 1
+    twice = set(zip(sent.direction[again].tolist(), sent.position[again].tolist(), strict=True))
+    for row in np.flatnonzero(late).tolist():
+        late[row] = (int(received.direction[row]), int(received.position[row])) not in twice
+    return late
 
 
-def round_trips(files: Sequence[Packets], sent: Segments, backward: Direction) -> Int64:
+def round_trips(
+    files: Sequence[Packets], sent: Segments, connections: Sequence[Connection]
+) -> tuple[Int64, Int64]:
     """Nanoseconds from each packet's departure to the acknowledgement of all of it, where it was
-    sent only once (Karn and Partridge 1987). The receiver's delay of acknowledgements is in it."""
-    answers = [seen for seen in backward.sightings if seen.file == sent.file]
-    if not answers:
-        return np.zeros(0, dtype=np.int64)
-    answer = answers[0]
-    time_ns = files[answer.file].timestamp_ns[answer.rows]
-    acknowledged = np.maximum.accumulate(answer.acknowledged)
-    once = ~sent_again(sent)
-    positions, counts = np.unique(sent.position, return_counts=True)
-    once &= ~np.isin(sent.position, positions[counts > 1])
-    index = np.searchsorted(acknowledged, sent.end[once], side="left")
-    answered = index < len(acknowledged)
-    taken: Int64 = time_ns[index[answered]] - sent.time_ns[once][answered]
-    return taken[taken > 0]
+    sent only once (Karn and Partridge 1987), and its direction. The receiver's delay of
+    acknowledgements is in it."""
+    once = sent.take(~sent_again(sent) & (sent.copies == 1))
+    begins = starts_of(once.direction)
+    answers: list[Sighting] = []
+    answered: list[bool] = []
+    for number, file in zip(
+        once.direction[begins].tolist(), once.file[begins].tolist(), strict=True
+    ):
+        back = connections[number // 2].directions[1 - number % 2]
+        found = [seen for seen in back.sightings if seen.file == file]
+        answered.append(bool(found))
+        answers += found
+    of = np.repeat(np.array(answered, dtype=np.bool_), np.diff(begins, append=len(once)))
+    once = once.take(of)
+    place, row = _rows(files, answers)
+    time_ns = _joined([packets.timestamp_ns for packets in files])[row]
+    acknowledged = np.maximum(_joined([seen.acknowledged for seen in answers]), 0)
+    reached = np.maximum(highest_before(acknowledged, place, 0), acknowledged)
+    number = np.cumsum(np.diff(once.direction, prepend=-1) != 0) - 1
+    answer = SortedSegments(reached, place, len(answers))
+    index = answer.find(number, once.end, "left")
+    known = index < answer.bounds[number + 1]
+    taken = time_ns[index[known]] - once.time_ns[known]
+    return taken[taken > 0], once.direction[known][taken > 0]
+
+
+def _rows(files: Sequence[Packets], sightings: Sequence[Sighting]) -> tuple[Int64, Int64]:
+    """Of all packets of all sightings: which sighting, and the row in all files together."""
+    begins = lifts_of(np.array([len(packets) for packets in files], dtype=np.int64))
+    place = np.repeat(np.arange(len(sightings)), [len(seen.rows) for seen in sightings])
+    file = np.array([seen.file for seen in sightings], dtype=np.int64)
+    return place, _joined([seen.rows for seen in sightings]) + begins[file][place]
+
+
+def _joined(arrays: Sequence[Int64]) -> Int64:
+    return np.concatenate([np.zeros(0, dtype=np.int64), *arrays])
