@@ -127,10 +127,29 @@ class Attribution:
         """
         ledger = self.ledger
         rows = np.flatnonzero(ledger.primary if file is None else ledger.file == file)
-        groups: dict[tuple[object, ...], list[int]] = defaultdict(list)
-        for row in rows[np.argsort(ledger.start_ns[rows], kind="stable")].tolist():
-            groups[self._owner(row)].append(row)
-        return tuple(self._sum(key, np.array(chosen)) for key, chosen in groups.items())
+        rows = rows[np.argsort(ledger.start_ns[rows], kind="stable")]
+        if not rows.size:
+            return ()
+        # Rows with equal keys have one owner; a column that does not tell is 0 for all of them.
+        purpose, collective = ledger.purpose[rows], ledger.collective[rows]
+        unlogged = (purpose < Purpose.SET_UP) & (collective == UNLOGGED)
+        numbers: dict[str, int] = {}
+        for each in self.connections:
+            numbers.setdefault(each.member.group, len(numbers))
+        group = np.array([numbers[each.member.group] for each in self.connections])
+        keys = np.stack(
+            [
+                np.where(purpose < Purpose.SET_UP, 0, purpose),
+                np.where(purpose < Purpose.SET_UP, collective, 0),
+                np.where(unlogged, group[ledger.connection[rows]], 0),
+                np.where(unlogged, ledger.prefix[rows], 0),
+                np.where(unlogged, ledger.tag[rows], 0),
+            ]
+        )
+        order = np.lexsort(keys[::-1])
+        parts = np.split(order, np.flatnonzero(np.diff(keys[:, order], axis=1).any(axis=0)) + 1)
+        parts.sort(key=lambda part: int(part[0]))
+        return tuple(self._sum(self._owner(int(rows[p[0]])), rows[p]) for p in parts)
 
     def _owner(self, row: int) -> tuple[object, ...]:
         ledger = self.ledger
