@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from emulator.virtual import source as kernel_source
+from emulator.virtual.build_process import build_process
 from emulator.virtual.cache import kernel_cache
 from emulator.virtual.failure import VirtualKernelError
 
@@ -53,6 +54,7 @@ def ensure_kernel(progress: Callable[[str], None]) -> KernelImage:
 
     Raises VirtualKernelError: source or tools are missing, a patch does not fit, a configuration
     option cannot be had, or the compiler fails; the message holds the command and its last lines.
+    Interrupted, it says so, and the next build goes on with what is finished.
     """
     found = find_kernel()
     if found is not None:
@@ -60,7 +62,11 @@ def ensure_kernel(progress: Callable[[str], None]) -> KernelImage:
     source = kernel_source.require_source()
     require_tools()
     with _lock(kernel_cache()):
-        return find_kernel() or _build(source, progress)
+        try:
+            return find_kernel() or _build(source, progress)
+        except KeyboardInterrupt:
+            progress("interrupted; the next build goes on from here")
+            raise
 
 
 def require_tools() -> None:
@@ -84,6 +90,7 @@ def _lock(cache: Path) -> Iterator[None]:
     cache.mkdir(parents=True, exist_ok=True)
     with open(cache / "lock", "w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
+        os.set_inheritable(file.fileno(), True)  # by what works on the tree, should we be killed
         yield
 
 
@@ -102,7 +109,8 @@ def _build(source: kernel_source.KernelSource, progress: Callable[[str], None]) 
     _configure(tree, objects)
     progress("compiling the kernel (about 3 minutes on 2 cores the first time)")
     _make(tree, objects, ["linux"], progress)
-    scratch = image.path.parent.with_name(f"{image.key}.{os.getpid()}")
+    scratch = image.path.parent.with_name(f"{image.key}.new")
+    shutil.rmtree(scratch, ignore_errors=True)
     scratch.mkdir()
     _run(["strip", "-o", str(scratch / "linux"), str(objects / "linux")], scratch)
     shutil.copyfile(objects / "System.map", scratch / "System.map")
@@ -118,6 +126,7 @@ def _configure(tree: Path, objects: Path) -> None:
     made_from = objects / "groundwire.config"
     if config.exists() and made_from.exists() and made_from.read_text() == fragment.read_text():
         return
+    made_from.unlink(missing_ok=True)
     _make(tree, objects, [f"KCONFIG_ALLCONFIG={fragment}", "allnoconfig"], lambda line: None)
     got = dict(re.findall(r"^(CONFIG_\w+)=(.*)$", config.read_text(), re.MULTILINE))
     lost = [f"{name}={value}" for name, value in wanted.items() if got.get(name, "n") != value]
@@ -135,12 +144,7 @@ def _make(tree: Path, objects: Path, goals: list[str], progress: Callable[[str],
     log = objects / "make.log"
     compiled, reported = 0, time.monotonic()
     tail: deque[str] = deque(maxlen=30)
-    with (
-        open(log, "w") as log_file,
-        subprocess.Popen(
-            [*command, *names], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-        ) as make,
-    ):
+    with open(log, "w") as log_file, build_process([*command, *names]) as make:
         assert make.stdout is not None
         for line in make.stdout:
             log_file.write(line)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from emulator.virtual.build_process import build_process
 from emulator.virtual.cache import kernel_cache
 from emulator.virtual.failure import VirtualKernelError
 
@@ -92,22 +93,28 @@ def patches() -> list[Path]:
 
 
 def unpack(source: KernelSource, tree: Path, progress: Callable[[str], None]) -> None:
-    """Unpack `source` to `tree`, unless that is already there."""
+    """Unpack `source` to `tree`, unless that is already there.
+
+    What an interrupt leaves half unpacked lies beside it until the next time: to remove it takes
+    longer than who interrupts wants to wait. Raises VirtualKernelError.
+    """
     if tree.is_dir():
         return
     progress(f"unpacking {source.archive} ({source.version})")
-    tree.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=tree.parent, prefix="unpack-") as scratch:
-        top = Path(scratch) / "linux"
-        top.mkdir()
-        excludes = [f"--exclude=*/{pattern}" for pattern in _NOT_UNPACKED]
-        # Debian's archive consists of blocks that can be decompressed in parallel.
-        filters = ["-I", "xz -T0"] if source.archive.suffix == ".xz" else []
-        command = ["tar", *filters, "-xf", str(source.archive), "--strip-components=1", *excludes]
-        done = subprocess.run([*command, "-C", str(top)], capture_output=True, text=True)
-        if done.returncode != 0:
-            raise VirtualKernelError(f"{' '.join(command)} failed: {done.stderr.strip()}")
-        top.rename(tree)
+    half = tree.with_name("unpacking")
+    shutil.rmtree(half, ignore_errors=True)
+    half.mkdir(parents=True)
+    excludes = [f"--exclude=*/{pattern}" for pattern in _NOT_UNPACKED]
+    # Debian's archive consists of blocks that can be decompressed in parallel.
+    filters = ["-I", "xz -T0"] if source.archive.suffix == ".xz" else []
+    command = ["tar", *filters, "-xf", str(source.archive), "--strip-components=1", *excludes]
+    with build_process([*command, "-C", str(half)]) as tar:
+        assert tar.stdout is not None
+        said = tar.stdout.read()
+    if tar.returncode != 0:
+        shutil.rmtree(half)
+        raise VirtualKernelError(f"{' '.join(command)} failed: {said.strip()}")
+    half.rename(tree)
 
 
 def apply_own_files(tree: Path) -> None:
@@ -123,7 +130,9 @@ def apply_own_files(tree: Path) -> None:
         scratch = Path(scratch_name)
         for name in _patched_names():
             if not (unpacked / name).exists() and (tree / name).exists():
-                _copy(tree / name, unpacked / name)
+                _copy(tree / name, scratch / name)
+                (unpacked / name).parent.mkdir(parents=True, exist_ok=True)
+                (scratch / name).rename(unpacked / name)  # whole, or not at all
         for original in _files_below(unpacked):
             _copy(original, scratch / original.relative_to(unpacked))
         for patch in patches():

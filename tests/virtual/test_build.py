@@ -2,8 +2,12 @@
 
 import os
 import shutil
+import signal
+import subprocess
+import sys
 import tarfile
 import textwrap
+import time
 from pathlib import Path
 
 import pytest
@@ -11,6 +15,7 @@ import pytest
 from emulator.virtual import build, source
 from emulator.virtual.cache import kernel_cache
 from emulator.virtual.failure import VirtualKernelError
+from tests.slowdown import slowdown
 
 CLOCK = "int multiplier = 256;\nint other = 1;\n"
 PATCH = """\
@@ -195,18 +200,19 @@ MAKEFILE = textwrap.dedent("""\
     \t@cp $(KCONFIG_ALLCONFIG) $(O)/.config; [ ! -e $(O)/lose ] || : > $(O)/.config
     linux:
     \t@echo '  CC      clock.o'; [ ! -e broken ] || { echo 'clock.c:1: error'; exit 1; }
+    \t@[ ! -e slow ] || { echo half > $(O)/linux; exec sleep 1000; }
     \t@cp /bin/true $(O)/linux; echo '0000 b time_travel_time' > $(O)/System.map
     """)
 
 
-def fake_tree(broken=False):
-    """Put a Makefile of a few lines where the kernel's tree would be."""
+def fake_tree(*marks):
+    """Put a Makefile of a few lines where the kernel's tree would be: `broken`, `slow` or well."""
     found = source.require_source()
     tree = kernel_cache() / ("tree-" + found.version) / "linux"
     source.unpack(found, tree, lambda line: None)
     (tree / "Makefile").write_text(MAKEFILE)
-    if broken:
-        (tree / "broken").touch()
+    for mark in marks:
+        (tree / mark).touch()
     return tree
 
 
@@ -223,7 +229,7 @@ def test_built_once_then_found(files, archive):
 
 
 def test_a_compiler_error_is_shown(files, archive):
-    fake_tree(broken=True)
+    fake_tree("broken")
     with pytest.raises(VirtualKernelError) as error:
         build.ensure_kernel(lambda line: None)
     assert "clock.c:1: error" in str(error.value)
@@ -238,3 +244,88 @@ def test_an_option_that_the_source_refuses_is_named(files, archive):
     (tree.parent / "objects" / "lose").touch()
     with pytest.raises(VirtualKernelError, match="does not accept CONFIG_NET=y"):
         build.ensure_kernel(lambda line: None)
+
+
+_BUILD = """
+import sys
+from pathlib import Path
+from emulator.virtual import source
+source.KERNEL_FILES = Path(sys.argv.pop(1))
+from emulator.cli import main
+main()
+"""
+
+
+def builders(tmp_path):
+    """Processes, except this one, that have this test's cache folder in their environment."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            environment = (process / "environ").read_bytes()
+        except OSError:
+            continue
+        if f"XDG_CACHE_HOME={tmp_path}/".encode() in environment:
+            found.append((process / "comm").read_text().strip())
+    return found
+
+
+def wait_until(condition, seconds):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def interrupted(how, files, tmp_path, begun):
+    """Start a build, end it once `begun()`, and see that nothing of it goes on; what it said."""
+    command = [sys.executable, "-c", _BUILD, files, "kernel", "build"]
+    builder = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    wait_until(begun, 60)
+    ended = time.monotonic()
+    match how:
+        case "ctrl-c":  # a terminal sends it to all processes of the foreground group
+            os.killpg(builder.pid, signal.SIGINT)
+        case "kill":
+            builder.terminate()
+        case "kill -9":
+            builder.kill()
+    said = builder.communicate()[1].splitlines()
+    wait_until(lambda: not builders(tmp_path), 10)
+    assert time.monotonic() - ended < 2 * slowdown()
+    if how != "kill -9":
+        assert builder.returncode == 130
+        assert said[-1] == "interrupted; the next build goes on from here"
+        assert not any("Traceback" in line or "Error" in line for line in said)
+    assert build.find_kernel() is None
+
+
+def assert_only_the_kernel_is_left(tree):
+    image = build.ensure_kernel(lambda line: None)
+    assert image.path.read_bytes() != b"half\n"
+    left = {path.name for path in kernel_cache().iterdir()}
+    assert left == {image.key, "lock", tree.parent.name}
+    assert {path.name for path in tree.parent.iterdir()} == {"linux", "objects", "unpacked"}
+
+
+@pytest.mark.parametrize("how", ["ctrl-c", "kill", "kill -9"])
+def test_an_interrupted_build_ends_and_the_next_goes_on(files, archive, tmp_path, how):
+    tree = fake_tree("slow")
+    half = tree.parent / "objects" / "linux"
+    interrupted(how, files, tmp_path, lambda: half.exists() and half.read_text() == "half\n")
+    (tree / "slow").unlink()
+    assert_only_the_kernel_is_left(tree)
+
+
+@pytest.mark.parametrize("how", ["ctrl-c", "kill"])
+def test_an_interrupted_unpacking_ends_and_starts_anew(files, archive, tmp_path, monkeypatch, how):
+    found = source.require_source()
+    half = kernel_cache() / f"tree-{found.version}" / "unpacking"
+    slow = tmp_path / "bin" / "xz"
+    slow.parent.mkdir()
+    slow.write_text("#!/bin/sh\nexec sleep 1000\n")
+    slow.chmod(0o755)
+    with monkeypatch.context() as patched:
+        patched.setenv("PATH", f"{slow.parent}:{os.environ['PATH']}")
+        interrupted(how, files, tmp_path, lambda: half.exists() and "sleep" in builders(tmp_path))
+    assert not (half.parent / "linux").exists()
+    assert_only_the_kernel_is_left(fake_tree())

@@ -1,0 +1,59 @@
+"""A program that works on the kernel's tree: it ends when we do, however that is."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+
+_PR_SET_PDEATHSIG = 1
+_PATIENCE_S = 1.5
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+@contextmanager
+def build_process(command: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
+    """`command`, its output and its errors in `stdout`; at the end of the block it has ended.
+
+    Any exception, so also an interrupt, ends it and all that it has started: politely at first, as
+    make then removes what it was making. A terminal's Ctrl-C does not reach them by itself, and a
+    `kill` of us alone would leave them behind otherwise. They inherit what we hold locked (PEP 446
+    has everything else closed), so that nobody else begins before the last of them has ended.
+    """
+    process = subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+        close_fds=False,
+        preexec_fn=_before_exec,
+    )
+    try:
+        yield process
+        process.wait()
+    except BaseException:
+        _signal(process, signal.SIGTERM)
+        with suppress(subprocess.TimeoutExpired):
+            process.communicate(timeout=_PATIENCE_S)
+        raise
+    finally:
+        if process.poll() is None:
+            _signal(process, signal.SIGKILL)
+            process.wait()
+        if process.stdout is not None:
+            process.stdout.close()
+
+
+def _signal(process: subprocess.Popen[str], number: signal.Signals) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, number)
+
+
+def _before_exec() -> None:
+    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
