@@ -10,7 +10,9 @@ from emulator.virtual.seccomp import has_seccomp_filters
 
 # Threads that take turns at every call, each with its own values in the registers that a call
 # must leave alone; a jump to the bare `syscall` of a call that has been made before with another
-# number; a signal that interrupts a call, which is then made again; all of it again after a fork.
+# number; vector registers in their initial state, which the processor does not save, and those that
+# a signal's handler overwrites; a signal that interrupts a call, which is then made again; all of it
+# again after a fork.
 PROGRAM = r"""
 #define _GNU_SOURCE
 #include <immintrin.h>
@@ -51,6 +53,32 @@ static void *turns(void *argument)
     return NULL;
 }
 
+/* A call with the vector registers as at the start of a program, and what they are after it */
+static void call_with_initial_registers(long number, long first, long second)
+{
+    unsigned long got[4] = { 1, 1, 1, 1 };
+    long result;
+    __asm__ volatile (
+        "vzeroall\n mov %[number], %%rax\n syscall\n vmovdqu %%ymm15, %[got]\n"
+        : "=&a" (result), [got] "=m" (got)
+        : [number] "r" (number), "D" (first), "S" (second)
+        : "rcx", "r11", "xmm15", "memory");
+    if (result != 0) fail("the result of a call with initial registers");
+    if (got[0] | got[1] | got[2] | got[3]) fail("initial registers");
+}
+
+static void *initial_turns(void *unused)
+{
+    for (int i = 0; i < 2000; i++) call_with_initial_registers(24, 0, 0);
+    return unused;
+}
+
+static void overwrite(int signal)
+{
+    unsigned long ones[4] = { signal, ~0UL, ~0UL, ~0UL };
+    __asm__ volatile ("vmovdqu %0, %%ymm15" : : "m" (ones) : "xmm15");
+}
+
 __attribute__((noinline, noclone)) static long call(long number, int bare)
 {
     long result;
@@ -74,9 +102,13 @@ static void on_alarm(int signal) { (void) signal; }
 
 static void all(void)
 {
-    pthread_t threads[4];
+    pthread_t threads[5];
     for (long i = 0; i < 4; i++) pthread_create(&threads[i], NULL, turns, (void *) i);
-    for (int i = 0; i < 4; i++) pthread_join(threads[i], NULL);
+    pthread_create(&threads[4], NULL, initial_turns, NULL);
+    for (int i = 0; i < 5; i++) pthread_join(threads[i], NULL);
+
+    signal(SIGUSR1, overwrite);
+    for (int i = 0; i < 3; i++) call_with_initial_registers(62, getpid(), SIGUSR1); /* kill */
 
     for (int i = 0; i < 3; i++) {
         if (call(0, 0) != getpid()) fail("getpid");
