@@ -16,6 +16,7 @@ from typing import Literal
 
 from emulator.experiment import Kernel, run_experiment
 from emulator.guest_experiment import FAILURE_FILE
+from emulator.guest_memory import guest_memory_bytes
 from emulator.native_kernel import missing_for, native_arrangement
 from emulator.progress import Progress, Report
 from emulator.scaling import choose_scale
@@ -24,7 +25,6 @@ from emulator.virtual.build import ensure_kernel
 from emulator.virtual.seccomp import has_seccomp_filters
 from topologies.scaling import scale_spec
 from topologies.spec import Spec
-from topologies.workload_spec import CollectivesWorkload, DlrmWorkload
 
 KernelKind = Literal["native", "virtual"]
 _CLOCK_EVERY_S = 1.0
@@ -91,27 +91,9 @@ def choose_kernel(spec: Spec, wanted: KernelKind | None) -> KernelKind:
     return "virtual" if missing else "native"
 
 
-def guest_memory_bytes(spec: Spec) -> int:
-    """Memory that a guest needs: the system and torch, then per rank its own pages, its tensors
-    (input, output, expected and Gloo's scratch) and what its sockets may hold."""
-    workload = spec.workload
-    if isinstance(workload, CollectivesWorkload):
-        payload = max(operation.size_bytes for operation in workload.operations)
-        if any(o.kind in ("incast", "gather") for o in workload.operations):
-            payload *= 2
-    elif isinstance(workload, DlrmWorkload):
-        payload = 2 * workload.bucket_bytes + 8 * workload.batch_size * (
-            workload.sparse_features * workload.embedding_dimension
-        )
-    else:
-        payload = 64 * 2**20
-    per_rank = 40 * 2**20 + 5 * payload
-    return 2**30 + workload.ranks * per_rank
-
-
-def _more_memory(spec: Spec, guest: GuestSpec) -> str:
-    """What to try after `guest` ran out of memory: what `spec` should need, else twice as much."""
-    expected = guest_memory_bytes(spec)
+def _more_memory(expected: int, guest: GuestSpec) -> str:
+    """What to try after `guest` ran out of memory: what it is expected to need, else twice as
+    much."""
     more = expected if guest.memory_bytes < expected else 2 * guest.memory_bytes
     return f"{math.ceil(more / 1e9)}GB"
 
@@ -142,9 +124,10 @@ def _run_virtual(spec: Spec, directory: Path, report: Report) -> dict[str, objec
 
     source = Path(__file__).resolve().parent.parent
     entry = source / "emulator" / "guest_entry.py"
+    expected = guest_memory_bytes(spec, directory)
     guest = GuestSpec(
         argv=(sys.executable, "-IS", str(entry), str(directory), str(source), sys.prefix),
-        memory_bytes=spec.virtual.memory_bytes or guest_memory_bytes(spec),
+        memory_bytes=spec.virtual.memory_bytes or expected,
         writable=(directory,),
         readable=(source,),
         seed=spec.seed,
@@ -163,7 +146,7 @@ def _run_virtual(spec: Spec, directory: Path, report: Report) -> dict[str, objec
     if result.reason != "exited":
         said = f"the virtual kernel ended ({result.reason}): {result.message}"
         if result.reason == "out-of-memory":
-            said += f".\nGive it more: --set virtual.memory={_more_memory(spec, guest)}"
+            said += f".\nGive it more: --set virtual.memory={_more_memory(expected, guest)}"
         raise SessionFailed(said + "".join(f"\n  {line}" for line in result.console[-12:]))
     if result.exit_status != 0:
         failure = directory / FAILURE_FILE

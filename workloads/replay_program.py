@@ -10,6 +10,8 @@ A line: `{"id", "name", "after": [ids], "kind"}` and, by kind,
 from __future__ import annotations
 
 import json
+from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -69,3 +71,31 @@ def read_program(directory: Path, rank: int) -> list[ComputeNode | CollectiveNod
 def read_groups(directory: Path) -> list[tuple[int, ...]]:
     """The groups of all ranks' programs, the world left out, in the order of their making."""
     return [tuple(ranks) for ranks in json.loads((directory / "groups.json").read_text())]
+
+
+def at_once_bytes(program: Sequence[ComputeNode | CollectiveNode | MessageNode]) -> int:
+    """The most bytes that a rank is likely to exchange at one time: of all nodes that are equally
+    many dependencies behind the program's start. What a gather or an incast collects counts twice.
+    """
+    followers: dict[int, list[int]] = defaultdict(list)
+    for node in program:
+        for before in set(node.after):
+            followers[before].append(node.id)
+    nodes = {node.id: node for node in program}
+    waits = {node.id: len(set(node.after)) for node in program}
+    bytes_at: list[int] = []
+    ready = [id for id, count in waits.items() if not count]
+    while ready:
+        bytes_at.append(sum(_exchanged_bytes(nodes[id]) for id in ready))
+        reached = [follower for id in ready for follower in followers[id]]
+        for id in reached:
+            waits[id] -= 1
+        ready = [id for id in dict.fromkeys(reached) if not waits[id]]
+    return max(bytes_at, default=0)
+
+
+def _exchanged_bytes(node: ComputeNode | CollectiveNode | MessageNode) -> int:
+    if isinstance(node, ComputeNode):
+        return 0
+    gathers = isinstance(node, CollectiveNode) and node.collective in ("gather", "incast")
+    return node.size_bytes * (2 if gathers else 1)
