@@ -6,6 +6,7 @@ from pathlib import Path
 
 from emulator.virtual.failure import VirtualKernelError
 
+PAGE_BYTES = 4096
 # Above it, the kernel's addresses would meet user code's (patch 0004).
 _MOST_BYTES = 238 * 2**30
 # What the host keeps for itself when guest memory is granted.

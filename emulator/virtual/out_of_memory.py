@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from emulator.virtual.memory import mb
+from emulator.virtual.memory import PAGE_BYTES, mb
 
 _PANIC = "Kernel panic - not syncing: Out of memory"
 _ASKER = re.compile(r"\] (.+) invoked oom-killer:")
@@ -13,7 +13,6 @@ _PROCESS = re.compile(r"\] \[ *(\d+)\] +\d+ +\d+ +\d+ +(\d+)(?: +-?\d+){6} (.*)$
 _USED = ("active_anon", "inactive_anon", "active_file", "inactive_file", "unevictable")
 _COUNT = re.compile(rf"\b({'|'.join(_USED)}|shmem|free):(\d+)\b")
 _TOTAL = re.compile(r"\] (\d+) pages (RAM|reserved)$")
-_PAGE_BYTES = 4096
 _NAMED_PROCESSES = 4
 
 
@@ -40,13 +39,13 @@ def describe_out_of_memory(console: Sequence[str], memory_bytes: int) -> str | N
         if found := _ASKER.search(line):
             asker, processes, counts = found[1], [], {}
         elif found := _PROCESS.search(line):
-            resident_bytes = int(found[2]) * _PAGE_BYTES
+            resident_bytes = int(found[2]) * PAGE_BYTES
             processes.append(_Process(int(found[1]), found[3], resident_bytes))
         elif found := _TOTAL.search(line):
-            counts[found[2]] = int(found[1]) * _PAGE_BYTES
+            counts[found[2]] = int(found[1]) * PAGE_BYTES
         else:
             for name, pages in _COUNT.findall(line):
-                counts.setdefault(name, int(pages) * _PAGE_BYTES)
+                counts.setdefault(name, int(pages) * PAGE_BYTES)
     said = f"the guest's {mb(memory_bytes)} were not enough when {asker} asked for more"
     return said + _uses(counts) + _largest(processes)
 

@@ -2,10 +2,9 @@
 
 from pathlib import Path
 
-from emulator.virtual.memory import mb
+from emulator.virtual.memory import PAGE_BYTES, mb
 from emulator.virtual.variable import KernelVariable
 
-_PAGE_BYTES = 4096
 # Places in vm_node_stat: enum node_stat_item of include/linux/mmzone.h (Linux 6.12), in pages.
 _ANONYMOUS, _FILE, _UNEVICTABLE, _REFAULTED_FILE = (0, 1), (2, 3), (4,), (11,)
 # A guest that can do nothing else reads 0.2 to 1 GB/s again, with 0.3% of its memory for all files.
@@ -49,4 +48,4 @@ class Rereading:
 
 
 def _bytes(counters: list[KernelVariable]) -> int:
-    return sum(counter.read() or 0 for counter in counters) * _PAGE_BYTES
+    return sum(counter.read() or 0 for counter in counters) * PAGE_BYTES

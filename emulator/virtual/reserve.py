@@ -24,9 +24,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from emulator.virtual.core import Core
+from emulator.virtual.memory import PAGE_BYTES
 from emulator.virtual.variable import KernelVariable
 
-_PAGE_BYTES = 4096
 _BLOCK_BYTES = 2 * 2**20  # a huge page of x86-64
 # The guest takes up to 0.5 GB/s, the host prepares 0.4 to 1 GB/s.
 _MOST_AHEAD_BYTES = 256 * 2**20
@@ -72,7 +72,7 @@ class Window:
             return False
         if self._collapses:
             # A block without any page is refused, so let it have one.
-            self._advise(_PAGE_BYTES, _MADV_POPULATE_READ)
+            self._advise(PAGE_BYTES, _MADV_POPULATE_READ)
             failure = self._advise(_BLOCK_BYTES, _MADV_COLLAPSE)
             if failure == 0:
                 return True
@@ -111,7 +111,7 @@ class Reserve:
         total, free = self._total_pages.read(), self._free_pages.read()
         if not total or free is None:  # it has not come so far, or it is gone
             return False
-        free_bytes, used_bytes = free * _PAGE_BYTES, (total - free) * _PAGE_BYTES
+        free_bytes, used_bytes = free * PAGE_BYTES, (total - free) * PAGE_BYTES
         if self._file is None:
             self._file = self._open(free_bytes)
             self._begun = list(blocks_with_data(self._file))
@@ -142,7 +142,7 @@ class Reserve:
         file = os.open(f"/proc/{self._pid}/fd/{number}", os.O_RDWR | os.O_CLOEXEC)
         status = os.fstat(file)
         self._size_bytes = status.st_size
-        self._next = first_page * _PAGE_BYTES
+        self._next = first_page * PAGE_BYTES
         self._never_used_bytes = status.st_size - status.st_blocks * 512 - free_bytes
         return file
 
