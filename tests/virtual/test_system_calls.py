@@ -11,8 +11,8 @@ from emulator.virtual.seccomp import has_seccomp_filters
 # Threads that take turns at every call, each with its own values in the registers that a call
 # must leave alone; a jump to the bare `syscall` of a call that has been made before with another
 # number; vector registers in their initial state, which the processor does not save, and those that
-# a signal's handler overwrites; a signal that interrupts a call, which is then made again; all of it
-# again after a fork.
+# a signal's handler overwrites; a signal that interrupts a call, which is then made again; all of
+# it again after a fork.
 PROGRAM = r"""
 #define _GNU_SOURCE
 #include <immintrin.h>
