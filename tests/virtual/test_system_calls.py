@@ -167,3 +167,42 @@ def test_nearly_all_system_calls_come_without_a_signal(guest):
     stops = ended.result.stops
     assert stops["calls"] > 20_000
     assert stops["signalled_calls"] < 0.5 * (stops["calls"] - 20_000) + 100
+
+
+# Vector registers of which no processor has so many, for the return from a signal
+IMPOSSIBLE_FRAME = r"""
+#define _GNU_SOURCE
+#include <signal.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+static void set_all_components(int signal, siginfo_t *info, void *context)
+{
+    (void) signal, (void) info;
+    memset((char *) ((ucontext_t *) context)->uc_mcontext.fpregs + 512, 0xff, 8);
+}
+
+int main(void)
+{
+    int status;
+    if (fork() == 0) {
+        struct sigaction action = { .sa_sigaction = set_all_components, .sa_flags = SA_SIGINFO };
+        sigaction(SIGUSR1, &action, NULL);
+        raise(SIGUSR1);
+        _exit(0);
+    }
+    wait(&status);
+    return 0;
+}
+"""
+
+
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="the layout is that of x86-64's XSAVE")
+def test_registers_that_no_processor_has_harm_nobody_else(guest, tmp_path: Path):
+    source, program = tmp_path / "frame.c", tmp_path / "frame"
+    source.write_text(IMPOSSIBLE_FRAME)
+    subprocess.run(["gcc", "-O1", "-o", program, source], check=True, timeout=120)
+    ended = guest(program, directory=tmp_path)
+    assert ended.result.exit_status == 0, ended.errors
