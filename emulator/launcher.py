@@ -19,13 +19,13 @@ import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 
 from emulator import namespaces
+from emulator.parent_death import end_with_parent
 from workloads.clock import round_time_ns, sleep_until_ns
 from workloads.plan import RankPlan
 
-_PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
+_PR_SET_NAME = 15
 _MCL_CURRENT, _MCL_ONFAULT = 1, 4
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _STDERR_TAIL_LINES = 12
@@ -82,12 +82,7 @@ class Launcher:
         self._pid, self._orders = pid, ours
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         if self._orders is not None:
             self._orders.close()
         if self._pid is not None:
@@ -149,7 +144,7 @@ def _tail(path: Path) -> str:
 def _become_nursery(orders: socket.socket) -> None:
     """Body of the nursery process; never returns."""
     try:
-        _die_with_parent()
+        end_with_parent()
         _be_called("nursery")
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides, and kills us
         try:
@@ -214,7 +209,7 @@ def _become_rank(job: RankJob, start_ns: int, reports: socket.socket) -> None:
     """Body of a rank's process; never returns."""
     status = 1
     try:
-        _die_with_parent()
+        end_with_parent()
         _be_called(f"rank {job.plan.rank}")
         log = os.open(job.stderr, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
         os.dup2(log, 1)
@@ -246,10 +241,6 @@ def _describe(status: int) -> str:
 
 def _tell(reports: socket.socket, report: dict[str, object]) -> None:
     reports.sendall((json.dumps(report) + "\n").encode())
-
-
-def _die_with_parent() -> None:
-    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 def _be_called(name: str) -> None:

@@ -14,7 +14,6 @@ import ctypes
 import heapq
 import json
 import os
-import signal
 import struct
 import subprocess
 import sys
@@ -23,11 +22,11 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import TracebackType
 
 from emulator.bpf import share_array
 from emulator.namespaces import entered
 from emulator.netlink import NetlinkSocket, Request
+from emulator.parent_death import end_with_parent
 from emulator.ports import ETHERNET_HEADER_BYTES
 from emulator.queues import PAUSE_FRAME_WIRE_BYTES
 from emulator.rtnetlink import change_qdisc
@@ -35,7 +34,7 @@ from emulator.switch_memory import ENTRY_BYTES, WORDS, SwitchMemory, Word, entry
 from topologies.fabric import Link
 
 _BUFFER, _RELEASE_INDEFINITE = 0, 2
-_PR_SET_PDEATHSIG, _PR_SET_TIMERSLACK = 1, 29
+_PR_SET_TIMERSLACK = 29
 _SHORTEST_PERIOD_NS, _LONGEST_PERIOD_NS = 20_000, 500_000
 _GUARD_NS = 200_000
 """By how much a plug is closed before a pause frame would have come, so that waking up late and
@@ -151,12 +150,7 @@ class PauseController:
         self.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.stop()
 
     @property
@@ -286,7 +280,7 @@ class _Loop:
 
 def main() -> None:
     """Reads its orders from standard input and works until it is killed, or its parent ends."""
-    _die_with_parent()
+    end_with_parent()
     orders = json.loads(sys.stdin.readline())
     plugs = [Plug(**plug) for plug in orders["plugs"]]
     words = share_array(orders["descriptor"], orders["entries"], ENTRY_BYTES)
@@ -305,14 +299,6 @@ def main() -> None:
             if due_ns:
                 wait_ns = min(wait_ns, max(0, due_ns - time.monotonic_ns()))
             time.sleep(wait_ns / 1e9)
-
-
-def _die_with_parent() -> None:
-    """Has the kernel kill this process when the one that started it has gone."""
-    libc = ctypes.CDLL(None)
-    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() == 1:
-        os._exit(1)
 
 
 def _hurry() -> None:

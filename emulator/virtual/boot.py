@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from emulator.parent_death import end_with_parent
 from emulator.virtual.build import KernelImage
 from emulator.virtual.clock import VirtualClock
 from emulator.virtual.core import Core
@@ -30,7 +31,6 @@ from emulator.virtual.seccomp import has_seccomp_filters
 
 Reason = Literal["exited", "panic", "out-of-memory", "deadlock", "stalled", "died"]
 
-_PR_SET_PDEATHSIG = 1
 _ADDR_NO_RANDOMIZE = 0x0040000
 _POLL_S = 0.02
 _CONSOLE_TAIL_LINES = 40
@@ -258,7 +258,7 @@ def _guest_process(
 
 
 def _before_exec() -> None:
-    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    end_with_parent()
     # The guest's memory begins where the host puts the heap: at a random place, up to 16 MB of it
     # are lost, and sizes that the guest derives from it differ. Some containers forbid asking.
     _libc.personality(ctypes.c_ulong(_ADDR_NO_RANDOMIZE))

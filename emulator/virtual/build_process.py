@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 
-_PR_SET_PDEATHSIG = 1
-_PATIENCE_S = 1.5
+from emulator.parent_death import end_with_parent
 
-_libc = ctypes.CDLL(None, use_errno=True)
+_PATIENCE_S = 1.5
 
 
 @contextmanager
@@ -32,7 +30,7 @@ def build_process(command: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
         text=True,
         start_new_session=True,
         close_fds=False,
-        preexec_fn=_before_exec,
+        preexec_fn=lambda: end_with_parent(signal.SIGTERM),
     )
     try:
         yield process
@@ -53,7 +51,3 @@ def build_process(command: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
 def _signal(process: subprocess.Popen[str], number: signal.Signals) -> None:
     with suppress(ProcessLookupError):
         os.killpg(process.pid, number)
-
-
-def _before_exec() -> None:
-    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
