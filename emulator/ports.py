@@ -139,13 +139,47 @@ class Unattended:
         return None
 
 
-_NETEM_HANDLE = 0x10000
+_HANDLE = 0x10000
 TCA_NETEM_CORRUPT, TCA_NETEM_RATE, TCA_NETEM_RATE64, TCA_NETEM_LATENCY64 = 4, 6, 8, 10
+TCA_TBF_PARMS, TCA_TBF_RATE64, TCA_TBF_BURST = 1, 4, 6
 
 
 @dataclass(frozen=True)
-class NetemArrangement(Unattended):
-    """Drop-tail as one netem: `rate` and `delay` at the sender's egress.
+class _RootQdisc(Unattended):
+    """Drop-tail as one qdisc, of `kind`, at the sender's egress."""
+
+    name: str
+    kind: str
+    needs_delay_device: bool = False
+    cuts_links: bool = False
+
+    def _options(self, port: Port, impairment: Impairment) -> bytes:
+        raise NotImplementedError
+
+    def requests(self, context: PortContext) -> Sequence[Request]:
+        port = context.port
+        if port.queue.kind != "droptail":
+            raise UnsupportedPort(
+                f"{port.interface}: a {port.queue.kind} queue is not a plain {self.kind}; "
+                "only droptail is"
+            )
+        options = self._options(port, Impairment(context.link))
+        made = qdisc(context.ifindex, self.kind, TC_H_ROOT, _HANDLE, options, port.interface)
+        return (made,)
+
+    def counters(self, context: PortContext, qdiscs: Sequence[QdiscStatistics]) -> QueueCounters:
+        drops = root_drops(qdiscs, self.kind)
+        return QueueCounters(drops=drops, drops_by_reason={"queue": drops} if drops else {})
+
+    def impair(self, context: PortContext, impairment: Impairment) -> Sequence[Request]:
+        """A change of the one qdisc."""
+        options, name = self._options(context.port, impairment), context.port.interface
+        return (change_qdisc(context.ifindex, self.kind, TC_H_ROOT, _HANDLE, options, name),)
+
+
+@dataclass(frozen=True)
+class NetemArrangement(_RootQdisc):
+    """Drop-tail as one netem: `rate` and `delay`.
 
     netem serialises first and delays after (netem_enqueue in net/sched/sch_netem.c: a packet leaves
     its predecessor's time plus its own serialisation), so this is an exact drop-tail link. Its
@@ -153,40 +187,33 @@ class NetemArrangement(Unattended):
     """
 
     name: str = "netem"
-    needs_delay_device: bool = False
-    cuts_links: bool = False
+    kind: str = "netem"
 
-    def requests(self, context: PortContext) -> Sequence[Request]:
-        link, port = context.link, context.port
-        if port.queue.kind != "droptail":
+    def _options(self, port: Port, impairment: Impairment) -> bytes:
+        return netem_options(
+            impairment.link, port.queue.buffer_bytes, impairment.loss, impairment.corruption
+        )
+
+
+@dataclass(frozen=True)
+class RateOnlyArrangement(_RootQdisc):
+    """Drop-tail as one token bucket: rate and buffer, no delay, for kernels without netem.
+
+    Refuses a link with a delay rather than leaving the delay out.
+    """
+
+    name: str = "rate-only"
+    kind: str = "tbf"
+
+    def _options(self, port: Port, impairment: Impairment) -> bytes:
+        link, name = impairment.link, port.interface
+        if impairment.loss or impairment.corruption:
+            raise UnsupportedPort(f"{name}: loss and corruption need netem, which is not in use")
+        if link.delay_ns:
             raise UnsupportedPort(
-                f"{port.interface}: a {port.queue.kind} queue is not a plain netem; "
-                "only droptail is"
+                f"{name}: a delay of {link.delay_ns} ns needs netem, which is not in use"
             )
-        return (
-            qdisc(
-                context.ifindex,
-                "netem",
-                TC_H_ROOT,
-                _NETEM_HANDLE,
-                netem_options(link, port.queue.buffer_bytes),
-                port.interface,
-            ),
-        )
-
-    def counters(self, context: PortContext, qdiscs: Sequence[QdiscStatistics]) -> QueueCounters:
-        return root_counters(qdiscs, "netem")
-
-    def impair(self, context: PortContext, impairment: Impairment) -> Sequence[Request]:
-        """A change of the one netem."""
-        options = netem_options(
-            impairment.link,
-            context.port.queue.buffer_bytes,
-            impairment.loss,
-            impairment.corruption,
-        )
-        name = context.port.interface
-        return (change_qdisc(context.ifindex, "netem", TC_H_ROOT, _NETEM_HANDLE, options, name),)
+        return tbf_options(link, port.queue.buffer_bytes)
 
 
 def netem_options(
@@ -219,56 +246,6 @@ def _probability(value: float) -> int:
     return min(round(value * 2**32), 2**32 - 1)
 
 
-_TBF_HANDLE = 0x10000
-TCA_TBF_PARMS, TCA_TBF_RATE64, TCA_TBF_BURST = 1, 4, 6
-
-
-@dataclass(frozen=True)
-class RateOnlyArrangement(Unattended):
-    """Drop-tail as one token bucket: rate and buffer, no delay, for kernels without netem.
-
-    Refuses a link with a delay rather than leaving the delay out.
-    """
-
-    name: str = "rate-only"
-    needs_delay_device: bool = False
-    cuts_links: bool = False
-
-    def requests(self, context: PortContext) -> Sequence[Request]:
-        link, port = context.link, context.port
-        if port.queue.kind != "droptail":
-            raise UnsupportedPort(
-                f"{port.interface}: a {port.queue.kind} queue is no token bucket; only droptail is"
-            )
-        if link.delay_ns:
-            raise UnsupportedPort(
-                f"{port.interface}: a delay of {link.delay_ns} ns needs netem, which is not in use"
-            )
-        return (
-            qdisc(
-                context.ifindex,
-                "tbf",
-                TC_H_ROOT,
-                _TBF_HANDLE,
-                tbf_options(link, port.queue.buffer_bytes),
-                port.interface,
-            ),
-        )
-
-    def counters(self, context: PortContext, qdiscs: Sequence[QdiscStatistics]) -> QueueCounters:
-        return root_counters(qdiscs, "tbf")
-
-    def impair(self, context: PortContext, impairment: Impairment) -> Sequence[Request]:
-        """A change of the bucket's rate; everything else needs netem."""
-        name = context.port.interface
-        if impairment.loss or impairment.corruption or impairment.link.delay_ns:
-            raise UnsupportedPort(
-                f"{name}: faults of loss, corruption and delay need netem, which is not in use"
-            )
-        options = tbf_options(impairment.link, context.port.queue.buffer_bytes)
-        return (change_qdisc(context.ifindex, "tbf", TC_H_ROOT, _TBF_HANDLE, options, name),)
-
-
 def tbf_options(link: Link, buffer_bytes: int) -> bytes:
     """The body of TCA_OPTIONS of a token bucket with the link's rate and a burst of one frame."""
     rate_bytes = link.rate_bps // 8
@@ -283,7 +260,6 @@ def tbf_options(link: Link, buffer_bytes: int) -> bytes:
     return options
 
 
-def root_counters(qdiscs: Sequence[QdiscStatistics], kind: str) -> QueueCounters:
-    """The drops of the port's root qdisc, which is all that a stock drop-tail qdisc counts."""
-    drops = sum(q.drops for q in qdiscs if q.kind == kind and q.parent == TC_H_ROOT)
-    return QueueCounters(drops=drops, drops_by_reason={"queue": drops} if drops else {})
+def root_drops(qdiscs: Sequence[QdiscStatistics], kind: str) -> int:
+    """The drops of the port's root qdisc, those of its children among them."""
+    return sum(q.drops for q in qdiscs if q.kind == kind and q.parent == TC_H_ROOT)

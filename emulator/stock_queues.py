@@ -29,6 +29,7 @@ from emulator.ports import (
     Unattended,
     UnsupportedPort,
     netem_options,
+    root_drops,
     tbf_options,
 )
 from emulator.rtnetlink import TC_H_ROOT, change_qdisc, qdisc, redirect_ingress
@@ -73,7 +74,7 @@ class StockArrangement(Unattended):
 
     def counters(self, context: PortContext, qdiscs: Sequence[QdiscStatistics]) -> QueueCounters:
         """Drops of the shaper (its queue's are in them) and marks of its queue."""
-        drops = sum(q.drops for q in qdiscs if q.kind == "tbf" and q.parent == TC_H_ROOT)
+        drops = root_drops(qdiscs, "tbf")
         return QueueCounters(
             drops=drops,
             drops_by_reason={"queue": drops} if drops else {},

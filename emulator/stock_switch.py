@@ -34,6 +34,7 @@ from emulator.ports import (
     QdiscStatistics,
     QueueCounters,
     UnsupportedPort,
+    root_drops,
     tbf_options,
 )
 from emulator.queues import headroom_bytes
@@ -254,9 +255,8 @@ class SwitchArrangement:
         def read(word: Word) -> int:
             return self.memory.read(number, word)
 
-        root = sum(q.drops for q in qdiscs if q.kind == "tbf" and q.parent == TC_H_ROOT)
         reasons = {
-            "queue": root,
+            "queue": root_drops(qdiscs, "tbf"),
             "buffer": self.memory.total(number, Word.DROPS_BUFFER),
             "headroom": self.memory.total(number, Word.DROPS_HEADROOM),
         }

@@ -147,7 +147,7 @@ def test_what_this_arrangement_cannot_do_is_refused_before_the_run(
 ) -> None:
     with (
         network(flat(2)) as live,
-        pytest.raises(UnsupportedPort, match=f"fault {kind} on h0-s0: .* need netem"),
+        pytest.raises(UnsupportedPort, match=f"fault {kind} on h0-s0: .* needs? netem"),
     ):
         FaultInjector(live, [fault(kind, "h0-s0", at="1ms", value=value)])
 
