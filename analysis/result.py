@@ -18,6 +18,7 @@ from analysis.predictors.interface import (
 )
 from analysis.predictors.run_predictions import RunPredictor
 from analysis.run import Run, load_run
+from analysis.verdict import verdict_of
 
 SCHEMA = 1
 
@@ -35,13 +36,14 @@ def build_result(run: Run) -> dict[str, Any]:
     environment, scale = run.environment, run.environment.scale
     collectives = collectives_of(run)
     predicted = _predictions(run, collectives)
+    verdict = verdict_of(run)
     rows = [_row(c, scale, p) for c, p in zip(collectives, predicted, strict=True)]
     return {
         "schema": SCHEMA,
         "name": run.spec.name,
         "kernel": environment.kernel,
-        "valid": environment.verdict.valid,
-        "invalid_reasons": environment.verdict.reasons,
+        "valid": verdict.valid,
+        "invalid_reasons": verdict.reasons,
         "wall_s": environment.wall_s,
         "scale": scale,
         "collectives": rows,

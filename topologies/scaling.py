@@ -60,6 +60,11 @@ def scale_spec(spec: Spec, factor: int) -> Spec:
     return parse_dict(raw, f"{spec.name} slowed down {factor} times")
 
 
+def slowed_rate_bps(rate_bps: int, factor: int) -> int:
+    """The rate of the slow fabric for one of the target; to the nearest bit per second."""
+    return (2 * rate_bps + factor) // (2 * factor)
+
+
 def to_target_ns(measured_ns: int, factor: int) -> int:
     """A time measured on the slow fabric, as it is on the target; to the nearest nanosecond."""
     return (2 * measured_ns + factor) // (2 * factor)
@@ -101,7 +106,7 @@ def _replace(section: dict[str, Any], key: str, change: Callable[[str], str]) ->
 
 
 def _slower(rate: str, factor: int) -> str:
-    return format_rate((2 * parse_rate_bps(rate) + factor) // (2 * factor))
+    return format_rate(slowed_rate_bps(parse_rate_bps(rate), factor))
 
 
 def _longer(time: str, factor: int) -> str:

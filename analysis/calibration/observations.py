@@ -10,6 +10,7 @@ from analysis.predictors.interface import CollectiveCall, PredictorError, Settin
 from analysis.predictors.run_predictions import call_of
 from analysis.result import setting_of
 from analysis.run import Run
+from analysis.verdict import verdict_of
 
 
 class CalibrationError(ValueError):
@@ -39,8 +40,9 @@ class Split:
 
 def observations_of(run: Run) -> tuple[Observation, ...]:
     """Every collective of a valid run. Raises CalibrationError for an invalid run, RunError."""
-    if not run.environment.verdict.valid:
-        reasons = "; ".join(run.environment.verdict.reasons)
+    verdict = verdict_of(run)
+    if not verdict.valid:
+        reasons = "; ".join(verdict.reasons)
         raise CalibrationError(f"{run.directory}: the run is not valid, so nothing fits: {reasons}")
     setting = setting_of(run)
     found = []

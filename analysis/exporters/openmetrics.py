@@ -12,6 +12,7 @@ from analysis.metrics.collective import collective_metrics
 from analysis.metrics.iteration import iteration_breakdowns
 from analysis.metrics.link import port_metrics
 from analysis.run import Run
+from analysis.verdict import verdict_of
 
 Labels = Mapping[str, str]
 Samples = Iterable[tuple[Labels, float | int | None]]
@@ -30,7 +31,7 @@ def render_openmetrics(run: Run) -> str:
         "valid",
         "1 when the fidelity verdict is valid",
         "",
-        [({}, int(run.environment.verdict.valid))],
+        [({}, int(verdict_of(run).valid))],
     )
     text.counter(
         "port_transmit_bytes",

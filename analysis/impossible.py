@@ -1,0 +1,200 @@
+"""Times that no network can have made: shorter than what came takes on the receiver's own links.
+
+Counted is only what every algorithm must deliver, in full frames with the smallest headers, over
+all links of the receiving host together at the highest rate that they had; no latency, no competing
+traffic. Gloo sends a payload when its receiver has posted the receive (gloo/transport/tcp/pair.cc,
+Pair::send), so all that a rank receives in a collective comes after it posted that: the bound holds
+for each rank by itself, whenever the others came. Senders are not looked at, as what they sent may
+still be in their sockets when they go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from math import floor
+
+from analysis.collectives import Collective, collectives_of
+from analysis.run import Run
+from topologies.run_spec import RateChange
+from topologies.scaling import slowed_rate_bps
+from topologies.selectors import links_between
+from topologies.units import format_rate
+
+_LEAST_HEADERS_BYTES = 40
+"""IPv4 20 and TCP 20, without options (RFC 791, 9293)."""
+_ETHERNET_BYTES = 38
+"""MAC header 14, FCS 4, preamble and start of frame 8, inter-packet gap 12 (IEEE 802.3)."""
+_CLOCK_NS = 1
+"""A clock that counts nanoseconds can show a time by this much shorter than it was."""
+
+
+@dataclass(frozen=True, slots=True)
+class Impossible:
+    """A collective that was over before its bytes can have arrived.
+
+    `rank` received `size_bytes` in `measured_ns`, which take at least `needed_ns` at `rate_bps`;
+    None: all ranks together. Times and rate are of the fabric that was emulated, slowed down or
+    not.
+    """
+
+    collective: Collective
+    rank: int | None
+    size_bytes: int
+    rate_bps: int
+    measured_ns: int
+    needed_ns: int
+
+    def __str__(self) -> str:
+        who = "its ranks together" if self.rank is None else f"rank {self.rank}"
+        return (
+            f"{self.collective.id} (iteration {self.collective.iteration}): {who} received "
+            f"{self.size_bytes:,} B in {self.measured_ns:,} ns, which take at least "
+            f"{self.needed_ns:,} ns on links of {format_rate(self.rate_bps)}"
+        )
+
+
+def impossible_times(run: Run) -> tuple[Impossible, ...]:
+    """The collectives of a run that cannot have been, in order of start; of each, the rank that
+    lacks most time. Raises RunError."""
+    ingress = _ingress_of(run)
+    found = []
+    for collective in collectives_of(run):
+        hosts = [run.hosts[rank] for rank in collective.ranks]
+        if len(set(hosts)) < len(hosts):
+            continue  # something went past the links
+        times = _impossible(collective, [ingress[host] for host in hosts])
+        if times:
+            found.append(max(times, key=lambda time: time.needed_ns - time.measured_ns))
+    return tuple(found)
+
+
+def least_received_bytes(collective: Collective, member: int) -> int:
+    """Payload that member `member` of a collective must receive from the others, whatever the
+    algorithm: what it has in the end and neither had nor can compute from what it had.
+
+    A barrier's members must hear of each other, so that something arrives: a byte.
+    """
+    ranks = len(collective.ranks)
+    if ranks < 2:
+        return 0
+    elements = collective.size_bytes // collective.element_bytes
+    whole = elements * collective.element_bytes
+    shard = elements // ranks * collective.element_bytes
+    at_root = member == collective.root
+    match collective.kind:
+        case "all_reduce":
+            return whole
+        case "all_gather" | "all_to_all":
+            return shard * (ranks - 1)
+        case "reduce_scatter":
+            return shard
+        case "broadcast":
+            return 0 if at_root else whole
+        case "reduce":
+            return whole if at_root else 0
+        case "gather":
+            return shard * (ranks - 1) if at_root else 0
+        case "scatter":
+            return 0 if at_root else shard
+        case "send_recv":
+            return whole if member == collective.peer and not at_root else 0
+        case "incast":
+            return whole * (collective.degree or ranks - 1) if at_root else 0
+        case "permutation":
+            stays = collective.shift is not None and collective.shift % ranks == 0
+            return 0 if stays else whole
+        case "barrier":
+            return 1
+        case _:
+            return 0
+
+
+def least_reduced_bytes(collective: Collective) -> int:
+    """Payload that all members together must receive for a reduction that all get: for each element
+    its ranks - 1 other summands must reach somebody, and when all have the sum, that must have
+    reached ranks - 1 more (Patarasuk and Yuan 2009, section 3). 0 for other kinds."""
+    ranks = len(collective.ranks)
+    elements = collective.size_bytes // collective.element_bytes
+    match collective.kind:
+        case "all_reduce":
+            return 2 * (ranks - 1) * elements * collective.element_bytes
+        case "reduce_scatter":
+            return (ranks - 1) * (elements // ranks * ranks) * collective.element_bytes
+        case _:
+            return 0
+
+
+@dataclass(frozen=True, slots=True)
+class Ingress:
+    """What can come into a host, or into several: the sum of its links' rates and their largest
+    packets. `slack_bytes` may come before its time, and each frame by `rounding_ns`."""
+
+    rate_bps: int
+    mtu_bytes: int
+    slack_bytes: int = 0
+    rounding_ns: int = 0
+
+    def least_ns(self, payload_bytes: int) -> Fraction:
+        """Time that a payload takes at least."""
+        frames = -(-payload_bytes // (self.mtu_bytes - _LEAST_HEADERS_BYTES))
+        wire_bytes = payload_bytes + frames * (_LEAST_HEADERS_BYTES + _ETHERNET_BYTES)
+        on_the_wire = Fraction(8 * 10**9 * (wire_bytes - self.slack_bytes), self.rate_bps)
+        return max(Fraction(0), on_the_wire - frames * self.rounding_ns)
+
+
+def _together(members: Sequence[Ingress]) -> Ingress:
+    return Ingress(
+        sum(member.rate_bps for member in members),
+        max(member.mtu_bytes for member in members),
+        sum(member.slack_bytes for member in members),
+        max(member.rounding_ns for member in members),
+    )
+
+
+def _impossible(collective: Collective, ingress: Sequence[Ingress]) -> list[Impossible]:
+    """What is impossible of a collective whose members have this ingress."""
+    found: list[Impossible] = []
+
+    def look(rank: int | None, size_bytes: int, into: Ingress, measured_ns: int) -> None:
+        needed = into.least_ns(size_bytes)
+        if measured_ns + _CLOCK_NS <= needed:
+            found.append(
+                Impossible(collective, rank, size_bytes, into.rate_bps, measured_ns, floor(needed))
+            )
+
+    records = collective.by_rank
+    for member, rank in enumerate(collective.ranks):
+        received = least_received_bytes(collective, member)
+        look(rank, received, ingress[member], records[rank].end_ns - records[rank].start_ns)
+    first_ns = min(record.start_ns for record in records.values())
+    received = least_reduced_bytes(collective)
+    look(None, received, _together(ingress), collective.end_ns - first_ns)
+    return found
+
+
+def _ingress_of(run: Run) -> dict[str, Ingress]:
+    """Host -> what can come into it, of the fabric that was emulated."""
+    rates = _highest_rates(run)
+    native = run.environment.kernel == "native"
+    found = {}
+    for host in dict.fromkeys(run.hosts):
+        links = run.fabric.links_of[host]
+        mtu_bytes = max(link.mtu_bytes for link in links)
+        # Token buckets let a frame go at once when they were idle, and the kernel's own qdiscs
+        # count whole nanoseconds a frame. The port qdisc carries the fraction.
+        slack_bytes = len(links) * (mtu_bytes + _ETHERNET_BYTES) if native else 0
+        rate_bps = sum(rates[link.index] for link in links)
+        found[host] = Ingress(rate_bps, mtu_bytes, slack_bytes, int(native))
+    return found
+
+
+def _highest_rates(run: Run) -> dict[int, int]:
+    """Link -> the highest rate that it had in the run, slowed down as the run was."""
+    rates = {link.index: link.rate_bps for link in run.fabric.links}
+    for fault in run.spec.faults:
+        if isinstance(fault, RateChange):
+            for link in links_between(run.fabric, fault.link):
+                rates[link.index] = max(rates[link.index], fault.value)
+    return {i: slowed_rate_bps(rate, run.environment.scale) for i, rate in rates.items()}
