@@ -68,7 +68,6 @@ class MessageStream:
     direction: Direction
     hello: int | None
     """The connecting side's rank in the group; None in the other direction."""
-    hello_bytes: int
     parts: list[Message | Gap]
 
     @property
@@ -116,7 +115,6 @@ def walk(direction: Direction, begins_with_hello: bool) -> MessageStream:
         if len(first) == HELLO_BYTES:
             hello = int.from_bytes(first, "little")
         position = min(HELLO_BYTES, direction.length_bytes)
-    start = position
     parts: list[Message | Gap] = []
     while position < direction.length_bytes:
         data = direction.read(position, PREAMBLE_BYTES)
@@ -130,7 +128,7 @@ def walk(direction: Direction, begins_with_hello: bool) -> MessageStream:
             continue
         parts.append(message)
         position = message.end
-    return MessageStream(direction, hello, start, parts)
+    return MessageStream(direction, hello, parts)
 
 
 def _whole(data: bytes, position: int) -> Message | None:

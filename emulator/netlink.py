@@ -69,11 +69,6 @@ def attribute(kind: int, data: bytes) -> bytes:
     return _ATTRIBUTE.pack(len(data) + 4, kind) + data + b"\0" * (-len(data) % 4)
 
 
-def u8(kind: int, value: int) -> bytes:
-    """An 8-bit attribute."""
-    return attribute(kind, struct.pack("=B", value))
-
-
 def u32(kind: int, value: int) -> bytes:
     """A 32-bit attribute."""
     return attribute(kind, struct.pack("=I", value))

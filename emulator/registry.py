@@ -3,8 +3,7 @@
 A session is a directory `<run>/groundwire/<session id>`. `owner.json` says which process it belongs
 to; `owned.jsonl` has one line per object in order of creation, and is undone from the end. Removing
 checks, object by object, that it still is the one recorded: a link still points into the session, a
-process still has its start time, an interface still carries our alias. Nothing is found by its name
-alone.
+process still has its start time. Nothing is found by its name alone.
 """
 
 from __future__ import annotations
@@ -20,8 +19,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from emulator import namespaces
-from emulator.netlink import NetlinkSocket, parse_attributes
-from emulator.rtnetlink import IFINFO, IFLA_IFALIAS, IFLA_IFNAME, delete_link, get_links
 
 NETNS_DIRECTORY = Path("/run/netns")
 
@@ -136,14 +133,6 @@ class Session:
         """A process of ours. Recorded after its start, as its id is not known before."""
         self.record({"kind": "process", "pid": pid, "start": process_start(pid)})
 
-    def record_interface(self, name: str) -> None:
-        """An interface in the machine's own namespace, with `interface_alias` as its alias."""
-        self.record({"kind": "interface", "name": name})
-
-    def record_path(self, path: Path) -> None:
-        """A file or a directory tree outside of the session's directory."""
-        self.record({"kind": "path", "path": str(path)})
-
     def change_sysctl(self, path: Path, value: str) -> None:
         """Changes a global sysctl until the session ends. Raises OSError.
 
@@ -163,11 +152,6 @@ class Session:
             for thing in session.owned()
             if thing.get("kind") == "sysctl" and thing.get("path") == str(path)
         ]
-
-    @property
-    def interface_alias(self) -> str:
-        """The alias (IFLA_IFALIAS) by which an interface is known as this session's."""
-        return f"groundwire:{self.id}"
 
     def owned(self) -> list[dict[str, object]]:
         """The recorded objects in order. A line that a crash cut short is left out."""
@@ -219,20 +203,10 @@ class Session:
                 return True
             case "process":
                 return _kill(int(str(thing["pid"])), thing["start"])
-            case "interface":
-                return _delete_interface(str(thing["name"]), self.interface_alias)
             case "directory":
                 if not path.is_dir() or any(path.iterdir()):
                     return False
                 path.rmdir()
-                return True
-            case "path":
-                if path.is_dir() and not path.is_symlink():
-                    shutil.rmtree(path)
-                elif path.exists() or path.is_symlink():
-                    path.unlink()
-                else:
-                    return False
                 return True
             case "sysctl":
                 return self._restore_sysctl(path, thing)
@@ -302,18 +276,6 @@ def _kill(pid: int, start: object) -> bool:
     return True
 
 
-def _delete_interface(name: str, alias: str) -> bool:
-    with NetlinkSocket() as netlink:
-        for body in netlink.dump(get_links(with_statistics=False)):
-            index = IFINFO.unpack_from(body)[2]
-            attributes = parse_attributes(body, IFINFO.size)
-            found = (attributes.get(IFLA_IFNAME), attributes.get(IFLA_IFALIAS))
-            if found == (name.encode() + b"\0", alias.encode() + b"\0"):
-                netlink.execute([delete_link(index, name)])
-                return True
-    return False
-
-
 def _describe(thing: dict[str, object]) -> str:
-    what = thing.get("path") or thing.get("name") or thing.get("pid")
+    what = thing.get("path") or thing.get("pid")
     return f"{thing.get('kind')} {what}"

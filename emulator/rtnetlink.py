@@ -12,7 +12,6 @@ from ipaddress import IPv4Address, IPv4Network
 
 from pyroute2.netlink import NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE
 from pyroute2.netlink.rtnl import (
-    RTM_DELLINK,
     RTM_DELQDISC,
     RTM_DELROUTE,
     RTM_GETLINK,
@@ -36,8 +35,8 @@ AF_INET = 2
 AF_UNSPEC = 0
 IFF_UP = 0x1
 
-IFLA_ADDRESS, IFLA_IFNAME, IFLA_MTU, IFLA_QDISC = 1, 3, 4, 6
-IFLA_TXQLEN, IFLA_OPERSTATE, IFLA_LINKINFO, IFLA_IFALIAS, IFLA_STATS64 = 13, 16, 18, 20, 23
+IFLA_ADDRESS, IFLA_IFNAME, IFLA_MTU = 1, 3, 4
+IFLA_TXQLEN, IFLA_OPERSTATE, IFLA_LINKINFO, IFLA_STATS64 = 13, 16, 18, 23
 IFLA_NET_NS_FD, IFLA_EXT_MASK = 28, 29
 IFLA_NUM_TX_QUEUES, IFLA_NUM_RX_QUEUES = 31, 32
 IFLA_GSO_MAX_SEGS = 40
@@ -154,16 +153,6 @@ def set_state(ifindex: int, up: bool, name: str = "") -> Request:
     flags = IFF_UP if up else 0
     what = f"set {name or f'interface {ifindex}'} {'up' if up else 'down'}"
     return Request(int(RTM_SETLINK), 0, IFINFO.pack(AF_UNSPEC, 0, ifindex, flags, IFF_UP), what)
-
-
-def delete_link(ifindex: int, name: str = "") -> Request:
-    """Deletes an interface by its index."""
-    return Request(
-        int(RTM_DELLINK),
-        0,
-        IFINFO.pack(AF_UNSPEC, 0, ifindex, 0, 0),
-        f"delete {name or f'interface {ifindex}'}",
-    )
 
 
 def get_links(with_statistics: bool) -> Request:

@@ -33,15 +33,6 @@ def write_trace(path: Path | str, trace: Trace) -> None:
     Path(path).write_bytes(encode(trace))
 
 
-def read_trace(path: Path | str) -> Trace:
-    """Read one rank's trace.
-
-    Raises ChakraError: missing file, empty file, a record that is cut short or is not a
-    protobuf message of this schema.
-    """
-    return decode(read_bytes(path), path)
-
-
 def decode(data: bytes, path: Path | str = "<bytes>") -> Trace:
     """The inverse of `encode`; `path` is only named in errors. Raises ChakraError."""
     if not data:

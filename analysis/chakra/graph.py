@@ -7,8 +7,8 @@ nanoseconds travel in attributes that other readers leave alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from analysis.chakra.schema import COLLECTIVE_KINDS, CollectiveType, NodeType
@@ -257,11 +257,3 @@ def _required(node: Node, name: str) -> int:
     if value is None:
         raise ValueError(f"node {node.id} lacks attribute {name}")
     return value
-
-
-def renumber(graph: Graph, number: Callable[[int], int]) -> Graph:
-    """The graph with other ids."""
-    return tuple(
-        replace(node, id=number(node.id), after=tuple(number(parent) for parent in node.after))
-        for node in graph
-    )

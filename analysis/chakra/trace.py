@@ -1,6 +1,5 @@
 """One rank's execution trace as plain, frozen data."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -80,7 +79,3 @@ class Trace:
     nodes: tuple[Node, ...]
     version: str = SCHEMA_VERSION
     attributes: tuple[Attribute, ...] = field(default=())
-
-    def by_id(self) -> Mapping[int, Node]:
-        """The nodes by their ids."""
-        return {node.id: node for node in self.nodes}

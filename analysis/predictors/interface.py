@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any, Protocol, runtime_checkable
@@ -117,9 +117,6 @@ class CollectiveCall:
     @property
     def world(self) -> int:
         return len(self.ranks)
-
-    def resized(self, size_bytes: int) -> CollectiveCall:
-        return replace(self, size_bytes=size_bytes)
 
 
 @runtime_checkable

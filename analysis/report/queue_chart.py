@@ -58,7 +58,7 @@ def queue_series_chart(figures: RunFigures, width: float) -> Drawing | None:
         name = metrics.name if metrics else series.port
         drawing.text(left, top - 6, f"{name} ({unit})", "label")
         most = f"at most {size(series.max_backlog_bytes)}"
-        _area(drawing, time, scale, factor, series, f"{name}\n{most}", figures.scale)
+        _area(drawing, time, scale, factor, series, f"{name}\n{most}")
         threshold = threshold_bytes(figures, series.port)
         if threshold is not None and threshold / factor <= scale.high:
             y = scale(threshold / factor)
@@ -86,7 +86,6 @@ def _area(
     factor: float,
     series: QueueSeries,
     tip: str,
-    target_scale: int,
 ) -> None:
     """The highest backlog in each column of half a unit, so that no peak is lost and the page stays
     small."""

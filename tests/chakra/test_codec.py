@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analysis.chakra.check import check_trace, import_trace, import_traces
-from analysis.chakra.codec import decode, encode, read_trace, write_trace
+from analysis.chakra.codec import decode, encode, read_bytes, write_trace
 from analysis.chakra.errors import ChakraError
 from analysis.chakra.schema import ATTRIBUTE_KINDS, CollectiveType, NodeType
 from analysis.chakra.trace import Attribute, Node, TensorInfo, Trace
@@ -198,7 +198,7 @@ def test_a_set_of_traces_is_read_by_rank(tmp_path: Path) -> None:
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(ChakraError, match=r"absent\.et: cannot be read: No such file"):
-        read_trace(tmp_path / "absent.et")
+        read_bytes(tmp_path / "absent.et")
     with pytest.raises(ChakraError):
         import_trace(tmp_path)
 

@@ -24,7 +24,6 @@ from analysis.chakra.graph import (
     Send,
     from_trace,
     number_groups,
-    renumber,
     to_trace,
     trace_groups,
 )
@@ -154,8 +153,3 @@ def test_what_chakra_cannot_say_is_refused() -> None:
     uneven = Collective(id=4, name="x", call=CollectiveCall("all_gather", 65, (0, 1)))
     with pytest.raises(ValueError, match="65 bytes does not divide into 2"):
         to_trace((uneven,), Groups(2))
-
-
-def test_renumbering_keeps_the_edges() -> None:
-    graph = (Compute(id=1, name="a"), Compute(id=2, name="b", after=(1,)))
-    assert [(n.id, n.after) for n in renumber(graph, lambda i: i + 10)] == [(11, ()), (12, (11,))]

@@ -141,31 +141,15 @@ def test_a_process_with_a_used_again_id_is_not_killed(tmp_path: Path) -> None:
         bystander.wait()
 
 
-def test_an_interface_is_known_by_its_alias_not_by_its_name(tmp_path: Path) -> None:
-    session = Session.create("alias", root=tmp_path)
-    session.record_interface("gwdecoy0")
-    session.record_interface("gwours0")
-    for name in ("gwdecoy0", "gwours0"):
-        _run("ip", "link", "add", name, "type", "bridge")
-    _run("ip", "link", "set", "gwours0", "alias", session.interface_alias)
-    try:
-        removed = session.remove().removed
-        assert removed == ("interface gwours0",)
-        assert "gwdecoy0" in os.listdir("/sys/class/net")
-        assert "gwours0" not in os.listdir("/sys/class/net")
-    finally:
-        _run("ip", "link", "del", "gwdecoy0")
-
-
 def test_a_half_written_record_does_not_stop_the_rest(tmp_path: Path) -> None:
     session = Session.create("torn", root=tmp_path)
     ours = tmp_path / "ours"
-    ours.write_text("")
-    session.record_path(ours)
+    ours.symlink_to(tmp_path)
+    session.record_links({ours: tmp_path})
     with open(session.directory / "owned.jsonl", "a") as log:
-        log.write('{"kind":"path","pa')
-    assert session.remove().removed == (f"path {ours}",)
-    assert not ours.exists()
+        log.write('{"kind":"symlink","pa')
+    assert session.remove().removed == (f"symlink {ours}",)
+    assert not ours.is_symlink()
     assert not session.directory.exists()
 
 

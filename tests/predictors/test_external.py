@@ -49,7 +49,7 @@ def test_astra_sims_slowest_rank_is_the_workloads_time(tmp_path: Path) -> None:
     assert predictor.predict(_SETTING, _RING) == 323570
     # It is about one workload; asking for another collective would give the same time again.
     with pytest.raises(PredictorError, match=r"taken for all_reduce of 1048576 bytes"):
-        predictor.predict(_SETTING, _RING.resized(8))
+        predictor.predict(_SETTING, replace(_RING, size_bytes=8))
     named = _external(log, "astra-sim", kind="all_gather", size_bytes=8)
     with pytest.raises(PredictorError, match="taken for all_gather of 8 bytes"):
         named.predict(_SETTING, _RING)
