@@ -3,6 +3,7 @@
 #ifndef _GWPORT_PORT_H
 #define _GWPORT_PORT_H
 
+#include <linux/hrtimer.h>
 #include <linux/netdevice.h>
 #include <linux/prandom.h>
 #include <linux/siphash.h>
@@ -111,7 +112,8 @@ struct gw_port {
 	struct sk_buff		*flight_tail;
 
 	u64			 armed_ns;
-	u32			 place;		/* in gwport_clock.c */
+	struct hrtimer		 timer;
+	struct list_head	 due;		/* among the ports whose timers have fired */
 
 	/* What opt says, for every packet */
 	u64			 rate_bps;
@@ -184,18 +186,14 @@ static inline bool gw_tapped(const struct gw_port *p)
 extern struct Qdisc_ops gwport_qdisc_ops;
 
 /* gwport_wire.c */
+void gw_wire_init(struct gw_port *p);
+void gw_wire_stop(struct gw_port *p);
 void gw_start(struct gw_port *p, struct sk_buff *skb);
 void gw_idle(struct gw_port *p, u64 now);
 void gw_catch_up(struct gw_port *p, u64 now);
 void gw_arm(struct gw_port *p);
-void gw_step(struct gw_port *p);
-
-/* gwport_clock.c */
-int gw_clock_join(struct gw_port *p);
-void gw_clock_leave(struct gw_port *p);
-void gw_clock_set(struct gw_port *p, u64 time);
-int gw_clock_module_init(void);
-void gw_clock_module_exit(void);
+int gw_wire_module_init(void);
+void gw_wire_module_exit(void);
 
 /* gwport_counters.c */
 void gw_account_change(struct gw_port *p, u64 t);

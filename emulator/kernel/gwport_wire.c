@@ -19,6 +19,7 @@
  */
 
 #include <linux/math64.h>
+#include <linux/prefetch.h>
 #include <net/sock.h>
 
 #include "gwport_port.h"
@@ -129,7 +130,10 @@ void gw_arm(struct gw_port *p)
 		return;
 
 	p->armed_ns = next;
-	gw_clock_set(p, next);
+	if (next == U64_MAX)
+		hrtimer_try_to_cancel(&p->timer);
+	else
+		hrtimer_start(&p->timer, ns_to_ktime(next), HRTIMER_MODE_ABS_PINNED);
 }
 
 /* Hand over a frame whose last bit has arrived. Returns false when the device was busy. */
@@ -193,7 +197,7 @@ static void gw_unland(struct gw_port *p, struct sk_buff *skb)
 }
 
 /* Do all that the timer was set for. */
-void gw_step(struct gw_port *p)
+static void gw_step(struct gw_port *p)
 {
 	u64 now = ktime_get_ns();
 	struct sk_buff *skb;
@@ -215,4 +219,88 @@ void gw_step(struct gw_port *p)
 	}
 	gw_arm(p);
 	spin_unlock(&p->sw->lock);
+}
+
+/*
+ * Packets are handed over in a softirq, but timers that run in one are programmed twice:
+ * in the interrupt, and again after the softirq. So the timer is an ordinary one, and a
+ * NAPI context does its port's work, in the order in which timers fired: the softirq in
+ * which it runs is the one that receives what is handed over.
+ */
+static LIST_HEAD(gw_due);
+static DEFINE_SPINLOCK(gw_due_lock);
+static struct net_device *gw_worker_dev;
+static struct napi_struct gw_worker;
+
+static int gw_work(struct napi_struct *napi, int budget)
+{
+	int ports;
+
+	for (ports = 0; ports < budget && !list_empty(&gw_due); ports++) {
+		struct gw_port *p;
+
+		spin_lock_irq(&gw_due_lock);
+		p = list_first_entry_or_null(&gw_due, struct gw_port, due);
+		if (p)
+			list_del_init(&p->due);
+		spin_unlock_irq(&gw_due_lock);
+		if (p)
+			gw_step(p);
+	}
+	if (ports < budget)
+		napi_complete(napi);
+	return ports;
+}
+
+static enum hrtimer_restart gw_timer(struct hrtimer *timer)
+{
+	struct gw_port *p = container_of(timer, struct gw_port, timer);
+	struct sk_buff *skb = READ_ONCE(p->flight_head);
+
+	/* A frame that was long on its way has left the processor's caches */
+	if (skb) {
+		prefetch(skb_shinfo(skb));
+		prefetch(skb->data);
+	}
+	spin_lock(&gw_due_lock);
+	if (list_empty(&p->due))
+		list_add_tail(&p->due, &gw_due);
+	spin_unlock(&gw_due_lock);
+	napi_schedule(&gw_worker);
+	return HRTIMER_NORESTART;
+}
+
+void gw_wire_init(struct gw_port *p)
+{
+	p->armed_ns = U64_MAX;
+	INIT_LIST_HEAD(&p->due);
+	hrtimer_init(&p->timer, CLOCK_MONOTONIC, HRTIMER_MODE_ABS_PINNED);
+	p->timer.function = gw_timer;
+}
+
+/* Nothing more happens at the port by itself. */
+void gw_wire_stop(struct gw_port *p)
+{
+	hrtimer_cancel(&p->timer);
+	spin_lock_irq(&gw_due_lock);
+	list_del_init(&p->due);
+	spin_unlock_irq(&gw_due_lock);
+	p->armed_ns = U64_MAX;
+}
+
+int gw_wire_module_init(void)
+{
+	gw_worker_dev = alloc_netdev_dummy(0);
+	if (!gw_worker_dev)
+		return -ENOMEM;
+	netif_napi_add(gw_worker_dev, &gw_worker, gw_work);
+	napi_enable(&gw_worker);
+	return 0;
+}
+
+void gw_wire_module_exit(void)
+{
+	napi_disable(&gw_worker);
+	netif_napi_del(&gw_worker);
+	free_netdev(gw_worker_dev);
 }

@@ -232,15 +232,10 @@ static int gwport_init(struct Qdisc *sch, struct nlattr *nested, struct netlink_
 
 	if (!p)
 		return -ENOMEM;
-	err = gw_clock_join(p);
-	if (err) {
-		kmem_cache_free(gw_ports, p);
-		return err;
-	}
 	*(struct gw_port **)qdisc_priv(sch) = p;
 	p->sch = sch;
 	p->dev = qdisc_dev(sch);
-	p->armed_ns = U64_MAX;
+	gw_wire_init(p);
 	for (i = 0; i < GWPORT_CLASSES; i++) {
 		INIT_LIST_HEAD(&p->class[i].fresh);
 		INIT_LIST_HEAD(&p->class[i].served);
@@ -302,8 +297,7 @@ static void gwport_reset(struct Qdisc *sch)
 
 	if (!p || !p->sw || !p->queues)
 		return;
-	gw_clock_set(p, U64_MAX);
-	p->armed_ns = U64_MAX;
+	gw_wire_stop(p);
 
 	spin_lock_bh(&p->sw->lock);
 	now = ktime_get_ns();
@@ -328,7 +322,7 @@ static void gwport_destroy(struct Qdisc *sch)
 
 	if (!p)
 		return;
-	gw_clock_leave(p);
+	gw_wire_stop(p);
 	gw_switch_leave(p);
 	kvfree(p->queues);
 	kvfree(p->samples);
@@ -367,9 +361,9 @@ static int __init gwport_module_init(void)
 	gw_ports = KMEM_CACHE(gw_port, SLAB_HWCACHE_ALIGN | SLAB_NO_MERGE);
 	if (!gw_ports)
 		return -ENOMEM;
-	err = gw_clock_module_init();
+	err = gw_wire_module_init();
 	if (err)
-		goto no_clock;
+		goto no_wire;
 	err = gw_switch_module_init();
 	if (err)
 		goto no_switch;
@@ -381,8 +375,8 @@ static int __init gwport_module_init(void)
 no_qdisc:
 	gw_switch_module_exit();
 no_switch:
-	gw_clock_module_exit();
-no_clock:
+	gw_wire_module_exit();
+no_wire:
 	kmem_cache_destroy(gw_ports);
 	return err;
 }
@@ -391,7 +385,7 @@ static void __exit gwport_module_exit(void)
 {
 	unregister_qdisc(&gwport_qdisc_ops);
 	gw_switch_module_exit();
-	gw_clock_module_exit();
+	gw_wire_module_exit();
 	rcu_barrier();
 	kmem_cache_destroy(gw_ports);
 }
