@@ -10,9 +10,10 @@ from emulator.virtual.seccomp import has_seccomp_filters
 
 # Threads that take turns at every call, each with its own values in the registers that a call
 # must leave alone; a jump to the bare `syscall` of a call that has been made before with another
-# number; vector registers in their initial state, which the processor does not save, and those that
-# a signal's handler overwrites; a signal that interrupts a call, which is then made again; all of
-# it again after a fork.
+# number; the instruction that loads a call's number, with a prefix that makes it load %r8; vector
+# registers in their initial state, which the processor does not save, and those that a signal's
+# handler overwrites; a signal that interrupts a call, which is then made again; all of it again
+# after a fork.
 PROGRAM = r"""
 #define _GNU_SOURCE
 #include <immintrin.h>
@@ -98,6 +99,14 @@ __attribute__((noinline, noclone)) static long read_letter(int file, char *lette
     return result;
 }
 
+__attribute__((noinline, noclone)) static long load_r8_before_call(void)
+{
+    long loaded;
+    __asm__ volatile ("xor %%r8d, %%r8d\n mov $39, %%eax\n mov $39, %%r8d\n syscall\n mov %%r8, %0"
+                      : "=r" (loaded) : : "rax", "rcx", "r8", "r11", "memory");
+    return loaded;
+}
+
 static void on_alarm(int signal) { (void) signal; }
 
 static void all(void)
@@ -113,6 +122,7 @@ static void all(void)
     for (int i = 0; i < 3; i++) {
         if (call(0, 0) != getpid()) fail("getpid");
         if (call(110, 1) != getppid()) fail("a jump to the bare instruction");
+        if (load_r8_before_call() != 39) fail("an instruction with a prefix");
     }
 
     int ends[2];
@@ -169,26 +179,32 @@ def test_nearly_all_system_calls_come_without_a_signal(guest):
     assert stops["signalled_calls"] < 0.5 * (stops["calls"] - 20_000) + 100
 
 
-# Vector registers of which no processor has so many, for the return from a signal
+# Vector registers of which no processor has so many, or bits that MXCSR has not, for the return
+# from a signal
 IMPOSSIBLE_FRAME = r"""
 #define _GNU_SOURCE
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <ucontext.h>
 #include <unistd.h>
 
-static void set_all_components(int signal, siginfo_t *info, void *context)
+static int offset, size;
+
+static void set_bits(int signal, siginfo_t *info, void *context)
 {
     (void) signal, (void) info;
-    memset((char *) ((ucontext_t *) context)->uc_mcontext.fpregs + 512, 0xff, 8);
+    memset((char *) ((ucontext_t *) context)->uc_mcontext.fpregs + offset, 0xff, size);
 }
 
-int main(void)
+int main(int count, char **arguments)
 {
     int status;
+    if (count != 3) return 1;
+    offset = atoi(arguments[1]), size = atoi(arguments[2]);
     if (fork() == 0) {
-        struct sigaction action = { .sa_sigaction = set_all_components, .sa_flags = SA_SIGINFO };
+        struct sigaction action = { .sa_sigaction = set_bits, .sa_flags = SA_SIGINFO };
         sigaction(SIGUSR1, &action, NULL);
         raise(SIGUSR1);
         _exit(0);
@@ -200,9 +216,12 @@ int main(void)
 
 
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="the layout is that of x86-64's XSAVE")
-def test_registers_that_no_processor_has_harm_nobody_else(guest, tmp_path: Path):
+@pytest.mark.parametrize(("offset", "size"), [(512, 8), (24, 4)], ids=["components", "mxcsr"])
+def test_registers_that_no_processor_has_harm_nobody_else(
+    guest, tmp_path: Path, offset: int, size: int
+):
     source, program = tmp_path / "frame.c", tmp_path / "frame"
     source.write_text(IMPOSSIBLE_FRAME)
     subprocess.run(["gcc", "-O1", "-o", program, source], check=True, timeout=120)
-    ended = guest(program, directory=tmp_path)
-    assert ended.result.exit_status == 0, ended.errors
+    ended = guest(program, offset, size, directory=tmp_path)
+    assert ended.result.exit_status == 0, ended.result.message
