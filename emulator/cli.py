@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import signal
 from importlib import import_module
 from typing import Any
@@ -46,8 +47,16 @@ class Commands(TyperGroup):
             single = typer.Typer(add_completion=False)
             single.command(cmd_name)(outcome(found))
             command = get_command(single)
+        for each in (command, *getattr(command, "commands", {}).values()):
+            each.help = _reflowed(each.help or "")
         command.name = cmd_name
         return command
+
+
+def _reflowed(text: str) -> str:
+    """Without the line breaks of the source, which a terminal of another width would show."""
+    paragraphs = inspect.cleandoc(text).split("\n\n")
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
 
 
 app = typer.Typer(

@@ -79,3 +79,13 @@ def test_real_compute_is_refused_in_virtual_time(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "virtual time" in done.stderr and "--kernel native" in done.stderr
     assert not (tmp_path / "out").exists()
+
+
+def test_help_is_as_wide_as_the_terminal_and_not_as_the_source(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLUMNS", "300")
+    for command in (("run",), ("trace", "import")):
+        said = groundwire(*command, "--help").stdout
+        prose = said.partition("╭")[0].splitlines()
+        assert max(len(line.rstrip()) for line in prose) > 120
