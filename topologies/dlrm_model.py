@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from topologies.gradient_buckets import gradient_buckets
 from topologies.workload_spec import ITEM_BYTES, DlrmWorkload
 
 
@@ -85,3 +86,10 @@ class DlrmModel:
     @property
     def parameters(self) -> int:
         return sum(layer.parameters for layer in (*self.bottom, *self.top))
+
+    @property
+    def gradient_buckets(self) -> list[int]:
+        """Parameters of each bucket of the MLPs' gradients, last layer first."""
+        layers = (*reversed(self.top), *reversed(self.bottom))
+        capacity = max(self.spec.bucket_bytes // self.item_bytes, 1)
+        return gradient_buckets((layer.parameters for layer in layers), capacity)

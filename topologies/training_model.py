@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from topologies.workload_spec import TrainingWorkload
+from topologies.gradient_buckets import gradient_buckets
+from topologies.workload_spec import ITEM_BYTES, TrainingWorkload
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,17 @@ class Stage:
     @property
     def head_parameters(self) -> int:
         return self.spec.vocabulary * self.spec.hidden // self.spec.parallelism.tensor
+
+    @property
+    def gradient_buckets(self) -> list[int]:
+        """Parameters of each bucket of gradients, last layer first; none without data
+        parallelism.
+        """
+        if self.spec.parallelism.data == 1:
+            return []
+        head = [self.head_parameters] if self.last else []
+        capacity = -(-self.spec.bucket_bytes // ITEM_BYTES[self.spec.dtype])
+        return gradient_buckets([*head, *[self.layer_parameters] * self.layers], capacity)
 
     @property
     def layer_flops(self) -> int:

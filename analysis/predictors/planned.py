@@ -93,15 +93,6 @@ def _of_dlrm(workload: DlrmWorkload) -> Iterator[PlannedCall]:
         return CollectiveCall(kind, count * model.item_bytes, ranks, model.item_bytes)
 
     yield PlannedCall("embedding_forward.0", call("all_to_all", model.exchanged))
-    capacity = max(workload.bucket_bytes // model.item_bytes, 1)
-    filled, buckets = 0, []
-    for layer in (*reversed(model.top), *reversed(model.bottom)):
-        filled += layer.parameters
-        if filled >= capacity:
-            buckets.append(filled)
-            filled = 0
-    if filled:
-        buckets.append(filled)
-    for index, count in enumerate(buckets):
+    for index, count in enumerate(model.gradient_buckets):
         yield PlannedCall(f"mlp_gradient.{index}", call("all_reduce", count))
     yield PlannedCall("embedding_backward.0", call("all_to_all", model.exchanged))

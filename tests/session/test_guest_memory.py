@@ -15,7 +15,7 @@ _RANKS = 4
 
 
 def _spec(workload: dict[str, object]) -> Spec:
-    fabric = {"kind": "flat", "hosts": _RANKS, "link": {"rate": "100Gbps", "delay": "1us"}}
+    fabric = {"kind": "flat", "hosts": 8, "link": {"rate": "100Gbps", "delay": "1us"}}
     return Spec.model_validate(
         {"name": "memory", "fabric": fabric, "workload": {"ranks": _RANKS, **workload}}
     )
@@ -64,3 +64,43 @@ def test_nodes_that_wait_for_each_other_are_left_to_the_replay(tmp_path: Path) -
     (tmp_path / "free").mkdir()
     free = _needed_for_trace(tmp_path / "free", [_collective(1)])
     assert _needed_for_trace(tmp_path, knot) == free
+
+
+def _needed(workload: dict[str, object]) -> int:
+    return guest_memory_bytes(_spec({"ranks": 8, **workload}), Path())
+
+
+@pytest.mark.parametrize(
+    ("workload", "measured_mb"),
+    [
+        ({"layers": 2, "hidden": 64, "vocabulary": 512}, 835),
+        ({}, 2617),
+        ({"overlap": False}, 1244),
+        ({"layers": 24}, 4299),
+        ({"parallelism": {"pipeline": 8}, "batch_size": 64}, 2473),
+        ({"parallelism": {"tensor": 8}, "batch_size": 64, "microbatches": 1}, 1814),
+    ],
+    ids=["small", "default", "no overlap", "24 layers", "pipeline", "tensor"],
+)
+def test_training_gets_what_it_was_measured_to_take(
+    workload: dict[str, object], measured_mb: int
+) -> None:
+    """Measured: most of the guest's memory file in use during two steps (one for tensor), 8 ranks
+    at 100 Gb/s with 32 MB per port, in guests of 8 and 12 GB."""
+    needed = _needed({"kind": "training", "parallelism": {"data": 8}, **workload})
+    assert measured_mb * _MB <= needed <= 2 * measured_mb * _MB
+
+
+def test_gradients_on_their_way_are_held_together() -> None:
+    training = {"kind": "training", "parallelism": {"data": 8}, "hidden": 1024}
+    layer_bytes = 12 * 1024**2 * 4
+    shallow, deep = (_needed({**training, "layers": layers}) for layers in (8, 24))
+    assert deep - shallow == 8 * 16 * layer_bytes
+    alone = [_needed({**training, "layers": layers, "overlap": False}) for layers in (8, 24)]
+    assert alone[0] == alone[1] < shallow
+
+
+def test_a_dlrm_layer_larger_than_a_bucket_is_one() -> None:
+    dlrm = {"kind": "dlrm", "bucket": "1MB"}
+    narrow, wide = (_needed({**dlrm, "top_mlp": [1024, n, 1]}) for n in (1024, 65_536))
+    assert wide - narrow > 8 * 4 * 1024 * (65_536 - 1024)
