@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import signal
 from importlib import import_module
 from typing import Any
@@ -11,6 +10,7 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_command, get_group
 
+from emulator.commands.help_text import tidy_help, without_type
 from emulator.commands.outcome import outcome
 
 COMMANDS = {
@@ -36,6 +36,11 @@ class Commands(TyperGroup):
     def list_commands(self, ctx: Any) -> list[str]:
         return list(COMMANDS)
 
+    def get_help_option(self, ctx: Any) -> Any:
+        option = super().get_help_option(ctx)
+        without_type(option)
+        return option
+
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if cmd_name not in COMMANDS:
             return None
@@ -48,15 +53,9 @@ class Commands(TyperGroup):
             single.command(cmd_name)(outcome(found))
             command = get_command(single)
         for each in (command, *getattr(command, "commands", {}).values()):
-            each.help = _reflowed(each.help or "")
+            tidy_help(each)
         command.name = cmd_name
         return command
-
-
-def _reflowed(text: str) -> str:
-    """Without the line breaks of the source, which a terminal of another width would show."""
-    paragraphs = inspect.cleandoc(text).split("\n\n")
-    return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
 
 
 app = typer.Typer(

@@ -27,7 +27,7 @@ class Backend(StrEnum):
 def astra(
     workload_configuration: Annotated[
         Path,
-        typer.Option(metavar="PREFIX", help="Chakra traces PREFIX.0.et, PREFIX.1.et, ..."),
+        typer.Option(metavar="PATH", help="Chakra traces PATH.0.et, PATH.1.et, ..."),
     ],
     system_configuration: Annotated[
         Path, typer.Option(metavar="FILE", help="ASTRA-sim's system file (JSON).")
@@ -43,11 +43,20 @@ def astra(
         str, typer.Option(metavar="FILE", help="Communicator groups (JSON), or `empty`.")
     ] = "empty",
     backend: Annotated[
-        Backend, typer.Option(help="Whether messages wait for each other on links.")
+        Backend,
+        typer.Option(
+            metavar="NAME",
+            help="aware: messages wait for each other on links; unaware: they do not.",
+        ),
     ] = Backend.UNAWARE,
-    num_queues_per_dim: Annotated[int, typer.Option(min=1, help="Queues per dimension.")] = 1,
+    num_queues_per_dim: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Queues per dimension, at least 1.")
+    ] = 1,
     injection_scale: Annotated[
-        float, typer.Option(min=0, help="Factor on the system file's endpoint-delay.")
+        float,
+        typer.Option(
+            min=0, metavar="N", help="Factor on the system file's endpoint-delay, at least 0."
+        ),
     ] = 1.0,
     rendezvous_protocol: Annotated[
         str, typer.Option(metavar="BOOL", help="A receiver asks before a send: true or false.")

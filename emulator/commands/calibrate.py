@@ -23,6 +23,7 @@ from analysis.calibration.observations import (
 )
 from analysis.calibration.suite import TRAIN_FABRICS, standard_suite
 from analysis.run import Run, load_run
+from emulator.commands.predict import PREDICTOR_NAMES
 from emulator.commands.result_table import output_console, percent
 from emulator.commands.run import KernelChoice, KernelOption
 from emulator.commands.suite_runs import make_runs
@@ -37,17 +38,22 @@ class Suite(StrEnum):
 
 def calibrate_command(
     runs: Annotated[
-        list[Path] | None, typer.Argument(metavar="[RUN...]", help="Run directories to fit.")
+        list[Path] | None, typer.Argument(metavar="RUN", help="Run directories to fit.")
     ] = None,
     predictor: Annotated[
         list[str] | None,
-        typer.Option(help="A predictor to fit (default: alpha-beta and flow)."),
+        typer.Option(
+            metavar="NAME",
+            help="A predictor to fit; can be repeated (default: alpha-beta and flow). "
+            f"{PREDICTOR_NAMES}",
+        ),
     ] = None,
     hold_out: Annotated[
         list[Path] | None,
         typer.Option(
             metavar="RUN",
-            help="A run to judge the fit by, never used in it (default: every other size).",
+            help="A run to judge the fit by, never used in it; can be repeated "
+            "(default: every other size).",
         ),
     ] = None,
     suite: Annotated[

@@ -17,6 +17,7 @@ from analysis.compare.comparison import Comparison, compare
 from analysis.compare.decomposition import Decomposition, decompose
 from analysis.predictors.interface import Predictor, available_predictors, load_predictor
 from analysis.run import load_run
+from emulator.commands.predict import PREDICTOR_NAMES
 from emulator.commands.result_table import microseconds, output_console, percent
 from topologies.units import format_size
 
@@ -38,16 +39,21 @@ _NOTHING = 5e-4
 
 
 def compare_command(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run directories.")],
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Run directories.")],
     predictor: Annotated[
         list[str] | None,
-        typer.Option(help="A predictor to hold against the run (default: the spec's)."),
+        typer.Option(
+            metavar="NAME",
+            help="A predictor to hold against the runs; can be repeated (default: the spec's). "
+            f"{PREDICTOR_NAMES}",
+        ),
     ] = None,
     external: Annotated[
         list[str] | None,
         typer.Option(
             metavar="FORMAT=FILE",
-            help="Results of another simulator: astra-sim, ns3-fct, loggopsim or csv.",
+            help="Results of another simulator, as csv=times.csv; can be repeated. FORMAT: "
+            "astra-sim, ns3-fct, loggopsim or csv.",
         ),
     ] = None,
     calibration: Annotated[

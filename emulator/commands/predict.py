@@ -10,7 +10,12 @@ import typer
 from rich.table import Table
 
 from analysis.calibration.calibration import read_calibration
-from analysis.predictors.interface import Predictor, PredictorError, load_predictor
+from analysis.predictors.interface import (
+    Predictor,
+    PredictorError,
+    available_predictors,
+    load_predictor,
+)
 from analysis.predictors.planned import planned_calls, setting_of_spec
 from emulator.commands.overrides import parse_overrides
 from emulator.commands.result_table import microseconds, output_console
@@ -18,11 +23,20 @@ from emulator.commands.run import SetOption, SpecPath
 from topologies.spec import load_spec
 from topologies.units import format_size
 
+# `external` reads another simulator's results: `groundwire compare --external`.
+PREDICTOR_NAMES = (
+    f"Names: {', '.join(name for name in available_predictors() if name != 'external')}."
+)
+
 
 def predict_command(
     spec_path: SpecPath,
     predictor: Annotated[
-        list[str] | None, typer.Option(help="A predictor to ask (default: the spec's).")
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help=f"A predictor to ask; can be repeated (default: the spec's). {PREDICTOR_NAMES}",
+        ),
     ] = None,
     calibration: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Predictors as `calibrate` fitted them.")

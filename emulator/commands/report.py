@@ -34,7 +34,7 @@ class ReportStyle(StrEnum):
 def report(
     runs: Annotated[
         list[Path],
-        typer.Argument(metavar="RUN...", help="Run directories; several are put side by side."),
+        typer.Argument(metavar="RUN", help="Run directories; several are put side by side."),
     ],
     format_: Annotated[
         ReportFormat,

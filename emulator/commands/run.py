@@ -46,7 +46,10 @@ SpecPath = Annotated[
 SetOption = Annotated[
     list[str] | None,
     typer.Option(
-        "--set", metavar="KEY=VALUE", help="Change a key of the spec, as --set fabric.k=8."
+        "--set",
+        metavar="KEY=VALUE",
+        help="Change a key of the spec; can be repeated: "
+        "--set fabric.hosts=8 --set workload.ranks=8.",
     ),
 ]
 KernelOption = Annotated[

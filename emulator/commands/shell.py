@@ -52,7 +52,7 @@ def shell(
     ] = None,
     command: Annotated[
         list[str] | None,
-        typer.Option(metavar="CMD", help="Run this and leave; can be given several times."),
+        typer.Option(metavar="CMD", help="Run this and leave; can be repeated."),
     ] = None,
     print_fabric: Annotated[
         bool,

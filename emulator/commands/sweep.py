@@ -22,7 +22,10 @@ def sweep(
     set_: Annotated[
         list[str],
         typer.Option(
-            "--set", metavar="KEY=A,B,C", help="Values of a key; several --set make a grid."
+            "--set",
+            metavar="KEY=A,B,C",
+            help="Values of a key; several --set make a grid: "
+            "--set fabric.hosts=4,8 --set fabric.link.mtu=1500,9000.",
         ),
     ],
     kernel: KernelOption = KernelChoice.auto,

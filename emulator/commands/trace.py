@@ -67,6 +67,7 @@ def export(
         TraceFormat,
         typer.Option(
             "--format",
+            metavar="FORMAT",
             help="chakra: an execution trace per rank. astra-sim: all input files of ASTRA-sim. "
             "goal: LogGOPSim's GOAL text. msccl-xml: a schedule per collective.",
         ),
@@ -78,7 +79,10 @@ def export(
         ),
     ] = None,
     iteration: Annotated[
-        int | None, typer.Option(min=0, help="Of a run: which iteration (default: the last).")
+        int | None,
+        typer.Option(
+            min=0, metavar="N", help="Of a run: which iteration, from 0 (default: the last)."
+        ),
     ] = None,
     calibration: Annotated[
         Path | None,
@@ -177,7 +181,10 @@ def import_(
     ] = None,
     device: Annotated[
         str,
-        typer.Option(help="Roofline that times PyTorch's operators: v100, a100, h100 or none."),
+        typer.Option(
+            metavar="NAME",
+            help="Roofline that times PyTorch's operators: v100, a100, h100 or none.",
+        ),
     ] = "v100",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> int:

@@ -6,7 +6,9 @@ import os
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from emulator.cli import COMMANDS, app
 from tests.session.command import groundwire
 
 _GOOD = """
@@ -79,6 +81,44 @@ def test_real_compute_is_refused_in_virtual_time(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "virtual time" in done.stderr and "--kernel native" in done.stderr
     assert not (tmp_path / "out").exists()
+
+
+def _commands() -> list[tuple[str, ...]]:
+    inner = {"trace": ("export", "import", "replay"), "kernel": ("build", "status")}
+    alone = [(name,) for name in COMMANDS]
+    return [(), *alone, *((name, one) for name, ones in inner.items() for one in ones)]
+
+
+@pytest.mark.parametrize("columns", ["80", "120"])
+def test_help_shows_no_values_for_flags_and_no_python_types(
+    monkeypatch: pytest.MonkeyPatch, columns: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    for command in _commands():
+        said = CliRunner().invoke(app, [*command, "--help"]).output
+        assert "Usage: " in said, command
+        for never in ("<bool>", "list[", "<str>", "<path>", "int range", "{", "…"):
+            assert never not in _without_examples(said), (command, never)
+
+
+def _without_examples(said: str) -> str:
+    return said.replace("{kind:", "").replace("{...}", "")
+
+
+def test_help_says_which_options_can_be_repeated_and_what_they_take(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLUMNS", "300")
+    for command, option, taken in (
+        ("run", "--set", "--set workload.ranks=8"),
+        ("predict", "--predictor", "flow-ideal-ecmp"),
+        ("compare", "--predictor", "flow-ideal-ecmp"),
+        ("calibrate", "--predictor", "flow-ideal-ecmp"),
+        ("compare", "--external", "ns3-fct"),
+    ):
+        said = CliRunner().invoke(app, [command, "--help"]).output
+        line = next(line for line in said.splitlines() if f" {option} " in line)
+        assert "can be repeated" in line and taken in line
 
 
 def test_help_is_as_wide_as_the_terminal_and_not_as_the_source(

@@ -1,0 +1,47 @@
+"""What `--help` shows of a command, where typer's own choice would mislead."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+
+def tidy_help(command: Any) -> None:
+    """Make a typer command's help fit the terminal, and show types only where a value is taken.
+
+    Flags lose the `<bool>` that looks like a value to give, arguments the Python type of what their
+    name says already, and the usage line the braces that stand for a choice elsewhere. Bounds are
+    left to the help texts: beside the type they take the room that long options need.
+    """
+    command.help = _reflowed(command.help or "")
+    help_option = command.get_help_option
+
+    def help_without_type(ctx: Any) -> Any:
+        option = help_option(ctx)
+        without_type(option)
+        return option
+
+    command.get_help_option = help_without_type
+    for parameter in command.params:
+        parameter._get_number_range_help_str = lambda: None
+        is_argument = parameter.param_type_name == "argument"
+        if is_argument:
+            parameter.get_usage_pieces = _usage(parameter)
+        if is_argument or parameter.is_flag:
+            without_type(parameter)
+
+
+def without_type(parameter: Any) -> None:
+    """Show no type beside this option or argument."""
+    parameter.display_type_rich = lambda ctx: None
+
+
+def _usage(argument: Any) -> Any:
+    name = argument.display_name_raw + ("..." if argument.nargs != 1 else "")
+    return lambda ctx: [name if argument.required else f"[{name}]"]
+
+
+def _reflowed(text: str) -> str:
+    """Without the line breaks of the source, which a terminal of another width would show."""
+    paragraphs = inspect.cleandoc(text).split("\n\n")
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
