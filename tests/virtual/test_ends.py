@@ -272,6 +272,16 @@ def test_a_kernel_that_is_killed_has_died(kernel):
     assert_gone(processes)
 
 
+# LINUX_REBOOT_CMD_RESTART, _POWER_OFF and _HALT of linux/reboot.h.
+@pytest.mark.parametrize("command", [0x01234567, 0x4321FEDC, 0xCDEF0123])
+def test_a_guest_that_is_switched_off_says_so(guest, command: int):
+    code = f"import ctypes; ctypes.CDLL(None).reboot({command}); print('survived')"
+    ended = guest(sys.executable, "-c", code)
+    assert ended.lines == []
+    assert ended.result.reason == "died"
+    assert "a process in the guest switched it off or restarted it" in ended.result.message
+
+
 @pytest.fixture
 def open_kernel(kernel):
     """The kernel in a directory that every user may read; root's cache folder is not."""
