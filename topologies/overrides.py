@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
-import yaml
 from pydantic import BaseModel
 
-from topologies.spec_error import Key, Problem, SpecError, common_keys
+from topologies.spec_error import Key, Problem, SpecError, common_keys, shown
+from topologies.spec_file import read_document
 
 
 def apply_overrides(
@@ -26,12 +27,20 @@ def apply_overrides(
     for dotted in in_order:
         key: Key = tuple(int(p) if p.isdecimal() else p for p in dotted.split("."))
         try:
-            value = yaml.safe_load(overrides[dotted])
-        except (yaml.YAMLError, ValueError) as error:
-            problem = Problem(key, repr(overrides[dotted]), f"expected a YAML value ({error})")
-            raise SpecError(source, (problem,)) from error
+            value = read_document(overrides[dotted], source).data
+        except SpecError as error:
+            problems = tuple(_of_value(p, key, overrides[dotted]) for p in error.problems)
+            raise SpecError(source, problems) from error
         _set(model, result, key, value, source)
     return result
+
+
+def _of_value(problem: Problem, key: Key, text: str) -> Problem:
+    """A mistake in the YAML of one override, where it stands in the spec."""
+    if problem.key:
+        return replace(problem, key=(*key, *problem.key), line=None)
+    why = f"{problem.found}; {problem.expected}"
+    return Problem(key, shown(text), f"expected a YAML value ({why})")
 
 
 def _set(model: type[BaseModel], root: dict[str, Any], key: Key, value: Any, source: str) -> None:

@@ -89,8 +89,14 @@ def load_spec(path: str | Path) -> Spec:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
         raise SpecError(source, (Problem((), "no such file", "expected a YAML file"),)) from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise SpecError(source, (Problem((), str(error), "expected a YAML file"),)) from error
+    except UnicodeDecodeError as error:
+        found = f"bytes that are no UTF-8 text, at offset {error.start}"
+        raise SpecError(source, (Problem((), found, "expected a YAML file"),)) from error
+    except IsADirectoryError:
+        raise SpecError(source, (Problem((), "a directory", "expected a YAML file"),)) from None
+    except OSError as error:
+        found = f"a file that cannot be read ({error.strerror})"
+        raise SpecError(source, (Problem((), found, "expected a YAML file"),)) from error
     document = read_document(text, source)
     raw = document.data
     if isinstance(raw, dict):

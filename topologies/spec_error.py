@@ -121,6 +121,7 @@ def _problem(key: Key, detail: Any, model: type[BaseModel], raw: object) -> Prob
 _TYPES = {
     "int_type": "a whole number",
     "float_type": "a number",
+    "finite_number": "a finite number",
     "string_type": "a text",
     "bool_type": "true or false",
 }

@@ -9,6 +9,9 @@ import yaml
 
 from topologies.spec_error import Key, Problem, SpecError
 
+_MOST_LEVELS = 100
+"""A spec has at most 6; far below what Python's stack lets the parser nest."""
+
 
 @dataclass(frozen=True)
 class Document:
@@ -59,9 +62,13 @@ def read_document(text: str, source: str) -> Document:
             source, (Problem((), f"YAML that does not parse ({error})", "expected YAML"),)
         ) from error
     except RecursionError as error:
-        raise SpecError(
-            source, (Problem((), "YAML nested too deeply", "expected at most some levels"),)
-        ) from error
+        raise SpecError(source, (_too_deep(None),)) from error
+
+
+def _too_deep(line: int | None) -> Problem:
+    return Problem(
+        (), "YAML nested too deeply", f"expected at most {_MOST_LEVELS} levels of nesting", line
+    )
 
 
 def _check_nodes(node: yaml.Node, source: str, around: tuple[yaml.Node, ...]) -> None:
@@ -73,6 +80,8 @@ def _check_nodes(node: yaml.Node, source: str, around: tuple[yaml.Node, ...]) ->
             node.start_mark.line + 1,
         )
         raise SpecError(source, (problem,))
+    if len(around) > _MOST_LEVELS:
+        raise SpecError(source, (_too_deep(node.start_mark.line + 1),))
     around = (*around, node)
     if isinstance(node, yaml.SequenceNode):
         for child in node.value:

@@ -140,5 +140,7 @@ def read_calibration(path: Path) -> Calibration:
         first = error.errors(include_url=False)[0]
         where = ".".join(str(part) for part in first["loc"]) or "the file"
         raise CalibrationError(f"{path}: {where}: {first['msg']}") from None
+    except UnicodeDecodeError as error:
+        raise CalibrationError(f"{path}: not a text file: {error.reason}") from None
     except ValueError as error:
         raise CalibrationError(f"{path}: not JSON: {error}") from error

@@ -149,6 +149,10 @@ def load_predictor(name: str, parameters: Mapping[str, Any] | None = None) -> Pr
         raise PredictorError(
             f"unknown predictor {name!r}: available are {', '.join(sorted(known))}"
         )
+    if name == "external" and not parameters:
+        raise PredictorError(
+            "predictor 'external' needs another simulator's results: compare --external FORMAT=FILE"
+        )
     module_name, _, attribute = known[name].partition(":")
     try:
         factory = getattr(import_module(module_name), attribute)

@@ -90,7 +90,7 @@ def calibrate_command(
     names = predictor or ["alpha-beta", "flow"]
     progress = Console(stderr=True)
     if suite is not None:
-        specs = standard_suite(None if largest is None else parse_size_bytes(largest))
+        specs = standard_suite(None if largest is None else _size_bytes(largest))
         made = make_runs(specs, directory, kernel, progress)
         loaded = _load([*made, *(runs or [])])
         split = split_by_fabric_and_size(_observations(loaded), TRAIN_FABRICS)
@@ -125,6 +125,13 @@ def calibrate_command(
     )
     console.print(f"calibration: {out}", highlight=False, soft_wrap=True)
     return 0
+
+
+def _size_bytes(text: str) -> int:
+    try:
+        return parse_size_bytes(text)
+    except ValueError as error:
+        raise typer.BadParameter(f"--largest: found {text!r}, {error}") from None
 
 
 def _load(directories: list[Path]) -> list[Run]:

@@ -37,8 +37,15 @@ def outcome(command: Callable[P, int]) -> Callable[P, None]:
         except (RuntimeError, OSError) as error:
             if isinstance(error, typer.Exit | typer.Abort):
                 raise
-            print(f"error: {error}", file=sys.stderr)
+            print(f"error: {_told(error)}", file=sys.stderr)
             code = FAILED
         raise typer.Exit(code)
 
     return ends
+
+
+def _told(error: RuntimeError | OSError) -> str:
+    """The file and what is wrong with it, without Python's `[Errno 21]`."""
+    if isinstance(error, OSError) and error.filename is not None and error.strerror:
+        return f"{error.filename}: {error.strerror}"
+    return str(error)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+from contextlib import redirect_stderr
+from io import StringIO
 from pathlib import Path
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
 from emulator.cli import COMMANDS, app
+from emulator.commands.outcome import outcome
 from tests.session.command import groundwire
 
 _GOOD = """
@@ -38,6 +42,8 @@ def test_a_mistake_in_a_spec_is_named_and_nothing_is_made(tmp_path: Path) -> Non
         (("run", "topologies/two-hosts.yaml", "--kernel", "other"), "virtual"),
         (("report", "/nowhere"), "/nowhere"),
         (("trace", "replay", "/nowhere/trace"), "/nowhere/trace"),
+        (("predict", "."), "found a directory; expected a YAML file"),
+        (("calibrate", "--suite", "standard", "--largest", "frog"), "frog"),
         (("frobnicate",), "frobnicate"),
     ],
 )
@@ -46,6 +52,35 @@ def test_bad_arguments_end_in_exit_code_2(arguments: tuple[str, ...], said: str)
     assert done.returncode == 2
     assert said in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ("fabric.hosts=" + "[" * 2000, "YAML nested too deeply; expected at most 100 levels"),
+        ("fabric.hosts=" + "[" * 150 + "]" * 150, "at most 100 levels"),
+        ("fabric={kind: flat, hosts: 2, hosts: 3}", "fabric.hosts: found this key twice"),
+        ("fabric.hosts=[", "fabric.hosts: found '['; expected a YAML value"),
+        ("fabric.hosts=&a [*a]", "an alias inside its own anchor"),
+        ("compute.efficiency=.nan", "compute.efficiency: found .nan; expected a finite number"),
+    ],
+)
+def test_a_bad_value_of_set_is_told_in_one_line_with_its_key(value: str, said: str) -> None:
+    done = CliRunner().invoke(app, ["predict", "topologies/two-hosts.yaml", "--set", value])
+    assert done.exit_code == 2
+    assert said in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_file_that_cannot_be_written_is_named_without_python_s_words(tmp_path: Path) -> None:
+    def refuse() -> int:
+        tmp_path.write_text("")
+        return 0
+
+    with pytest.raises(typer.Exit) as ended, redirect_stderr(StringIO()) as said:
+        outcome(refuse)()
+    assert ended.value.exit_code == 1
+    assert said.getvalue() == f"error: {tmp_path}: Is a directory\n"
 
 
 def test_a_run_directory_that_is_taken_is_refused(tmp_path: Path) -> None:

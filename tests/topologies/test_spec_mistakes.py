@@ -34,6 +34,30 @@ def test_a_mistake_is_named(mistake: str, tmp_path: Path) -> None:
     assert len(caught.value.problems) == 1, message
 
 
+@pytest.mark.parametrize(
+    ("content", "found"),
+    [
+        (b"\xff\xfe\x00", "bytes that are no UTF-8 text, at offset 0"),
+        (b"name: \xff", "bytes that are no UTF-8 text, at offset 6"),
+        (b"a: " + b"[" * 150 + b"]" * 150, "YAML nested too deeply; expected at most 100 levels"),
+        (b"[" * 3000, "YAML nested too deeply; expected at most 100 levels"),
+        (None, "a directory; expected a YAML file"),
+    ],
+)
+def test_a_file_that_is_no_yaml_is_told_in_the_words_of_a_mistake(
+    tmp_path: Path, content: bytes | None, found: str
+) -> None:
+    file = tmp_path / "broken.yaml"
+    if content is None:
+        file.mkdir()
+    else:
+        file.write_bytes(content)
+    with pytest.raises(SpecError) as caught:
+        load_spec(file)
+    assert str(caught.value).startswith(f"{file}: ")
+    assert f"found {found}" in str(caught.value)
+
+
 def test_all_mistakes_are_listed_at_once(tmp_path: Path) -> None:
     file = tmp_path / "broken.yaml"
     text = GOOD.replace("k: 4\n", "k: 5\n").replace("100Gbps", "100").replace("v100", "tpu")
