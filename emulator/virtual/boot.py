@@ -211,11 +211,12 @@ def _judge(
     for line in console:
         if "Kernel panic" in line:
             return result("panic", line)
+    if end["event"] == "failed":
+        return result("died", f"the guest's init failed: {end['message']}")
+    for line in console:
         if "reboot: " in line:  # "Restarting system", "Power down", "System halted"
             said = line.partition("reboot: ")[2]
             return result("died", f"a process in the guest switched it off or restarted it: {said}")
-    if end["event"] == "failed":
-        return result("died", f"the guest's init failed: {end['message']}")
     return result("died", "the guest ended without a report")
 
 

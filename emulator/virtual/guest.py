@@ -64,6 +64,8 @@ def main() -> None:
     _mount("none", "hostfs", "/tmp", 0, control)
     status, *outputs = (HostFile(f"/tmp/{name}") for name in ("status", "stdout", "stderr"))
     _libc.umount2(b"/tmp", _MNT_DETACH)
+    # The kernel keeps every other signal from process 1; Python has a handler for this one.
+    signal.signal(signal.SIGINT, lambda number, frame: None)
     try:
         _prepare(spec)
         status.write(b'{"event": "ready"}\n')
@@ -204,6 +206,8 @@ def _become(spec: dict[str, Any], outputs: list[int]) -> None:
         for target, fd in enumerate([null, *outputs]):
             os.dup2(fd, target)
         os.closerange(3, 64)
+        for ignored in (signal.SIGPIPE, signal.SIGXFSZ):  # by Python
+            signal.signal(ignored, signal.SIG_DFL)
         os.chdir(spec["directory"])
         os.execvpe(spec["argv"][0], spec["argv"], spec["environment"])
     except BaseException as error:

@@ -272,6 +272,17 @@ def test_a_kernel_that_is_killed_has_died(kernel):
     assert_gone(processes)
 
 
+def test_signals_do_not_end_process_1(guest):
+    signals = " ".join(str(number) for number in range(1, 65) if number not in (32, 33))
+    ended = guest("bash", "-c", f"for n in {signals}; do kill -$n 1; done; sleep 1; echo alive")
+    assert ended.lines == ["alive"], ended.result.message
+
+
+def test_a_command_ignores_no_signals(guest):
+    (line,) = guest("grep", "SigIgn", "/proc/self/status").lines
+    assert int(line.split()[1], 16) == 0
+
+
 # LINUX_REBOOT_CMD_RESTART, _POWER_OFF and _HALT of linux/reboot.h.
 @pytest.mark.parametrize("command", [0x01234567, 0x4321FEDC, 0xCDEF0123])
 def test_a_guest_that_is_switched_off_says_so(guest, command: int):
