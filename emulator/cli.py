@@ -37,9 +37,7 @@ class Commands(TyperGroup):
         return list(COMMANDS)
 
     def get_help_option(self, ctx: Any) -> Any:
-        option = super().get_help_option(ctx)
-        without_type(option)
-        return option
+        return without_type(super().get_help_option(ctx))
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if cmd_name not in COMMANDS:

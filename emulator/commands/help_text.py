@@ -11,15 +11,14 @@ def tidy_help(command: Any) -> None:
 
     Flags lose the `<bool>` that looks like a value to give, arguments the Python type of what their
     name says already, and the usage line the braces that stand for a choice elsewhere. Bounds are
-    left to the help texts: beside the type they take the room that long options need.
+    left to the help texts: beside the type they take the room that long options need. Typer has no
+    setting for any of this, so it is done to what its minor version of pyproject.toml asks for.
     """
     command.help = _reflowed(command.help or "")
     help_option = command.get_help_option
 
     def help_without_type(ctx: Any) -> Any:
-        option = help_option(ctx)
-        without_type(option)
-        return option
+        return without_type(help_option(ctx))
 
     command.get_help_option = help_without_type
     for parameter in command.params:
@@ -31,13 +30,14 @@ def tidy_help(command: Any) -> None:
             without_type(parameter)
 
 
-def without_type(parameter: Any) -> None:
-    """Show no type beside this option or argument."""
+def without_type(parameter: Any) -> Any:
+    """The same option or argument; no type is shown beside it."""
     parameter.display_type_rich = lambda ctx: None
+    return parameter
 
 
 def _usage(argument: Any) -> Any:
-    name = argument.display_name_raw + ("..." if argument.nargs != 1 else "")
+    name = (argument.metavar or argument.name.upper()) + ("..." if argument.nargs != 1 else "")
     return lambda ctx: [name if argument.required else f"[{name}]"]
 
 
