@@ -16,6 +16,7 @@ from fractions import Fraction
 from math import floor
 
 from analysis.collectives import Collective, collectives_of
+from analysis.predictors.wire import ETHERNET_BYTES, full_frame_bytes
 from analysis.run import Run
 from topologies.run_spec import RateChange
 from topologies.scaling import slowed_rate_bps
@@ -24,8 +25,6 @@ from topologies.units import format_rate
 
 _LEAST_HEADERS_BYTES = 40
 """IPv4 20 and TCP 20, without options (RFC 791, 9293)."""
-_ETHERNET_BYTES = 38
-"""MAC header 14, FCS 4, preamble and start of frame 8, inter-packet gap 12 (IEEE 802.3)."""
 _CLOCK_NS = 1
 """A clock that counts nanoseconds can show a time by this much shorter than it was."""
 
@@ -139,7 +138,7 @@ class Ingress:
     def least_ns(self, payload_bytes: int) -> Fraction:
         """Time that a payload takes at least."""
         frames = -(-payload_bytes // (self.mtu_bytes - _LEAST_HEADERS_BYTES))
-        wire_bytes = payload_bytes + frames * (_LEAST_HEADERS_BYTES + _ETHERNET_BYTES)
+        wire_bytes = payload_bytes + frames * (_LEAST_HEADERS_BYTES + ETHERNET_BYTES)
         on_the_wire = Fraction(8 * 10**9 * (wire_bytes - self.slack_bytes), self.rate_bps)
         return max(Fraction(0), on_the_wire - frames * self.rounding_ns)
 
@@ -184,7 +183,7 @@ def _ingress_of(run: Run) -> dict[str, Ingress]:
         mtu_bytes = max(link.mtu_bytes for link in links)
         # Token buckets let a frame go at once when they were idle, and the kernel's own qdiscs
         # count whole nanoseconds a frame. The port qdisc carries the fraction.
-        slack_bytes = len(links) * (mtu_bytes + _ETHERNET_BYTES) if native else 0
+        slack_bytes = len(links) * full_frame_bytes(mtu_bytes) if native else 0
         rate_bps = sum(rates[link.index] for link in links)
         found[host] = Ingress(rate_bps, mtu_bytes, slack_bytes, int(native))
     return found

@@ -92,6 +92,6 @@ def _of_training(stage: Stage) -> _Tensors:
 def _of_buckets(parameters: list[int], item_bytes: int, overlap: bool) -> _Tensors:
     """With overlap, all buckets are filled before the first is waited for."""
     largest_first = sorted((count * item_bytes for count in parameters), reverse=True)
-    if overlap:
-        return _Tensors(sum(largest_first), sum(largest_first[:_GLOO_THREADS]))
-    return _Tensors(*[sum(largest_first[:1])] * 2)
+    if not overlap:
+        largest_first = largest_first[:1]
+    return _Tensors(sum(largest_first), sum(largest_first[:_GLOO_THREADS]))

@@ -88,8 +88,12 @@ class DlrmModel:
         return sum(layer.parameters for layer in (*self.bottom, *self.top))
 
     @property
+    def bucket_parameters(self) -> int:
+        """A bucket of gradients is sent once it holds as many."""
+        return max(self.spec.bucket_bytes // self.item_bytes, 1)
+
+    @property
     def gradient_buckets(self) -> list[int]:
         """Parameters of each bucket of the MLPs' gradients, last layer first."""
         layers = (*reversed(self.top), *reversed(self.bottom))
-        capacity = max(self.spec.bucket_bytes // self.item_bytes, 1)
-        return gradient_buckets((layer.parameters for layer in layers), capacity)
+        return gradient_buckets((layer.parameters for layer in layers), self.bucket_parameters)

@@ -78,6 +78,17 @@ def parse_dict(raw: dict[str, Any], source: str = "spec") -> Spec:
     return _validate(raw, source, None)
 
 
+def _found_instead(error: OSError | UnicodeDecodeError) -> str:
+    match error:
+        case FileNotFoundError():
+            return "no such file"
+        case IsADirectoryError():
+            return "a directory"
+        case UnicodeDecodeError():
+            return f"bytes that are no UTF-8 text, at offset {error.start}"
+    return f"a file that cannot be read ({error.strerror})"
+
+
 def load_spec(path: str | Path) -> Spec:
     """The spec in a YAML file; without a `name` it has the file's.
 
@@ -87,16 +98,9 @@ def load_spec(path: str | Path) -> Spec:
     path, source = Path(path), str(path)
     try:
         text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise SpecError(source, (Problem((), "no such file", "expected a YAML file"),)) from None
-    except UnicodeDecodeError as error:
-        found = f"bytes that are no UTF-8 text, at offset {error.start}"
-        raise SpecError(source, (Problem((), found, "expected a YAML file"),)) from error
-    except IsADirectoryError:
-        raise SpecError(source, (Problem((), "a directory", "expected a YAML file"),)) from None
-    except OSError as error:
-        found = f"a file that cannot be read ({error.strerror})"
-        raise SpecError(source, (Problem((), found, "expected a YAML file"),)) from error
+    except (OSError, UnicodeDecodeError) as error:
+        problem = Problem((), _found_instead(error), "expected a YAML file")
+        raise SpecError(source, (problem,)) from error
     document = read_document(text, source)
     raw = document.data
     if isinstance(raw, dict):

@@ -42,7 +42,7 @@ class _Buckets:
         self._iteration = iteration
         self._dtype = DTYPES[model.spec.dtype]
         self._item_bytes = model.item_bytes
-        self._capacity = max(model.spec.bucket_bytes // model.item_bytes, 1)
+        self._capacity = model.bucket_parameters
         self._filled = 0
         self._sent: list[Pending] = []
 

@@ -98,10 +98,9 @@ class _DlrmStep:
             yield layer
 
     def _backward(self, layers: tuple[Layer, ...]) -> None:
-        capacity = max(self._workload.bucket_bytes // self._model.item_bytes, 1)
         for layer in self._layers(reversed(layers), "mlp_backward", 2):
             self._filled += layer.parameters
-            if self._filled >= capacity:
+            if self._filled >= self._model.bucket_parameters:
                 self._send()
 
     def _send(self) -> None:

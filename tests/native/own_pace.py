@@ -29,9 +29,10 @@ _OF_THE_MACHINE = ("saturated_share", "steal_share", "timer_lateness_ns")
 _OTHERS_LIMIT = 0.1
 """Share of all processors' time that others may take of a machine that is called idle: half of what
 saturates one core of two in 20% of the samples, which is the verdict's limit."""
-_STOLEN_LIMIT = next(limit.limit for limit in THRESHOLDS if limit.name == "steal_share")
+_LIMITS = {limit.name: limit.limit for limit in THRESHOLDS}
+_STOLEN_LIMIT = _LIMITS["steal_share"]
 """A run is invalid when the hypervisor takes more, and rightly so."""
-_LATE_LIMIT_NS = next(limit.limit for limit in THRESHOLDS if limit.name == "timer_lateness_ns")
+_LATE_LIMIT_NS = _LIMITS["timer_lateness_ns"]
 """Likewise when timers are later. A machine whose other work comes in bursts of milliseconds does
 that with a hundredth of its processors, far below the limit of a share."""
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
