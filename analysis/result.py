@@ -27,7 +27,10 @@ def write_result(directory: Path) -> dict[str, Any]:
     """Build result.json of a run directory, write it there and return it. Raises RunError."""
     run = load_run(directory)
     result = build_result(run)
-    (directory / "result.json").write_text(json.dumps(result, indent=1) + "\n")
+    # A half-written one, of a full disk or a kill, must not look like a result.
+    unfinished = directory / "result.json.unfinished"
+    unfinished.write_text(json.dumps(result, indent=1) + "\n")
+    unfinished.replace(directory / "result.json")
     return result
 
 

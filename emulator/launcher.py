@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from emulator import namespaces
+from emulator.interruption import leave_signals_to_parent
 from emulator.parent_death import end_with_parent
 from workloads.clock import round_time_ns, sleep_until_ns
 from workloads.plan import RankPlan
@@ -146,7 +147,7 @@ def _become_nursery(orders: socket.socket) -> None:
     try:
         end_with_parent()
         _be_called("nursery")
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides, and kills us
+        leave_signals_to_parent()
         try:
             _nurse(orders)
         except BaseException:

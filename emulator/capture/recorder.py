@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import select
-import signal
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from emulator.capture.packet_filter import PacketFilter
 from emulator.capture.packet_socket import CaptureSocket, Counter, shut
 from emulator.capture.pcap_file import PcapFile
 from emulator.capture.port import CaptureError, CapturePort, CaptureStats
+from emulator.interruption import leave_signals_to_parent
 from emulator.namespaces import enter
 
 # Room in rings for all ports together, at most, and as a share of the memory that is free (a
@@ -56,8 +56,7 @@ def record(plan: Plan, control: Connection) -> None:
     Sends "ready" once every packet is being captured, or the message of an error; stops
     when anything comes back or the other end is gone; then sends the list of CaptureStats.
     """
-    # The session decides when to stop; an interrupt from the terminal reaches us as well.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    leave_signals_to_parent()
     try:
         taps, pause_s = _open(plan)
     except (OSError, CaptureError) as error:

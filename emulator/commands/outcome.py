@@ -9,6 +9,8 @@ from typing import ParamSpec
 
 import typer
 
+from emulator.interruption import is_interrupt
+
 P = ParamSpec("P")
 
 FAILED = 1
@@ -18,7 +20,8 @@ BAD_INPUT = 2
 def outcome(command: Callable[P, int]) -> Callable[P, None]:
     """Make a function that returns an exit code a typer command.
 
-    Exit codes: 0 done and valid, 1 failed, 2 bad input, 3 done but invalid, 130 interrupted.
+    Exit codes: 0 done and valid, 1 failed, 2 bad input, 3 done but invalid, 128 and the number
+    of a signal that ended it (130: Ctrl-C).
     """
 
     @functools.wraps(command)
@@ -35,7 +38,7 @@ def outcome(command: Callable[P, int]) -> Callable[P, None]:
             print(f"error: {error}", file=sys.stderr)
             code = BAD_INPUT
         except (RuntimeError, OSError) as error:
-            if isinstance(error, typer.Exit | typer.Abort):
+            if isinstance(error, typer.Exit | typer.Abort) or is_interrupt(error):
                 raise
             print(f"error: {_told(error)}", file=sys.stderr)
             code = FAILED

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
@@ -115,13 +116,24 @@ def run_spec(
     spec: Spec, kernel: KernelChoice, directory: Path, console: Console
 ) -> dict[str, object]:
     """Run one spec with progress on `console`; returns its result, also written to `directory`."""
-    with ProgressDisplay(console) as display:
-        run_session(spec, _KINDS[kernel], directory, display.report, _inputs(spec))
-        display.stage("predict", "comparing with the predictions")
-        result = write_result(directory)
-        display.stage("report", "writing the report")
-        finish_run(directory)
+    try:
+        with ProgressDisplay(console) as display:
+            run_session(spec, _KINDS[kernel], directory, display.report, _inputs(spec))
+            display.stage("predict", "comparing with the predictions")
+            result = write_result(directory)
+            display.stage("report", "writing the report")
+            finish_run(directory)
+    except KeyboardInterrupt:
+        with suppress(OSError):  # the terminal may have gone
+            console.print(_left_unfinished(directory), highlight=False, soft_wrap=True)
+        raise
     return result
+
+
+def _left_unfinished(directory: Path) -> str:
+    if (directory / "result.json").exists():
+        return f"{directory} has its result; `groundwire report {directory}` makes the report"
+    return f"{directory} has no result"
 
 
 def _inputs(spec: Spec) -> dict[str, str]:

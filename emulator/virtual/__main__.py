@@ -1,12 +1,12 @@
 """Run a command as root in the virtual kernel: `python -m emulator.virtual [OPTIONS] -- CMD...`."""
 
-import signal
 import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from emulator.interruption import run_heeding_signals
 from emulator.virtual.boot import GuestSpec, run_guest
 from emulator.virtual.build import ensure_kernel
 from emulator.virtual.failure import VirtualKernelError
@@ -42,8 +42,6 @@ def main(
     except VirtualKernelError as error:
         print(error, file=sys.stderr)
         raise typer.Exit(1) from error
-    except KeyboardInterrupt:
-        raise typer.Exit(130) from None
     if result.reason != "exited":
         print(*result.console, sep="\n", file=sys.stderr)
         print(f"{result.reason}: {result.message}", file=sys.stderr)
@@ -59,6 +57,4 @@ def _memory_bytes(text: str) -> int:
 
 
 if __name__ == "__main__":
-    # A shell's background job starts with interrupts ignored.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    typer.run(main)
+    run_heeding_signals(lambda: typer.run(main))

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from emulator.cli import app
+from emulator.commands.app import app
 
 
 def groundwire(*arguments: str | Path) -> Result:

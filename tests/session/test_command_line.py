@@ -11,7 +11,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from emulator.cli import COMMANDS, app
+from emulator.commands.app import COMMANDS, app
 from emulator.commands.outcome import outcome
 from tests.session.command import groundwire
 

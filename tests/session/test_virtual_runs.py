@@ -5,17 +5,13 @@ from __future__ import annotations
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
-from tests.session.command import ROOT, groundwire, result_of
-from tests.session.leftovers import left_by
-from tests.slowdown import slowdown
+from tests.session.command import groundwire, result_of
 
 _STEP = """
 name: step
@@ -131,25 +127,3 @@ def test_a_deadlock_of_lossless_queues_is_reported_as_one(tmp_path: Path) -> Non
     assert "deadlock of lossless queues" in done.stderr
     for switch in ("s0", "s1", "s2", "s3", "s4"):
         assert f"{switch}-eth" in done.stderr
-
-
-def test_an_interrupt_ends_a_run_and_leaves_nothing(tmp_path: Path) -> None:
-    process = subprocess.Popen(
-        [
-            sys.executable, "-m", "emulator.cli", "run", "topologies/dlrm-fat-tree-k4.yaml",
-            "--kernel", "virtual", "--out", str(tmp_path / "run"),
-        ],
-        cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    assert process.stderr is not None
-    for line in process.stderr:
-        if "fabric up" in line:
-            break
-    time.sleep(1)
-    process.send_signal(signal.SIGINT)
-    asked = time.monotonic()
-    process.communicate(timeout=300)
-    took = time.monotonic() - asked
-    assert process.returncode == 130
-    assert took < 2 * slowdown()
-    assert left_by(process.pid) == []

@@ -293,8 +293,12 @@ def interrupted(how, files, tmp_path, begun):
     wait_until(lambda: not builders(tmp_path), 10)
     assert time.monotonic() - ended < 2 * slowdown()
     if how != "kill -9":
-        assert builder.returncode == 130
-        assert said[-1] == "interrupted; the next build goes on from here"
+        status, word = (130, "interrupted") if how == "ctrl-c" else (143, "terminated")
+        assert builder.returncode == status
+        assert said[-2:] == [
+            "interrupted; the next build goes on from here",
+            f"groundwire: {word}",
+        ]
         assert not any("Traceback" in line or "Error" in line for line in said)
     assert build.find_kernel() is None
 
