@@ -5,10 +5,12 @@ python -m emulator.guest_experiment RUN_DIRECTORY
 
 from __future__ import annotations
 
+import errno
 import sys
 import traceback
 from pathlib import Path
 
+from emulator.capture import CaptureError
 from emulator.experiment import DeadlockFound, Kernel, run_experiment
 from emulator.launcher import RankFailed
 from emulator.ports import UnsupportedPort
@@ -18,13 +20,12 @@ from emulator.queues import QueueArrangement
 from topologies.fabric import Fabric
 from topologies.spec import load_spec
 
-FAILURE_FILE = "failure.txt"
+FAILED = "failed"
+"""The stage of a progress that says why the experiment has failed."""
 
 
 def main(directory: Path) -> int:
-    """Run the spec in a run directory; failures are told in `FAILURE_FILE` there. Returns 0 or
-    1.
-    """
+    """Run the spec in a run directory; the last progress says what failed. Returns 0 or 1."""
     try:
         spec = load_spec(directory / "spec.yaml")
 
@@ -32,11 +33,15 @@ def main(directory: Path) -> int:
             return QueueArrangement(fabric, spec.seed, sampling_of(spec, fabric))
 
         run_experiment(spec, directory, Kernel(arrange, real_time=False), _tell)
-    except (RankFailed, DeadlockFound, UnsupportedPort) as failure:
-        (directory / FAILURE_FILE).write_text(f"{failure}\n")
+    except (RankFailed, DeadlockFound, UnsupportedPort, CaptureError) as failure:
+        _tell(Progress(FAILED, str(failure)))
+        return 1
+    except OSError as failure:
+        full = failure.errno in (errno.ENOSPC, errno.EDQUOT)
+        _tell(Progress(FAILED, str(failure) if full else traceback.format_exc()))
         return 1
     except Exception:
-        (directory / FAILURE_FILE).write_text(traceback.format_exc())
+        _tell(Progress(FAILED, traceback.format_exc()))
         return 1
     return 0
 

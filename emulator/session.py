@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Literal
 
 from emulator.experiment import Kernel, run_experiment
-from emulator.guest_experiment import FAILURE_FILE
+from emulator.guest_entry import STAGE
+from emulator.guest_experiment import FAILED
 from emulator.guest_memory import guest_memory_bytes
 from emulator.native_kernel import missing_for, native_arrangement
 from emulator.progress import Progress, Report
@@ -114,13 +115,17 @@ def _run_virtual(spec: Spec, directory: Path, report: Report) -> dict[str, objec
     """Run the spec in a guest; returns what is known of that afterwards."""
     kernel = ensure_kernel(lambda text: report(Progress("kernel", text)))
     lines: list[str] = []
+    failure: str | None = None
 
     def on_line(line: str) -> None:
+        nonlocal failure
         progress = Progress.decode(line)
-        if progress is not None:
-            report(progress)
-        else:
+        if progress is None:
             lines.append(line)
+        elif progress.stage == FAILED:
+            failure = progress.detail
+        else:
+            report(progress)
 
     source = Path(__file__).resolve().parent.parent
     entry = source / "emulator" / "guest_entry.py"
@@ -149,8 +154,9 @@ def _run_virtual(spec: Spec, directory: Path, report: Report) -> dict[str, objec
             said += f".\nGive it more: --set virtual.memory={_more_memory(expected, guest)}"
         raise SessionFailed(said + "".join(f"\n  {line}" for line in result.console[-12:]))
     if result.exit_status != 0:
-        failure = directory / FAILURE_FILE
-        said = failure.read_text() if failure.exists() else "\n".join(lines[-20:])
+        said = "\n".join(lines[-20:]) if failure is None else failure
+        for place, path in ((f"{STAGE}/run", directory), (f"{STAGE}/source", source)):
+            said = said.replace(place, str(path))
         raise SessionFailed(f"the experiment failed in the virtual kernel: {said}".strip())
     return {"scale": 1, "stops": dict(result.stops)}
 

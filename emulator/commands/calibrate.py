@@ -91,6 +91,8 @@ def calibrate_command(
     progress = Console(stderr=True)
     if suite is not None:
         specs = standard_suite(None if largest is None else _size_bytes(largest))
+        if not specs:
+            raise CalibrationError(f"--largest {largest} leaves no run of the {suite} suite")
         made = make_runs(specs, directory, kernel, progress)
         loaded = _load([*made, *(runs or [])])
         split = split_by_fabric_and_size(_observations(loaded), TRAIN_FABRICS)

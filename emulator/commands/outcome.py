@@ -48,7 +48,8 @@ def outcome(command: Callable[P, int]) -> Callable[P, None]:
 
 
 def _told(error: RuntimeError | OSError) -> str:
-    """The file and what is wrong with it, without Python's `[Errno 21]`."""
-    if isinstance(error, OSError) and error.filename is not None and error.strerror:
-        return f"{error.filename}: {error.strerror}"
+    """The file, if one is known, and what is wrong with it, without Python's `[Errno 21]`."""
+    if isinstance(error, OSError) and error.strerror:
+        named = "" if error.filename is None else f"{error.filename}: "
+        return named + error.strerror
     return str(error)

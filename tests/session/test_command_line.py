@@ -164,3 +164,10 @@ def test_help_is_as_wide_as_the_terminal_and_not_as_the_source(
         said = groundwire(*command, "--help").stdout
         prose = said.partition("╭")[0].splitlines()
         assert max(len(line.rstrip()) for line in prose) > 120
+
+
+def test_a_suite_of_which_nothing_is_left_is_refused(tmp_path: Path) -> None:
+    places = ("--directory", tmp_path / "runs", "--out", tmp_path / "calibration.json")
+    done = groundwire("calibrate", "--suite", "standard", "--largest", "1KB", *places)
+    assert done.returncode == 2
+    assert done.stderr == "error: --largest 1KB leaves no run of the standard suite\n"

@@ -70,3 +70,26 @@ def test_a_run_that_needs_more_memory_than_there_can_be_is_refused(
     assert status == 1
     assert f"guest memory of {wanted} MB refused: a guest has at most 255,551 MB" in said
     assert left == []
+
+
+def test_a_full_disk_is_said_and_leaves_no_result(tmp_path: Path) -> None:
+    mounts = [
+        "unshare",
+        "--mount",
+        "sh",
+        "-c",
+        'mount -t tmpfs -o size=64k tmpfs "$0" && exec "$@"',
+    ]
+    if subprocess.run([*mounts, tmp_path, "true"], capture_output=True).returncode != 0:
+        pytest.skip("this user may not mount a small file system")
+    spec = ROOT / "topologies" / "two-hosts.yaml"
+    command = [sys.executable, "-m", "emulator.cli", "run", spec, "--kernel", "virtual"]
+    done = subprocess.run(
+        [*mounts, tmp_path, *command, "--out", tmp_path / "run"],
+        cwd=ROOT, capture_output=True, text=True, timeout=280,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert "No space left on device" in done.stderr
+    assert "the experiment failed in the virtual kernel: " in done.stderr
+    assert "/run/experiment" not in done.stderr
