@@ -1,5 +1,6 @@
-"""Fixtures: the built kernel, and one command in one guest."""
+"""Fixtures: the built kernel, one command in one guest, and C programs for it."""
 
+import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,7 @@ class Ended:
 
 
 Guest = Callable[..., Ended]
+Compiled = Callable[..., Path]
 
 
 @pytest.fixture(scope="session")
@@ -44,3 +46,16 @@ def guest(kernel: KernelImage) -> Guest:
         return Ended(lines, errors, result)
 
     return run
+
+
+@pytest.fixture
+def compiled(tmp_path: Path) -> Compiled:
+    """`compiled(source, "-pthread", ...)` makes a program of C source in the test's directory."""
+
+    def make(source: str, *options: str) -> Path:
+        program = tmp_path / "program"
+        command = ["gcc", "-O1", *options, "-x", "c", "-o", program, "-"]
+        subprocess.run(command, input=source.encode(), check=True, timeout=120)
+        return program
+
+    return make

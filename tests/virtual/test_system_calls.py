@@ -1,7 +1,6 @@
 """System calls that are made into jumps into the kernel keep to the contract of `syscall`."""
 
 import os
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -157,15 +156,12 @@ int main(void)
 
 
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="the program is x86-64 assembly")
-def test_calls_that_are_not_signals_leave_everything_as_system_calls_do(guest, tmp_path: Path):
+def test_calls_that_are_not_signals_leave_everything_as_system_calls_do(
+    guest, compiled, tmp_path: Path
+):
     if "avx" not in Path("/proc/cpuinfo").read_text():
         pytest.skip("this processor has no AVX")
-    source, program = tmp_path / "calls.c", tmp_path / "calls"
-    source.write_text(PROGRAM)
-    subprocess.run(
-        ["gcc", "-O1", "-mavx", "-pthread", "-o", program, source], check=True, timeout=120
-    )
-    ended = guest(program, directory=tmp_path)
+    ended = guest(compiled(PROGRAM, "-mavx", "-pthread"), directory=tmp_path)
     assert ended.lines == ["all as it should be"], ended.errors
     assert ended.result.exit_status == 0
 
@@ -218,10 +214,7 @@ int main(int count, char **arguments)
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="the layout is that of x86-64's XSAVE")
 @pytest.mark.parametrize(("offset", "size"), [(512, 8), (24, 4)], ids=["components", "mxcsr"])
 def test_registers_that_no_processor_has_harm_nobody_else(
-    guest, tmp_path: Path, offset: int, size: int
+    guest, compiled, tmp_path: Path, offset: int, size: int
 ):
-    source, program = tmp_path / "frame.c", tmp_path / "frame"
-    source.write_text(IMPOSSIBLE_FRAME)
-    subprocess.run(["gcc", "-O1", "-o", program, source], check=True, timeout=120)
-    ended = guest(program, offset, size, directory=tmp_path)
+    ended = guest(compiled(IMPOSSIBLE_FRAME), offset, size, directory=tmp_path)
     assert ended.result.exit_status == 0, ended.result.message

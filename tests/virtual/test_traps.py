@@ -1,7 +1,6 @@
 """Processor exceptions of user code reach the program, or its tracer, and nobody else."""
 
 import os
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -99,32 +98,20 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-def _compiled(source: str, directory: Path) -> Path:
-    program = directory / "program"
-    subprocess.run(
-        ["gcc", "-O1", "-x", "c", "-o", program, "-"],
-        input=source.encode(),
-        check=True,
-        timeout=120,
-    )
-    return program
-
-
-def test_exceptions_are_the_programs_signals(guest, tmp_path: Path):
+def test_exceptions_are_the_programs_signals(guest, compiled, tmp_path: Path):
     """SIGFPE, SIGTRAP, SIGILL, SIGSEGV; and the guest goes on."""
-    ended = guest(_compiled(FAULTS, tmp_path), directory=tmp_path)
+    ended = guest(compiled(FAULTS), directory=tmp_path)
     expected = ["division 8", "breakpoint 5", "unknown 4", "null 11", "nothing -7"]
     assert ended.lines == expected, ended.result.message
 
 
-def test_a_breakpoint_can_be_handled(guest, tmp_path: Path):
-    ended = guest(_compiled(HANDLED, tmp_path), directory=tmp_path)
+def test_a_breakpoint_can_be_handled(guest, compiled, tmp_path: Path):
+    ended = guest(compiled(HANDLED), directory=tmp_path)
     assert ended.lines == ["15"], ended.result.message
 
 
-def test_a_debugger_steps_through_a_program(guest, tmp_path: Path):
-    program = _compiled(STEPPED, tmp_path)
-    ended = guest(program, directory=tmp_path)
+def test_a_debugger_steps_through_a_program(guest, compiled, tmp_path: Path):
+    ended = guest(compiled(STEPPED), directory=tmp_path)
     assert ended.result.exit_status == 0, ended.result.message
     rounds = [[int(word) for word in line.split()] for line in ended.lines]
     assert [status for _, _, status in rounds] == [7, 7, 7, 7]
