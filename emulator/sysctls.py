@@ -52,6 +52,9 @@ def node_sysctls(
         ("ipv4/ip_forward", "1" if node.forwards else "0"),
         ("ipv4/icmp_ratelimit", "0"),
     ]
+    if node.forwards and node.kind is not NodeKind.HOST:
+        # Linux looks for a socket of its own before it looks for the route: never found here.
+        settings.append(("ipv4/ip_early_demux", "0"))
     if multihomed:
         settings += [
             (f"ipv4/conf/{scope}/{name}", value)
