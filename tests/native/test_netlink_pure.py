@@ -17,7 +17,7 @@ from emulator.netlink import NetlinkError, attribute, parse_attributes
 from emulator.ports import NetemArrangement, RateOnlyArrangement, netem_options
 from emulator.rtnetlink import Hop, Metrics, VethEnd
 from emulator.sysctls import Transport, node_sysctls
-from topologies.fabric import Fabric
+from topologies.fabric import Fabric, Node
 
 
 @given(st.dictionaries(st.integers(0, 0x3FFF), st.binary(max_size=300), max_size=20))
@@ -103,6 +103,15 @@ def test_every_switch_hashes_by_a_seed_of_its_own(seed: int) -> None:
     }
     assert len(seeds) == len(fabric.switches)
     assert all(0 < int(text) < 2**32 for text in seeds)
+
+
+def test_only_nodes_that_may_be_addressed_look_for_their_sockets() -> None:
+    def settings(node: Node) -> dict[str, str]:
+        return dict(node_sysctls(node, Transport(), multihomed=False, marks=False, hash_seed=1))
+
+    assert settings(fat_tree().switches[0])["ipv4/ip_early_demux"] == "0"
+    for host in (fat_tree().hosts[0], torus().hosts[0]):  # the latter forwards as well
+        assert "ipv4/ip_early_demux" not in settings(host)
 
 
 @pytest.mark.parametrize(
