@@ -9,10 +9,10 @@ from emulator.virtual.seccomp import has_seccomp_filters
 
 # Threads that take turns at every call, each with its own values in the registers that a call
 # must leave alone; a jump to the bare `syscall` of a call that has been made before with another
-# number; the instruction that loads a call's number, with a prefix that makes it load %r8; vector
-# registers in their initial state, which the processor does not save, and those that a signal's
-# handler overwrites; a signal that interrupts a call, which is then made again; all of it again
-# after a fork.
+# number, and of one that has not been made; the instruction that loads a call's number, with a
+# prefix that makes it load %r8; vector registers in their initial state, which the processor does
+# not save, and those that a signal's handler overwrites; a signal that interrupts a call, which is
+# then made again; all of it again after a fork.
 PROGRAM = r"""
 #define _GNU_SOURCE
 #include <immintrin.h>
@@ -79,16 +79,19 @@ static void overwrite(int signal)
     __asm__ volatile ("vmovdqu %0, %%ymm15" : : "m" (ones) : "xmm15");
 }
 
-__attribute__((noinline, noclone)) static long call(long number, int bare)
-{
-    long result;
-    __asm__ volatile (
-        "test %[bare], %[bare]\n mov %[number], %%rax\n jnz 1f\n"
-        "nop\n mov $39, %%eax\n"
-        "1: syscall\n" /* getpid, or what the caller says */
-        : "=&a" (result) : [number] "r" (number), [bare] "r" (bare) : "rcx", "r11", "memory");
-    return result;
+#define CALL(name) \
+__attribute__((noinline, noclone)) static long name(long number, int bare) \
+{ \
+    long result; \
+    __asm__ volatile ( \
+        "test %[bare], %[bare]\n mov %[number], %%rax\n jnz 1f\n" \
+        "nop\n mov $39, %%eax\n" \
+        "1: syscall\n" /* getpid, or what the caller says */ \
+        : "=&a" (result) : [number] "r" (number), [bare] "r" (bare) : "rcx", "r11", "memory"); \
+    return result; \
 }
+CALL(call)
+CALL(call_bare_first)
 
 __attribute__((noinline, noclone)) static long read_letter(int file, char *letter)
 {
@@ -121,6 +124,8 @@ static void all(void)
     for (int i = 0; i < 3; i++) {
         if (call(0, 0) != getpid()) fail("getpid");
         if (call(110, 1) != getppid()) fail("a jump to the bare instruction");
+        if (call_bare_first(110, 1) != getppid()) fail("the bare instruction at first");
+        if (call_bare_first(0, 0) != getpid()) fail("a call after the bare instruction");
         if (load_r8_before_call() != 39) fail("an instruction with a prefix");
     }
 
