@@ -38,6 +38,13 @@ _CONSOLE_KEPT_LINES = 4000  # a report of memory running out has a line for each
 _CONTROL_PREFIX = "groundwire-guest-"
 # Virtual wall-clock time at boot: the same in every run. 2026-01-01T00:00:00Z.
 _EPOCH_NS = 1_767_225_600 * 10**9
+# Tables that Linux sizes by its memory. Those of sockets are as on a host of 128 GiB or more, where
+# they grow no further (tcp_init and udp_table_init in net/ipv4): they decide UDP's ephemeral ports,
+# and how many connections may be pending, closing or orphaned. Those of files decide nothing.
+_TABLES = (
+    *("thash_entries=524288", "uhash_entries=65536"),
+    *("dhash_entries=131072", "ihash_entries=65536", "mhash_entries=2048", "mphash_entries=2048"),
+)
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 _libc = ctypes.CDLL("libc.so.6", use_errno=True)
@@ -231,6 +238,7 @@ def _guest_process(
         "root=/dev/root", "rootfstype=hostfs", "rootflags=/", "ro",
         "init=/proc/self/cwd/init",
         "con=null", "con0=fd:0,fd:1", "ssl=null", "panic=-1", "noreboot",
+        *_TABLES,
     ]  # fmt: skip
     if guest.time_travel:
         arguments += ["time-travel=inf-cpu", f"time-travel-start={_EPOCH_NS}"]

@@ -39,6 +39,28 @@ _OWN_MOUNTS = (
     ("tmpfs", "/run", ""),
     ("tmpfs", "/tmp", "size=100%"),
 )
+_NO_LIMIT_PAGES = str(2**30)  # 4 TiB
+# What Linux derives from how much memory there is, or from how much of it is free: results must
+# not hang on a guest's memory. `boot` sizes the kernel's tables.
+_FOR_ANY_MEMORY = {
+    # All hosts of a fabric share this kernel and its one budget for the buffers of sockets, of
+    # which real hosts have one each. With less than what is asked for, an all-to-all of 64 MB over
+    # 16 ranks stalled for 36 ms; a guest whose memory is not enough for it ends instead.
+    "net/ipv4/tcp_mem": " ".join([_NO_LIMIT_PAGES] * 3),
+    "net/ipv4/udp_mem": " ".join([_NO_LIMIT_PAGES] * 3),
+    # As real hosts have it from 768 MiB on (tcp_init in net/ipv4/tcp.c); a fabric's hosts have
+    # what the spec says.
+    "net/ipv4/tcp_rmem": "4096 131072 6291456",
+    "net/ipv4/tcp_wmem": "4096 16384 4194304",
+    # From 1.2 GiB on (inet_initpeers in net/ipv4/inetpeer.c).
+    "net/ipv4/inet_peer_threshold": "65664",
+    # A sender fills pieces of 32 KiB, or single pages once memory has no such pieces free (files
+    # that are open fill it up). What is received is accounted for by the piece, and windows follow.
+    "net/core/high_order_alloc_disable": "1",
+    # A guest of 1 GB could not have the threads that its process numbers are enough for.
+    "kernel/threads-max": "32768",
+    "user/max_net_namespaces": "32768",
+}
 # Programs that compare time stamps with "0 = never" (iputils' ping) need some uptime.
 _SETTLE_S = 10
 _DEADLOCK_CHECKS = 6
@@ -108,11 +130,8 @@ def _prepare(spec: dict[str, Any]) -> None:
     # Memory that runs out ends the guest. The kernel would end one process and let the one that
     # asked try again until that is gone, but as no time passes, the other never gets to run.
     Path("/proc/sys/vm/panic_on_oom").write_text("1")
-    # All hosts of a fabric share this kernel and its one budget for TCP's buffers, of which real
-    # hosts have one each, many times as large. At the kernel's default, 9% of its memory, an
-    # all-to-all of 64 MB over 16 ranks ran into it and stalled for 36 ms.
-    pages = str(os.sysconf("SC_PHYS_PAGES"))
-    Path("/proc/sys/net/ipv4/tcp_mem").write_text(" ".join([pages] * 3))
+    for name, value in _FOR_ANY_MEMORY.items():
+        Path("/proc/sys", name).write_text(value)
     # Freed pages go back to where they merge with their neighbours, not to a long list that hands
     # them out backwards: each run of pages is one mapping on the host, of which a process may
     # have 65,530 (vm.max_map_count).

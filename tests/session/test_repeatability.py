@@ -1,5 +1,6 @@
-"""The same spec and seed give the same bytes, whatever the machine is doing and wherever the clone
-is. Four boots; `test_virtual_runs` has two more, of a larger spec."""
+"""The same spec and seed give the same bytes, whatever the machine is doing, wherever the clone
+is and whatever memory the guest has. Five boots; `test_virtual_runs` has two more, of a larger
+spec."""
 
 from __future__ import annotations
 
@@ -23,12 +24,13 @@ name: repeat
 seed: 3
 fabric:
   {kind: leaf-spine, leaves: 2, spines: 4, hosts_per_leaf: 2,
-   link: {rate: 100Gbps, delay: 1us, mtu: 9000}}
+   link: {rate: 100Gbps, delay: 1us, mtu: 9000}, queue: {kind: droptail, buffer: 60KB}}
 workload:
   kind: collectives
   ranks: 4
   iterations: 1
-  operations: [{kind: all_reduce, size: 300KB}, {kind: all_to_all, size: 300KB}]
+  operations: [{kind: all_reduce, size: 3MB}, {kind: all_to_all, size: 3MB}]
+transport: {min_rto: 1ms}
 compute: {device: none}
 capture: {points: [hosts]}
 counters: {interval: 3us}
@@ -49,13 +51,14 @@ def _run(
     clone: Path = ROOT,
     prefix: tuple[str, ...] = (),
     environment: Mapping[str, str] | None = None,
+    memory: str = "auto",
 ) -> dict[str, object]:
     """One run; everything of it that must repeat."""
     directory.mkdir(parents=True)
     (directory / "spec.yaml").write_text(_SPEC)
     done = subprocess.run(
         [*prefix, sys.executable, "-m", "emulator.cli", "run", directory / "spec.yaml",
-         "--kernel", "virtual", "--out", directory / "out"],
+         "--kernel", "virtual", "--set", f"virtual.memory={memory}", "--out", directory / "out"],
         cwd=clone, env={**os.environ, **(environment or {})}, capture_output=True, text=True,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -67,7 +70,9 @@ def _run(
     assert sum(integral > 0 for integral in waited) > len(waited) / 2
     captures = sorted((out / "capture").glob("*.pcap"))
     assert len(captures) == 4
-    return found | {"result": result_of(out)} | {file.name: _packets(file) for file in captures}
+    result = result_of(out)
+    assert result["summary"]["retransmits"] > 0
+    return found | {"result": result} | {file.name: _packets(file) for file in captures}
 
 
 def _packets(capture: Path) -> list[bytes]:
@@ -116,6 +121,10 @@ def first(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
 
 def test_again_from_another_clone(first: dict[str, object], tmp_path: Path) -> None:
     _assert_same(_run(tmp_path / "deeper" / "down", _clone(tmp_path, compiled=True)), first)
+
+
+def test_again_with_another_memory(first: dict[str, object], tmp_path: Path) -> None:
+    _assert_same(_run(tmp_path / "run", memory="3GB"), first)
 
 
 def test_again_in_another_environment(first: dict[str, object], tmp_path: Path) -> None:
