@@ -5,7 +5,6 @@ import ctypes
 import json
 import os
 import select
-import shutil
 import signal
 import subprocess
 import sys
@@ -112,16 +111,16 @@ def run_guest(
         if not directory.is_dir():
             raise VirtualKernelError(f"writable directory {directory} does not exist")
     memory = memory_directory(guest.memory_bytes)
-    _remove_abandoned(memory)
     started = time.monotonic()
-    with _control_directory(memory) as control:
+    with ExitStack() as until_ready:
+        control = until_ready.enter_context(_control_directory(memory))
         _write_control(control, guest)
         console = FollowedFile(control / "console", lambda line: None, keep=_CONSOLE_KEPT_LINES)
         events: list[dict[str, Any]] = []
 
         def note(line: str) -> None:
             events.append(json.loads(line))
-            shutil.rmtree(control, ignore_errors=True)  # the guest has all of it open
+            until_ready.close()  # the guest has all of it open
 
         # In this order: who sees a line of the command can kill us and nothing is left.
         files = (
@@ -278,19 +277,20 @@ def _before_exec() -> None:
 
 @contextmanager
 def _control_directory(memory: Path) -> Iterator[Path]:
+    """A directory that is gone at the end, also when somebody kills us: a process that waits for
+    our end of a pipe to be closed sees to that."""
     name = tempfile.mkdtemp(prefix=f"{_CONTROL_PREFIX}{os.getpid()}-", dir=memory)
+    remover = subprocess.Popen(
+        ["sh", "-c", 'read _; exec rm -rf "$0"', name],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
     try:
         yield Path(name)
     finally:
-        shutil.rmtree(name, ignore_errors=True)
-
-
-def _remove_abandoned(memory: Path) -> None:
-    """Remove control directories whose owner was killed while its guest booted."""
-    for directory in memory.glob(f"{_CONTROL_PREFIX}*-*"):
-        owner = directory.name[len(_CONTROL_PREFIX) :].partition("-")[0]
-        if owner.isdigit() and not Path("/proc", owner).exists():
-            shutil.rmtree(directory, ignore_errors=True)
+        remover.communicate()
 
 
 def _write_control(control: Path, guest: GuestSpec) -> None:

@@ -250,6 +250,21 @@ def test_killed_parent_takes_its_guest_along(kernel):
     assert not [path for path in Path("/dev/shm").iterdir() if path.name.startswith(mark)]
 
 
+def test_killed_while_its_guest_boots_it_leaves_no_files(kernel):
+    process = command("true")
+    mark = f"groundwire-guest-{process.pid}-*"
+    deadline = time.monotonic() + 300
+    while not list(Path("/dev/shm").glob(f"{mark}/guest.json")):
+        assert time.monotonic() < deadline and process.poll() is None
+        time.sleep(0.001)
+    process.kill()
+    process.wait()
+    deadline = time.monotonic() + 30
+    while left := list(Path("/dev/shm").glob(mark)):
+        assert time.monotonic() < deadline, left
+        time.sleep(0.02)
+
+
 def test_when_a_command_speaks_nothing_is_left_to_remove(kernel):
     left = []
 
