@@ -14,6 +14,7 @@ from pathlib import Path
 
 from emulator.capabilities import KernelCapabilities, kernel_capabilities
 from emulator.virtual.build import find_kernel, require_tools
+from emulator.virtual.cache import can_keep_kernels, kernel_cache
 from emulator.virtual.failure import VirtualKernelError
 from emulator.virtual.memory import available_memory_bytes, memory_directory
 from emulator.virtual.seccomp import has_seccomp_filters
@@ -253,7 +254,8 @@ def _virtual_kernel() -> Iterator[Check]:
         tools = ""
     except VirtualKernelError as missing:
         tools = str(missing)
-    possible = source is not None and not tools
+    writable = can_keep_kernels()
+    possible = source is not None and not tools and writable
     detail = "built" if built else ("not built yet, but can be" if possible else "cannot be built")
     yield Check(
         "virtual kernel",
@@ -278,6 +280,14 @@ def _virtual_kernel() -> Iterator[Check]:
         tools or "all found",
         "the virtual kernel cannot be built" + (" again" if built else ""),
         "apt-get install build-essential flex bison bc libelf-dev libssl-dev",
+    )
+    yield Check(
+        "virtual kernel",
+        "cache folder",
+        writable,
+        str(kernel_cache()),
+        "the virtual kernel cannot be built" + (" again" if built else ""),
+        "set XDG_CACHE_HOME to a directory that can be written",
     )
     try:
         detail, room = str(memory_directory(MAIN_JOB_BYTES)), True

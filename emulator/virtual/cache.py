@@ -3,8 +3,28 @@
 import os
 from pathlib import Path
 
+from emulator.virtual.failure import VirtualKernelError
+
 
 def kernel_cache() -> Path:
-    """`$XDG_CACHE_HOME/groundwire/kernel`, by default below `~/.cache` (XDG base directories)."""
-    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    """`$XDG_CACHE_HOME/groundwire/kernel`, by default below `~/.cache` (XDG base directories).
+
+    Raises VirtualKernelError for a user without a home.
+    """
+    base = os.environ.get("XDG_CACHE_HOME")
+    if not base:
+        try:
+            base = str(Path.home() / ".cache")
+        except RuntimeError as error:
+            raise VirtualKernelError(
+                "this user has no home directory to keep the virtual kernel in; set HOME, or "
+                "XDG_CACHE_HOME to a directory that can be written"
+            ) from error
     return Path(base) / "groundwire" / "kernel"
+
+
+def can_keep_kernels() -> bool:
+    """Whether the cache folder can be written, or made."""
+    cache = kernel_cache()
+    nearest = next(path for path in (cache, *cache.parents) if os.path.exists(path))
+    return nearest.is_dir() and os.access(nearest, os.W_OK | os.X_OK)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
 from emulator import doctor as subject
 from emulator.capabilities import QDISCS, KernelCapabilities, kernel_capabilities
 from emulator.commands.doctor import doctor
+from emulator.virtual.failure import VirtualKernelError
 
 _FULL = KernelCapabilities(
     qdiscs=frozenset(QDISCS),
@@ -89,3 +91,25 @@ def test_the_kernel_is_asked_and_not_guessed() -> None:
     found = kernel_capabilities()
     assert found.refused or {"reno"} <= found.congestion_controls
     assert "gwport" not in found.qdiscs, "our own qdisc exists in the virtual kernel only"
+
+
+def test_a_cache_folder_that_cannot_be_is_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    doctor(as_json=True)
+    told = {check["name"]: check for check in json.loads(capsys.readouterr().out)["checks"]}
+    assert told["cache folder"]["found"] is False
+    assert told["cache folder"]["detail"] == str(tmp_path / "file" / "groundwire" / "kernel")
+    assert told["virtual kernel"]["detail"] == "cannot be built"
+
+
+def test_a_user_without_a_home_is_told_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    def homeless() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", homeless)
+    with pytest.raises(VirtualKernelError, match="set HOME, or XDG_CACHE_HOME"):
+        subject.diagnose()
