@@ -3,18 +3,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+
+from topologies.step import Collective, GroupName, Wait
+
+
+class GradientBuckets:
+    """Filled by one backward pass. Without `overlap` a bucket is waited for as soon as it is
+    sent; `capacity` is in parameters."""
+
+    def __init__(self, phase: str, group: GroupName, capacity: int, *, overlap: bool) -> None:
+        self._phase = phase
+        self._group = group
+        self._capacity = capacity
+        self._overlap = overlap
+        self._filled = 0
+        self._sent: list[str] = []
+
+    def add(self, parameters: int) -> Iterator[Collective | Wait]:
+        """The gradients of a layer are there; the bucket goes out if that fills it."""
+        self._filled += parameters
+        if self._filled >= self._capacity:
+            yield from self.flush()
+
+    def flush(self) -> Iterator[Collective | Wait]:
+        """Send what is left, at the end of the pass."""
+        if self._filled == 0:
+            return
+        name = f"{self._phase}.{len(self._sent)}"
+        yield Collective(name, self._phase, "all_reduce", self._filled, self._group)
+        self._filled = 0
+        self._sent.append(name)
+        if not self._overlap:
+            yield Wait(name)
+
+    def wait(self) -> Iterator[Wait]:
+        """Wait for those that have not been waited for."""
+        if self._overlap:
+            yield from map(Wait, self._sent)
 
 
 def gradient_buckets(parameters: Iterable[int], capacity: int) -> list[int]:
     """Parameters of each bucket in the order of sending, from those of the layers in the order of
-    the backward pass: a bucket goes out once it holds `capacity` parameters, the last one at the
-    end.
+    the backward pass.
     """
-    buckets, filled = [], 0
-    for count in parameters:
-        filled += count
-        if filled >= capacity:
-            buckets.append(filled)
-            filled = 0
-    return [*buckets, filled] if filled else buckets
+    buckets = GradientBuckets("gradient", "world", capacity, overlap=True)
+    sent = [operation for count in parameters for operation in buckets.add(count)]
+    sent += buckets.flush()
+    return [operation.elements for operation in sent if isinstance(operation, Collective)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from topologies.gradient_buckets import gradient_buckets
+from topologies.step import GroupName
 from topologies.workload_spec import ITEM_BYTES, TrainingWorkload
 
 
@@ -56,6 +57,15 @@ class Stage:
         return self.spec.vocabulary * self.spec.hidden // self.spec.parallelism.tensor
 
     @property
+    def item_bytes(self) -> int:
+        return ITEM_BYTES[self.spec.dtype]
+
+    @property
+    def bucket_parameters(self) -> int:
+        """A bucket of gradients is sent once it holds as many."""
+        return -(-self.spec.bucket_bytes // self.item_bytes)
+
+    @property
     def gradient_buckets(self) -> list[int]:
         """Parameters of each bucket of gradients, last layer first; none without data
         parallelism.
@@ -63,8 +73,8 @@ class Stage:
         if self.spec.parallelism.data == 1:
             return []
         head = [self.head_parameters] if self.last else []
-        capacity = -(-self.spec.bucket_bytes // ITEM_BYTES[self.spec.dtype])
-        return gradient_buckets([*head, *[self.layer_parameters] * self.layers], capacity)
+        layers = [self.layer_parameters] * self.layers
+        return gradient_buckets([*head, *layers], self.bucket_parameters)
 
     @property
     def layer_flops(self) -> int:
@@ -75,17 +85,16 @@ class Stage:
         return 2 * self.tokens * self.layer_parameters + scores // self.spec.parallelism.tensor
 
 
-def tensor_groups(spec: TrainingWorkload) -> list[list[int]]:
-    """Ranks that share a layer."""
-    width = spec.parallelism.tensor
-    return [list(range(first, first + width)) for first in range(0, spec.ranks, width)]
-
-
-def data_groups(spec: TrainingWorkload) -> list[list[int]]:
-    """Ranks that hold the same parameters."""
+def training_groups(spec: TrainingWorkload) -> dict[GroupName, list[list[int]]]:
+    """Who reduces with whom: activations among the ranks that share a layer, gradients among those
+    that hold the same parameters. Each kind of group covers all ranks.
+    """
     data, tensor = spec.parallelism.data, spec.parallelism.tensor
-    return [
-        [stage * data * tensor + replica * tensor + shard for replica in range(data)]
-        for stage in range(spec.parallelism.pipeline)
-        for shard in range(tensor)
-    ]
+    return {
+        "tensor": [list(range(first, first + tensor)) for first in range(0, spec.ranks, tensor)],
+        "data": [
+            [stage * data * tensor + replica * tensor + shard for replica in range(data)]
+            for stage in range(spec.parallelism.pipeline)
+            for shard in range(tensor)
+        ],
+    }

@@ -11,22 +11,18 @@ from __future__ import annotations
 import heapq
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
 
-import torch
-import torch.distributed as dist
-
 from topologies.workload_spec import Barrier, ChakraWorkload, Collective, Dtype, RootedCollective
 from topologies.workload_spec import Operation as OperationSpec
-from workloads import payload
 from workloads.clock import now_ns
 from workloads.communicator import Communicator, Pending, subgroups
 from workloads.compute_model import Compute
 from workloads.events import EventLog
-from workloads.operations import DTYPES, Operation
+from workloads.message import post_message
+from workloads.operations import Operation
 from workloads.replay_program import (
     CollectiveNode,
     ComputeNode,
@@ -185,31 +181,15 @@ class _Replay:
         ).start()
 
     def _message(self, node: MessageNode) -> Pending:
-        me, peer, world = self._world.rank, node.peer, self._world
-        sends = node.kind == "send"
-        source, destination = (me, peer) if sends else (peer, me)
+        me, peer = self._world.rank, node.peer
+        source, destination = (me, peer) if node.kind == "send" else (peer, me)
         flow = (source, destination, node.tag)
         number = self._sequence[flow]
         self._sequence[flow] += 1
         id = f"i{self._iteration}.message.{source}.{destination}.{node.tag}.{number}"
-        count, codes = max(node.size_bytes // 4, 1), [payload.block_code(source, destination)]
-        dtype = DTYPES["float32"]
-        buffer = payload.blocks(count, codes, dtype) if sends else torch.empty(count, dtype=dtype)
-        call = dist.isend if sends else dist.irecv
-        return world.post(
-            id,
-            "send_recv",
-            "message",
-            node.size_bytes,
-            self._iteration,
-            lambda group: call(buffer, peer, group=group, tag=node.tag),
-            None if sends else partial(payload.check_blocks, id, buffer, codes),
-            counted=False,
-            has_future=False,
-            members=(source, destination),
-            element_bytes=4,
-            root=0,
-            peer=1,
+        ends = (source, destination)
+        return post_message(
+            self._world, id, "message", self._iteration, ends, node.size_bytes, "float32", node.tag
         )
 
 

@@ -27,7 +27,8 @@ Group: TypeAlias = dist.ProcessGroup | None
 
 @dataclass(frozen=True)
 class Operation:
-    """One operation of one iteration, as one rank sees it. `root` is a rank of the group."""
+    """One operation of one iteration, as one rank sees it. `root` is a rank of the group; `phase`
+    is its kind where nothing else is said."""
 
     communicator: Communicator
     id: str
@@ -35,6 +36,7 @@ class Operation:
     dtype: Dtype
     iteration: int
     seed: int
+    phase: str = ""
 
     def start(self) -> Pending:
         """Post it."""
@@ -87,7 +89,7 @@ class Operation:
         return self.communicator.post(
             self.id,
             kind,
-            kind,
+            self.phase or kind,
             0 if kind == "barrier" else self.count * element_bytes,
             self.iteration,
             call,

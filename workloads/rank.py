@@ -6,6 +6,11 @@ from collections.abc import Callable
 
 import torch.distributed as dist
 
+from topologies.dlrm_model import DlrmModel
+from topologies.dlrm_step import dlrm_step
+from topologies.step import GroupName
+from topologies.training_model import Stage, training_groups
+from topologies.training_step import training_step
 from topologies.workload_spec import (
     ChakraWorkload,
     CollectivesWorkload,
@@ -15,14 +20,13 @@ from topologies.workload_spec import (
 from workloads.chakra_replay import run_replay
 from workloads.clock import sharpen_timers
 from workloads.collectives import run_collectives
-from workloads.communicator import Communicator, join
+from workloads.communicator import Communicator, join, subgroups
 from workloads.compute_model import Compute
 from workloads.connections import ports_to_later_ranks
-from workloads.dlrm import run_dlrm
 from workloads.events import EventLog
 from workloads.plan import RankPlan
 from workloads.replay_program import DIRECTORY
-from workloads.training import run_training
+from workloads.step import run_steps
 
 
 def run_rank(plan: RankPlan, on_iteration: Callable[[int], None]) -> None:
@@ -61,9 +65,25 @@ def _workload(
     if isinstance(workload, CollectivesWorkload):
         run_collectives(workload, world, plan.seed, on_iteration)
     elif isinstance(workload, DlrmWorkload):
-        run_dlrm(workload, world, compute, log, on_iteration)
+        step = dlrm_step(DlrmModel(workload))
+        run_steps(workload, step, {"world": world}, compute, log, on_iteration)
     elif isinstance(workload, TrainingWorkload):
-        run_training(workload, world, compute, log, on_iteration)
+        groups = _training_groups(workload, world, log)
+        run_steps(
+            workload, training_step(Stage(workload, plan.rank)), groups, compute, log, on_iteration
+        )
     elif isinstance(workload, ChakraWorkload):
         program = plan.events.parent.parent / DIRECTORY
         run_replay(workload, program, world, compute, log, on_iteration)
+
+
+def _training_groups(
+    workload: TrainingWorkload, world: Communicator, log: EventLog
+) -> dict[GroupName, Communicator]:
+    groups: dict[GroupName, Communicator] = {"world": world}
+    for name, partition in training_groups(workload).items():
+        if len(partition[0]) > 1:
+            mine = subgroups(log, name, partition, world.rank, world.size)
+            assert mine is not None  # the parts cover all ranks
+            groups[name] = mine
+    return groups

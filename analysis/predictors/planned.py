@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from analysis.predictors.interface import CollectiveCall, PredictorError, Setting, Transport
 from topologies.build import build_fabric
 from topologies.dlrm_model import DlrmModel
+from topologies.dlrm_step import dlrm_step
 from topologies.placement import place
 from topologies.routing import compute_routes
 from topologies.spec import Spec
+from topologies.step import Collective
 from topologies.workload_spec import (
     ITEM_BYTES,
     CollectivesWorkload,
@@ -85,14 +87,10 @@ def _of_benchmark(workload: CollectivesWorkload) -> Iterator[PlannedCall]:
 
 
 def _of_dlrm(workload: DlrmWorkload) -> Iterator[PlannedCall]:
-    """Two all-to-alls of the embeddings, and the MLPs' gradients in buckets, last layer first."""
     model = DlrmModel(workload)
     ranks = tuple(range(workload.ranks))
-
-    def call(kind: str, count: int) -> CollectiveCall:
-        return CollectiveCall(kind, count * model.item_bytes, ranks, model.item_bytes)
-
-    yield PlannedCall("embedding_forward.0", call("all_to_all", model.exchanged))
-    for index, count in enumerate(model.gradient_buckets):
-        yield PlannedCall(f"mlp_gradient.{index}", call("all_reduce", count))
-    yield PlannedCall("embedding_backward.0", call("all_to_all", model.exchanged))
+    for action in dlrm_step(model):
+        if isinstance(action, Collective):
+            size_bytes = action.elements * model.item_bytes
+            call = CollectiveCall(action.kind, size_bytes, ranks, model.item_bytes)
+            yield PlannedCall(action.name, call)
