@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import signal
@@ -26,22 +25,11 @@ from emulator.capture.packet_socket import Counter, shut
 from emulator.capture.pcap_file import PcapFile
 from emulator.capture.ring_socket import RingSocket
 from emulator.namespaces import entered
+from tests.own_namespaces import MISSING
 from topologies.build import build_fabric
 from topologies.fabric_spec import FatTreeSpec
 
-
-def _missing() -> str | None:
-    if os.geteuid() != 0:
-        return "needs root"
-    pid = os.fork()
-    if pid == 0:
-        os._exit(0 if ctypes.CDLL(None).unshare(0x40000000) == 0 else 1)
-    if os.waitpid(pid, 0)[1] != 0:
-        return "this kernel refuses to make network namespaces"
-    return None
-
-
-needs_namespaces = pytest.mark.skipif(_missing() is not None, reason=str(_missing()))
+needs_namespaces = pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import subprocess
 import sys
@@ -12,29 +11,16 @@ from pathlib import Path
 import pytest
 
 from emulator.registry import remove_dead, sessions
+from tests.own_namespaces import MISSING
 
 ROOT = Path(__file__).resolve().parents[2]
-
-
-def _may_make_namespaces() -> str | None:
-    if os.geteuid() != 0:
-        return "needs root"
-    pid = os.fork()
-    if pid == 0:
-        os._exit(0 if ctypes.CDLL(None).unshare(0x40000000) == 0 else 1)
-    if os.waitpid(pid, 0)[1] != 0:
-        return "this kernel refuses to make network namespaces"
-    return None
-
-
-_MISSING = _may_make_namespaces()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     here = Path(__file__).parent
     for item in items:
-        if here in item.path.parents and "pure" not in item.path.name and _MISSING:
-            item.add_marker(pytest.mark.skip(reason=_MISSING))
+        if here in item.path.parents and "pure" not in item.path.name and MISSING:
+            item.add_marker(pytest.mark.skip(reason=MISSING))
 
 
 @pytest.fixture(autouse=True)
@@ -42,7 +28,7 @@ def _nothing_left() -> Iterator[None]:
     """Whatever a test does, no session of a dead process and none of ours outlives it. Those of
     others, who may work on this machine as well, are theirs."""
     yield
-    if _MISSING is None:
+    if MISSING is None:
         remove_dead()
         left = [s.id for s in sessions() if not s.alive() or s.owner_pid == os.getpid()]
         assert not left, f"sessions left behind: {left}"
