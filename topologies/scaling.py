@@ -9,12 +9,8 @@ the target's.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from fractions import Fraction
 from typing import Any
 
-from topologies.fabric import Link
-from topologies.queue_spec import QueueSpec
 from topologies.spec import Spec, parse_dict
 from topologies.units import format_rate, format_time, parse_rate_bps, parse_time_ns
 
@@ -63,41 +59,6 @@ def scale_spec(spec: Spec, factor: int) -> Spec:
 def slowed_rate_bps(rate_bps: int, factor: int) -> int:
     """The rate of the slow fabric for one of the target; to the nearest bit per second."""
     return (2 * rate_bps + factor) // (2 * factor)
-
-
-def to_target_ns(measured_ns: int, factor: int) -> int:
-    """A time measured on the slow fabric, as it is on the target; to the nearest nanosecond."""
-    return (2 * measured_ns + factor) // (2 * factor)
-
-
-def to_target_bps(measured_bps: float, factor: int) -> float:
-    """A rate measured on the slow fabric, as it is on the target."""
-    return measured_bps * factor
-
-
-@dataclass(frozen=True, slots=True)
-class LinkGroups:
-    """The dimensionless groups of one direction of a link, with BDP = rate * 2 * delay.
-
-    None where a delay is zero, or a queue has no threshold.
-    """
-
-    buffer_per_bdp: Fraction | None
-    threshold_per_bdp: Fraction | None
-    serialisation_per_delay: Fraction | None
-
-
-def link_groups(link: Link, queue: QueueSpec) -> LinkGroups:
-    """The groups that scaling keeps, exactly when it need not round a rate."""
-    bits_in_flight = Fraction(link.rate_bps * 2 * link.delay_ns, 10**9)
-    if bits_in_flight == 0:
-        return LinkGroups(None, None, None)
-    threshold_bytes = getattr(queue, "k_bytes", None) or getattr(queue, "kmin_bytes", None)
-    return LinkGroups(
-        8 * queue.buffer_bytes / bits_in_flight,
-        8 * threshold_bytes / bits_in_flight if threshold_bytes else None,
-        8 * link.mtu_bytes * 2 / bits_in_flight,
-    )
 
 
 def _replace(section: dict[str, Any], key: str, change: Callable[[str], str]) -> None:
