@@ -93,6 +93,28 @@ int main(void)
 }
 """
 
+# Bases of thread-local memory that no processor takes, for itself and for a child
+IMPOSSIBLE_BASES = r"""
+#define _GNU_SOURCE
+#include <asm/prctl.h>
+#include <errno.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+int main(void)
+{
+    const unsigned long impossible = 1UL << 63;
+    printf("%ld", syscall(SYS_arch_prctl, ARCH_SET_FS, impossible));
+    printf(" %d\n", errno);
+    printf("%ld", syscall(SYS_clone, CLONE_SETTLS | SIGCHLD, 0, 0, 0, impossible));
+    printf(" %d\n", errno);
+    return 0;
+}
+"""
+
 pytestmark = pytest.mark.skipif(
     os.uname().machine != "x86_64", reason="the programs are x86-64 assembly"
 )
@@ -120,3 +142,8 @@ def test_a_debugger_steps_through_a_program(guest, compiled, tmp_path: Path):
         # Six calls, each with at least its own instruction, one that loads its number and a return
         assert 18 < steps < 100_000
         assert moved >= 0.9 * steps
+
+
+def test_an_impossible_base_of_thread_local_memory_is_refused(guest, compiled, tmp_path: Path):
+    ended = guest(compiled(IMPOSSIBLE_BASES), directory=tmp_path)
+    assert ended.lines == ["-1 1", "-1 1"], ended.result.message  # EPERM
