@@ -15,7 +15,7 @@ _RANKS = 4
 
 
 def _spec(workload: dict[str, object]) -> Spec:
-    fabric = {"kind": "flat", "hosts": 8, "link": {"rate": "100Gbps", "delay": "1us"}}
+    fabric = {"kind": "flat", "hosts": 64, "link": {"rate": "100Gbps", "delay": "1us"}}
     return Spec.model_validate(
         {"name": "memory", "fabric": fabric, "workload": {"ranks": _RANKS, **workload}}
     )
@@ -38,10 +38,10 @@ def _collective(size_mb: int, *after: int) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("size_mb", [1, 300])
-def test_a_trace_needs_what_the_same_collective_needs(tmp_path: Path, size_mb: int) -> None:
+def test_a_trace_gets_at_least_what_the_same_collective_gets(tmp_path: Path, size_mb: int) -> None:
     operation = {"kind": "all_reduce", "size": f"{size_mb}MB"}
     alike = guest_memory_bytes(_spec({"kind": "collectives", "operations": [operation]}), tmp_path)
-    assert _needed_for_trace(tmp_path, [_collective(size_mb)]) == alike
+    assert _needed_for_trace(tmp_path, [_collective(size_mb)]) >= alike
     assert alike > _RANKS * size_mb * _MB
 
 
@@ -70,24 +70,58 @@ def _needed(workload: dict[str, object]) -> int:
     return guest_memory_bytes(_spec({"ranks": 8, **workload}), Path())
 
 
+def _one(kind: str, size_mb: int, ranks: int = 8, iterations: int = 1) -> dict[str, object]:
+    operation = {"kind": kind, "size": f"{size_mb}MB"}
+    return {"ranks": ranks, "iterations": iterations, "operations": [operation]}
+
+
+_TRAINING: dict[str, object] = {"kind": "training", "parallelism": {"data": 8}}
+_BATCH = {"kind": "training", "batch_size": 64}
+
+
 @pytest.mark.parametrize(
     ("workload", "measured_mb"),
     [
-        ({"layers": 2, "hidden": 64, "vocabulary": 512}, 835),
-        ({}, 2617),
-        ({"overlap": False}, 1244),
-        ({"layers": 24}, 4299),
-        ({"parallelism": {"pipeline": 8}, "batch_size": 64}, 2473),
-        ({"parallelism": {"tensor": 8}, "batch_size": 64, "microbatches": 1}, 1814),
+        (_one("all_reduce", 1, ranks=2), 467),
+        (_one("all_reduce", 1, ranks=32), 923),
+        (_one("all_reduce", 1, ranks=64), 1415),
+        (_one("all_reduce", 8), 629),
+        (_one("all_reduce", 8, iterations=3), 723),
+        (_one("all_reduce", 256), 2800),
+        (_one("all_reduce", 32, ranks=32, iterations=2), 3280),
+        (_one("all_to_all", 8), 688),
+        (_one("all_to_all", 30, iterations=3), 1282),
+        (_one("all_to_all", 256), 4808),
+        (_one("all_to_all", 32, ranks=32, iterations=2), 4520),
+        (_one("all_to_all", 8, ranks=64, iterations=2), 3644),
+        (_one("all_gather", 64), 1216),
+        (_one("reduce_scatter", 64, iterations=2), 1271),
+        (_one("reduce_scatter", 16, ranks=32, iterations=2), 2633),
+        (_one("reduce", 64, iterations=2), 1161),
+        (_one("broadcast", 256), 1667),
+        (_one("gather", 256), 1287),
+        (_one("gather", 64, ranks=32, iterations=2), 1188),
+        (_one("scatter", 256), 1074),
+        (_one("incast", 64), 1471),
+        (_one("permutation", 100, iterations=2), 2252),
+        ({"kind": "dlrm"}, 680),
+        ({"kind": "dlrm", "ranks": 64}, 2609),
+        ({"kind": "dlrm", "top_mlp": [3584, 3584, 1]}, 1225),
+        ({"kind": "dlrm", "top_mlp": [1024, 16384, 1024, 1]}, 1953),
+        ({**_TRAINING, "layers": 2, "hidden": 64, "vocabulary": 512}, 563),
+        (_TRAINING, 1839),
+        ({**_TRAINING, "overlap": False}, 971),
+        ({**_TRAINING, "layers": 24}, 3629),
+        ({**_BATCH, "parallelism": {"pipeline": 8}}, 2346),
+        ({**_BATCH, "parallelism": {"tensor": 8}, "microbatches": 1}, 1279),
     ],
-    ids=["small", "default", "no overlap", "24 layers", "pipeline", "tensor"],
 )
-def test_training_gets_what_it_was_measured_to_take(
+def test_a_workload_gets_what_it_was_measured_to_take(
     workload: dict[str, object], measured_mb: int
 ) -> None:
-    """Measured: most of the guest's memory file in use during two steps (one for tensor), 8 ranks
-    at 100 Gb/s with 32 MB per port, in guests of 8 and 12 GB."""
-    needed = _needed({"kind": "training", "parallelism": {"data": 8}, **workload})
+    """Measured: the most that the guest's kernel had in use (all its memory less what is free) at
+    100 Gb/s, MTU 9000, 32 MB per port, in guests of 8 and 12 GB."""
+    needed = _needed({"kind": "collectives", **workload})
     assert measured_mb * _MB <= needed <= 2 * measured_mb * _MB
 
 
@@ -95,7 +129,7 @@ def test_gradients_on_their_way_are_held_together() -> None:
     training = {"kind": "training", "parallelism": {"data": 8}, "hidden": 1024}
     layer_bytes = 12 * 1024**2 * 4
     shallow, deep = (_needed({**training, "layers": layers}) for layers in (8, 24))
-    assert deep - shallow == 8 * 16 * layer_bytes
+    assert 1 <= (deep - shallow) / (8 * 16 * layer_bytes) < 1.1  # with gaps between them
     alone = [_needed({**training, "layers": layers, "overlap": False}) for layers in (8, 24)]
     assert alone[0] == alone[1] < shallow
 
