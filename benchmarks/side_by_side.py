@@ -1,13 +1,14 @@
 """Is the virtual kernel of this clone faster than that of another? Both run at the same time.
 
-    .venv/bin/python benchmarks/side_by_side.py OTHER_CLONE [--ranks 32] [--rounds 6] [--json]
+    .venv/bin/python benchmarks/side_by_side.py OTHER_CLONE [--ranks 32] [--pairs 3] [--json]
 
 The speed of a shared machine changes by a third within minutes, so runs in turns say little: of two
 kernels in turns, three runs each once showed one to be a tenth faster that was not. Here each round
-runs `benchmarks/virtual_speed.py` of both clones at once, on a core each, and the next round swaps
-the cores: what makes one slow makes the other slow. Printed are the seconds from the first
-collective to the end, their ratio, and the ratios' geometric mean with its 95% confidence interval
-(Student's t). Kernels that are not there yet are built first.
+runs `benchmarks/virtual_speed.py` of both clones at once, on a core each: what makes one slow makes
+the other slow. As cores differ by as much, rounds come in pairs, of which the second has the cores
+swapped. Printed are the seconds from the first collective to the end, each pair's ratio (the
+geometric mean of its two), and the mean of these with its 95% confidence interval (Student's t).
+Kernels that are not there yet are built first.
 """
 
 from __future__ import annotations
@@ -61,14 +62,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("other", type=Path, metavar="OTHER_CLONE")
     parser.add_argument("--ranks", type=int, default=32)
-    parser.add_argument("--rounds", type=int, default=6, help="at least 2")
+    parser.add_argument("--pairs", type=int, default=3, help="of rounds; at least 2")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     other = arguments.other.resolve()
     if not (other / "benchmarks" / "virtual_speed.py").is_file():
         parser.error(f"{other} is no clone of groundwire")
-    if arguments.rounds < 2:
-        parser.error(f"--rounds {arguments.rounds}: at least 2")
+    if arguments.pairs < 2:
+        parser.error(f"--pairs {arguments.pairs}: at least 2")
     cores = sorted(os.sched_getaffinity(0))[:2]
     if len(cores) < 2:
         parser.error("two at a time need two cores; this process may use one")
@@ -77,7 +78,7 @@ def main() -> None:
         progress.print(f"a run of two ranks in {clone}")
         seconds_after_start(start(clone, 2, None))
     rounds: list[tuple[float, float]] = []
-    for number in range(arguments.rounds):
+    for number in range(2 * arguments.pairs):
         first, second = cores if number % 2 == 0 else reversed(cores)
         running = [start(THIS, arguments.ranks, first), start(other, arguments.ranks, second)]
         try:
@@ -91,9 +92,10 @@ def main() -> None:
 
 
 def show(rounds: list[tuple[float, float]], as_json: bool) -> None:
-    logarithms = np.log([there_s / here_s for here_s, there_s in rounds])
-    mean = float(np.mean(logarithms))
-    reach = float(stats.t.ppf(0.975, len(rounds) - 1) * stats.sem(logarithms))
+    by_round = np.log([there_s / here_s for here_s, there_s in rounds])
+    by_pair = by_round.reshape(-1, 2).mean(axis=1)
+    mean = float(by_pair.mean())
+    reach = float(stats.t.ppf(0.975, len(by_pair) - 1) * stats.sem(by_pair))
     result: dict[str, Any] = {
         "rounds": [{"here_s": here_s, "there_s": there_s} for here_s, there_s in rounds],
         "there_by_here": math.exp(mean),
@@ -103,9 +105,11 @@ def show(rounds: list[tuple[float, float]], as_json: bool) -> None:
     if as_json:
         print(json.dumps(result, indent=2))
         return
-    table = Table("round", "here s", "there s", "there / here")
-    for number, (here_s, there_s) in enumerate(rounds, 1):
-        table.add_row(f"{number}", f"{here_s:.1f}", f"{there_s:.1f}", f"{there_s / here_s:.3f}")
+    table = Table("round", "here s", "there s", "there / here", "pair")
+    for number, (here_s, there_s) in enumerate(rounds):
+        pair = f"{np.exp(by_pair[number // 2]):.3f}" if number % 2 else ""
+        ratio = f"{there_s / here_s:.3f}"
+        table.add_row(f"{number + 1}", f"{here_s:.1f}", f"{there_s:.1f}", ratio, pair)
     console = Console()
     console.print(table)
     console.print(
