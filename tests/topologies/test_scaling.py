@@ -29,7 +29,9 @@ def spec_of(fabric: dict[str, Any], **sections: Any) -> Any:
 
 @settings(max_examples=60, deadline=None)
 @given(any_fabric, st.sampled_from(QUEUES), st.sampled_from([1, 2, 8, 100, 1000]))
-def test_what_governs_a_link_is_kept_exactly(raw: dict[str, Any], queue: dict[str, Any], factor: int) -> None:
+def test_what_governs_a_link_is_kept_exactly(
+    raw: dict[str, Any], queue: dict[str, Any], factor: int
+) -> None:
     target = spec_of(raw | {"queue": queue})
     slow = scale_spec(target, factor)
     pairs = zip(build_fabric(target.fabric).links, build_fabric(slow.fabric).links, strict=True)
