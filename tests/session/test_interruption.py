@@ -30,6 +30,11 @@ _WORDS = {
 }
 
 
+def _heed_hang_up() -> None:
+    """As a terminal's command does, also where the tests run under nohup."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
 @pytest.mark.parametrize(
     ("stage", "number", "has_result"),
     [
@@ -51,6 +56,7 @@ def test_a_signal_ends_a_run_in_any_stage(
     process = subprocess.Popen(
         [*command, "--out", str(out)],
         cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+        preexec_fn=_heed_hang_up,
     )  # fmt: skip
     try:
         assert process.stderr is not None
