@@ -4,11 +4,11 @@ import contextlib
 import ctypes
 import json
 import os
+import secrets
 import select
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -279,7 +279,7 @@ def _before_exec() -> None:
 def _control_directory(memory: Path) -> Iterator[Path]:
     """A directory that is gone at the end, also when somebody kills us: a process that waits for
     our end of a pipe to be closed sees to that."""
-    name = tempfile.mkdtemp(prefix=f"{_CONTROL_PREFIX}{os.getpid()}-", dir=memory)
+    name = memory / f"{_CONTROL_PREFIX}{os.getpid()}-{secrets.token_hex(4)}"
     remover = subprocess.Popen(
         ["sh", "-c", 'read _; exec rm -rf "$0"', name],
         stdin=subprocess.PIPE,
@@ -288,7 +288,9 @@ def _control_directory(memory: Path) -> Iterator[Path]:
         start_new_session=True,
     )
     try:
-        yield Path(name)
+        # Not before somebody is there to remove it: an interrupt may come at any moment.
+        name.mkdir(mode=0o700)
+        yield name
     finally:
         remover.communicate()
 
