@@ -121,7 +121,7 @@ def _of_trace(at_once_bytes: int) -> _Tensors:
 
 
 def _of_dlrm(workload: DlrmWorkload) -> _Tensors:
-    """Both all-to-alls' inputs and outputs count, as one lasts until the other is waited for."""
+    """As if inputs and outputs of both all-to-alls lasted to the end of the step."""
     model = DlrmModel(workload)
     gradients = _of_buckets(
         model.gradient_buckets, model.item_bytes, workload.overlap, workload.ranks
