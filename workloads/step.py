@@ -75,6 +75,7 @@ class _Step:
                     self._wait(*self._posted.pop(action.name))
 
     def _wait(self, communicator: Communicator, pending: Pending) -> None:
+        """Nobody else has `pending`, so its tensors are gone before the next action."""
         communicator.wait(pending)
 
     def _collective(self, action: Collective, group: Communicator) -> Pending:
