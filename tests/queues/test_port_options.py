@@ -28,7 +28,7 @@ from topologies.fabric_spec import GraphSpec
 from topologies.queue_spec import QueueSpec
 from topologies.spec import load_spec
 
-_OPTIONS = struct.Struct("=15Q14I")
+_OPTIONS = struct.Struct("=16Q14I")
 
 
 def _fabric(links: list[tuple[str, str]], queue: dict[str, Any]) -> Fabric:
@@ -67,13 +67,13 @@ def test_what_is_no_probability_is_refused(p: float) -> None:
 @given(rate=st.integers(1, 2**63), delay=st.integers(0, 2**40), seed=st.integers(0, 2**64 - 1))
 def test_options_are_packed_in_the_order_of_the_struct(rate: int, delay: int, seed: int) -> None:
     options = PortOptions(
-        kind=Kind.VOQ, rate_bps=rate, delay_ns=delay, buffer_bytes=5, seed=seed, queues=9
+        kind=Kind.VOQ, rate_bps=rate, delay_ns=delay, buffer_bytes=5, seed=seed, channel=3, queues=9
     )
     length, kind = struct.unpack_from("=HH", options.pack())
     values = _OPTIONS.unpack_from(options.pack(), 4)
     assert (length, kind) == (4 + _OPTIONS.size, 1)
     assert (values[0], values[1], values[2], values[3]) == (rate, delay, 5, NEVER)
-    assert (values[13], values[15], values[16], values[20]) == (seed, 1, Kind.VOQ, 9)
+    assert (values[13], values[15], values[16], values[17], values[21]) == (seed, 3, 2, Kind.VOQ, 9)
 
 
 def test_a_value_that_does_not_fit_its_field_is_refused() -> None:
