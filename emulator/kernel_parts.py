@@ -1,0 +1,136 @@
+"""What several kernels measured of one run, put together to what one would have written.
+
+Each kernel leaves `kernel-INDEX/` in the run directory, with those files in it that a kernel alone
+leaves in the run directory itself.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from emulator.capture.capture import INDEX_FILE
+from topologies.division import Division
+from topologies.fabric import Fabric
+from topologies.selectors import select_ports
+
+_SAME = ("kernel_release", "versions", "seed", "hosts", "details")
+"""What each kernel says alike, having run the same spec."""
+
+
+def part_directory(run_directory: Path, kernel: int) -> Path:
+    """Where a kernel leaves what it measured."""
+    return run_directory / f"kernel-{kernel}"
+
+
+def merge_parts(
+    run_directory: Path, fabric: Fabric, division: Division, points: Sequence[str]
+) -> None:
+    """Make measured.json, links.jsonl, queues.jsonl and the index of captures (at `points`) from
+    those of a run's kernels, whose directories are then removed.
+
+    Raises OSError when a file is not there, ValueError when they do not fit together.
+    """
+    parts = [part_directory(run_directory, kernel) for kernel in range(division.kernels)]
+    links = [_read_lines(part / "links.jsonl") for part in parts]
+    _write_lines(run_directory / "links.jsonl", merged_links(links, fabric, division))
+    if all((part / "queues.jsonl").exists() for part in parts):
+        samples = [_read_lines(part / "queues.jsonl") for part in parts]
+        _write_lines(run_directory / "queues.jsonl", merged_samples(samples, fabric, division))
+    measured = [json.loads((part / "measured.json").read_text()) for part in parts]
+    captured = [p.interface for point in points for p in select_ports(fabric, point)]
+    whole = merged_measurements(measured, captured)
+    (run_directory / "measured.json").write_text(json.dumps(whole, indent=1) + "\n")
+    index = run_directory / "capture" / INDEX_FILE
+    if index.exists():
+        told = json.loads(index.read_text()) | {"captures": whole["captures"]}
+        index.write_text(json.dumps(told, indent=1) + "\n")
+    for part in parts:
+        shutil.rmtree(part)
+
+
+def merged_links(
+    parts: Sequence[Iterable[Mapping[str, Any]]], fabric: Fabric, division: Division
+) -> list[dict[str, Any]]:
+    """Lines of links.jsonl by link and end, from those of each kernel.
+
+    A port of a link that is cut is counted twice: by the kernel that has its node, and by the one
+    to which its packets go, where devices may lose some after the port has sent them. Raises
+    ValueError when a port's own kernel has not counted it.
+    """
+    own: dict[str, Mapping[str, Any]] = {}
+    lost_elsewhere: dict[str, int] = {}
+    for kernel, lines in enumerate(parts):
+        for line in lines:
+            port = line["port"]
+            if division.kernel_of[line["node"]] == kernel:
+                own[port] = line
+            else:
+                lost_elsewhere[port] = lost_elsewhere.get(port, 0) + line["lost_outside_queue"]
+    merged = []
+    for link in fabric.links:
+        for port in (link.a.interface, link.b.interface):
+            if port not in own:
+                raise ValueError(f"no kernel has counted what port {port} sent")
+            lost = own[port]["lost_outside_queue"] + lost_elsewhere.get(port, 0)
+            merged.append({**own[port], "lost_outside_queue": lost})
+    return merged
+
+
+def merged_samples(
+    parts: Sequence[Iterable[Mapping[str, Any]]], fabric: Fabric, division: Division
+) -> list[Mapping[str, Any]]:
+    """Lines of queues.jsonl by node, from those of each kernel; those of a node are in one part and
+    stay in their order."""
+    node_of = {p.interface: p.node for link in fabric.links for p in (link.a, link.b)}
+    by_node: dict[str, list[Mapping[str, Any]]] = {node.name: [] for node in fabric.nodes}
+    for kernel, lines in enumerate(parts):
+        for line in lines:
+            node = node_of[line["port"]]
+            if division.kernel_of[node] == kernel:
+                by_node[node].append(line)
+    return [line for lines in by_node.values() for line in lines]
+
+
+def merged_measurements(
+    parts: Sequence[Mapping[str, Any]], captured: Sequence[str]
+) -> dict[str, Any]:
+    """measured.json from that of each kernel; `captured` are the interfaces with a capture, in its
+    order. Valid only if every kernel's is. Raises ValueError when kernels do not agree on what they
+    ran."""
+    whole = dict(parts[0])
+    for key in _SAME:
+        if any(part[key] != whole[key] for part in parts):
+            raise ValueError(f"the kernels of the run do not agree on {key}")
+    captures = {one["interface"]: one for part in parts for one in part["captures"]}
+    verdicts = [part["verdict"] for part in parts]
+    names = verdicts[0]["samples"]
+    return whole | {
+        "retransmits": sum(part["retransmits"] for part in parts),
+        "captures": [captures[interface] for interface in dict.fromkeys(captured)],
+        "verdict": {
+            "valid": all(verdict["valid"] for verdict in verdicts),
+            "reasons": list(dict.fromkeys(r for verdict in verdicts for r in verdict["reasons"])),
+            "samples": {name: _total([v["samples"][name] for v in verdicts]) for name in names},
+        },
+        "faults": [fault for part in parts for fault in part["faults"]],
+    }
+
+
+def _total(figures: Sequence[int | None]) -> int | None:
+    """Of what kernels in virtual time count, packets that were lost; the rest they cannot tell."""
+    counted = [figure for figure in figures if figure is not None]
+    return sum(counted) if counted else None
+
+
+def _read_lines(path: Path) -> list[dict[str, Any]]:
+    with path.open() as file:
+        return [json.loads(line) for line in file]
+
+
+def _write_lines(path: Path, lines: Iterable[Mapping[str, Any]]) -> None:
+    with path.open("w") as file:
+        file.writelines(f"{json.dumps(line)}\n" for line in lines)
