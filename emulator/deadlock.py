@@ -35,12 +35,12 @@ class Deadlock:
 def find_deadlocks(network: Network) -> tuple[Deadlock, ...]:
     """The deadlocks in a live network. Raises OSError when nothing in this kernel knows who waits
     where."""
-    contexts = {node.name: network.contexts(node.name) for node in network.fabric.nodes}
+    contexts = {node.name: network.contexts(node.name) for node in network.part.nodes}
     arrangement = network.options.arrangement
     if isinstance(arrangement, SwitchArrangement):
         return deadlocks(contexts, arrangement.waiting(contexts))
     waiting = {}
-    for node in network.fabric.nodes:
+    for node in network.part.nodes:
         if len(network.contexts(node.name)) > 1:
             with network.enter(node.name):
                 waiting[node.name] = read_waiting()

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import errno
 import sys
+import time
 import traceback
 from pathlib import Path
 
 from emulator.capture import CaptureError
 from emulator.experiment import DeadlockFound, Kernel, run_experiment
 from emulator.launcher import RankFailed
+from emulator.peers import find_peers
 from emulator.ports import UnsupportedPort
 from emulator.progress import Progress
 from emulator.queue_recorder import sampling_of
@@ -32,18 +34,21 @@ def main(directory: Path) -> int:
         def arrange(fabric: Fabric) -> QueueArrangement:
             return QueueArrangement(fabric, spec.seed, sampling_of(spec, fabric))
 
-        run_experiment(spec, directory, Kernel(arrange, real_time=False), _tell)
+        run_experiment(spec, directory, Kernel(arrange, False, find_peers()), _tell)
     except (RankFailed, DeadlockFound, UnsupportedPort, CaptureError) as failure:
-        _tell(Progress(FAILED, str(failure)))
-        return 1
+        return _failed(str(failure))
     except OSError as failure:
         full = failure.errno in (errno.ENOSPC, errno.EDQUOT)
-        _tell(Progress(FAILED, str(failure) if full else traceback.format_exc()))
-        return 1
+        return _failed(str(failure) if full else traceback.format_exc())
     except Exception:
-        _tell(Progress(FAILED, traceback.format_exc()))
-        return 1
+        return _failed(traceback.format_exc())
     return 0
+
+
+def _failed(why: str) -> int:
+    """Of several kernels that fail, the first one's reason counts."""
+    _tell(Progress(FAILED, why, clock_ns=time.monotonic_ns()))
+    return 1
 
 
 def _tell(progress: Progress) -> None:

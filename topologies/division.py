@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from topologies.fabric import Fabric, Link
 from topologies.parts import divide_parts, glued
@@ -84,6 +85,29 @@ def _in_order(names: list[str], found: Mapping[str, int]) -> dict[str, int]:
     """The same with kernels numbered in the order of their first nodes."""
     number: dict[int, int] = {}
     return {name: number.setdefault(found[name], len(number)) for name in names}
+
+
+@dataclass(frozen=True)
+class Share:
+    """What is one kernel's of a divided fabric."""
+
+    fabric: Fabric
+    division: Division
+    kernel: int
+
+    @cached_property
+    def part(self) -> Fabric:
+        """See `part_of`."""
+        return part_of(self.fabric, self.division, self.kernel)
+
+    def owns(self, node: str) -> bool:
+        """Whether a node is this kernel's own."""
+        return self.division.kernel_of[node] == self.kernel
+
+    def far_kernel(self, link: Link) -> int | None:
+        """The other kernel that has an end of this kernel's link; None when both are here."""
+        far = {self.division.kernel_of[port.node] for port in (link.a, link.b)} - {self.kernel}
+        return far.pop() if far else None
 
 
 def part_of(fabric: Fabric, division: Division, kernel: int) -> Fabric:
