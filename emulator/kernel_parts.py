@@ -48,6 +48,7 @@ def merge_parts(
     if index.exists():
         told = json.loads(index.read_text()) | {"captures": whole["captures"]}
         index.write_text(json.dumps(told, indent=1) + "\n")
+    (parts[0] / "hosts").replace(run_directory / "ranks" / "hosts")  # the same in all
     for part in parts:
         shutil.rmtree(part)
 

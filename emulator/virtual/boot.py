@@ -95,7 +95,7 @@ def run_guests(
 
                 own = held.enter_context(ExitStack())
                 beside = [other.core for other in running if other.core is not None]
-                peers = sockets[index]
+                peers = sockets[index] if len(guests) > 1 else None
                 running.append(_Guest(kernel, guest, memory, own, say, say, peers, beside))
         _follow(running, on_time)
     return tuple(guest.result() for guest in running)

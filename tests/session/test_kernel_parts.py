@@ -75,9 +75,11 @@ def _write(
     division: Division,
     more: Mapping[int, Mapping[str, Any]] | None = None,
 ) -> None:
+    (directory / "ranks").mkdir()
     for kernel in range(division.kernels):
         part = part_directory(directory, kernel)
         part.mkdir()
+        (part / "hosts").write_text("127.0.0.1 localhost\n")
         lines = _links(fabric, division, kernel)
         (part / "links.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
         measured = _measured(fabric, division, kernel) | dict((more or {}).get(kernel, {}))
@@ -107,6 +109,7 @@ def test_each_port_once_as_its_own_kernel_counted_it(
     assert [line["lost_outside_queue"] for line in lines] == [
         3 if line["link"] in cut else 1 for line in lines
     ]
+    assert (tmp_path / "ranks" / "hosts").read_text() == "127.0.0.1 localhost\n"
     assert list(tmp_path.glob("kernel-*")) == []
 
 
