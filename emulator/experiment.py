@@ -155,7 +155,7 @@ def run_experiment(
         if first:
             report(Progress("collect", "all ranks done, reading the counters"))
         captured = capture.stop() if capture is not None else []
-        if not spec.capture.points:
+        if first and not spec.capture.points:  # no other kernel has anything there
             shutil.rmtree(run_directory / "capture", ignore_errors=True)
         _write_links(network, measurements)
         if spec.counters.interval_ns is not None:
