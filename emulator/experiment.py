@@ -21,8 +21,9 @@ from emulator.deadlock_watch import DeadlockWatch
 from emulator.faults import FaultInjector
 from emulator.fidelity import FidelityMonitor
 from emulator.kernel_parts import part_directory
-from emulator.launcher import Launcher, RankJob
+from emulator.launcher import Launcher, RankFailed, RankJob
 from emulator.network import Network, NetworkOptions
+from emulator.notices import Notices
 from emulator.peers import Peers
 from emulator.ports import PortArrangement
 from emulator.progress import Progress, Report
@@ -50,11 +51,13 @@ _PACKAGES = ("groundwire", "torch", "scapy", "pyroute2", "numpy")
 class Kernel:
     """What an experiment has to know of the kernel that it runs in: how a port of a fabric is made,
     whether time is real, so that the machine can fail to keep up with it, and with which other
-    kernels it shares the run."""
+    kernels it shares the run. `on_rank_failed` is told at once, before the fabric goes down: while
+    it does, ranks in other kernels fail as well."""
 
     arrange: Callable[[Fabric], PortArrangement]
     real_time: bool
     peers: Peers | None = None
+    on_rank_failed: Callable[[RankFailed], None] = lambda failure: None
 
     def meet(self, stage: Stage) -> None:
         """Waits until all kernels of the run are there."""
@@ -131,7 +134,11 @@ def run_experiment(
             stack.enter_context(capture)
         if any(isinstance(queue, Lossless) for queue in _queues(fabric)):
             stack.enter_context(
-                DeadlockWatch(network, lambda found: launcher.stop(DeadlockFound(str(found))))
+                DeadlockWatch(
+                    network,
+                    lambda found: launcher.stop(DeadlockFound(str(found))),
+                    _notices(share, run_directory),
+                )
             )
 
         def on_iteration(iteration: int) -> None:
@@ -149,7 +156,11 @@ def run_experiment(
 
         jobs = _jobs(spec, hosts, network, ranks, names)
         kernel.meet(Stage.BUILT)
-        launcher.run(jobs, on_iteration)
+        try:
+            launcher.run(jobs, on_iteration)
+        except RankFailed as failure:
+            kernel.on_rank_failed(failure)
+            raise
         kernel.meet(Stage.DONE)
         monitor.stop()
         if first:
@@ -171,6 +182,13 @@ def _share(kernel: Kernel, fabric: Fabric, hosts: tuple[str, ...]) -> Share | No
     if kernel.peers is None:
         return None
     return Share(fabric, divide(fabric, kernel.peers.count, hosts), kernel.peers.index)
+
+
+def _notices(share: Share | None, run_directory: Path) -> Notices | None:
+    if share is None:
+        return None
+    directories = [part_directory(run_directory, n) for n in range(share.division.kernels)]
+    return Notices(directories, share.kernel, share.division.lookahead_ns)
 
 
 def _queues(fabric: Fabric) -> list[QueueSpec]:

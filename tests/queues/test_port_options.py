@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from emulator.deadlock import deadlocks
+from emulator.deadlock import dependencies, rings
 from emulator.port_qdisc import (
     DROP_REASONS,
     NEVER,
@@ -176,7 +176,7 @@ def test_a_ring_of_paused_ports_is_a_deadlock(size: int, dead: bool) -> None:
         node: [_waits(contexts, node, ring[(i + 1) % 3], ring[i - 1], size)]
         for i, node in enumerate(ring)
     }
-    found = deadlocks(contexts, waiting)
+    found = rings(dependencies(contexts, waiting))
     assert [(d.ports, d.priority) for d in found] == (
         [(("s0-eth0", "s1-eth1", "s2-eth1"), 3)] if dead else []
     )
@@ -189,4 +189,4 @@ def test_a_chain_of_paused_ports_is_none() -> None:
         "s0": [_waits(contexts, "s0", "s1", "s2", 10**6)],
         "s1": [_waits(contexts, "s1", "h1", "s0", 10**6)],
     }
-    assert deadlocks(contexts, waiting) == ()
+    assert rings(dependencies(contexts, waiting)) == ()
