@@ -34,21 +34,26 @@ def main(directory: Path) -> int:
         def arrange(fabric: Fabric) -> QueueArrangement:
             return QueueArrangement(fabric, spec.seed, sampling_of(spec, fabric))
 
-        run_experiment(spec, directory, Kernel(arrange, False, find_peers()), _tell)
-    except (RankFailed, DeadlockFound, UnsupportedPort, CaptureError) as failure:
-        return _failed(str(failure))
+        kernel = Kernel(arrange, False, find_peers(), lambda failure: _failed(str(failure)))
+        run_experiment(spec, directory, kernel, _tell)
+    except RankFailed:
+        return 1
+    except (DeadlockFound, UnsupportedPort, CaptureError) as failure:
+        _failed(str(failure))
+        return 1
     except OSError as failure:
         full = failure.errno in (errno.ENOSPC, errno.EDQUOT)
-        return _failed(str(failure) if full else traceback.format_exc())
+        _failed(str(failure) if full else traceback.format_exc())
+        return 1
     except Exception:
-        return _failed(traceback.format_exc())
+        _failed(traceback.format_exc())
+        return 1
     return 0
 
 
-def _failed(why: str) -> int:
+def _failed(why: str) -> None:
     """Of several kernels that fail, the first one's reason counts."""
     _tell(Progress(FAILED, why, clock_ns=time.monotonic_ns()))
-    return 1
 
 
 def _tell(progress: Progress) -> None:

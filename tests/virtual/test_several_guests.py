@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -115,6 +116,19 @@ def test_one_that_dies_ends_the_others(kernel: KernelImage, failing: int) -> Non
     assert [result.reason for result in results] == (
         ["died", "stopped"] if failing == 0 else ["stopped", "died"]
     )
+
+
+@pytest.mark.parametrize("computing", [0, 1])
+def test_the_one_that_computes_for_ever_is_stalled_not_who_waits_for_it(
+    kernel: KernelImage, computing: int
+) -> None:
+    scripts = [FOR_EVER, FOR_EVER]
+    scripts[computing] = "sleep 5; while true; do :; done"
+    guests = [replace(_guest(script), stall_timeout_s=2) for script in scripts]
+    results = run_guests(kernel, guests, LOOKAHEAD_NS, lambda index, line: None)
+    assert results[computing].reason == "stalled"
+    assert "no virtual time passed for 2 real seconds" in results[computing].message
+    assert results[1 - computing].reason == "stopped"
 
 
 def test_memory_is_refused_for_all_together(kernel: KernelImage) -> None:
