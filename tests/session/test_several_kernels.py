@@ -98,6 +98,8 @@ def test_it_says_that_it_was_divided_and_leaves_nothing_else(runs: tuple[Path, P
     environments = [json.loads((run / "environment.json").read_text()) for run in runs]
     assert "kernels" not in environments[0]
     assert environments[1]["kernels"] == 2
+    said = ["divided among 2" in (run / "report.html").read_text() for run in runs]
+    assert said == [False, True]
     assert all(environments[1]["stops"][name] > 0 for name in environments[0]["stops"])
     names = [sorted(str(path.relative_to(run)) for path in run.rglob("*")) for run in runs]
     assert names[0] == names[1]
