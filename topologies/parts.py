@@ -1,8 +1,10 @@
 """Balanced division: parts that cannot be divided themselves go to kernels, few links cut.
 
-A host (TCP, its socket, copies) costs its kernel about as much for each packet that it sends or
-receives as a switch for each that it forwards; handing a packet over to another kernel costs both
-about half of that. So far these are estimates.
+A packet costs the hosts that send and receive it (ranks, sockets, TCP, copies) about five times
+what it costs a switch that forwards it. Measured in one kernel, 16 ranks with all-reduces and
+all-to-alls of 8 MB, MTU 9000: 7.2 s of CPU on a star, 9.5 s on a fat-tree (k=4), where twice as
+many switches more forward each packet: 47 and 9 us. With MTU 1500 and 3 MB it is four times, and
+handing a packet over to another kernel was too little to be told from the machine's other load.
 """
 
 from __future__ import annotations
@@ -15,8 +17,8 @@ from functools import cached_property
 from topologies.fabric import Fabric, NodeKind
 from topologies.traffic import PACKET, uniform_traffic
 
-_SENT_AND_RECEIVED = 4
-_FORWARDED = 2
+_SENT_AND_RECEIVED = 20
+_FORWARDED = 4
 _HANDED_OVER = 1  # by each of the two kernels
 
 
