@@ -161,6 +161,10 @@ def _placed(parts: Parts, kernels: int, ends: list[int]) -> _Placement:
     return placement
 
 
+def _key(loads: list[int]) -> tuple[int, list[int]]:
+    return loads.count(0), sorted(loads, reverse=True)
+
+
 class _Placement:
     """Parts in kernels, and what each kernel then has to do."""
 
@@ -171,7 +175,7 @@ class _Placement:
 
     def key(self) -> tuple[int, list[int]]:
         """The lower the better: kernels with nothing to do, then the loads, the busiest first."""
-        return self.loads.count(0), sorted(self.loads, reverse=True)
+        return _key(self.loads)
 
     def put(self, part: int, kernel: int) -> None:
         """Gives a part that has no kernel to one."""
@@ -194,11 +198,15 @@ class _Placement:
 
     def put_best(self, part: int) -> None:
         """Gives a part to the kernel where that costs least."""
+        towards = [0] * len(self.loads)
+        for other, cost in self._parts.between[part].items():
+            if other in self.kernel_of:
+                towards[self.kernel_of[other]] += cost
+        cut = [load + cost for load, cost in zip(self.loads, towards, strict=True)]
         keys = []
-        for kernel in range(len(self.loads)):
-            self.put(part, kernel)
-            keys.append((self.key(), kernel))
-            self.take(part)
+        for kernel, load in enumerate(self.loads):
+            own = load + self._parts.cost[part] + sum(towards) - towards[kernel]
+            keys.append((_key([*cut[:kernel], own, *cut[kernel + 1 :]]), kernel))
         self.put(part, min(keys)[1])
 
     def fill(self) -> None:
