@@ -6,9 +6,11 @@ leaves in the run directory itself.
 
 from __future__ import annotations
 
+import heapq
 import json
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -35,11 +37,15 @@ def merge_parts(
     Raises OSError when a file is not there, ValueError when they do not fit together.
     """
     parts = [part_directory(run_directory, kernel) for kernel in range(division.kernels)]
-    links = [_read_lines(part / "links.jsonl") for part in parts]
-    _write_lines(run_directory / "links.jsonl", merged_links(links, fabric, division))
+    counted = [(part / "links.jsonl").read_text().splitlines() for part in parts]
+    links = merged_links([map(json.loads, lines) for lines in counted], fabric, division)
+    text = "".join(f"{json.dumps(line)}\n" for line in links)
+    (run_directory / "links.jsonl").write_text(text)
     if all((part / "queues.jsonl").exists() for part in parts):
-        samples = [_read_lines(part / "queues.jsonl") for part in parts]
-        _write_lines(run_directory / "queues.jsonl", merged_samples(samples, fabric, division))
+        with ExitStack() as files:  # there may be millions of lines
+            samples = [files.enter_context((part / "queues.jsonl").open()) for part in parts]
+            merged = files.enter_context((run_directory / "queues.jsonl").open("w"))
+            merged.writelines(merged_samples(samples, fabric, division))
     measured = [json.loads((part / "measured.json").read_text()) for part in parts]
     captured = [p.interface for point in points for p in select_ports(fabric, point)]
     whole = merged_measurements(measured, captured)
@@ -82,18 +88,26 @@ def merged_links(
 
 
 def merged_samples(
-    parts: Sequence[Iterable[Mapping[str, Any]]], fabric: Fabric, division: Division
-) -> list[Mapping[str, Any]]:
-    """Lines of queues.jsonl by node, from those of each kernel; those of a node are in one part and
-    stay in their order."""
-    node_of = {p.interface: p.node for link in fabric.links for p in (link.a, link.b)}
-    by_node: dict[str, list[Mapping[str, Any]]] = {node.name: [] for node in fabric.nodes}
-    for kernel, lines in enumerate(parts):
+    parts: Sequence[Iterable[str]], fabric: Fabric, division: Division
+) -> Iterator[str]:
+    """Lines of queues.jsonl by node, from those of each kernel, which are by node already; those of
+    a node stay in their order."""
+    position = {node.name: index for index, node in enumerate(fabric.nodes)}
+    place_of = {
+        port.interface: (position[port.node], division.kernel_of[port.node])
+        for link in fabric.links
+        for port in (link.a, link.b)
+    }
+
+    def own(kernel: int, lines: Iterable[str]) -> Iterator[tuple[int, str]]:
         for line in lines:
-            node = node_of[line["port"]]
-            if division.kernel_of[node] == kernel:
-                by_node[node].append(line)
-    return [line for lines in by_node.values() for line in lines]
+            node, owner = place_of[json.loads(line)["port"]]
+            if owner == kernel:
+                yield node, line
+
+    streams = [own(kernel, lines) for kernel, lines in enumerate(parts)]
+    for _, line in heapq.merge(*streams, key=lambda entry: entry[0]):
+        yield line
 
 
 def merged_measurements(
@@ -125,13 +139,3 @@ def _total(figures: Sequence[int | None]) -> int | None:
     """Of what kernels in virtual time count, packets that were lost; the rest they cannot tell."""
     counted = [figure for figure in figures if figure is not None]
     return sum(counted) if counted else None
-
-
-def _read_lines(path: Path) -> list[dict[str, Any]]:
-    with path.open() as file:
-        return [json.loads(line) for line in file]
-
-
-def _write_lines(path: Path, lines: Iterable[Mapping[str, Any]]) -> None:
-    with path.open("w") as file:
-        file.writelines(f"{json.dumps(line)}\n" for line in lines)

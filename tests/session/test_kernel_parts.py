@@ -147,7 +147,7 @@ def test_samples_stand_by_node(tmp_path: Path, fabric: Fabric, division: Divisio
     times = {node.name: 0 for node in fabric.nodes}
     for kernel in range(division.kernels):
         lines = []
-        for node in reversed(fabric.nodes):
+        for node in fabric.nodes:
             port = fabric.links_of[node.name][0].port(node.name).interface
             for _ in range(2):
                 if division.kernel_of[node.name] == kernel:
