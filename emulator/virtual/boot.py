@@ -153,7 +153,8 @@ class _Guest:
         self.pid = process.pid
         self._clock = VirtualClock(process.pid, kernel.symbols)
         self.now_ns = 0
-        self.core = Core(process.pid, beside) if spec.time_travel else None
+        in_step = peers is not None
+        self.core = Core(process.pid, beside, in_step) if spec.time_travel else None
         if self.core is not None:
             held.enter_context(kept_reserve(process.pid, kernel.symbols, self.core))
         self._memory_watch = Rereading(process.pid, kernel.symbols, spec.memory_bytes)

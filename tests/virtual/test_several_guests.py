@@ -71,14 +71,18 @@ def test_only_the_first_draws_the_random_numbers_of_a_guest_alone(kernel: Kernel
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two processor cores")
 def test_two_are_on_two_cores(kernel: KernelImage) -> None:
     cores: list[frozenset[int]] = []
+    policies: list[int] = []
 
     def look(index: int, line: str) -> None:
         if not cores and line == "here":
             cores.extend(frozenset(os.sched_getaffinity(pid)) for pid in _kernels())
+            policies.extend(os.sched_getscheduler(pid) for pid in _kernels())
 
     _run(kernel, "sleep 1; echo here", "sleep 1; echo here", on_line=look)
     assert [len(core) for core in cores] == [1, 1]
     assert cores[0] != cores[1]
+    # Woken by the other, each must get its core at once, whoever else is there.
+    assert policies == [os.sched_getscheduler(0)] * 2
 
 
 def _kernels() -> list[int]:
