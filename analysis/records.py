@@ -137,8 +137,6 @@ class Environment(Record):
     kernel_release: str
     versions: dict[str, str]
     scale: int
-    kernels: int = 1
-    """How many shared the fabric; not said when it was one."""
     seed: int
     hosts: list[str]
     """Host of each rank."""

@@ -1,11 +1,10 @@
 """How fast the virtual kernel is, beside ns-3 on the same flows over the same fabric.
 
     .venv/bin/python benchmarks/virtual_speed.py [--ranks 8,32,64,128] [--iterations 4]
-        [--kernels 1,2] [--coalescing 8us] [--no-ns3] [--json]
+        [--coalescing 8us] [--no-ns3] [--json]
 
 A star (one switch) of 100 Gb/s links of 1 us, MTU 9000; per iteration an all-reduce and an
-all-to-all of 8 MB on every rank; with `--kernels 1,2` once in one kernel and once divided between
-two. For the virtual kernel: wall seconds of the whole command (boot,
+all-to-all of 8 MB on every rank. For the virtual kernel: wall seconds of the whole command (boot,
 import of torch, fabric, collectives, report) and of its part before the first collective;
 packet-hops that the ports counted, and how many per wall second of the whole; microseconds per
 packet-hop after the first collective began; system calls that the guest made per packet-hop; and
@@ -51,7 +50,7 @@ SIZE_BYTES = 8_000_000
 _MEMORY_SAMPLE_S = 0.2
 
 
-def star(ranks: int, iterations: int, coalescing: str, kernels: int) -> Spec:
+def star(ranks: int, iterations: int, coalescing: str) -> Spec:
     """The spec that both run."""
     operations = [{"kind": kind, "size": f"{SIZE_BYTES}B"} for kind in KINDS]
     description = {
@@ -71,7 +70,7 @@ def star(ranks: int, iterations: int, coalescing: str, kernels: int) -> Spec:
         "compute": {"device": "none"},
         "capture": {"points": []},
         "predict": [],
-        "virtual": {"receive_coalescing": coalescing, "kernels": kernels},
+        "virtual": {"receive_coalescing": coalescing},
     }
     return parse_spec(json.dumps(description), f"star-{ranks}")
 
@@ -158,38 +157,30 @@ def main() -> None:
     parser.add_argument(
         "--coalescing", default="0ns", help="hold received packets so long (0ns: do not)"
     )
-    parser.add_argument("--kernels", default="1", help="how many share the fabric")
     parser.add_argument("--no-ns3", action="store_true")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     progress = Console(stderr=True)
     rows = []
-    kernels = [int(count) for count in arguments.kernels.split(",")]
     for ranks in map(int, arguments.ranks.split(",")):
-        simulated: dict[str, Any] = {}
+        spec = star(ranks, arguments.iterations, arguments.coalescing)
+        with tempfile.TemporaryDirectory() as scratch:
+            row = {"ranks": ranks, **virtual(spec, Path(scratch) / "run", progress)}
         if not arguments.no_ns3:
             try:
-                spec = star(ranks, arguments.iterations, arguments.coalescing, 1)
-                simulated = ns3(spec, arguments.iterations)
-            except PredictorError as error:
-                progress.print(f"ns-3, {ranks} ranks: {error}")
-        for count in kernels:
-            spec = star(ranks, arguments.iterations, arguments.coalescing, count)
-            with tempfile.TemporaryDirectory() as scratch:
-                row = {"ranks": ranks, "kernels": count}
-                row |= virtual(spec, Path(scratch) / "run", progress)
-            if simulated:
+                row |= ns3(spec, arguments.iterations)
                 loop_s = row["wall_s"] - row["first_collective_s"]
-                row |= simulated
                 row["loop_ratio"] = row["ns3_loop_s"] / loop_s
                 row["whole_ratio"] = row["ns3_wall_s"] / row["wall_s"]
-            rows.append(row)
+            except PredictorError as error:
+                progress.print(f"ns-3, {ranks} ranks: {error}")
+        rows.append(row)
     if arguments.json:
         print(json.dumps(rows, indent=2))
         return
     table = Table("ranks", title=f"{_processor()}, star, 100 Gb/s")
     for heading in (
-        "kernels", "valid", "wall s", "to first s", "packet-hops", "hops/s", "us/hop after",
+        "valid", "wall s", "to first s", "packet-hops", "hops/s", "us/hop after",
         "calls/hop", "peak GB", "ns-3 loop s", "ratio", "ns-3 whole s", "ratio",
     ):  # fmt: skip
         table.add_column(heading, justify="right")
@@ -206,7 +197,7 @@ def main() -> None:
         if "loop_ratio" in row:
             cells += [f"{row['ns3_loop_s']:.1f}", f"{row['loop_ratio']:.2f}"]
             cells += [f"{row['ns3_wall_s']:.1f}", f"{row['whole_ratio']:.2f}"]
-        table.add_row(str(row["ranks"]), str(row["kernels"]), str(row["valid"]), *cells)
+        table.add_row(str(row["ranks"]), str(row["valid"]), *cells)
     Console(width=None if sys.stdout.isatty() else 140).print(table)
 
 

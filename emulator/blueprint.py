@@ -9,10 +9,9 @@ from collections.abc import Iterator, Mapping
 
 from emulator import rtnetlink
 from emulator.netlink import Request
-from emulator.ports import Crossing, PortArrangement, PortContext
+from emulator.ports import PortArrangement, PortContext
 from emulator.rtnetlink import Hop, Metrics, VethEnd
 from emulator.sysctls import LINUX_INITIAL_WINDOW, LINUX_MIN_RTO_NS, Transport
-from topologies.division import Share
 from topologies.fabric import Fabric, Link, NodeKind
 from topologies.routing import Route, Routes
 
@@ -30,22 +29,9 @@ def _ifindex(position: int, link: Link, node: str) -> int:
     return _FIRST_PORT + 2 * position + (link.b.node == node)
 
 
-def _crossing(share: Share | None, link: Link, node: str) -> Crossing | None:
-    """How a port's link leads to another kernel, if it does."""
-    far = share.far_kernel(link) if share is not None else None
-    if share is None or far is None:
-        return None
-    end = link.b.node == node
-    return Crossing(far << 32 | (1 + 2 * link.index + end), lands=not share.owns(node))
-
-
 class Blueprint:
-    """The requests of one fabric, or of a kernel's share of it. `contexts` are the ports by node,
-    in order of link index; `ifindex` is the index of every interface in its node's namespace.
-
-    Of another kernel's node, a share has the ports only that its own nodes are linked to, to hand
-    over what they receive: such a node has neither addresses nor routes here.
-    """
+    """The requests of one fabric. `contexts` are the ports by node, in order of link index;
+    `ifindex` is the index of every interface in its node's namespace."""
 
     def __init__(
         self,
@@ -53,14 +39,11 @@ class Blueprint:
         arrangement: PortArrangement,
         transport: Transport,
         txqueuelen: int,
-        share: Share | None = None,
     ) -> None:
-        self._fabric = fabric if share is None else share.part
-        self._share = share
+        self._fabric = fabric
         self._arrangement = arrangement
         self._txqueuelen = txqueuelen
         self._host_metrics = _metrics(transport)
-        here = {link.index for link in self._fabric.links}
         self.contexts: dict[str, tuple[PortContext, ...]] = {
             node.name: tuple(
                 PortContext(
@@ -70,12 +53,10 @@ class Blueprint:
                     delay_device=(
                         _FIRST_DELAY_DEVICE + position if arrangement.needs_delay_device else None
                     ),
-                    crossing=_crossing(share, link, node.name),
                 )
                 for position, link in enumerate(fabric.links_of[node.name])
-                if link.index in here
             )
-            for node in self._fabric.nodes
+            for node in fabric.nodes
         }
         self.ifindex = {
             context.port.interface: context.ifindex
@@ -108,8 +89,6 @@ class Blueprint:
 
         Raises UnsupportedPort for a port that the arrangement cannot make.
         """
-        if self._share is not None and not self._share.owns(node):
-            return self._far_node_requests(node)
         own = self._fabric.by_name[node].address
         requests = [rtnetlink.set_state(LOOPBACK, True, "lo")]
         for context in self.contexts[node]:
@@ -119,13 +98,6 @@ class Blueprint:
             requests.append(self.neighbour_request(node, context))
             requests.extend(self._arrangement.requests(context))
         requests.extend(self.route_request(node, route) for route in routes.tables[node])
-        return requests
-
-    def _far_node_requests(self, node: str) -> list[Request]:
-        requests = []
-        for context in self.contexts[node]:
-            requests.append(rtnetlink.set_state(context.ifindex, True, context.port.interface))
-            requests.extend(self._arrangement.requests(context))
         return requests
 
     def neighbour_request(self, node: str, context: PortContext) -> Request:

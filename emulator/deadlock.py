@@ -32,44 +32,31 @@ class Deadlock:
         return f"deadlock of lossless queues, class {self.priority}: {ring}"
 
 
-@dataclass(frozen=True, slots=True)
-class Dependency:
-    """A port that is paused until another one may send, both by interface, in a class."""
-
-    priority: int
-    paused: str
-    until: str
-
-
 def find_deadlocks(network: Network) -> tuple[Deadlock, ...]:
     """The deadlocks in a live network. Raises OSError when nothing in this kernel knows who waits
     where."""
-    return rings(read_dependencies(network))
-
-
-def read_dependencies(network: Network) -> frozenset[Dependency]:
-    """Which ports wait for each other in what this kernel has of the network. Raises OSError."""
-    contexts = {node.name: network.contexts(node.name) for node in network.part.nodes}
+    contexts = {node.name: network.contexts(node.name) for node in network.fabric.nodes}
     arrangement = network.options.arrangement
     if isinstance(arrangement, SwitchArrangement):
-        return dependencies(contexts, arrangement.waiting(contexts))
+        return deadlocks(contexts, arrangement.waiting(contexts))
     waiting = {}
-    for node in network.part.nodes:
+    for node in network.fabric.nodes:
         if len(network.contexts(node.name)) > 1:
             with network.enter(node.name):
                 waiting[node.name] = read_waiting()
-    return dependencies(contexts, waiting)
+    return deadlocks(contexts, waiting)
 
 
-def dependencies(
+def deadlocks(
     contexts: Mapping[str, Iterable[PortContext]], waiting: Mapping[str, Iterable[Waiting]]
-) -> frozenset[Dependency]:
-    """Which ports, by node, wait for each other when this waits at them.
+) -> tuple[Deadlock, ...]:
+    """The deadlocks among ports, by node, when this waits at them. In order of interface names.
 
     What came in by a lossless port counts when it is not below XON: less than that does not keep
     the neighbour paused.
     """
-    found = set()
+    found = []
+    graphs: dict[int, nx.DiGraph[str]] = {}
     for node, rows in waiting.items():
         by_index = {context.ifindex: context for context in contexts[node]}
         for row in rows:
@@ -79,18 +66,10 @@ def dependencies(
             queue = ingress.port.queue
             if isinstance(queue, Lossless) and row.bytes >= queue.xon_bytes:
                 upstream = ingress.link.other(node)
-                found.add(Dependency(row.priority, upstream.interface, egress.port.interface))
-    return frozenset(found)
-
-
-def rings(found: Iterable[Dependency]) -> tuple[Deadlock, ...]:
-    """Ports that wait for each other in a ring. In order of classes and interface names."""
-    graphs: dict[int, nx.DiGraph[str]] = {}
-    for one in sorted(found, key=lambda one: (one.priority, one.paused, one.until)):
-        graphs.setdefault(one.priority, nx.DiGraph()).add_edge(one.paused, one.until)
-    deadlocks = []
-    for priority, graph in graphs.items():
+                graph = graphs.setdefault(row.priority, nx.DiGraph())
+                graph.add_edge(upstream.interface, egress.port.interface)
+    for priority, graph in sorted(graphs.items()):
         for cycle in nx.simple_cycles(graph):
             start = cycle.index(min(cycle))
-            deadlocks.append(Deadlock(tuple(cycle[start:] + cycle[:start]), priority))
-    return tuple(sorted(deadlocks, key=lambda deadlock: (deadlock.priority, deadlock.ports)))
+            found.append(Deadlock(tuple(cycle[start:] + cycle[:start]), priority))
+    return tuple(sorted(found, key=lambda deadlock: (deadlock.priority, deadlock.ports)))

@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from enum import IntEnum
 from importlib.metadata import version
 from pathlib import Path
 
@@ -20,17 +19,13 @@ from emulator.capture import Capture, CaptureStats, capture_ports, start_capture
 from emulator.deadlock_watch import DeadlockWatch
 from emulator.faults import FaultInjector
 from emulator.fidelity import FidelityMonitor
-from emulator.kernel_parts import part_directory
-from emulator.launcher import Launcher, RankFailed, RankJob
+from emulator.launcher import Launcher, RankJob
 from emulator.network import Network, NetworkOptions
-from emulator.notices import Notices
-from emulator.peers import Peers
 from emulator.ports import PortArrangement
 from emulator.progress import Progress, Report
 from emulator.queue_recorder import write_samples
 from emulator.sysctls import Transport
 from topologies.build import build_fabric
-from topologies.division import Share, divide
 from topologies.fabric import Fabric
 from topologies.placement import place
 from topologies.queue_spec import Lossless, QueueSpec
@@ -50,29 +45,10 @@ _PACKAGES = ("groundwire", "torch", "scapy", "pyroute2", "numpy")
 @dataclass(frozen=True)
 class Kernel:
     """What an experiment has to know of the kernel that it runs in: how a port of a fabric is made,
-    whether time is real, so that the machine can fail to keep up with it, and with which other
-    kernels it shares the run. `on_rank_failed` is told at once, before the fabric goes down: while
-    it does, ranks in other kernels fail as well."""
+    and whether time is real, so that the machine can fail to keep up with it."""
 
     arrange: Callable[[Fabric], PortArrangement]
     real_time: bool
-    peers: Peers | None = None
-    on_rank_failed: Callable[[RankFailed], None] = lambda failure: None
-
-    def meet(self, stage: Stage) -> None:
-        """Waits until all kernels of the run are there."""
-        if self.peers is not None:
-            self.peers.meet(stage)
-
-
-class Stage(IntEnum):
-    """Where kernels that share a run wait for each other: everything imported; the fabric up; the
-    ranks done; everything read, so that the fabric can go down."""
-
-    READY = 1
-    BUILT = 2
-    DONE = 3
-    READ = 4
 
 
 class DeadlockFound(RuntimeError):
@@ -88,44 +64,32 @@ def run_experiment(
     """Run `spec` and fill `run_directory`, which has the resolved spec already. Needs root.
 
     `run_directory/measured.json` says what the run itself cannot: counters, the kernel, the
-    verdict. A kernel with peers runs its share, and leaves this and what its ports counted in
-    `emulator.kernel_parts.part_directory`. Raises RankFailed when a rank ends badly, DeadlockFound,
-    OSError with the kernel's own message when it refuses a request, RuntimeError when the ranks
-    cannot be started. Whatever was made is gone afterwards.
+    verdict. Raises RankFailed when a rank ends badly, DeadlockFound, OSError with the kernel's own
+    message when it refuses a request, RuntimeError when the ranks cannot be started. Whatever was
+    made is gone afterwards.
     """
-    ranks = run_directory / "ranks"
-    ranks.mkdir(exist_ok=True)
-    measurements, names = run_directory, ranks / "hosts"
-    if kernel.peers is not None:
-        measurements = part_directory(run_directory, kernel.peers.index)
-        measurements.mkdir()
-        names = measurements / "hosts"
+    (run_directory / "ranks").mkdir()
     with ExitStack() as stack:
         # First, so that it imports torch while the fabric is built.
         launcher = stack.enter_context(Launcher())
         fabric = build_fabric(spec.fabric)
         hosts = place(spec.placement, fabric, spec.workload.ranks, spec.seed)
-        share = _share(kernel, fabric, hosts)
-        first = share is None or share.kernel == 0
         options = NetworkOptions(
             arrangement=kernel.arrange(fabric),
             transport=_transport(spec),
             hash_seed=spec.seed,
             receive_coalescing_ns=spec.virtual.receive_coalescing_ns,
-            share=share,
         )
-        kernel.meet(Stage.READY)
         if not kernel.real_time:
             sleep_until_ns(round_time_ns(_IMPORT_MARGIN_NS, _FABRIC_GRID_NS))
         network = stack.enter_context(Network(fabric, compute_routes(fabric), options))
-        if first:
-            report(
-                Progress(
-                    "fabric",
-                    f"fabric up: {len(fabric.hosts)} hosts, {len(fabric.switches)} switches, "
-                    f"{len(fabric.links)} links",
-                )
+        report(
+            Progress(
+                "fabric",
+                f"fabric up: {len(fabric.hosts)} hosts, {len(fabric.switches)} switches, "
+                f"{len(fabric.links)} links",
             )
+        )
         monitor = FidelityMonitor(network, kernel.real_time)
         stack.callback(monitor.stop)
         faults = stack.enter_context(FaultInjector(network, spec.faults))
@@ -134,11 +98,7 @@ def run_experiment(
             stack.enter_context(capture)
         if any(isinstance(queue, Lossless) for queue in _queues(fabric)):
             stack.enter_context(
-                DeadlockWatch(
-                    network,
-                    lambda found: launcher.stop(DeadlockFound(str(found))),
-                    _notices(share, run_directory),
-                )
+                DeadlockWatch(network, lambda found: launcher.stop(DeadlockFound(str(found))))
             )
 
         def on_iteration(iteration: int) -> None:
@@ -154,41 +114,19 @@ def run_experiment(
                 )
             )
 
-        jobs = _jobs(spec, hosts, network, ranks, names)
-        kernel.meet(Stage.BUILT)
-        try:
-            launcher.run(jobs, on_iteration)
-        except RankFailed as failure:
-            kernel.on_rank_failed(failure)
-            raise
-        kernel.meet(Stage.DONE)
+        launcher.run(_jobs(spec, hosts, network, run_directory), on_iteration)
         monitor.stop()
-        if first:
-            report(Progress("collect", "all ranks done, reading the counters"))
+        report(Progress("collect", "all ranks done, reading the counters"))
         captured = capture.stop() if capture is not None else []
-        if first and not spec.capture.points:  # no other kernel has anything there
+        if not spec.capture.points:
             shutil.rmtree(run_directory / "capture", ignore_errors=True)
-        _write_links(network, measurements)
+        _write_links(network, run_directory)
         if spec.counters.interval_ns is not None:
-            write_samples(network, measurements / "queues.jsonl")
+            write_samples(network, run_directory / "queues.jsonl")
         measured = _measured(spec, hosts, network, captured)
         measured["verdict"] = _verdict(monitor, captured, network)
         measured["faults"] = [event.as_dict() for event in faults.events]
-        (measurements / "measured.json").write_text(json.dumps(measured, indent=1) + "\n")
-        kernel.meet(Stage.READ)
-
-
-def _share(kernel: Kernel, fabric: Fabric, hosts: tuple[str, ...]) -> Share | None:
-    if kernel.peers is None:
-        return None
-    return Share(fabric, divide(fabric, kernel.peers.count, hosts), kernel.peers.index)
-
-
-def _notices(share: Share | None, run_directory: Path) -> Notices | None:
-    if share is None:
-        return None
-    directories = [part_directory(run_directory, n) for n in range(share.division.kernels)]
-    return Notices(directories, share.kernel, share.division.lookahead_ns)
+        (run_directory / "measured.json").write_text(json.dumps(measured, indent=1) + "\n")
 
 
 def _queues(fabric: Fabric) -> list[QueueSpec]:
@@ -207,11 +145,12 @@ def _transport(spec: Spec) -> Transport:
 
 
 def _jobs(
-    spec: Spec, hosts: tuple[str, ...], network: Network, ranks: Path, names: Path
+    spec: Spec, hosts: tuple[str, ...], network: Network, run_directory: Path
 ) -> list[RankJob]:
-    """The ranks of this kernel's hosts; `ranks` is where they leave their logs."""
     fabric = network.fabric
     addresses = tuple(str(fabric.by_name[host].address) for host in hosts)
+    ranks = run_directory / "ranks"
+    names = run_directory / "ranks" / "hosts"
     names.write_text(
         "127.0.0.1 localhost\n"
         + "".join(f"{n.address} {n.name}\n::ffff:{n.address} {n.name}\n" for n in fabric.nodes)
@@ -234,7 +173,6 @@ def _jobs(
             stderr=ranks / f"{rank:03d}.log",
         )
         for rank, host in enumerate(hosts)
-        if network.owns(host)
     ]
 
 
@@ -247,14 +185,12 @@ def _start_capture(
     points = spec.capture.points
     if kernel.real_time and not points:
         return None
-    ports = capture_ports(network.fabric, points, network.netns_path)
     return start_capture(
-        [port for port in ports if network.owns(port.node)],
+        capture_ports(network.fabric, points, network.netns_path),
         run_directory / "capture",
         spec.capture.snaplen_bytes,
         spec.capture.backend,
         spec.capture.filter,
-        index=kernel.peers is None or kernel.peers.index == 0,
     )
 
 

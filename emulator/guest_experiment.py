@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import errno
 import sys
-import time
 import traceback
 from pathlib import Path
 
 from emulator.capture import CaptureError
 from emulator.experiment import DeadlockFound, Kernel, run_experiment
 from emulator.launcher import RankFailed
-from emulator.peers import find_peers
 from emulator.ports import UnsupportedPort
 from emulator.progress import Progress
 from emulator.queue_recorder import sampling_of
@@ -34,26 +32,18 @@ def main(directory: Path) -> int:
         def arrange(fabric: Fabric) -> QueueArrangement:
             return QueueArrangement(fabric, spec.seed, sampling_of(spec, fabric))
 
-        kernel = Kernel(arrange, False, find_peers(), lambda failure: _failed(str(failure)))
-        run_experiment(spec, directory, kernel, _tell)
-    except RankFailed:
-        return 1
-    except (DeadlockFound, UnsupportedPort, CaptureError) as failure:
-        _failed(str(failure))
+        run_experiment(spec, directory, Kernel(arrange, real_time=False), _tell)
+    except (RankFailed, DeadlockFound, UnsupportedPort, CaptureError) as failure:
+        _tell(Progress(FAILED, str(failure)))
         return 1
     except OSError as failure:
         full = failure.errno in (errno.ENOSPC, errno.EDQUOT)
-        _failed(str(failure) if full else traceback.format_exc())
+        _tell(Progress(FAILED, str(failure) if full else traceback.format_exc()))
         return 1
     except Exception:
-        _failed(traceback.format_exc())
+        _tell(Progress(FAILED, traceback.format_exc()))
         return 1
     return 0
-
-
-def _failed(why: str) -> None:
-    """Of several kernels that fail, the first one's reason counts."""
-    _tell(Progress(FAILED, why, clock_ns=time.monotonic_ns()))
 
 
 def _tell(progress: Progress) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,8 +15,6 @@ from topologies.workload_spec import (
     DlrmWorkload,
     Incast,
     Operation,
-    RootedCollective,
-    SendRecv,
     TrainingWorkload,
 )
 from workloads.replay_program import DIRECTORY, at_once_bytes, read_program
@@ -52,35 +49,32 @@ class _Tensors:
         return self.held_bytes + self.held_bytes // _GAPS + self.moving_bytes
 
 
-def guest_memory_bytes(
-    spec: Spec, run_directory: Path, local: Collection[int] | None = None
-) -> int:
-    """Memory that a guest needs that runs the ranks `local` (all when None): the system and torch,
-    then per rank its own pages, its tensors, what is on its way and what malloc keeps of tensors
-    that are gone.
+def guest_memory_bytes(spec: Spec, run_directory: Path) -> int:
+    """Memory that a guest needs: the system and torch, then per rank its own pages, its tensors,
+    what is on its way and what malloc keeps of tensors that are gone.
 
     What a trace exchanges is in the replay programs of the run directory. Raises OSError when they
     are not there, pydantic.ValidationError.
     """
     workload = spec.workload
-    ranks = range(workload.ranks) if local is None else sorted(local)
+    ranks = workload.ranks
     transport = spec.transport
     connection_bytes = transport.sndbuf_bytes + transport.rcvbuf_bytes
     if isinstance(workload, CollectivesWorkload):
-        calls = [_of_call(workload, call, connection_bytes, ranks) for call in workload.operations]
+        calls = [_of_call(workload, call, connection_bytes) for call in workload.operations]
         tensors_bytes = max(call.used_bytes for call in calls)
         if len(calls) > 1 or workload.iterations > 1:
             tensors_bytes += max(call.kept_bytes for call in calls)
     else:
         if isinstance(workload, ChakraWorkload):
-            programs = (read_program(run_directory / DIRECTORY, n) for n in ranks)
+            programs = (read_program(run_directory / DIRECTORY, n) for n in range(ranks))
             steps = [_of_trace(at_once_bytes(program)) for program in programs]
         elif isinstance(workload, TrainingWorkload):
-            steps = [_of_training(Stage(workload, n), connection_bytes) for n in ranks]
+            steps = [_of_training(Stage(workload, n), connection_bytes) for n in range(ranks)]
         else:
-            steps = [_of_dlrm(workload)] * len(ranks)
+            steps = [_of_dlrm(workload)] * ranks
         tensors_bytes = sum(step.used_bytes + step.kept_bytes for step in steps)
-    return _SYSTEM_BYTES + len(ranks) * _RANK_BYTES + tensors_bytes
+    return _SYSTEM_BYTES + ranks * _RANK_BYTES + tensors_bytes
 
 
 def _kept_bytes(*sizes_bytes: int) -> int:
@@ -89,46 +83,34 @@ def _kept_bytes(*sizes_bytes: int) -> int:
 
 
 def _of_call(
-    workload: CollectivesWorkload, operation: Operation, connection_bytes: int, local: Sequence[int]
+    workload: CollectivesWorkload, operation: Operation, connection_bytes: int
 ) -> _Tensors:
-    """Inputs and outputs as `workloads.operations` makes them, on the ranks `local`. At a time a
-    rank has a block on its way in Gloo's rings and exchanges, and whole messages from each sender
-    to a receiver, which both of them hold."""
-    size, ranks, here = operation.size_bytes, workload.ranks, len(local)
-    root = isinstance(operation, (RootedCollective, SendRecv, Incast)) and operation.root in local
-    of_all, of_shards = here * _kept_bytes(size), here * _kept_bytes(size // ranks)
-    moving_bytes = here * size // ranks
+    """Inputs and outputs as `workloads.operations` makes them. At a time a rank has a block on its
+    way in Gloo's rings and exchanges, and whole messages from each sender to a receiver."""
+    size, ranks = operation.size_bytes, workload.ranks
+    of_all, of_shards = ranks * _kept_bytes(size), ranks * _kept_bytes(size // ranks)
     match operation.kind:
         case "all_reduce" | "reduce":
-            return _Tensors(here * size, moving_bytes, of_all)
+            return _Tensors(ranks * size, size, of_all)
         case "all_to_all":
-            return _Tensors(2 * here * size, moving_bytes, of_all)
+            return _Tensors(2 * ranks * size, size, of_all)
         case "all_gather" | "reduce_scatter":
-            return _Tensors(here * size + moving_bytes, moving_bytes, max(of_all, of_shards))
+            return _Tensors(ranks * size + size, size, max(of_all, of_shards))
         case "broadcast":
-            return _Tensors(here * size, 0, of_all)
+            return _Tensors(ranks * size, 0, of_all)
         case "gather":
-            sent_bytes = min(size, (ranks - 1) * connection_bytes)
-            if not root:
-                sent_bytes = min(moving_bytes, here * connection_bytes)
-            return _Tensors(root * size + moving_bytes, sent_bytes, of_shards)
+            return _Tensors(2 * size, min(size, (ranks - 1) * connection_bytes), of_shards)
         case "scatter":
-            kept_bytes = root * _kept_bytes(size) + of_shards
-            return _Tensors(root * size + moving_bytes, size // ranks, kept_bytes)
+            return _Tensors(2 * size, size // ranks, _kept_bytes(size) + of_shards)
         case "incast":
             assert isinstance(operation, Incast)
             degree = operation.degree or ranks - 1
-            senders = sum((operation.root + 1 + i) % ranks in local for i in range(degree))
-            held_bytes = (root * degree + senders) * size
-            sent_bytes = (degree if root else senders) * min(size, connection_bytes)
-            return _Tensors(held_bytes, sent_bytes, (senders + root) * _kept_bytes(size))
+            moving_bytes = degree * min(size, connection_bytes)
+            return _Tensors(2 * degree * size, moving_bytes, (degree + 1) * _kept_bytes(size))
         case "permutation":
-            return _Tensors(2 * here * size, here * min(size, connection_bytes), of_all)
+            return _Tensors(2 * ranks * size, ranks * min(size, connection_bytes), of_all)
         case "send_recv":
-            assert isinstance(operation, SendRecv)
-            ends = root + (operation.peer in local)
-            sent_bytes = min(size, connection_bytes) if ends else 0
-            return _Tensors(ends * size, sent_bytes, ends * _kept_bytes(size))
+            return _Tensors(2 * size, min(size, connection_bytes), 2 * _kept_bytes(size))
         case "barrier":
             return _Tensors(0, 0, 0)
 

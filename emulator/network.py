@@ -40,8 +40,7 @@ from emulator.ports import (
     UnsupportedPort,
 )
 from emulator.registry import NETNS_DIRECTORY, Session, remove_dead
-from emulator.sysctls import Transport, far_node_sysctls, node_sysctls, write_sysctls
-from topologies.division import Share
+from emulator.sysctls import Transport, node_sysctls, write_sysctls
 from topologies.fabric import Fabric, Link, NodeKind, Port
 from topologies.routing import Routes
 
@@ -55,8 +54,7 @@ class NetworkOptions:
 
     `backlog_packets` is what one CPU's receive backlog must hold at least: veth hands every packet
     through it, and what does not fit is lost outside any queue. `receive_coalescing_ns` is how long
-    a host's port may hold received packets to hand them up together; 0 never does. With a `share`,
-    the rest of the fabric is in other kernels; links then cannot be changed.
+    a host's port may hold received packets to hand them up together; 0 never does.
     """
 
     arrangement: PortArrangement = field(default_factory=NetemArrangement)
@@ -66,20 +64,16 @@ class NetworkOptions:
     backlog_packets: int = 100_000
     txqueuelen: int = 1000
     receive_coalescing_ns: int = 0
-    share: Share | None = None
 
 
 class Network:
     """The fabric, live. A context manager; `up` and `down` can be called by hand as well.
-
-    `fabric` is all of it; `part` is what is in this kernel: all of it too, or `Share.part`.
 
     Not thread-safe for `up`, `down` and `set_link`; `enter` concerns the calling thread only.
     """
 
     def __init__(self, fabric: Fabric, routes: Routes, options: NetworkOptions) -> None:
         self.fabric = fabric
-        self.part = fabric if options.share is None else options.share.part
         self.routes = routes
         self.options = options
         self.session: Session | None = None
@@ -87,7 +81,7 @@ class Network:
         self._softnet_before = 0
         self._fallen: set[int] = set()
         self._blueprint = Blueprint(
-            fabric, options.arrangement, options.transport, options.txqueuelen, options.share
+            fabric, options.arrangement, options.transport, options.txqueuelen
         )
         self._contexts = self._blueprint.contexts
 
@@ -150,17 +144,14 @@ class Network:
 
     def _make_namespaces(self) -> None:
         session = self._session
-        paths = [self.netns_path(node.name) for node in self.part.nodes]
-        nodes = dict(zip(paths, self.part.nodes, strict=True))
+        paths = [self.netns_path(node.name) for node in self.fabric.nodes]
+        nodes = dict(zip(paths, self.fabric.nodes, strict=True))
         marks = any(
             p.queue.kind != "droptail" for link in self.fabric.links for p in (link.a, link.b)
         )
 
         def configure(path: Path) -> None:
             node = nodes[path]
-            if not self.owns(node.name):
-                write_sysctls(far_node_sysctls())
-                return
             write_sysctls(
                 node_sysctls(
                     node,
@@ -178,7 +169,7 @@ class Network:
         with namespaces.many_files(len(paths)):
             descriptors = namespaces.create(paths, configure)
             try:
-                by_node = dict(zip((n.name for n in self.part.nodes), descriptors, strict=True))
+                by_node = dict(zip((n.name for n in self.fabric.nodes), descriptors, strict=True))
                 # From an empty namespace: until Linux 6.14 the kernel looks for the index that is
                 # asked for in the sender's namespace too, where eth0 may have it.
                 with namespaces.scratch():
@@ -221,7 +212,7 @@ class Network:
             for c in self._contexts[node]
             if self.fabric.by_name[c.link.other(node).node].kind is NodeKind.HOST
         )
-        if self.fabric.by_name[node].kind is not NodeKind.HOST or not self.owns(node):
+        if self.fabric.by_name[node].kind is not NodeKind.HOST:
             return
         if self.fabric.by_name[node].forwards:
             raise UnsupportedPort(
@@ -238,10 +229,6 @@ class Network:
         if self.session is None:
             raise RuntimeError("the network is down")
         return self.session
-
-    def owns(self, node: str) -> bool:
-        """Whether a node is this kernel's, and not only stands for another one's."""
-        return self.options.share is None or self.options.share.owns(node)
 
     def netns_path(self, node: str) -> Path:
         """The file that is a node's network namespace. Raises KeyError for an unknown node."""
@@ -264,8 +251,7 @@ class Network:
         return self._contexts[node]
 
     def port_counters(self) -> list[PortCounters]:
-        """The counters of all ports here, in order of link and end (a, then b). Those of another
-        kernel's port count what has been handed over here."""
+        """The counters of all ports, in order of link and end (a, then b)."""
         interfaces: dict[str, InterfaceStatistics] = {}
         queues: dict[str, QueueCounters] = {}
         for node, contexts in self._contexts.items():
@@ -282,16 +268,14 @@ class Network:
             port_counters(
                 link, port, interfaces, queues[port.interface], link.index in self._fallen
             )
-            for link in self.part.links
+            for link in self.fabric.links
             for port in (link.a, link.b)
         ]
 
     def tcp_counters(self) -> dict[str, TcpCounters]:
         """Host -> its TCP counters."""
         found = {}
-        for host in self.part.hosts:
-            if not self.owns(host.name):
-                continue
+        for host in self.fabric.hosts:
             with self.enter(host.name):
                 found[host.name] = read_tcp()
         return found

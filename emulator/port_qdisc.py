@@ -18,13 +18,13 @@ from emulator.rtnetlink import TC_H_ROOT, change_qdisc, qdisc
 
 QDISC = "gwport"
 HANDLE = 0x10000
-VERSION = 2
+VERSION = 1
 CLASSES = 8
 NEVER = 2**64 - 1
 """No such threshold (`k_bytes`, `ce_threshold_ns`)."""
 
 _TCA_GWPORT_PARMS = 1
-_OPTIONS = struct.Struct("=16Q14I")
+_OPTIONS = struct.Struct("=15Q14I")
 
 
 class Kind(IntEnum):
@@ -41,13 +41,10 @@ class Kind(IntEnum):
 
 
 class Flag(IntFlag):
-    """GWPORT_F_*: mark rather than drop; the link carries nothing; it ends in another kernel; this
-    port stands for one of another kernel."""
+    """GWPORT_F_*: mark rather than drop; the link carries nothing."""
 
     ECN = 1
     DOWN = 2
-    SENDS = 4
-    LANDS = 8
 
 
 NO_FLAGS = Flag(0)
@@ -95,7 +92,6 @@ class PortOptions:
     extra_delay_ns: int = 0
     seed: int = 1
     sample_interval_ns: int = 0
-    channel: int = 0
     flags: Flag = NO_FLAGS
     overhead_bytes: int = 24
     min_frame_bytes: int = 60
@@ -128,7 +124,6 @@ class PortOptions:
                 self.extra_delay_ns,
                 self.seed,
                 self.sample_interval_ns,
-                self.channel,
                 VERSION,
                 self.kind,
                 self.flags,

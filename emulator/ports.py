@@ -31,16 +31,6 @@ class UnsupportedPort(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Crossing:
-    """A port whose link leads to another kernel. `channel` is what both kernels know the port by,
-    as the port qdisc takes it. It is either this kernel's own, or (`lands`) stands for one of the
-    other kernel: what that has sent is handed over by it."""
-
-    channel: int
-    lands: bool
-
-
-@dataclass(frozen=True, slots=True)
 class PortContext:
     """A port as its arrangement sees it, in its own namespace. `delay_device` is the index of the
     intermediate device for what arrives at this port, when the arrangement asked for one."""
@@ -49,7 +39,6 @@ class PortContext:
     port: Port
     ifindex: int
     delay_device: int | None = None
-    crossing: Crossing | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ def sampling_of(spec: Spec, fabric: Fabric) -> Sampling | None:
 def write_samples(network: Network, path: Path) -> None:
     """Write the samples of all ports, a line each, by node. Raises OSError when a port has none."""
     with path.open("w") as file:
-        for node in network.part.nodes:
+        for node in network.fabric.nodes:
             with network.enter(node.name):
                 samples = read_samples()
             names = {c.ifindex: c.port.interface for c in network.contexts(node.name)}

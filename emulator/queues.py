@@ -78,12 +78,7 @@ class QueueArrangement(Unattended):
             ingress_ports=len(self.fabric.links_of[node]),
             seed=port_seed(self.seed, interface),
         )
-        crossing = context.crossing
-        if crossing is not None:
-            flag = Flag.LANDS if crossing.lands else Flag.SENDS
-            options = replace(options, channel=crossing.channel, flags=options.flags | flag)
-        own = crossing is None or not crossing.lands
-        if own and self.sampling is not None and interface in self.sampling.ports:
+        if self.sampling is not None and interface in self.sampling.ports:
             options = replace(
                 options,
                 sample_interval_ns=self.sampling.interval_ns,

@@ -10,7 +10,7 @@ import json
 import math
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
@@ -18,16 +18,12 @@ from emulator.experiment import Kernel, run_experiment
 from emulator.guest_entry import STAGE
 from emulator.guest_experiment import FAILED
 from emulator.guest_memory import guest_memory_bytes
-from emulator.kernel_parts import merge_parts
 from emulator.native_kernel import missing_for, native_arrangement
 from emulator.progress import Progress, Report
 from emulator.scaling import choose_scale
-from emulator.virtual.boot import GuestResult, GuestSpec, run_guests
+from emulator.virtual.boot import GuestSpec, run_guest
 from emulator.virtual.build import ensure_kernel
 from emulator.virtual.seccomp import has_seccomp_filters
-from topologies.build import build_fabric
-from topologies.division import divide
-from topologies.placement import place
 from topologies.scaling import scale_spec
 from topologies.spec import Spec
 
@@ -116,44 +112,33 @@ def _run_native(spec: Spec, directory: Path, report: Report) -> dict[str, object
 
 
 def _run_virtual(spec: Spec, directory: Path, report: Report) -> dict[str, object]:
-    """Run the spec in a guest, or in several; returns what is known of that afterwards."""
+    """Run the spec in a guest; returns what is known of that afterwards."""
     kernel = ensure_kernel(lambda text: report(Progress("kernel", text)))
-    lines: list[list[str]] = [[] for _ in range(spec.virtual.kernels)]
-    failures: dict[int, Progress] = {}
+    lines: list[str] = []
+    failure: str | None = None
 
-    def on_line(guest: int, line: str) -> None:
+    def on_line(line: str) -> None:
+        nonlocal failure
         progress = Progress.decode(line)
         if progress is None:
-            lines[guest].append(line)
+            lines.append(line)
         elif progress.stage == FAILED:
-            failures[guest] = progress
+            failure = progress.detail
         else:
             report(progress)
 
-    fabric = build_fabric(spec.fabric)
-    hosts = place(spec.placement, fabric, spec.workload.ranks, spec.seed)
-    division = divide(fabric, spec.virtual.kernels, hosts)
-    expected = [
-        guest_memory_bytes(
-            spec, directory, [r for r, host in enumerate(hosts) if division.kernel_of[host] == n]
-        )
-        for n in range(division.kernels)
-    ]
     source = Path(__file__).resolve().parent.parent
     entry = source / "emulator" / "guest_entry.py"
-    guests = [
-        GuestSpec(
-            argv=(sys.executable, "-IS", str(entry), str(directory), str(source), sys.prefix),
-            memory_bytes=spec.virtual.memory_bytes or needed_bytes,
-            writable=(directory,),
-            readable=(source,),
-            seed=spec.seed,
-        )
-        for needed_bytes in expected
-    ]
-    what = "the virtual kernel" if len(guests) == 1 else f"{len(guests)} virtual kernels"
+    expected = guest_memory_bytes(spec, directory)
+    guest = GuestSpec(
+        argv=(sys.executable, "-IS", str(entry), str(directory), str(source), sys.prefix),
+        memory_bytes=spec.virtual.memory_bytes or expected,
+        writable=(directory,),
+        readable=(source,),
+        seed=spec.seed,
+    )
     by_ptrace = "" if has_seccomp_filters() else " (without seccomp filters: at half the speed)"
-    report(Progress("boot", f"booting {what}{by_ptrace}"))
+    report(Progress("boot", f"booting the virtual kernel{by_ptrace}"))
     told_at = time.monotonic()
 
     def on_time(clock_ns: int) -> None:
@@ -162,56 +147,18 @@ def _run_virtual(spec: Spec, directory: Path, report: Report) -> dict[str, objec
             told_at = time.monotonic()
             report(Progress("clock", clock_ns=clock_ns))
 
-    results = run_guests(kernel, guests, division.lookahead_ns, on_line, on_time)
-    failed = _first_failure(results, failures)
-    if failed is not None:
-        said = failures[failed].detail if failed in failures else "\n".join(lines[failed][-20:])
-        for inside, path in ((f"{STAGE}/run", directory), (f"{STAGE}/source", source)):
-            said = said.replace(inside, str(path))
-        which = "the virtual kernel"
-        if len(guests) > 1:
-            which = f"virtual kernel {failed + 1} of {len(guests)}"
-        more = _more_memory(expected[failed], guests[failed])
-        raise SessionFailed(_failure(results[failed], which, said, more))
-    stops = {name: sum(r.stops[name] for r in results) for name in results[0].stops}
-    if len(guests) == 1:
-        return {"scale": 1, "stops": stops}
-    merge_parts(directory, fabric, division, spec.capture.points)
-    return {"scale": 1, "kernels": len(guests), "stops": stops}
-
-
-def _first_failure(results: Sequence[GuestResult], failures: Mapping[int, Progress]) -> int | None:
-    """The guest that failed first, None when none did. `failures` is why experiments did, by guest.
-
-    A kernel that breaks down has broken off what the others were doing, be it that they noticed or
-    not. Of experiments, the first in virtual time counts: ranks whose peers have gone fail, too,
-    and who of them ends before the others are stopped is chance.
-    """
-
-    def order(guest: int) -> tuple[int, float]:
-        failure = failures.get(guest)
-        match results[guest].reason:
-            case "exited" | "stopped" if failure is not None and failure.clock_ns is not None:
-                return 1, failure.clock_ns
-            case "exited":
-                return 2, 0
-            case "deadlock":
-                return 3, 0
-            case "stopped":
-                return 4, 0
-        return 0, 0
-
-    return min((n for n, result in enumerate(results) if result.failed), key=order, default=None)
-
-
-def _failure(result: GuestResult, which: str, said: str, more_memory: str) -> str:
-    """Why a guest (`which` kernel) has failed; `said` is what its experiment said of that."""
-    if result.reason in ("exited", "stopped"):
-        return f"the experiment failed in the virtual kernel: {said}".strip()
-    told = f"{which} ended ({result.reason}): {result.message}"
-    if result.reason == "out-of-memory":
-        told += f".\nGive it more: --set virtual.memory={more_memory}"
-    return told + "".join(f"\n  {line}" for line in result.console[-12:])
+    result = run_guest(kernel, guest, on_line, on_time=on_time)
+    if result.reason != "exited":
+        said = f"the virtual kernel ended ({result.reason}): {result.message}"
+        if result.reason == "out-of-memory":
+            said += f".\nGive it more: --set virtual.memory={_more_memory(expected, guest)}"
+        raise SessionFailed(said + "".join(f"\n  {line}" for line in result.console[-12:]))
+    if result.exit_status != 0:
+        said = "\n".join(lines[-20:]) if failure is None else failure
+        for place, path in ((f"{STAGE}/run", directory), (f"{STAGE}/source", source)):
+            said = said.replace(place, str(path))
+        raise SessionFailed(f"the experiment failed in the virtual kernel: {said}".strip())
+    return {"scale": 1, "stops": dict(result.stops)}
 
 
 def _write_environment(

@@ -13,8 +13,6 @@ from topologies.ecmp_hash import HASH_FIELDS, HASH_POLICY, node_hash_seed
 from topologies.fabric import Node, NodeKind
 
 _ROOT = "/proc/sys/net/"
-# Its neighbour discovery and its duplicate address detection would be on the wire.
-_NO_IPV6 = ("ipv6/conf/all/disable_ipv6", "1")
 
 
 LINUX_MIN_RTO_NS = 200_000_000  # TCP_RTO_MIN in include/net/tcp.h
@@ -49,7 +47,8 @@ def node_sysctls(
     the second tier would choose by the same bits as the first and use half of its links.
     """
     settings = [
-        _NO_IPV6,
+        # No IPv6: its neighbour discovery and its duplicate address detection would be on the wire.
+        ("ipv6/conf/all/disable_ipv6", "1"),
         ("ipv4/ip_forward", "1" if node.forwards else "0"),
         ("ipv4/icmp_ratelimit", "0"),
     ]
@@ -78,11 +77,6 @@ def node_sysctls(
         settings += _host_sysctls(transport, marks)
     settings += sorted(transport.extra.items())
     return tuple(settings)
-
-
-def far_node_sysctls() -> tuple[tuple[str, str], ...]:
-    """What is set where another kernel's node stands: nothing may send there by itself."""
-    return (_NO_IPV6,)
 
 
 def _host_sysctls(transport: Transport, marks: bool) -> list[tuple[str, str]]:

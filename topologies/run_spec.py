@@ -26,8 +26,6 @@ MINIMUM_SNAPLEN = 114
 
 MIN_MEMORY_BYTES = 256 * 2**20
 
-MOST_KERNELS = 16
-
 
 class TransportSpec(Section):
     """TCP as the hosts run it.
@@ -98,17 +96,15 @@ MemorySize = Annotated[
 
 class VirtualSpec(Section):
     """What only the virtual kernel has. `receive_coalescing`: how long a port may hold received
-    packets to hand them up together, in virtual time (0: never). The fabric is divided among
-    `kernels`, which run at the same time on a core each. `memory`, of each, is a size, or `auto`:
+    packets to hand them up together, in virtual time (0: never). `memory` is a size, or `auto`:
     sized from the spec."""
 
     receive_coalescing_ns: TimeNs = Field(default=0, alias="receive_coalescing")
-    kernels: Integer = Field(default=1, ge=1, le=MOST_KERNELS)
     memory: MemorySize = "auto"
 
     @property
     def memory_bytes(self) -> int | None:
-        """A guest's memory, None when it is to be sized from the spec."""
+        """The guest's memory, None when it is to be sized from the spec."""
         return None if isinstance(self.memory, str) else self.memory
 
 

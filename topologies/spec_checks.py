@@ -7,10 +7,8 @@ from functools import cache
 from importlib.metadata import entry_points
 
 from topologies.build import build_fabric
-from topologies.division import IndivisibleFabric, divide
 from topologies.fabric import Fabric
 from topologies.fabric_spec import GraphSpec
-from topologies.placement import place
 from topologies.sections import Sections
 from topologies.selectors import links_between, select_ports
 from topologies.spec_error import Key, Problem, shown, suggestion
@@ -60,8 +58,6 @@ def check(spec: Sections) -> list[Problem]:
     problems += _placement_problems(spec, fabric)
     problems += _selector_problems(spec, fabric)
     problems += _fault_problems(spec, fabric)
-    if not problems:
-        problems += _kernel_problems(spec, fabric)
     return problems
 
 
@@ -134,19 +130,6 @@ def _fault_problems(spec: Sections, fabric: Fabric) -> Iterator[Problem]:
                 str(fault.iteration),
                 f"expected at most {iterations - 1}: the workload has {iterations} iterations",
             )
-
-
-def _kernel_problems(spec: Sections, fabric: Fabric) -> Iterator[Problem]:
-    kernels = spec.virtual.kernels
-    if kernels == 1:
-        return
-    key: Key = ("virtual", "kernels")
-    if spec.faults:
-        yield Problem(key, str(kernels), "expected 1 with faults, which one kernel alone can make")
-    try:
-        divide(fabric, kernels, place(spec.placement, fabric, spec.workload.ranks, spec.seed))
-    except IndivisibleFabric as error:
-        yield Problem(key, str(kernels), f"this fabric cannot be divided so: {error}")
 
 
 def _predictor_problems(spec: Sections) -> Iterator[Problem]:

@@ -73,9 +73,6 @@ def _facts(run: RunFigures) -> tuple[tuple[str, str], ...]:
     nodes = f"{len(fabric.hosts)} hosts, {len(fabric.switches)} switches, {len(fabric.links)} links"
     line = f"{format_rate(link.rate_bps)}, {format_time(link.delay_ns)}, MTU {link.mtu_bytes}"
     placement = spec.placement if isinstance(spec.placement, str) else "given"
-    kernel = f"{environment.kernel}, Linux {environment.kernel_release}"
-    if environment.kernels > 1:
-        kernel += f", the fabric divided among {environment.kernels}"
     workload = f"{spec.workload.kind}, {len(run.run.ranks)} ranks, placement {placement}"
     return (
         ("fabric", f"{fabric.kind}, {nodes}"),
@@ -84,7 +81,7 @@ def _facts(run: RunFigures) -> tuple[tuple[str, str], ...]:
         ("transport", spec.transport.congestion_control + (", ECN" if spec.ecn else "")),
         ("workload", workload),
         ("faults", "; ".join(map(_fault, spec.faults)) or "none"),
-        ("kernel", kernel),
+        ("kernel", f"{environment.kernel}, Linux {environment.kernel_release}"),
         ("scale", scale),
         ("seed", str(environment.seed)),
         ("wall time", duration(environment.wall_s * 1e9)),

@@ -22,11 +22,8 @@ INDEX_FILE: Final = "index.json"
 class Capture:
     """A running capture. `stop` it once; leaving a `with` block stops it as well."""
 
-    def __init__(
-        self, plan: Plan, process: BaseProcess, control: Connection, index: bool = True
-    ) -> None:
+    def __init__(self, plan: Plan, process: BaseProcess, control: Connection) -> None:
         self._plan = plan
-        self._index = index
         self._process = process
         self._control = control
         self._stats: list[CaptureStats] | None = None
@@ -47,8 +44,8 @@ class Capture:
     def stop(self) -> list[CaptureStats]:
         """End the capture; returns when every packet that came before is in its file.
 
-        Also writes `index.json`, unless told not to. Raises CaptureError when the process died or
-        the disk refused the packets.
+        Also writes `index.json`. Raises CaptureError when the process died or the disk
+        refused the packets.
         """
         if self._stats is not None:
             return self._stats
@@ -65,8 +62,7 @@ class Capture:
         if isinstance(outcome, str):
             raise CaptureError(outcome)
         self._stats = list(outcome)
-        if self._index:
-            self._write_index(self._stats)
+        self._write_index(self._stats)
         return self._stats
 
     def _write_index(self, stats: Sequence[CaptureStats]) -> None:
@@ -88,10 +84,8 @@ def start_capture(
     snaplen: int = 160,
     backend: Backend = "scapy",
     filter: str | None = None,
-    index: bool = True,
 ) -> Capture:
-    """Start capturing both directions of each port into `directory`. Without `index`, somebody
-    else writes index.json there.
+    """Start capturing both directions of each port into `directory`.
 
     Returns when every packet from now on will be captured. Needs CAP_NET_RAW,
     CAP_NET_ADMIN and CAP_SYS_ADMIN (to enter the namespaces).
@@ -118,7 +112,7 @@ def start_capture(
     if answer != "ready":
         process.join()
         raise CaptureError(str(answer))
-    return Capture(plan, process, control, index)
+    return Capture(plan, process, control)
 
 
 def _record(plan: Plan, control: Connection, parents_end: Connection) -> None:

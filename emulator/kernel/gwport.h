@@ -12,7 +12,7 @@
 
 #include <linux/types.h>
 
-#define GWPORT_VERSION	2
+#define GWPORT_VERSION	1
 #define GWPORT_CLASSES	8	/* DSCP class selectors 0..7; 7 is served first */
 
 enum {
@@ -36,8 +36,6 @@ enum gwport_kind {
 
 #define GWPORT_F_ECN	0x1	/* red, codel: mark what can be marked, do not drop it */
 #define GWPORT_F_DOWN	0x2	/* fault: the link carries nothing */
-#define GWPORT_F_SENDS	0x4	/* its link ends in another kernel */
-#define GWPORT_F_LANDS	0x8	/* stands for a port of another kernel, and only receives */
 
 #define GWPORT_NEVER	(~0ULL)	/* k_bytes, ce_threshold_ns: no such threshold */
 
@@ -61,7 +59,6 @@ struct tc_gwport_qopt {
 	__u64	extra_delay_ns;	/* fault */
 	__u64	seed;		/* of this port's random numbers */
 	__u64	sample_interval_ns;	/* 0: no samples */
-	__u64	channel;	/* of a link that is cut: other kernel << 32 | id of who sends */
 	__u32	version;	/* GWPORT_VERSION */
 	__u32	kind;		/* enum gwport_kind */
 	__u32	flags;		/* GWPORT_F_* */

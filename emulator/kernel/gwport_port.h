@@ -91,7 +91,6 @@ struct gw_port {
 	bool			 eager;	/* other ports depend on when packets leave this one */
 	bool			 plain;	/* FIFOs without a state of their own: gw_passes() */
 	bool			 faulty;	/* the link is down, or loses or corrupts packets */
-	bool			 sends;	/* to another kernel */
 
 	struct net_device	*dev;
 	struct sk_buff		*control_head;	/* pause frames to be sent, before any packet */
@@ -195,13 +194,6 @@ void gw_catch_up(struct gw_port *p, u64 now);
 void gw_arm(struct gw_port *p);
 int gw_wire_module_init(void);
 void gw_wire_module_exit(void);
-
-/* gwport_peers.c */
-void gw_peers_send(struct gw_port *p, struct sk_buff *skb);
-bool gw_channel_makes_sense(const struct tc_gwport_qopt *opt);
-int gw_channel_open(struct gw_port *p);
-void gw_channel_close(struct gw_port *p);
-void gw_peers_module_init(void);
 
 /* gwport_counters.c */
 void gw_account_change(struct gw_port *p, u64 t);

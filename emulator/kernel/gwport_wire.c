@@ -15,8 +15,7 @@
  * or dump. A timer is only set where the outside world must see a step in its own
  * time: a delivery; the end of a transmission whose socket waits for it (TCP small
  * queues count a packet until it has left the NIC); the start of a transmission
- * that a packet socket records, that frees memory which other ports share, or of
- * which another kernel has to know.
+ * that a packet socket records, or that frees memory which other ports share.
  */
 
 #include <linux/math64.h>
@@ -88,8 +87,6 @@ void gw_start(struct gw_port *p, struct sk_buff *skb)
 	}
 	p->flight_tail = skb;
 	p->flight_packets++;
-	if (p->sends && cb->fate != GW_LOSE)
-		gw_peers_send(p, skb);
 }
 
 /* Nothing may be sent: the transmitter's next start is not before now. */
@@ -125,10 +122,9 @@ void gw_arm(struct gw_port *p)
 {
 	u64 next = U64_MAX;
 
-	/* Who sees the arrivals in another kernel is not here: it is enough to clear the wire */
 	if (p->flight_head && !p->stalled)
-		next = gw_cb(p->sends ? p->flight_tail : p->flight_head)->time;
-	if (p->sending || (gw_pickable(p) && (p->eager || p->sends || gw_tapped(p))))
+		next = gw_cb(p->flight_head)->time;
+	if (p->sending || (gw_pickable(p) && (p->eager || gw_tapped(p))))
 		next = min(next, gw_ready_ns(p));
 	if (next == p->armed_ns)
 		return;
@@ -147,16 +143,6 @@ static bool gw_deliver(struct gw_port *p, struct sk_buff *skb, u64 now)
 	u64 due = max(gw_cb(skb)->time, p->stalled_until);
 	u32 len = skb->len;
 	int ret;
-
-	if (p->sends && gw_cb(skb)->fate != GW_LOSE) {
-		if (gw_cb(skb)->fate == GW_DELIVER) {
-			dev_sw_netstats_tx_add(p->dev, 1, len);
-			p->st.delivered_packets++;
-			p->st.delivered_bytes += len;
-		}
-		consume_skb(skb);
-		return true;
-	}
 
 	switch (gw_cb(skb)->fate) {
 	case GW_CONTROL:

@@ -40,9 +40,6 @@ static int gw_enqueue_frame(struct sk_buff *skb, struct Qdisc *sch, struct sk_bu
 	u64 now = ktime_get_ns();
 	int reason = -1;
 
-	if (unlikely(p->opt.flags & GWPORT_F_LANDS))
-		return qdisc_drop(skb, sch, to_free);
-
 	cb->time = now;
 	cb->ingress = skb->skb_iif;
 	cb->class = p->opt.kind == GWPORT_FQ_CODEL ? 0 : gw_class_of(skb);
@@ -151,8 +148,6 @@ static int gw_parse(struct nlattr *nested, struct tc_gwport_qopt *opt,
 		NL_SET_ERR_MSG(extack, "gwport: kmin must not be above kmax");
 	else if (opt->interval_ns > U32_MAX)
 		NL_SET_ERR_MSG(extack, "gwport: interval must be below 4.29 s");
-	else if (!gw_channel_makes_sense(opt))
-		NL_SET_ERR_MSG(extack, "gwport: a channel is to another kernel, and sends or lands");
 	else if (opt->sample_interval_ns && !opt->sample_capacity)
 		NL_SET_ERR_MSG(extack, "gwport: samples need a capacity");
 	else
@@ -180,7 +175,6 @@ static void gw_apply(struct gw_port *p, const struct tc_gwport_qopt *opt, u64 no
 	p->overhead_bytes = opt->overhead_bytes;
 	p->min_frame_bytes = opt->min_frame_bytes;
 	p->faulty = (opt->flags & GWPORT_F_DOWN) || opt->loss_q32 || opt->corrupt_q32;
-	p->sends = opt->flags & GWPORT_F_SENDS;
 	p->eager = opt->kind == GWPORT_SHARED || opt->kind == GWPORT_LOSSLESS;
 	p->plain = (p->eager || opt->kind == GWPORT_DROPTAIL || opt->kind == GWPORT_DCTCP) &&
 		   !(opt->flags & GWPORT_F_DOWN);
@@ -198,9 +192,8 @@ static int gwport_change(struct Qdisc *sch, struct nlattr *nested, struct netlin
 	err = gw_parse(nested, &opt, extack);
 	if (err)
 		return err;
-	if (opt.kind != p->opt.kind || opt.queues != p->opt.queues ||
-	    opt.channel != p->opt.channel) {
-		NL_SET_ERR_MSG(extack, "gwport: a change keeps the kind, queues and channel");
+	if (opt.kind != p->opt.kind || opt.queues != p->opt.queues) {
+		NL_SET_ERR_MSG(extack, "gwport: a change keeps the kind and the number of queues");
 		return -EINVAL;
 	}
 	resample = opt.sample_interval_ns != p->opt.sample_interval_ns ||
@@ -278,8 +271,7 @@ static int gwport_init(struct Qdisc *sch, struct nlattr *nested, struct netlink_
 	p->next_sample_ns = p->since_ns;
 	p->sw = gw_switch_of(dev_net(p->dev));
 	gw_apply(p, &opt, p->since_ns);
-	err = gw_switch_join(p);
-	return err ?: gw_channel_open(p);
+	return gw_switch_join(p);
 }
 
 static void gw_drop_list(struct gw_port *p, struct sk_buff *skb)
@@ -331,7 +323,6 @@ static void gwport_destroy(struct Qdisc *sch)
 	if (!p)
 		return;
 	gw_wire_stop(p);
-	gw_channel_close(p);
 	gw_switch_leave(p);
 	kvfree(p->queues);
 	kvfree(p->samples);
@@ -376,7 +367,6 @@ static int __init gwport_module_init(void)
 	err = gw_switch_module_init();
 	if (err)
 		goto no_switch;
-	gw_peers_module_init();
 	err = register_qdisc(&gwport_qdisc_ops);
 	if (err)
 		goto no_qdisc;

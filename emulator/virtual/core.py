@@ -6,10 +6,6 @@ of wall time so, and 10.3 s on one core (32 ranks 61.6 s and 31.9 s). There, a p
 over to another goes to sleep at once; one that is woken must not push it aside before that
 (SCHED_BATCH: 408,000 switches for 32 ranks, 569,000 without). The guest's results do not depend
 on it.
-
-Guests in step with others wait for a word of theirs at each meeting. With SCHED_BATCH they then
-wait for whoever else is on the core to have had its turn, each time: beside two busy processes 4
-ranks in two kernels took more than 125 s, for 22 s without.
 """
 
 from __future__ import annotations
@@ -17,11 +13,10 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 _LOOK_EVERY_S = 1.0
-_COMPARE_S = 0.2
 # A second busy process takes a third to a half of a core.
 _CROWDED = 0.25
 _IDLE_ENOUGH = 0.6
@@ -34,45 +29,34 @@ class Core:
     Chosen when the guest starts, changed when others crowd it while another core idles.
     """
 
-    def __init__(self, leader: int, beside: Sequence[Core] = (), in_step: bool = False) -> None:
-        """`beside` are the cores of guests that run at the same time for the same purpose: as long
-        as there are others, this is another one. `in_step`: the guest keeps in step with them."""
+    def __init__(self, leader: int) -> None:
         self._leader = leader
         self._allowed = sorted(os.sched_getaffinity(leader))
         # Two guests that start together should not choose the same one.
-        first = leader % len(self._allowed)
-        taken = [core.number for core in beside]
-        self._core = min(self._allowed[first:] + self._allowed[:first], key=taken.count)
+        self._core = self._allowed[leader % len(self._allowed)]
         self._looked_s = time.monotonic()
         self._idle_ticks = _idle_ticks()
         self._ran_ns: Mapping[int, int] = {}
-        if not in_step and os.sched_getscheduler(leader) == os.SCHED_OTHER:
+        if os.sched_getscheduler(leader) == os.SCHED_OTHER:
             os.sched_setscheduler(leader, os.SCHED_BATCH, os.sched_param(0))  # and what it forks
         self._move()
-
-    @property
-    def number(self) -> int:
-        """Which one it is at present."""
-        return self._core
 
     def others(self) -> frozenset[int]:
         """The cores that the guest may use and does not."""
         return frozenset(self._allowed) - {self._core}
 
-    def settle(self, taken: frozenset[int] = frozenset()) -> None:
-        """To be called often; looks about once a second. It never becomes one of `taken`, which
-        guests that run for the same purpose are on."""
+    def settle(self) -> None:
+        """To be called often; looks about once a second."""
         if len(self._allowed) < 2 or time.monotonic() - self._looked_s < _LOOK_EVERY_S:
             return
-        now_s, idle_ticks, ran_ns = time.monotonic(), _idle_ticks(), _ran_ns(self._leader)
+        now_s, idle_ticks, ran_ns = time.monotonic(), _idle_ticks(), self._read_ran_ns()
         passed_s = now_s - self._looked_s
-        ran = _more(self._ran_ns, ran_ns) / (passed_s * 1e9)
+        ran = sum(ns - self._ran_ns.get(pid, 0) for pid, ns in ran_ns.items()) / (passed_s * 1e9)
         idle = {
             core: (idle_ticks.get(core, 0) - self._idle_ticks.get(core, 0))
             / _TICKS_PER_S
             / passed_s
             for core in self._allowed
-            if core == self._core or core not in taken
         }
         first_look = not self._ran_ns
         self._looked_s, self._idle_ticks, self._ran_ns = now_s, idle_ticks, ran_ns
@@ -86,20 +70,26 @@ class Core:
     def _move(self) -> None:
         # Twice: what a process forked while the first pass went by has its old core.
         for _ in range(2):
-            for pid in _processes(self._leader):
+            for pid in self._processes():
                 # It may have ended, or the host may forbid it: slower, nothing else.
                 with contextlib.suppress(OSError):
                     os.sched_setaffinity(pid, {self._core})
 
+    def _processes(self) -> Iterator[int]:
+        for name in os.listdir("/proc"):
+            if name.isdecimal():
+                with contextlib.suppress(OSError):
+                    if os.getsid(int(name)) == self._leader:
+                        yield int(name)
 
-def busiest(leaders: Sequence[int]) -> int:
-    """Which of some guests, given by their first processes, gets most of the processors now."""
-    if len(leaders) == 1:
-        return 0
-    before = [_ran_ns(leader) for leader in leaders]
-    time.sleep(_COMPARE_S)
-    ran_ns = [_more(old, _ran_ns(leader)) for old, leader in zip(before, leaders, strict=True)]
-    return ran_ns.index(max(ran_ns))
+    def _read_ran_ns(self) -> dict[int, int]:
+        """Process of the guest -> nanoseconds that it has run (the first figure of
+        /proc/PID/schedstat: Documentation/scheduler/sched-stats.rst)."""
+        ran_ns = {}
+        for pid in self._processes():
+            with contextlib.suppress(OSError, IndexError):
+                ran_ns[pid] = int(Path(f"/proc/{pid}/schedstat").read_text().split()[0])
+        return ran_ns
 
 
 def better_core(core: int, others: float, idle: Mapping[int, float]) -> int:
@@ -120,26 +110,3 @@ def _idle_ticks() -> dict[int, int]:
         if name.startswith("cpu") and name != "cpu":
             ticks[int(name[3:])] = sum(int(fields[index]) for index in _IDLE_FIELDS)
     return ticks
-
-
-def _processes(leader: int) -> Iterator[int]:
-    for name in os.listdir("/proc"):
-        if name.isdecimal():
-            with contextlib.suppress(OSError):
-                if os.getsid(int(name)) == leader:
-                    yield int(name)
-
-
-def _ran_ns(leader: int) -> Mapping[int, int]:
-    """Process of the guest -> nanoseconds that it has run (the first figure of
-    /proc/PID/schedstat: Documentation/scheduler/sched-stats.rst)."""
-    ran_ns = {}
-    for pid in _processes(leader):
-        with contextlib.suppress(OSError, IndexError):
-            ran_ns[pid] = int(Path(f"/proc/{pid}/schedstat").read_text().split()[0])
-    return ran_ns
-
-
-def _more(before: Mapping[int, int], now: Mapping[int, int]) -> int:
-    """Nanoseconds that processes ran between two looks."""
-    return sum(ns - before.get(pid, 0) for pid, ns in now.items())

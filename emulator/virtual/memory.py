@@ -13,24 +13,21 @@ _MOST_BYTES = 238 * 2**30
 _HOST_RESERVE_BYTES = 256 * 2**20
 
 
-def memory_directory(*guests_bytes: int) -> Path:
-    """A host directory that can hold the memory of guests that run at once, `guests_bytes` each.
+def memory_directory(memory_bytes: int) -> Path:
+    """A host directory that can hold `memory_bytes` of guest memory.
 
     /dev/shm when it is large enough (containers often have 64 MB of it), else the temporary
     directory. Raises VirtualKernelError, with the figures, when no guest can have so much, the
-    host has less memory available than the guests may use, or no directory has the room.
+    host has less memory available than the guest may use, or no directory has the room.
     """
-    largest_bytes, memory_bytes = max(guests_bytes), sum(guests_bytes)
-    if largest_bytes > _MOST_BYTES:
+    if memory_bytes > _MOST_BYTES:
         raise VirtualKernelError(
-            f"guest memory of {mb(largest_bytes)} refused: a guest has at most {mb(_MOST_BYTES)}"
+            f"guest memory of {mb(memory_bytes)} refused: a guest has at most {mb(_MOST_BYTES)}"
         )
-    count = len(guests_bytes)
-    wanted = mb(memory_bytes) + (f" for {count} guests" if count > 1 else "")
     available = available_memory_bytes()
     if memory_bytes + _HOST_RESERVE_BYTES > available:
         raise VirtualKernelError(
-            f"guest memory of {wanted} refused: this host has {mb(available)} "
+            f"guest memory of {mb(memory_bytes)} refused: this host has {mb(available)} "
             f"available and keeps {mb(_HOST_RESERVE_BYTES)} for itself"
         )
     found = []
@@ -44,7 +41,7 @@ def memory_directory(*guests_bytes: int) -> Path:
         noexec = ", mounted noexec" if status.f_flag & os.ST_NOEXEC else ""
         found.append(f"{directory}: {mb(room)}{noexec}")
     raise VirtualKernelError(
-        f"guest memory of {wanted} refused: no directory can hold it "
+        f"guest memory of {mb(memory_bytes)} refused: no directory can hold it "
         f"({'; '.join(found) or 'none is writable'}). Set TMPDIR to one that can"
     )
 

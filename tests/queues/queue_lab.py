@@ -30,7 +30,6 @@ from emulator.stock_switch import SwitchArrangement, needs_switch_memory
 from emulator.switch_memory import Word, port_number
 from emulator.sysctls import Transport
 from topologies.build import build_fabric
-from topologies.division import Share
 from topologies.fabric import Fabric
 from topologies.fabric_spec import GraphSpec
 from topologies.routing import compute_routes
@@ -164,7 +163,7 @@ class Lab:
     def all_statistics(self) -> dict[tuple[str, str], PortStatistics]:
         """(node, peer) -> what its port has counted."""
         found = {}
-        for node in self.network.part.nodes:
+        for node in self.fabric.nodes:
             with self.network.netlink(node.name) as netlink:
                 qdiscs = read_qdiscs(netlink)
             for context in self.network.contexts(node.name):
@@ -246,7 +245,6 @@ def lab(
     buffer_bytes: int = 16_000_000,
     stock: bool = False,
     receive_coalescing_ns: int = 0,
-    share: Share | None = None,
 ) -> Iterator[Lab]:
     """The fabric, live, with the port qdisc on every port. No packet may be lost outside of it, or
     be delivered later than its nanosecond. `stock` has the kernel's own qdiscs instead."""
@@ -258,7 +256,6 @@ def lab(
         arrangement=arrangement,
         hash_seed=seed,
         receive_coalescing_ns=receive_coalescing_ns,
-        share=share,
         transport=Transport(
             congestion_control=congestion_control,
             ecn=ecn,

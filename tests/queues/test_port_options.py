@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from emulator.deadlock import dependencies, rings
+from emulator.deadlock import deadlocks
 from emulator.port_qdisc import (
     DROP_REASONS,
     NEVER,
@@ -28,7 +28,7 @@ from topologies.fabric_spec import GraphSpec
 from topologies.queue_spec import QueueSpec
 from topologies.spec import load_spec
 
-_OPTIONS = struct.Struct("=16Q14I")
+_OPTIONS = struct.Struct("=15Q14I")
 
 
 def _fabric(links: list[tuple[str, str]], queue: dict[str, Any]) -> Fabric:
@@ -67,13 +67,13 @@ def test_what_is_no_probability_is_refused(p: float) -> None:
 @given(rate=st.integers(1, 2**63), delay=st.integers(0, 2**40), seed=st.integers(0, 2**64 - 1))
 def test_options_are_packed_in_the_order_of_the_struct(rate: int, delay: int, seed: int) -> None:
     options = PortOptions(
-        kind=Kind.VOQ, rate_bps=rate, delay_ns=delay, buffer_bytes=5, seed=seed, channel=3, queues=9
+        kind=Kind.VOQ, rate_bps=rate, delay_ns=delay, buffer_bytes=5, seed=seed, queues=9
     )
     length, kind = struct.unpack_from("=HH", options.pack())
     values = _OPTIONS.unpack_from(options.pack(), 4)
     assert (length, kind) == (4 + _OPTIONS.size, 1)
     assert (values[0], values[1], values[2], values[3]) == (rate, delay, 5, NEVER)
-    assert (values[13], values[15], values[16], values[17], values[21]) == (seed, 3, 2, Kind.VOQ, 9)
+    assert (values[13], values[15], values[16], values[20]) == (seed, 1, Kind.VOQ, 9)
 
 
 def test_a_value_that_does_not_fit_its_field_is_refused() -> None:
@@ -176,7 +176,7 @@ def test_a_ring_of_paused_ports_is_a_deadlock(size: int, dead: bool) -> None:
         node: [_waits(contexts, node, ring[(i + 1) % 3], ring[i - 1], size)]
         for i, node in enumerate(ring)
     }
-    found = rings(dependencies(contexts, waiting))
+    found = deadlocks(contexts, waiting)
     assert [(d.ports, d.priority) for d in found] == (
         [(("s0-eth0", "s1-eth1", "s2-eth1"), 3)] if dead else []
     )
@@ -189,4 +189,4 @@ def test_a_chain_of_paused_ports_is_none() -> None:
         "s0": [_waits(contexts, "s0", "s1", "s2", 10**6)],
         "s1": [_waits(contexts, "s1", "h1", "s0", 10**6)],
     }
-    assert rings(dependencies(contexts, waiting)) == ()
+    assert deadlocks(contexts, waiting) == ()

@@ -70,36 +70,6 @@ def _needed(workload: dict[str, object]) -> int:
     return guest_memory_bytes(_spec({"ranks": 8, **workload}), Path())
 
 
-_WORKLOADS: list[dict[str, object]] = [
-    *(
-        {"operations": [{"kind": kind, "size": "8MB"}], "iterations": 2}
-        for kind in (
-            *("all_reduce", "reduce", "all_to_all", "all_gather", "reduce_scatter", "broadcast"),
-            *("gather", "scatter", "incast", "permutation", "send_recv"),
-        )
-    ),
-    {"operations": [{"kind": "incast", "size": "8MB", "root": 6, "degree": 3}]},
-    {"kind": "dlrm"},
-    {"kind": "training", "parallelism": {"pipeline": 4, "data": 2}},
-]
-
-
-@pytest.mark.parametrize("workload", _WORKLOADS)
-def test_guests_that_share_a_run_need_its_memory_together_and_each_its_own_system(
-    workload: dict[str, object],
-) -> None:
-    """What is on its way between two of them both hold."""
-    spec = _spec({"kind": "collectives", "ranks": 8, **workload})
-    alone = guest_memory_bytes(spec, Path())
-    assert guest_memory_bytes(spec, Path(), range(8)) == alone
-    system = guest_memory_bytes(spec, Path(), [])
-    assert 400 * _MB < system < 900 * _MB
-    shares = ((0, 2, 5), (1, 3, 4, 6, 7))
-    parts = [guest_memory_bytes(spec, Path(), share) - system for share in shares]
-    assert alone - system <= sum(parts) <= 2 * (alone - system)
-    assert min(parts) > 3 * 20 * _MB
-
-
 def _one(kind: str, size_mb: int, ranks: int = 8, iterations: int = 1) -> dict[str, object]:
     operation = {"kind": kind, "size": f"{size_mb}MB"}
     return {"ranks": ranks, "iterations": iterations, "operations": [operation]}

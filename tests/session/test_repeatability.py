@@ -1,6 +1,6 @@
 """The same spec and seed give the same bytes, whatever the machine is doing, wherever the clone
-is, whatever memory the guest has, and if several kernels share it. Seven runs; `test_virtual_runs`
-has two more, of a larger spec."""
+is and whatever memory the guest has. Five boots; `test_virtual_runs` has two more, of a larger
+spec."""
 
 from __future__ import annotations
 
@@ -52,15 +52,13 @@ def _run(
     prefix: tuple[str, ...] = (),
     environment: Mapping[str, str] | None = None,
     memory: str = "auto",
-    kernels: int = 1,
 ) -> dict[str, object]:
     """One run; everything of it that must repeat."""
     directory.mkdir(parents=True)
     (directory / "spec.yaml").write_text(_SPEC)
     done = subprocess.run(
         [*prefix, sys.executable, "-m", "emulator.cli", "run", directory / "spec.yaml",
-         "--kernel", "virtual", "--set", f"virtual.memory={memory}",
-         "--set", f"virtual.kernels={kernels}", "--out", directory / "out"],
+         "--kernel", "virtual", "--set", f"virtual.memory={memory}", "--out", directory / "out"],
         cwd=clone, env={**os.environ, **(environment or {})}, capture_output=True, text=True,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -100,8 +98,10 @@ def _clone(directory: Path, compiled: bool) -> Path:
 
 
 @contextmanager
-def _loaded(cores: int) -> Iterator[None]:
-    hogs = [subprocess.Popen([sys.executable, "-S", "-c", _HOG]) for _ in range(cores)]
+def _loaded() -> Iterator[None]:
+    hogs = [
+        subprocess.Popen([sys.executable, "-S", "-c", _HOG]) for _ in range(os.cpu_count() or 1)
+    ]
     try:
         yield
     finally:
@@ -148,12 +148,5 @@ def test_again_in_another_environment(first: dict[str, object], tmp_path: Path) 
 def test_again_from_another_clone_on_a_loaded_host(
     first: dict[str, object], tmp_path: Path
 ) -> None:
-    with _loaded(os.cpu_count() or 1):
+    with _loaded():
         _assert_same(_run(tmp_path / "run", _clone(tmp_path, compiled=False)), first)
-
-
-def test_several_kernels_again_while_one_is_disturbed(tmp_path: Path) -> None:
-    """When each of them gets a processor is chance, what they do together is not."""
-    first = _run(tmp_path / "first", kernels=2)
-    with _loaded(1):
-        _assert_same(_run(tmp_path / "again", kernels=2), first)

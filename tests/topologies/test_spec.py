@@ -66,7 +66,7 @@ specs = st.fixed_dictionaries(
             ]
         ),
         "scale": st.sampled_from(["auto", 1, 1000]),
-        "virtual": st.just({"memory": "4GiB", "receive_coalescing": "5us", "kernels": 1}),
+        "virtual": st.just({"memory": "4GiB", "receive_coalescing": "5us"}),
         "counters": st.just({"interval": "10us", "ports": ["hosts"]}),
         "capture": st.just({"points": [], "backend": "ring", "filter": "tcp port 29500"}),
         "predict": st.just(["flow", "alpha-beta"]),

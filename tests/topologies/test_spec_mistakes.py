@@ -35,22 +35,6 @@ def test_a_mistake_is_named(mistake: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changed", "why"),
-    [
-        (("delay: 500ns", "delay: 0ns"), "no link has a delay"),
-        (("ranks: 16", "ranks: 2"), "3 kernels need at least 3 hosts that run ranks"),
-    ],
-)
-def test_a_fabric_that_cannot_be_divided_is_a_mistake(changed: tuple[str, str], why: str) -> None:
-    text = GOOD.replace(*changed) + "virtual: {kernels: 3}\n"
-    with pytest.raises(SpecError) as caught:
-        parse_spec(text)
-    assert "line 20: virtual.kernels: found 3" in str(caught.value)
-    assert why in str(caught.value)
-    assert parse_spec(text.replace("kernels: 3", "kernels: 1")).virtual.kernels == 1
-
-
-@pytest.mark.parametrize(
     ("content", "found"),
     [
         (b"\xff\xfe\x00", "bytes that are no UTF-8 text, at offset 0"),
