@@ -12,6 +12,8 @@ from emulator.commands.time_left import TimeLeft
 from emulator.progress import Progress as Event
 
 _QUIET_LIMIT_S = 15.0
+# What stands beside the text on a terminal at least: a bar of 4, "120/128", "0:01:23", and spaces.
+_BESIDE_TEXT = 21
 
 
 class ProgressDisplay:
@@ -26,10 +28,11 @@ class ProgressDisplay:
         self._iteration: Event | None = None
         self._bar = Progress(
             TextColumn("{task.description}"),
-            BarColumn(),
+            BarColumn(bar_width=None),
             TextColumn("{task.completed:.0f}/{task.total:.0f}"),
             TimeElapsedColumn(),
             console=console,
+            expand=True,
             transient=True,
             disable=not console.is_terminal,
         )
@@ -64,16 +67,20 @@ class ProgressDisplay:
         if began is None or began.iteration is None or began.iterations is None:
             return
         text = f"iteration {began.iteration + 1} of {began.iterations}"
-        if clock_ns is not None:
-            text += f", {clock_ns / 1e9:.6f} s on its clock"
+        clock = "" if clock_ns is None else f", {clock_ns / 1e9:.6f} s on its clock"
+        left = ""
         left_s = self._left.estimate_s(now_s)
         if left_s is not None:
             ends = datetime.now() + timedelta(seconds=left_s)
-            text += f", about {left_s:.0f} s left (until {ends:%H:%M:%S})"
+            left = f", about {left_s:.0f} s left (until {ends:%H:%M:%S})"
         if not self._console.is_terminal:
             if always or now_s - self._said >= _QUIET_LIMIT_S:
-                self._say(text)
+                self._say(text + clock + left)
             return
+        # When it ends is what a narrow terminal has to tell.
+        if len(text + clock + left) + _BESIDE_TEXT <= self._console.width:
+            text += clock
+        text += left
         if self._task is None:
             self._task = self._bar.add_task(text, total=began.iterations)
         self._bar.update(self._task, description=text, completed=began.iteration)

@@ -88,3 +88,19 @@ def test_a_terminal_gets_a_bar_that_follows_the_clock() -> None:
         display.report(Progress("clock", clock_ns=3 * 10**10))
     assert "iteration 2 of 2, 30.000000 s on its clock" in screen.getvalue()
     assert "1/2" in screen.getvalue()
+
+
+def test_a_narrow_terminal_tells_the_end_rather_than_the_clock(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    wall, screen = Wall(monkeypatch), io.StringIO()
+    console = Console(file=screen, force_terminal=True, width=80)
+    with ProgressDisplay(console) as display:
+        for iteration in range(120):
+            display.report(
+                Progress("iteration", iteration=iteration, iterations=128, clock_ns=10**10)
+            )
+            wall.now_s += 100
+    shown = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", screen.getvalue())
+    assert re.search(r"iteration 120 of 128, about 900 s left \(until \d\d:\d\d:\d\d\) ", shown)
+    assert "119/128" in shown and "…" not in shown
