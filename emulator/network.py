@@ -17,7 +17,7 @@ from pyroute2.netlink.rtnl import RTM_DELROUTE
 
 from emulator import congestion_control, namespaces, rtnetlink
 from emulator.blueprint import Blueprint
-from emulator.carrier import await_carrier
+from emulator.carrier import await_carrier, catch_up
 from emulator.coalescing import hold_received, let_peers_hold
 from emulator.counters import (
     InterfaceStatistics,
@@ -316,6 +316,9 @@ class Network:
         if up:
             for port in (link.a, link.b):
                 self._restore(port)
+            for port in (link.a, link.b):
+                with self.enter(port.node):
+                    catch_up([port.interface])
             for port in (link.a, link.b):
                 with self.netlink(port.node) as netlink:
                     index = self._blueprint.ifindex[port.interface]
