@@ -19,10 +19,15 @@ _WORDS = {
 }
 # A second Ctrl-C so soon is the same wish, and would only disturb the cleaning up.
 _SAME_WISH_S = 2.0
+_TRY_AGAIN_S = 0.01
 
 
 class _Heeded:
-    """Signals become KeyboardInterrupt; `last` is the one that did."""
+    """Signals become KeyboardInterrupt; `last` is the one that did.
+
+    Python drops what is raised in some places (what runs at a fork, a finaliser, a callback of C)
+    and goes on: there it is raised again a moment later.
+    """
 
     def __init__(self) -> None:
         self.last = signal.SIGINT
@@ -33,6 +38,17 @@ class _Heeded:
         if now_s - self._at_s >= _SAME_WISH_S:
             self._at_s, self.last = now_s, signal.Signals(number)
             raise KeyboardInterrupt
+
+    def on_dropped(self, dropped: sys.UnraisableHookArgs) -> None:
+        """In place of sys.unraisablehook."""
+        if issubclass(dropped.exc_type, KeyboardInterrupt):
+            signal.setitimer(signal.ITIMER_REAL, _TRY_AGAIN_S)
+        else:
+            sys.__unraisablehook__(dropped)
+
+    def on_alarm(self, number: int, frame: FrameType | None) -> None:
+        """Handler of SIGALRM."""
+        raise KeyboardInterrupt
 
 
 def run_heeding_signals(body: Callable[[], None]) -> None:
@@ -45,6 +61,8 @@ def run_heeding_signals(body: Callable[[], None]) -> None:
         # starts us with SIGHUP ignored (nohup) means it.
         if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, heeded.on_signal)
+    signal.signal(signal.SIGALRM, heeded.on_alarm)
+    sys.unraisablehook = heeded.on_dropped
     try:
         body()
         return

@@ -131,6 +131,31 @@ run_heeding_signals(body)
     assert (code, said) == (130, "groundwire: interrupted\n")
 
 
+# Where Python prints "Exception ignored in ..." and goes on
+@pytest.mark.parametrize(
+    "happens",
+    [
+        "os.register_at_fork(after_in_parent=interrupt); os.waitpid(os.fork() or os._exit(0), 0)",
+        "type('Last', (), {'__del__': interrupt})()",
+    ],
+    ids=["fork", "finaliser"],
+)
+def test_an_interrupt_that_python_drops_is_heeded_all_the_same(happens: str) -> None:
+    code, printed, said = _ended(f"""
+def interrupt(*_):
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(0)
+def body():
+    try:
+        {happens}
+        time.sleep(100)
+    finally:
+        print("cleaned up", flush=True)
+run_heeding_signals(body)
+""")
+    assert (code, printed, said) == (143, "cleaned up\n", "groundwire: terminated\n")
+
+
 def test_who_is_started_by_nohup_outlives_its_terminal() -> None:
     code, printed, said = _ended("""
 signal.signal(signal.SIGHUP, signal.SIG_IGN)
