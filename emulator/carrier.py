@@ -2,36 +2,31 @@
 
 from __future__ import annotations
 
-import array
 import errno
-import fcntl
 import socket
-import struct
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 
 from emulator import rtnetlink
 from emulator.blueprint import LOOPBACK
 from emulator.counters import running
+from emulator.ethtool import ethtool
 from emulator.netlink import NetlinkSocket
 
-_SIOCETHTOOL, _ETHTOOL_GLINK = 0x8946, 0xA
+_ETHTOOL_GLINK = 0xA
 _FIRST_PAUSE_S = 1e-6
 _LONGEST_PAUSE_S = 1e-3
 
 
-def catch_up(interfaces: Iterable[str]) -> None:
-    """Has the kernel's link watch look at interfaces of the calling thread's namespace now.
+def catch_up(interface: str) -> None:
+    """Has the kernel's link watch look at an interface of the calling thread's namespace now.
 
     It looks once a second where nothing is urgent, so a port that went down and up again within
     that second still reads as up, from before, while its queue has not started. Asking for the link
     makes up for that (ethtool_op_get_link in net/ethtool/ioctl.c). Raises OSError.
     """
     with socket.socket() as control:
-        for interface in interfaces:
-            value = array.array("I", (_ETHTOOL_GLINK, 0))  # struct ethtool_value
-            address, _ = value.buffer_info()
-            fcntl.ioctl(control, _SIOCETHTOOL, struct.pack("16sP", interface.encode(), address))
+        ethtool(control, interface, _ETHTOOL_GLINK)
 
 
 def await_carrier(

@@ -7,16 +7,13 @@ Generic receive offload on a veth, with the flush timeout of net/core/gro.c and 
 
 from __future__ import annotations
 
-import array
-import fcntl
 import socket
-import struct
 from collections.abc import Iterable
 from pathlib import Path
 
 from emulator import namespaces
+from emulator.ethtool import ethtool
 
-_SIOCETHTOOL = 0x8946
 _ETHTOOL_STSO, _ETHTOOL_SGRO = 0x1F, 0x2C
 _DEFERRED_POLLS = 2
 """napi_defer_hard_irqs: empty polls before interrupts are on again; 1 would end the hold at the
@@ -31,7 +28,7 @@ def hold_received(interfaces: Iterable[str], hold_ns: int, sysfs: Path) -> None:
     """
     with namespaces.mounted_sysfs(sysfs), socket.socket() as control:
         for interface in interfaces:
-            _set_offload(control, interface, _ETHTOOL_SGRO, True)
+            ethtool(control, interface, _ETHTOOL_SGRO, 1)
             device = sysfs / "class" / "net" / interface
             (device / "gro_flush_timeout").write_text(str(hold_ns))
             (device / "napi_defer_hard_irqs").write_text(str(_DEFERRED_POLLS))
@@ -44,11 +41,4 @@ def let_peers_hold(interfaces: Iterable[str]) -> None:
     """
     with socket.socket() as control:
         for interface in interfaces:
-            _set_offload(control, interface, _ETHTOOL_STSO, False)
-
-
-def _set_offload(control: socket.socket, interface: str, command: int, on: bool) -> None:
-    value = array.array("I", (command, int(on)))  # struct ethtool_value
-    address, _ = value.buffer_info()
-    request = struct.pack("16sP", interface.encode(), address)  # struct ifreq
-    fcntl.ioctl(control, _SIOCETHTOOL, request)
+            ethtool(control, interface, _ETHTOOL_STSO, 0)

@@ -46,10 +46,6 @@ class _Heeded:
         else:
             sys.__unraisablehook__(dropped)
 
-    def on_alarm(self, number: int, frame: FrameType | None) -> None:
-        """Handler of SIGALRM."""
-        raise KeyboardInterrupt
-
 
 def run_heeding_signals(body: Callable[[], None]) -> None:
     """Run `body`, in which SIGINT, SIGTERM and SIGHUP raise KeyboardInterrupt, so that whatever it
@@ -61,7 +57,7 @@ def run_heeding_signals(body: Callable[[], None]) -> None:
         # starts us with SIGHUP ignored (nohup) means it.
         if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, heeded.on_signal)
-    signal.signal(signal.SIGALRM, heeded.on_alarm)
+    signal.signal(signal.SIGALRM, signal.default_int_handler)  # it raises KeyboardInterrupt
     sys.unraisablehook = heeded.on_dropped
     try:
         body()

@@ -318,8 +318,7 @@ class Network:
                 self._restore(port)
             for port in (link.a, link.b):
                 with self.enter(port.node):
-                    catch_up([port.interface])
-            for port in (link.a, link.b):
+                    catch_up(port.interface)
                 with self.netlink(port.node) as netlink:
                     index = self._blueprint.ifindex[port.interface]
                     await_carrier(netlink, [index], port.node)
