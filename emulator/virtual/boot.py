@@ -132,8 +132,8 @@ def run_guest(
         try:
             with _guest_process(kernel, guest, control, memory) as process, ExitStack() as held:
                 clock = VirtualClock(process.pid, kernel.symbols)
-                core = Core(process.pid) if guest.time_travel else None
-                if core is not None:
+                core = Core(process.pid)
+                if guest.time_travel:
                     held.enter_context(kept_reserve(process.pid, kernel.symbols, core))
                 memory_watch = Rereading(process.pid, kernel.symbols, guest.memory_bytes)
                 standing = _follow(
@@ -150,7 +150,7 @@ def _follow(
     guest: GuestSpec,
     clock: VirtualClock,
     memory_watch: Rereading,
-    core: Core | None,
+    core: Core,
     files: tuple[FollowedFile, ...],
     events: list[dict[str, Any]],
     on_time: Callable[[int], None] | None,
@@ -162,8 +162,7 @@ def _follow(
         poller.register(pidfd, select.POLLIN)
         moved_ns, moved_at = 0, time.monotonic()
         while not poller.poll(_POLL_S * 1000):
-            if core is not None:
-                core.settle()
+            core.settle()
             for file in files:
                 file.poll()
                 if not events:
