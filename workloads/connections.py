@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import socket
+import stat
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from ipaddress import IPv4Address
-from pathlib import Path
-
-_ESTABLISHED = "01"
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,16 +20,23 @@ class Connection:
     peer_port: int
 
 
-def established(table: Path = Path("/proc/thread-self/net/tcp")) -> list[Connection]:
-    """Established IPv4 connections of this thread's network namespace (proc(5), /proc/net/tcp)."""
+def established() -> list[Connection]:
+    """This process's established IPv4 TCP connections.
+
+    From its own sockets: the kernel's table of all connections has as many rows as there is memory
+    for, and each reader goes over all of them.
+    """
     found = []
-    for line in table.read_text().splitlines()[1:]:
-        _, local, remote, state, *_ = line.split()
-        if state == _ESTABLISHED:
-            address, port = remote.split(":")
-            # The kernel prints the address as a number in the machine's byte order.
-            peer = IPv4Address(bytes.fromhex(address)[::-1])
-            found.append(Connection(int(local.split(":")[1], 16), peer, int(port, 16)))
+    for descriptor in map(int, os.listdir("/proc/self/fd")):
+        # It may be closed meanwhile (the listing's own is), or not be connected.
+        with suppress(OSError):
+            if not stat.S_ISSOCK(os.fstat(descriptor).st_mode):
+                continue
+            with socket.socket(fileno=os.dup(descriptor)) as end:
+                if (end.family, end.type) == (socket.AF_INET, socket.SOCK_STREAM):
+                    address, peer_port = end.getpeername()
+                    _, port = end.getsockname()
+                    found.append(Connection(port, IPv4Address(address), peer_port))
     return found
 
 
