@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from topologies.dlrm_model import DlrmModel
 from topologies.spec import Spec
-from topologies.training_model import Stage
-from topologies.workload_spec import (
-    ITEM_BYTES,
-    ChakraWorkload,
-    CollectivesWorkload,
-    DlrmWorkload,
-    Incast,
-    Operation,
-    TrainingWorkload,
-)
+from topologies.step import Action, Collective, GroupName, Kernel, Message, Wait
+from topologies.workload_spec import ITEM_BYTES, ChakraWorkload, CollectivesWorkload, Incast
+from topologies.workload_step import groups_of, step_of
 from workloads.replay_program import DIRECTORY, at_once_bytes, read_program
 
 # The kernel, Python and torch took 440 MB and each rank 15 MB (docs/virtual-kernel.md, "How a guest
@@ -30,23 +23,17 @@ _LARGEST_KEPT_BYTES = 32 * 2**20
 _KEPT = 3
 # Between tensors lies unused what they hold, divided by:
 _GAPS = 16
-# Gloo's process groups run this many collectives at a time, each on a thread of its own; the
-# others wait with their tensors filled.
-_GLOO_THREADS = 2
+# What depends on nothing in a trace may run beside more than `at_once_bytes` counts.
+_TRACE = 5
 
 
 @dataclass(frozen=True)
-class _Tensors:
-    """The most bytes that tensors of one or all ranks hold at a time, of these what is on its way
-    at the same time, which sockets hold again, and what malloc keeps of those that are gone."""
+class _Call:
+    """What a call takes on all its ranks together, from when it is posted until it is waited for,
+    and what malloc keeps of that from then on."""
 
-    held_bytes: int
-    moving_bytes: int
+    used_bytes: int
     kept_bytes: int
-
-    @property
-    def used_bytes(self) -> int:
-        return self.held_bytes + self.held_bytes // _GAPS + self.moving_bytes
 
 
 def guest_memory_bytes(spec: Spec, run_directory: Path) -> int:
@@ -57,110 +44,94 @@ def guest_memory_bytes(spec: Spec, run_directory: Path) -> int:
     are not there, pydantic.ValidationError.
     """
     workload = spec.workload
-    ranks = workload.ranks
-    transport = spec.transport
-    connection_bytes = transport.sndbuf_bytes + transport.rcvbuf_bytes
+    ranks = range(workload.ranks)
+    connection_bytes = spec.transport.sndbuf_bytes + spec.transport.rcvbuf_bytes
     if isinstance(workload, CollectivesWorkload):
-        calls = [_of_call(workload, call, connection_bytes) for call in workload.operations]
+        calls = [
+            _call(
+                operation.kind,
+                operation.size_bytes,
+                len(ranks),
+                connection_bytes,
+                operation.degree if isinstance(operation, Incast) else None,
+            )
+            for operation in workload.operations
+        ]
         tensors_bytes = max(call.used_bytes for call in calls)
         if len(calls) > 1 or workload.iterations > 1:
             tensors_bytes += max(call.kept_bytes for call in calls)
+    elif isinstance(workload, ChakraWorkload):
+        programs = (read_program(run_directory / DIRECTORY, rank) for rank in ranks)
+        at_once = sum(at_once_bytes(program) for program in programs)
+        tensors_bytes = _TRACE * at_once + at_once // _GAPS
     else:
-        if isinstance(workload, ChakraWorkload):
-            programs = (read_program(run_directory / DIRECTORY, n) for n in range(ranks))
-            steps = [_of_trace(at_once_bytes(program)) for program in programs]
-        elif isinstance(workload, TrainingWorkload):
-            steps = [_of_training(Stage(workload, n), connection_bytes) for n in range(ranks)]
-        else:
-            steps = [_of_dlrm(workload)] * ranks
-        tensors_bytes = sum(step.used_bytes + step.kept_bytes for step in steps)
-    return _SYSTEM_BYTES + ranks * _RANK_BYTES + tensors_bytes
+        item_bytes = ITEM_BYTES[workload.dtype]
+        sizes = {name: len(parts[0]) for name, parts in groups_of(workload).items()}
+        tensors_bytes = sum(
+            _step_bytes(step_of(workload, rank), item_bytes, sizes, connection_bytes)
+            for rank in ranks
+        )
+    return _SYSTEM_BYTES + len(ranks) * _RANK_BYTES + tensors_bytes
 
 
-def _kept_bytes(*sizes_bytes: int) -> int:
-    """What malloc keeps of a rank's tensors of these sizes."""
-    return _KEPT * max((size for size in sizes_bytes if size <= _LARGEST_KEPT_BYTES), default=0)
+def _step_bytes(
+    step: Iterable[Action], item_bytes: int, sizes: Mapping[GroupName, int], connection_bytes: int
+) -> int:
+    """The most that a rank's shares of calls under way take at a time, and what malloc keeps of
+    them; `sizes` are those of its groups."""
+    under_way: dict[str, int] = {}
+    used = most = kept = 0
+    for action in step:
+        kind: str
+        match action:
+            case Kernel():
+                continue
+            case Wait(name):
+                used -= under_way.pop(name)
+                continue
+            case Collective():
+                kind, ranks = action.kind, sizes[action.group]
+            case Message():
+                kind, ranks = "send_recv", 2
+        call = _call(kind, action.elements * item_bytes, ranks, connection_bytes)
+        under_way[action.name] = call.used_bytes // ranks
+        used += under_way[action.name]
+        most = max(most, used)
+        kept = max(kept, call.kept_bytes // ranks)
+    return most + kept
 
 
-def _of_call(
-    workload: CollectivesWorkload, operation: Operation, connection_bytes: int
-) -> _Tensors:
+def _call(
+    kind: str, size: int, ranks: int, connection_bytes: int, degree: int | None = None
+) -> _Call:
     """Inputs and outputs as `workloads.operations` makes them. At a time a rank has a block on its
-    way in Gloo's rings and exchanges, and whole messages from each sender to a receiver."""
-    size, ranks = operation.size_bytes, workload.ranks
+    way in Gloo's rings and exchanges, and whole messages from each sender to a receiver, all of
+    which sockets hold again."""
     of_all, of_shards = ranks * _kept_bytes(size), ranks * _kept_bytes(size // ranks)
-    match operation.kind:
-        case "all_reduce" | "reduce":
-            return _Tensors(ranks * size, size, of_all)
+    match kind:
         case "all_to_all":
-            return _Tensors(2 * ranks * size, size, of_all)
+            tensors, moving, kept = 2 * ranks * size, size, of_all
         case "all_gather" | "reduce_scatter":
-            return _Tensors(ranks * size + size, size, max(of_all, of_shards))
+            tensors, moving, kept = ranks * size + size, size, max(of_all, of_shards)
         case "broadcast":
-            return _Tensors(ranks * size, 0, of_all)
+            tensors, moving, kept = ranks * size, 0, of_all
         case "gather":
-            return _Tensors(2 * size, min(size, (ranks - 1) * connection_bytes), of_shards)
+            tensors, moving, kept = 2 * size, min(size, (ranks - 1) * connection_bytes), of_shards
         case "scatter":
-            return _Tensors(2 * size, size // ranks, _kept_bytes(size) + of_shards)
+            tensors, moving, kept = 2 * size, size // ranks, _kept_bytes(size) + of_shards
         case "incast":
-            assert isinstance(operation, Incast)
-            degree = operation.degree or ranks - 1
-            moving_bytes = degree * min(size, connection_bytes)
-            return _Tensors(2 * degree * size, moving_bytes, (degree + 1) * _kept_bytes(size))
+            senders = degree or ranks - 1
+            tensors, moving = 2 * senders * size, senders * min(size, connection_bytes)
+            kept = (senders + 1) * _kept_bytes(size)
         case "permutation":
-            return _Tensors(2 * ranks * size, ranks * min(size, connection_bytes), of_all)
+            tensors, moving, kept = 2 * ranks * size, ranks * min(size, connection_bytes), of_all
         case "send_recv":
-            return _Tensors(2 * size, min(size, connection_bytes), 2 * _kept_bytes(size))
-        case "barrier":
-            return _Tensors(0, 0, 0)
+            tensors, moving, kept = 2 * size, min(size, connection_bytes), 2 * _kept_bytes(size)
+        case _:  # all-reduce, reduce; a barrier's size is 0
+            tensors, moving, kept = ranks * size, size, of_all
+    return _Call(tensors + tensors // _GAPS + moving, kept)
 
 
-def _of_trace(at_once_bytes: int) -> _Tensors:
-    """What depends on nothing may run beside more than `at_once_bytes` counts."""
-    return _Tensors(at_once_bytes, 4 * at_once_bytes, 0)
-
-
-def _of_dlrm(workload: DlrmWorkload) -> _Tensors:
-    """As if inputs and outputs of both all-to-alls lasted to the end of the step."""
-    model = DlrmModel(workload)
-    gradients = _of_buckets(
-        model.gradient_buckets, model.item_bytes, workload.overlap, workload.ranks
-    )
-    exchange_bytes = model.exchanged * model.item_bytes
-    return _Tensors(
-        gradients.held_bytes + 4 * exchange_bytes,
-        gradients.moving_bytes + 2 * exchange_bytes,
-        max(gradients.kept_bytes, _kept_bytes(exchange_bytes)),
-    )
-
-
-def _of_training(stage: Stage, connection_bytes: int) -> _Tensors:
-    """What a stage sends to its neighbours is kept until the end of the step, like the gradients;
-    what it receives and what a layer all-reduces is gone before the next one.
-    """
-    workload = stage.spec
-    item_bytes = ITEM_BYTES[workload.dtype]
-    gradients = _of_buckets(
-        stage.gradient_buckets, item_bytes, workload.overlap, workload.parallelism.data
-    )
-    activation_bytes = stage.activation * item_bytes
-    neighbours = (not stage.first) + (not stage.last)
-    sent_bytes = neighbours * workload.microbatches * activation_bytes
-    passing_bytes = activation_bytes if neighbours or workload.parallelism.tensor > 1 else 0
-    return _Tensors(
-        gradients.held_bytes + sent_bytes + passing_bytes,
-        gradients.moving_bytes + min(sent_bytes + passing_bytes, 2 * connection_bytes),
-        max(gradients.kept_bytes, _kept_bytes(activation_bytes)),
-    )
-
-
-def _of_buckets(parameters: list[int], item_bytes: int, overlap: bool, ranks: int) -> _Tensors:
-    """A rank's. With overlap, all buckets are filled before the first is waited for."""
-    largest_first = sorted((count * item_bytes for count in parameters), reverse=True)
-    if not overlap:
-        largest_first = largest_first[:1]
-    return _Tensors(
-        sum(largest_first),
-        sum(largest_first[:_GLOO_THREADS]) // ranks,
-        _kept_bytes(*largest_first),
-    )
+def _kept_bytes(size: int) -> int:
+    """What malloc keeps of a rank's tensors of this size."""
+    return _KEPT * size if size <= _LARGEST_KEPT_BYTES else 0

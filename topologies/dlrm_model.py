@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from topologies.gradient_buckets import gradient_buckets
 from topologies.workload_spec import ITEM_BYTES, DlrmWorkload
 
 
@@ -91,9 +90,3 @@ class DlrmModel:
     def bucket_parameters(self) -> int:
         """A bucket of gradients is sent once it holds as many."""
         return max(self.spec.bucket_bytes // self.item_bytes, 1)
-
-    @property
-    def gradient_buckets(self) -> list[int]:
-        """Parameters of each bucket of the MLPs' gradients, last layer first."""
-        layers = (*reversed(self.top), *reversed(self.bottom))
-        return gradient_buckets((layer.parameters for layer in layers), self.bucket_parameters)

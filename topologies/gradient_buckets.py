@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from topologies.step import Collective, GroupName, Wait
 
@@ -41,13 +41,3 @@ class GradientBuckets:
         """Wait for those that have not been waited for."""
         if self._overlap:
             yield from map(Wait, self._sent)
-
-
-def gradient_buckets(parameters: Iterable[int], capacity: int) -> list[int]:
-    """Parameters of each bucket in the order of sending, from those of the layers in the order of
-    the backward pass.
-    """
-    buckets = GradientBuckets("gradient", "world", capacity, overlap=True)
-    sent = [operation for count in parameters for operation in buckets.add(count)]
-    sent += buckets.flush()
-    return [operation.elements for operation in sent if isinstance(operation, Collective)]

@@ -1,6 +1,7 @@
 """One iteration of a model's training as a rank's main thread does it, action by action.
 
-Said once, for all who need it: ranks run it, Chakra's export draws it, predictors price it.
+Said once, for all who need it: ranks run it, Chakra's export draws it, predictors price it, and a
+guest gets memory for it.
 """
 
 from __future__ import annotations

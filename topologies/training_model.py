@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from topologies.gradient_buckets import gradient_buckets
 from topologies.step import GroupName
 from topologies.workload_spec import ITEM_BYTES, TrainingWorkload
 
@@ -64,17 +63,6 @@ class Stage:
     def bucket_parameters(self) -> int:
         """A bucket of gradients is sent once it holds as many."""
         return -(-self.spec.bucket_bytes // self.item_bytes)
-
-    @property
-    def gradient_buckets(self) -> list[int]:
-        """Parameters of each bucket of gradients, last layer first; none without data
-        parallelism.
-        """
-        if self.spec.parallelism.data == 1:
-            return []
-        head = [self.head_parameters] if self.last else []
-        layers = [self.layer_parameters] * self.layers
-        return gradient_buckets([*head, *layers], self.bucket_parameters)
 
     @property
     def layer_flops(self) -> int:

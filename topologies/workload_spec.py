@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeAlias
 
 from pydantic import Field, model_validator
 
@@ -187,7 +187,7 @@ class ChakraWorkload(Section):
         return self
 
 
+ModelWorkload: TypeAlias = DlrmWorkload | TrainingWorkload
 WorkloadSpec = Annotated[
-    CollectivesWorkload | DlrmWorkload | TrainingWorkload | ChakraWorkload,
-    Field(discriminator="kind"),
+    CollectivesWorkload | ModelWorkload | ChakraWorkload, Field(discriminator="kind")
 ]

@@ -6,17 +6,9 @@ from collections.abc import Callable
 
 import torch.distributed as dist
 
-from topologies.dlrm_model import DlrmModel
-from topologies.dlrm_step import dlrm_step
 from topologies.step import GroupName
-from topologies.training_model import Stage, training_groups
-from topologies.training_step import training_step
-from topologies.workload_spec import (
-    ChakraWorkload,
-    CollectivesWorkload,
-    DlrmWorkload,
-    TrainingWorkload,
-)
+from topologies.workload_spec import ChakraWorkload, CollectivesWorkload, ModelWorkload
+from topologies.workload_step import groups_of, step_of
 from workloads.chakra_replay import run_replay
 from workloads.clock import sharpen_timers
 from workloads.collectives import run_collectives
@@ -64,25 +56,20 @@ def _workload(
     workload = plan.workload
     if isinstance(workload, CollectivesWorkload):
         run_collectives(workload, world, plan.seed, on_iteration)
-    elif isinstance(workload, DlrmWorkload):
-        step = dlrm_step(DlrmModel(workload))
-        run_steps(workload, step, {"world": world}, compute, log, on_iteration)
-    elif isinstance(workload, TrainingWorkload):
-        groups = _training_groups(workload, world, log)
-        run_steps(
-            workload, training_step(Stage(workload, plan.rank)), groups, compute, log, on_iteration
-        )
     elif isinstance(workload, ChakraWorkload):
         program = plan.events.parent.parent / DIRECTORY
         run_replay(workload, program, world, compute, log, on_iteration)
+    else:
+        step, groups = step_of(workload, plan.rank), _groups(workload, world, log)
+        run_steps(workload, step, groups, compute, log, on_iteration)
 
 
-def _training_groups(
-    workload: TrainingWorkload, world: Communicator, log: EventLog
+def _groups(
+    workload: ModelWorkload, world: Communicator, log: EventLog
 ) -> dict[GroupName, Communicator]:
     groups: dict[GroupName, Communicator] = {"world": world}
-    for name, partition in training_groups(workload).items():
-        if len(partition[0]) > 1:
+    for name, partition in groups_of(workload).items():
+        if name not in groups and len(partition[0]) > 1:
             mine = subgroups(log, name, partition, world.rank, world.size)
             assert mine is not None  # the parts cover all ranks
             groups[name] = mine

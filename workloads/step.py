@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from topologies.step import Action, Collective, GroupName, Kernel, Message, Wait
-from topologies.workload_spec import ITEM_BYTES, DlrmWorkload, TrainingWorkload
+from topologies.workload_spec import ITEM_BYTES, ModelWorkload
 from topologies.workload_spec import Collective as CollectiveSpec
 from workloads.clock import now_ns
 from workloads.communicator import Communicator, Pending
@@ -16,7 +16,7 @@ from workloads.operations import Operation
 
 
 def run_steps(
-    workload: DlrmWorkload | TrainingWorkload,
+    workload: ModelWorkload,
     step: Iterable[Action],
     groups: Mapping[GroupName, Communicator],
     compute: Compute,
@@ -41,7 +41,7 @@ class _Step:
 
     def __init__(
         self,
-        workload: DlrmWorkload | TrainingWorkload,
+        workload: ModelWorkload,
         groups: Mapping[GroupName, Communicator],
         compute: Compute,
         iteration: int,

@@ -11,13 +11,10 @@ from analysis.chakra.program import Program
 from analysis.predictors.interface import CollectiveCall
 from analysis.predictors.planned import planned_calls
 from topologies.compute_spec import ComputeSpec
-from topologies.dlrm_model import DlrmModel
-from topologies.dlrm_step import dlrm_step
 from topologies.spec import Spec
 from topologies.step import Action, Collective, GroupName, Kernel, Message, Wait
-from topologies.training_model import Stage, training_groups
-from topologies.training_step import training_step
-from topologies.workload_spec import ITEM_BYTES, ChakraWorkload, CollectivesWorkload, DlrmWorkload
+from topologies.workload_spec import ITEM_BYTES, ChakraWorkload, CollectivesWorkload
+from topologies.workload_step import groups_of, step_of
 
 
 def graphs_of_spec(spec: Spec) -> list[Graph]:
@@ -40,20 +37,15 @@ def graphs_of_spec(spec: Spec) -> list[Graph]:
             "compute.device is real: only a run shows how long that takes; run it and export the "
             "run",
         )
-    everybody = tuple(range(workload.ranks))
     item_bytes = ITEM_BYTES[workload.dtype]
-    if isinstance(workload, DlrmWorkload):
-        step = dlrm_step(DlrmModel(workload))
-        return [_graph(step, {"world": everybody}, item_bytes, spec.compute)] * workload.ranks
-    partitions = training_groups(workload)
+    partitions = groups_of(workload)
     graphs = []
-    for rank in everybody:
-        groups: dict[GroupName, tuple[int, ...]] = {
+    for rank in range(workload.ranks):
+        groups = {
             name: next(tuple(part) for part in partition if rank in part)
             for name, partition in partitions.items()
         }
-        step = training_step(Stage(workload, rank))
-        graphs.append(_graph(step, groups, item_bytes, spec.compute))
+        graphs.append(_graph(step_of(workload, rank), groups, item_bytes, spec.compute))
     return graphs
 
 

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from analysis.predictors.interface import CollectiveCall, PredictorError, Setting, Transport
 from topologies.build import build_fabric
-from topologies.dlrm_model import DlrmModel
-from topologies.dlrm_step import dlrm_step
 from topologies.placement import place
 from topologies.routing import compute_routes
 from topologies.spec import Spec
@@ -22,6 +20,7 @@ from topologies.workload_spec import (
     RootedCollective,
     SendRecv,
 )
+from topologies.workload_step import step_of
 
 _SHARDED = frozenset({"all_to_all", "all_gather", "reduce_scatter", "gather", "scatter"})
 
@@ -87,10 +86,10 @@ def _of_benchmark(workload: CollectivesWorkload) -> Iterator[PlannedCall]:
 
 
 def _of_dlrm(workload: DlrmWorkload) -> Iterator[PlannedCall]:
-    model = DlrmModel(workload)
     ranks = tuple(range(workload.ranks))
-    for action in dlrm_step(model):
+    item_bytes = ITEM_BYTES[workload.dtype]
+    for action in step_of(workload, rank=0):
         if isinstance(action, Collective):
-            size_bytes = action.elements * model.item_bytes
-            call = CollectiveCall(action.kind, size_bytes, ranks, model.item_bytes)
+            size_bytes = action.elements * item_bytes
+            call = CollectiveCall(action.kind, size_bytes, ranks, item_bytes)
             yield PlannedCall(action.name, call)
