@@ -26,26 +26,46 @@ def _pair(absent: str) -> str:
     {_find("pairs", "KEY", absent)}"""
 
 
-_CLASS = """r0 = *(u8 *)skb[TOS]
+_EGRESS = f"""r0 = *(u8 *)skb[TOS]
     r0 >>= 5                                 # the class selector (RFC 2474)
-    r0 &= CLASS_MASK"""
+    r0 &= CLASS_MASK
+    *(u32 *)(r10 - CLASS) = r0
+    r9 <<= 3
+    r9 |= r0
+    *(u32 *)(r10 - EGRESS) = r9
+    {_find("ports", "EGRESS", "pass")}
+    r8 = r0"""
+"""r8 is the entry of the egress port, whose number is in r9, of the packet's class."""
 
 _SWITCH = f"""r1 = *(u64 *)(r8 + SWITCH)
     *(u32 *)(r10 - KEY) = r1
     {_find("ports", "KEY", "pass")}"""
 """r0 is the entry of the egress port's switch."""
 
+
+def _want(frame: str, paused: int, done: str) -> str:
+    """The controller is to send this frame for the ingress port; if it is already, to `done`."""
+    return f"""r1 = *(u64 *)(r9 + WANTED)
+    if r1 == {paused} goto {done}
+    call KTIME_GET_NS
+    *(u64 *)(r9 + {frame}_AT) = r0
+    r0 = {1 - paused}
+    r1 = {paused}
+    r0 = atomic64_cmpxchg((u64 *)(r9 + WANTED), r0, r1)
+    if r0 == {paused} goto {done}
+    r1 = 1
+    lock *(u64 *)(r9 + {frame}S) += r1
+    *(u32 *)(r10 - KEY) = 0
+    {_find("ports", "KEY", done)}
+    r1 = 1
+    lock *(u64 *)(r0 + CHANGES) += r1"""
+
+
 QUEUED = f"""
     r6 = r1
     r7 = *(u32 *)(r6 + SKB_LEN)
     r9 = *(u32 *)(r6 + SKB_CLASSID)          # this port, by its filter's class id
-    {_CLASS}
-    *(u32 *)(r10 - CLASS) = r0
-    r9 <<= 3
-    r9 |= r0
-    *(u32 *)(r10 - EGRESS) = r9
-    {_find("ports", "EGRESS", "pass")}
-    r8 = r0
+    {_EGRESS}
     r3 = *(u32 *)(r6 + SKB_MARK)             # the port that it came in by; 0: made here
     r2 = *(u64 *)(r8 + FLAGS)
     if r2 & F_BY_INGRESS goto by_ingress
@@ -122,19 +142,7 @@ xoff:
     r4 = *(u64 *)(r10 - OCCUPIED)
     r5 = *(u64 *)(r9 + XOFF)
     if r4 <= r5 goto mark
-    r1 = *(u64 *)(r9 + WANTED)
-    if r1 != 0 goto mark
-    call KTIME_GET_NS
-    *(u64 *)(r9 + XOFF_AT) = r0
-    r0 = 0
-    r1 = 1
-    r0 = atomic64_cmpxchg((u64 *)(r9 + WANTED), r0, r1)
-    if r0 != 0 goto mark
-    lock *(u64 *)(r9 + XOFFS) += r1
-    *(u32 *)(r10 - KEY) = 0
-    {_find("ports", "KEY", "mark")}
-    r1 = 1
-    lock *(u64 *)(r0 + CHANGES) += r1
+    {_want("XOFF", 1, "mark")}
 
 mark:
     r1 = *(u64 *)(r10 - FOUND)
@@ -181,16 +189,11 @@ ARRIVED = f"""
     r9 = *(u32 *)(r6 + SKB_CLASSID)
     *(u32 *)(r6 + SKB_MARK) = r9             # what this node forwards came in by this port
     r9 ^= 1                                  # the other end of the link
-    {_CLASS}
-    r9 <<= 3
-    r9 |= r0
-    *(u32 *)(r10 - EGRESS) = r9
     r1 = *(u32 *)(r6 + SKB_TC_INDEX)
     *(u32 *)(r10 - INGRESS_KEY) = r1
     r1 = 0
     *(u32 *)(r6 + SKB_TC_INDEX) = r1
-    {_find("ports", "EGRESS", "pass")}
-    r8 = r0
+    {_EGRESS}
     r2 = *(u64 *)(r8 + FLAGS)
     if r2 & F_COUNTED goto counted
     goto pass
@@ -209,19 +212,7 @@ xon:
     r4 += r7
     r5 = *(u64 *)(r9 + XON)
     if r4 >= r5 goto pass
-    r1 = *(u64 *)(r9 + WANTED)
-    if r1 == 0 goto pass
-    call KTIME_GET_NS
-    *(u64 *)(r9 + XON_AT) = r0
-    r0 = 1
-    r1 = 0
-    r0 = atomic64_cmpxchg((u64 *)(r9 + WANTED), r0, r1)
-    if r0 != 1 goto pass
-    lock *(u64 *)(r9 + XONS) += r0
-    *(u32 *)(r10 - KEY) = 0
-    {_find("ports", "KEY", "pass")}
-    r1 = 1
-    lock *(u64 *)(r0 + CHANGES) += r1
+    {_want("XON", 0, "pass")}
 pass:
     r0 = GO_ON
     exit
