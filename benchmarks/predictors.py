@@ -93,7 +93,7 @@ def measure(name: str, kind: str, ranks: int, budget_s: float) -> Timing | None:
         for i in range(_ANSWERS + 1)
     ]
     took = []
-    predicted = 0
+    predicted = 0.0
     for call in calls:
         began = time.perf_counter()
         try:

@@ -200,7 +200,7 @@ class _Residuals:
 
 
 def duration_of(predictor: Predictor) -> Callable[[Observation], float]:
-    """Duration of an observation's call, unrounded where the predictor can tell."""
+    """Duration of an observation's call, in finer steps where the predictor has them."""
     exact: Any = getattr(predictor, "duration_ns", predictor.predict)
     return lambda o: float(exact(o.setting, o.call))
 

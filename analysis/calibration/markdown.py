@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from analysis.calibration.breakdown import ALL, break_down
-from analysis.calibration.calibration import Calibration, ErrorSummary, errors_of
+from analysis.calibration.calibration import Calibration, ErrorSummary, errors_of, summarise
 from analysis.calibration.observations import CalibrationError, Observation, Split
 from analysis.collectives import collectives_of
 from analysis.compare.decomposition import decompose
 from analysis.predictors.interface import load_predictor
-from analysis.result import error_summary
 from analysis.run import Run
 from topologies.units import format_size
 
@@ -132,9 +131,7 @@ def _against_the_bar(calibration: Calibration, split: Split) -> str:
 def _summary(
     calibration: Calibration, name: str, observations: Sequence[Observation], *, fitted: bool
 ) -> ErrorSummary:
-    predictor = calibration.load(name) if fitted else load_predictor(name)
-    found = errors_of(predictor, observations)
-    return ErrorSummary.model_validate(error_summary(error for _, error in found))
+    return summarise(calibration.load(name) if fitted else load_predictor(name), observations)
 
 
 def _cells(calibration: Calibration, name: str, split: Split) -> str:

@@ -90,7 +90,7 @@ class _Ladder:
     def of(self, call: CollectiveCall) -> tuple[float, ...]:
         """Nanoseconds with payload, headers, rendezvous, sharing, collisions, queues counted."""
         if call not in self._asked:
-            self._asked[call] = tuple(step.duration_ns(self._setting, call) for step in self._steps)
+            self._asked[call] = tuple(step.predict(self._setting, call) for step in self._steps)
         return self._asked[call]
 
 

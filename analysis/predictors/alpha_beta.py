@@ -45,12 +45,8 @@ class AlphaBeta:
         predictor._effects = effects
         return predictor
 
-    def predict(self, setting: Setting, call: CollectiveCall) -> int:
+    def predict(self, setting: Setting, call: CollectiveCall) -> float:
         """Nanoseconds from the common start to the last member's completion."""
-        return round(self.duration_ns(setting, call))
-
-    def duration_ns(self, setting: Setting, call: CollectiveCall) -> float:
-        """As `predict`, not rounded, for fitting."""
         if call.world == 1 or (call.size_bytes == 0 and call.kind != "barrier"):
             return 0.0
         paths = paths_of(setting)

@@ -74,7 +74,7 @@ class AstraAnalytical:
         return self._cycles(setting, call, ticks_per_ns=1)
 
     def duration_ns(self, setting: Setting, call: CollectiveCall) -> float:
-        """As `predict`, in thousandths of a nanosecond, for fitting."""
+        """As `predict`, to thousandths of a nanosecond, for fitting."""
         return self._cycles(setting, call, _FIT_TICKS_PER_NS) / _FIT_TICKS_PER_NS
 
     def simulation(self, setting: Setting, call: CollectiveCall) -> Simulation:

@@ -69,18 +69,14 @@ class Flow:
         predictor._by_packets = False
         return predictor
 
-    def predict(self, setting: Setting, call: CollectiveCall) -> int:
+    def predict(self, setting: Setting, call: CollectiveCall) -> float:
         """Nanoseconds from the common start to the last member's completion."""
-        return round(self.duration_ns(setting, call))
-
-    def duration_ns(self, setting: Setting, call: CollectiveCall) -> float:
-        """As `predict`, not rounded, for fitting."""
         if call.world == 1 or (call.size_bytes == 0 and call.kind != "barrier"):
             return 0.0
         paths = paths_of(setting)
         if call.kind not in _AT_ONCE and self._isolated(paths, call):
             # Then every message has its path for itself and the recurrence is exact.
-            return self._alone.duration_ns(setting, call)
+            return self._alone.predict(setting, call)
         steps = list(gloo_schedule(call, setting.seed))
         posts = [step for step in steps if isinstance(step, Post)]
         if self._by_packets and sum(len(post.source) for post in posts) <= _MOST_TRAINS:
@@ -185,7 +181,7 @@ class Flow:
         slowdown = float((alone / max_min_rates(capacity, shared)).max())
         values = asdict(self.parameters)
         values["bandwidth_efficiency"] /= slowdown
-        return AlphaBeta(**values).duration_ns(setting, call)
+        return AlphaBeta(**values).predict(setting, call)
 
     def _by_events(
         self, paths: Paths, call: CollectiveCall, steps: list[Step], posts: list[Post]

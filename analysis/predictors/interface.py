@@ -126,8 +126,9 @@ class Predictor(Protocol):
     name: str
     ignores: str
 
-    def predict(self, setting: Setting, call: CollectiveCall) -> int:
-        """Nanoseconds. Raises PredictorError when this predictor has no answer for the call."""
+    def predict(self, setting: Setting, call: CollectiveCall) -> float:
+        """Nanoseconds, not rounded, as fits take small steps. Raises PredictorError when this
+        predictor has no answer for the call."""
         ...
 
 

@@ -59,7 +59,7 @@ class RunPredictor:
 
     def _ask(self, predictor: Predictor, call: CollectiveCall) -> int | PredictorError:
         try:
-            return predictor.predict(self._setting, call)
+            return round(predictor.predict(self._setting, call))
         except PredictorError as error:
             return error
 
@@ -88,5 +88,5 @@ class RunPredictor:
     def _utilisation(self, collective: Collective, alone_ns: int) -> float:
         call = call_of(collective)
         if call not in self._on_wire:
-            self._on_wire[call] = self._bulk.duration_ns(self._setting, call)
+            self._on_wire[call] = self._bulk.predict(self._setting, call)
         return min(1.0, self._on_wire[call] / alone_ns) if alone_ns else 0.0

@@ -127,12 +127,8 @@ class Textbook:
         self._algorithm = algorithm
         self._group = group
 
-    def predict(self, setting: Setting, call: CollectiveCall) -> int:
+    def predict(self, setting: Setting, call: CollectiveCall) -> float:
         """Nanoseconds. Raises PredictorError for a kind that the algorithm does not do."""
-        return round(self.duration_ns(setting, call))
-
-    def duration_ns(self, setting: Setting, call: CollectiveCall) -> float:
-        """As `predict`, not rounded."""
         if call.world == 1:
             return 0.0
         algorithm = self._algorithm or ("direct" if call.kind == "all_to_all" else "ring")

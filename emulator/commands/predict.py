@@ -66,7 +66,7 @@ def predict_command(
         predicted: dict[str, dict[str, object]] = {}
         for name, one in loaded.items():
             try:
-                predicted[name] = {"duration_ns": one.predict(setting, planned.call)}
+                predicted[name] = {"duration_ns": round(one.predict(setting, planned.call))}
             except PredictorError as error:
                 predicted[name] = {"duration_ns": None, "reason": str(error)}
         rows.append(row | {"predicted": predicted})

@@ -193,7 +193,7 @@ def test_runs_are_read_and_invalid_ones_refused(tmp_path: Path) -> None:
         ("all_reduce", 1),
         ("all_to_all", 1),
     ]
-    assert all(o.measured_ns == AlphaBeta().predict(o.setting, o.call) for o in found)
+    assert all(o.measured_ns == round(AlphaBeta().predict(o.setting, o.call)) for o in found)
     write_run(tmp_path / "bad", "{kind: flat, hosts: 8}", operations, AlphaBeta(), valid=False)
     with pytest.raises(CalibrationError, match=r"not valid.*cores were saturated"):
         observations_of(load_run(tmp_path / "bad"))

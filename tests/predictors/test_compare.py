@@ -94,12 +94,11 @@ def test_each_part_is_what_its_effect_costs(run_directory: Path) -> None:
 
     setting, call = setting_of(run), call_of(exchange.collective)
     in_order, hashed, ideal = (
-        predictor.duration_ns(setting, call)
-        for predictor in (Flow(), Flow.fluid(), FlowIdealEcmp())
+        predictor.predict(setting, call) for predictor in (Flow(), Flow.fluid(), FlowIdealEcmp())
     )
     assert exchange.collision_ns == pytest.approx(hashed - ideal)
     assert exchange.queue_ns == pytest.approx(in_order - hashed)
-    idle = AlphaBeta().duration_ns(setting, call)
+    idle = AlphaBeta().predict(setting, call)
     assert exchange.sharing_ns == pytest.approx(ideal - idle)
     # The second iteration took 10% more than flow knows of.
     late = parts["i1.all_to_all.3"]

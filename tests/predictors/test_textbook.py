@@ -197,4 +197,4 @@ def test_the_predictor_takes_alpha_and_beta_from_the_fabric() -> None:
     call = make_call(setting, "all_reduce", 16_000_000)
     port = Port(alpha_ns=6 * 500, beta_ns_per_byte=8 / 100)
     expected = ring("all_reduce", 16, 16_000_000, port)
-    assert load_predictor("textbook").predict(setting, call) == round(expected)
+    assert load_predictor("textbook").predict(setting, call) == pytest.approx(expected)

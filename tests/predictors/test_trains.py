@@ -96,12 +96,12 @@ def test_no_port_sends_faster_than_it_can(fabric: str, kind: str) -> None:
         "gather": call.size_bytes * (world - 1) / world,
         "all_reduce": 2 * call.size_bytes * (world - 1) / world,
     }[kind]
-    assert Flow().duration_ns(setting, call) > payload / _BYTES_PER_NS
+    assert Flow().predict(setting, call) > payload / _BYTES_PER_NS
 
 
 def test_an_all_to_all_on_one_switch_loses_nothing() -> None:
     """Every sender starts with another receiver, so that no port ever has to wait."""
     setting = make_setting("flat")
     call = make_call(setting, "all_to_all", 4_000_000)
-    ideal = AlphaBeta().duration_ns(setting, call)
-    assert Flow().duration_ns(setting, call) == pytest.approx(ideal, rel=0.02)
+    ideal = AlphaBeta().predict(setting, call)
+    assert Flow().predict(setting, call) == pytest.approx(ideal, rel=0.02)
