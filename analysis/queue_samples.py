@@ -9,7 +9,7 @@ from typing import Annotated, NotRequired
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from typing_extensions import TypedDict  # pydantic asks for it below Python 3.12
 
-from analysis.run import Run, RunError
+from analysis.run import Run, RunError, first_mistake, unreadable
 
 
 class QueueSample(TypedDict):
@@ -76,9 +76,7 @@ def _one_by_one(path: Path, lines: list[str]) -> list[QueueSample]:
         try:
             found.append(_SAMPLE.validate_json(line))
         except ValidationError as error:
-            first = error.errors(include_url=False)[0]
-            where = ".".join(str(part) for part in first["loc"])
-            raise RunError(f"{path}: line {number}: {where}: {first['msg']}") from None
+            raise RunError(f"{path}: line {number}: {first_mistake(error)}") from None
     return found
 
 
@@ -86,7 +84,7 @@ def _lines(path: Path) -> list[str]:
     try:
         return path.read_text().splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise RunError(f"{path}: {error}") from error
+        raise unreadable(path, error) from error
 
 
 def _series(port: str, samples: list[QueueSample]) -> QueueSeries:

@@ -17,10 +17,8 @@ from analysis.predictors.interface import (
     load_predictor,
 )
 from analysis.predictors.run_predictions import RunPredictor
-from analysis.run import Run, load_run
+from analysis.run import RESULT_SCHEMA, Run, load_run
 from analysis.verdict import verdict_of
-
-SCHEMA = 1
 
 
 def write_result(directory: Path) -> dict[str, Any]:
@@ -35,14 +33,14 @@ def write_result(directory: Path) -> dict[str, Any]:
 
 
 def build_result(run: Run) -> dict[str, Any]:
-    """The contract's result (design: result.json) of a run. Times are in target units."""
+    """result.json (docs/architecture.md has its keys) of a run. Times are in target units."""
     environment, scale = run.environment, run.environment.scale
     collectives = collectives_of(run)
     predicted = _predictions(run, collectives)
     verdict = verdict_of(run)
     rows = [_row(c, scale, p) for c, p in zip(collectives, predicted, strict=True)]
     return {
-        "schema": SCHEMA,
+        "schema": RESULT_SCHEMA,
         "name": run.spec.name,
         "kernel": environment.kernel,
         "valid": verdict.valid,

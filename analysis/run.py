@@ -26,6 +26,9 @@ from topologies.fabric import Fabric
 from topologies.routing import Routes, compute_routes
 from topologies.spec import Spec, load_spec
 
+RESULT_SCHEMA = 1
+"""The version of result.json's keys."""
+
 _RANK_EVENT: TypeAdapter[Any] = TypeAdapter(RankEvent)
 _Model = TypeVar("_Model", bound=BaseModel)
 
@@ -56,13 +59,12 @@ class Run:
 
     directory: Path
     spec: Spec
+    fabric: Fabric
     environment: Environment
     ranks: tuple[RankLog, ...]
+    """In order of rank; all of them."""
     links: tuple[LinkRecord, ...]
-
-    @cached_property
-    def fabric(self) -> Fabric:
-        return build_fabric(self.spec.fabric)
+    """Two for each link of the fabric, one for each direction."""
 
     @cached_property
     def routes(self) -> Routes:
@@ -80,8 +82,8 @@ class Run:
 
     @cached_property
     def result(self) -> dict[str, Any]:
-        """result.json, as a dictionary with the keys of the contract. Raises RunError."""
-        return _json(self.directory / "result.json")
+        """result.json (docs/architecture.md has its keys). Raises RunError."""
+        return _result(self.directory / "result.json")
 
 
 def load_run(directory: Path | str) -> Run:
@@ -95,14 +97,22 @@ def load_run(directory: Path | str) -> Run:
     logs = sorted((directory / "ranks").glob("*.jsonl"))
     if not logs:
         raise RunError(f"{directory}: no ranks/*.jsonl in it; did the run fail?")
+    spec = load_spec(spec_path)
+    environment = _model(directory / "environment.json", Environment)
+    fabric = build_fabric(spec.fabric)
+    ranks = tuple(sorted((_rank_log(path) for path in logs), key=lambda log: log.rank))
+    expected, found = range(len(environment.hosts)), [log.rank for log in ranks]
+    if found != list(expected):
+        raise RunError(f"{directory / 'ranks'}: expected ranks 0 to {expected[-1]}, found {found}")
     links_path = directory / "links.jsonl"
-    return Run(
-        directory,
-        load_spec(spec_path),
-        _model(directory / "environment.json", Environment),
-        tuple(_rank_log(path) for path in logs),
-        tuple(_records(links_path, TypeAdapter(LinkRecord))),
-    )
+    links = tuple(_records(links_path, TypeAdapter(LinkRecord)))
+    ports = {port.interface for link in fabric.links for port in (link.a, link.b)}
+    if missing := ports - {link.port for link in links}:
+        raise RunError(
+            f"{links_path}: {len(missing)} of the fabric's {len(ports)} ports are not in it, "
+            f"such as {min(missing)}"
+        )
+    return Run(directory, spec, fabric, environment, ranks, links)
 
 
 def _rank_log(path: Path) -> RankLog:
@@ -134,29 +144,44 @@ def _records(path: Path, adapter: TypeAdapter[Any]) -> Iterator[Any]:
                 try:
                     yield adapter.validate_json(line)
                 except ValidationError as error:
-                    first = error.errors(include_url=False)[0]
-                    where = ".".join(str(part) for part in first["loc"])
-                    raise RunError(f"{path}: line {number}: {where}: {first['msg']}") from None
+                    raise RunError(f"{path}: line {number}: {first_mistake(error)}") from None
     except (OSError, UnicodeDecodeError) as error:
-        raise RunError(f"{path}: {error}") from error
+        raise unreadable(path, error) from error
 
 
 def _model(path: Path, model: type[_Model]) -> _Model:
     try:
         return model.model_validate_json(path.read_bytes())
     except OSError as error:
-        raise RunError(f"{path}: {error.strerror}") from error
+        raise unreadable(path, error) from error
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise RunError(f"{path}: {where}: {first['msg']}") from None
+        raise RunError(f"{path}: {first_mistake(error)}") from None
 
 
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        raise RunError(f"{path}: {error}") from error
-    if not isinstance(content, dict):
-        raise RunError(f"{path}: expected an object")
+def _result(path: Path) -> dict[str, Any]:
+    content = read_json(path)
+    if not isinstance(content, dict) or content.get("schema") != RESULT_SCHEMA:
+        raise RunError(f"{path}: expected an object with schema {RESULT_SCHEMA}")
     return content
+
+
+def read_json(path: Path) -> Any:
+    """What a JSON file of a run directory holds. Raises RunError."""
+    try:
+        return json.loads(path.read_text())
+    except (OSError, UnicodeDecodeError) as error:
+        raise unreadable(path, error) from error
+    except ValueError as error:
+        raise RunError(f"{path}: not JSON: {error}") from error
+
+
+def first_mistake(error: ValidationError) -> str:
+    """What is wrong with a line or file, after the key if it is about one."""
+    first = error.errors(include_url=False)[0]
+    return ": ".join(filter(None, (".".join(map(str, first["loc"])), first["msg"])))
+
+
+def unreadable(path: Path, error: OSError | UnicodeDecodeError) -> RunError:
+    """The error to raise for a file that is missing, no file, or no text."""
+    said = error.strerror if isinstance(error, OSError) else f"not a text file: {error.reason}"
+    return RunError(f"{path}: {said}")

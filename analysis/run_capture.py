@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from dataclasses import dataclass
-from pathlib import Path
 
 from analysis.attribution import Attribution, attribute
 from analysis.connection_groups import LoggedCollective
 from analysis.pcap import Packets, read_pcap
 from analysis.records import CollectiveRecord
-from analysis.run import Run, RunError
+from analysis.run import Run, RunError, read_json
 
 INDEX_FILE = "index.json"
 
@@ -45,7 +43,7 @@ def load_capture(run: Run) -> RunCapture | None:
     if not run.captures:
         return None
     files = tuple(read_pcap(path) for path in run.captures)
-    offset_ns = _clock_offset_ns(run.directory / "capture" / INDEX_FILE)
+    offset_ns = clock_offset_ns(run)
     addresses = {log.rank: log.address for log in run.ranks}
     attribution = attribute(files, logged_collectives(run), addresses, offset_ns)
     return RunCapture(run, files, attribution, offset_ns or 0)
@@ -84,13 +82,14 @@ def _logged(by_rank: dict[int, CollectiveRecord], ranks: int) -> LoggedCollectiv
     )
 
 
-def _clock_offset_ns(path: Path) -> int | None:
+def clock_offset_ns(run: Run) -> int | None:
+    """Packet time minus the ranks' CLOCK_MONOTONIC, as the capture noted it; None when it noted
+    nothing. Raises RunError."""
+    path = run.directory / "capture" / INDEX_FILE
     if not path.exists():
         return None
-    try:
-        offset = json.loads(path.read_text())["clock_offset_ns"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise RunError(f"{path}: expected an object with clock_offset_ns: {error}") from error
+    found = read_json(path)
+    offset = found.get("clock_offset_ns") if isinstance(found, dict) else None
     if not isinstance(offset, int):
-        raise RunError(f"{path}: clock_offset_ns: expected an integer, found {offset!r}")
+        raise RunError(f"{path}: expected an object with an integer clock_offset_ns")
     return offset

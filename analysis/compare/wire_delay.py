@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +10,8 @@ from analysis.collectives import Collective
 from analysis.gloo_wire import PREAMBLE_BYTES
 from analysis.pcap import read_pcap
 from analysis.predictors.wire import Floats, Ints
-from analysis.run import Run, RunError
+from analysis.run import Run
+from analysis.run_capture import clock_offset_ns
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class WireDelays:
     def of(cls, run: Run) -> WireDelays:
         """Of a run's captures; empty unless they hold both ends. Raises CaptureFormatError."""
         columns = []
-        offset_ns = _clock_offset_ns(run)
+        offset_ns = clock_offset_ns(run) or 0
         for path in run.captures:
             packets = read_pcap(path)
             # Notifications are shorter than a preamble's payload; they say nothing of bulk data.
@@ -71,14 +71,3 @@ class WireDelays:
         end = int(np.searchsorted(self.arrival_ns, collective.end_ns, side="right"))
         start = int(np.searchsorted(self.arrival_ns, collective.start_ns, side="left"))
         return float(self.queued_ns[end - 1]) if end > start else None
-
-
-def _clock_offset_ns(run: Run) -> int:
-    """Capture time minus the ranks' CLOCK_MONOTONIC as the capture noted it, else 0."""
-    index = run.directory / "capture" / "index.json"
-    if not index.exists():
-        return 0
-    try:
-        return int(json.loads(index.read_text()).get("clock_offset_ns", 0))
-    except (ValueError, TypeError, AttributeError) as error:
-        raise RunError(f"{index}: {error}") from error

@@ -33,7 +33,14 @@ def write_run(
     setting = setting_of_spec(spec)
     (directory / "ranks").mkdir(parents=True)
     (directory / "spec.yaml").write_text(spec.to_yaml())
-    (directory / "links.jsonl").write_text("")
+    idle = {"bytes": 0, "packets": 0, "drops": 0}
+    ports = [
+        {"link": link.index, "port": end.interface, "node": end.node, "peer": far.node,
+         "rate_bps": link.rate_bps, "delay_ns": link.delay_ns, **idle}
+        for link in setting.fabric.links
+        for end, far in ((link.a, link.b), (link.b, link.a))
+    ]  # fmt: skip
+    (directory / "links.jsonl").write_text("".join(f"{json.dumps(port)}\n" for port in ports))
     verdict = {"valid": valid, "reasons": [] if valid else ["cores were saturated"]}
     environment = {
         "kernel": "virtual",

@@ -49,20 +49,27 @@ def test_markdown_and_nccl_style_go_to_standard_output(run_directory: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("damage", "message"),
+    ("damaged", "content", "message"),
     [
-        ("links.jsonl", "links.jsonl: line 1:"),
-        ("ranks/003.jsonl", "003.jsonl: line 1:"),
-        ("result.json", "result.json"),
-        ("spec.yaml", "spec.yaml"),
+        ("links.jsonl", "{]\n", "links.jsonl: line 1: Invalid JSON"),
+        ("links.jsonl", "", "links.jsonl: 96 of the fabric's 96 ports are not in it"),
+        ("ranks/003.jsonl", "{]\n", "003.jsonl: line 1: Invalid JSON"),
+        ("ranks/003.jsonl", None, "ranks: expected ranks 0 to 15, found [0, 1, 2, 4,"),
+        ("result.json", "{]\n", "result.json: not JSON"),
+        ("result.json", "{}\n", "result.json: expected an object with schema 1"),
+        ("result.json", None, "result.json: No such file or directory"),
+        ("environment.json", "", "environment.json: Invalid JSON"),
+        ("spec.yaml", "{]\n", "spec.yaml"),
     ],
 )
-def test_a_damaged_run_is_bad_input(tmp_path: Path, damage: str, message: str) -> None:
+def test_a_damaged_run_is_bad_input(
+    tmp_path: Path, damaged: str, content: str | None, message: str
+) -> None:
     from synthetic_run import make_run
 
-    directory = make_run(tmp_path / "run", iterations=1)
-    (directory / damage).write_text("{]\n")
-    done = groundwire(directory)
+    path = make_run(tmp_path / "run", iterations=1) / damaged
+    path.unlink() if content is None else path.write_text(content)
+    done = groundwire(tmp_path / "run")
     assert done.exit_code == 2
     assert message in done.stderr
 
