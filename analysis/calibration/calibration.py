@@ -9,7 +9,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from analysis.calibration.fit import Fit, duration_of, fit_predictor
+from analysis.calibration.fit import Fitted, duration_of, fit_predictor
 from analysis.calibration.observations import CalibrationError, Observation, Split
 from analysis.predictors.interface import Predictor, PredictorError, load_predictor
 from analysis.result import error_summary
@@ -27,19 +27,10 @@ class ErrorSummary(_Record):
     count: int
 
 
-class ParameterRecord(_Record):
-    """A fitted value with its 95% interval; `fixed` says why it kept the ideal's value."""
-
-    value: float
-    low: float
-    high: float
-    fixed: str | None = None
-
-
 class PredictorRecord(_Record):
     """One predictor's parameters and errors, before and after, where it was fitted and not."""
 
-    parameters: dict[str, ParameterRecord]
+    parameters: dict[str, Fitted]
     train_uncalibrated: ErrorSummary
     train: ErrorSummary
     held_out_uncalibrated: ErrorSummary
@@ -86,17 +77,16 @@ def calibrate(split: Split, predictors: Sequence[str]) -> Calibration:
     return Calibration(
         runs=tuple(runs),
         rule=split.rule,
-        predictors={name: _record(fit_predictor(name, split.train), split) for name in predictors},
+        predictors={name: _record(name, split) for name in predictors},
     )
 
 
-def _record(fit: Fit, split: Split) -> PredictorRecord:
-    ideal, fitted = load_predictor(fit.predictor), load_predictor(fit.predictor, fit.values)
+def _record(name: str, split: Split) -> PredictorRecord:
+    parameters = fit_predictor(name, split.train)
+    ideal = load_predictor(name)
+    fitted = load_predictor(name, {key: p.value for key, p in parameters.items()})
     return PredictorRecord(
-        parameters={
-            name: ParameterRecord(value=p.value, low=p.low, high=p.high, fixed=p.fixed)
-            for name, p in fit.parameters.items()
-        },
+        parameters=parameters,
         train_uncalibrated=summarise(ideal, split.train),
         train=summarise(fitted, split.train),
         held_out_uncalibrated=summarise(ideal, split.held_out),

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
+from pydantic import BaseModel, ConfigDict
 from scipy.optimize import least_squares
 from scipy.stats import f as fisher
 from scipy.stats import t as student
@@ -32,9 +32,10 @@ _CONFIDENCE = 0.95
 _CALLS_PER_PARAMETER = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Fitted:
+class Fitted(BaseModel):
     """A parameter's value with its 95% interval; `fixed` says why it kept its ideal value."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     value: float
     low: float
@@ -42,23 +43,7 @@ class Fitted:
     fixed: str | None = None
 
 
-@dataclass(frozen=True)
-class Fit:
-    """The parameters of one predictor, and what the robust loss was before and after."""
-
-    predictor: str
-    parameters: Mapping[str, Fitted]
-    observations: int
-    loss_before: float
-    loss_after: float
-
-    @property
-    def values(self) -> dict[str, float]:
-        """What `load_predictor` takes."""
-        return {name: fitted.value for name, fitted in self.parameters.items()}
-
-
-def fit_predictor(name: str, observations: Sequence[Observation]) -> Fit:
+def fit_predictor(name: str, observations: Sequence[Observation]) -> dict[str, Fitted]:
     """Fit every parameter of `name` that the observations determine.
 
     Minimises soft_l1 of ln(predicted/measured). Where the ideal explains the observations as well
@@ -80,19 +65,16 @@ def fit_predictor(name: str, observations: Sequence[Observation]) -> Fit:
     found: dict[int, Fitted] = {}
     for i, step, width in zip(free, point.tolist(), widths.tolist(), strict=True):
         value, low, high = (residuals.value(i, step + off) for off in (0.0, -width, width))
-        found[i] = Fitted(value, low, high)
+        found[i] = Fitted(value=value, low=low, high=high)
     if not _explains(ideal, loss, len(free), residuals.distinct):
         for i, fit in found.items():
             fixed[names[i]] = f"the fit is no better than chance ({fit.low:.4g} .. {fit.high:.4g})"
-        found, loss = {}, ideal
-    parameters: dict[str, Fitted] = {}
+        found = {}
     for i, parameter in enumerate(names):
-        if i in found:
-            parameters[parameter] = found[i]
-        else:
+        if i not in found:
             value = ranges[parameter].ideal
-            parameters[parameter] = Fitted(value, value, value, fixed[parameter])
-    return Fit(name, parameters, len(usable), ideal, loss)
+            found[i] = Fitted(value=value, low=value, high=value, fixed=fixed[parameter])
+    return {parameter: found[i] for i, parameter in enumerate(names)}
 
 
 def _explains(before: float, after: float, parameters: int, distinct: int) -> bool:
