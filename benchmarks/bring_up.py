@@ -79,10 +79,18 @@ def settle() -> None:
             raise
 
 
-def timed(action: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    action()
-    return time.perf_counter() - start
+def measure(up: Callable[[], object], down: Callable[[], object]) -> dict[str, float]:
+    began = time.perf_counter()
+    up()
+    up_at = time.perf_counter()
+    down()
+    returned_at = time.perf_counter()
+    settle()
+    return {
+        "up_s": up_at - began,
+        "down_s": time.perf_counter() - up_at,
+        "down_returned_s": returned_at - up_at,
+    }
 
 
 def measure_ours(fabric: Fabric) -> dict[str, float]:
@@ -93,16 +101,7 @@ def measure_ours(fabric: Fabric) -> dict[str, float]:
         network.append(Network(fabric, compute_routes(fabric), options))
         network[0].up()
 
-    up_s = timed(up)
-    start = time.perf_counter()
-    network[0].down()
-    returned_s = time.perf_counter() - start
-    settle()
-    return {
-        "up_s": up_s,
-        "down_s": time.perf_counter() - start,
-        "down_returned_s": returned_s,
-    }
+    return measure(up, lambda: network[0].down())
 
 
 def measure_stock(fabric: Fabric) -> dict[str, float]:
@@ -125,16 +124,7 @@ def measure_stock(fabric: Fabric) -> dict[str, float]:
         nets.append(Mininet(topo=topo, link=TCLink, controller=None))
         nets[0].start()
 
-    up_s = timed(up)
-    start = time.perf_counter()
-    nets[0].stop()
-    returned_s = time.perf_counter() - start
-    settle()
-    return {
-        "up_s": up_s,
-        "down_s": time.perf_counter() - start,
-        "down_returned_s": returned_s,
-    }
+    return measure(up, lambda: nets[0].stop())
 
 
 def median(runs: list[dict[str, float]]) -> dict[str, float]:

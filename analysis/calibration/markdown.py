@@ -10,7 +10,7 @@ from analysis.calibration.breakdown import ALL, break_down
 from analysis.calibration.calibration import Calibration, ErrorSummary, errors_of, summarise
 from analysis.calibration.observations import CalibrationError, Observation, Split
 from analysis.collectives import collectives_of
-from analysis.compare.decomposition import decompose
+from analysis.compare.decomposition import PARTS, decompose
 from analysis.predictors.interface import load_predictor
 from analysis.run import Run
 from topologies.units import format_size
@@ -37,17 +37,6 @@ class Bar:
 BARS = (
     Bar("flow", ALL, 0.03, 0.08),
     Bar("alpha-beta", UNCONTENDED, 0.05, None),
-)
-
-_PARTS = (
-    ("payload", "payload_ns"),
-    ("headers", "header_ns"),
-    ("rendezvous", "rendezvous_ns"),
-    ("sharing", "sharing_ns"),
-    ("collisions", "collision_ns"),
-    ("queues", "queue_ns"),
-    ("stragglers", "straggler_ns"),
-    ("rest", "congestion_control_ns"),
 )
 
 
@@ -175,15 +164,16 @@ def _misses(
     return [
         f"Missed: {len(missed)} held-out collectives are further than {worst:.0%} from calibrated "
         f"`{name}`. What the worst of a kind and size is made of, as shares of what was measured "
-        "(uncalibrated; a rest below zero means that the run was faster than fair sharing):",
-        _table(["fabric", "kind", "size", "error", *(n for n, _ in _PARTS)], list(rows.values())),
+        "(uncalibrated; other below zero means that the run was faster than fair sharing):",
+        _table(["fabric", "kind", "size", "error", *(n for n, _ in PARTS)], list(rows.values())),
     ]
 
 
 def _shares(run: Run, id: str) -> list[str]:
     """What a collective of a run is made of, as shares of what was measured."""
     (part,) = decompose(run, [c for c in collectives_of(run) if c.id == id])
-    return [f"{getattr(part, key) / part.measured_ns:+.1%}" for _, key in _PARTS]
+    values = [getattr(part, key) for _, key in PARTS]
+    return ["-" if ns is None else f"{ns / part.measured_ns:+.1%}" for ns in values]
 
 
 def _parameters(calibration: Calibration) -> str:

@@ -58,18 +58,20 @@ class Decomposition:
     incast_ns: float | None
     congestion_control_ns: float
 
-    @property
-    def explained_ns(self) -> float:
-        """What the parts before stragglers add up to: flow's uncalibrated prediction."""
-        return (
-            self.payload_ns
-            + self.header_ns
-            + self.rendezvous_ns
-            + self.sharing_ns
-            + self.collision_ns
-            + self.queue_ns
-            + self.overlap_ns
-        )
+
+PARTS = (
+    ("payload", "payload_ns"),
+    ("headers", "header_ns"),
+    ("rendezvous", "rendezvous_ns"),
+    ("sharing", "sharing_ns"),
+    ("collisions", "collision_ns"),
+    ("queues", "queue_ns"),
+    ("overlap", "overlap_ns"),
+    ("stragglers", "straggler_ns"),
+    ("incast", "incast_ns"),
+    ("other", "congestion_control_ns"),
+)
+"""Their names for people, and as fields of a decomposition."""
 
 
 class _Ladder:

@@ -24,7 +24,7 @@ from analysis.calibration.observations import (
 from analysis.calibration.suite import TRAIN_FABRICS, standard_suite
 from analysis.run import Run, load_run
 from emulator.commands.predict import PREDICTOR_NAMES
-from emulator.commands.result_table import output_console, percent
+from emulator.commands.result_table import output_console, percent, share
 from emulator.commands.run import KernelChoice, KernelOption
 from emulator.commands.suite_runs import make_runs
 from topologies.units import format_size, parse_size_bytes
@@ -175,11 +175,7 @@ def _errors(names: list[str], calibration: Calibration) -> Table:
 
 
 def _pair(summary: ErrorSummary) -> tuple[str, str]:
-    return _share(summary.geomean), _share(summary.worst)
-
-
-def _share(value: float | None) -> str:
-    return "-" if value is None else f"{value:.1%}"
+    return share(summary.geomean), share(summary.worst)
 
 
 def _cells(name: str, breakdown: Breakdown) -> Table:

@@ -14,25 +14,18 @@ from rich.table import Table
 
 from analysis.calibration.calibration import read_calibration
 from analysis.compare.comparison import Comparison, compare
-from analysis.compare.decomposition import Decomposition, decompose
+from analysis.compare.decomposition import PARTS, Decomposition, decompose
 from analysis.predictors.interface import Predictor, available_predictors, load_predictor
 from analysis.run import load_run
 from emulator.commands.predict import PREDICTOR_NAMES
-from emulator.commands.result_table import microseconds, output_console, percent
-from topologies.units import format_size
-
-_PARTS = (
-    ("payload", "payload_ns"),
-    ("headers", "header_ns"),
-    ("rendezvous", "rendezvous_ns"),
-    ("sharing", "sharing_ns"),
-    ("collisions", "collision_ns"),
-    ("queues", "queue_ns"),
-    ("overlap", "overlap_ns"),
-    ("stragglers", "straggler_ns"),
-    ("incast", "incast_ns"),
-    ("other", "congestion_control_ns"),
+from emulator.commands.result_table import (
+    errors_table,
+    microseconds,
+    output_console,
+    percent,
+    share,
 )
+from topologies.units import format_size
 
 _NOTHING = 5e-4
 """A smaller share than this prints as 0.0%."""
@@ -95,7 +88,7 @@ def _print(
     for reason, count in _refusals(comparison).items():
         console.print(f"not predicted ({count}): {reason}", highlight=False)
     console.print(_decompositions(parts))
-    console.print(_summary(comparison))
+    console.print(errors_table("Errors", comparison.summary()))
 
 
 def _errors(comparison: Comparison) -> Table:
@@ -110,13 +103,9 @@ def _errors(comparison: Comparison) -> Table:
         cells.append(microseconds(round(group.measured_ns)))
         for name in comparison.predictors:
             errors = group.errors[name]
-            cells += [percent(group.bias[name]), _share(errors["geomean"]), _share(errors["worst"])]
+            cells += [percent(group.bias[name]), share(errors["geomean"]), share(errors["worst"])]
         table.add_row(*cells)
     return table
-
-
-def _share(value: float | int | None) -> str:
-    return "-" if value is None else f"{value:.1%}"
 
 
 def _refusals(comparison: Comparison) -> dict[str, int]:
@@ -132,7 +121,7 @@ def _decompositions(parts: list[Decomposition]) -> Table:
     out."""
     present = [
         (heading, name)
-        for heading, name in _PARTS
+        for heading, name in PARTS
         if any(abs(getattr(part, name) or 0) > _NOTHING * part.measured_ns for part in parts)
     ]
     table = Table(
@@ -162,17 +151,6 @@ def _decompositions(parts: list[Decomposition]) -> Table:
     return table
 
 
-def _summary(comparison: Comparison) -> Table:
-    table = Table("predictor", title="Errors", title_justify="left")
-    for heading in ("geomean", "worst", "collectives"):
-        table.add_column(heading, justify="right")
-    for name, errors in comparison.summary().items():
-        table.add_row(
-            name, _share(errors["geomean"]), _share(errors["worst"]), str(errors["count"])
-        )
-    return table
-
-
 def _document(path: Path, comparison: Comparison, parts: list[Decomposition]) -> dict[str, Any]:
     return {
         "run": str(path),
@@ -191,7 +169,7 @@ def _document(path: Path, comparison: Comparison, parts: list[Decomposition]) ->
         ],
         "decomposition": [
             {"id": part.collective.id, "measured_ns": part.measured_ns}
-            | {name: getattr(part, name) for _, name in _PARTS}
+            | {name: getattr(part, name) for _, name in PARTS}
             for part in parts
         ],
     }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,13 +29,18 @@ def percent(error: float | None) -> str:
     return "-" if error is None else f"{error * 100:+.1f}%"
 
 
+def share(error: float | None) -> str:
+    """Without a sign."""
+    return "-" if error is None else f"{error:.1%}"
+
+
 def print_result(result: dict[str, Any], directory: Path, console: Console) -> None:
     """Print the tables of a result and where its run directory is."""
     predictors = list(result["summary"]["error"])
     console.print(_collectives(result["collectives"], predictors))
     if result["iterations"]:
         console.print(_iterations(result["iterations"]))
-    console.print(_errors(result["summary"]["error"]))
+    console.print(errors_table("Prediction error", result["summary"]["error"]))
     summary = result["summary"]
     console.print(
         f"drops {summary['drops']}, ECN marks {summary['ecn_marks']}, "
@@ -81,17 +86,13 @@ def _iterations(rows: Sequence[dict[str, Any]]) -> Table:
     return table
 
 
-def _errors(summary: dict[str, dict[str, Any]]) -> Table:
-    table = Table("predictor", title="Prediction error", title_justify="left")
+def errors_table(title: str, summary: Mapping[str, Mapping[str, float | int | None]]) -> Table:
+    """`summary` as in result.json: by predictor."""
+    table = Table("predictor", title=title, title_justify="left")
     for heading in ("geomean", "worst", "collectives"):
         table.add_column(heading, justify="right")
     for name, errors in summary.items():
-        table.add_row(
-            name,
-            "-" if errors["geomean"] is None else f"{errors['geomean']:.1%}",
-            "-" if errors["worst"] is None else f"{errors['worst']:.1%}",
-            str(errors["count"]),
-        )
+        table.add_row(name, share(errors["geomean"]), share(errors["worst"]), str(errors["count"]))
     return table
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from analysis.compare.comparison import compare
-from analysis.compare.decomposition import decompose
+from analysis.compare.decomposition import PARTS, decompose
 from analysis.predictors.alpha_beta import AlphaBeta
 from analysis.predictors.external import External
 from analysis.predictors.flow import Flow, FlowIdealEcmp
@@ -73,7 +73,7 @@ def test_a_predictor_without_an_answer_says_why(run_directory: Path) -> None:
 
 def test_parts_add_up_to_the_measured_time(run_directory: Path) -> None:
     for part in decompose(load_run(run_directory)):
-        total = part.explained_ns + part.straggler_ns + part.congestion_control_ns
+        total = sum(getattr(part, name) or 0 for _, name in PARTS)
         assert total == pytest.approx(part.measured_ns, abs=2)
         assert part.incast_ns is None
         assert part.payload_ns > 0 and part.header_ns > 0
