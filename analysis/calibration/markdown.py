@@ -63,16 +63,17 @@ def insert(document: Path, tables: str) -> None:
 
     Raises CalibrationError when the file is there without the marks.
     """
-    block = f"{BEGIN}\n{tables}{END}\n"
-    if not document.exists():
-        document.write_text(block)
-        return
-    text = document.read_text()
-    before, begin, rest = text.partition(BEGIN)
+    before, after = around_tables(document) if document.exists() else ("", "\n")
+    document.write_text(f"{before}{BEGIN}\n{tables}{END}{after}")
+
+
+def around_tables(document: Path) -> tuple[str, str]:
+    """What stands before and after the marks. Raises CalibrationError when they are not there."""
+    before, begin, rest = document.read_text().partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:
         raise CalibrationError(f"{document}: no lines {BEGIN} and {END} to put the tables between")
-    document.write_text(before + block.removesuffix("\n") + after)
+    return before, after
 
 
 def _against_the_bar(calibration: Calibration, split: Split) -> str:

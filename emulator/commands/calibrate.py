@@ -12,7 +12,7 @@ from rich.table import Table
 
 from analysis.calibration.breakdown import Breakdown, break_down
 from analysis.calibration.calibration import Calibration, ErrorSummary, calibrate
-from analysis.calibration.markdown import BEGIN, END, insert, render
+from analysis.calibration.markdown import BEGIN, END, around_tables, insert, render
 from analysis.calibration.observations import (
     CalibrationError,
     Observation,
@@ -22,6 +22,7 @@ from analysis.calibration.observations import (
     split_by_size,
 )
 from analysis.calibration.suite import TRAIN_FABRICS, standard_suite
+from analysis.predictors.interface import load_predictor
 from analysis.run import Run, load_run
 from emulator.commands.predict import PREDICTOR_NAMES
 from emulator.commands.result_table import output_console, percent, share
@@ -89,7 +90,10 @@ def calibrate_command(
     """
     names = predictor or ["alpha-beta", "flow"]
     progress = Console(stderr=True)
+    _check_before_runs(names, out, table)
     if suite is not None:
+        if hold_out:
+            raise CalibrationError("--hold-out is for named runs: the suite has its own rule")
         specs = standard_suite(None if largest is None else _size_bytes(largest))
         if not specs:
             raise CalibrationError(f"--largest {largest} leaves no run of the {suite} suite")
@@ -99,6 +103,9 @@ def calibrate_command(
     elif not runs:
         raise CalibrationError("give run directories to calibrate with, or --suite standard")
     elif hold_out:
+        twice = {path.resolve() for path in runs} & {path.resolve() for path in hold_out}
+        if twice:
+            raise CalibrationError(f"{min(twice)}: given both to fit and to judge the fit by")
         loaded, judges = _load(runs), _load(hold_out)
         split = split_by_run(_observations(loaded), _observations(judges))
         loaded += judges
@@ -127,6 +134,17 @@ def calibrate_command(
     )
     console.print(f"calibration: {out}", highlight=False, soft_wrap=True)
     return 0
+
+
+def _check_before_runs(names: list[str], out: Path, table: Path | None) -> None:
+    """What can be known to fail is not to fail after minutes of runs."""
+    for name in names:
+        load_predictor(name)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    if out.is_dir():
+        raise CalibrationError(f"{out}: found a directory; expected a file to write")
+    if table is not None and table.exists():
+        around_tables(table)
 
 
 def _size_bytes(text: str) -> int:

@@ -11,9 +11,9 @@ from rich.console import Console
 from analysis.calibration.markdown import BEGIN, END, insert
 from analysis.calibration.observations import CalibrationError
 from analysis.calibration.suite import estimated_wall_s, standard_suite
-from analysis.predictors.interface import load_predictor
+from analysis.predictors.interface import PredictorError, load_predictor
 from emulator.commands import suite_runs
-from emulator.commands.calibrate import calibrate_command
+from emulator.commands.calibrate import Suite, calibrate_command
 from emulator.commands.run import KernelChoice
 from emulator.commands.suite_runs import make_runs
 from tests.predictors.measured_run import write_run
@@ -123,3 +123,26 @@ def test_the_table_is_written_into_a_document(tmp_path: Path) -> None:
     with pytest.raises(CalibrationError, match="no lines"):
         insert(document, "anew\n")
     assert document.read_text() == "no marks"
+
+
+def test_what_cannot_end_well_is_refused_before_the_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("emulator.commands.calibrate.make_runs", lambda *_: pytest.fail("ran"))
+    out, plain = tmp_path / "calibration.json", tmp_path / "plain.md"
+    plain.write_text("no marks")
+    with pytest.raises(PredictorError, match="unknown predictor 'nope'"):
+        calibrate_command(suite=Suite.standard, predictor=["nope"], out=out)
+    with pytest.raises(CalibrationError, match="found a directory"):
+        calibrate_command(suite=Suite.standard, out=tmp_path)
+    with pytest.raises(CalibrationError, match="no lines"):
+        calibrate_command(suite=Suite.standard, out=out, table=plain)
+    with pytest.raises(CalibrationError, match="--hold-out is for named runs"):
+        calibrate_command(suite=Suite.standard, hold_out=[tmp_path], out=out)
+    assert not out.exists()
+
+
+def test_a_run_does_not_judge_its_own_fit(tmp_path: Path) -> None:
+    with pytest.raises(CalibrationError, match="both to fit and to judge"):
+        run, same = tmp_path / "run", tmp_path / "other" / ".." / "run"
+        calibrate_command([run], hold_out=[same], out=tmp_path / "calibration.json")
