@@ -56,11 +56,11 @@ def compare_command(
 ) -> int:
     """Hold every collective of runs against predictors; print errors and what gaps are made of."""
     known = None if calibration is None else read_calibration(calibration)
-    sources = dict(source.partition("=")[::2] for source in external or [])
+    sources = _sources(external or [])
 
     def load(name: str) -> Predictor:
         if name in sources:
-            return load_predictor("external", {"format": name, "path": sources[name]})
+            return load_predictor("external", sources[name])
         return load_predictor(name) if known is None else known.load(name)
 
     console = output_console()
@@ -78,6 +78,21 @@ def compare_command(
     if as_json:
         print(json.dumps(documents, indent=1))
     return 0
+
+
+def _sources(texts: list[str]) -> dict[str, dict[str, str]]:
+    """What to call each `--external` -> format and path. Raises typer.BadParameter."""
+    split = [(text, *text.partition("=")) for text in texts]
+    formats = [format_ for _, format_, _, _ in split]
+    found = {}
+    for text, format_, _, path in split:
+        if not path:
+            raise typer.BadParameter(
+                f"--external: found {text!r}, expected FORMAT=FILE such as csv=times.csv"
+            )
+        name = format_ if formats.count(format_) == 1 else text
+        found[name] = {"format": format_, "path": path}
+    return found
 
 
 def _print(

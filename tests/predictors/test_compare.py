@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+import typer
 
 from analysis.compare.comparison import compare
 from analysis.compare.decomposition import PARTS, decompose
@@ -129,6 +130,26 @@ def test_compare_takes_other_simulators_results(
     rows = {row["id"]: row for row in document["collectives"]}
     assert rows["i0.all_reduce.1"]["predicted_ns"]["csv"] == 200_000
     assert "no timing of broadcast" in rows["i0.broadcast.4"]["refusals"]["csv"]
+
+
+def test_results_of_one_simulator_may_be_compared_with_each_other(
+    run_directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    texts = []
+    for us in (100, 200):
+        table = tmp_path / f"{us}.csv"
+        table.write_text(f"kind,size_bytes,duration_us\nall_reduce,1000000,{us}\n")
+        texts.append(f"csv={table}")
+    assert compare_command([run_directory], ["flow"], texts, as_json=True) == 0
+    (document,) = json.loads(capsys.readouterr().out)
+    predicted = {row["id"]: row["predicted_ns"] for row in document["collectives"]}
+    assert [predicted["i0.all_reduce.1"][text] for text in texts] == [100_000, 200_000]
+
+
+@pytest.mark.parametrize("text", ["csv", "csv=", "times.csv"])
+def test_an_external_result_without_its_file_is_refused(run_directory: Path, text: str) -> None:
+    with pytest.raises(typer.BadParameter, match="expected FORMAT=FILE"):
+        compare_command([run_directory], external=[text])
 
 
 def test_calibrate_writes_what_predict_and_compare_take(
