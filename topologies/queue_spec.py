@@ -104,7 +104,8 @@ class Lossless(Section):
     Bytes that came in by a port and wait anywhere in the switch: above `xoff` the upstream port is
     paused, below `xon` it is resumed. `headroom` takes what arrives meanwhile (None: computed from
     the link, 2*rate*delay + 3 frames + a pause frame). `buffer` is the switch's whole memory. `k`,
-    when given, adds DCTCP step marking. `lossy_classes` are DSCP class selectors that may be lost.
+    when given, adds DCTCP step marking. `lossy_priorities` are DSCP class selectors that may
+    be lost.
     """
 
     kind: Literal["lossless"]

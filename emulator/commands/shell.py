@@ -16,6 +16,7 @@ from emulator.mininet.cli import PROMPT_MARK, interact, run_commands
 from emulator.mininet.session import ShellSource, fabric_of, open_net
 from emulator.mininet.topology import load_topo, section_of_topo
 from emulator.native_kernel import missing_for_fabric, native_arrangement
+from emulator.session import KernelRefused
 from emulator.virtual.boot import GuestResult, GuestSpec, run_guest
 from emulator.virtual.build import ensure_kernel
 
@@ -33,7 +34,7 @@ class ShellKernel(StrEnum):
 
 
 class ShellRefused(ValueError):
-    """What was asked for does not go together, or this kernel cannot make it."""
+    """What was asked for does not go together."""
 
 
 def shell(
@@ -81,7 +82,7 @@ def shell(
     missing = missing_for_fabric(source.fabric)
     if kernel is ShellKernel.native and missing:
         needs = "".join(f"\n  - {text}" for text in missing)
-        raise ShellRefused(
+        raise KernelRefused(
             f"the native kernel cannot make this fabric:{needs}\nuse --kernel virtual"
         )
     if kernel is ShellKernel.virtual or missing:

@@ -98,6 +98,11 @@ def export(
     From a run with the dependencies, durations and sizes that were measured; from a spec with the
     durations of its compute model. Prints the paths.
     """
+    fitted: dict[str, Any] = {}
+    if calibration is not None:
+        if format_ is not TraceFormat.astra_sim:
+            raise typer.BadParameter("--calibration is for --format astra-sim")
+        fitted |= read_calibration(calibration).of("astra-analytical")
     if source.is_dir():
         run = load_run(source)
         spec, graphs = run.spec, graphs_of_run(run, iteration)
@@ -111,7 +116,7 @@ def export(
     folder.mkdir(parents=True, exist_ok=True)
     writers: dict[TraceFormat, Callable[[Path, Spec, Sequence[Graph]], None]] = {
         TraceFormat.chakra: _write_chakra,
-        TraceFormat.astra_sim: partial(_write_astra, calibration=calibration),
+        TraceFormat.astra_sim: partial(_write_astra, fitted=fitted),
         TraceFormat.goal: _write_goal,
         TraceFormat.msccl_xml: _write_msccl,
     }
@@ -127,14 +132,9 @@ def _write_chakra(folder: Path, spec: Spec, graphs: Sequence[Graph]) -> None:
         print(path)
 
 
-def _write_astra(
-    folder: Path, spec: Spec, graphs: Sequence[Graph], calibration: Path | None
-) -> None:
+def _write_astra(folder: Path, spec: Spec, graphs: Sequence[Graph], fitted: dict[str, Any]) -> None:
     setting: Setting = setting_of_spec(spec)
     world = CollectiveCall("all_to_all", 1 << 20, tuple(range(len(graphs))))
-    fitted: dict[str, Any] = {}
-    if calibration is not None:
-        fitted |= read_calibration(calibration).of("astra-analytical")
     # One network for all kinds of collectives: the backend that takes several dimensions.
     planned = AstraAnalytical(backend="unaware", **fitted).simulation(setting, world)
     # The predictor's reductions are free; the files need a bandwidth to be exact (write_inputs).

@@ -44,6 +44,7 @@ def test_a_mistake_in_a_spec_is_named_and_nothing_is_made(tmp_path: Path) -> Non
         (("trace", "replay", "/nowhere/trace"), "/nowhere/trace"),
         (("predict", "."), "found a directory; expected a YAML file"),
         (("calibrate", "--suite", "standard", "--largest", "frog"), "frog"),
+        (("trace", "export", "topologies/two-hosts.yaml", "--calibration", "f"), "astra-sim"),
         (("frobnicate",), "frobnicate"),
     ],
 )
