@@ -46,12 +46,7 @@ def build(section: FatTreeSpec) -> Fabric:
         for i in range(half):
             cores.append(_switch(f"core{j * half + i}", (10, k, j + 1, i + 1), 3, (j, i)))
     return assemble(
-        section,
-        section.kind,
-        section.routing,
-        hosts + edges + aggs + cores,
-        host_wires + pod_wires + core_wires,
-        LINK_CLASSES,
+        section, hosts + edges + aggs + cores, host_wires + pod_wires + core_wires, LINK_CLASSES
     )
 
 

@@ -17,4 +17,4 @@ def build(section: FlatSpec) -> Fabric:
     hosts = [Node(f"h{i}", NodeKind.HOST, first + i, False, 0, (i,)) for i in range(section.hosts)]
     switch = Node("s0", NodeKind.SWITCH, IPv4Address("10.0.0.1"), True, 1)
     wires = [Wire(host.name, switch.name, "host") for host in hosts]
-    return assemble(section, section.kind, section.routing, [*hosts, switch], wires, LINK_CLASSES)
+    return assemble(section, [*hosts, switch], wires, LINK_CLASSES)

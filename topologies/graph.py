@@ -41,7 +41,7 @@ def build(section: GraphSpec) -> Fabric:
     hosts = [n for n in nodes.values() if n.kind is NodeKind.HOST]
     switches = [n for n in nodes.values() if n.kind is NodeKind.SWITCH]
     classes = sorted({wire.link_class for wire in wires})
-    return assemble(section, section.kind, section.routing, hosts + switches, wires, classes)
+    return assemble(section, hosts + switches, wires, classes)
 
 
 def _check_reachable(nodes: dict[str, Node], wires: list[Wire]) -> None:

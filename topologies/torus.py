@@ -32,7 +32,7 @@ def build(section: TorusSpec) -> Fabric:
                 continue
             neighbour = (*place[:axis], (place[axis] + 1) % length, *place[axis + 1 :])
             wires.append(Wire(names[place], names[neighbour], LINK_CLASSES[axis]))
-    return assemble(section, section.kind, section.routing, nodes, wires, LINK_CLASSES[: len(dims)])
+    return assemble(section, nodes, wires, LINK_CLASSES[: len(dims)])
 
 
 def _address(place: tuple[int, ...]) -> IPv4Address:

@@ -86,11 +86,4 @@ def _build(section: LeafSpineSpec | HierarchicalSpec, tiers: _Tiers) -> Fabric:
         )
         for i in range(tiers.uppers)
     ]
-    return assemble(
-        section,
-        section.kind,
-        section.routing,
-        hosts + lower + upper,
-        below + between,
-        tiers.link_classes,
-    )
+    return assemble(section, hosts + lower + upper, below + between, tiers.link_classes)

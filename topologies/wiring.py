@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from topologies.fabric import Fabric, Link, Node, NodeKind, Port
-from topologies.fabric_spec import FabricSection, LinkSpec, RegularSection
+from topologies.fabric_spec import FabricSpec, LinkSpec, RegularSection
 from topologies.queue_spec import HOST_NIC, QueueSpec
 
 MAX_INTERFACE_NAME = 15
@@ -35,51 +35,23 @@ class Wire:
 
 
 def assemble(
-    section: FabricSection,
-    kind: str,
-    routing: str,
-    nodes: Sequence[Node],
-    wires: Sequence[Wire],
-    link_classes: Sequence[str],
+    section: FabricSpec, nodes: Sequence[Node], wires: Sequence[Wire], link_classes: Sequence[str]
 ) -> Fabric:
     """The fabric of these nodes and wires; wires get link indices in their order.
 
     Raises FabricError when `section.links` or `section.queues` names something that is not there,
     or an interface name would be longer than Linux allows.
     """
-    overrides = section.links if isinstance(section, RegularSection) else {}
-    for name in overrides:
-        if name not in link_classes:
-            raise FabricError(
-                ("links", name), name, "a link class: " + ", ".join(sorted(link_classes))
-            )
-    by_class = {
-        name: section.link.overridden(*([overrides[name]] if name in overrides else []))
-        for name in link_classes
-    }
+    by_class = _by_class(section, link_classes)
     kinds = {node.name: node.kind for node in nodes}
     forwards = {node.name: node.forwards for node in nodes}
-    selectors = {
-        "hosts",
-        "switches",
-        *link_classes,
-        *kinds,
-        *(f"{a}:{b}" for w in wires for a, b in ((w.a, w.b), (w.b, w.a))),
-    }
     degree = dict.fromkeys(kinds, 0)
     links: list[Link] = []
     for index, wire in enumerate(wires):
         ports: list[Port] = []
         for end, (name, peer) in enumerate(((wire.a, wire.b), (wire.b, wire.a))):
-            interface = f"{name}-eth{degree[name]}"
+            interface = _interface(name, degree[name])
             degree[name] += 1
-            if len(interface) > MAX_INTERFACE_NAME:
-                raise FabricError(
-                    ("nodes",),
-                    name,
-                    f"a name so short that {interface} has at most {MAX_INTERFACE_NAME} characters",
-                )
-            selectors.add(interface)
             group = "hosts" if kinds[name] is NodeKind.HOST else "switches"
             # `fabric.queue` is what switches do; between two hosts it can only mean their ports.
             nic = not forwards[name] and kinds[peer] is NodeKind.SWITCH
@@ -90,24 +62,49 @@ def assemble(
             mac = f"02:47:57:{serial >> 16 & 255:02x}:{serial >> 8 & 255:02x}:{serial & 255:02x}"
             ports.append(Port(name, interface, mac, queue))
         speed = wire.link or by_class[wire.link_class]
-        links.append(
-            Link(
-                index,
-                ports[0],
-                ports[1],
-                speed.rate_bps,
-                speed.delay_ns,
-                speed.mtu_bytes,
-                wire.link_class,
+        of_link = (speed.rate_bps, speed.delay_ns, speed.mtu_bytes, wire.link_class)
+        links.append(Link(index, ports[0], ports[1], *of_link))
+    fabric = Fabric(section.kind, tuple(nodes), tuple(links), section.routing)
+    _check_queues(section, fabric, link_classes)
+    return fabric
+
+
+def _by_class(section: FabricSpec, link_classes: Sequence[str]) -> dict[str, LinkSpec]:
+    overrides = section.links if isinstance(section, RegularSection) else {}
+    for name in overrides:
+        if name not in link_classes:
+            raise FabricError(
+                ("links", name), name, "a link class: " + ", ".join(sorted(link_classes))
             )
+    return {
+        name: section.link.overridden(*([overrides[name]] if name in overrides else []))
+        for name in link_classes
+    }
+
+
+def _interface(node: str, number: int) -> str:
+    interface = f"{node}-eth{number}"
+    if len(interface) > MAX_INTERFACE_NAME:
+        raise FabricError(
+            ("nodes",),
+            node,
+            f"a name so short that {interface} has at most {MAX_INTERFACE_NAME} characters",
         )
+    return interface
+
+
+def _check_queues(section: FabricSpec, fabric: Fabric, link_classes: Sequence[str]) -> None:
+    known = {"hosts", "switches", *link_classes, *fabric.by_name}
+    for link in fabric.links:
+        for port, peer in ((link.a, link.b), (link.b, link.a)):
+            known |= {port.interface, f"{port.node}:{peer.node}"}
     for name in section.queues:
-        if name not in selectors:
+        if name not in known:
+            port, peer = fabric.links[0].b, fabric.links[0].a
             raise FabricError(
                 ("queues", name),
                 name,
                 f"hosts, switches, a link class ({', '.join(sorted(link_classes))}), a node such "
-                f"as {nodes[-1].name}, a port such as {wires[0].b}:{wires[0].a}, or an interface "
-                f"such as {links[0].b.interface}",
+                f"as {fabric.nodes[-1].name}, a port such as {port.node}:{peer.node}, or an "
+                f"interface such as {port.interface}",
             )
-    return Fabric(kind, tuple(nodes), tuple(links), routing)
