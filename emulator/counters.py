@@ -33,11 +33,9 @@ _OPERATIONAL_UP = b"\6"  # IF_OPER_UP
 
 @dataclass(frozen=True, slots=True)
 class InterfaceStatistics:
-    """rtnl_link_stats64 of an interface."""
+    """What an interface sent and lost, of its rtnl_link_stats64."""
 
-    rx_packets: int
     tx_packets: int
-    rx_bytes: int
     tx_bytes: int
     rx_dropped: int
     tx_dropped: int
@@ -85,15 +83,8 @@ class PortCounters:
 class TcpCounters:
     """TCP of one node since its namespace was made (/proc/net/snmp and /proc/net/netstat)."""
 
-    segments_sent: int
     retransmits: int
-    timeouts: int
-    fast_retransmits: int
-    loss_probes: int
-    spurious_retransmits: int
     ce_packets_received: int
-    listen_drops: int
-    receive_queue_drops: int
 
 
 def port_counters(
@@ -133,12 +124,8 @@ def read_interfaces(netlink: NetlinkSocket) -> dict[int, InterfaceStatistics]:
         data = parse_attributes(body, IFINFO.size).get(IFLA_STATS64)
         if data is None:
             continue
-        rx_packets, tx_packets, rx_bytes, tx_bytes, _, _, rx_dropped, tx_dropped = (
-            _LINK_STATISTICS.unpack_from(data)
-        )
-        found[index] = InterfaceStatistics(
-            rx_packets, tx_packets, rx_bytes, tx_bytes, rx_dropped, tx_dropped
-        )
+        _, packets, _, octets, _, _, rx_dropped, tx_dropped = _LINK_STATISTICS.unpack_from(data)
+        found[index] = InterfaceStatistics(packets, octets, rx_dropped, tx_dropped)
     return found
 
 
@@ -160,21 +147,18 @@ def read_qdiscs(netlink: NetlinkSocket) -> dict[int, list[QdiscStatistics]]:
         attributes = parse_attributes(body, TCMSG.size)
         statistics = parse_attributes(attributes.get(TCA_STATS2, b""))
         octets, packets = _BASIC.unpack_from(statistics.get(TCA_STATS_BASIC, bytes(_BASIC.size)))
-        length, backlog, drops, _, overlimits = _QUEUE.unpack_from(
+        _, backlog, drops, _, _ = _QUEUE.unpack_from(
             statistics.get(TCA_STATS_QUEUE, bytes(_QUEUE.size))
         )
         found.setdefault(index, []).append(
             QdiscStatistics(
-                ifindex=index,
                 kind=attributes.get(TCA_KIND, b"").rstrip(b"\0").decode(),
                 handle=handle,
                 parent=parent,
                 sent_bytes=octets,
                 sent_packets=packets,
                 drops=drops,
-                overlimits=overlimits,
                 backlog_bytes=backlog,
-                backlog_packets=length,
                 options=attributes.get(TCA_OPTIONS, b""),
                 application=attributes.get(TCA_XSTATS, b""),
             )
@@ -194,19 +178,9 @@ def _read_table(name: str) -> dict[str, Mapping[str, int]]:
 
 def read_tcp() -> TcpCounters:
     """TCP's counters of the namespace in which the calling thread is."""
-    tcp = _read_table("snmp")["Tcp"]
-    more = _read_table("netstat")
-    extra, ip = more["TcpExt"], more["IpExt"]
     return TcpCounters(
-        segments_sent=tcp["OutSegs"],
-        retransmits=tcp["RetransSegs"],
-        timeouts=extra.get("TCPTimeouts", 0),
-        fast_retransmits=extra.get("TCPFastRetrans", 0),
-        loss_probes=extra.get("TCPLossProbes", 0),
-        spurious_retransmits=extra.get("TCPSpuriousRTOs", 0) + extra.get("TCPDSACKRecv", 0),
-        ce_packets_received=ip.get("InCEPkts", 0),
-        listen_drops=extra.get("ListenDrops", 0),
-        receive_queue_drops=extra.get("TCPRcvQDrop", 0) + extra.get("TCPBacklogDrop", 0),
+        retransmits=_read_table("snmp")["Tcp"]["RetransSegs"],
+        ce_packets_received=_read_table("netstat")["IpExt"].get("InCEPkts", 0),
     )
 
 

@@ -45,16 +45,13 @@ class PortContext:
 class QdiscStatistics:
     """What the kernel says of one qdisc. `application` is the raw TCA_XSTATS of its kind."""
 
-    ifindex: int
     kind: str
     handle: int
     parent: int
     sent_bytes: int
     sent_packets: int
     drops: int
-    overlimits: int
     backlog_bytes: int
-    backlog_packets: int
     options: bytes
     application: bytes
 

@@ -18,11 +18,12 @@ from threading import Thread
 from topologies.workload_spec import Barrier, ChakraWorkload, Collective, Dtype, RootedCollective
 from topologies.workload_spec import Operation as OperationSpec
 from workloads.clock import now_ns
-from workloads.communicator import Communicator, Pending, subgroups
+from workloads.communicator import Communicator, subgroups
 from workloads.compute_model import Compute
 from workloads.events import EventLog
 from workloads.message import post_message
 from workloads.operations import Operation
+from workloads.pending import Pending
 from workloads.replay_program import (
     CollectiveNode,
     ComputeNode,

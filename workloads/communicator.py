@@ -7,7 +7,6 @@ counts along, so that a capture can be split by collective without guessing.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
@@ -16,6 +15,7 @@ import torch.distributed as dist
 
 from workloads.clock import now_ns, sleep_until_ns
 from workloads.events import EventLog
+from workloads.pending import Pending
 
 # Virtual time passes at no cost while everybody waits, so a time-out cannot tell slow from stuck
 # there; the launcher and the guest's watchdog find stuck runs. One day never fires before them.
@@ -24,26 +24,6 @@ _TIMEOUT = timedelta(days=1)
 # microseconds more or less while connecting do not move everything that follows.
 _ALIGN_MARGIN_NS = 1_000_000
 _ALIGN_GRID_NS = 10_000_000
-
-
-@dataclass
-class Pending:
-    """A posted collective: `wait()` blocks, verifies and logs it."""
-
-    id: str
-    kind: str
-    phase: str
-    size_bytes: int
-    iteration: int
-    tag: int | None
-    ranks: tuple[int, ...] | None
-    start_ns: int
-    known: int
-    work: Any
-    end_ns: int | None = None
-    verify: Callable[[], None] | None = None
-    details: dict[str, object] = field(default_factory=dict)
-    has_future: bool = True
 
 
 class Communicator:
@@ -97,8 +77,8 @@ class Communicator:
             tag = self._next_tag
             self._next_tag += 1
         ranks = members if members is not None else None if self._everybody else self.ranks
-        start_ns = now_ns()
         pending = Pending(
+            self.name,
             id,
             kind,
             phase,
@@ -106,14 +86,12 @@ class Communicator:
             iteration,
             tag,
             ranks,
-            start_ns,
+            now_ns(),
             self._log.work_logged,
-            None,
-            None,
-            verify,
             details,
+            verify,
+            has_future,
         )
-        pending.has_future = has_future
         pending.work = call(self._group)
         if has_future:
             # Taken where the collective completes, not where somebody waits for it.
@@ -135,21 +113,9 @@ class Communicator:
         if pending.verify is not None:
             pending.verify()
             self._log.check(pending.id)
-        self._log.collective(
-            id=pending.id,
-            kind=pending.kind,
-            phase=pending.phase,
-            group=self.name,
-            tag=pending.tag,
-            size_bytes=pending.size_bytes,
-            iteration=pending.iteration,
-            ranks=pending.ranks,
-            start_ns=pending.start_ns,
-            end_ns=woken_ns if pending.end_ns is None else pending.end_ns,
-            waited_ns=woken_ns - blocked_ns if waited_ns is None else waited_ns,
-            known=pending.known,
-            **pending.details,
-        )
+        if pending.end_ns is None:
+            pending.end_ns = woken_ns
+        self._log.collective(pending, woken_ns - blocked_ns if waited_ns is None else waited_ns)
 
     def align(self, iteration: int) -> None:
         """Start all ranks at the same nanosecond of the common clock.

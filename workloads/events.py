@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from threading import Lock
+
+from workloads.pending import Pending
 
 
 class EventLog:
@@ -64,40 +66,24 @@ class EventLog:
             }
         )
 
-    def collective(
-        self,
-        *,
-        id: str,
-        kind: str,
-        phase: str,
-        group: str,
-        tag: int | None,
-        size_bytes: int,
-        iteration: int,
-        ranks: Sequence[int] | None,
-        start_ns: int,
-        end_ns: int,
-        waited_ns: int,
-        known: int,
-        **details: object,
-    ) -> None:
+    def collective(self, done: Pending, waited_ns: int) -> None:
         self._add(
             {
                 "event": "collective",
-                "id": id,
-                "kind": kind,
-                "phase": phase,
-                "group": group,
-                "tag": tag,
-                "size_bytes": size_bytes,
-                "iteration": iteration,
-                "ranks": None if ranks is None else list(ranks),
-                "start_ns": start_ns,
-                "end_ns": end_ns,
+                "id": done.id,
+                "kind": done.kind,
+                "phase": done.phase,
+                "group": done.group,
+                "tag": done.tag,
+                "size_bytes": done.size_bytes,
+                "iteration": done.iteration,
+                "ranks": done.ranks,
+                "start_ns": done.start_ns,
+                "end_ns": done.end_ns,
                 "waited_ns": waited_ns,
-                "known": known,
+                "known": done.known,
             }
-            | details
+            | done.details
         )
 
     def check(self, id: str) -> None:

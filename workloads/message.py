@@ -9,8 +9,9 @@ import torch.distributed as dist
 
 from topologies.workload_spec import ITEM_BYTES, Dtype
 from workloads import payload
-from workloads.communicator import Communicator, Pending
+from workloads.communicator import Communicator
 from workloads.operations import DTYPES
+from workloads.pending import Pending
 
 
 def post_message(

@@ -17,7 +17,8 @@ from topologies.derangement import derangement
 from topologies.workload_spec import ITEM_BYTES, Dtype, Incast, Permutation, SendRecv
 from topologies.workload_spec import Operation as OperationSpec
 from workloads import payload
-from workloads.communicator import Communicator, Pending
+from workloads.communicator import Communicator
+from workloads.pending import Pending
 
 DTYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32}
 _SPLIT_KINDS = ("all_to_all", "all_gather", "reduce_scatter", "gather", "scatter")

@@ -8,11 +8,12 @@ from topologies.step import Action, Collective, GroupName, Kernel, Message, Wait
 from topologies.workload_spec import ITEM_BYTES, ModelWorkload
 from topologies.workload_spec import Collective as CollectiveSpec
 from workloads.clock import now_ns
-from workloads.communicator import Communicator, Pending
+from workloads.communicator import Communicator
 from workloads.compute_model import Compute
 from workloads.events import EventLog
 from workloads.message import post_message
 from workloads.operations import Operation
+from workloads.pending import Pending
 
 
 def run_steps(
