@@ -149,28 +149,20 @@ class Attribution:
         order = np.lexsort(keys[::-1])
         parts = np.split(order, np.flatnonzero(np.diff(keys[:, order], axis=1).any(axis=0)) + 1)
         parts.sort(key=lambda part: int(part[0]))
-        return tuple(self._sum(self._owner(int(rows[p[0]])), rows[p]) for p in parts)
+        return tuple(self._sum(rows[part]) for part in parts)
 
-    def _owner(self, row: int) -> tuple[object, ...]:
-        ledger = self.ledger
-        purpose = Purpose(int(ledger.purpose[row]))
-        if purpose >= Purpose.SET_UP:
-            return (purpose.name.lower().replace("_", "-"),)
-        if ledger.collective[row] != UNLOGGED:
-            return ("collective", int(ledger.collective[row]))
-        group = self.connections[int(ledger.connection[row])].member.group
-        return "slot", group, int(ledger.prefix[row]), int(ledger.tag[row])
-
-    def _sum(self, key: tuple[object, ...], rows: Int64) -> CollectiveBytes:
-        ledger = self.ledger
+    def _sum(self, rows: Int64) -> CollectiveBytes:
+        ledger, first = self.ledger, int(rows[0])
+        purpose = Purpose(int(ledger.purpose[first]))
         collective = None
-        group, kind, tag = "", str(key[0]), None
-        if key[0] == "collective":
-            assert isinstance(key[1], int)
-            collective = self.collectives[key[1]]
+        if purpose >= Purpose.SET_UP:
+            group, kind, tag = "", purpose.name.lower().replace("_", "-"), None
+        elif ledger.collective[first] != UNLOGGED:
+            collective = self.collectives[int(ledger.collective[first])]
             group, kind, tag = collective.group, collective.kind, collective.tag
-        elif key[0] == "slot":
-            group, prefix, tag = str(key[1]), int(str(key[2])), int(str(key[3]))
+        else:
+            group = self.connections[int(ledger.connection[first])].member.group
+            prefix, tag = int(ledger.prefix[first]), int(ledger.tag[first])
             kind = Prefix(prefix).name.lower() if prefix in set(Prefix) else f"prefix {prefix}"
         sums = {name: int(ledger.counts[number, rows].sum()) for number, name in enumerate(COLUMNS)}
         data = rows[ledger.purpose[rows] == Purpose.DATA]
