@@ -25,5 +25,5 @@ def finish_run(directory: Path) -> FinishedRun:
     """
     (figures,) = run_figures([directory])
     report = directory / "report.html"
-    report.write_text(render_html([figures]))
+    report.write_text(render_html([figures]), encoding="utf-8")
     return FinishedRun(report, write_trace_of(figures.run, figures.queues, figures.flows))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import io
+import sys
+
 from emulator.interruption import run_heeding_signals
 
 
@@ -13,6 +16,9 @@ def main() -> None:
 def _main() -> None:
     from emulator.commands.app import app
 
+    # A terminal without UTF-8 and a file's name that is none show escapes, and stop nothing.
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
     app()
 
 

@@ -64,12 +64,15 @@ def insert(document: Path, tables: str) -> None:
     Raises CalibrationError when the file is there without the marks.
     """
     before, after = around_tables(document) if document.exists() else ("", "\n")
-    document.write_text(f"{before}{BEGIN}\n{tables}{END}{after}")
+    document.write_text(f"{before}{BEGIN}\n{tables}{END}{after}", encoding="utf-8")
 
 
 def around_tables(document: Path) -> tuple[str, str]:
     """What stands before and after the marks. Raises CalibrationError when they are not there."""
-    before, begin, rest = document.read_text().partition(BEGIN)
+    try:
+        before, begin, rest = document.read_text(encoding="utf-8").partition(BEGIN)
+    except UnicodeDecodeError as error:
+        raise CalibrationError(f"{document}: not a text file: {error.reason}") from error
     _, end, after = rest.partition(END)
     if not begin or not end:
         raise CalibrationError(f"{document}: no lines {BEGIN} and {END} to put the tables between")

@@ -33,6 +33,6 @@ def write_csv(runs: Sequence[RunFigures], directory: Path) -> tuple[Path, ...]:
     found = []
     for name in dict.fromkeys(name for run in runs for name in run.tables):
         path = directory / f"{name}.csv"
-        path.write_text(render_csv(runs, name))
+        path.write_text(render_csv(runs, name), encoding="utf-8")
         found.append(path)
     return tuple(found)

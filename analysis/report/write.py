@@ -27,7 +27,7 @@ def figures_of(runs: Sequence[Run]) -> tuple[RunFigures, ...]:
 def write_report(directory: Path) -> Path:
     """Write a run directory's own report.html and return its path. Raises RunError."""
     path = directory / "report.html"
-    path.write_text(render_html(run_figures([directory])))
+    path.write_text(render_html(run_figures([directory])), encoding="utf-8")
     return path
 
 

@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from emulator.commands.result_table import output_console
 from emulator.doctor import Check, Diagnosis, diagnose
 
 _SIGNS = {True: "[green]yes[/]", False: "[red]no[/]", None: "[yellow]unknown[/]"}
@@ -25,7 +26,7 @@ def doctor(
     if as_json:
         print(json.dumps(diagnosis.as_dict(), indent=1))
     else:
-        _print(diagnosis, Console())
+        _print(diagnosis, output_console())
     return 0 if diagnosis.healthy else 1
 
 

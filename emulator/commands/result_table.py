@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,10 +16,17 @@ from topologies.units import format_size
 _WIDTH_IN_FILES = 120
 
 
+class _Output(Console):
+    def on_broken_pipe(self) -> None:
+        """Whoever read has gone, as `head` does; the command ends with the code that is due."""
+        self.quiet = True
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def output_console() -> Console:
     """Standard output; wide enough for the tables where it is a file or a pipe, not a terminal."""
-    console = Console()
-    return console if console.is_terminal else Console(width=_WIDTH_IN_FILES)
+    console = _Output()
+    return console if console.is_terminal else _Output(width=_WIDTH_IN_FILES)
 
 
 def microseconds(duration_ns: int | None) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from contextlib import redirect_stderr
 from io import StringIO
 from pathlib import Path
@@ -11,9 +13,12 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from analysis.predictors.textbook import Textbook
+from analysis.result import write_result
 from emulator.commands.app import COMMANDS, app
 from emulator.commands.outcome import outcome
-from tests.session.command import groundwire
+from tests.predictors.measured_run import write_run
+from tests.session.command import ROOT, groundwire
 
 _GOOD = """
 name: small
@@ -172,3 +177,34 @@ def test_a_suite_of_which_nothing_is_left_is_refused(tmp_path: Path) -> None:
     done = groundwire("calibrate", "--suite", "standard", "--largest", "1KB", *places)
     assert done.returncode == 2
     assert done.stderr == "error: --largest 1KB leaves no run of the standard suite\n"
+
+
+def test_a_reader_that_leaves_early_is_no_failure() -> None:
+    """More than a pipe holds, and nobody reads it."""
+    command = [sys.executable, "-m", "emulator.cli", "predict", "topologies/two-hosts.yaml"]
+    operations = ", ".join(["{kind: all_reduce, size: 1MB}"] * 1000)
+    options = ["--set", f"workload.operations=[{operations}]", "--predictor", "textbook"]
+    for more in ([], ["--json"]):
+        with subprocess.Popen(
+            [*command, *options, *more],
+            cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        ) as process:  # fmt: skip
+            assert process.stdout is not None and process.stderr is not None
+            process.stdout.close()
+            assert process.stderr.read() == ""
+        assert process.returncode == 0, more
+
+
+def test_a_locale_without_utf_8_stops_no_report(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    write_run(run, "{kind: flat, hosts: 8}", "{kind: all_reduce, size: 1MB}", Textbook())
+    write_result(run)
+    ascii_only = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    for form in ("html", "md", "csv"):
+        done = subprocess.run(
+            [sys.executable, "-m", "emulator.cli", "report", str(run), "--format", form],
+            cwd=ROOT, env=os.environ | ascii_only, capture_output=True, check=False,
+        )  # fmt: skip
+        assert (done.returncode, done.stderr) == (0, b""), form
+        assert done.stdout.isascii()
+    assert "\N{EN DASH}" in (run / "report.html").read_text(encoding="utf-8")
