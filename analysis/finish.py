@@ -7,7 +7,7 @@ from pathlib import Path
 
 from analysis.exporters.perfetto import write_trace_of
 from analysis.report.html import render_html
-from analysis.report.write import run_figures
+from analysis.report.run_figures import run_figures
 
 
 @dataclass(frozen=True)

@@ -21,34 +21,44 @@ Samples = Iterable[tuple[Labels, float | int | None]]
 def render_openmetrics(run: Run) -> str:
     """The exposition of one run, every sample labelled with the run's name. Raises RunError."""
     text = _Exposition({"run": run.spec.name, "kernel": run.environment.kernel})
+    text.gauge("valid", "1 when the fidelity verdict is valid", [({}, int(verdict_of(run).valid))])
+    _add_ports(text, run)
+    text.counter(
+        "tcp_retransmitted_segments",
+        "TCP segments sent again, over all hosts",
+        [({}, run.environment.retransmits)],
+    )
+    _add_collectives(text, run)
+    text.gauge(
+        "iteration_duration_seconds",
+        "From the first rank's start to the last one's end",
+        [({"iteration": str(b.index)}, b.duration_ns / 1e9) for b in iteration_breakdowns(run)],
+        unit="seconds",
+    )
+    return text.render()
+
+
+def _add_ports(text: _Exposition, run: Run) -> None:
     ports = port_metrics(run)
     labels = [{"node": p.record.node, "port": p.record.port, "peer": p.record.peer} for p in ports]
 
     def of_ports(values: Iterable[float | int | None]) -> Samples:
         return zip(labels, values, strict=True)
 
-    text.gauge(
-        "valid",
-        "1 when the fidelity verdict is valid",
-        "",
-        [({}, int(verdict_of(run).valid))],
-    )
     text.counter(
         "port_transmit_bytes",
         "Bytes sent by an egress port, L1 overhead not counted",
-        "bytes",
         of_ports(p.record.bytes for p in ports),
+        unit="bytes",
     )
     text.counter(
         "port_transmit_packets",
         "Packets sent by an egress port",
-        "",
         of_ports(p.record.packets for p in ports),
     )
     text.counter(
         "port_drops",
         "Packets dropped at an egress port, by reason",
-        "",
         [
             (labels[i] | {"reason": reason}, amount)
             for i, p in enumerate(ports)
@@ -58,45 +68,39 @@ def render_openmetrics(run: Run) -> str:
     text.counter(
         "port_ecn_marked_packets",
         "Packets marked Congestion Experienced",
-        "",
         of_ports(p.record.ecn_marks for p in ports),
     )
     text.counter(
         "port_pauses",
         "Times that the port was paused by its peer",
-        "",
         of_ports(p.record.pauses for p in ports),
     )
     text.counter(
         "port_paused_seconds",
         "Time for which the port was paused",
-        "seconds",
         of_ports(p.record.paused_ns / 1e9 for p in ports),
+        unit="seconds",
     )
     text.gauge(
         "port_backlog_max_bytes",
         "Deepest backlog of an egress port",
-        "bytes",
         of_ports(p.record.max_backlog_bytes for p in ports),
+        unit="bytes",
     )
     text.gauge(
         "port_utilisation_ratio",
         "Share of the communicating time spent sending",
-        "ratio",
         of_ports(p.utilisation for p in ports),
+        unit="ratio",
     )
     text.gauge(
         "port_speed_bps",
         "Rate of the port's link in bits per second",
-        "",
         of_ports(p.rate_bps for p in ports),
     )
-    text.counter(
-        "tcp_retransmitted_segments",
-        "TCP segments sent again, over all hosts",
-        "",
-        [({}, run.environment.retransmits)],
-    )
+
+
+def _add_collectives(text: _Exposition, run: Run) -> None:
     collectives = collective_metrics(run)
     named: list[Labels] = [
         {
@@ -110,22 +114,14 @@ def render_openmetrics(run: Run) -> str:
     text.gauge(
         "collective_duration_seconds",
         "From the last post to the last completion",
-        "seconds",
         zip(named, (c.duration_ns / 1e9 for c in collectives), strict=True),
+        unit="seconds",
     )
     text.gauge(
         "collective_busbw_bps",
         "Bus bandwidth as nccl-tests defines it, bits per second",
-        "",
         zip(named, (c.busbw_gbps * 1e9 for c in collectives), strict=True),
     )
-    text.gauge(
-        "iteration_duration_seconds",
-        "From the first rank's start to the last one's end",
-        "seconds",
-        [({"iteration": str(b.index)}, b.duration_ns / 1e9) for b in iteration_breakdowns(run)],
-    )
-    return text.render()
 
 
 def _reasons(drops: int, by_reason: Mapping[str, int]) -> list[tuple[str, int]]:
@@ -142,10 +138,10 @@ class _Exposition:
         self._common = common
         self._lines: list[str] = []
 
-    def counter(self, name: str, help_: str, unit: str, samples: Samples) -> None:
+    def counter(self, name: str, help_: str, samples: Samples, unit: str = "") -> None:
         self._family(name, "counter", help_, unit, "_total", samples)
 
-    def gauge(self, name: str, help_: str, unit: str, samples: Samples) -> None:
+    def gauge(self, name: str, help_: str, samples: Samples, unit: str = "") -> None:
         self._family(name, "gauge", help_, unit, "", samples)
 
     def render(self) -> str:

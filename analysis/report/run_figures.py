@@ -1,9 +1,11 @@
-"""All figures of one run that a report shows, computed once."""
+"""All figures of a run that a report shows, computed once."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from analysis.metrics.collective import CollectiveMetrics, collective_metrics
@@ -14,7 +16,7 @@ from analysis.metrics.link import PortMetrics, port_metrics
 from analysis.metrics.tier import TierUse, tier_uses
 from analysis.metrics.traffic import TrafficMatrix, captured_traffic, traffic_matrix
 from analysis.queue_samples import QueueSeries, queue_series
-from analysis.run import Run
+from analysis.run import Run, load_run
 from analysis.table import Table
 from analysis.tables import tables
 
@@ -91,3 +93,21 @@ class RunFigures:
     @property
     def predictors(self) -> tuple[str, ...]:
         return tuple(self.result["summary"]["error"])
+
+
+def run_figures(directories: Sequence[Path]) -> tuple[RunFigures, ...]:
+    """Load runs and label them by their directories' names, as short as tells them apart.
+
+    Raises RunError or SpecError.
+    """
+    runs = [load_run(directory) for directory in directories]
+    labels = _labels([run.directory.resolve() for run in runs])
+    return tuple(RunFigures(run, label) for run, label in zip(runs, labels, strict=True))
+
+
+def _labels(paths: Sequence[Path]) -> list[str]:
+    for parts in range(1, max(len(path.parts) for path in paths) + 1):
+        labels = ["/".join(path.parts[-parts:]) for path in paths]
+        if len(set(labels)) == len(labels):
+            return labels
+    return [f"{path.name} ({number})" for number, path in enumerate(paths, start=1)]

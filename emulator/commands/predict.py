@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.table import Table
 
 from analysis.calibration.calibration import read_calibration
 from analysis.predictors.interface import (
+    CollectiveCall,
     Predictor,
     PredictorError,
+    Setting,
     available_predictors,
     load_predictor,
 )
@@ -55,28 +57,21 @@ def predict_command(
         name: load_predictor(name) if known is None else known.load(name) for name in names
     }
     setting, calls = setting_of_spec(spec), planned_calls(spec)
-    rows = []
-    for planned in calls:
-        row: dict[str, object] = {
-            "name": planned.name,
-            "kind": planned.call.kind,
-            "size_bytes": planned.call.size_bytes,
-            "ranks": planned.call.world,
-        }
-        predicted: dict[str, dict[str, object]] = {}
-        for name, one in loaded.items():
-            try:
-                predicted[name] = {"duration_ns": round(one.predict(setting, planned.call))}
-            except PredictorError as error:
-                predicted[name] = {"duration_ns": None, "reason": str(error)}
-        rows.append(row | {"predicted": predicted})
-    totals = {
-        name: _total([row["predicted"][name]["duration_ns"] for row in rows])  # type: ignore[index]
-        for name in names
-    }
+    answers = [{name: _answer(one, setting, c.call) for name, one in loaded.items()} for c in calls]
+    totals = {name: _total([answer[name]["duration_ns"] for answer in answers]) for name in names}
     ignores = {name: one.ignores for name, one in loaded.items()}
-    document = {"name": spec.name, "collectives": rows, "iteration": totals, "ignores": ignores}
     if as_json:
+        rows = [
+            {
+                "name": planned.name,
+                "kind": planned.call.kind,
+                "size_bytes": planned.call.size_bytes,
+                "ranks": planned.call.world,
+                "predicted": answer,
+            }
+            for planned, answer in zip(calls, answers, strict=True)
+        ]
+        document = {"name": spec.name, "collectives": rows, "iteration": totals, "ignores": ignores}
         print(json.dumps(document, indent=1))
         return 0
     console = output_console()
@@ -84,25 +79,32 @@ def predict_command(
     table.add_column("size", justify="right")
     for name in names:
         table.add_column(name, justify="right")
-    for planned, row in zip(calls, rows, strict=True):
-        cells = [microseconds(row["predicted"][n]["duration_ns"]) for n in names]  # type: ignore[index]
+    for planned, answer in zip(calls, answers, strict=True):
+        cells = [microseconds(answer[name]["duration_ns"]) for name in names]
         table.add_row(planned.name, format_size(planned.call.size_bytes), *cells)
     table.add_row("one after another", "", *(microseconds(totals[name]) for name in names))
     console.print(table)
     for name in names:
         console.print(f"{name} ignores: {ignores[name]}", highlight=False)
-    reasons = {
-        f"{name}: {entry['reason']}": None
-        for row in rows
-        for name, entry in row["predicted"].items()  # type: ignore[attr-defined]
-        if "reason" in entry
-    }
-    for reason in reasons:
-        console.print(f"not predicted: {reason}", highlight=False)
+    refusals = [
+        f"{name}: {answer['reason']}"
+        for each in answers
+        for name, answer in each.items()
+        if "reason" in answer
+    ]
+    for refusal in dict.fromkeys(refusals):
+        console.print(f"not predicted: {refusal}", highlight=False)
     return 0
 
 
-def _total(durations: list[object]) -> int | None:
+def _answer(predictor: Predictor, setting: Setting, call: CollectiveCall) -> dict[str, Any]:
+    try:
+        return {"duration_ns": round(predictor.predict(setting, call))}
+    except PredictorError as error:
+        return {"duration_ns": None, "reason": str(error)}
+
+
+def _total(durations: list[int | None]) -> int | None:
     """Communication of one iteration, one collective after another; None when one is unknown."""
-    known = [duration for duration in durations if isinstance(duration, int)]
+    known = [duration for duration in durations if duration is not None]
     return sum(known) if len(known) == len(durations) else None

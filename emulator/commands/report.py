@@ -12,7 +12,7 @@ import typer
 
 from analysis.exporters.nccl_style import render_nccl_style
 from analysis.report import render_html, render_markdown, write_csv
-from analysis.report.write import run_figures
+from analysis.report.run_figures import run_figures
 from analysis.table import Table
 
 

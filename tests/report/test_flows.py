@@ -17,7 +17,7 @@ from analysis.metrics.port_traffic import port_traffic
 from analysis.metrics.traffic import CAPTURE, SCHEDULE, captured_traffic
 from analysis.pcap import CaptureFormatError
 from analysis.report import render_html
-from analysis.report.write import run_figures
+from analysis.report.run_figures import run_figures
 from analysis.run_capture import load_capture
 from analysis.tables import tables
 

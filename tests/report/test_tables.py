@@ -10,7 +10,7 @@ import pytest
 
 from analysis import load_run
 from analysis.report import render_html, render_markdown, write_csv
-from analysis.report.write import run_figures
+from analysis.report.run_figures import run_figures
 from analysis.table import Column, Table, Unit, table
 from analysis.tables import tables
 
