@@ -12,13 +12,13 @@ from topologies.workload_spec import ITEM_BYTES, ChakraWorkload, CollectivesWork
 from topologies.workload_step import groups_of, step_of
 from workloads.replay_program import DIRECTORY, at_once_bytes, read_program
 
-# The kernel, Python and torch took 440 MB and each rank 15 MB (docs/virtual-kernel.md, "How a guest
-# ends"); other builds of torch may take more.
+# The kernel, Python and torch took 440 MB and each rank 15 MB (docs/guest-memory.md); other builds of
+# torch may take more.
 _SYSTEM_BYTES = 800 * 2**20
 _RANK_BYTES = 24 * 2**20
 # glibc's malloc gives freed memory of at most 32 MiB back only beyond twice as much, and from the
 # end of its heap: mallopt(3), M_MMAP_THRESHOLD and M_TRIM_THRESHOLD. The three is from measuring;
-# it grows with the number of collectives (docs/virtual-kernel.md).
+# it grows with the number of collectives (docs/guest-memory.md).
 _LARGEST_KEPT_BYTES = 32 * 2**20
 _KEPT = 3
 # Between tensors lies unused what they hold, divided by:
