@@ -12,8 +12,8 @@ from topologies.workload_spec import ITEM_BYTES, ChakraWorkload, CollectivesWork
 from topologies.workload_step import groups_of, step_of
 from workloads.replay_program import DIRECTORY, at_once_bytes, read_program
 
-# The kernel, Python and torch took 440 MB and each rank 15 MB (docs/guest-memory.md); other builds of
-# torch may take more.
+# The kernel, Python and torch took 440 MB and each rank 15 MB (docs/guest-memory.md); other builds
+# of torch may take more.
 _SYSTEM_BYTES = 800 * 2**20
 _RANK_BYTES = 24 * 2**20
 # glibc's malloc gives freed memory of at most 32 MiB back only beyond twice as much, and from the
