@@ -7,6 +7,8 @@ import pytest
 from synthetic_capture import make_captured_run
 from synthetic_run import make_run
 
+from analysis.run import load_run
+
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 
@@ -36,3 +38,13 @@ def test_the_commands_of_report_md_are_the_command_s() -> None:
     assert set(re.findall(r"--format (\w+)", text)) == {f.value for f in ReportFormat} - {"html"}
     assert set(re.findall(r"--style ([\w-]+)", text)) == {ReportStyle.nccl_tests.value}
     assert {"runs", "format_", "out", "style", "as_json"} == set(signature(report).parameters)
+
+
+def test_every_key_of_a_result_is_in_the_architecture(tmp_path: Path) -> None:
+    section = (DOCS / "architecture.md").read_text().partition("## result.json")[2]
+    named = set(re.findall(r"`(\w+)`", section.partition("\n## ")[0]))
+    result = load_run(make_run(tmp_path / "run", iterations=1)).result
+    (answer,) = result["collectives"][0]["predicted"].values()
+    (errors,) = result["summary"]["error"].values()
+    parts = (result, result["collectives"][0], result["iterations"][0], result["summary"])
+    assert {key for part in (*parts, answer, errors) for key in part} <= named
