@@ -33,16 +33,9 @@ class Blueprint:
     """The requests of one fabric. `contexts` are the ports by node, in order of link index;
     `ifindex` is the index of every interface in its node's namespace."""
 
-    def __init__(
-        self,
-        fabric: Fabric,
-        arrangement: PortArrangement,
-        transport: Transport,
-        txqueuelen: int,
-    ) -> None:
+    def __init__(self, fabric: Fabric, arrangement: PortArrangement, transport: Transport) -> None:
         self._fabric = fabric
         self._arrangement = arrangement
-        self._txqueuelen = txqueuelen
         self._host_metrics = _metrics(transport)
         self.contexts: dict[str, tuple[PortContext, ...]] = {
             node.name: tuple(
@@ -66,13 +59,12 @@ class Blueprint:
 
     def link_requests(self, descriptors: Mapping[str, int]) -> Iterator[Request]:
         """All links, each end in the namespace behind its node's open descriptor."""
-        queue_length = self._txqueuelen
         for link in self._fabric.links:
             a, b = (
                 VethEnd(p.interface, self.ifindex[p.interface], descriptors[p.node], p.mac)
                 for p in (link.a, link.b)
             )
-            yield rtnetlink.veth(a, b, link.mtu_bytes, queue_length)
+            yield rtnetlink.veth(a, b, link.mtu_bytes)
         for node, contexts in self.contexts.items():
             for context in contexts:
                 if context.delay_device is not None:
@@ -81,7 +73,6 @@ class Blueprint:
                         context.delay_device,
                         descriptors[node],
                         context.link.mtu_bytes,
-                        queue_length,
                     )
 
     def node_requests(self, node: str, routes: Routes) -> list[Request]:

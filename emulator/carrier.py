@@ -14,6 +14,7 @@ from emulator.ethtool import ethtool
 from emulator.netlink import NetlinkSocket
 
 _ETHTOOL_GLINK = 0xA
+_DEADLINE_S = 30.0
 _FIRST_PAUSE_S = 1e-6
 _LONGEST_PAUSE_S = 1e-3
 
@@ -29,16 +30,14 @@ def catch_up(interface: str) -> None:
         ethtool(control, interface, _ETHTOOL_GLINK)
 
 
-def await_carrier(
-    netlink: NetlinkSocket, wanted: Collection[int], node: str, deadline_s: float = 30.0
-) -> None:
+def await_carrier(netlink: NetlinkSocket, wanted: Collection[int], node: str) -> None:
     """Returns when the interfaces `wanted` of the socket's namespace are up and their queues run.
 
     A port reads as up just before its queue starts, within one hold of the kernel's rtnl lock
     (linkwatch_do_dev in net/core/link_watch.c); the last request here takes that lock, so it waits
-    for the end of the hold. Raises OSError (ETIMEDOUT) after `deadline_s`.
+    for the end of the hold. Raises OSError (ETIMEDOUT) after 30 s.
     """
-    deadline = time.monotonic() + deadline_s
+    deadline = time.monotonic() + _DEADLINE_S
     pause = _FIRST_PAUSE_S  # short at first: on the virtual kernel a pause is the fabric's time
     while not running(netlink).issuperset(wanted):
         if time.monotonic() > deadline:

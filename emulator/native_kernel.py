@@ -51,7 +51,7 @@ def missing_for_fabric(fabric: Fabric) -> list[str]:
     arrangement = native_arrangement(fabric)
     if isinstance(arrangement, StockArrangement | SwitchArrangement):
         return missing + _missing_for_stock(fabric)
-    plan = Blueprint(fabric, arrangement, Transport(), txqueuelen=1000)
+    plan = Blueprint(fabric, arrangement, Transport())
     try:
         for contexts in plan.contexts.values():
             for context in contexts:

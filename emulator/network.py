@@ -45,6 +45,9 @@ from topologies.fabric import Fabric, Link, NodeKind, Port
 from topologies.routing import Routes
 
 _MAX_BACKLOG = Path("/proc/sys/net/core/netdev_max_backlog")
+# What one CPU's receive backlog must hold at least: veth hands every packet through it, and what
+# does not fit is lost outside any queue.
+_BACKLOG_PACKETS = 100_000
 _ALLOWED_CONTROLS = Path("/proc/sys/net/ipv4/tcp_allowed_congestion_control")
 
 
@@ -52,17 +55,13 @@ _ALLOWED_CONTROLS = Path("/proc/sys/net/ipv4/tcp_allowed_congestion_control")
 class NetworkOptions:
     """How a fabric is brought up.
 
-    `backlog_packets` is what one CPU's receive backlog must hold at least: veth hands every packet
-    through it, and what does not fit is lost outside any queue. `receive_coalescing_ns` is how long
-    a host's port may hold received packets to hand them up together; 0 never does.
+    `receive_coalescing_ns` is how long a host's port may hold received packets to hand them up
+    together; 0 never does.
     """
 
     arrangement: PortArrangement = field(default_factory=NetemArrangement)
     transport: Transport = field(default_factory=Transport)
     hash_seed: int = 1
-    session_id: str | None = None
-    backlog_packets: int = 100_000
-    txqueuelen: int = 1000
     receive_coalescing_ns: int = 0
 
 
@@ -80,9 +79,7 @@ class Network:
         self.pause_controller: PauseController | None = None
         self._softnet_before = 0
         self._fallen: set[int] = set()
-        self._blueprint = Blueprint(
-            fabric, options.arrangement, options.transport, options.txqueuelen
-        )
+        self._blueprint = Blueprint(fabric, options.arrangement, options.transport)
         self._contexts = self._blueprint.contexts
 
     def __enter__(self) -> Network:
@@ -104,7 +101,7 @@ class Network:
         if self.session is not None:
             raise RuntimeError("the network is up already")
         remove_dead()
-        self.session = Session.create(self.options.session_id)
+        self.session = Session.create()
         try:
             self._softnet_before = read_softnet_drops()
             self._raise_backlog()
@@ -130,9 +127,8 @@ class Network:
             raise OSError("could not remove " + "; ".join(result.left))
 
     def _raise_backlog(self) -> None:
-        wanted = self.options.backlog_packets
-        if int(_MAX_BACKLOG.read_text()) < wanted:
-            self._session.change_sysctl(_MAX_BACKLOG, str(wanted))
+        if int(_MAX_BACKLOG.read_text()) < _BACKLOG_PACKETS:
+            self._session.change_sysctl(_MAX_BACKLOG, str(_BACKLOG_PACKETS))
 
     def _allow_congestion_control(self) -> None:
         """A namespace may only default to an algorithm that the machine's own namespace allows."""

@@ -45,17 +45,19 @@ from topologies.queue_spec import (
     Voq,
 )
 
+_SAMPLE_CAPACITY = 1 << 18
+"""Changes of a port's backlog that are kept until somebody reads them."""
+
 PAUSE_FRAME_WIRE_BYTES = 84
 """A 64-byte frame with preamble and gap."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """The backlog of `ports` (interfaces), every `interval_ns`; at most `capacity` changes."""
+    """The backlog of `ports` (interfaces), every `interval_ns`."""
 
     interval_ns: int
     ports: frozenset[str]
-    capacity: int = 1 << 18
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,7 @@ class QueueArrangement(Unattended):
             options = replace(
                 options,
                 sample_interval_ns=self.sampling.interval_ns,
-                sample_capacity=self.sampling.capacity,
+                sample_capacity=_SAMPLE_CAPACITY,
             )
         return options
 

@@ -251,9 +251,9 @@ def sessions(root: Path | None = None) -> list[Session]:
     return [Session(p) for p in sorted(directory.iterdir()) if (p / "owner.json").is_file()]
 
 
-def remove_dead(root: Path | None = None) -> dict[str, Removal]:
+def remove_dead() -> dict[str, Removal]:
     """Removes the sessions whose process has gone; those of living processes stay."""
-    return {s.id: s.remove() for s in sessions(root) if not s.alive()}
+    return {s.id: s.remove() for s in sessions() if not s.alive()}
 
 
 def _kill(pid: int, start: object) -> bool:

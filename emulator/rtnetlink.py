@@ -67,6 +67,9 @@ _RTNEXTHOP = struct.Struct("=HBBi")
 TCMSG = struct.Struct("=BxxxiIII")
 
 
+_TX_QUEUE_PACKETS = 1000
+
+
 @dataclass(frozen=True, slots=True)
 class VethEnd:
     """One end of a veth pair, made directly in the namespace behind `namespace_fd`."""
@@ -75,7 +78,6 @@ class VethEnd:
     ifindex: int
     namespace_fd: int
     mac: str
-    up: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,14 +97,14 @@ class Hop:
     gateway: IPv4Address
 
 
-def _interface_attributes(end: VethEnd, mtu_bytes: int, txqueuelen: int) -> bytes:
+def _interface_attributes(end: VethEnd, mtu_bytes: int) -> bytes:
     return b"".join(
         (
             text(IFLA_IFNAME, end.name),
             u32(IFLA_NET_NS_FD, end.namespace_fd),
             attribute(IFLA_ADDRESS, bytes.fromhex(end.mac.replace(":", ""))),
             u32(IFLA_MTU, mtu_bytes),
-            u32(IFLA_TXQLEN, txqueuelen),
+            u32(IFLA_TXQLEN, _TX_QUEUE_PACKETS),
             # A port has one queue. Every queue more costs a kobject: half of the creation time.
             u32(IFLA_NUM_TX_QUEUES, 1),
             u32(IFLA_NUM_RX_QUEUES, 1),
@@ -112,35 +114,26 @@ def _interface_attributes(end: VethEnd, mtu_bytes: int, txqueuelen: int) -> byte
     )
 
 
-def veth(a: VethEnd, b: VethEnd, mtu_bytes: int, txqueuelen: int = 1000) -> Request:
-    """Makes a veth pair, each end in its own namespace under its own name and index.
-
-    Only `a` can be made up at once: the kernel refuses to open `b` before the pair is tied
-    (veth_open returns ENOTCONN).
-    """
-    if b.up:
-        raise ValueError("the second end of a veth pair cannot be up at creation")
-    peer = IFINFO.pack(AF_UNSPEC, 0, b.ifindex, 0, 0) + _interface_attributes(
-        b, mtu_bytes, txqueuelen
-    )
+def veth(a: VethEnd, b: VethEnd, mtu_bytes: int) -> Request:
+    """Makes a veth pair, each end in its own namespace under its own name and index."""
+    peer = IFINFO.pack(AF_UNSPEC, 0, b.ifindex, 0, 0) + _interface_attributes(b, mtu_bytes)
     info = text(IFLA_INFO_KIND, "veth") + attribute(IFLA_INFO_DATA, attribute(VETH_INFO_PEER, peer))
-    flags = IFF_UP if a.up else 0
     payload = (
-        IFINFO.pack(AF_UNSPEC, 0, a.ifindex, flags, flags)
-        + _interface_attributes(a, mtu_bytes, txqueuelen)
+        IFINFO.pack(AF_UNSPEC, 0, a.ifindex, 0, 0)
+        + _interface_attributes(a, mtu_bytes)
         + attribute(IFLA_LINKINFO, info)
     )
     return Request(int(RTM_NEWLINK), CREATE, payload, f"make the link {a.name} - {b.name}")
 
 
-def ifb(name: str, ifindex: int, namespace_fd: int, mtu_bytes: int, txqueuelen: int) -> Request:
+def ifb(name: str, ifindex: int, namespace_fd: int, mtu_bytes: int) -> Request:
     """Makes an intermediate functional block, up, in the namespace behind `namespace_fd`."""
     payload = (
         IFINFO.pack(AF_UNSPEC, 0, ifindex, IFF_UP, IFF_UP)
         + text(IFLA_IFNAME, name)
         + u32(IFLA_NET_NS_FD, namespace_fd)
         + u32(IFLA_MTU, mtu_bytes)
-        + u32(IFLA_TXQLEN, txqueuelen)
+        + u32(IFLA_TXQLEN, _TX_QUEUE_PACKETS)
         + u32(IFLA_NUM_TX_QUEUES, 1)
         + u32(IFLA_NUM_RX_QUEUES, 1)
         + attribute(IFLA_LINKINFO, text(IFLA_INFO_KIND, "ifb"))
@@ -300,13 +293,13 @@ def change_qdisc(
     )
 
 
-def delete_qdisc(ifindex: int, parent: int = TC_H_ROOT, name: str = "") -> Request:
-    """Removes the queue discipline at `parent` and all below it."""
+def delete_qdisc(ifindex: int) -> Request:
+    """Removes the root queue discipline and all below it."""
     return Request(
         int(RTM_DELQDISC),
         0,
-        TCMSG.pack(AF_UNSPEC, ifindex, 0, parent, 0),
-        f"remove the qdisc of {name or f'interface {ifindex}'}",
+        TCMSG.pack(AF_UNSPEC, ifindex, 0, TC_H_ROOT, 0),
+        f"remove the qdisc of interface {ifindex}",
     )
 
 

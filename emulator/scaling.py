@@ -39,7 +39,7 @@ ACKS_PER_PACKET = 0.5
 WIRE_OVERHEAD_BYTES = 38
 """Ethernet header 14, FCS 4, preamble 8, gap 12."""
 
-CALIBRATION_S = 0.5
+_CALIBRATION_S = 0.5
 _WARM_UP_S = 0.2
 _PATIENCE_S = 60.0
 _PORT = 29600
@@ -139,9 +139,7 @@ def factor_for(needed_per_s: float, capacity_per_s: float, at_least: float = 1.0
     raise ValueError(f"a scale of {wanted:.3g} would be needed; at most {_LARGEST} is possible")
 
 
-def calibrate(
-    fabric: Fabric, hosts: Sequence[str], duration_s: float = CALIBRATION_S
-) -> Calibration:
+def calibrate(fabric: Fabric, hosts: Sequence[str]) -> Calibration:
     """Lets every rank stream to the next one over the fabric without delays, and counts.
 
     Needs root. Raises what Network.up raises, and OSError when nothing gets through.
@@ -162,7 +160,7 @@ def calibrate(
             _wait_for_all(started, len(hosts))
             time.sleep(_WARM_UP_S)
             before, start = _packets(network), time.monotonic()
-            time.sleep(duration_s)
+            time.sleep(_CALIBRATION_S)
             forwarded = _packets(network) - before
             took = time.monotonic() - start
         finally:

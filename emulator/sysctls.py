@@ -6,8 +6,7 @@ All of them are per network namespace: nothing of the machine's own network chan
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from topologies.ecmp_hash import HASH_FIELDS, HASH_POLICY, node_hash_seed
 from topologies.fabric import Node, NodeKind
@@ -26,7 +25,7 @@ class Transport:
 
     `ecn` None: on when the congestion control or the queue marks. `min_rto_ns` and
     `initial_window` (segments) become route metrics; the kernel's own resolution for the former is
-    a jiffy. `extra` holds further sysctls by their path below net/, such as {"ipv4/tcp_sack": "0"}.
+    a jiffy.
     """
 
     congestion_control: str = "cubic"
@@ -35,7 +34,6 @@ class Transport:
     ecn: bool | None = None
     min_rto_ns: int = LINUX_MIN_RTO_NS
     initial_window: int = LINUX_INITIAL_WINDOW
-    extra: Mapping[str, str] = field(default_factory=dict)
 
 
 def node_sysctls(
@@ -75,7 +73,6 @@ def node_sysctls(
         ]
     if node.kind is NodeKind.HOST:
         settings += _host_sysctls(transport, marks)
-    settings += sorted(transport.extra.items())
     return tuple(settings)
 
 

@@ -55,14 +55,12 @@ class InputSet:
         return found
 
 
-def default_system(
-    dimensions: int, algorithm: str = "ring", *, splits: int = 1, endpoint_delay_ns: int = 10
-) -> SystemConfig:
+def default_system(dimensions: int, algorithm: str = "ring", *, splits: int = 1) -> SystemConfig:
     """A system file that runs everything by one algorithm."""
     return SystemConfig(
         {name: (Implementation(algorithm),) * dimensions for name in COLLECTIVES},
         preferred_dataset_splits=splits,
-        endpoint_delay_ns=endpoint_delay_ns,
+        endpoint_delay_ns=10,
         local_mem_bw_gbps=1600.0,
     )
 

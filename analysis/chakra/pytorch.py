@@ -14,6 +14,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -130,6 +131,7 @@ class ObserverFile:
             ) from None
         self.operators = sorted(operators, key=lambda operator: operator.id)
 
+    @cached_property
     def world(self) -> tuple[int, ...]:
         """The ranks of the one process group.
 
@@ -154,19 +156,17 @@ class ObserverFile:
 def read_observer(
     path: Path | str,
     compute_ns: Callable[[int, int], int] = lambda flops, memory_bytes: 0,
-    *,
-    world: tuple[int, ...] | None = None,
 ) -> Graph:
     """One rank's graph from a file of torch.profiler.ExecutionTraceObserver.
 
     `compute_ns(flops, bytes)` gives each operator's duration in nanoseconds (the file has none).
     Operations are counted for matrix products and convolutions, others count one per element of
-    their results; bytes are those of all tensors read and written. `world` overrides the ranks of
-    the process group. Raises ChakraError for a file that is none, and for communication that
-    cannot be told from it (several process groups, receives from anyone).
+    their results; bytes are those of all tensors read and written. Raises ChakraError for a file
+    that is none, and for communication that cannot be told from it (several process groups,
+    receives from anyone).
     """
     observed = ObserverFile(path)
-    builder = _Builder(observed, world, compute_ns)
+    builder = _Builder(observed, compute_ns)
     # By thread: the last outermost operator; and the products within each of those.
     outermost: dict[int, _Operator] = {}
     products: defaultdict[int, int] = defaultdict(int)
@@ -195,12 +195,10 @@ class _Builder:
     def __init__(
         self,
         observed: ObserverFile,
-        world: tuple[int, ...] | None,
         compute_ns: Callable[[int, int], int],
     ) -> None:
         self._path = observed.path
         self._observed = observed
-        self._world = world
         self._compute_ns = compute_ns
         self.nodes: list[GraphNode] = []
         self._last_on_thread: dict[int, int] = {}
@@ -264,7 +262,7 @@ class _Builder:
         if name not in _COLLECTIVES:
             raise ValueError(f"only {', '.join(_COLLECTIVES)}, send and recv_ are known")
         kind, about, shard = _COLLECTIVES[name]
-        ranks = self._world = self._world or self._observed.world()
+        ranks = self._observed.world
         tensors = [] if about is None else list(_tensors(operator.argument(about)))
         size_bytes = sum(tensor.size_bytes for tensor in tensors) * (len(ranks) if shard else 1)
         rooted = any(parameter.name == "root_rank" for parameter in operator.parameters())

@@ -88,7 +88,7 @@ def build_program(kind: str, ranks: int) -> Program:
     )
 
 
-def render_program(program: Program, name: str, protocol: str = "Simple") -> str:
+def render_program(program: Program, name: str) -> str:
     """The XML, in the form that MSCCL's parser reads (`step` elements).
 
     In place, input and output are one buffer, and only the input's chunks are counted.
@@ -96,7 +96,7 @@ def render_program(program: Program, name: str, protocol: str = "Simple") -> str
     root = ElementTree.Element(
         "algo",
         name=name,
-        proto=protocol,
+        proto="Simple",
         nchannels="1",
         nchunksperloop=str(max(program.input_chunks, program.output_chunks)),
         ngpus=str(len(program.gpus)),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from analysis.metrics.hashed_flow import heavy_flows
 from analysis.metrics.link import PortMetrics, port_metrics
-from analysis.metrics.traffic import TrafficMatrix, traffic_matrix
+from analysis.metrics.traffic import traffic_matrix
 from analysis.run import Run
 
 
@@ -43,10 +43,10 @@ class EcmpGroup:
         return sum(max(0, flows - even) for flows in self.heavy_flows)
 
 
-def ecmp_groups(run: Run, traffic: TrafficMatrix | None = None) -> tuple[EcmpGroup, ...]:
+def ecmp_groups(run: Run) -> tuple[EcmpGroup, ...]:
     """Every group of two or more equal-cost ports, in the order of the fabric's nodes."""
     ports = {metrics.record.port: metrics for metrics in port_metrics(run)}
-    flows = heavy_flows(run, traffic_matrix(run) if traffic is None else traffic)
+    flows = heavy_flows(run, traffic_matrix(run))
     load = Counter(hop.interface for flow in flows for hop in flow.path)
     found: dict[tuple[str, ...], EcmpGroup] = {}
     for node, routes in run.routes.tables.items():

@@ -14,6 +14,7 @@ from analysis.report.run_figures import RunFigures
 from topologies.queue_spec import QueueSpec
 
 MAX_PORTS = 8
+_MOST_EXTREMES = 12
 _PANEL, _SPACE = 64.0, 30.0
 _VISIBLE_SHARE = 0.02
 
@@ -171,8 +172,8 @@ def queue_extremes_chart(
     return drawing
 
 
-def deepest_ports(figures: RunFigures, most: int = 12) -> tuple[PortMetrics, ...]:
+def deepest_ports(figures: RunFigures) -> tuple[PortMetrics, ...]:
     """The ports with the deepest queues, those that ever queued."""
     queued = [p for p in figures.ports if p.record.max_backlog_bytes]
     queued.sort(key=lambda p: -(p.record.max_backlog_bytes or 0))
-    return tuple(queued[:most])
+    return tuple(queued[:_MOST_EXTREMES])

@@ -20,7 +20,7 @@ from topologies.fabric import Fabric
 from topologies.fabric_spec import GraphSpec, LinkSpec
 from topologies.units import format_size, format_time
 
-DEFAULT_LINK = LinkSpec.model_validate({"rate": "1Gbps", "delay": 0, "mtu": 1500})
+_LINK = LinkSpec.model_validate({"rate": "1Gbps", "delay": 0, "mtu": 1500})
 """What a Topo's link without options gets; stock Mininet's links have no rate at all."""
 
 STOCK_TOPOLOGIES: Mapping[str, Callable[..., Any]] = {
@@ -69,19 +69,18 @@ def load_topo(name: str, custom: str | None = None) -> Any:
         raise TopoError(f"topology {name!r}: {type(problem).__name__}: {problem}") from problem
 
 
-def fabric_of_topo(topo: Any, link: LinkSpec = DEFAULT_LINK) -> Fabric:
+def fabric_of_topo(topo: Any) -> Fabric:
     """The fabric of a Mininet Topo; see `section_of_topo`. Raises TopoError."""
     try:
-        return build_fabric(section_of_topo(topo, link))
+        return build_fabric(section_of_topo(topo))
     except TopoError:
         raise
     except ValueError as problem:
         raise TopoError(f"topology: {problem}") from problem
 
 
-def section_of_topo(topo: Any, link: LinkSpec = DEFAULT_LINK) -> GraphSpec:
-    """A Mininet Topo as the `fabric` section of a spec; `link` is what its links have where they
-    say nothing.
+def section_of_topo(topo: Any) -> GraphSpec:
+    """A Mininet Topo as the `fabric` section of a spec.
 
     Understood are TCLink's `bw` (Mb/s, of any size), `delay` and `max_queue_size` (packets).
     Addresses are the fabric's own: a host's `ip` is not used. Raises TopoError.
@@ -98,7 +97,7 @@ def section_of_topo(topo: Any, link: LinkSpec = DEFAULT_LINK) -> GraphSpec:
         links.append({"ends": [a, b], **_link_options(where, options)})
     nodes = [{"name": name, "kind": "host"} for name in topo.hosts()]
     nodes += [{"name": name, "kind": "switch"} for name in topo.switches()]
-    section = {"kind": "graph", "nodes": nodes, "links": links, "link": link}
+    section = {"kind": "graph", "nodes": nodes, "links": links, "link": _LINK}
     try:
         return GraphSpec.model_validate(section)
     except ValidationError as problem:

@@ -96,9 +96,7 @@ def test_a_process_that_has_gone_has_no_delays() -> None:
     assert read_run_delays_ns(2**22 + 1) == {}
 
 
-_CONTEXTS = Blueprint(
-    flat(2, rate="1Gbps"), RateOnlyArrangement(), Transport(), txqueuelen=1000
-).contexts["h0"]
+_CONTEXTS = Blueprint(flat(2, rate="1Gbps"), RateOnlyArrangement(), Transport()).contexts["h0"]
 _PORT = _CONTEXTS[0].port.interface
 
 

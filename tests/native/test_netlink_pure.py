@@ -15,7 +15,7 @@ from emulator import rtnetlink
 from emulator.blueprint import Blueprint
 from emulator.netlink import NetlinkError, attribute, parse_attributes
 from emulator.ports import NetemArrangement, RateOnlyArrangement, netem_options
-from emulator.rtnetlink import Hop, Metrics, VethEnd
+from emulator.rtnetlink import Hop, Metrics
 from emulator.sysctls import Transport, node_sysctls
 from topologies.fabric import Fabric, Node
 
@@ -46,15 +46,9 @@ def test_an_error_names_request_and_reason() -> None:
     assert str(error) == f"[Errno 17] make the link a - b: {os.strerror(17)}: Name already in use"
 
 
-def test_the_second_end_of_a_pair_cannot_be_up_at_birth() -> None:
-    end = VethEnd("a", 2, 3, "02:00:00:00:00:01")
-    with pytest.raises(ValueError, match="second end"):
-        rtnetlink.veth(end, VethEnd("b", 3, 4, "02:00:00:00:00:02", up=True), 1500)
-
-
 @pytest.mark.parametrize("fabric", [fat_tree(), torus(), flat(7)], ids=lambda f: f.kind)
 def test_indices_are_unique_in_a_node_and_differ_across_a_link(fabric: Fabric) -> None:
-    plan = Blueprint(fabric, RateOnlyArrangement(), Transport(), txqueuelen=1000)
+    plan = Blueprint(fabric, RateOnlyArrangement(), Transport())
     for contexts in plan.contexts.values():
         indices = [context.ifindex for context in contexts]
         assert len(set(indices)) == len(indices)
@@ -147,6 +141,6 @@ def test_netem_gets_rates_above_32_bits_and_probabilities_up_to_one(
 
 
 def test_netems_limit_holds_the_buffer_and_what_is_in_flight() -> None:
-    context = Blueprint(flat(2), NetemArrangement(), Transport(), 1000).contexts["h0"][0]
+    context = Blueprint(flat(2), NetemArrangement(), Transport()).contexts["h0"][0]
     limit = struct.unpack_from("=6I", netem_options(context.link, 1514 * 50))[1]
     assert limit == 50 + 1  # no delay: one in transmission

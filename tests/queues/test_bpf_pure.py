@@ -121,5 +121,5 @@ def test_only_a_lossless_fabric_needs_a_controller() -> None:
     for kind, plugs in (("shared", 0), ("voq", 0), ("lossless", 3)):
         fabric = _flat({"kind": kind}, hosts=3)
         arrangement = SwitchArrangement(fabric)
-        contexts = Blueprint(fabric, arrangement, Transport(), txqueuelen=1000).contexts
+        contexts = Blueprint(fabric, arrangement, Transport()).contexts
         assert len(arrangement.plugs(contexts, Path)) == plugs
