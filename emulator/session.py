@@ -55,8 +55,7 @@ def run_session(
     `directory` exists and is not empty.
     """
     chosen = choose_kernel(spec, kernel)
-    if directory.exists() and any(directory.iterdir()):
-        raise FileExistsError(f"{directory} exists already and is not empty; choose another --out")
+    refuse_taken(directory)
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "spec.yaml").write_text(spec.to_yaml())
     for name, content in (inputs or {}).items():
@@ -69,6 +68,12 @@ def run_session(
     else:
         extra = _run_virtual(spec, directory.resolve(), report)
     _write_environment(directory, chosen, time.monotonic() - started, extra)
+
+
+def refuse_taken(directory: Path) -> None:
+    """Raises FileExistsError when there is something where a run directory is to be made."""
+    if directory.exists() and any(directory.iterdir()):
+        raise FileExistsError(f"{directory} exists already and is not empty; choose another --out")
 
 
 def choose_kernel(spec: Spec, wanted: KernelKind | None) -> KernelKind:

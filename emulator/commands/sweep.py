@@ -14,6 +14,7 @@ from rich.table import Table
 from emulator.commands.overrides import parse_overrides
 from emulator.commands.result_table import microseconds, output_console
 from emulator.commands.run import KernelChoice, KernelOption, SpecPath, run_spec
+from emulator.session import refuse_taken
 from topologies.spec import Spec, load_spec
 
 
@@ -36,21 +37,22 @@ def sweep(
 ) -> int:
     """Run a spec once for every combination of the values given, and tabulate.
 
-    All combinations are checked before the first one runs. A value that holds commas of its own is
+    All combinations and run directories are checked before the first one runs. A value that holds commas of its own is
     put in braces or brackets, as YAML: --set 'fabric.queue={kind: droptail, buffer: 1MB},{...}'.
     """
     base = load_spec(spec_path)
     axes = {key: _values(text) for key, text in parse_overrides(set_).items()}
-    cases: list[tuple[dict[str, str], Spec]] = []
-    for combination in itertools.product(*axes.values()):
+    cases: list[tuple[dict[str, str], Spec, Path]] = []
+    for number, combination in enumerate(itertools.product(*axes.values()), start=1):
         overrides = dict(zip(axes, combination, strict=True))
-        cases.append((overrides, base.with_overrides(overrides, source="--set")))
+        directory = out / f"{number:03d}"
+        refuse_taken(directory)
+        cases.append((overrides, base.with_overrides(overrides, source="--set"), directory))
     console = Console(stderr=True)
     results: list[dict[str, Any]] = []
-    for number, (overrides, spec) in enumerate(cases, start=1):
+    for number, (overrides, spec, directory) in enumerate(cases, start=1):
         label = ", ".join(f"{key}={value}" for key, value in overrides.items())
         console.print(f"[bold]run {number} of {len(cases)}[/]: {label}", highlight=False)
-        directory = out / f"{number:03d}"
         result = run_spec(spec, kernel, directory, console)
         results.append({"set": overrides, "run": str(directory), "result": result})
     if as_json:

@@ -97,6 +97,16 @@ def test_a_run_directory_that_is_taken_is_refused(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
 
 
+def test_a_sweep_with_a_taken_directory_runs_nothing(tmp_path: Path) -> None:
+    (tmp_path / "002").mkdir()
+    (tmp_path / "002" / "thesis.txt").write_text("do not lose me")
+    axis = ("--set", "fabric.link.mtu=1500,9000")
+    done = groundwire("sweep", "topologies/two-hosts.yaml", *axis, "--out", tmp_path)
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"error: {tmp_path / '002'} exists already and is not empty")
+    assert not (tmp_path / "001").exists()
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root: else that is what is refused first")
 def test_delays_without_netem_are_refused_naming_netem_and_the_other_kernel(
     tmp_path: Path,
