@@ -37,8 +37,9 @@ def sweep(
 ) -> int:
     """Run a spec once for every combination of the values given, and tabulate.
 
-    All combinations and run directories are checked before the first one runs. A value that holds commas of its own is
-    put in braces or brackets, as YAML: --set 'fabric.queue={kind: droptail, buffer: 1MB},{...}'.
+    All combinations and run directories are checked before the first one runs. A value that holds
+    commas of its own is put in braces or brackets, as YAML:
+    --set 'fabric.queue={kind: droptail, buffer: 1MB},{...}'.
     """
     base = load_spec(spec_path)
     axes = {key: _values(text) for key, text in parse_overrides(set_).items()}
