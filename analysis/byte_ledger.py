@@ -26,9 +26,7 @@ Int64 = npt.NDArray[np.int64]
 SETUP: Final = 0
 """Entry for the handshake and the hello."""
 TEARDOWN: Final = 1
-"""Entry for packets that close the connection."""
-FIRST_MESSAGE: Final = 2
-"""Entry of the first message; the others follow."""
+"""Entry for packets that close the connection; those of the messages follow."""
 
 COLUMNS: Final = (
     "data_bytes",

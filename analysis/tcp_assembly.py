@@ -74,7 +74,7 @@ def connections(files: Sequence[Packets]) -> list[Connection]:
             )
             for side in (0, 1)
         )
-        found.append(Connection(opened_ns[number], forward, back, bool(known[number].all())))
+        found.append(Connection(opened_ns[number], forward, back))
     found.sort(key=lambda connection: (connection.opened_ns, str(connection)))
     return found
 

@@ -112,7 +112,6 @@ class Connection:
     opened_ns: int
     forward: Direction
     backward: Direction
-    handshake_seen: bool
 
     @property
     def directions(self) -> tuple[Direction, Direction]:

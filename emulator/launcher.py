@@ -101,12 +101,7 @@ class Launcher:
         if self._pid is not None:
             os.kill(self._pid, signal.SIGKILL)
 
-    def run(
-        self,
-        jobs: Sequence[RankJob],
-        on_iteration: Callable[[int], None],
-        on_started: Callable[[dict[int, int]], None] = lambda pids: None,
-    ) -> None:
+    def run(self, jobs: Sequence[RankJob], on_iteration: Callable[[int], None]) -> None:
         """Run all ranks to their end. `on_iteration(i)` is called when rank 0 begins iteration i.
 
         Raises RankFailed when one ends badly, and RuntimeError when the nursery itself dies.
@@ -122,7 +117,6 @@ class Launcher:
                     on_iteration(report["iteration"])
                 elif "pids" in report:
                     self.rank_pids = {int(rank): pid for rank, pid in report["pids"].items()}
-                    on_started(self.rank_pids)
                 elif "failed" in report:
                     rank = report["failed"]
                     raise RankFailed(rank, report["status"], _tail(by_rank[rank].stderr))

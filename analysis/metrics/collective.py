@@ -13,16 +13,14 @@ from analysis.run import Run
 class CollectiveMetrics:
     """Times and rates in units of the target fabric.
 
-    `rank_duration_ns` is each rank's own time from posting to completion. `post_spread_ns` is how
-    much later the last rank posted than the first (the stragglers' doing), `end_spread_ns` how much
-    later the last rank completed. `limit_ns` is the physical limit (`PhysicalLimit`), and
-    `limit_share` what share of the measured time it is: 1 is as fast as the wires allow.
+    `post_spread_ns` is how much later the last rank posted than the first (the stragglers' doing),
+    `end_spread_ns` how much later the last rank completed. `limit_ns` is the physical limit
+    (`PhysicalLimit`), and `limit_share` what share of the measured time it is: 1 is as fast as the
+    wires allow.
     """
 
     collective: Collective
     duration_ns: int
-    rank_duration_ns: dict[int, int]
-    waited_ns: dict[int, int]
     post_spread_ns: int
     end_spread_ns: int
     last_to_post: int
@@ -50,8 +48,6 @@ def _measure(collective: Collective, scale: int, limit_ns: float) -> CollectiveM
     return CollectiveMetrics(
         collective=collective,
         duration_ns=duration_ns,
-        rank_duration_ns={rank: (ends[rank] - starts[rank]) // scale for rank in sorted(records)},
-        waited_ns={rank: records[rank].waited_ns // scale for rank in sorted(records)},
         post_spread_ns=(max(starts.values()) - min(starts.values())) // scale,
         end_spread_ns=(max(ends.values()) - min(ends.values())) // scale,
         last_to_post=max(starts, key=lambda rank: (starts[rank], -rank)),

@@ -256,7 +256,8 @@ def test_a_capture_begun_too_late_says_so(tmp_path: Path) -> None:
     result = attribute([read_pcap(wire.write_pcap(tmp_path / "a.pcap", 160))])
     check_sums(result)
     assert result.unattributed_bytes > 0
-    assert not result.connections[0].connection.handshake_seen
+    directions = result.connections[0].connection.directions
+    assert not any(direction.origin_known for direction in directions)
 
 
 @pytest.mark.parametrize("capture", ["three_ranks", "two_ranks_shaped"])

@@ -69,11 +69,12 @@ def test_a_killed_rank_takes_the_run_down_within_five_seconds(tmp_path: Path) ->
     def kill_rank_1(iteration: int) -> None:
         nonlocal killed_at
         if iteration == 1:
+            pids.update(launcher.rank_pids)
             killed_at = time.monotonic()
             os.kill(pids[1], signal.SIGKILL)
 
     with Launcher() as launcher, pytest.raises(RankFailed, match="rank 1 was killed by SIGKILL"):
-        launcher.run(_jobs(tmp_path, iterations=100_000), kill_rank_1, pids.update)
+        launcher.run(_jobs(tmp_path, iterations=100_000), kill_rank_1)
     took = time.monotonic() - killed_at
     assert took < 5 * slowdown()
     assert all(_gone(pid) for pid in pids.values())
@@ -92,11 +93,12 @@ def test_ranks_end_with_the_process_that_started_them(tmp_path: Path) -> None:
     if child == 0:
         os.close(reader)
         with Launcher() as launcher:
-            launcher.run(
-                _jobs(tmp_path, iterations=100_000),
-                lambda i: None,
-                lambda pids: os.write(writer, f"{list(pids.values())}\n".encode()) and None,
-            )
+
+            def tell(iteration: int) -> None:
+                if iteration == 0:
+                    os.write(writer, f"{list(launcher.rank_pids.values())}\n".encode())
+
+            launcher.run(_jobs(tmp_path, iterations=100_000), tell)
         os._exit(0)
     os.close(writer)
     with os.fdopen(reader) as pipe:
