@@ -17,6 +17,15 @@ _WIDTH_IN_FILES = 120
 
 
 class _Output(Console):
+    def print(self, *objects: Any, **options: Any) -> None:
+        """Where the width does not suffice for a table, figures go on in the next line: a part of a
+        figure would be another one."""
+        for table in objects:
+            if isinstance(table, Table):
+                for column in table.columns:
+                    column.overflow = "fold"
+        super().print(*objects, **options)
+
     def on_broken_pipe(self) -> None:
         """Whoever read has gone, as `head` does; the command ends with the code that is due."""
         self.quiet = True

@@ -119,6 +119,15 @@ def test_compare_prints_tables_and_json(
     assert len(document["collectives"]) == len(document["decomposition"]) == 12
 
 
+def test_figures_are_whole_where_there_is_no_room(
+    run_directory: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    predictors = ["alpha-beta", "textbook", "flow", "flow-ideal-ecmp", "astra-analytical"]
+    assert compare_command([run_directory], predictors) == 0
+    text = capsys.readouterr().out
+    assert "…" not in text and max(map(len, text.splitlines())) <= 120
+
+
 def test_compare_takes_other_simulators_results(
     run_directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
