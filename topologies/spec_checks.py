@@ -26,7 +26,7 @@ from topologies.workload_spec import (
     SendRecv,
 )
 
-PREDICTORS = ("alpha-beta", "astra-analytical", "flow", "flow-ideal-ecmp", "ns3", "external")
+PREDICTORS = ("alpha-beta", "astra-analytical", "flow", "flow-ideal-ecmp", "ns3", "textbook")
 PREDICTOR_ENTRY_POINTS = "groundwire.predictors"
 
 

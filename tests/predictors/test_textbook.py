@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from analysis.predictors.interface import PredictorError, load_predictor
+from analysis.predictors.interface import PredictorError, available_predictors, load_predictor
 from analysis.predictors.textbook import (
     Port,
     direct,
@@ -17,6 +17,7 @@ from analysis.predictors.textbook import (
     ring,
 )
 from tests.predictors.settings import make_call, make_setting
+from topologies.spec_checks import PREDICTORS
 
 _PORT = Port(alpha_ns=1000.0, beta_ns_per_byte=0.08)
 _SIZES = (64, 4096, 1_000_000)
@@ -67,6 +68,10 @@ def _ring(ranks: list[int], size_bytes: float, steps: int, port: Port = _PORT) -
 
 @pytest.mark.parametrize("world", range(2, 10))
 @pytest.mark.parametrize("size_bytes", _SIZES)
+def test_a_spec_may_ask_every_predictor_that_needs_no_file() -> None:
+    assert set(PREDICTORS) == set(available_predictors()) - {"external"}
+
+
 def test_ring(world: int, size_bytes: int) -> None:
     for kind, steps in (("all_gather", world - 1), ("all_reduce", 2 * (world - 1))):
         simulated = _simulate(_ring(list(range(world)), size_bytes, steps))
