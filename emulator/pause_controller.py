@@ -27,11 +27,9 @@ from emulator.bpf import share_array
 from emulator.namespaces import entered
 from emulator.netlink import NetlinkSocket, Request
 from emulator.parent_death import end_with_parent
-from emulator.ports import ETHERNET_HEADER_BYTES
-from emulator.queues import PAUSE_FRAME_WIRE_BYTES
 from emulator.rtnetlink import change_qdisc
 from emulator.switch_memory import ENTRY_BYTES, WORDS, SwitchMemory, Word, entry
-from topologies.fabric import Link
+from topologies.fabric import PAUSE_FRAME_WIRE_BYTES, Link
 
 _BUFFER, _RELEASE_INDEFINITE = 0, 2
 _PR_SET_TIMERSLACK = 29
@@ -76,7 +74,7 @@ def allowed_reaction_ns(link: Link, headroom_bytes: int) -> int:
     hand and still sends). Where the spec's own headroom is smaller than a pause frame needs,
     losses are the spec's and the pause frame's time is what is allowed.
     """
-    frames = 3 * (link.mtu_bytes + ETHERNET_HEADER_BYTES)
+    frames = 3 * link.frame_bytes
     fills_ns = (headroom_bytes - frames) * 8 * 10**9 // link.rate_bps
     return max(travel_ns(link), fills_ns - link.delay_ns)
 

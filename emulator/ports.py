@@ -11,19 +11,12 @@ import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from emulator.netlink import Request, attribute, u32, u64
+from emulator.pause_controller import PauseController
 from emulator.rtnetlink import TC_H_ROOT, change_qdisc, qdisc
-from topologies.fabric import Link, Port
-
-if TYPE_CHECKING:
-    from emulator.pause_controller import PauseController
-
-L1_OVERHEAD_BYTES = 24
-"""Preamble and start delimiter 8, FCS 4, inter-packet gap 12 (IEEE 802.3): what a frame takes on
-the wire beyond what Linux counts."""
-ETHERNET_HEADER_BYTES = 14
+from topologies.fabric import L1_OVERHEAD_BYTES, Link, Port
 
 
 class UnsupportedPort(ValueError):
@@ -220,7 +213,7 @@ def netem_options(
 
     Every attribute is always there: a change keeps what it does not name.
     """
-    frame = link.mtu_bytes + ETHERNET_HEADER_BYTES
+    frame = link.frame_bytes
     in_flight = link.rate_bps * link.delay_ns // (8 * 10**9 * frame) + 1
     limit = max(2, buffer_bytes // frame) + in_flight
     rate_bytes = link.rate_bps // 8
@@ -246,7 +239,7 @@ def _probability(value: float) -> int:
 def tbf_options(link: Link, buffer_bytes: int) -> bytes:
     """The body of TCA_OPTIONS of a token bucket with the link's rate and a burst of one frame."""
     rate_bytes = link.rate_bps // 8
-    burst = link.mtu_bytes + ETHERNET_HEADER_BYTES + L1_OVERHEAD_BYTES
+    burst = link.frame_bytes + L1_OVERHEAD_BYTES
     # struct tc_ratespec: cell_log, linklayer (1: Ethernet), overhead, cell_align, mpu, rate
     rate = struct.pack("=BBHhHI", 0, 1, L1_OVERHEAD_BYTES, 0, 0, min(rate_bytes, 0xFFFFFFFF))
     # struct tc_tbf_qopt: rate, peakrate, limit, buffer, mtu

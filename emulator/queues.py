@@ -25,14 +25,13 @@ from emulator.port_qdisc import (
     q32,
 )
 from emulator.ports import (
-    ETHERNET_HEADER_BYTES,
     Impairment,
     PortContext,
     QdiscStatistics,
     QueueCounters,
     Unattended,
 )
-from topologies.fabric import Fabric, Link
+from topologies.fabric import PAUSE_FRAME_WIRE_BYTES, Fabric, Link
 from topologies.queue_spec import (
     Codel,
     Dctcp,
@@ -47,9 +46,6 @@ from topologies.queue_spec import (
 
 _SAMPLE_CAPACITY = 1 << 18
 """Changes of a port's backlog that are kept until somebody reads them."""
-
-PAUSE_FRAME_WIRE_BYTES = 84
-"""A 64-byte frame with preamble and gap."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +133,7 @@ def headroom_bytes(link: Link) -> int:
     for, the pause frame itself, its propagation, the frame that the sender had begun, and what was
     on the wire: 2 * rate * delay + 3 frames + one pause frame.
     """
-    frame = link.mtu_bytes + ETHERNET_HEADER_BYTES
+    frame = link.frame_bytes
     on_the_wire = -(-2 * link.rate_bps * link.delay_ns // (8 * 10**9))
     return on_the_wire + 3 * frame + PAUSE_FRAME_WIRE_BYTES
 
@@ -151,7 +147,7 @@ def port_options(queue: QueueSpec, link: Link, ingress_ports: int, seed: int) ->
         buffer_bytes=queue.buffer_bytes,
         seed=seed,
     )
-    frame = link.mtu_bytes + ETHERNET_HEADER_BYTES
+    frame = link.frame_bytes
     match queue:
         case DropTail():
             return plain

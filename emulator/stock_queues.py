@@ -20,8 +20,6 @@ from dataclasses import dataclass
 
 from emulator.netlink import Request, attribute, u32
 from emulator.ports import (
-    ETHERNET_HEADER_BYTES,
-    L1_OVERHEAD_BYTES,
     Impairment,
     PortContext,
     QdiscStatistics,
@@ -33,7 +31,7 @@ from emulator.ports import (
     tbf_options,
 )
 from emulator.rtnetlink import TC_H_ROOT, change_qdisc, qdisc, redirect_ingress
-from topologies.fabric import Fabric, Link
+from topologies.fabric import L1_OVERHEAD_BYTES, Fabric, Link
 from topologies.queue_spec import Codel, Dctcp, DropTail, FqCodel, QueueSpec, Red
 
 SHAPER_HANDLE, SHAPER_CLASS, QUEUE_HANDLE = 0x10000, 0x10001, 0x20000
@@ -131,7 +129,7 @@ def marks_of(statistics: QdiscStatistics) -> int:
 
 def stock_queue(queue: QueueSpec, link: Link, interface: str) -> tuple[str, bytes]:
     """The qdisc kind and options that come nearest. Raises UnsupportedPort where none does."""
-    frame = link.mtu_bytes + ETHERNET_HEADER_BYTES
+    frame = link.frame_bytes
     match queue:
         case DropTail():
             return "bfifo", struct.pack("=I", queue.buffer_bytes)
@@ -201,7 +199,7 @@ def _idle_table(link: Link, log_weight: int) -> tuple[int, bytes]:
     """By how many bits the average has decayed after an idle time, in cells of 2^cell_log us."""
     if log_weight == 0:
         return 0, bytes([31] * _STAB_BYTES)
-    wire = link.mtu_bytes + ETHERNET_HEADER_BYTES + L1_OVERHEAD_BYTES
+    wire = link.frame_bytes + L1_OVERHEAD_BYTES
     packet_us = wire * 8e6 / link.rate_bps
     # After t the average is (1 - w)^(t / packet) of what it was: so many halvings per us.
     halvings_per_us = -math.log2(1 - 2.0**-log_weight) / packet_us

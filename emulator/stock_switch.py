@@ -28,7 +28,6 @@ from emulator.pause_controller import (
 )
 from emulator.port_qdisc import Waiting
 from emulator.ports import (
-    ETHERNET_HEADER_BYTES,
     Impairment,
     PortContext,
     QdiscStatistics,
@@ -128,7 +127,7 @@ class SwitchArrangement:
     def _queue(self, context: PortContext) -> list[Request]:
         """What the shaper serves."""
         link, port, index = context.link, context.port, context.ifindex
-        name, frame = port.interface, link.mtu_bytes + ETHERNET_HEADER_BYTES
+        name, frame = port.interface, link.frame_bytes
         held = is_held(port, link)
         match port.queue:
             case Lossless() | Shared():

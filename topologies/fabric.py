@@ -11,6 +11,13 @@ import networkx as nx
 
 from topologies.queue_spec import QueueSpec
 
+L1_OVERHEAD_BYTES = 24
+"""Preamble and start delimiter 8, FCS 4, inter-packet gap 12 (IEEE 802.3): what a frame takes on
+the wire beyond what Linux counts."""
+PAUSE_FRAME_WIRE_BYTES = 84
+"""A 64-byte frame with preamble and gap."""
+_ETHERNET_HEADER_BYTES = 14
+
 
 class NodeKind(Enum):
     """What a node is for. Hosts run ranks; in a torus they forward as well."""
@@ -55,6 +62,11 @@ class Link:
     delay_ns: int
     mtu_bytes: int
     link_class: str
+
+    @property
+    def frame_bytes(self) -> int:
+        """The largest frame, as Linux counts it."""
+        return self.mtu_bytes + _ETHERNET_HEADER_BYTES
 
     def other(self, node: str) -> Port:
         """The far end, seen from `node`. Raises KeyError when the link does not touch it."""

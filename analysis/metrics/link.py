@@ -8,9 +8,7 @@ from analysis.collectives import collectives_of
 from analysis.metrics.spans import length_ns, union
 from analysis.records import LinkRecord
 from analysis.run import Run
-
-L1_OVERHEAD_BYTES = 24
-"""Preamble 8, FCS 4 and gap 12 of a frame, which Linux does not count (IEEE 802.3)."""
+from topologies.fabric import L1_OVERHEAD_BYTES
 
 
 @dataclass(frozen=True)

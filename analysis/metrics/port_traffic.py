@@ -8,10 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from analysis.metrics.link import L1_OVERHEAD_BYTES
 from analysis.pcap import Packets
 from analysis.run_capture import RunCapture
-from topologies.fabric import Link, Port
+from topologies.fabric import L1_OVERHEAD_BYTES, Link, Port
 
 Int64 = npt.NDArray[np.int64]
 Float64 = npt.NDArray[np.float64]

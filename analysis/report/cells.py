@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from analysis.report import figures
+from analysis.report.figures import count, duration, number, rate, share, signed_percent, size
 from analysis.table import Column, Table, Unit, Value
 
 
@@ -14,19 +14,19 @@ def cell(column: Column, value: Value) -> str:
         return str(value)
     match column.unit:
         case Unit.COUNT:
-            return figures.count(value)
+            return count(value)
         case Unit.SHARE:
-            return figures.share(value)
+            return share(value)
         case Unit.ERROR:
-            return figures.signed_percent(value)
+            return signed_percent(value)
         case Unit.DURATION:
-            return figures.duration(value)
+            return duration(value)
         case Unit.SIZE:
-            return figures.size(value)
+            return size(value)
         case Unit.RATE:
-            return figures.rate(value)
+            return rate(value)
         case _:
-            return figures.number(value)
+            return number(value)
 
 
 def heading(column: Column) -> str:

@@ -21,8 +21,9 @@ from emulator.fidelity.thresholds import SATURATED_BUSY, THRESHOLDS, with_reacti
 from emulator.fidelity.verdict import Figures, Verdict, judge
 from emulator.netlink import NetlinkSocket
 from emulator.network import Network
-from emulator.ports import L1_OVERHEAD_BYTES, PortContext
+from emulator.ports import PortContext
 from emulator.switch_memory import port_number
+from topologies.fabric import L1_OVERHEAD_BYTES
 
 _SAMPLE_S = 0.25
 """Long enough for 25 ticks of a 100 Hz kernel, so that 98% busy can be told from less."""

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from emulator.counters import read_qdiscs
 from emulator.netlink import NetlinkSocket
-from emulator.ports import ETHERNET_HEADER_BYTES, PortContext
+from emulator.ports import PortContext
 from emulator.rtnetlink import TC_H_ROOT
 
 _DEVIATIONS = 3
@@ -130,7 +130,7 @@ class QueueService:
             self.due_bytes += due
             packets = late.sent_packets - early.sent_packets
             self.sent_bytes += late.sent_bytes - early.sent_bytes + packets * overhead_bytes
-            frame = context.link.mtu_bytes + ETHERNET_HEADER_BYTES + overhead_bytes
+            frame = context.link.frame_bytes + overhead_bytes
             self.variance_bytes2 += frame**2 / 6
 
     @property
