@@ -11,20 +11,14 @@ from analysis.run import Run, RunError
 ALIGNMENT = "align"
 """Phase of the collectives that only bring the ranks to a common start; they are no result."""
 
-_BUS_FACTORS = {
-    "all_reduce": lambda n: 2 * (n - 1) / n,
-    "all_gather": lambda n: (n - 1) / n,
-    "reduce_scatter": lambda n: (n - 1) / n,
-    "all_to_all": lambda n: (n - 1) / n,
-    "gather": lambda n: (n - 1) / n,
-    "scatter": lambda n: (n - 1) / n,
-}
+_SPLIT = frozenset({"all_gather", "reduce_scatter", "all_to_all", "gather", "scatter"})
 
 
 def bus_factor(kind: str, ranks: int) -> float:
     """busbw / algbw, as nccl-tests defines it (doc/PERFORMANCE.md there); 1 for what it leaves."""
-    factor = _BUS_FACTORS.get(kind)
-    return 1.0 if factor is None else factor(ranks)
+    if kind == "all_reduce":
+        return 2 * (ranks - 1) / ranks
+    return (ranks - 1) / ranks if kind in _SPLIT else 1.0
 
 
 @dataclass(frozen=True)
