@@ -152,7 +152,7 @@ class LeafSpineSpec(RegularSection):
 class HierarchicalSpec(RegularSection):
     """Groups of hosts behind a fast inner switch, groups joined by outer switches.
 
-    The seed experiment's `Hier` systems (design.md 3.7). Set the two levels' speeds by
+    As in topologies/seed-dlrm-hier.yaml. Set the two levels' speeds by
     `links: {inner: {...}, outer: {...}}`; each group has one link to each outer switch.
     """
 

@@ -27,7 +27,7 @@ class DropTail(Section):
 class Red(Section):
     """Random early detection (Floyd and Jacobson 1993): marks or drops on the average queue.
 
-    The defaults are DCQCN's usual thresholds at 100 Gb/s (design.md 3.6b).
+    The defaults are DCQCN's usual thresholds at 100 Gb/s (docs/queues.md).
     """
 
     kind: Literal["red"]

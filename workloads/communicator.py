@@ -1,7 +1,7 @@
 """A process group whose every collective is timed, checked and logged.
 
-Gloo's slots carry a tag that counts the collectives of a group (design.md 3.4); the communicator
-counts along, so that a capture can be split by collective without guessing.
+Gloo's slots carry a tag that counts the collectives of a group (docs/gloo-wire-format.md); the
+communicator counts along, so that a capture can be split by collective without guessing.
 """
 
 from __future__ import annotations

@@ -230,7 +230,7 @@ def _not_identifiable(residuals: _Residuals) -> dict[str, str]:
         explained = 1 - float(left @ left) / float(column @ column)
         if explained > _COLLINEAR:
             fixed[names[i]] = (
-                f"{', '.join(names[j] for j in others)} have the same effect on these runs"
+                f"the same effect on these runs as {', '.join(names[j] for j in others)}"
             )
     return fixed
 

@@ -82,7 +82,7 @@ def test_iproute2_sees_the_namespaces() -> None:
 @pytest.mark.parametrize("rate_mbps", [20, 80])
 def test_a_transfer_takes_the_time_of_its_link(rate_mbps: int) -> None:
     size = rate_mbps * 125_000  # one second at line rate
-    # design.md 3.3: goodput R * (M - 52) / (M + 38), timestamps on. It cannot be beaten, but for
+    # Goodput R * (M - 52) / (M + 38), timestamps on. It cannot be beaten, but for
     # the burst of one frame per port; start-up and a busy machine may cost some.
     ideal = size * 8 / (rate_mbps * 1e6 * (1500 - 52) / (1500 + 38))
     with network(flat(2, rate=f"{rate_mbps}Mbps")) as live:

@@ -102,7 +102,7 @@ def test_two_parameters_with_one_effect_are_not_both_fitted() -> None:
     barriers = _observe(_FABRICS[0], AlphaBeta(**_TRUTH), kinds=("barrier",))
     fit = fit_predictor("alpha-beta", barriers * 3)
     fixed = {name: p.fixed for name, p in fit.items() if p.fixed}
-    assert "have the same effect on these runs" in str(fixed["message_overhead_ns"])
+    assert "the same effect on these runs as" in str(fixed["message_overhead_ns"])
     assert fit["hop_overhead_ns"].fixed is None
 
 
