@@ -113,10 +113,10 @@ def test_sockperf_measures_the_round_trip() -> None:
     rate_bps, delay_ns, message = 10_000_000_000, 50_000, 64
     with (
         lab(line(1, rate=f"{rate_bps}bps", delay=f"{delay_ns}ns")) as it,
-        _server(it, "b", "sockperf", "server", "--no-rdtsc", "-i", it.address("b")),
+        _server(it, "b", "sockperf", "server", "-i", it.address("b")),
     ):
         said = _run(
-            it, "a", "sockperf", "ping-pong", "--no-rdtsc", "-t", 1, "-m", message,
+            it, "a", "sockperf", "ping-pong", "-t", 1, "-m", message,
             "-i", it.address("b"),
         )  # fmt: skip
     way_us = (frame_ns(message + 28 + ETHERNET, rate_bps) + delay_ns) / 1e3

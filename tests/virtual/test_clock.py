@@ -1,5 +1,6 @@
 """Virtual time: moves only when all is idle, exactly to the next timer, the same for all."""
 
+import os
 import shutil
 import sys
 
@@ -60,6 +61,39 @@ time.clock_settime_ns(time.CLOCK_REALTIME, 10**18)
 print(call(time.CLOCK_REALTIME) - time.time_ns(), time.time_ns() - 10**18)
 """  # noqa: E501
     assert set(python(guest, script)) == {0}
+
+
+# What each reading of the counter is above the clock, both ways to read it, after sleeps; the
+# processor's number where the second leaves it; and how long who polls it waits for 1 ms to pass.
+TIME_STAMPS = r"""
+#include <stdio.h>
+#include <time.h>
+#include <x86intrin.h>
+
+int main(void)
+{
+    struct timespec now, pause = { 0, 123456 };
+    unsigned processor = 7;
+    for (int i = 0; i < 3; i++) {
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        unsigned long clock = now.tv_sec * 1000000000UL + now.tv_nsec;
+        unsigned long first = __rdtsc(), second = __rdtscp(&processor);
+        printf("%lu %lu %u\n", first - clock, second - clock, processor);
+        nanosleep(&pause, NULL);
+    }
+    unsigned long start = __rdtsc();
+    while (__rdtsc() - start < 1000000);
+    printf("%lu\n", __rdtsc() - start - 1000000);
+}
+"""
+
+
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="only x86-64 has this counter")
+def test_time_stamps_tell_virtual_time(guest, compiled, tmp_path):
+    ended = guest(compiled(TIME_STAMPS), directory=tmp_path)
+    *readings, late_ns = [int(word) for line in ended.lines for word in line.split()]
+    assert readings == [0] * 9, ended.result.message
+    assert late_ns <= 16_384  # the longest nap
 
 
 def test_a_busy_poller_sees_its_deadline_and_disturbs_nobody(guest):
