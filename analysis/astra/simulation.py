@@ -75,6 +75,6 @@ def _read_workload(prefix: Path | str, npus: int) -> list[tuple[Task, ...]]:
                 path, None, f"cannot be read: {error.strerror} (the network has {npus} ranks)"
             ) from None
         except ChakraError as error:
-            raise AstraInputError(path, None, str(error)) from None
+            raise AstraInputError(path, error.place, error.what) from None
         workload.append(tasks)
     return workload

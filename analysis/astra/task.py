@@ -41,7 +41,7 @@ def read_tasks(trace: Trace, rank: int, path: Path | str) -> tuple[Task, ...]:
         check_trace(trace, path)
         return tuple(_task(node, rank) for node in trace.nodes)
     except ChakraError as error:
-        raise AstraInputError(path, None, error.what) from None
+        raise AstraInputError(path, error.place, error.what) from None
     except ValueError as error:
         raise AstraInputError(path, None, str(error)) from None
 

@@ -11,8 +11,8 @@ class ChakraError(ValueError):
     """
 
     def __init__(self, path: Path | str, offset: int | None, what: str) -> None:
-        where = f"{path}" if offset is None else f"{path}: byte {offset}"
-        super().__init__(f"{where}: {what}")
+        self.place = None if offset is None else f"byte {offset}"
+        super().__init__(f"{path}: {what}" if offset is None else f"{path}: {self.place}: {what}")
         self.path = Path(path)
         self.offset = offset
         self.what = what

@@ -108,7 +108,7 @@ def test_the_originals_other_options_are_accepted(tmp_path: Path) -> None:
         ("groups.json", {"0": [0, 1]}, ["groups.json", "0", "above 0"]),
         ("groups.json", {"1": [0, 9]}, ["rank 9", "0 to 3"]),
         ("groups.json", {"1": [2, 2]}, ["twice"]),
-        ("w.2.et", None, ["w.2.et", "byte 0"]),
+        ("w.2.et", None, ["w.2.et: byte 0: "]),
     ],
 )
 def test_a_bad_file_is_named_with_what_is_allowed(
@@ -130,6 +130,7 @@ def test_a_bad_file_is_named_with_what_is_allowed(
     assert ended.stdout == ""
     for words in told:
         assert words in ended.stderr
+    assert ended.stderr.count(name) <= 1
 
 
 def test_numbers_are_read_as_the_original_reads_them(tmp_path: Path) -> None:
