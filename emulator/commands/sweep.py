@@ -37,8 +37,9 @@ def sweep(
 ) -> int:
     """Run a spec once for every combination of the values given, and tabulate.
 
-    All combinations and run directories are checked before the first one runs. A value that holds
-    commas of its own is put in braces or brackets, as YAML:
+    All combinations and run directories are checked before the first one runs. One that fails ends
+    the sweep, after the table of those before it. A value that holds commas of its own is put in
+    braces or brackets, as YAML:
     --set 'fabric.queue={kind: droptail, buffer: 1MB},{...}'.
     """
     base = load_spec(spec_path)
@@ -51,15 +52,17 @@ def sweep(
         cases.append((overrides, base.with_overrides(overrides, source="--set"), directory))
     console = Console(stderr=True)
     results: list[dict[str, Any]] = []
-    for number, (overrides, spec, directory) in enumerate(cases, start=1):
-        label = ", ".join(f"{key}={value}" for key, value in overrides.items())
-        console.print(f"[bold]run {number} of {len(cases)}[/]: {label}", highlight=False)
-        result = run_spec(spec, kernel, directory, console)
-        results.append({"set": overrides, "run": str(directory), "result": result})
-    if as_json:
-        print(json.dumps(results, indent=1))
-    else:
-        output_console().print(_table(list(axes), results))
+    try:
+        for number, (overrides, spec, directory) in enumerate(cases, start=1):
+            label = ", ".join(f"{key}={value}" for key, value in overrides.items())
+            console.print(f"[bold]run {number} of {len(cases)}[/]: {label}", highlight=False)
+            result = run_spec(spec, kernel, directory, console)
+            results.append({"set": overrides, "run": str(directory), "result": result})
+    finally:  # what has been measured is told, also when a run fails or is interrupted
+        if results and as_json:
+            print(json.dumps(results, indent=1))
+        elif results:
+            output_console().print(_table(list(axes), results))
     return 0 if all(entry["result"]["valid"] for entry in results) else 3
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -105,6 +106,17 @@ def test_a_sweep_with_a_taken_directory_runs_nothing(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert done.stderr.startswith(f"error: {tmp_path / '002'} exists already and is not empty")
     assert not (tmp_path / "001").exists()
+
+
+def test_a_sweep_that_fails_tells_what_it_has_measured(tmp_path: Path) -> None:
+    axis = ("--set", "virtual.memory=auto,300GB")  # which no guest can have
+    out = ("--kernel", "virtual", "--json", "--out", tmp_path)
+    done = groundwire("sweep", "topologies/two-hosts.yaml", *axis, *out)
+    assert done.returncode == 1
+    assert "guest memory of 300,000 MB refused" in done.stderr
+    (measured,) = json.loads(done.stdout)
+    assert measured["set"] == {"virtual.memory": "auto"}
+    assert measured["result"]["valid"]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root: else that is what is refused first")
