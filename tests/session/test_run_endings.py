@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -39,11 +40,18 @@ def _run(directory: Path, size: str, memory: str) -> tuple[int, str, list[str]]:
     return process.returncode, said, left_by(process.pid)
 
 
+# What is hardly enough to read torch into it; builds for accelerators are larger.
+_HARDLY_MB = 370 if version("torch").endswith("+cpu") else 500
+
+
 # Ranks that make larger tensors than fit, and a guest that has hardly enough to read torch into it,
 # which without further ado drops programs from memory and reads them again for ever.
 @pytest.mark.parametrize(
     ("size", "memory", "given", "largest"),
-    [("256MB", "1GB", "1,000 MB", "rank [0-7]"), ("8MB", "370MB", "370 MB", "rank [0-7]|nursery")],
+    [
+        ("256MB", "1GB", "1,000 MB", "rank [0-7]"),
+        ("8MB", f"{_HARDLY_MB}MB", f"{_HARDLY_MB} MB", "rank [0-7]|nursery"),
+    ],
 )
 def test_a_run_that_is_out_of_memory_says_who_had_it(
     tmp_path: Path, size: str, memory: str, given: str, largest: str
@@ -60,7 +68,7 @@ def test_a_run_that_is_out_of_memory_says_who_had_it(
 
 
 @pytest.mark.parametrize(
-    ("size", "memory", "wanted"), [("8MB", "300GB", "300,000"), ("64GB", "auto", "609,040")]
+    ("size", "memory", "wanted"), [("8MB", "300GB", "300,000"), ("64GB", "auto", r"609,\d+")]
 )
 def test_a_run_that_needs_more_memory_than_there_can_be_is_refused(
     tmp_path: Path, size: str, memory: str, wanted: str
@@ -69,7 +77,7 @@ def test_a_run_that_needs_more_memory_than_there_can_be_is_refused(
     # gaps, and a tensor's blocks that are on their way.
     status, said, left = _run(tmp_path, size, memory)
     assert status == 1
-    assert f"guest memory of {wanted} MB refused: a guest has at most 255,551 MB" in said
+    assert re.search(f"guest memory of {wanted} MB refused: a guest has at most 255,551 MB", said)
     assert left == []
 
 
