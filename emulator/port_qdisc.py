@@ -15,6 +15,7 @@ from typing import Any
 
 from emulator.netlink import Request, attribute
 from emulator.rtnetlink import TC_H_ROOT, change_qdisc, qdisc
+from topologies.fabric import L1_OVERHEAD_BYTES
 
 QDISC = "gwport"
 HANDLE = 0x10000
@@ -93,7 +94,7 @@ class PortOptions:
     seed: int = 1
     sample_interval_ns: int = 0
     flags: Flag = NO_FLAGS
-    overhead_bytes: int = 24
+    overhead_bytes: int = L1_OVERHEAD_BYTES
     min_frame_bytes: int = 60
     queues: int = 1
     quantum_bytes: int = 0

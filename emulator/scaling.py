@@ -23,7 +23,7 @@ from emulator.native_kernel import native_arrangement
 from emulator.network import Network, NetworkOptions
 from emulator.stock_switch import pause_scale
 from topologies.build import build_fabric
-from topologies.fabric import Fabric, Link
+from topologies.fabric import L1_OVERHEAD_BYTES, Fabric, Link
 from topologies.placement import place
 from topologies.queue_spec import DropTail
 from topologies.routing import compute_routes
@@ -35,9 +35,6 @@ verdict allows no core to be saturated for long."""
 
 ACKS_PER_PACKET = 0.5
 """Delayed acknowledgements (RFC 1122, section 4.2.3.2): one for every second packet."""
-
-WIRE_OVERHEAD_BYTES = 38
-"""Ethernet header 14, FCS 4, preamble 8, gap 12."""
 
 _CALIBRATION_S = 0.5
 _WARM_UP_S = 0.2
@@ -113,7 +110,7 @@ def needed_packet_hops(fabric: Fabric, hosts: Sequence[str]) -> float:
     for host in present:
         links = fabric.links_of[host]
         packets = sum(
-            link.rate_bps / (8 * (link.mtu_bytes + WIRE_OVERHEAD_BYTES)) for link in links
+            link.rate_bps / (8 * (link.frame_bytes + L1_OVERHEAD_BYTES)) for link in links
         )
         distances = nx.single_source_shortest_path_length(graph, host)
         others = [distances[other] for other in present if other != host and other in distances]

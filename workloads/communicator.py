@@ -13,7 +13,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from workloads.clock import now_ns, sleep_until_ns
+from workloads.clock import now_ns, round_time_ns, sleep_until_ns
 from workloads.events import EventLog
 from workloads.pending import Pending
 
@@ -123,9 +123,8 @@ class Communicator:
         A barrier lets its ranks go at different times; here they agree on a time that lies ahead
         for all of them (a maximum over the group) and sleep until it.
         """
-        earliest_ns = now_ns() + _ALIGN_MARGIN_NS
-        on_grid_ns = -(-earliest_ns // _ALIGN_GRID_NS) * _ALIGN_GRID_NS
-        proposal = torch.tensor([on_grid_ns], dtype=torch.int64)
+        ahead_ns = round_time_ns(_ALIGN_MARGIN_NS, _ALIGN_GRID_NS)
+        proposal = torch.tensor([ahead_ns], dtype=torch.int64)
         self.wait(
             self.post(
                 f"i{iteration}.align",
