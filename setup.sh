@@ -77,8 +77,10 @@ install() { # PACKAGE...
         env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "$@"
 }
 
-installed() { dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null | grep -qx installed; }
-offered() { apt-cache policy "$1" 2>/dev/null | grep -q '^  Candidate: [^(]'; }
+# Without pipes: `grep -q` leaves with its first match, the writer dies of its next line, and with
+# pipefail what was found counts as not found.
+installed() { [ "$(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null)" = installed ]; }
+offered() { [[ "$(LC_ALL=C apt-cache policy "$1" 2>/dev/null)" == *'  Candidate: '[^\(]* ]]; }
 
 # --- 1. System packages --------------------------------------------------------------------------
 # Build tools for the virtual kernel; python3-venv for the environment; ping for `groundwire shell`.

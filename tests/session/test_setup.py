@@ -14,7 +14,7 @@ from tests.session.command import ROOT
 
 _TOOLS = (
     *("bash", "cat", "chmod", "cut", "dirname", "env", "grep", "ln", "mkdir", "mktemp", "mv", "rm"),
-    *("sha256sum", "tail", "touch"),
+    *("sha256sum", "sleep", "tail", "touch"),
 )
 # What a machine answers when nothing is missing but the virtual environment.
 _USUAL = {
@@ -134,6 +134,21 @@ def test_what_only_tests_want_may_be_missing(tmp_path: Path, archive: dict[str, 
     assert "chromium is not offered here" in done.stderr
     again = machine.setup("test", **archive)
     assert "[1/4] system packages: present" in again.stderr
+
+
+def test_what_apt_offers_is_found_whatever_it_says_after(
+    tmp_path: Path, archive: dict[str, str]
+) -> None:
+    """It lists versions after the candidate, in the user's language; we took such packages for not
+    offered."""
+    lacking = 'case "$4" in chromium) exit 1 ;; *) echo installed ;; esac'
+    slow = """if [ "$LC_ALL" = C ]; then echo '  Candidate: 1'; else echo '  Kandidat: 1'; fi
+        sleep 0.3; echo '  Version table:'"""
+    machine = Machine(tmp_path, {"dpkg-query": lacking, "apt-cache": slow})
+    done = machine.setup("test", LC_ALL="de_DE.UTF-8", **archive)
+    assert done.returncode == 0, done.stderr
+    assert "not offered" not in done.stderr
+    assert any(c.startswith("apt-get install") and "chromium" in c for c in machine.calls())
 
 
 @pytest.mark.skipif(
