@@ -42,7 +42,7 @@ from analysis.predictors.planned import setting_of_spec
 from analysis.result import write_result
 from emulator.progress import Progress
 from emulator.session import run_session
-from emulator.virtual.memory import available_memory_bytes
+from emulator.virtual.memory import available_memory
 from topologies.spec import Spec, parse_spec
 
 KINDS = ("all_reduce", "all_to_all")
@@ -111,13 +111,13 @@ def virtual(spec: Spec, directory: Path, console: Console) -> dict[str, Any]:
 @contextmanager
 def _peak_memory() -> Iterator[list[int]]:
     """By how much the available memory fell at most, in bytes; the list's one element."""
-    before = available_memory_bytes()
+    before = available_memory().size_bytes
     used = [0]
     done = threading.Event()
 
     def watch() -> None:
         while not done.wait(_MEMORY_SAMPLE_S):
-            used[0] = max(used[0], before - available_memory_bytes())
+            used[0] = max(used[0], before - available_memory().size_bytes)
 
     thread = threading.Thread(target=watch)
     thread.start()

@@ -16,7 +16,7 @@ from emulator.capabilities import KernelCapabilities, kernel_capabilities
 from emulator.virtual.build import find_kernel, require_tools
 from emulator.virtual.cache import can_keep_kernels, kernel_cache
 from emulator.virtual.failure import VirtualKernelError
-from emulator.virtual.memory import available_memory_bytes, memory_directory
+from emulator.virtual.memory import available_memory, memory_directory
 from emulator.virtual.seccomp import has_seccomp_filters
 from emulator.virtual.source import find_source
 
@@ -101,12 +101,12 @@ def _machine() -> Iterator[Check]:
         "native runs with one core are invalid as soon as a rank computes",
         "give the machine at least 2 cores",
     )
-    memory = available_memory_bytes()
+    memory = available_memory()
     yield Check(
         "machine",
         "memory",
-        memory >= MAIN_JOB_BYTES,
-        f"{memory / 1e9:.1f} GB available",
+        memory.size_bytes >= MAIN_JOB_BYTES,
+        memory.words,
         "the 16 ranks of the main job do not fit",
         f"free memory until {MAIN_JOB_BYTES / 1e9:.0f} GB are available",
     )

@@ -22,7 +22,7 @@ from emulator.virtual.clock import VirtualClock
 from emulator.virtual.core import Core
 from emulator.virtual.failure import VirtualKernelError
 from emulator.virtual.lines import FollowedFile
-from emulator.virtual.memory import memory_directory
+from emulator.virtual.memory import available_memory, killed_for_memory, memory_directory
 from emulator.virtual.out_of_memory import describe_out_of_memory
 from emulator.virtual.rereading import Rereading
 from emulator.virtual.reserve import kept_reserve
@@ -33,6 +33,7 @@ Reason = Literal["exited", "panic", "out-of-memory", "deadlock", "stalled", "die
 _ADDR_NO_RANDOMIZE = 0x0040000
 _POLL_S = 0.02
 _CONSOLE_TAIL_LINES = 40
+_OOM_SCORE_ADJ = "500"  # as if it held half of the memory more than it does (proc(5))
 _CONSOLE_KEPT_LINES = 4000  # a report of memory running out has a line for each process
 _CONTROL_PREFIX = "groundwire-guest-"
 # Virtual wall-clock time at boot: the same in every run. 2026-01-01T00:00:00Z.
@@ -111,7 +112,7 @@ def run_guest(
         if not directory.is_dir():
             raise VirtualKernelError(f"writable directory {directory} does not exist")
     memory = memory_directory(guest.memory_bytes)
-    started = time.monotonic()
+    started, killed_before = time.monotonic(), killed_for_memory()
     with ExitStack() as until_ready:
         control = until_ready.enter_context(_control_directory(memory))
         _write_control(control, guest)
@@ -142,7 +143,9 @@ def run_guest(
         finally:
             for file in files:
                 file.close()
-    return _judge(guest, events, tuple(console.tail), standing, clock, time.monotonic() - started)
+    killed = killed_for_memory() - killed_before
+    wall_s = time.monotonic() - started
+    return _judge(guest, events, tuple(console.tail), standing, clock, killed, wall_s)
 
 
 def _follow(
@@ -191,6 +194,7 @@ def _judge(
     console: tuple[str, ...],
     standing: tuple[Reason, str] | None,
     clock: VirtualClock,
+    killed_on_host: int,
     wall_s: float,
 ) -> GuestResult:
     end: dict[str, Any] = events[-1] if events else {"event": "none"}
@@ -222,6 +226,12 @@ def _judge(
         if "reboot: " in line:  # "Restarting system", "Power down", "System halted"
             said = line.partition("reboot: ")[2]
             return result("died", f"a process in the guest switched it off or restarted it: {said}")
+    if killed_on_host:
+        return result(
+            "died",
+            f"the host's kernel killed {killed_on_host} processes meanwhile because memory ran out "
+            f"there; now {available_memory().words}",
+        )
     return result("died", "the guest ended without a report")
 
 
@@ -269,6 +279,9 @@ def _guest_process(
 
 def _before_exec() -> None:
     end_with_parent()
+    # When memory runs out on the host the guest is to go first, and we are to tell of it.
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text(_OOM_SCORE_ADJ)
     # The guest's memory begins where the host puts the heap: at a random place, up to 16 MB of it
     # are lost, and sizes that the guest derives from it differ. Some containers forbid asking.
     _libc.personality(ctypes.c_ulong(_ADDR_NO_RANDOMIZE))

@@ -14,9 +14,10 @@ from pathlib import Path
 
 import pytest
 
+from emulator.virtual import boot
 from emulator.virtual.boot import GuestSpec, run_guest
 from emulator.virtual.failure import VirtualKernelError
-from emulator.virtual.memory import available_memory_bytes
+from emulator.virtual.memory import available_memory
 from tests.slowdown import slowdown
 
 EAT_MEMORY = "x = []\nwhile True: x.append(bytearray(10**7))"
@@ -181,7 +182,7 @@ def test_a_kernel_that_cannot_boot_shows_its_console(kernel):
 
 
 def test_too_much_memory_is_refused_with_figures(guest):
-    wanted = available_memory_bytes() + 10**9
+    wanted = available_memory().size_bytes + 10**9
     with pytest.raises(VirtualKernelError) as refused:
         guest("true", memory_bytes=wanted)
     assert f"{wanted / 1e6:,.0f} MB refused" in str(refused.value)
@@ -291,6 +292,31 @@ def test_a_kernel_that_is_killed_has_died(kernel):
     assert_gone(processes)
 
 
+def test_a_kernel_that_the_host_killed_for_memory_says_so(kernel, monkeypatch):
+    """The host's count of such kills is a stand-in: to run out of memory would end others, too."""
+    kills = iter((3, 5))
+    monkeypatch.setattr(boot, "killed_for_memory", lambda: next(kills))
+
+    def end_it(line):
+        for pid in guest_processes_of(os.getpid()):
+            os.kill(pid, signal.SIGKILL)
+
+    guest = GuestSpec(argv=("sh", "-c", LOOP), memory_bytes=512 * 10**6)
+    result = run_guest(kernel, guest, end_it)
+    assert result.reason == "died"
+    assert "the host's kernel killed 2 processes" in result.message
+    assert re.search(r"now .* has [\d,]+ MB", result.message)
+
+
+def test_the_host_would_kill_the_guest_before_us(kernel):
+    process = command("sh", "-c", LOOP)
+    wait_for_line(process)
+    for pid in guest_processes_of(process.pid):
+        assert Path(f"/proc/{pid}/oom_score_adj").read_text().strip() == "500"
+    process.kill()
+    process.communicate()
+
+
 def test_signals_do_not_end_process_1(guest):
     signals = " ".join(str(number) for number in range(1, 65) if number not in (32, 33))
     ended = guest("bash", "-c", f"for n in {signals}; do kill -$n 1; done; sleep 1; echo alive")
@@ -346,6 +372,7 @@ def test_plain_user_needs_no_privilege(open_kernel):
 PLAIN_USER = """
 import sys
 from pathlib import Path
+from emulator.virtual import boot
 from emulator.virtual.boot import GuestSpec, run_guest
 from emulator.virtual.build import KernelImage
 directory = Path(sys.argv[1])
