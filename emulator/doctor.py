@@ -79,7 +79,7 @@ def diagnose() -> Diagnosis:
         checks,
         native=_lacking(lacks, ("root", "network namespaces", "veth", "netem", "dctcp", *_PYTHON)),
         virtual=_lacking(
-            lacks, ("virtual kernel", "guest memory", "executable guest memory", "ptrace", *_PYTHON)
+            lacks, ("virtual kernel", "guest memory", "ptrace", *_PYTHON)
         ),
     )
 
@@ -271,7 +271,7 @@ def _virtual_kernel() -> Iterator[Check]:
         source is not None,
         source.version if source else "not found",
         "the virtual kernel cannot be built" + (" again" if built else ""),
-        "apt-get install linux-source-6.12, or linux-source of 6.12 or later",
+        "./setup.sh run fetches linux-source-6.12",
     )
     yield Check(
         "virtual kernel",
@@ -299,15 +299,7 @@ def _virtual_kernel() -> Iterator[Check]:
         room,
         detail,
         "the main job does not fit into a guest",
-        "free memory, or set TMPDIR to a directory with room",
-    )
-    yield Check(
-        "virtual kernel",
-        "executable guest memory",
-        room,
-        "may be mapped executable" if room else "no directory for it",
-        "the guest cannot run programs",
-        "mount -o remount,exec /dev/shm",
+        "free memory, or set TMPDIR to a directory with room that is not mounted noexec",
     )
     traced = _may_trace()
     yield Check(
