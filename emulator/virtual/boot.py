@@ -21,6 +21,7 @@ from emulator.virtual.build import KernelImage
 from emulator.virtual.clock import VirtualClock
 from emulator.virtual.core import Core
 from emulator.virtual.failure import VirtualKernelError
+from emulator.virtual.host_limits import raise_limits, refuse_tight_limits, refused_by_host
 from emulator.virtual.lines import FollowedFile
 from emulator.virtual.memory import available_memory, killed_for_memory, memory_directory
 from emulator.virtual.out_of_memory import describe_out_of_memory
@@ -106,23 +107,30 @@ def run_guest(
     An interrupt (KeyboardInterrupt) ends the guest at once and is passed on.
 
     Raises VirtualKernelError when the guest cannot be started: too little host memory, a
-    writable directory that does not exist, a host that forbids ptrace.
+    writable directory that does not exist, a host that forbids ptrace, a limit that is too tight.
     """
     for directory in guest.writable:
         if not directory.is_dir():
             raise VirtualKernelError(f"writable directory {directory} does not exist")
+    refuse_tight_limits(guest.memory_bytes)
     memory = memory_directory(guest.memory_bytes)
     started, killed_before = time.monotonic(), killed_for_memory()
     with ExitStack() as until_ready:
         control = until_ready.enter_context(_control_directory(memory))
         _write_control(control, guest)
-        console = FollowedFile(control / "console", lambda line: None, keep=_CONSOLE_KEPT_LINES)
         events: list[dict[str, Any]] = []
+        refusals: list[str] = []
+
+        def heed(line: str) -> None:
+            refusal = refused_by_host(line)
+            if refusal is not None:
+                refusals.append(refusal)
 
         def note(line: str) -> None:
             events.append(json.loads(line))
             until_ready.close()  # the guest has all of it open
 
+        console = FollowedFile(control / "console", heed, keep=_CONSOLE_KEPT_LINES)
         # In this order: who sees a line of the command can kill us and nothing is left.
         files = (
             FollowedFile(control / "status", note),
@@ -138,14 +146,15 @@ def run_guest(
                     held.enter_context(kept_reserve(process.pid, kernel.symbols, core))
                 memory_watch = Rereading(process.pid, kernel.symbols, guest.memory_bytes)
                 standing = _follow(
-                    process, guest, clock, memory_watch, core, files, events, on_time
+                    process, guest, clock, memory_watch, core, files, events, refusals, on_time
                 )
         finally:
             for file in files:
                 file.close()
     killed = killed_for_memory() - killed_before
     wall_s = time.monotonic() - started
-    return _judge(guest, events, tuple(console.tail), standing, clock, killed, wall_s)
+    tail = tuple(console.tail)
+    return _judge(guest, events, tail, refusals, standing, clock, killed, wall_s)
 
 
 def _follow(
@@ -156,9 +165,11 @@ def _follow(
     core: Core,
     files: tuple[FollowedFile, ...],
     events: list[dict[str, Any]],
+    refusals: list[str],
     on_time: Callable[[int], None] | None,
 ) -> tuple[Reason, str] | None:
-    """Pass on output until the guest is gone. If it stands still: why, and what is known."""
+    """Pass on output until the guest is gone, or the host has refused it something that it needs.
+    If it stands still: why, and what is known."""
     poller = select.poll()
     pidfd = os.pidfd_open(process.pid)
     try:
@@ -170,6 +181,8 @@ def _follow(
                 file.poll()
                 if not events:
                     break  # it is not ready, so there is nothing in the others
+            if refusals:
+                return None
             now_ns = clock.read_ns()
             if now_ns != moved_ns or not guest.time_travel:
                 moved_ns, moved_at = now_ns, time.monotonic()
@@ -192,6 +205,7 @@ def _judge(
     guest: GuestSpec,
     events: list[dict[str, Any]],
     console: tuple[str, ...],
+    refusals: list[str],
     standing: tuple[Reason, str] | None,
     clock: VirtualClock,
     killed_on_host: int,
@@ -205,6 +219,8 @@ def _judge(
         tail = console[-_CONSOLE_TAIL_LINES:]
         return GuestResult(reason, status, message, tail, virtual_ns, wall_s, stops)
 
+    if refusals:
+        return result("died", refusals[0])
     if end["event"] == "exited":
         status = int(end["status"])
         return result("exited", "", status if status >= 0 else 128 - status)
@@ -279,6 +295,7 @@ def _guest_process(
 
 def _before_exec() -> None:
     end_with_parent()
+    raise_limits()
     # When memory runs out on the host the guest is to go first, and we are to tell of it.
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text(_OOM_SCORE_ADJ)

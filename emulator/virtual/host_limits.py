@@ -1,0 +1,72 @@
+"""Limits of this process, which hold for a guest, too: raised where they may be, else told.
+
+A guest's memory is one file, all of it mapped by each of its processes, which are processes of the
+host; what they map of it piece by piece are mappings of the host.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import resource
+from contextlib import suppress
+from pathlib import Path
+
+from emulator.virtual.failure import VirtualKernelError
+
+# The kernel itself, its stacks and libraries, beside the guest's memory.
+_KERNEL_BYTES = 64 * 2**20
+_RAISED = (resource.RLIMIT_NOFILE, resource.RLIMIT_NPROC, resource.RLIMIT_AS, resource.RLIMIT_FSIZE)
+# arch/um: start_userspace() in os-Linux/skas/process.c, report_enomem() in kernel/tlb.c.
+_NO_PROCESS = re.compile(r"start_userspace : (?:clone|mmap) failed, errno = (\d+)")
+_NO_MAPPING = "UML ran out of memory on the host side!"
+
+
+def raise_limits() -> None:
+    """Have this process heed the hard limits only, which is all that it must."""
+    for limit in _RAISED:
+        hard = resource.getrlimit(limit)[1]
+        with suppress(OSError, ValueError):
+            resource.setrlimit(limit, (hard, hard))
+
+
+def refuse_tight_limits(memory_bytes: int) -> None:
+    """Raises VirtualKernelError, with the figures, when a hard limit forbids so much memory."""
+    for limit, what, option, needed in (
+        (resource.RLIMIT_FSIZE, "a file", "f", memory_bytes),
+        (resource.RLIMIT_AS, "the address space of a process", "v", memory_bytes + _KERNEL_BYTES),
+    ):
+        hard = resource.getrlimit(limit)[1]
+        if hard != resource.RLIM_INFINITY and hard < needed:
+            raise VirtualKernelError(
+                f"guest memory of {memory_bytes / 1e6:,.0f} MB refused: {what} may have "
+                f"{hard / 1e6:,.0f} MB at most here; raise the hard limit, `ulimit -H -{option}`"
+            )
+
+
+def refused_by_host(line: str) -> str | None:
+    """What the host has refused to a guest whose console says `line`, and what to raise. None: this
+    line tells of nothing. No result may be had from such a guest: others would differ from it."""
+    address_space = f"`ulimit -v`, here {_hard(resource.RLIMIT_AS)}"
+    failed = _NO_PROCESS.search(line)
+    if failed is not None:
+        code = int(failed[1])
+        processes = f"`ulimit -u`, here {_hard(resource.RLIMIT_NPROC)}"
+        limits = f"{processes}, or pids.max of its control group"
+        return (
+            f"the host refused it another process ({os.strerror(code)}); raise "
+            f"{limits if code == errno.EAGAIN else address_space}"
+        )
+    if _NO_MAPPING in line:
+        mappings = Path("/proc/sys/vm/max_map_count").read_text().strip()
+        return (
+            "the host refused one of its processes another mapping of memory; raise "
+            f"vm.max_map_count, here {mappings}, or {address_space}"
+        )
+    return None
+
+
+def _hard(limit: int) -> str:
+    hard = resource.getrlimit(limit)[1]
+    return "unlimited" if hard == resource.RLIM_INFINITY else f"{hard:,}"

@@ -1,0 +1,92 @@
+"""Limits of the host: raised when they may be, else one message says which one to raise."""
+
+import os
+import resource
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from emulator.virtual.boot import GuestSpec, run_guest
+from emulator.virtual.host_limits import refused_by_host
+from tests.slowdown import slowdown
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def command(limit, soft, hard, *argv):
+    """`python -m emulator.virtual` with a limit."""
+    return subprocess.run(
+        [sys.executable, "-m", "emulator.virtual", "--mem", "512MB", "--", *argv],
+        cwd=ROOT, capture_output=True, text=True, timeout=280,
+        preexec_fn=lambda: resource.setrlimit(limit, (soft, hard)),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("limit", "what", "option"),
+    [
+        (resource.RLIMIT_FSIZE, "a file", "f"),
+        (resource.RLIMIT_AS, "the address space of a process", "v"),
+    ],
+)
+def test_a_limit_that_is_too_tight_is_named_and_a_soft_one_raised(kernel, limit, what, option):
+    hard = resource.getrlimit(limit)[1]
+    tight = 400 * 10**6
+    if hard == resource.RLIM_INFINITY:
+        done = command(limit, tight, hard, "true")
+        assert done.returncode == 0, done.stderr
+    done = command(limit, tight, tight, "true")
+    assert done.returncode == 1
+    assert done.stderr.strip() == (
+        f"guest memory of 512 MB refused: {what} may have 400 MB at most here; "
+        f"raise the hard limit, `ulimit -H -{option}`"
+    )
+
+
+def test_few_open_files_are_enough_where_more_may_be_had(kernel):
+    script = "import ctypes, asyncio, email, xml.dom, unittest, multiprocessing"
+    soft, hard = 48, resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    done = command(resource.RLIMIT_NOFILE, soft, hard, "python3", "-c", script)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_guest_that_gets_no_more_of_the_host_ends_at_once_and_says_so(kernel):
+    """A run went on with 14 of its 16 ranks where a control group allowed 20 processes, ended after
+    200 s and said 'Cannot allocate memory'. Here the address space runs out instead, as the limits
+    of processes do not hold for root."""
+
+    def forbid_more(line):
+        for pid in guest_processes():
+            resource.prlimit(pid, resource.RLIMIT_AS, (1, 1))
+
+    def guest_processes():
+        for entry in Path("/proc").glob("[0-9]*/status"):
+            try:
+                if (
+                    f"PPid:\t{os.getpid()}\n" in entry.read_text()
+                    and os.path.basename(os.readlink(entry.with_name("exe"))) == "linux"
+                ):
+                    yield int(entry.parent.name)
+            except OSError:
+                continue
+
+    started = time.monotonic()
+    script = "echo speak; while :; do sleep 1; done"
+    guest = GuestSpec(argv=("sh", "-c", script), memory_bytes=512 * 10**6)
+    result = run_guest(kernel, guest, forbid_more)
+    assert result.reason == "died"
+    assert "the host refused" in result.message
+    assert "`ulimit -v`, here " in result.message
+    assert time.monotonic() - started < 20 * slowdown()
+
+
+def test_what_to_raise_is_said_of_each_refusal():
+    said = refused_by_host("[   10.120000] start_userspace : clone failed, errno = 11")
+    assert said is not None and "another process (Resource temporarily unavailable)" in said
+    assert "`ulimit -u`, here " in said and "pids.max of its control group" in said
+    said = refused_by_host("[   10.1] UML ran out of memory on the host side! This can happen")
+    assert said is not None and "vm.max_map_count, here " in said
+    assert refused_by_host("[    0.0] Run /proc/self/cwd/init as init process") is None
