@@ -17,6 +17,7 @@ import struct
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -108,9 +109,10 @@ class Launcher:
         """
         assert self._orders is not None, "Launcher is used as a context manager"
         order = pickle.dumps(tuple(jobs))
-        self._orders.sendall(struct.pack("!Q", len(order)) + order)
+        with suppress(BrokenPipeError):  # it has died: what follows says so
+            self._orders.sendall(struct.pack("!Q", len(order)) + order)
         by_rank = {job.plan.rank: job for job in jobs}
-        with self._orders.makefile("r") as reports:
+        with suppress(ConnectionResetError), self._orders.makefile("r") as reports:
             for line in reports:
                 report = json.loads(line)
                 if "iteration" in report:

@@ -62,6 +62,15 @@ def test_all_ranks_end_well(tmp_path: Path) -> None:
     assert len(list(tmp_path.glob("*.jsonl"))) == _RANKS
 
 
+def test_a_nursery_that_has_died_is_said_and_no_broken_pipe(tmp_path: Path) -> None:
+    with Launcher() as launcher:
+        assert launcher._pid is not None
+        os.kill(launcher._pid, signal.SIGKILL)
+        os.waitid(os.P_PID, launcher._pid, os.WEXITED | os.WNOWAIT)
+        with pytest.raises(RuntimeError, match="that starts the ranks died unexpectedly"):
+            launcher.run(_jobs(tmp_path, iterations=1), lambda iteration: None)
+
+
 def test_a_killed_rank_takes_the_run_down_within_five_seconds(tmp_path: Path) -> None:
     pids: dict[int, int] = {}
     killed_at = 0.0
