@@ -121,7 +121,10 @@ fi
 # --- 2. The kernel's source ----------------------------------------------------------------------
 # Always Linux 6.12: our patches are for it, and one kernel gives the same results on every machine.
 source_package=linux-source-6.12
-fetched=${XDG_CACHE_HOME:-$HOME/.cache}/groundwire/kernel/source
+case ${XDG_CACHE_HOME:-} in
+    /*) fetched=$XDG_CACHE_HOME/groundwire/kernel/source ;;
+    *) fetched=$HOME/.cache/groundwire/kernel/source ;; # a relative one counts as none (XDG)
+esac
 source_there() {
     compgen -G "/usr/src/$source_package*.tar.*" >/dev/null || compgen -G "$fetched/$source_package*.tar.*" >/dev/null
 }

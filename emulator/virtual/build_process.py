@@ -24,6 +24,8 @@ def build_process(command: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
     """
     process = subprocess.Popen(
         command,
+        # make calls itself and finds itself as we have found it, also in an emptied environment.
+        env={"PATH": os.defpath, **os.environ},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -7,12 +7,13 @@ from emulator.virtual.failure import VirtualKernelError
 
 
 def kernel_cache() -> Path:
-    """`$XDG_CACHE_HOME/groundwire/kernel`, by default below `~/.cache` (XDG base directories).
+    """`$XDG_CACHE_HOME/groundwire/kernel`, by default below `~/.cache`. A relative path counts as
+    none (XDG base directories): a kernel would be built wherever a command is run.
 
     Raises VirtualKernelError for a user without a home.
     """
-    base = os.environ.get("XDG_CACHE_HOME")
-    if not base:
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    if not os.path.isabs(base):
         try:
             base = str(Path.home() / ".cache")
         except RuntimeError as error:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from emulator.virtual import build, source
+from emulator.virtual.build_process import build_process
 from emulator.virtual.cache import kernel_cache
 from emulator.virtual.failure import VirtualKernelError
 from tests.slowdown import slowdown
@@ -333,3 +334,18 @@ def test_an_interrupted_unpacking_ends_and_starts_anew(files, archive, tmp_path,
         interrupted(how, files, tmp_path, lambda: half.exists() and "sleep" in builders(tmp_path))
     assert not (half.parent / "linux").exists()
     assert_only_the_kernel_is_left(fake_tree())
+
+
+def test_a_relative_cache_folder_counts_as_none(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", "cache")
+    assert kernel_cache() == tmp_path / ".cache" / "groundwire" / "kernel"
+
+
+def test_make_finds_itself_in_an_emptied_environment(tmp_path, monkeypatch):
+    (tmp_path / "Makefile").write_text("all:\n\t@$(MAKE) -s other\nother:\n\t@echo made\n")
+    monkeypatch.delenv("PATH")
+    with build_process(["make", "-s", "-C", str(tmp_path)]) as make:
+        said = make.stdout.read()
+    assert make.returncode == 0, said
+    assert said.split()[-1] == "made"
