@@ -6,9 +6,11 @@ import base64
 import json
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +48,8 @@ class Page:
              f"--user-data-dir={self._profile}", f"--window-size={width},{height}", "about:blank"],
             pass_fds=(commands, answers),
             stderr=subprocess.DEVNULL,
+            env=os.environ | {"TMPDIR": self._profile},
+            start_new_session=True,
         )  # fmt: skip
         os.close(commands)
         os.close(answers)
@@ -65,11 +69,17 @@ class Page:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self._process.kill()
+        # All of its processes: one that is left goes on writing into the profile.
+        deadline = time.monotonic() + _TIMEOUT_S
+        with suppress(ProcessLookupError):
+            while time.monotonic() < deadline:
+                os.killpg(self._process.pid, signal.SIGKILL)
+                self._process.poll()
+                time.sleep(0.01)
         self._process.wait()
         os.close(self._commands)
         os.close(self._answers)
-        shutil.rmtree(self._profile, ignore_errors=True)
+        shutil.rmtree(self._profile)
 
     def call(self, method: str, **parameters: Any) -> dict[str, Any]:
         """The result of a protocol command. Raises RuntimeError with the browser's message."""
