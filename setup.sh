@@ -63,6 +63,12 @@ as_root() { # FIX COMMAND...
     fi
 }
 
+if [ "$(uname -m)" != x86_64 ]; then
+    say "setup: the virtual kernel is User-Mode Linux, which there is for x86-64 only, and this machine is $(uname -m)."
+    say "setup: the native kernel remains: pip install . and, as root, groundwire run --kernel native SPEC"
+    exit 1
+fi
+
 lists_are_fresh=no
 update_lists() {
     if [ "$lists_are_fresh" = no ]; then

@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import platform
 import re
 import shutil
 import subprocess
@@ -59,8 +60,8 @@ def ensure_kernel(progress: Callable[[str], None]) -> KernelImage:
     found = find_kernel()
     if found is not None:
         return found
-    source = kernel_source.require_source()
     require_tools()
+    source = kernel_source.require_source()
     with _lock(kernel_cache()):
         try:
             return find_kernel() or _build(source, progress)
@@ -70,7 +71,13 @@ def ensure_kernel(progress: Callable[[str], None]) -> KernelImage:
 
 
 def require_tools() -> None:
-    """Raises VirtualKernelError naming the packages that the build needs and this machine lacks."""
+    """Raises VirtualKernelError naming the packages that the build needs and this machine lacks,
+    or its processor, for which there is no User-Mode Linux."""
+    if platform.machine() != "x86_64":
+        raise VirtualKernelError(
+            "the virtual kernel is User-Mode Linux, which there is for x86-64 only, and this "
+            f"machine is {platform.machine()}; the native kernel remains (--kernel native, as root)"
+        )
     missing = {package for program, package in _PROGRAMS.items() if shutil.which(program) is None}
     if missing:
         raise VirtualKernelError(

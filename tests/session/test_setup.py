@@ -19,6 +19,7 @@ _TOOLS = (
 # What a machine answers when nothing is missing but the virtual environment.
 _USUAL = {
     "id": "echo 1000",
+    "uname": "echo x86_64",
     "sudo": '[ "$1" = true ] || "$@"',
     "dpkg-query": "echo installed",
     "apt-get": "true",
@@ -85,7 +86,7 @@ def test_a_second_run_finds_everything_done(tmp_path: Path, archive: dict[str, s
     assert "[1/4] system packages: present" in second.stderr
     assert "[3/4] virtual environment: present" in second.stderr
     did = {call.split()[0] for call in machine.calls()[before:]}
-    assert did <= {"dpkg-query", "groundwire"}
+    assert did <= {"uname", "dpkg-query", "groundwire"}  # these only ask
 
 
 def test_a_failed_step_names_the_command_and_the_fix(
@@ -119,6 +120,15 @@ def test_without_root_it_says_what_root_must_do(
     assert "have root run this" in done.stderr
     assert "apt-get install" in done.stderr
     assert not [call for call in machine.calls() if call.startswith("apt-get install")]
+
+
+def test_another_processor_is_refused_before_anything_is_done(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, {"uname": "echo aarch64"})
+    done = machine.setup()
+    assert done.returncode == 1
+    assert "for x86-64 only, and this machine is aarch64" in done.stderr
+    assert "groundwire run --kernel native" in done.stderr
+    assert {call.split()[0] for call in machine.calls()} == {"uname"}
 
 
 def test_without_apt_the_packages_are_named(tmp_path: Path, archive: dict[str, str]) -> None:

@@ -1,6 +1,7 @@
 """Building: what is missing, does not fit or has changed is named; nothing is built twice."""
 
 import os
+import platform
 import shutil
 import signal
 import subprocess
@@ -179,6 +180,12 @@ def test_wrong_source_variable_is_named(monkeypatch):
     monkeypatch.setenv(source.SOURCE_VARIABLE, "/no/such/archive")
     with pytest.raises(VirtualKernelError, match="/no/such/archive: no such file"):
         source.find_source()
+
+
+def test_another_processor_is_named(monkeypatch, files):
+    monkeypatch.setattr(platform, "machine", lambda: "aarch64")
+    with pytest.raises(VirtualKernelError, match="for x86-64 only, and this machine is aarch64"):
+        build.ensure_kernel(print)
 
 
 def test_missing_tools_are_named(monkeypatch):
