@@ -63,12 +63,6 @@ as_root() { # FIX COMMAND...
     fi
 }
 
-if [ "$(uname -m)" != x86_64 ]; then
-    say "setup: the virtual kernel is User-Mode Linux, which there is for x86-64 only, and this machine is $(uname -m)."
-    say "setup: the native kernel remains: pip install . and, as root, groundwire run --kernel native SPEC"
-    exit 1
-fi
-
 lists_are_fresh=no
 update_lists() {
     if [ "$lists_are_fresh" = no ]; then
@@ -87,6 +81,12 @@ install() { # PACKAGE...
 # pipefail what was found counts as not found.
 installed() { [ "$(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null)" = installed ]; }
 offered() { [[ "$(LC_ALL=C apt-cache policy "$1" 2>/dev/null)" == *'  Candidate: '[^\(]* ]]; }
+
+if [ "$(uname -m)" != x86_64 ]; then
+    say "setup: the virtual kernel is User-Mode Linux, which there is for x86-64 only, and this machine is $(uname -m)."
+    say "setup: the native kernel remains: pip install . and, as root, groundwire run --kernel native SPEC"
+    exit 1
+fi
 
 # --- 1. System packages --------------------------------------------------------------------------
 # Build tools for the virtual kernel; python3-venv for the environment; ping for `groundwire shell`.

@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from emulator.virtual.failure import VirtualKernelError
+from emulator.virtual.memory import mb
 
 # The kernel itself, its stacks and libraries, beside the guest's memory.
 _KERNEL_BYTES = 64 * 2**20
@@ -40,31 +41,33 @@ def refuse_tight_limits(memory_bytes: int) -> None:
         hard = resource.getrlimit(limit)[1]
         if hard != resource.RLIM_INFINITY and hard < needed:
             raise VirtualKernelError(
-                f"guest memory of {memory_bytes / 1e6:,.0f} MB refused: {what} may have "
-                f"{hard / 1e6:,.0f} MB at most here; raise the hard limit, `ulimit -H -{option}`"
+                f"guest memory of {mb(memory_bytes)} refused: {what} may have {mb(hard)} at most "
+                f"here; raise the hard limit, `ulimit -H -{option}`"
             )
 
 
 def refused_by_host(line: str) -> str | None:
     """What the host has refused to a guest whose console says `line`, and what to raise. None: this
     line tells of nothing. No result may be had from such a guest: others would differ from it."""
-    address_space = f"`ulimit -v`, here {_hard(resource.RLIMIT_AS)}"
     failed = _NO_PROCESS.search(line)
     if failed is not None:
         code = int(failed[1])
-        processes = f"`ulimit -u`, here {_hard(resource.RLIMIT_NPROC)}"
-        limits = f"{processes}, or pids.max of its control group"
-        return (
-            f"the host refused it another process ({os.strerror(code)}); raise "
-            f"{limits if code == errno.EAGAIN else address_space}"
-        )
+        limits = _address_space()
+        if code == errno.EAGAIN:
+            processes = _hard(resource.RLIMIT_NPROC)
+            limits = f"`ulimit -u`, here {processes}, or pids.max of its control group"
+        return f"the host refused it another process ({os.strerror(code)}); raise {limits}"
     if _NO_MAPPING in line:
         mappings = Path("/proc/sys/vm/max_map_count").read_text().strip()
         return (
             "the host refused one of its processes another mapping of memory; raise "
-            f"vm.max_map_count, here {mappings}, or {address_space}"
+            f"vm.max_map_count, here {mappings}, or {_address_space()}"
         )
     return None
+
+
+def _address_space() -> str:
+    return f"`ulimit -v`, here {_hard(resource.RLIMIT_AS)}"
 
 
 def _hard(limit: int) -> str:

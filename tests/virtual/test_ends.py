@@ -372,7 +372,6 @@ def test_plain_user_needs_no_privilege(open_kernel):
 PLAIN_USER = """
 import sys
 from pathlib import Path
-from emulator.virtual import boot
 from emulator.virtual.boot import GuestSpec, run_guest
 from emulator.virtual.build import KernelImage
 directory = Path(sys.argv[1])
