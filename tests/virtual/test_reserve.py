@@ -85,10 +85,17 @@ def test_blocks_that_have_a_page_are_found(block_file: int) -> None:
     assert list(blocks_with_data(block_file)) == [0, 2 * _MB]
 
 
-@given(st.integers(0, 2**38))
-def test_the_reserve_grows_with_the_guest_within_bounds(used_bytes: int) -> None:
-    assert 16 * _MB <= wanted_bytes(used_bytes) <= 256 * _MB
-    assert wanted_bytes(used_bytes) <= wanted_bytes(used_bytes + 4096)
+@given(st.integers(0, 2**38), st.integers(2**26, 2**38))
+def test_the_reserve_is_never_more_than_a_guest_is_known_to_use(used_bytes, memory_bytes) -> None:
+    wanted = wanted_bytes(used_bytes, memory_bytes)
+    assert 16 * _MB <= wanted <= max(256 * _MB, used_bytes)
+    assert wanted <= 256 * _MB or used_bytes + wanted <= memory_bytes // 2
+
+
+def test_half_of_a_guests_memory_is_had_early() -> None:
+    assert wanted_bytes(1000 * _MB, 5000 * _MB) == 1000 * _MB
+    assert wanted_bytes(2000 * _MB, 5000 * _MB) == 500 * _MB
+    assert wanted_bytes(2400 * _MB, 5000 * _MB) == 256 * _MB
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two processor cores")
