@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from emulator.virtual import source as kernel_source
-from emulator.virtual.build_process import build_process
+from emulator.virtual.build_process import build_environment, build_process
 from emulator.virtual.cache import kernel_cache
 from emulator.virtual.failure import VirtualKernelError
 
@@ -168,6 +168,7 @@ def _make(tree: Path, objects: Path, goals: list[str], progress: Callable[[str],
 
 
 def _run(command: list[str], directory: Path) -> None:
-    done = subprocess.run(command, cwd=directory, capture_output=True, text=True)
+    environment = build_environment()
+    done = subprocess.run(command, cwd=directory, env=environment, capture_output=True, text=True)
     if done.returncode != 0:
         raise VirtualKernelError(f"`{' '.join(command)}` failed: {done.stderr.strip()}")

@@ -1,4 +1,5 @@
-"""A program that works on the kernel's tree: it ends when we do, however that is."""
+"""A program that works on the kernel's tree: it ends when we do, however that is, and sees nothing
+of the user's settings."""
 
 from __future__ import annotations
 
@@ -11,6 +12,19 @@ from contextlib import contextmanager, suppress
 from emulator.parent_death import end_with_parent
 
 _PATIENCE_S = 1.5
+# Where this machine has its programs, their libraries, and room.
+_INHERITED = ("PATH", "LD_LIBRARY_PATH", "HOME", "TMPDIR")
+
+
+def build_environment() -> dict[str, str]:
+    """The whole environment of a program that takes part in building.
+
+    Nothing else of ours: KCFLAGS, CPATH or GNUTARGET would change the kernel, MAKEFLAGS, CC, O,
+    TAR_OPTIONS or XZ_OPT break its build, and `make setup` itself exports some of them.
+    """
+    kept = {name: os.environ[name] for name in _INHERITED if name in os.environ}
+    # make calls itself and finds itself as we have found it, also in an emptied environment.
+    return {"PATH": os.defpath, **kept, "LC_ALL": "C"}
 
 
 @contextmanager
@@ -24,12 +38,12 @@ def build_process(command: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
     """
     process = subprocess.Popen(
         command,
-        # make calls itself and finds itself as we have found it, also in an emptied environment.
-        env={"PATH": os.defpath, **os.environ},
+        env=build_environment(),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
+        errors="backslashreplace",  # a file's name may be no text
         start_new_session=True,
         close_fds=False,
         preexec_fn=lambda: end_with_parent(signal.SIGTERM),

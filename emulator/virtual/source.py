@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from emulator.virtual.build_process import build_process
+from emulator.virtual.build_process import build_environment, build_process
 from emulator.virtual.cache import kernel_cache
 from emulator.virtual.failure import VirtualKernelError
 
@@ -153,7 +153,10 @@ def key(source: KernelSource) -> str:
 def _package_version() -> str | None:
     try:
         done = subprocess.run(
-            ["dpkg-query", "-W", "-f", "${Version}", PACKAGE], capture_output=True, text=True
+            ["dpkg-query", "-W", "-f", "${Version}", PACKAGE],
+            env=build_environment(),
+            capture_output=True,
+            text=True,
         )
     except FileNotFoundError:
         return None
@@ -176,7 +179,11 @@ def _apply(patch: Path, directory: Path) -> None:
     command = ["patch", "-p1", "--batch", "--forward", "--no-backup-if-mismatch", "-r", "-"]
     try:
         done = subprocess.run(
-            [*command, "-i", str(patch)], cwd=directory, capture_output=True, text=True
+            [*command, "-i", str(patch)],
+            cwd=directory,
+            env=build_environment(),
+            capture_output=True,
+            text=True,
         )
     except FileNotFoundError as error:
         raise VirtualKernelError(

@@ -42,6 +42,7 @@ def files(tmp_path, monkeypatch):
     (directory / "sch_gwport.c").write_text("/* qdisc */\n")
     monkeypatch.setattr(source, "KERNEL_FILES", directory)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("HOME", str(tmp_path))
     return directory
 
 
@@ -265,14 +266,14 @@ main()
 
 
 def builders(tmp_path):
-    """Processes, except this one, that have this test's cache folder in their environment."""
+    """Processes, except this one, that have this test's HOME in their environment."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         try:
             environment = (process / "environ").read_bytes()
         except OSError:
             continue
-        if f"XDG_CACHE_HOME={tmp_path}/".encode() in environment:
+        if f"HOME={tmp_path}".encode() in environment.split(b"\0"):
             found.append((process / "comm").read_text().strip())
     return found
 
@@ -356,3 +357,38 @@ def test_make_finds_itself_in_an_emptied_environment(tmp_path, monkeypatch):
         said = make.stdout.read()
     assert make.returncode == 0, said
     assert said.split()[-1] == "made"
+
+
+HOSTILE = (
+    *("ARCH", "CC", "CFLAGS", "CPATH", "CROSS_COMPILE", "GNUTARGET", "HOSTCC", "KBUILD_CFLAGS"),
+    *("KCFLAGS", "LANG", "LC_MESSAGES", "LDFLAGS", "LIBRARY_PATH", "LLVM", "MAKEFILES", "O"),
+    *("MAKEFLAGS", "PATCH_GET", "POSIXLY_CORRECT", "TAR_OPTIONS", "V", "XDG_CACHE_HOME", "XZ_OPT"),
+)
+
+
+def test_no_setting_of_the_user_reaches_a_program_that_builds(
+    files, archive, tmp_path, monkeypatch
+):
+    """`make V=1 setup` exported MAKEFLAGS to the kernel's build, KCFLAGS made another kernel of it,
+    and TAR_OPTIONS or XZ_OPT kept it from being unpacked."""
+    monkeypatch.delenv(source.SOURCE_VARIABLE)
+    monkeypatch.setattr(source, "INSTALLED_SOURCES", tmp_path)
+    programs = ("dpkg-query", "tar", "patch", "make", "strip")
+    (tmp_path / "bin").mkdir()
+    for program in programs:
+        path = "false" if program == "dpkg-query" else shutil.which(program)
+        told = tmp_path / "bin" / program
+        told.write_text(f'#!/bin/sh\nenv >"$0.environment"\nexec {path} "$@"\n')
+        told.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
+    for name in HOSTILE:
+        if name != "XDG_CACHE_HOME":
+            monkeypatch.setenv(name, "--hostile")
+    fake_tree()
+    build.ensure_kernel(lambda line: None)
+    for program in programs:
+        environment = (tmp_path / "bin" / f"{program}.environment").read_text()
+        assert "LC_ALL=C\n" in environment, program
+        names = {line.partition("=")[0] for line in environment.splitlines()}
+        assert {"PATH", "HOME"} <= names, program
+        assert not names & set(HOSTILE), program
