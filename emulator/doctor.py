@@ -7,18 +7,22 @@ import ctypes
 import importlib.util
 import os
 import shutil
+import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from emulator.capabilities import KernelCapabilities, kernel_capabilities
 from emulator.virtual.build import find_kernel, require_tools
-from emulator.virtual.cache import can_keep_kernels, kernel_cache
+from emulator.virtual.cache import writable_kernel_cache
 from emulator.virtual.failure import VirtualKernelError
 from emulator.virtual.memory import available_memory, memory_directory
 from emulator.virtual.seccomp import has_seccomp_filters
 from emulator.virtual.source import find_source
+
+T = TypeVar("T")
 
 MAIN_JOB_BYTES = 3 * 10**9
 """What `dlrm-fat-tree-k4` needs with its 16 ranks, on either kernel."""
@@ -126,6 +130,19 @@ def _machine() -> Iterator[Check]:
         f"a 100 us sleep ends {late / 1000:.0f} us late",
         "native runs: packets leave queues and delay lines late by as much",
         "a kernel with CONFIG_HIGH_RES_TIMERS, or a less busy machine",
+    )
+    try:
+        temporary, no_temporary = tempfile.gettempdir(), ""
+    except FileNotFoundError as error:
+        temporary, no_temporary = "", str(error.strerror)
+    yield Check(
+        "machine",
+        "temporary directory",
+        not no_temporary,
+        temporary or no_temporary,
+        "the virtual kernel cannot be built, guests have no place but /dev/shm for their memory, "
+        "and groundwire shell none for what is typed",
+        "set TMPDIR to a directory that can be written",
     )
     version = _cgroup_version()
     yield Check(
@@ -244,16 +261,16 @@ def _kernel(found: KernelCapabilities) -> Iterator[Check]:
 
 
 def _virtual_kernel() -> Iterator[Check]:
-    image = find_kernel()
+    image, _ = _asked(find_kernel)
     built = image is not None
-    source = find_source()
+    source, no_source = _asked(find_source)
     try:
         require_tools()
         tools = ""
     except VirtualKernelError as missing:
         tools = str(missing)
-    writable = can_keep_kernels()
-    possible = source is not None and not tools and writable
+    cache, no_cache = _asked(writable_kernel_cache)
+    possible = source is not None and not tools and cache is not None
     detail = "built" if built else ("not built yet, but can be" if possible else "cannot be built")
     yield Check(
         "virtual kernel",
@@ -267,7 +284,7 @@ def _virtual_kernel() -> Iterator[Check]:
         "virtual kernel",
         "kernel source",
         source is not None,
-        source.version if source else "not found",
+        source.version if source else no_source,
         "the virtual kernel cannot be built" + (" again" if built else ""),
         "./setup.sh run fetches linux-source-6.12",
     )
@@ -282,20 +299,17 @@ def _virtual_kernel() -> Iterator[Check]:
     yield Check(
         "virtual kernel",
         "cache folder",
-        writable,
-        str(kernel_cache()),
+        cache is not None,
+        str(cache) if cache else no_cache,
         "the virtual kernel cannot be built" + (" again" if built else ""),
         "set XDG_CACHE_HOME to a directory that can be written",
     )
-    try:
-        detail, room = str(memory_directory(MAIN_JOB_BYTES)), True
-    except VirtualKernelError as refusal:
-        detail, room = str(refusal), False
+    memory, no_memory = _asked(lambda: memory_directory(MAIN_JOB_BYTES))
     yield Check(
         "virtual kernel",
         "guest memory",
-        room,
-        detail,
+        memory is not None,
+        str(memory) if memory else no_memory,
         "the main job does not fit into a guest",
         "free memory, or set TMPDIR to a directory with room that is not mounted noexec",
     )
@@ -318,6 +332,14 @@ def _virtual_kernel() -> Iterator[Check]:
         "results",
         "a kernel with CONFIG_SECCOMP_FILTER, and a container policy that allows seccomp",
     )
+
+
+def _asked(question: Callable[[], T | None]) -> tuple[T | None, str]:
+    """The answer, and why there is none."""
+    try:
+        return question(), "not found"
+    except VirtualKernelError as refusal:
+        return None, str(refusal)
 
 
 def _may_trace() -> bool:

@@ -24,8 +24,13 @@ def kernel_cache() -> Path:
     return Path(base) / "groundwire" / "kernel"
 
 
-def can_keep_kernels() -> bool:
-    """Whether the cache folder can be written, or made."""
+def writable_kernel_cache() -> Path:
+    """`kernel_cache()`, where a kernel can be built and kept.
+
+    Raises VirtualKernelError: it is none (see there), or can neither be written nor made.
+    """
     cache = kernel_cache()
     nearest = next(path for path in (cache, *cache.parents) if os.path.exists(path))
-    return nearest.is_dir() and os.access(nearest, os.W_OK | os.X_OK)
+    if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
+        raise VirtualKernelError(f"{cache}: {nearest} is no directory that can be written")
+    return cache

@@ -2,6 +2,8 @@
 
 import os
 import tempfile
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -42,7 +44,7 @@ def memory_directory(memory_bytes: int) -> Path:
             f"{mb(_HOST_RESERVE_BYTES)} of it are kept for others"
         )
     found = []
-    for directory in (Path("/dev/shm"), Path(tempfile.gettempdir())):
+    for directory in _candidates():
         if not os.access(directory, os.W_OK | os.X_OK):
             continue
         status = os.statvfs(directory)
@@ -55,6 +57,12 @@ def memory_directory(memory_bytes: int) -> Path:
         f"guest memory of {mb(memory_bytes)} refused: no directory can hold it "
         f"({'; '.join(found) or 'none is writable'}). Set TMPDIR to one that can"
     )
+
+
+def _candidates() -> Iterator[Path]:
+    yield Path("/dev/shm")
+    with suppress(FileNotFoundError):  # where this machine has no temporary directory
+        yield Path(tempfile.gettempdir())
 
 
 def available_memory() -> AvailableMemory:

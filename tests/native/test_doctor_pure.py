@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,6 @@ import pytest
 from emulator import doctor as subject
 from emulator.capabilities import QDISCS, KernelCapabilities, kernel_capabilities
 from emulator.commands.doctor import doctor
-from emulator.virtual.failure import VirtualKernelError
 
 _FULL = KernelCapabilities(
     qdiscs=frozenset(QDISCS),
@@ -32,6 +33,11 @@ def no_virtual_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
 def _as(monkeypatch: pytest.MonkeyPatch, found: KernelCapabilities, uid: int) -> None:
     monkeypatch.setattr(subject, "kernel_capabilities", lambda: found)
     monkeypatch.setattr("os.geteuid", lambda: uid)
+
+
+def _told(capsys: pytest.CaptureFixture[str]) -> dict[str, dict[str, object]]:
+    doctor(as_json=True)
+    return {check["name"]: check for check in json.loads(capsys.readouterr().out)["checks"]}
 
 
 def test_every_missing_thing_has_a_cost_and_a_remedy(capsys: pytest.CaptureFixture[str]) -> None:
@@ -98,18 +104,51 @@ def test_a_cache_folder_that_cannot_be_is_told(
 ) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    doctor(as_json=True)
-    told = {check["name"]: check for check in json.loads(capsys.readouterr().out)["checks"]}
+    told = _told(capsys)
     assert told["cache folder"]["found"] is False
-    assert told["cache folder"]["detail"] == str(tmp_path / "file" / "groundwire" / "kernel")
+    folder = str(tmp_path / "file" / "groundwire" / "kernel")
+    assert folder in str(told["cache folder"]["detail"])
     assert told["virtual kernel"]["detail"] == "cannot be built"
 
 
-def test_a_user_without_a_home_is_told_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_user_without_a_home_is_told_what_to_set(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Among the other rows: it was the only thing said."""
+
     def homeless() -> Path:
         raise RuntimeError("Could not determine home directory.")
 
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setattr(Path, "home", homeless)
-    with pytest.raises(VirtualKernelError, match="set HOME, or XDG_CACHE_HOME"):
-        subject.diagnose()
+    told = _told(capsys)
+    assert told["cache folder"]["found"] is False
+    assert "set HOME, or XDG_CACHE_HOME" in str(told["cache folder"]["detail"])
+    assert told["virtual kernel"]["detail"] == "cannot be built"
+
+
+def test_a_wrong_source_variable_is_told_in_its_row(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("GROUNDWIRE_KERNEL_SOURCE", "/no/such/archive")
+    told = _told(capsys)
+    assert told["kernel source"]["found"] is False
+    assert "/no/such/archive: no such file" in str(told["kernel source"]["detail"])
+    assert told["virtual kernel"]["found"] is False
+
+
+def test_a_machine_without_a_temporary_directory_is_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Guest memory lies in /dev/shm then, where that has the room."""
+
+    def nowhere() -> str:
+        raise FileNotFoundError(errno.ENOENT, "No usable temporary directory found in ['/tmp']")
+
+    monkeypatch.setattr(tempfile, "gettempdir", nowhere)
+    told = _told(capsys)
+    assert told["temporary directory"]["found"] is False
+    assert told["temporary directory"]["detail"] == (
+        "No usable temporary directory found in ['/tmp']"
+    )
+    assert told["guest memory"]["detail"] == "/dev/shm" or not told["guest memory"]["found"]
