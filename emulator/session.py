@@ -24,11 +24,16 @@ from emulator.scaling import choose_scale
 from emulator.virtual.boot import GuestSpec, run_guest
 from emulator.virtual.build import ensure_kernel
 from emulator.virtual.seccomp import has_seccomp_filters
+from topologies.build import build_fabric
 from topologies.scaling import scale_spec
+from topologies.selectors import select_ports
 from topologies.spec import Spec
 
 KernelKind = Literal["native", "virtual"]
 _CLOCK_EVERY_S = 1.0
+# Torch's libraries and what is being imported: 92 with 2 ranks.
+_SYSTEM_FILES = 160
+_RANK_FILES = 2
 
 
 class SessionFailed(RuntimeError):
@@ -138,6 +143,7 @@ def _run_virtual(spec: Spec, directory: Path, report: Report) -> dict[str, objec
     guest = GuestSpec(
         argv=(sys.executable, "-IS", str(entry), str(directory), str(source), sys.prefix),
         memory_bytes=spec.virtual.memory_bytes or expected,
+        open_files=_open_files(spec),
         writable=(directory,),
         readable=(source,),
         seed=spec.seed,
@@ -164,6 +170,13 @@ def _run_virtual(spec: Spec, directory: Path, report: Report) -> dict[str, objec
             said = said.replace(place, str(path))
         raise SessionFailed(f"the experiment failed in the virtual kernel: {said}".strip())
     return {"scale": 1, "stops": dict(result.stops)}
+
+
+def _open_files(spec: Spec) -> int:
+    """How many files a guest has open at a time: those of each rank, and the captures."""
+    fabric = build_fabric(spec.fabric)
+    captured = {port for point in spec.capture.points for port in select_ports(fabric, point)}
+    return _SYSTEM_FILES + _RANK_FILES * spec.workload.ranks + len(captured)
 
 
 def _write_environment(

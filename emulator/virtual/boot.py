@@ -57,11 +57,13 @@ class GuestSpec:
 
     The guest sees the host's files read-only, but its own empty /tmp, /run and /dev/shm; the
     directories in `writable` (and, below /tmp and the like, those in `readable`) are the host's.
-    `environment` is the command's whole environment, after PATH, HOME and LANG defaults.
+    `environment` is the command's whole environment, after PATH, HOME and LANG defaults;
+    `open_files` are as many as all processes of the guest may have open at a time.
     """
 
     argv: tuple[str, ...]
     memory_bytes: int = 4 * 10**9
+    open_files: int = 256
     writable: tuple[Path, ...] = ()
     readable: tuple[Path, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -112,7 +114,7 @@ def run_guest(
     for directory in guest.writable:
         if not directory.is_dir():
             raise VirtualKernelError(f"writable directory {directory} does not exist")
-    refuse_tight_limits(guest.memory_bytes)
+    refuse_tight_limits(guest.memory_bytes, guest.open_files)
     memory = memory_directory(guest.memory_bytes)
     started, killed_before = time.monotonic(), killed_for_memory()
     with ExitStack() as until_ready:

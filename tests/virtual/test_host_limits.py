@@ -53,6 +53,45 @@ def test_few_open_files_are_enough_where_more_may_be_had(kernel):
     assert done.returncode == 0, done.stderr
 
 
+def test_too_few_open_files_are_named(kernel):
+    """A traceback of whatever the guest's Python imported when they had run out."""
+    done = command(resource.RLIMIT_NOFILE, 64, 64, "true")
+    assert done.returncode == 1
+    assert done.stderr.strip() == (
+        "a guest with up to 256 open files refused: a process may have 64 at most here; "
+        "raise the hard limit, `ulimit -H -n`"
+    )
+
+
+def test_more_ranks_and_captures_are_more_open_files(kernel, tmp_path):
+    def refusal(hosts, capture):
+        spec = tmp_path / "spec.yaml"
+        spec.write_text(
+            f"fabric: {{kind: flat, hosts: {hosts}}}\ncapture: {{points: {capture}}}\n"
+            f"workload: {{kind: collectives, ranks: {hosts}, operations: [{{kind: barrier}}]}}\n"
+        )
+        done = subprocess.run(
+            [sys.executable, "-m", "emulator.cli", "run", spec, "--out", tmp_path / "run"],
+            cwd=ROOT, capture_output=True, text=True,
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100)),
+        )  # fmt: skip
+        assert done.returncode == 1, done.stderr
+        (tmp_path / "run" / "spec.yaml").unlink()
+        return done.stderr.splitlines()[-1]
+
+    assert "a guest with up to 164 open files refused" in refusal(2, "[]")
+    assert "a guest with up to 288 open files refused" in refusal(64, "[]")
+    assert "a guest with up to 352 open files refused" in refusal(64, "[hosts]")
+
+
+def test_a_limit_on_pending_signals_is_named(kernel):
+    """A timer counts as one; without it the guest panicked that it 'was going to sleep forever'."""
+    done = command(resource.RLIMIT_SIGPENDING, 0, 0, "true")
+    assert done.returncode == 1
+    assert "the host refused it a timer" in done.stderr
+    assert "raise `ulimit -i`, here 0" in done.stderr
+
+
 def test_a_guest_that_gets_no_more_of_the_host_ends_at_once_and_says_so(kernel):
     """A run went on with 14 of its 16 ranks where a control group allowed 20 processes, ended after
     200 s and said 'Cannot allocate memory'. Here the address space runs out instead, as the limits
