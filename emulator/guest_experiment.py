@@ -5,13 +5,13 @@ python -m emulator.guest_experiment RUN_DIRECTORY
 
 from __future__ import annotations
 
-import errno
 import sys
 import traceback
 from pathlib import Path
 
 from emulator.capture import CaptureError
 from emulator.experiment import DeadlockFound, Kernel, run_experiment
+from emulator.full_directory import FULL
 from emulator.launcher import RankFailed
 from emulator.ports import UnsupportedPort
 from emulator.progress import Progress
@@ -37,7 +37,7 @@ def main(directory: Path) -> int:
         _tell(Progress(FAILED, str(failure)))
         return 1
     except OSError as failure:
-        full = failure.errno in (errno.ENOSPC, errno.EDQUOT)
+        full = failure.errno in FULL
         _tell(Progress(FAILED, str(failure) if full else traceback.format_exc()))
         return 1
     except Exception:

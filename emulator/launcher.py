@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from emulator import namespaces
+from emulator.full_directory import FULL
 from emulator.interruption import leave_signals_to_parent
 from emulator.parent_death import end_with_parent
 from workloads.clock import round_time_ns, sleep_until_ns
@@ -105,7 +106,8 @@ class Launcher:
     def run(self, jobs: Sequence[RankJob], on_iteration: Callable[[int], None]) -> None:
         """Run all ranks to their end. `on_iteration(i)` is called when rank 0 begins iteration i.
 
-        Raises RankFailed when one ends badly, and RuntimeError when the nursery itself dies.
+        Raises RankFailed when one ends badly, OSError when there is no room for what one writes,
+        and RuntimeError when the nursery itself dies.
         """
         assert self._orders is not None, "Launcher is used as a context manager"
         order = pickle.dumps(tuple(jobs))
@@ -122,6 +124,8 @@ class Launcher:
                 elif "failed" in report:
                     rank = report["failed"]
                     raise RankFailed(rank, report["status"], _tail(by_rank[rank].stderr))
+                elif "full" in report:
+                    raise OSError(report["full"], os.strerror(report["full"]))
                 elif "error" in report:
                     raise RuntimeError(f"the ranks could not be started:\n{report['error']}")
                 elif "done" in report:
@@ -222,11 +226,14 @@ def _become_rank(job: RankJob, start_ns: int, reports: socket.socket) -> None:
         sleep_until_ns(start_ns)
         run_rank(job.plan, lambda iteration: _tell(reports, {"iteration": iteration}))
         status = 0
-    except BaseException:
+    except BaseException as error:
+        if isinstance(error, OSError) and error.errno in FULL:
+            _tell(reports, {"full": error.errno})  # there is no room for last words either
         traceback.print_exc()
     finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
+        with suppress(OSError):
+            sys.stdout.flush()
+            sys.stderr.flush()
         os._exit(status)
 
 

@@ -22,6 +22,7 @@ from emulator.commands.overrides import parse_overrides
 from emulator.commands.progress_display import ProgressDisplay
 from emulator.commands.report import ReportStyle
 from emulator.commands.result_table import output_console, print_result
+from emulator.full_directory import told_when_full
 from emulator.session import KernelKind, run_session
 from topologies.spec import Spec, load_spec
 from topologies.workload_spec import ChakraWorkload
@@ -117,7 +118,7 @@ def run_spec(
 ) -> dict[str, object]:
     """Run one spec with progress on `console`; returns its result, also written to `directory`."""
     try:
-        with ProgressDisplay(console) as display:
+        with told_when_full(directory), ProgressDisplay(console) as display:
             run_session(spec, _KINDS[kernel], directory, display.report, _inputs(spec))
             display.stage("predict", "comparing with the predictions")
             result = write_result(directory)
