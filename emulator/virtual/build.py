@@ -15,7 +15,7 @@ from pathlib import Path
 
 from emulator.virtual import source as kernel_source
 from emulator.virtual.build_process import build_environment, build_process
-from emulator.virtual.cache import kernel_cache
+from emulator.virtual.cache import kernel_cache, writable_kernel_cache
 from emulator.virtual.failure import VirtualKernelError
 
 # Debian package that provides each program or header that the build needs.
@@ -62,7 +62,7 @@ def ensure_kernel(progress: Callable[[str], None]) -> KernelImage:
         return found
     require_tools()
     source = kernel_source.require_source()
-    with _lock(kernel_cache()):
+    with _lock(writable_kernel_cache()):
         try:
             return find_kernel() or _build(source, progress)
         except KeyboardInterrupt:

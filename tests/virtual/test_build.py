@@ -350,6 +350,21 @@ def test_a_relative_cache_folder_counts_as_none(tmp_path, monkeypatch):
     assert kernel_cache() == tmp_path / ".cache" / "groundwire" / "kernel"
 
 
+@pytest.mark.parametrize("name", ["my cache", "a:b", "100%", "c#", "it's", "(1)", "a&b"])
+def test_a_name_that_make_takes_apart_is_refused(files, archive, monkeypatch, tmp_path, name):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / name))
+    with pytest.raises(VirtualKernelError, match="Linux cannot be built in a directory with"):
+        build.ensure_kernel(print)
+    assert not (tmp_path / name).exists()
+
+
+@pytest.mark.parametrize("name", ["önbellek-ğİı", "~+,=@"])
+def test_other_names_are_built_in(files, archive, monkeypatch, tmp_path, name):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / name))
+    fake_tree()
+    assert build.ensure_kernel(lambda line: None).path.is_relative_to(tmp_path / name)
+
+
 def test_make_finds_itself_in_an_emptied_environment(tmp_path, monkeypatch):
     (tmp_path / "Makefile").write_text("all:\n\t@$(MAKE) -s other\nother:\n\t@echo made\n")
     monkeypatch.delenv("PATH")
