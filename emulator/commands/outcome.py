@@ -29,8 +29,7 @@ def outcome(command: Callable[P, int]) -> Callable[P, None]:
         try:
             code = command(*args, **kwargs)
         except BrokenPipeError:
-            sys.stderr.close()  # whoever read our output has gone: not worth a message
-            code = 0
+            code = 0  # whoever read our output has gone: not worth a message
         except ValueError as error:
             # Bad specs, run directories and predictors are ValueErrors of our own classes.
             if type(error).__module__.split(".")[0] not in ("topologies", "emulator", "analysis"):

@@ -217,6 +217,26 @@ def test_a_reader_that_leaves_early_is_no_failure() -> None:
         assert process.returncode == 0, more
 
 
+# Python writes less than a buffer only when it ends, help is written before there is an outcome.
+@pytest.mark.parametrize("command", ["predict topologies/two-hosts.yaml", "report --help"])
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_output_that_cannot_be_written_is_told_in_one_line(command: str, unbuffered: str) -> None:
+    """Exit code 120, and 'Exception ignored in: <_io.TextIOWrapper ...>', or a traceback."""
+    arguments = [sys.executable, "-m", "emulator.cli", *command.split()]
+    environment = os.environ | {"PYTHONUNBUFFERED": unbuffered}
+    reading, writing = os.pipe()
+    os.close(reading)
+    for output, status in ((os.open("/dev/full", os.O_WRONLY), 1), (writing, 0)):
+        done = subprocess.run(
+            arguments, cwd=ROOT, env=environment, stdout=output, stderr=subprocess.PIPE, text=True
+        )
+        os.close(output)
+        assert done.returncode == status, done.stderr
+        said = done.stderr.splitlines()
+        assert len(said) == status
+        assert all(line.startswith("error: ") and "No space left" in line for line in said)
+
+
 def test_a_locale_without_utf_8_stops_no_report(tmp_path: Path) -> None:
     run = tmp_path / "run"
     write_run(run, "{kind: flat, hosts: 8}", "{kind: all_reduce, size: 1MB}", Textbook())
