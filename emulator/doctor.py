@@ -3,46 +3,25 @@ costs, and how to get it."""
 
 from __future__ import annotations
 
-import ctypes
 import importlib.util
 import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TypeVar
 
 from emulator.capabilities import KernelCapabilities, kernel_capabilities
-from emulator.virtual.build import find_kernel, require_tools
-from emulator.virtual.cache import writable_kernel_cache
-from emulator.virtual.failure import VirtualKernelError
-from emulator.virtual.memory import available_memory, memory_directory
-from emulator.virtual.seccomp import has_seccomp_filters
-from emulator.virtual.source import find_source
-
-T = TypeVar("T")
+from emulator.check import Check
+from emulator.virtual.checks import virtual_kernel_checks
+from emulator.virtual.memory import available_memory
 
 MAIN_JOB_BYTES = 3 * 10**9
 """What `dlrm-fat-tree-k4` needs with its 16 ranks, on either kernel."""
 WANTED_CORES = 2
 _EXTRA_MODULES = "apt-get install linux-modules-extra-$(uname -r) (Debian's kernels have it built)"
-_PTRACE_TRACEME = 0
 _GOOD_CLOCKS = ("tsc", "kvm-clock", "arch_sys_counter", "hyperv_clocksource_tsc_page")
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """`found` None: could not be found out (`detail` says why). `cost` is what is lost without it,
-    `remedy` the command that gets it."""
-
-    group: str
-    name: str
-    found: bool | None
-    detail: str
-    cost: str
-    remedy: str
 
 
 @dataclass(frozen=True)
@@ -74,7 +53,7 @@ def diagnose() -> Diagnosis:
     checks = (
         *_machine(),
         *_kernel(found),
-        *_virtual_kernel(),
+        *virtual_kernel_checks(MAIN_JOB_BYTES),
         *_programs(),
         *_packages(),
     )
@@ -82,7 +61,9 @@ def diagnose() -> Diagnosis:
     return Diagnosis(
         checks,
         native=_lacking(lacks, ("root", "network namespaces", "veth", "netem", "dctcp", *_PYTHON)),
-        virtual=_lacking(lacks, ("virtual kernel", "guest memory", "ptrace", *_PYTHON)),
+        virtual=_lacking(
+            lacks, ("processor", "virtual kernel", "guest memory", "ptrace", *_PYTHON)
+        ),
     )
 
 
@@ -255,98 +236,6 @@ def _kernel(found: KernelCapabilities) -> Iterator[Check]:
         "paths differ from boot to boot",
         "Linux 6.11 or later",
     )
-
-
-# -- the virtual kernel ----------------------------------------------------------------------------
-
-
-def _virtual_kernel() -> Iterator[Check]:
-    image, _ = _asked(find_kernel)
-    built = image is not None
-    source, no_source = _asked(find_source)
-    try:
-        require_tools()
-        tools = ""
-    except VirtualKernelError as missing:
-        tools = str(missing)
-    cache, no_cache = _asked(writable_kernel_cache)
-    possible = source is not None and not tools and cache is not None
-    detail = "built" if built else ("not built yet, but can be" if possible else "cannot be built")
-    yield Check(
-        "virtual kernel",
-        "virtual kernel",
-        built or possible,
-        detail,
-        "no runs in exact virtual time, and none without root",
-        "make setup, or groundwire kernel build",
-    )
-    yield Check(
-        "virtual kernel",
-        "kernel source",
-        source is not None,
-        source.version if source else no_source,
-        "the virtual kernel cannot be built" + (" again" if built else ""),
-        "./setup.sh run fetches linux-source-6.12",
-    )
-    yield Check(
-        "virtual kernel",
-        "build tools",
-        not tools,
-        tools or "all found",
-        "the virtual kernel cannot be built" + (" again" if built else ""),
-        "apt-get install build-essential flex bison bc libelf-dev libssl-dev",
-    )
-    yield Check(
-        "virtual kernel",
-        "cache folder",
-        cache is not None,
-        str(cache) if cache else no_cache,
-        "the virtual kernel cannot be built" + (" again" if built else ""),
-        "set XDG_CACHE_HOME to a directory that can be written",
-    )
-    memory, no_memory = _asked(lambda: memory_directory(MAIN_JOB_BYTES))
-    yield Check(
-        "virtual kernel",
-        "guest memory",
-        memory is not None,
-        str(memory) if memory else no_memory,
-        "the main job does not fit into a guest",
-        "free memory, or set TMPDIR to a directory with room that is not mounted noexec",
-    )
-    traced = _may_trace()
-    yield Check(
-        "virtual kernel",
-        "ptrace",
-        traced,
-        "allowed" if traced else "forbidden",
-        "the virtual kernel cannot run its processes",
-        "docker run --cap-add SYS_PTRACE, or sysctl kernel.yama.ptrace_scope=1",
-    )
-    filters = has_seccomp_filters()
-    yield Check(
-        "virtual kernel",
-        "seccomp filters",
-        filters,
-        "can be had" if filters else "none, or forbidden",
-        "wall time: the guest's processes are run by ptrace, at half the speed, with the same "
-        "results",
-        "a kernel with CONFIG_SECCOMP_FILTER, and a container policy that allows seccomp",
-    )
-
-
-def _asked(question: Callable[[], T | None]) -> tuple[T | None, str]:
-    """The answer, and why there is none."""
-    try:
-        return question(), "not found"
-    except VirtualKernelError as refusal:
-        return None, str(refusal)
-
-
-def _may_trace() -> bool:
-    child = os.fork()
-    if child == 0:
-        os._exit(0 if ctypes.CDLL(None).ptrace(_PTRACE_TRACEME, 0, 0, 0) == 0 else 1)
-    return os.waitpid(child, 0)[1] == 0
 
 
 # -- programs and packages -------------------------------------------------------------------------

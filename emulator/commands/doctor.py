@@ -9,8 +9,9 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from emulator.check import Check
 from emulator.commands.result_table import output_console
-from emulator.doctor import Check, Diagnosis, diagnose
+from emulator.doctor import Diagnosis, diagnose
 
 _SIGNS = {True: "[green]yes[/]", False: "[red]no[/]", None: "[yellow]unknown[/]"}
 

@@ -12,6 +12,7 @@ import pytest
 from emulator import doctor as subject
 from emulator.capabilities import QDISCS, KernelCapabilities, kernel_capabilities
 from emulator.commands.doctor import doctor
+from emulator.virtual import checks
 
 _FULL = KernelCapabilities(
     qdiscs=frozenset(QDISCS),
@@ -26,8 +27,8 @@ _NOTHING = KernelCapabilities(refused="this machine gives users none")
 
 @pytest.fixture
 def no_virtual_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(subject, "find_kernel", lambda: None)
-    monkeypatch.setattr(subject, "find_source", lambda: None)
+    monkeypatch.setattr(checks, "find_kernel", lambda: None)
+    monkeypatch.setattr(checks, "find_source", lambda: None)
 
 
 def _as(monkeypatch: pytest.MonkeyPatch, found: KernelCapabilities, uid: int) -> None:
