@@ -31,7 +31,7 @@ def main(run_directory: str, source: str, prefix: str) -> None:
     for name, target in (("run", run_directory), ("source", source), ("python", prefix)):
         place = f"{STAGE}/{name}"
         os.makedirs(place)
-        if libc.mount(target.encode(), place.encode(), None, _MS_BIND_ALL, None) != 0:
+        if libc.mount(os.fsencode(target), os.fsencode(place), None, _MS_BIND_ALL, None) != 0:
             error = ctypes.get_errno()
             raise OSError(error, os.strerror(error), target)
     os.chdir(STAGE)

@@ -33,6 +33,7 @@ def write_csv(runs: Sequence[RunFigures], directory: Path) -> tuple[Path, ...]:
     found = []
     for name in dict.fromkeys(name for run in runs for name in run.tables):
         path = directory / f"{name}.csv"
-        path.write_text(render_csv(runs, name), encoding="utf-8")
+        text = render_csv(runs, name)
+        path.write_text(text, encoding="utf-8", errors="backslashreplace")
         found.append(path)
     return tuple(found)

@@ -98,5 +98,5 @@ def _beside(runs: list[Path], name: str) -> Path:
 
 def _write(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8")
+    path.write_text(text, encoding="utf-8", errors="backslashreplace")  # of names that are no text
     print(path)

@@ -147,8 +147,8 @@ def _mount_from_host(path: str, flags: int) -> None:
 
 
 def _mount(source: str, kind: str, target: str, flags: int, options: str) -> None:
-    arguments = [text.encode() for text in (source, target, kind)]
-    if _libc.mount(*arguments, ctypes.c_ulong(flags), options.encode()) != 0:
+    arguments = [os.fsencode(text) for text in (source, target, kind)]
+    if _libc.mount(*arguments, ctypes.c_ulong(flags), os.fsencode(options)) != 0:
         code = ctypes.get_errno()
         raise OSError(code, f"mount {kind} on {target}: {os.strerror(code)}")
 

@@ -250,3 +250,14 @@ def test_a_locale_without_utf_8_stops_no_report(tmp_path: Path) -> None:
         assert (done.returncode, done.stderr) == (0, b""), form
         assert done.stdout.isascii()
     assert "\N{EN DASH}" in (run / "report.html").read_text(encoding="utf-8")
+
+
+def test_runs_whose_names_are_no_text_are_reported(tmp_path: Path) -> None:
+    runs = [tmp_path / "run", Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff"))]
+    for run in runs:
+        write_run(run, "{kind: flat, hosts: 8}", "{kind: all_reduce, size: 1MB}", Textbook())
+        write_result(run)
+    for form in ("html", "md", "csv"):
+        done = groundwire("report", *runs, "--format", form, "--out", tmp_path / form)
+        assert (done.returncode, done.stderr) == (0, ""), form
+    assert "\\udcff" in (tmp_path / "html").read_text(encoding="utf-8")

@@ -1,5 +1,6 @@
 """A command in a guest behaves as a command does."""
 
+import os
 import shutil
 import sys
 from pathlib import Path
@@ -90,6 +91,15 @@ def test_real_time_mode_takes_real_time(guest):
     ended = guest("sh", "-c", "sleep 0.5; echo done", time_travel=False)
     assert ended.lines == ["done"]
     assert ended.result.wall_s >= 0.5
+
+
+def test_a_directory_whose_name_is_no_text(guest, tmp_path):
+    """Linux takes any bytes; the guest's init ended in a traceback."""
+    directory = Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff"))
+    directory.mkdir()
+    ended = guest("sh", "-c", "echo seen >file", writable=(directory,), directory=directory)
+    assert ended.result.exit_status == 0, ended.result.message
+    assert (directory / "file").read_text() == "seen\n"
 
 
 def test_missing_writable_directory_is_named(guest):
