@@ -61,9 +61,7 @@ def diagnose() -> Diagnosis:
     return Diagnosis(
         checks,
         native=_lacking(lacks, ("root", "network namespaces", "veth", "netem", "dctcp", *_PYTHON)),
-        virtual=_lacking(
-            lacks, ("processor", "virtual kernel", "guest memory", "ptrace", *_PYTHON)
-        ),
+        virtual=_lacking(lacks, ("virtual kernel", "guest memory", "ptrace", *_PYTHON)),
     )
 
 

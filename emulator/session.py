@@ -23,6 +23,7 @@ from emulator.progress import Progress, Report
 from emulator.scaling import choose_scale
 from emulator.virtual.boot import GuestSpec, run_guest
 from emulator.virtual.build import ensure_kernel
+from emulator.virtual.processor import has_xsave
 from emulator.virtual.seccomp import has_seccomp_filters
 from topologies.build import build_fabric
 from topologies.scaling import scale_spec
@@ -148,8 +149,10 @@ def _run_virtual(spec: Spec, directory: Path, report: Report) -> dict[str, objec
         readable=(source,),
         seed=spec.seed,
     )
-    by_ptrace = "" if has_seccomp_filters() else " (without seccomp filters: at half the speed)"
-    report(Progress("boot", f"booting the virtual kernel{by_ptrace}"))
+    lacks = "" if has_xsave() else " (on a processor without XSAVE: at half the speed)"
+    if not has_seccomp_filters():
+        lacks = " (without seccomp filters: at half the speed)"
+    report(Progress("boot", f"booting the virtual kernel{lacks}"))
     told_at = time.monotonic()
 
     def on_time(clock_ns: int) -> None:

@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import platform
 import re
 import shutil
 import subprocess
@@ -16,7 +17,6 @@ from emulator.virtual import source as kernel_source
 from emulator.virtual.build_process import build_environment, build_process
 from emulator.virtual.cache import kernel_cache, writable_kernel_cache
 from emulator.virtual.failure import VirtualKernelError
-from emulator.virtual.processor import refuse_processor
 
 # Debian package that provides each program or header that the build needs.
 _PROGRAMS = {"make": "make", "gcc": "gcc", "ld": "binutils", "flex": "flex", "bison": "bison",
@@ -53,12 +53,10 @@ def ensure_kernel(progress: Callable[[str], None]) -> KernelImage:
     """The kernel for today's source and files, built when it is absent (minutes; 15 s if only
     our own files changed).
 
-    Raises VirtualKernelError: the processor cannot run it, source or tools are missing, a patch
-    does not fit, a configuration option cannot be had, or the compiler fails; the message holds the
-    command and its last lines.
+    Raises VirtualKernelError: source or tools are missing, a patch does not fit, a configuration
+    option cannot be had, or the compiler fails; the message holds the command and its last lines.
     Interrupted, it says so, and the next build goes on with what is finished.
     """
-    refuse_processor()
     found = find_kernel()
     if found is not None:
         return found
@@ -73,7 +71,13 @@ def ensure_kernel(progress: Callable[[str], None]) -> KernelImage:
 
 
 def require_tools() -> None:
-    """Raises VirtualKernelError naming the packages that the build needs and this machine lacks."""
+    """Raises VirtualKernelError naming the packages that the build needs and this machine lacks,
+    or its processor, for which there is no User-Mode Linux."""
+    if platform.machine() != "x86_64":
+        raise VirtualKernelError(
+            "the virtual kernel is User-Mode Linux, which there is for x86-64 only, and this "
+            f"machine is {platform.machine()}; the native kernel remains (--kernel native, as root)"
+        )
     missing = {package for program, package in _PROGRAMS.items() if shutil.which(program) is None}
     if missing:
         raise VirtualKernelError(

@@ -153,3 +153,16 @@ def test_a_machine_without_a_temporary_directory_is_told(
         "No usable temporary directory found in ['/tmp']"
     )
     assert told["guest memory"]["detail"] == "/dev/shm" or not told["guest memory"]["found"]
+
+
+def test_a_processor_without_xsave_costs_wall_time_only(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    cpuinfo = tmp_path / "cpuinfo"
+    monkeypatch.setattr("emulator.virtual.processor._CPUINFO", cpuinfo)
+    cpuinfo.write_text("model name\t: QEMU Virtual CPU version 2.5+\nflags\t\t: fpu xsaveopt\n")
+    row = _told(capsys)["XSAVE"]
+    assert row["found"] is False
+    assert "half the speed" in str(row["cost"])
+    cpuinfo.write_text("flags\t\t: fpu xsave sse2\n")
+    assert _told(capsys)["XSAVE"]["found"] is True

@@ -1,6 +1,5 @@
 """Building: what is missing, does not fit or has changed is named; nothing is built twice."""
 
-import json
 import os
 import platform
 import shutil
@@ -14,12 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from emulator.commands.doctor import doctor
 from emulator.virtual import build, source
 from emulator.virtual.build_process import build_process
 from emulator.virtual.cache import kernel_cache
 from emulator.virtual.failure import VirtualKernelError
-from emulator.virtual.processor import refuse_processor
 from tests.slowdown import slowdown
 
 CLOCK = "int multiplier = 256;\nint other = 1;\n"
@@ -190,23 +187,6 @@ def test_another_processor_is_named(monkeypatch, files):
     monkeypatch.setattr(platform, "machine", lambda: "aarch64")
     with pytest.raises(VirtualKernelError, match="for x86-64 only, and this machine is aarch64"):
         build.ensure_kernel(print)
-
-
-def test_a_processor_without_xsave_is_named_also_where_a_kernel_is_built(
-    monkeypatch, tmp_path, capsys
-):
-    cpuinfo = tmp_path / "cpuinfo"
-    cpuinfo.write_text(
-        "model name\t: QEMU Virtual CPU version 2.5+\nflags\t\t: fpu sse2 xsaveopt\n"
-    )
-    monkeypatch.setattr("emulator.virtual.processor._CPUINFO", cpuinfo)
-    with pytest.raises(VirtualKernelError, match=r"QEMU Virtual CPU version 2.5.* has none"):
-        build.ensure_kernel(print)
-    doctor(as_json=True)
-    told = json.loads(capsys.readouterr().out)
-    assert "processor" in told["main_job"]["virtual_lacks"]
-    cpuinfo.write_text("flags\t\t: fpu sse2 xsave\n")
-    refuse_processor()
 
 
 def test_missing_tools_are_named(monkeypatch):
