@@ -51,6 +51,15 @@ _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _libc = ctypes.CDLL("libc.so.6", use_errno=True)
 
 
+def _current_directory() -> Path:
+    try:
+        return Path.cwd()
+    except FileNotFoundError as error:
+        raise VirtualKernelError(
+            "the current directory has been removed; change to another"
+        ) from error
+
+
 @dataclass(frozen=True)
 class GuestSpec:
     """One command and the guest to run it in.
@@ -67,7 +76,7 @@ class GuestSpec:
     writable: tuple[Path, ...] = ()
     readable: tuple[Path, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
-    directory: Path = field(default_factory=Path.cwd)
+    directory: Path = field(default_factory=_current_directory)
     seed: int = 1
     time_travel: bool = True
     stall_timeout_s: float = 300.0  # real seconds without virtual time passing

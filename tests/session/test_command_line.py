@@ -261,3 +261,18 @@ def test_runs_whose_names_are_no_text_are_reported(tmp_path: Path) -> None:
         done = groundwire("report", *runs, "--format", form, "--out", tmp_path / form)
         assert (done.returncode, done.stderr) == (0, ""), form
     assert "\\udcff" in (tmp_path / "html").read_text(encoding="utf-8")
+
+
+def test_a_current_directory_that_is_gone_is_named(tmp_path: Path) -> None:
+    """A guest's first process starts in it: 'No such file or directory', whatever was not there."""
+    (tmp_path / "gone").mkdir()
+    run = [sys.executable, "-m", "emulator.cli", "run", str(ROOT / "topologies/two-hosts.yaml")]
+    done = subprocess.run(
+        ["sh", "-c", 'rmdir "$PWD" && exec "$@"', "sh", *run, "--out", str(tmp_path / "run")],
+        cwd=tmp_path / "gone", env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == (
+        "error: the current directory has been removed; change to another"
+    )
