@@ -155,7 +155,7 @@ def _print_error(line: str) -> None:
 
 
 def _type_into(typed: Path) -> None:
-    for line in sys.stdin:
+    for line in sys.stdin or ():  # None: closed by who started us
         with typed.open("a") as file:
             file.write(line)
     with typed.open("a") as file:

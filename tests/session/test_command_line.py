@@ -276,3 +276,12 @@ def test_a_current_directory_that_is_gone_is_named(tmp_path: Path) -> None:
     assert done.stderr.splitlines()[-1] == (
         "error: the current directory has been removed; change to another"
     )
+
+
+def test_a_shell_without_standard_input_ends() -> None:
+    """The thread that reads it died of that, and the shell waited for ever."""
+    shell = f"{sys.executable} -m emulator.cli shell topologies/two-hosts.yaml --kernel virtual"
+    done = subprocess.run(
+        ["sh", "-c", f"exec {shell} <&-"], cwd=ROOT, capture_output=True, text=True, timeout=120
+    )
+    assert (done.returncode, done.stderr) == (0, "")
