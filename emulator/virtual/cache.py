@@ -18,12 +18,15 @@ def kernel_cache() -> Path:
     base = os.environ.get("XDG_CACHE_HOME", "")
     if not os.path.isabs(base):
         try:
-            base = str(Path.home() / ".cache")
-        except RuntimeError as error:
+            home = Path.home()
+        except RuntimeError:
+            home = Path()
+        if not home.is_absolute():  # an empty HOME is taken as it is
             raise VirtualKernelError(
                 "this user has no home directory to keep the virtual kernel in; set HOME, or "
                 "XDG_CACHE_HOME to a directory that can be written"
-            ) from error
+            )
+        base = str(home / ".cache")
     return Path(base) / "groundwire" / "kernel"
 
 
