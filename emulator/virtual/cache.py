@@ -18,15 +18,12 @@ def kernel_cache() -> Path:
     base = os.environ.get("XDG_CACHE_HOME", "")
     if not os.path.isabs(base):
         try:
-            home = Path.home()
-        except RuntimeError:
-            home = Path()
-        if not home.is_absolute():  # an empty HOME is taken as it is
+            base = str(Path.home() / ".cache")
+        except RuntimeError as error:
             raise VirtualKernelError(
                 "this user has no home directory to keep the virtual kernel in; set HOME, or "
                 "XDG_CACHE_HOME to a directory that can be written"
-            )
-        base = str(home / ".cache")
+            ) from error
     return Path(base) / "groundwire" / "kernel"
 
 

@@ -350,14 +350,6 @@ def test_a_relative_cache_folder_counts_as_none(tmp_path, monkeypatch):
     assert kernel_cache() == tmp_path / ".cache" / "groundwire" / "kernel"
 
 
-def test_an_empty_home_is_none(monkeypatch):
-    """A kernel was built below the current directory."""
-    monkeypatch.setenv("HOME", "")
-    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
-    with pytest.raises(VirtualKernelError, match="set HOME, or XDG_CACHE_HOME"):
-        kernel_cache()
-
-
 @pytest.mark.parametrize("name", ["my cache", "a:b", "100%", "c#", "it's", "(1)", "a&b"])
 def test_a_name_that_make_takes_apart_is_refused(files, archive, monkeypatch, tmp_path, name):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / name))
