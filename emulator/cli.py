@@ -28,7 +28,7 @@ def _main() -> None:
         # A reader that leaves early is no failure; click makes one of it.
         code = 0 if isinstance(end.__context__, BrokenPipeError) else end.code
     except OSError as error:
-        if is_interrupt(error):
+        if is_interrupt(error) or error.filename is not None:  # writing names no file
             raise
         failure = error
     failure = _flush() or failure
