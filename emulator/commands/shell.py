@@ -17,8 +17,9 @@ from emulator.mininet.session import ShellSource, fabric_of, open_net
 from emulator.mininet.topology import load_topo, section_of_topo
 from emulator.native_kernel import missing_for_fabric, native_arrangement
 from emulator.session import KernelRefused
-from emulator.virtual.boot import GuestResult, GuestSpec, run_guest
+from emulator.virtual.boot import GuestSpec, run_guest
 from emulator.virtual.build import ensure_kernel
+from emulator.virtual.ending import GuestResult
 
 _PROMPT = "mininet> "
 _GUEST_BYTES_PER_NODE = 4 * 2**20

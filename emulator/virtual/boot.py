@@ -14,26 +14,23 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from emulator.parent_death import end_with_parent
 from emulator.virtual.build import KernelImage
 from emulator.virtual.clock import VirtualClock
 from emulator.virtual.core import Core
+from emulator.virtual.ending import GuestResult, Reason, Sight, judge
 from emulator.virtual.failure import VirtualKernelError
 from emulator.virtual.host_limits import raise_limits, refuse_tight_limits, refused_by_host
 from emulator.virtual.lines import FollowedFile
-from emulator.virtual.memory import available_memory, killed_for_memory, memory_directory
-from emulator.virtual.out_of_memory import describe_out_of_memory
+from emulator.virtual.memory import killed_for_memory, memory_directory
 from emulator.virtual.rereading import Rereading
 from emulator.virtual.reserve import kept_reserve
 from emulator.virtual.seccomp import has_seccomp_filters
 
-Reason = Literal["exited", "panic", "out-of-memory", "deadlock", "stalled", "died"]
-
 _ADDR_NO_RANDOMIZE = 0x0040000
 _POLL_S = 0.02
-_CONSOLE_TAIL_LINES = 40
 _OOM_SCORE_ADJ = "500"  # as if it held half of the memory more than it does (proc(5))
 _CONSOLE_KEPT_LINES = 4000  # a report of memory running out has a line for each process
 _CONTROL_PREFIX = "groundwire-guest-"
@@ -81,27 +78,6 @@ class GuestSpec:
     time_travel: bool = True
     stall_timeout_s: float = 300.0  # real seconds without virtual time passing
     deadlock_timeout_s: float = 3600.0  # virtual seconds in which no process runs
-
-
-@dataclass(frozen=True)
-class GuestResult:
-    """How a guest ended.
-
-    `exit_status` is the command's (128 + n when signal n ended it), None when it did not end by
-    itself. `message` says what happened when `reason` is not "exited". `console` holds the
-    kernel's last lines. `virtual_ns` is the command's virtual run time. `stops` says how often user
-    code was stopped since boot, which is what costs wall time: `calls` (system calls),
-    `signalled_calls` (those that came the slow way), page `faults`, and `switches` from one
-    process to another (zeros where there are no seccomp filters).
-    """
-
-    reason: Reason
-    exit_status: int | None
-    message: str
-    console: tuple[str, ...]
-    virtual_ns: int
-    wall_s: float
-    stops: Mapping[str, int] = field(default_factory=dict)
 
 
 def run_guest(
@@ -162,10 +138,18 @@ def run_guest(
         finally:
             for file in files:
                 file.close()
-    killed = killed_for_memory() - killed_before
-    wall_s = time.monotonic() - started
-    tail = tuple(console.tail)
-    return _judge(guest, events, tail, refusals, standing, clock, killed, wall_s)
+    return judge(
+        Sight(
+            report=events[-1] if events else {},
+            console=tuple(console.tail),
+            standing=standing,
+            virtual_ns=clock.read_ns(),
+            killed_on_host=killed_for_memory() - killed_before,
+            wall_s=time.monotonic() - started,
+        ),
+        guest.memory_bytes,
+        guest.deadlock_timeout_s,
+    )
 
 
 def _follow(
@@ -193,7 +177,7 @@ def _follow(
                 if not events:
                     break  # it is not ready, so there is nothing in the others
             if refusals:
-                return None
+                return "died", refusals[0]
             now_ns = clock.read_ns()
             if now_ns != moved_ns or not guest.time_travel:
                 moved_ns, moved_at = now_ns, time.monotonic()
@@ -210,56 +194,6 @@ def _follow(
     finally:
         os.close(pidfd)
     return None
-
-
-def _judge(
-    guest: GuestSpec,
-    events: list[dict[str, Any]],
-    console: tuple[str, ...],
-    refusals: list[str],
-    standing: tuple[Reason, str] | None,
-    clock: VirtualClock,
-    killed_on_host: int,
-    wall_s: float,
-) -> GuestResult:
-    end: dict[str, Any] = events[-1] if events else {"event": "none"}
-    virtual_ns = int(end.get("virtual_ns", clock.read_ns()))
-
-    def result(reason: Reason, message: str, status: int | None = None) -> GuestResult:
-        stops: Mapping[str, int] = end.get("stops", {})
-        tail = console[-_CONSOLE_TAIL_LINES:]
-        return GuestResult(reason, status, message, tail, virtual_ns, wall_s, stops)
-
-    if refusals:
-        return result("died", refusals[0])
-    if end["event"] == "exited":
-        status = int(end["status"])
-        return result("exited", "", status if status >= 0 else 128 - status)
-    if end["event"] == "deadlock":
-        table = "\n".join(end["processes"])
-        message = f"no process ran for {guest.deadlock_timeout_s:g} virtual seconds:\n{table}"
-        return result("deadlock", message)
-    if standing is not None:
-        return result(*standing)
-    exhausted = describe_out_of_memory(console, guest.memory_bytes)
-    if exhausted is not None:
-        return result("out-of-memory", exhausted)
-    for line in console:
-        if "Kernel panic" in line:
-            return result("panic", line)
-    if end["event"] == "failed":
-        return result("died", f"the guest's init failed: {end['message']}")
-    for line in console:
-        if "reboot: " in line:  # "Restarting system", "Power down", "System halted"
-            said = line.partition("reboot: ")[2]
-            return result("died", f"a process in the guest switched it off or restarted it: {said}")
-    if killed_on_host:
-        return result(
-            "died",
-            f"the host's kernel killed {killed_on_host} processes meanwhile because memory ran out "
-            f"there; now {available_memory().words}",
-        )
-    return result("died", "the guest ended without a report")
 
 
 @contextmanager

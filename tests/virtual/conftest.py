@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from emulator.virtual.boot import GuestResult, GuestSpec, run_guest
+from emulator.virtual.boot import GuestSpec, run_guest
 from emulator.virtual.build import KernelImage, ensure_kernel
+from emulator.virtual.ending import GuestResult
 from emulator.virtual.source import find_source
 
 

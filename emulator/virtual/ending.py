@@ -1,0 +1,99 @@
+"""How a guest ended, judged from what was seen of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from emulator.virtual.host_limits import refused_by_host
+from emulator.virtual.memory import available_memory
+from emulator.virtual.out_of_memory import describe_out_of_memory
+
+Reason = Literal["exited", "panic", "out-of-memory", "deadlock", "stalled", "died"]
+
+_CONSOLE_TAIL_LINES = 40
+
+
+@dataclass(frozen=True)
+class GuestResult:
+    """How a guest ended.
+
+    `exit_status` is the command's (128 + n when signal n ended it), None when it did not end by
+    itself. `message` says what happened when `reason` is not "exited". `console` holds the
+    kernel's last lines. `virtual_ns` is the command's virtual run time. `stops` says how often user
+    code was stopped since boot, which is what costs wall time: `calls` (system calls),
+    `signalled_calls` (those that came the slow way), page `faults`, and `switches` from one
+    process to another (zeros where there are no seccomp filters).
+    """
+
+    reason: Reason
+    exit_status: int | None
+    message: str
+    console: tuple[str, ...]
+    virtual_ns: int
+    wall_s: float
+    stops: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Sight:
+    """What was seen of a guest that is gone.
+
+    `report` is the last that its init told, empty if it told nothing; `standing` is why we ended
+    it, where it stood still or was refused something; `killed_on_host` counts the processes that
+    the host's kernel has killed meanwhile for want of memory.
+    """
+
+    report: Mapping[str, Any]
+    console: tuple[str, ...]
+    standing: tuple[Reason, str] | None
+    virtual_ns: int
+    killed_on_host: int
+    wall_s: float
+
+
+def judge(seen: Sight, memory_bytes: int, deadlock_timeout_s: float) -> GuestResult:
+    """How a guest of `memory_bytes` ended, which calls it a deadlock when no process has run for
+    `deadlock_timeout_s` virtual seconds."""
+    end, console = seen.report, seen.console
+    event = end.get("event")
+
+    def result(reason: Reason, message: str, status: int | None = None) -> GuestResult:
+        tail = console[-_CONSOLE_TAIL_LINES:]
+        virtual_ns = int(end.get("virtual_ns", seen.virtual_ns))
+        stops: Mapping[str, int] = end.get("stops", {})
+        return GuestResult(reason, status, message, tail, virtual_ns, seen.wall_s, stops)
+
+    # First, as no result may be had from a guest that was refused something.
+    refusal = next(filter(None, map(refused_by_host, console)), None)
+    if refusal is not None:
+        return result("died", refusal)
+    if event == "exited":
+        status = int(end["status"])
+        return result("exited", "", status if status >= 0 else 128 - status)
+    if event == "deadlock":
+        table = "\n".join(end["processes"])
+        message = f"no process ran for {deadlock_timeout_s:g} virtual seconds:\n{table}"
+        return result("deadlock", message)
+    if seen.standing is not None:
+        return result(*seen.standing)
+    exhausted = describe_out_of_memory(console, memory_bytes)
+    if exhausted is not None:
+        return result("out-of-memory", exhausted)
+    for line in console:
+        if "Kernel panic" in line:
+            return result("panic", line)
+    if event == "failed":
+        return result("died", f"the guest's init failed: {end['message']}")
+    for line in console:
+        if "reboot: " in line:  # "Restarting system", "Power down", "System halted"
+            said = line.partition("reboot: ")[2]
+            return result("died", f"a process in the guest switched it off or restarted it: {said}")
+    if seen.killed_on_host:
+        return result(
+            "died",
+            f"the host's kernel killed {seen.killed_on_host} processes meanwhile because memory "
+            f"ran out there; now {available_memory().words}",
+        )
+    return result("died", "the guest ended without a report")
