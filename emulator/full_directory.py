@@ -31,23 +31,26 @@ def told_when_full(directory: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, RuntimeError) as error:
-        if is_interrupt(error) or not _found_no_room(directory, str(error)):
+        words = None if is_interrupt(error) else _found_no_room(directory, str(error))
+        if words is None:
             raise
-        raise RunDirectoryFull(_told(directory)) from error
+        raise RunDirectoryFull(_told(directory, words)) from error
 
 
-def _found_no_room(directory: Path, said: str) -> bool:
-    if os.strerror(errno.EDQUOT) in said:
-        return True
-    return os.strerror(errno.ENOSPC) in said and _free_bytes(directory) <= _NO_ROOM_BYTES
+def _found_no_room(directory: Path, said: str) -> str | None:
+    """The system's own words, where they are in `said` and are about `directory`."""
+    quota, space = os.strerror(errno.EDQUOT), os.strerror(errno.ENOSPC)
+    if quota in said:
+        return quota
+    return space if space in said and _free_bytes(directory) <= _NO_ROOM_BYTES else None
 
 
-def _told(directory: Path) -> str:
+def _told(directory: Path, words: str) -> str:
     files = [path for path in directory.rglob("*") if path.is_file()]
     last = max(files, key=lambda path: path.stat().st_ctime_ns, default=None)
     written = "" if last is None else f"; the file written last is {last.relative_to(directory)}"
     free = _free_bytes(directory)
-    return f"the run directory {directory} is full: {free:,} bytes are free{written}"
+    return f"the run directory {directory} is full ({words}): {free:,} bytes are free{written}"
 
 
 def _free_bytes(directory: Path) -> int:

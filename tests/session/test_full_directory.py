@@ -52,8 +52,8 @@ def test_a_run_says_that_its_directory_is_full(tmp_path: Path, size_kib: int, la
     status, said = _own_file_system(size_kib, tmp_path / "fs", *command)
     assert status == 1, said
     assert said[-1].startswith(
-        f"error: the run directory {tmp_path}/fs/run is full: 0 bytes are free; "
-        f"the file written last is {last}"
+        f"error: the run directory {tmp_path}/fs/run is full (No space left on device): 0 bytes "
+        f"are free; the file written last is {last}"
     )
     assert not any("Traceback" in line or "Error" in line for line in said)
 
@@ -67,9 +67,10 @@ def test_what_else_a_kernel_has_no_space_for_is_told_as_it_is(tmp_path: Path) ->
 def test_a_quota_and_a_directory_that_could_not_be_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said = r"run is full: [0-9,]+ bytes are free$"
-    with pytest.raises(RunDirectoryFull, match=said), told_when_full(tmp_path / "run"):
+    said = r"run is full \({}\): [0-9,]+ bytes are free$"
+    quota, space = said.format("Disk quota exceeded"), said.format("No space left on device")
+    with pytest.raises(RunDirectoryFull, match=quota), told_when_full(tmp_path / "run"):
         raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
     monkeypatch.setattr(full_directory, "_NO_ROOM_BYTES", 2**62)
-    with pytest.raises(RunDirectoryFull, match=said), told_when_full(tmp_path / "run"):
+    with pytest.raises(RunDirectoryFull, match=space), told_when_full(tmp_path / "run"):
         raise RuntimeError(f"a rank: [Errno 28] {os.strerror(errno.ENOSPC)}")
