@@ -142,6 +142,7 @@ def run_guest(
         Sight(
             report=events[-1] if events else {},
             console=tuple(console.tail),
+            refusal=refusals[0] if refusals else None,
             standing=standing,
             virtual_ns=clock.read_ns(),
             killed_on_host=killed_for_memory() - killed_before,
@@ -177,7 +178,7 @@ def _follow(
                 if not events:
                     break  # it is not ready, so there is nothing in the others
             if refusals:
-                return "died", refusals[0]
+                return None
             now_ns = clock.read_ns()
             if now_ns != moved_ns or not guest.time_travel:
                 moved_ns, moved_at = now_ns, time.monotonic()

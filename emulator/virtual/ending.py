@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from emulator.virtual.host_limits import refused_by_host
 from emulator.virtual.memory import available_memory
 from emulator.virtual.out_of_memory import describe_out_of_memory
 
@@ -24,7 +23,7 @@ class GuestResult:
     kernel's last lines. `virtual_ns` is the command's virtual run time. `stops` says how often user
     code was stopped since boot, which is what costs wall time: `calls` (system calls),
     `signalled_calls` (those that came the slow way), page `faults`, and `switches` from one
-    process to another (zeros where there are no seccomp filters).
+    process to another (zeros where user code is run by ptrace).
     """
 
     reason: Reason
@@ -40,13 +39,14 @@ class GuestResult:
 class Sight:
     """What was seen of a guest that is gone.
 
-    `report` is the last that its init told, empty if it told nothing; `standing` is why we ended
-    it, where it stood still or was refused something; `killed_on_host` counts the processes that
-    the host's kernel has killed meanwhile for want of memory.
+    `report` is the last that its init told, empty if it told nothing; `refusal` is what the host
+    refused it; `standing` is why we ended it, where it stood still; `killed_on_host` counts the
+    processes that the host's kernel has killed meanwhile for want of memory.
     """
 
     report: Mapping[str, Any]
     console: tuple[str, ...]
+    refusal: str | None
     standing: tuple[Reason, str] | None
     virtual_ns: int
     killed_on_host: int
@@ -66,9 +66,8 @@ def judge(seen: Sight, memory_bytes: int, deadlock_timeout_s: float) -> GuestRes
         return GuestResult(reason, status, message, tail, virtual_ns, seen.wall_s, stops)
 
     # First, as no result may be had from a guest that was refused something.
-    refusal = next(filter(None, map(refused_by_host, console)), None)
-    if refusal is not None:
-        return result("died", refusal)
+    if seen.refusal is not None:
+        return result("died", seen.refusal)
     if event == "exited":
         status = int(end["status"])
         return result("exited", "", status if status >= 0 else 128 - status)
