@@ -162,9 +162,9 @@ def blocks_with_data(file: int) -> Iterator[int]:
 
 
 def wanted_bytes(used_bytes: int, memory_bytes: int) -> int:
-    """How much to have ready for a guest that uses `used_bytes`: little for a small one, then the
-    half of its memory that a guest always comes to use if that was sized from a spec
-    (docs/guest-memory.md); if somebody else sized it, not more than it uses already."""
+    """How much to have ready for a guest that uses `used_bytes`: little for a small one, then half
+    of its memory, which all those used whose memory was sized from a spec and that were measured
+    (docs/guest-memory.md); as others may not, never more than it uses already."""
     near = min(max(used_bytes // 4, _LEAST_AHEAD_BYTES), _MOST_AHEAD_BYTES)
     return max(near, min(memory_bytes // 2 - used_bytes, used_bytes))
 
