@@ -62,7 +62,7 @@ def ensure_kernel(progress: Callable[[str], None]) -> KernelImage:
         return found
     require_tools()
     source = kernel_source.require_source()
-    with _lock(writable_kernel_cache()):
+    with _lock(writable_kernel_cache(), progress):
         try:
             return find_kernel() or _build(source, progress)
         except KeyboardInterrupt:
@@ -92,11 +92,15 @@ def _image(key: str) -> KernelImage:
 
 
 @contextmanager
-def _lock(cache: Path) -> Iterator[None]:
+def _lock(cache: Path, progress: Callable[[str], None]) -> Iterator[None]:
     """One build at a time: the tree is shared by all versions of our own files."""
     cache.mkdir(parents=True, exist_ok=True)
     with open(cache / "lock", "w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            progress(f"another build is at work in {cache}; waiting for it")
+            fcntl.flock(file, fcntl.LOCK_EX)
         os.set_inheritable(file.fileno(), True)  # by what works on the tree, should we be killed
         yield
 

@@ -1,6 +1,8 @@
-"""Fixtures: the built kernel, one command in one guest, and C programs for it."""
+"""Fixtures: the built kernel, one command in one guest, C programs for it; and what a kernel is
+built from, in a few lines."""
 
 import subprocess
+import tarfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,10 +10,23 @@ from typing import Any
 
 import pytest
 
+from emulator.virtual import source
 from emulator.virtual.boot import GuestSpec, run_guest
 from emulator.virtual.build import KernelImage, ensure_kernel
 from emulator.virtual.ending import GuestResult
 from emulator.virtual.source import find_source
+
+CLOCK = "int multiplier = 256;\nint other = 1;\n"
+PATCH = """\
+Why this is needed.
+
+--- a/arch/clock.c
++++ b/arch/clock.c
+@@ -1,2 +1,2 @@
+-int multiplier = 256;
++int multiplier = 1;
+ int other = 1;
+"""
 
 
 @dataclass(frozen=True)
@@ -60,3 +75,32 @@ def compiled(tmp_path: Path) -> Compiled:
         return program
 
     return make
+
+
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Our own files, small: a patch, a configuration, a queue discipline."""
+    directory = tmp_path / "kernel"
+    (directory / "patches").mkdir(parents=True)
+    (directory / "patches" / "0001-clock.patch").write_text(PATCH)
+    (directory / "groundwire.config").write_text("CONFIG_NET=y\n")
+    (directory / "sch_gwport.c").write_text("/* qdisc */\n")
+    monkeypatch.setattr(source, "KERNEL_FILES", directory)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    return directory
+
+
+@pytest.fixture
+def archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A kernel source archive with two files."""
+    top = tmp_path / "linux-source-6.12"
+    (top / "arch").mkdir(parents=True)
+    (top / "arch" / "clock.c").write_text(CLOCK)
+    (top / "net" / "sched").mkdir(parents=True)
+    (top / "net" / "sched" / "Makefile").write_text("obj-y += sch_fifo.o\n")
+    path = tmp_path / "linux-source-6.12.tar.xz"
+    with tarfile.open(path, "w:xz") as tar:
+        tar.add(top, top.name)
+    monkeypatch.setenv(source.SOURCE_VARIABLE, str(path))
+    return path

@@ -1,4 +1,4 @@
-"""Building: what is missing, does not fit or has changed is named; nothing is built twice."""
+"""Building: what is missing is named; nothing is built twice; what is interrupted goes on."""
 
 import os
 import platform
@@ -6,8 +6,8 @@ import shutil
 import signal
 import subprocess
 import sys
-import tarfile
 import textwrap
+import threading
 import time
 from pathlib import Path
 
@@ -17,169 +17,6 @@ from emulator.virtual import build, source
 from emulator.virtual.cache import kernel_cache
 from emulator.virtual.failure import VirtualKernelError
 from tests.slowdown import slowdown
-
-CLOCK = "int multiplier = 256;\nint other = 1;\n"
-PATCH = """\
-Why this is needed.
-
---- a/arch/clock.c
-+++ b/arch/clock.c
-@@ -1,2 +1,2 @@
--int multiplier = 256;
-+int multiplier = 1;
- int other = 1;
-"""
-
-
-@pytest.fixture
-def files(tmp_path, monkeypatch):
-    """Our own files, small: a patch, a configuration, a queue discipline."""
-    directory = tmp_path / "kernel"
-    (directory / "patches").mkdir(parents=True)
-    (directory / "patches" / "0001-clock.patch").write_text(PATCH)
-    (directory / "groundwire.config").write_text("CONFIG_NET=y\n")
-    (directory / "sch_gwport.c").write_text("/* qdisc */\n")
-    monkeypatch.setattr(source, "KERNEL_FILES", directory)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setenv("HOME", str(tmp_path))
-    return directory
-
-
-@pytest.fixture
-def archive(tmp_path, monkeypatch):
-    """A kernel source archive with two files."""
-    top = tmp_path / "linux-source-6.12"
-    (top / "arch").mkdir(parents=True)
-    (top / "arch" / "clock.c").write_text(CLOCK)
-    (top / "net" / "sched").mkdir(parents=True)
-    (top / "net" / "sched" / "Makefile").write_text("obj-y += sch_fifo.o\n")
-    path = tmp_path / "linux-source-6.12.tar.xz"
-    with tarfile.open(path, "w:xz") as tar:
-        tar.add(top, top.name)
-    monkeypatch.setenv(source.SOURCE_VARIABLE, str(path))
-    return path
-
-
-@pytest.fixture
-def tree(files, archive, tmp_path):
-    found = source.require_source()
-    tree = tmp_path / "work" / "linux"
-    source.unpack(found, tree, lambda line: None)
-    return tree
-
-
-def test_our_files_go_in(tree):
-    source.apply_own_files(tree)
-    assert (tree / "arch" / "clock.c").read_text() == CLOCK.replace("256", "1")
-    assert (tree / "net" / "sched" / "sch_gwport.c").read_text() == "/* qdisc */\n"
-    makefile = (tree / "net" / "sched" / "Makefile").read_text()
-    assert makefile == "obj-y += sch_fifo.o\nobj-y += sch_gwport.o\n"
-
-
-def test_what_has_not_changed_is_not_touched(tree, files):
-    source.apply_own_files(tree)
-    for path in tree.rglob("*"):
-        os.utime(path, (1, 1))
-    (files / "sch_gwport.c").write_text("/* better */\n")
-    source.apply_own_files(tree)
-    changed = {path.name for path in tree.rglob("*") if path.is_file() and path.stat().st_mtime > 1}
-    assert changed == {"sch_gwport.c"}
-
-
-def test_a_changed_patch_starts_from_the_unpacked_file(tree, files):
-    source.apply_own_files(tree)
-    patch = files / "patches" / "0001-clock.patch"
-    patch.write_text(PATCH.replace("multiplier = 1", "multiplier = 8"))
-    source.apply_own_files(tree)
-    assert (tree / "arch" / "clock.c").read_text() == CLOCK.replace("256", "8")
-    patch.unlink()
-    source.apply_own_files(tree)
-    assert (tree / "arch" / "clock.c").read_text() == CLOCK
-
-
-NEW_FILE = """\
---- /dev/null
-+++ b/arch/trap.c
-@@ -0,0 +1 @@
-+int traps = 1;
-"""
-CHANGED_NEW_FILE = """\
---- a/arch/trap.c
-+++ b/arch/trap.c
-@@ -1 +1 @@
--int traps = 1;
-+int traps = 2;
-"""
-
-
-def test_a_file_that_one_patch_makes_and_another_changes_is_no_file_of_the_source(tree, files):
-    (files / "patches" / "0002-trap.patch").write_text(NEW_FILE)
-    source.apply_own_files(tree)
-    (files / "patches" / "0003-traps.patch").write_text(CHANGED_NEW_FILE)
-    source.apply_own_files(tree)
-    assert (tree / "arch" / "trap.c").read_text() == "int traps = 2;\n"
-
-
-def test_a_hunk_that_does_not_fit_is_named(tree):
-    (tree / "arch" / "clock.c").write_text("int changed = 0;\nint upstream = 1;\n")
-    with pytest.raises(VirtualKernelError) as error:
-        source.apply_own_files(tree)
-    assert "0001-clock.patch does not fit" in str(error.value)
-    assert "arch/clock.c" in str(error.value)
-    assert "Hunk #1" in str(error.value)
-    assert source.SOURCE_VARIABLE in str(error.value)
-    assert (tree / "arch" / "clock.c").read_text().startswith("int changed")
-
-
-def test_a_dropped_qdisc_is_dropped(tree, files):
-    source.apply_own_files(tree)
-    (files / "sch_gwport.c").unlink()
-    source.apply_own_files(tree)
-    assert not (tree / "net" / "sched" / "sch_gwport.c").exists()
-    assert "gwport" not in (tree / "net" / "sched" / "Makefile").read_text()
-
-
-@pytest.mark.parametrize(
-    "name", ["groundwire.config", "sch_gwport.c", "patches/0001-clock.patch", "gwport.h"]
-)
-def test_every_file_of_ours_is_in_the_key(files, archive, name):
-    found = source.require_source()
-    before = source.key(found)
-    assert source.key(found) == before
-    file = files / name
-    file.write_text((file.read_text() if file.exists() else "") + "\n")
-    assert source.key(found) != before
-
-
-def test_another_source_version_is_another_key(files):
-    keys = {source.key(source.KernelSource(Path("/x"), version)) for version in ("1", "2")}
-    assert len(keys) == 2
-
-
-def test_missing_source_says_what_to_install(monkeypatch):
-    monkeypatch.setattr(source, "find_source", lambda: None)
-    with pytest.raises(VirtualKernelError, match=r"apt-get install linux-source-6\.12"):
-        source.require_source()
-
-
-def test_a_fetched_archive_is_found_with_its_version(files, monkeypatch, tmp_path):
-    """setup.sh puts Debian's archive there where the system's own packages have another version."""
-    monkeypatch.delenv(source.SOURCE_VARIABLE, raising=False)
-    monkeypatch.setattr(source, "INSTALLED_SOURCES", tmp_path / "usr-src")
-    assert source.find_source() is None
-    fetched = kernel_cache() / "source"
-    fetched.mkdir(parents=True)
-    for age, version in ((2, "6.12.94-1"), (1, "6.12.107-1")):
-        archive = fetched / f"linux-source-6.12-{version}.tar.xz"
-        archive.write_bytes(b"")
-        os.utime(archive, (10**9 - age, 10**9 - age))
-    assert source.find_source() == source.KernelSource(archive, "6.12.107-1")
-
-
-def test_wrong_source_variable_is_named(monkeypatch):
-    monkeypatch.setenv(source.SOURCE_VARIABLE, "/no/such/archive")
-    with pytest.raises(VirtualKernelError, match="/no/such/archive: no such file"):
-        source.find_source()
 
 
 def test_another_processor_is_named(monkeypatch, files):
@@ -208,7 +45,7 @@ MAKEFILE = textwrap.dedent("""\
     \t@cp $(KCONFIG_ALLCONFIG) $(O)/.config; [ ! -e $(O)/lose ] || : > $(O)/.config
     linux:
     \t@echo '  CC      clock.o'; [ ! -e broken ] || { echo 'clock.c:1: error'; exit 1; }
-    \t@[ ! -e slow ] || { echo half > $(O)/linux; exec sleep 1000; }
+    \t@[ ! -e slow ] || { echo half > $(O)/linux; until [ -e go ]; do sleep 0.1; done; }
     \t@cp /bin/true $(O)/linux; echo '0000 b time_travel_time' > $(O)/System.map
     """)
 
@@ -234,6 +71,23 @@ def test_built_once_then_found(files, archive):
     said.clear()
     assert build.ensure_kernel(said.append) == image == build.find_kernel()
     assert said == []
+
+
+def test_a_second_build_says_that_it_waits_and_finds_the_first_ones_kernel(files, archive):
+    tree = fake_tree("slow")
+    first = threading.Thread(target=build.ensure_kernel, args=(lambda line: None,))
+    first.start()
+    half = tree.parent / "objects" / "linux"
+    wait_until(lambda: half.exists() and half.read_text() == "half\n", 60)
+    second: list[str] = []
+    waiting = threading.Thread(target=build.ensure_kernel, args=(second.append,))
+    waiting.start()
+    wait_until(lambda: second, 10)
+    (tree / "go").touch()
+    first.join()
+    waiting.join()
+    assert second == [f"another build is at work in {kernel_cache()}; waiting for it"]
+    assert build.find_kernel() is not None
 
 
 def test_a_compiler_error_is_shown(files, archive):
