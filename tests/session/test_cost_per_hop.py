@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from emulator.virtual.processor import has_xsave
+from emulator.virtual.seccomp import has_seccomp_filters
 from tests.session.command import groundwire
 
 # A Gloo message costs more than its packets do, so all runs have messages of one size.
@@ -50,11 +52,14 @@ def _per_hop(directory: Path, kind: str, ranks: int, few: int, many: int) -> dic
     return {name: counted[name] / counted["hops"] for name in ("calls", "switches")}
 
 
+@pytest.mark.skipif(
+    not (has_seccomp_filters() and has_xsave()),
+    reason="user code is traced without seccomp filters or XSAVE, and its stops are not counted",
+)
 @pytest.mark.parametrize("kind", ["all_reduce", "all_to_all"])
 def test_more_ranks_cost_no_more_per_packet_hop(tmp_path: Path, kind: str) -> None:
     few = _per_hop(tmp_path, kind, ranks=4, few=10, many=60)
     many = _per_hop(tmp_path, kind, ranks=16, few=1, many=6)
-    # Who waits for several connections at once is woken for each packet as before: the order in
-    # which they come, and so how many a call finds, is another.
+    # Not bound to be equal: who waits for several connections finds more or fewer of them ready.
     for name, cost in many.items():
         assert cost < 1.05 * few[name], (name, few, many)
