@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from emulator.virtual.processor import has_xsave
-from emulator.virtual.seccomp import has_seccomp_filters
 from tests.session.command import groundwire
+from tests.traced import skip_where_traced
 
 # A Gloo message costs more than its packets do, so all runs have messages of one size.
 MESSAGE_BYTES = 48_000
@@ -52,10 +51,7 @@ def _per_hop(directory: Path, kind: str, ranks: int, few: int, many: int) -> dic
     return {name: counted[name] / counted["hops"] for name in ("calls", "switches")}
 
 
-@pytest.mark.skipif(
-    not (has_seccomp_filters() and has_xsave()),
-    reason="user code is traced without seccomp filters or XSAVE, and its stops are not counted",
-)
+@skip_where_traced
 @pytest.mark.parametrize("kind", ["all_reduce", "all_to_all"])
 def test_more_ranks_cost_no_more_per_packet_hop(tmp_path: Path, kind: str) -> None:
     few = _per_hop(tmp_path, kind, ranks=4, few=10, many=60)

@@ -7,9 +7,7 @@ import sys
 import threading
 from pathlib import Path
 
-import pytest
-
-from emulator.virtual.seccomp import has_seccomp_filters
+from tests.traced import skip_where_traced
 
 # A socket filter lies in the kernel's vmalloc area. It is made in one process and runs in the
 # senders', which were there before it and have never seen that memory.
@@ -113,10 +111,9 @@ def test_directories_are_listed_from_any_process(guest):
     assert guest(sys.executable, "-c", LISTING).lines == ["{0}"]
 
 
+@skip_where_traced
 def test_a_process_that_the_host_ends_is_missed(guest):
     """As the host does when it runs out of memory."""
-    if not has_seccomp_filters():
-        pytest.skip("this host refuses seccomp filters, without which the processes are traced")
     lost = threading.Event()
 
     def lose_one() -> None:
