@@ -117,7 +117,8 @@ def _prepare(spec: dict[str, Any]) -> None:
     hidden = tuple(target + "/" for _, target, _ in _OWN_MOUNTS)
     for path in spec["readable"]:
         if path.startswith(hidden) and not os.path.exists(path):
-            _mount_from_host(path, _MS_RDONLY)
+            # What is there by now may be a link out of it, such as a .venv shared by clones.
+            _mount_from_host(os.path.realpath(path), _MS_RDONLY)
     for path in spec["writable"]:
         _mount_from_host(path, 0)
     for name, target in (("fd", "self/fd"), ("stdin", "self/fd/0"), ("stdout", "self/fd/1"),

@@ -50,6 +50,18 @@ def test_a_program_beside_the_working_directory_is_found(guest, tmp_path):
     assert (ended.lines, ended.errors) == (["found"], [])
 
 
+def test_a_program_behind_a_link_in_the_working_directory_is_found(guest, tmp_path):
+    """As `.venv` is, where several clones have one."""
+    directory, elsewhere = tmp_path / "clone", tmp_path / "elsewhere"
+    directory.mkdir()
+    elsewhere.mkdir()
+    (elsewhere / "program").write_text("#!/bin/sh\necho found\n")
+    (elsewhere / "program").chmod(0o755)
+    (directory / "link").symlink_to(elsewhere)
+    ended = guest(directory / "link" / "program", directory=directory)
+    assert ended.lines == ["found"], ended.result.message
+
+
 def test_much_output_arrives_whole_and_in_order(guest):
     ended = guest("seq", "1", "200000")
     assert ended.lines == [str(number) for number in range(1, 200001)]
