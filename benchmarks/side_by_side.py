@@ -5,9 +5,10 @@
 The speed of a shared machine changes by a third within minutes, so runs in turns say little: of two
 kernels in turns, three runs each once showed one to be a tenth faster that was not. Here each round
 runs `benchmarks/virtual_speed.py` of both clones at once, on a core each: what makes one slow makes
-the other slow. As cores differ by as much, rounds come in pairs, of which the second has the cores
-swapped. Printed are the seconds from the first collective to the end, each pair's ratio (the
-geometric mean of its two), and the mean of these with its 95% confidence interval (Student's t).
+the other slow. As cores differ by as much, and who starts first may be at an advantage, rounds come
+in pairs, of which the second has both swapped. Printed are the seconds from the first collective to
+the end, each pair's ratio (the geometric mean of its two), and the mean of these with its 95%
+confidence interval (Student's t).
 Kernels that are not there yet are built first.
 """
 
@@ -79,10 +80,13 @@ def main() -> None:
         seconds_after_start(start(clone, 2, None))
     rounds: list[tuple[float, float]] = []
     for number in range(2 * arguments.pairs):
-        first, second = cores if number % 2 == 0 else reversed(cores)
-        running = [start(THIS, arguments.ranks, first), start(other, arguments.ranks, second)]
+        order = 1 if number % 2 == 0 else -1
+        clones = (THIS, other)[::order]
+        running = [
+            start(clone, arguments.ranks, core) for clone, core in zip(clones, cores, strict=True)
+        ]
         try:
-            here_s, there_s = map(seconds_after_start, running)
+            here_s, there_s = [seconds_after_start(process) for process in running][::order]
         finally:
             for process in running:
                 process.terminate()
