@@ -42,16 +42,26 @@ static void traced(void)
     printf("carry %d xmm %lu %lu st %g mxcsr %x gs %lx\n", carry, xmm[0], xmm[1], half, mxcsr, gs);
     fflush(stdout);
     /* Once more, at a system call that is no signal any more (patch 0008), in the initial state,
-       of which XSAVEOPT writes nothing: the first time round the signal is none */
-    static struct { char legacy[24]; unsigned int mxcsr; char rest[4096]; } initial
-        __attribute__((aligned(64))) = { .mxcsr = 0x1f80 };
-    for (int number = 0; number <= SIGSTOP; number += SIGSTOP)
+       of which XSAVEOPT writes nothing: the first time round the call is a signal, the second
+       leaves other values behind */
+    static struct {
+        char x87[24];
+        unsigned int mxcsr;
+        char others[180];
+        unsigned long xmm3[2];
+        char more[288];
+        unsigned long in_use;  /* bit 1: SSE */
+        char header[56];
+    } __attribute__((aligned(64))) initial = { .mxcsr = 0x1f80 },
+                                   full = { .mxcsr = 0x1f80, .xmm3 = { 77, 88 }, .in_use = 2 };
+    for (volatile int round = 0; round < 3; round++)
         __asm__ volatile (
-            "mov $3, %%eax\n xor %%edx, %%edx\n xrstor64 %[initial]\n"
+            "mov $3, %%eax\n xor %%edx, %%edx\n xrstor64 (%[state])\n"
             "mov $62, %%eax\n syscall\n"
             "movdqu %%xmm3, %[xmm]"
             : [xmm] "=m" (xmm)
-            : [initial] "m" (initial), "D" (getpid()), "S" (number)
+            : [state] "r" (round == 1 ? &full : &initial),
+              "D" (getpid()), "S" (round == 2 ? SIGSTOP : 0)
             : "rax", "rcx", "rdx", "r11", "xmm3", "memory");
     printf("from initial xmm %lu %lu\n", xmm[0], xmm[1]);
     fflush(stdout);

@@ -181,6 +181,50 @@ def test_nearly_all_system_calls_come_without_a_signal(guest):
     assert stops["signalled_calls"] < 0.5 * (stops["calls"] - 20_000) + 100
 
 
+# Code with a system call, which is made thrice, then changed to make another, and made again: in
+# memory that is executable when it is not writable, as compilers at run time have it, and in a
+# file's that is both.
+CODE_THAT_CHANGES = r"""
+#define _GNU_SOURCE
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define INDEX 16  /* not first in its page, where calls stay signals */
+
+int main(void)
+{
+    const unsigned char code[] = { 0xb8, SYS_getpid, 0, 0, 0, 0x0f, 0x05, 0xc3 };
+    int file = memfd_create("code", 0), all = PROT_READ | PROT_WRITE | PROT_EXEC;
+    if (pwrite(file, code, sizeof(code), INDEX) != sizeof(code)) return 1;
+    for (int from_file = 0; from_file < 2; from_file++) {
+        unsigned char *page = mmap(NULL, 4096, from_file ? all : PROT_READ | PROT_WRITE,
+                                   MAP_PRIVATE | (from_file ? 0 : MAP_ANONYMOUS),
+                                   from_file ? file : -1, 0);
+        int (*call)(void) = (int (*)(void)) (page + INDEX);
+        if (!from_file) {
+            memcpy(page + INDEX, code, sizeof(code));
+            mprotect(page, 4096, PROT_READ | PROT_EXEC);
+        }
+        for (int i = 0; i < 3; i++) printf("%d ", call() == getpid());
+        if (!from_file) mprotect(page, 4096, PROT_READ | PROT_WRITE);
+        page[INDEX + 1] = SYS_getppid;
+        if (!from_file) mprotect(page, 4096, PROT_READ | PROT_EXEC);
+        printf("%d\n", call() == getppid());
+        fflush(stdout);
+    }
+    return 0;
+}
+"""
+
+
+def test_code_that_changes_is_left_alone(guest, compiled, tmp_path: Path):
+    ended = guest(compiled(CODE_THAT_CHANGES), directory=tmp_path)
+    assert ended.lines == ["1 1 1 1"] * 2, ended.result.message
+
+
 # Vector registers of which no processor has so many, or bits that MXCSR has not, for the return
 # from a signal
 IMPOSSIBLE_FRAME = r"""
