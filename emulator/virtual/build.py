@@ -50,7 +50,7 @@ def find_kernel() -> KernelImage | None:
 
 
 def ensure_kernel(progress: Callable[[str], None]) -> KernelImage:
-    """The kernel for today's source and files, built when it is absent (minutes; 15 s if only
+    """The kernel for today's source and files, built when it is absent (minutes; 5 to 30 s if only
     our own files changed).
 
     Raises VirtualKernelError: source or tools are missing, a patch does not fit, a configuration
