@@ -100,6 +100,8 @@ def _run_in_guest(
             "-q",
             "--capture=sys",
             "-pno:cacheprovider",
+            "-m",
+            "",  # what is named here has been selected, also where our own default leaves it out
             *(item.nodeid for item in items),
         ),
         environment={_IN_GUEST: "1", "PYTHONPATH": str(ROOT)},
