@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -9,11 +10,14 @@ import pytest
 
 from tests.session.command import ROOT
 
+_SAMPLE = "tests/guest_sample.py::test_in_virtual_time"
 
-def _pytest(*arguments: str) -> subprocess.CompletedProcess[str]:
+
+def _pytest(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-pno:cacheprovider", *arguments],
         cwd=ROOT,
+        env=os.environ | environment,
         capture_output=True,
         text=True,
         check=False,
@@ -21,8 +25,15 @@ def _pytest(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_one_that_is_left_out_by_default_runs_when_it_is_asked_for() -> None:
-    done = _pytest("-m", "long", "tests/guest_sample.py::test_in_virtual_time")
+    done = _pytest("-m", "long", _SAMPLE)
     if "1 skipped" in done.stdout:
         pytest.skip(done.stdout)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "1 passed" in done.stdout
+
+
+@pytest.mark.parametrize(("ci", "ending"), [("", "1 skipped"), ("true", "1 failed")])
+def test_without_a_guest_it_is_skipped_but_fails_in_ci(ci: str, ending: str) -> None:
+    done = _pytest("-m", "", "-rfs", _SAMPLE, CI=ci, GROUNDWIRE_KERNEL_SOURCE="/no/such/archive")
+    assert ending in done.stdout.splitlines()[-1]
+    assert "no virtual kernel: GROUNDWIRE_KERNEL_SOURCE=/no/such/archive" in done.stdout
