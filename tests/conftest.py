@@ -103,6 +103,7 @@ def _run_in_guest(
             "-q",
             "--capture=sys",
             "-pno:cacheprovider",
+            "-pno:timeout",  # its clock would be the guest's; ours bounds the guest as a whole
             "-m",
             "",  # what is named here has been selected, also where our own default leaves it out
             *(item.nodeid for item in items),
@@ -123,6 +124,9 @@ def _run_in_guest(
     except VirtualKernelError as error:
         story = f"no virtual kernel: {error}"
         outcome = "failed" if os.environ.get("CI") else "skipped"
+    except pytest.fail.Exception as error:  # pytest-timeout's
+        story = "\n".join([f"the guest was ended: {error}", *said[-40:]])
+        outcome = "failed"
     for item in items:
         if not any(
             report.when == "call" or report.outcome != "passed" for report in found[item.nodeid]
