@@ -11,7 +11,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def groundwire(*arguments: str | Path, timeout_s: float = 1200) -> subprocess.CompletedProcess[str]:
+def groundwire(*arguments: str | Path, timeout_s: float = 800) -> subprocess.CompletedProcess[str]:
     """Run `groundwire ARGUMENTS` in the repository; returns what it printed and its exit code."""
     return subprocess.run(
         [sys.executable, "-m", "emulator.cli", *map(str, arguments)],
