@@ -152,13 +152,18 @@ with open("/proc/1/mem", "r+b", buffering=0) as memory:
     assert any("Kernel panic" in line for line in ended.result.console)
 
 
+# For the kernel's console, which shows whole lines only.
+LAST_WORDS = "open('/dev/kmsg', 'w').write('these are the last words\\n')\n"
+
+
 def test_deadlock_names_who_waits(guest):
-    script = "import os; print('waiting'); os.read(os.pipe()[0], 1)"
+    script = LAST_WORDS + "import os; print('waiting'); os.read(os.pipe()[0], 1)"
     ended = guest(sys.executable, "-c", script)
     assert ended.lines == ["waiting"]
     assert ended.result.reason == "deadlock"
     assert "3600 virtual seconds" in ended.result.message
     assert "os.read(os.pipe()" in ended.result.message
+    assert any(line.endswith("these are the last words") for line in ended.result.console)
     assert ended.result.wall_s < 20 * slowdown()
 
 
@@ -168,8 +173,10 @@ def test_a_long_sleep_is_no_deadlock(guest):
 
 
 def test_endless_computing_is_a_stall(guest):
-    ended = guest(sys.executable, "-c", "while True: pass", stall_timeout_s=2.0)
+    script = LAST_WORDS + "while True: pass"
+    ended = guest(sys.executable, "-c", script, stall_timeout_s=2.0)
     assert ended.result.reason == "stalled"
+    assert any(line.endswith("these are the last words") for line in ended.result.console)
     assert "2 real seconds" in ended.result.message
     assert ended.result.exit_status is None
 
