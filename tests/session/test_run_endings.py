@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
-from tests.session.command import ROOT
+from analysis.chakra.files import write_graphs
+from analysis.chakra.graph import Receive, Send
+from tests.session.command import ROOT, result_of
 from tests.session.leftovers import left_by
 
 _STAR = """
@@ -23,11 +28,28 @@ capture: {{points: []}}
 virtual: {{memory: {memory}}}
 """
 
+_TRACE = """
+fabric: {kind: flat, hosts: 2, link: {rate: 100Gbps, delay: 1us, mtu: 9000}}
+workload: {kind: chakra, path: trace}
+"""
+_SLOW = """
+fabric: {kind: flat, hosts: 2, link: {rate: 10kbps, delay: 1us, mtu: 9000}}
+workload: {kind: collectives, ranks: 2, operations: [{kind: send_recv, size: 5MB}]}
+capture: {points: []}
+"""
+_PATIENCE_S = 8
+_PANIC_ON_CONSOLE = r"^  \[ +\d+\.\d+\] Kernel panic - not syncing"
+_BOOT_ON_CONSOLE = "\n  [    0.000000] Run /proc/self/cwd/init as init process\n"
+
 
 def _run(directory: Path, size: str, memory: str) -> tuple[int, str, list[str]]:
+    return _run_spec(directory, _STAR.format(size=size, memory=memory))
+
+
+def _run_spec(directory: Path, text: str) -> tuple[int, str, list[str]]:
     """Exit status, standard error, and what is left of the guest."""
     spec = directory / "star.yaml"
-    spec.write_text(_STAR.format(size=size, memory=memory))
+    spec.write_text(text)
     command = [sys.executable, "-m", "emulator.cli", "run", str(spec), "--kernel", "virtual"]
     process = subprocess.Popen(
         [*command, "--out", str(directory / "run")],
@@ -65,7 +87,7 @@ def test_a_run_that_is_out_of_memory_says_who_had_it(
     assert re.search(r"[\d,]+ MB were processes', \d+ MB files' in /tmp", said)
     assert re.search(rf"the largest, .*({largest}) \(pid \d+\) [\d,]+ MB", said), said
     assert re.search(r"^Give it more: --set virtual.memory=\d+GB$", said, re.MULTILINE)
-    assert re.search(r"^  \[ +\d+\.\d+\] Kernel panic - not syncing", said, re.MULTILINE)
+    assert re.search(_PANIC_ON_CONSOLE, said, re.MULTILINE)
     assert not (tmp_path / "run" / "result.json").exists()
     assert left == []
 
@@ -82,6 +104,104 @@ def test_a_run_that_needs_more_memory_than_there_can_be_is_refused(
     assert status == 1
     assert f"guest memory of {wanted} MB refused: a guest has at most 255,551 MB" in said
     assert left == []
+
+
+def test_ranks_that_wait_for_each_other_are_a_deadlock(tmp_path: Path) -> None:
+    """Each of a trace's two ranks sends only once it has received what the other is to send."""
+    graphs = [
+        (
+            Receive(id=0, name="first", peer=peer, size_bytes=4096),
+            Send(id=1, name="then", after=(0,), peer=peer, size_bytes=4096),
+        )
+        for peer in (1, 0)
+    ]
+    write_graphs(tmp_path / "trace", graphs)
+    status, said, left = _run_spec(tmp_path, _TRACE)
+    assert status == 1
+    assert "iteration 1 of 1" in said
+    assert "ended (deadlock): no process ran for 3600 virtual seconds:\n" in said
+    for rank in range(2):
+        assert re.search(rf"^\d+ rank {rank}, S \(sleeping\): ", said, re.MULTILINE)
+    assert _BOOT_ON_CONSOLE in said
+    assert not (tmp_path / "run" / "result.json").exists()
+    assert left == []
+
+
+def test_a_message_that_takes_more_than_an_hour_is_no_deadlock(tmp_path: Path) -> None:
+    """At 10 kb/s 5 MB take 4,000 s, in which only that thread of Gloo works which else polls."""
+    status, said, _ = _run_spec(tmp_path, _SLOW)
+    assert status == 0, said
+    (row,) = result_of(tmp_path / "run")["collectives"]
+    assert row["duration_ns"] > 4000 * 10**9
+
+
+# The command, less patient with a guest that stands still than its 300 s, which nobody can set.
+_IMPATIENT = f"""
+from functools import partial
+from emulator import cli, session
+session.GuestSpec = partial(session.GuestSpec, stall_timeout_s={_PATIENCE_S})
+cli.main()
+"""
+
+
+# What the host does to a guest in the midst of a run: all of its processes are stopped, or its
+# kernel gets a signal that tells of mistakes of its own only, at which it panics.
+@pytest.mark.parametrize(
+    ("send", "number", "message", "console"),
+    [
+        (
+            os.killpg,
+            signal.SIGSTOP,
+            rf"stalled\): no virtual time passed for {_PATIENCE_S} real seconds \(it stands at \d",
+            re.escape(_BOOT_ON_CONSOLE),
+        ),
+        (
+            os.kill,
+            signal.SIGFPE,
+            rf"panic\): \[.*\] Kernel panic - not syncing: Kernel mode signal {signal.SIGFPE:d}$",
+            _PANIC_ON_CONSOLE,
+        ),
+    ],
+    ids=["stalled", "panic"],
+)
+def test_a_guest_that_stalls_or_panics_in_a_run_says_so(
+    tmp_path: Path,
+    send: Callable[[int, int], None],
+    number: signal.Signals,
+    message: str,
+    console: str,
+) -> None:
+    spec = ROOT / "topologies" / "two-hosts.yaml"
+    process = subprocess.Popen(
+        [sys.executable, "-c", _IMPATIENT, "run", spec, "--kernel", "virtual",
+         "--set", "workload.iterations=1000", "--out", tmp_path / "run"],
+        cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if "iteration 2 of 1000" in line:
+                send(_guest_kernel_of(process.pid), number)
+                break
+        printed, said = process.communicate(timeout=280)
+    finally:
+        process.kill()
+    assert process.returncode == 1
+    assert printed == ""
+    assert re.search(rf"^error: the virtual kernel ended \({message}", said, re.MULTILINE), said
+    assert re.search(console, said, re.MULTILINE), said
+    assert not (tmp_path / "run" / "result.json").exists()
+    assert left_by(process.pid) == []
+
+
+def _guest_kernel_of(pid: int) -> int:
+    """The one of a command's children that is its guest's kernel."""
+    (kernel,) = (
+        int(child)
+        for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        if "init=/proc/self/cwd/init" in Path("/proc", child, "cmdline").read_text()
+    )
+    return kernel
 
 
 def test_a_full_disk_is_said_and_leaves_no_result(tmp_path: Path) -> None:
