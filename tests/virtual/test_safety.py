@@ -1,10 +1,14 @@
 """What a guest may change on the host: the directories it was given, and nothing else."""
 
+import os
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def tree(directory):
@@ -80,3 +84,52 @@ def test_two_guests_at_once_do_not_meet(guest):
     second = guest("sh", "-c", "ls /tmp | grep -c mark")
     assert first.lines == ["1"]
     assert second.lines == ["0"]
+
+
+# $0 is an empty directory. The root of what is run there is a copy on write of ours: whatever is
+# done to a file in it is in `upper` alone. Nothing that is mounted below our root is in it.
+SACRIFICIAL_ROOT = """
+make() {
+    mount -t tmpfs tmpfs "$0" && cd "$0" && mkdir upper work root &&
+    mount -t overlay overlay -o lowerdir=/,upperdir=upper,workdir=work root && cd root &&
+    test -x ".$1" && mkdir given && touch sacrificial given/file &&
+    mount -t proc proc proc && mount -t tmpfs tmpfs dev && mkdir dev/shm &&
+    mknod -m 666 dev/null c 1 3 && mknod -m 666 dev/zero c 1 5 && mknod -m 666 dev/urandom c 1 9
+}
+make "$1" || exit 77
+chroot . "$@" || exit
+cd "$0/upper" && find . -mindepth 1 -printf '%y %P\\n' | sort
+"""
+REMOVE_ROOT = """
+import sys
+from pathlib import Path
+from emulator.virtual.boot import GuestSpec, run_guest
+from emulator.virtual.build import KernelImage
+kernel = KernelImage(Path(sys.argv[1]), Path(sys.argv[2]), "")
+script = "test -e /sacrificial && exec rm -rf --no-preserve-root /"
+guest = GuestSpec(argv=("sh", "-c", script), directory=Path("/"), writable=(Path("/given"),))
+refused = []
+result = run_guest(kernel, guest, print, refused.append)
+print(result.reason, result.exit_status)
+print(*(line for line in refused if line.endswith("'/sacrificial': Read-only file system")))
+"""
+
+
+def test_removing_the_root_removes_nothing(kernel, tmp_path):
+    """Really `rm -rf /`, but for a guest whose host's root can be lost."""
+    if subprocess.run(["unshare", "--mount", "true"], capture_output=True).returncode != 0:
+        pytest.skip("this user may not have mounts of its own")
+    program = (sys.executable, "-c", REMOVE_ROOT, kernel.path, kernel.symbols)
+    done = subprocess.run(
+        ["unshare", "--mount", "sh", "-c", SACRIFICIAL_ROOT, tmp_path, *program],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True, text=True,
+    )  # fmt: skip
+    if done.returncode == 77:
+        pytest.skip(f"the root file system cannot be copied on write: {done.stderr}")
+    assert done.stdout.splitlines() == [
+        "exited 1",
+        "rm: cannot remove '/sacrificial': Read-only file system",
+        "d given",  # without its file
+        "f sacrificial",
+    ], done.stderr
