@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import errno
-import os
 import socket
 import struct
 from typing import Any, Final
 
 import scapy.layers.l2  # noqa: F401  # so that scapy knows Ethernet when it opens a socket
 from scapy.arch.linux import L2ListenSocket
+from scapy.interfaces import InterfaceProvider, NetworkInterface
 
 from emulator.capture.packet_filter import PacketFilter
 from emulator.capture.packet_socket import SOL_PACKET
@@ -51,12 +50,12 @@ class ScapySocket:
 
     def __init__(self, interface: str, snaplen: int, keep: PacketFilter) -> None:
         self._snaplen = snaplen
-        # Ports are point to point, so promiscuous mode would add nothing.
-        try:
-            self._listen = ListenSocket(iface=interface, promisc=False, nofilter=1)
-        except ValueError as error:
-            # scapy's word for an interface that is not in its list.
-            raise OSError(errno.ENODEV, os.strerror(errno.ENODEV)) from error
+        # A name would have scapy list the interfaces and addresses of each namespace anew, 20 ms a
+        # port. They are point to point, so promiscuous mode would add nothing.
+        known = {"name": interface, "network_name": interface}
+        self._listen = ListenSocket(
+            iface=NetworkInterface(InterfaceProvider(), known), promisc=False, nofilter=1
+        )
         self.socket: socket.socket = self._listen.ins
         # Until it was bound, the socket heard every interface: begin with an empty queue.
         PacketFilter.nothing().attach(self.socket)
