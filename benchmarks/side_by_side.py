@@ -80,16 +80,17 @@ def main() -> None:
         seconds_after_start(start(clone, 2, None))
     rounds: list[tuple[float, float]] = []
     for number in range(2 * arguments.pairs):
-        order = 1 if number % 2 == 0 else -1
-        clones = (THIS, other)[::order]
+        swapped = number % 2 == 1
+        clones = (other, THIS) if swapped else (THIS, other)
         running = [
             start(clone, arguments.ranks, core) for clone, core in zip(clones, cores, strict=True)
         ]
         try:
-            here_s, there_s = [seconds_after_start(process) for process in running][::order]
+            first_s, second_s = map(seconds_after_start, running)
         finally:
             for process in running:
                 process.terminate()
+        here_s, there_s = (second_s, first_s) if swapped else (first_s, second_s)
         rounds.append((here_s, there_s))
         progress.print(f"round {number + 1}: {here_s:.1f} s here, {there_s:.1f} s there")
     show(rounds, arguments.json)

@@ -66,7 +66,7 @@ _SETTLE_S = 10
 _DEADLOCK_CHECKS = 6
 # Gloo's thread that moves payload looks every 10 ms whether it is to end, and does nothing else
 # unless a segment has come (gloo/transport/tcp/loop.cc): in ranks that wait for ever it goes on.
-_POLLING_THREADS = ("gloo_tcp_loop",)
+_POLLING_THREAD = "gloo_tcp_loop"
 
 _libc = ctypes.CDLL("libc.so.6", use_errno=True)
 
@@ -284,7 +284,7 @@ def _switches(pid: int) -> int:
     with contextlib.suppress(OSError):
         for task in os.listdir(f"/proc/{pid}/task"):
             status = _status(f"{pid}/task/{task}")
-            if status["Name"] in _POLLING_THREADS:
+            if status["Name"] == _POLLING_THREAD:
                 total += _received_segments(pid)
                 continue
             total += int(status["voluntary_ctxt_switches"])

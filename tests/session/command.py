@@ -1,8 +1,9 @@
-"""Runs the command line as a user does, in a process of its own."""
+"""Runs the command line as a user does, in a process of its own, from this clone or a copy."""
 
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,16 +12,24 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def groundwire(*arguments: str | Path, timeout_s: float = 800) -> subprocess.CompletedProcess[str]:
-    """Run `groundwire ARGUMENTS` in the repository; returns what it printed and its exit code."""
+def groundwire(
+    *arguments: str | Path, clone: Path = ROOT, timeout_s: float = 800
+) -> subprocess.CompletedProcess[str]:
+    """Run `groundwire ARGUMENTS` in that clone; returns what it printed and its exit code."""
     return subprocess.run(
         [sys.executable, "-m", "emulator.cli", *map(str, arguments)],
-        cwd=ROOT,
+        cwd=clone,
         capture_output=True,
         text=True,
         timeout=timeout_s,
         check=False,
     )
+
+
+def copy_clone(to: Path) -> Path:
+    """What of this clone a run needs; runs there are by this clone's Python."""
+    ignored = shutil.ignore_patterns(".*", "runs", "__pycache__", "*.egg-info", "tests", "docs")
+    return Path(shutil.copytree(ROOT, to, ignore=ignored))
 
 
 def result_of(directory: Path) -> dict[str, Any]:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import pwd
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -15,26 +13,15 @@ import pytest
 
 from emulator.virtual.build import ensure_kernel
 from emulator.virtual.source import INSTALLED_SOURCES, require_source
+from tests.plain_user import NOBODY, needs_root, run_as_nobody
 from tests.session.command import ROOT, groundwire
 
 _RUN = ("run", ROOT / "topologies" / "two-hosts.yaml", "--kernel", "virtual", "--out")
-_NOBODY = pwd.getpwnam("nobody")
-
-
-def _as_nobody(*arguments: str | Path, home: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, *map(str, arguments)],
-        cwd=ROOT, user=_NOBODY.pw_uid, group=_NOBODY.pw_gid, extra_groups=[],
-        env={"PATH": os.environ["PATH"], "HOME": str(home)},
-        capture_output=True, text=True, timeout=280,
-    )  # fmt: skip
 
 
 @pytest.fixture
 def home() -> Iterator[Path]:
     """A home of nobody's with the kernel in its cache folder; root's is closed to others."""
-    if os.getuid() != 0:
-        pytest.skip("needs root to become another user; as a plain user all other tests show it")
     image = ensure_kernel(print)
     if require_source().archive.parent != INSTALLED_SOURCES:
         pytest.skip("the kernel's source is in root's cache folder, closed to others")
@@ -44,24 +31,27 @@ def home() -> Iterator[Path]:
             image.path.parent, directory / ".cache" / "groundwire" / "kernel" / image.key
         )
         for path in (directory, *directory.rglob("*")):
-            os.chown(path, _NOBODY.pw_uid, _NOBODY.pw_gid)
+            os.chown(path, NOBODY.pw_uid, NOBODY.pw_gid)
         yield directory
     finally:
         shutil.rmtree(directory)
 
 
+@needs_root
 def test_a_plain_users_run_is_roots(home: Path, tmp_path: Path) -> None:
     try:
-        can = _as_nobody("-c", "import torch; open('emulator/cli.py')", home=home)
+        can = run_as_nobody(
+            sys.executable, "-c", "import torch; open('emulator/cli.py')", home=home
+        )
     except PermissionError as error:
         pytest.skip(f"{sys.executable} or the clone is closed to other users: {error}")
     if can.returncode != 0:
         pytest.skip(f"this Python or the clone is closed to other users: {can.stderr[-300:]}")
-    done = _as_nobody("-m", "emulator.cli", *_RUN, home / "run", home=home)
+    done = run_as_nobody(sys.executable, "-m", "emulator.cli", *_RUN, home / "run", home=home)
     assert done.returncode == 0, done.stderr
     by_root = groundwire(*_RUN, tmp_path / "run")
     assert by_root.returncode == 0, by_root.stderr
     for path in (home / "run", *(home / "run").rglob("*")):
-        assert path.stat().st_uid == _NOBODY.pw_uid, path
+        assert path.stat().st_uid == NOBODY.pw_uid, path
     for name in ("links.jsonl", "ranks/000.jsonl", "ranks/001.jsonl"):
         assert (home / "run" / name).read_bytes() == (tmp_path / "run" / name).read_bytes(), name

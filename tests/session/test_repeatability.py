@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from analysis.pcap import read_pcap
-from tests.session.command import ROOT, result_of
+from tests.session.command import ROOT, copy_clone, result_of
 
 _SPEC = """
 name: repeat
@@ -90,8 +90,7 @@ def _clone(directory: Path, compiled: bool) -> Path:
     """A copy with compiled Python files or without: then imports look at more files that are not
     there, which takes virtual time (naps, docs/virtual-kernel.md). This clone may have them or not.
     """
-    ignored = shutil.ignore_patterns(".*", "runs", "__pycache__", "*.egg-info", "tests", "docs")
-    clone = Path(shutil.copytree(ROOT, directory / "another place", ignore=ignored))
+    clone = copy_clone(directory / "another place")
     if compiled:
         assert compileall.compile_dir(clone, quiet=1)
     return clone

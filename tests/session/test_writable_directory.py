@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import errno
-import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -12,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.session.command import ROOT
+from tests.session.command import copy_clone, groundwire
 
 # Ranks' code in a clone of its own. Rank 0 tells in its log what became of each attempt.
 _MEDDLING_RANK = """
@@ -54,16 +52,12 @@ def directory() -> Iterator[Path]:
 
 def test_ranks_can_write_to_the_run_directory_only(directory: Path) -> None:
     (directory / "file").write_text("kept")
-    ignored = shutil.ignore_patterns(".*", "runs", "__pycache__", "*.egg-info", "tests", "docs")
-    clone = Path(shutil.copytree(ROOT, directory / "clone", ignore=ignored))
+    clone = copy_clone(directory / "clone")
     with (clone / "workloads" / "rank.py").open("a") as file:
         file.write(_MEDDLING_RANK.format(beside=str(directory)))
     program = (clone / "workloads" / "rank.py").read_text()
-    done = subprocess.run(
-        [sys.executable, "-m", "emulator.cli", "run", "topologies/two-hosts.yaml",
-         "--kernel", "virtual", "--out", directory / "run"],
-        cwd=clone, capture_output=True, text=True, timeout=280,
-    )  # fmt: skip
+    spec, out = "topologies/two-hosts.yaml", directory / "run"
+    done = groundwire("run", spec, "--kernel", "virtual", "--out", out, clone=clone)
     assert done.returncode == 0, done.stderr
     log = (directory / "run" / "ranks" / "000.log").read_text().splitlines()
     # From one mount to another nothing can be renamed at all.

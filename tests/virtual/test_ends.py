@@ -1,7 +1,6 @@
 """Every way in which a guest can end badly is told apart, and nothing is left behind."""
 
 import os
-import pwd
 import re
 import select
 import shutil
@@ -18,6 +17,7 @@ from emulator.virtual import boot
 from emulator.virtual.boot import GuestSpec, run_guest
 from emulator.virtual.failure import VirtualKernelError
 from emulator.virtual.memory import available_memory
+from tests.plain_user import needs_root, run_as_nobody
 from tests.slowdown import slowdown
 
 EAT_MEMORY = "x = []\nwhile True: x.append(bytearray(10**7))"
@@ -356,23 +356,12 @@ def open_kernel(kernel):
     shutil.rmtree(directory)
 
 
+@needs_root
 def test_plain_user_needs_no_privilege(open_kernel):
-    if os.getuid() != 0:
-        pytest.skip("needs root to become another user; as a plain user all other tests show it")
-    nobody = pwd.getpwnam("nobody")
     python = shutil.which("python3", path="/usr/bin:/bin")
     if python is None:
         pytest.skip("no python3 in /usr/bin: the one that runs this may be closed to others")
-    done = subprocess.run(
-        [python, "-c", PLAIN_USER, str(open_kernel)],
-        cwd=ROOT,
-        user=nobody.pw_uid,
-        group=nobody.pw_gid,
-        extra_groups=[],
-        env={"PATH": os.environ["PATH"], "HOME": "/nonexistent"},
-        capture_output=True,
-        text=True,
-    )
+    done = run_as_nobody(python, "-c", PLAIN_USER, open_kernel)
     assert done.stdout.splitlines() == ["guest 0", "veth works", "exited 0"], done.stderr
 
 
