@@ -14,15 +14,18 @@ setup: ## system packages, .venv and the virtual kernel; every step is skipped w
 demo: setup ## set up, then run 16 Gloo ranks of DLRM on a k=4 fat-tree, beside the predictions
 	@$(GROUNDWIRE) run topologies/dlrm-fat-tree-k4.yaml
 
+# Guests keep virtual time, so they can share the machine. The native kernel runs in real time: alone.
 test: ## set up, then check style, types and behaviour
 	@./setup.sh test
 	@$(MAKE) --no-print-directory lint
-	@$(VENV)/bin/pytest
+	@$(VENV)/bin/pytest -n auto --maxprocesses=4 --dist=loadfile --ignore=tests/native
+	@$(VENV)/bin/pytest tests/native
 
-lint: ## ruff and mypy --strict
+lint: ## ruff, mypy --strict and the directions of imports
 	@$(VENV)/bin/ruff check .
 	@$(VENV)/bin/ruff format --check .
 	@$(VENV)/bin/mypy
+	@$(VENV)/bin/lint-imports --no-logo
 
 # side_by_side.py compares with another clone, which it has to be given.
 bench: setup ## the benchmarks that take minutes, not hours

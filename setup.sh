@@ -1,44 +1,98 @@
 #!/usr/bin/env bash
-# Sets up what Groundwire needs: system packages, the kernel's source, a virtual environment, the
-# virtual kernel.
+# Sets up what Groundwire needs: system packages, the kernel's source, and then, side by side, a virtual
+# environment and the virtual kernel.
 #   ./setup.sh run     what `make demo` needs
 #   ./setup.sh test    that, and what the tests need
+#   ./setup.sh missing prints the packages of `run` that are to be installed, and does nothing
+#   ./setup.sh source  system packages and the kernel's source only
 # Each step says what it does and why, is skipped when it is done already, and on failure names the
-# command that failed and what to do about it.
+# command that failed, what to do about it, and where everything that was said is kept.
 set -euo pipefail
 cd "$(dirname "$0")"
 
 purpose=${1:-run}
 venv=.venv
 scratch=$(mktemp -d)
+logs=$(mktemp -d "${TMPDIR:-/tmp}/groundwire-setup.XXXXXX")
+log=$logs/setup.log # a job in the background has one of its own
+lock_wait_s=600
 reporter=""
-trap 'stop_reporter; rm -rf "$scratch"' EXIT
+jobs=() # the name of each background job, by its process, which leads a process group
+exec {never}<> <(:) # nothing ever comes, so that reading it is a sleep without a process of its own
+exec 3>&2
+trap 'leave $?' EXIT
 
-say() { printf '%s\n' "$*" >&2; }
+say() { printf '%s\n' "$*" >&3; }
+
+pause() { read -r -t "$1" -u "$never" || true; }
+
+leave() { # STATUS
+    [ "$BASHPID" = "$$" ] || return 0 # a background process that is ended in its first moment has our traps
+    stop_reporter
+    rm -rf "$scratch"
+    if [ "$1" != 0 ] && compgen -G "$logs/*.log" >/dev/null; then
+        say "setup: everything that was said is in $logs"
+    else
+        rm -rf "$logs"
+    fi
+}
 
 # attempt FIX COMMAND...: run quietly, saying now and then how far it is; when it fails show its last
 # lines, the command and the fix.
 attempt() {
     local fix=$1 status=0
     shift
-    : >"$scratch/log"
-    report_progress &
-    reporter=$!
-    "$@" >"$scratch/log" 2>&1 </dev/null || status=$?
+    if [ "$log" = "$logs/setup.log" ]; then start_reporter; fi
+    run "$@" || status=$?
     stop_reporter
     [ "$status" != 0 ] || return 0
-    tail -n 20 "$scratch/log" >&2
+    tail -n 40 "$log" >&3
     say "setup: this command failed: $*"
     say "setup: $fix"
     exit 1
 }
 
-report_progress() {
-    local started=$SECONDS never
-    exec {never}<> <(:) # nothing ever comes, so that reading it is a sleep without a process of its own
-    while ! read -r -t 15 -u "$never"; do
-        say "      $((SECONDS - started)) s: $(tail -n 1 "$scratch/log" | cut -c 1-90)"
+# run COMMAND...: what it says goes to the log. apt waits for dpkg's lock by itself, but ends at once
+# when another apt has the lists or the archives: then it is started again.
+run() {
+    local status last=$((SECONDS + lock_wait_s))
+    while :; do
+        status=0
+        LC_ALL=C "$@" >"$log" 2>&1 </dev/null || status=$?
+        if [ "$status" = 0 ] || [ "$SECONDS" -ge "$last" ] || ! tell_of_lock; then return "$status"; fi
+        pause 1
     done
+}
+
+# Succeeds when another apt is in the way of the command at work, and says so once.
+tell_of_lock() {
+    local holder
+    holder=$(grep -s -o -m 1 'Could not get lock [^ ]* .*[^.]' "$log") || return 1
+    if [ ! -e "$scratch/told-of-lock" ]; then
+        touch "$scratch/told-of-lock"
+        say "      another apt is at work; waiting for it up to $((lock_wait_s / 60)) minutes: ${holder#Could not get lock }"
+    fi
+}
+
+start_reporter() {
+    report_progress &
+    reporter=$!
+}
+
+report_progress() {
+    local started=$SECONDS told=$SECONDS
+    while pause 1; do
+        tell_of_lock || true
+        [ $((SECONDS - told)) -ge 15 ] || continue
+        told=$SECONDS
+        say "      $((SECONDS - started)) s: $(last_line "$log")"
+    done
+}
+
+last_line() {
+    local line
+    line=$(tail -n 1 "$1" 2>/dev/null | cut -c 1-90)
+    printf '%s' "${line:-at work}"
 }
 
 stop_reporter() {
@@ -47,6 +101,68 @@ stop_reporter() {
         wait "$reporter" 2>/dev/null || true
         reporter=""
     fi
+}
+
+# start_job NAME FUNCTION: in the background, as a process group of its own, which can be ended as one.
+start_job() {
+    set -m
+    (
+        trap 'exit 143' TERM
+        log=$logs/$1.log
+        exec 2>/dev/null # bash's own words about programs that a signal ended
+        "$2"
+    ) </dev/null &
+    jobs[$!]=$1
+    set +m
+}
+
+# Waits until all jobs have ended, and says every 15 s how far each is. When one fails the others are
+# stopped: nobody wants to wait minutes for the news.
+finish_jobs() {
+    local started=$SECONDS told=$SECONDS process status name
+    while [ "${#jobs[@]}" != 0 ]; do
+        pause 0.2 # not `wait`, which can miss a signal that comes just before it
+        [ -z "$caught" ] || end_by_signal
+        for process in "${!jobs[@]}"; do
+            ! kill -0 "$process" 2>/dev/null || continue
+            name=${jobs[$process]}
+            unset "jobs[$process]"
+            status=0
+            wait "$process" || status=$?
+            if [ "$status" != 0 ]; then
+                [ "${#jobs[@]}" = 0 ] || say "setup: so the other half, ${jobs[*]}, is stopped too; it is not at fault"
+                stop_jobs
+                exit 1
+            fi
+            say "      $((SECONDS - started)) s: $name: done"
+        done
+        [ $((SECONDS - told)) -ge 15 ] || continue
+        told=$SECONDS
+        for name in "${jobs[@]}"; do
+            say "      $((SECONDS - started)) s: $name: $(last_line "$logs/$name.log")"
+        done
+    done
+}
+
+stop_jobs() {
+    local process tries
+    for process in "${!jobs[@]}"; do
+        for ((tries = 0; ; tries++)); do
+            # Again now and then: a program that was just being started has not heard it.
+            [ $((tries % 50)) != 0 ] || kill -TERM -- "-$process" 2>/dev/null || break
+            kill -0 -- "-$process" 2>/dev/null || break
+            pause 0.1
+        done
+    done
+    jobs=()
+}
+
+end_by_signal() {
+    stop_jobs
+    trap - EXIT "$caught"
+    leave 0
+    say "setup: interrupted; the next one goes on from here"
+    kill -s "$caught" $$
 }
 
 as_root() { # FIX COMMAND...
@@ -63,18 +179,19 @@ as_root() { # FIX COMMAND...
     fi
 }
 
+apt_waits=(-o "DPkg::Lock::Timeout=$lock_wait_s")
 lists_are_fresh=no
 update_lists() {
     if [ "$lists_are_fresh" = no ]; then
         lists_are_fresh=yes
         # One broken list is no reason to give up: what is needed may come from another.
-        (as_root "going on with the lists that can be had" apt-get update -q) || true
+        (as_root "going on with the lists that can be had" apt-get update -q "${apt_waits[@]}") || true
     fi
 }
 
 install() { # PACKAGE...
     as_root "run it by hand to see more; check the network and /etc/apt/sources.list" \
-        env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "$@"
+        env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${apt_waits[@]}" "$@"
 }
 
 # Without pipes: `grep -q` leaves with its first match, the writer dies of its next line, and with
@@ -88,15 +205,29 @@ if [ "$(uname -m)" != x86_64 ]; then
     exit 1
 fi
 
+# Always Linux 6.12: our patches are for it, and one kernel gives the same results on every machine.
+source_package=linux-source-6.12
+case ${XDG_CACHE_HOME:-} in
+    /*) fetched=$XDG_CACHE_HOME/groundwire/kernel/source ;;
+    *) fetched=$HOME/.cache/groundwire/kernel/source ;; # a relative one counts as none (XDG)
+esac
+debians_keys=/usr/share/keyrings/debian-archive-keyring.gpg
+for_fetching=()
+[ -e "$debians_keys" ] || for_fetching=(debian-archive-keyring)
+source_there() {
+    compgen -G "/usr/src/$source_package*.tar.*" >/dev/null || compgen -G "$fetched/$source_package*.tar.*" >/dev/null
+}
+
 # --- 1. System packages --------------------------------------------------------------------------
 # Build tools for the virtual kernel; python3-venv for the environment; ping for `groundwire shell`.
 needed=(gcc libc6-dev make flex bison bc patch xz-utils libelf-dev libssl-dev python3-venv iputils-ping)
 for_tests=()
 if [ "$purpose" = test ]; then
     # Programs that nobody here wrote, which must keep time in the virtual kernel; stock Mininet as the
-    # baseline; a browser to look at the report with; tshark to check our dissector with. Where one is
-    # not to be had its tests are skipped, and say so.
-    for_tests=(iproute2 iperf iperf3 sockperf tcpdump tshark mininet chromium)
+    # baseline; a browser to look at the report with; tshark to check our dissector with; an ssh server,
+    # without a service that starts it, for remote hosts. Where one is not to be had its tests are
+    # skipped, and say so.
+    for_tests=(iproute2 iperf iperf3 sockperf tcpdump tshark mininet chromium dropbear-bin)
 fi
 not_offered=" $(cat "$venv/.not-offered" 2>/dev/null || true) "
 
@@ -104,6 +235,13 @@ missing=()
 for package in "${needed[@]}" "${for_tests[@]}"; do
     if ! installed "$package" && [[ "$not_offered" != *" $package "* ]]; then missing+=("$package"); fi
 done
+if [ "$purpose" = missing ]; then
+    if [ -z "${GROUNDWIRE_KERNEL_SOURCE:-}" ] && ! source_there; then
+        if offered "$source_package"; then missing+=("$source_package"); else missing+=("${for_fetching[@]}"); fi
+    fi
+    [ "${#missing[@]}" = 0 ] || printf '%s\n' "${missing[@]}"
+    exit
+fi
 if [ "${#missing[@]}" = 0 ]; then
     say "[1/4] system packages: present"
 elif ! command -v apt-get >/dev/null; then
@@ -125,31 +263,21 @@ else
 fi
 
 # --- 2. The kernel's source ----------------------------------------------------------------------
-# Always Linux 6.12: our patches are for it, and one kernel gives the same results on every machine.
-source_package=linux-source-6.12
-case ${XDG_CACHE_HOME:-} in
-    /*) fetched=$XDG_CACHE_HOME/groundwire/kernel/source ;;
-    *) fetched=$HOME/.cache/groundwire/kernel/source ;; # a relative one counts as none (XDG)
-esac
-source_there() {
-    compgen -G "/usr/src/$source_package*.tar.*" >/dev/null || compgen -G "$fetched/$source_package*.tar.*" >/dev/null
-}
-
 # Debian's package from Debian's own archive, for systems that offer other versions only. apt checks
 # the signature; it works on lists of its own here, and changes nothing of the system's.
 fetch_source() {
-    local keys=/usr/share/keyrings/debian-archive-keyring.gpg apt=$scratch/apt version
+    local apt=$scratch/apt version
     local fix="check the network, or set GROUNDWIRE_KERNEL_SOURCE to linux-6.12.N.tar.xz from kernel.org"
-    [ -e "$keys" ] || install debian-archive-keyring
+    [ "${#for_fetching[@]}" = 0 ] || install "${for_fetching[@]}"
     mkdir -p "$apt/lists/partial" "$apt/cache/archives/partial" "$fetched"
     touch "$apt/status"
-    echo "deb [signed-by=$keys] ${GROUNDWIRE_DEBIAN_MIRROR:-http://deb.debian.org/debian} trixie main" >"$apt/list"
+    echo "deb [signed-by=$debians_keys] ${GROUNDWIRE_DEBIAN_MIRROR:-http://deb.debian.org/debian} trixie main" >"$apt/list"
     local own=(-o "Dir::Etc::SourceList=$apt/list" -o Dir::Etc::SourceParts=/dev/null
         -o Dir::Etc::Preferences=/dev/null -o Dir::Etc::PreferencesParts=/dev/null
         -o "Dir::State::Lists=$apt/lists" -o "Dir::State::Status=$apt/status" -o "Dir::Cache=$apt/cache"
         -o APT::Sandbox::User=root -o APT::Update::Error-Mode=any)
-    attempt "$fix" apt-get "${own[@]}" update -q
-    attempt "$fix" env -C "$scratch" apt-get "${own[@]}" download -q "$source_package"
+    attempt "$fix" apt-get "${own[@]}" update -q "${apt_waits[@]}"
+    attempt "$fix" env -C "$scratch" apt-get "${own[@]}" download -q "${apt_waits[@]}" "$source_package"
     version=$(dpkg-deb -f "$scratch/$source_package"_*.deb Version)
     attempt "is the disk full?" dpkg-deb -x "$scratch/$source_package"_*.deb "$scratch/unpacked"
     mv "$scratch/unpacked/usr/src/$source_package.tar.xz" "$fetched/$source_package-$version.tar.xz"
@@ -174,12 +302,42 @@ else
     fi
 fi
 
-# --- 3. Virtual environment ----------------------------------------------------------------------
+[ "$purpose" != source ] || exit 0
+
+# --- 3 and 4. Virtual environment and virtual kernel ----------------------------------------------
+# Side by side: the one waits for the network and for the disk while the other compiles.
+caught="" # a signal, which ends both halves
+for signal in INT TERM HUP; do trap "caught=$signal" "$signal"; done
+
+make_environment() {
+    export TMPDIR=$scratch # pip leaves what it unpacked when it is stopped
+    [ -x "$venv/bin/pip" ] || attempt "install python3-venv, delete $venv and try again" "$python" -m venv "$venv"
+    # Only the CPU build of PyTorch is of use here. PyPI's is for accelerators, with gigabytes more, so
+    # the CPU build comes from PyTorch's own index. GROUNDWIRE_TORCH_INDEX names another index; when it
+    # is set but empty, or PyTorch's does not answer, pip's own settings decide.
+    local index=${GROUNDWIRE_TORCH_INDEX-https://download.pytorch.org/whl/cpu}
+    if [ -n "${GROUNDWIRE_TORCH_INDEX:-}" ] || { [ -n "$index" ] && "$venv/bin/python" -c \
+        'import sys, urllib.request as r; r.urlopen(sys.argv[1] + "/torch/", timeout=10)' "$index" 2>/dev/null; }; then
+        attempt "check GROUNDWIRE_TORCH_INDEX (here: $index)" \
+            "$venv/bin/pip" install --progress-bar off --index-url "$index" "$(grep -o 'torch==[0-9.]*' pyproject.toml)"
+    elif [ -n "$index" ]; then
+        say "      $index does not answer: PyTorch comes from pip's usual index,"
+        say "      which may mean gigabytes for accelerators; GROUNDWIRE_TORCH_INDEX can name a mirror of it"
+    fi
+    attempt "check the network; delete $venv and try again" "$venv/bin/pip" install --progress-bar off -e ".$extras"
+    touch "$stamp"
+}
+
+build_kernel() {
+    attempt "when that is mended, what is compiled already counts" "${kernel_builder[@]}"
+}
+
 extras=""
 [ "$purpose" = test ] && extras="[test]"
 stamp="$venv/.groundwire$extras-$(cat pyproject.toml setup.sh | sha256sum | cut -c1-16)"
 if [ -e "$stamp" ] || { [ -z "$extras" ] && [ -e "${stamp/.groundwire/.groundwire[test]}" ]; }; then
     say "[3/4] virtual environment: present"
+    kernel_builder=("$venv/bin/groundwire" kernel build)
 else
     python=""
     for candidate in python3 python3.14 python3.13 python3.12 python3.11; do
@@ -194,24 +352,10 @@ else
         exit 1
     fi
     say "[3/4] virtual environment: creating $venv ($("$python" --version)), installing Groundwire and PyTorch"
-    [ -x "$venv/bin/pip" ] || attempt "install python3-venv, delete $venv and try again" "$python" -m venv "$venv"
-    # Only the CPU build of PyTorch is of use here. PyPI's is for accelerators, with gigabytes more, so
-    # the CPU build comes from PyTorch's own index. GROUNDWIRE_TORCH_INDEX names another index; when it
-    # is set but empty, or PyTorch's does not answer, pip's own settings decide.
-    index=${GROUNDWIRE_TORCH_INDEX-https://download.pytorch.org/whl/cpu}
-    if [ -n "${GROUNDWIRE_TORCH_INDEX:-}" ] || { [ -n "$index" ] && "$venv/bin/python" -c \
-        'import sys, urllib.request as r; r.urlopen(sys.argv[1] + "/torch/", timeout=10)' "$index" 2>/dev/null; }; then
-        attempt "check GROUNDWIRE_TORCH_INDEX (here: $index)" \
-            "$venv/bin/pip" install --progress-bar off --index-url "$index" "$(grep -o 'torch==[0-9.]*' pyproject.toml)"
-    elif [ -n "$index" ]; then
-        say "      $index does not answer: PyTorch comes from pip's usual index,"
-        say "      which may mean gigabytes for accelerators; GROUNDWIRE_TORCH_INDEX can name a mirror of it"
-    fi
-    attempt "check the network; delete $venv and try again" "$venv/bin/pip" install --progress-bar off -e ".$extras"
-    touch "$stamp"
+    kernel_builder=("$python" -m emulator.virtual.building) # `groundwire kernel build` before it is there
+    start_job python make_environment
 fi
-[ -z "${not_offered// /}" ] || echo "$not_offered" >"$venv/.not-offered"
-
-# --- 4. The virtual kernel -----------------------------------------------------------------------
 say "[4/4] virtual kernel (Linux as a program, in virtual time; built once, kept in the cache folder)"
-"$venv/bin/groundwire" kernel build
+start_job kernel build_kernel
+finish_jobs
+[ -z "${not_offered// /}" ] || echo "$not_offered" >"$venv/.not-offered"

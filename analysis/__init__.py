@@ -6,13 +6,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from analysis.run import Run, RunError, load_run
+    from analysis.runs.run import Run, RunError, load_run
 
 __all__ = ["Run", "RunError", "load_run"]
 
 
 def __getattr__(name: str) -> Any:
-    """Names of `analysis.run`, loaded when asked for: most of this package needs no run."""
+    """Names of `analysis.runs.run`, loaded when asked for: most of this package needs no run."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module("analysis.run"), name)
+    return getattr(import_module("analysis.runs.run"), name)

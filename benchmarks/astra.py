@@ -23,13 +23,13 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from analysis.astra.export import InputSet, default_system, write_inputs
-from analysis.astra.network_file import Dimension, NetworkConfig
+from analysis.astra.files.export import InputSet, default_system, write_inputs
+from analysis.astra.files.network import Dimension, NetworkConfig
 from analysis.astra.rank_result import RankResult
 from analysis.astra.simulate import simulate
 from analysis.astra.simulation import read_simulation
-from analysis.chakra.graph import Collective
-from analysis.predictors.interface import CollectiveCall
+from analysis.chakra.graph import CollectiveNode
+from collectives.call import CollectiveCall
 
 SIZE_BYTES = 16 << 20
 SPLITS = 4
@@ -43,7 +43,7 @@ LINE = re.compile(r"sys\[\d+\] finished, \d+ cycles, exposed communication \d+ c
 
 def write(folder: Path, ranks: int) -> InputSet:
     call = CollectiveCall("all_to_all", SIZE_BYTES, tuple(range(ranks)))
-    graph = (Collective(id=1, name="all_to_all", call=call),)
+    graph = (CollectiveNode(id=1, name="all_to_all", call=call),)
     network = NetworkConfig((Dimension("Switch", ranks, 50.0, 500.0),))
     return write_inputs(
         folder, [graph] * ranks, network, default_system(1, "direct", splits=SPLITS)

@@ -25,14 +25,14 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from emulator import namespaces, rtnetlink
-from emulator.netlink import NetlinkSocket
-from emulator.network import Network, NetworkOptions
-from emulator.ports import RateOnlyArrangement
-from topologies.build import build_fabric
-from topologies.fabric import Fabric
-from topologies.fabric_spec import FatTreeSpec
-from topologies.routing import compute_routes
+from emulator.linux import namespaces, rtnetlink
+from emulator.linux.netlink import NetlinkSocket
+from emulator.network.network import Network, NetworkOptions
+from emulator.ports.arrangement import RateOnlyArrangement
+from topologies.fabrics.build import build_fabric
+from topologies.fabrics.fabric import Fabric
+from topologies.routing.routes import compute_routes
+from topologies.spec.fabric_section import FatTreeSpec
 
 RATE_MBPS = 1000  # the most that stock Mininet's TCIntf accepts
 

@@ -28,8 +28,8 @@ from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from emulator.commands.run import KernelChoice, run_spec
-from topologies.spec import parse_spec
+from groundwire.commands.run import KernelChoice, run_showing
+from topologies.spec.spec import parse_spec
 
 K, PORT_BUFFER = "100KB", "1MB"
 _LOSSLESS = {"kind": "lossless", "xoff": "256KB", "xon": "200KB", "buffer": "32MB"}
@@ -89,7 +89,7 @@ def run(
         ),
         variant,
     )
-    result: Any = run_spec(spec, KernelChoice.virtual, directory, console)
+    result: Any = run_showing(spec, KernelChoice.virtual, directory, console).result
     if workload["kind"] == "dlrm":
         times = [iteration["duration_ns"] for iteration in result["iterations"]]
     else:

@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from rich.console import Console
 from rich.table import Table
 
-from analysis.pcap import FILE_HEADER_BYTES, read_pcap
+from analysis.decode.tcp.pcap import FILE_HEADER_BYTES, read_pcap
 
 RECORDED = Path(__file__).resolve().parent.parent / "tests/decode/data/three-ranks/h0-eth0.pcap.gz"
 REPETITIONS = 3

@@ -14,13 +14,11 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "queues"))
-
-from queue_lab import lab, line
-from tcp_flows import transfer
 
 from emulator.virtual.boot import GuestSpec, run_guest
-from emulator.virtual.build import ensure_kernel
+from emulator.virtual.building.build import ensure_kernel
+from testing.queue_lab import lab, line
+from testing.tcp_flows import transfer
 
 ROOT = Path(__file__).resolve().parent.parent
 

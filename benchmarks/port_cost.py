@@ -23,18 +23,17 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "queues"))
 
-from queue_lab import ON_THE_WIRE, line, payload_of, send
 from rich.console import Console
 from rich.table import Table
 
-from emulator.network import Network, NetworkOptions
-from emulator.ports import NetemArrangement, PortArrangement
-from emulator.queues import QueueArrangement
+from emulator.network.network import Network, NetworkOptions
+from emulator.ports.arrangement import NetemArrangement, PortArrangement
+from emulator.ports.own_queues import QueueArrangement
 from emulator.virtual.boot import GuestSpec, run_guest
-from emulator.virtual.build import ensure_kernel
-from topologies.routing import compute_routes
+from emulator.virtual.building.build import ensure_kernel
+from testing.queue_lab import ON_THE_WIRE, line, payload_of, send
+from topologies.routing.routes import compute_routes
 
 ROOT = Path(__file__).resolve().parent.parent
 HOPS, FRAME, RATE_BPS, BURST = 21, 1514, 100_000_000_000, 500

@@ -27,16 +27,11 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from analysis.predictors.interface import (
-    CollectiveCall,
-    Predictor,
-    PredictorError,
-    Setting,
-    load_predictor,
-)
-from topologies.fabric import Fabric, Link, Node, NodeKind, Port
-from topologies.queue_spec import DropTail
-from topologies.routing import compute_routes
+from analysis.predict.interface import Predictor, Setting, load_predictor
+from collectives.call import CollectiveCall, CollectiveError
+from topologies.fabrics.fabric import Fabric, Link, Node, NodeKind, Port
+from topologies.routing.routes import compute_routes
+from topologies.spec.queue_section import DropTail
 
 _HOSTS_PER_LEAF = 16
 _ANSWERS = 3
@@ -98,7 +93,7 @@ def measure(name: str, kind: str, ranks: int, budget_s: float) -> Timing | None:
         began = time.perf_counter()
         try:
             predicted = predictor.predict(setting, call)
-        except PredictorError as error:
+        except CollectiveError as error:
             print(f"{name}, {kind}, {ranks} ranks: {error}")
             return None
         took.append(time.perf_counter() - began)

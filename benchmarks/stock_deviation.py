@@ -21,15 +21,14 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "queues"))
 
-from queue_lab import CE, ECT0, fabric, frame_ns, lab, line, payload_of, send, star
 from rich.console import Console
 from rich.table import Table
-from tcp_flows import transfer
 
 from emulator.virtual.boot import GuestSpec, run_guest
-from emulator.virtual.build import ensure_kernel
+from emulator.virtual.building.build import ensure_kernel
+from testing.queue_lab import CE, ECT0, fabric, frame_ns, lab, line, payload_of, send, star
+from testing.tcp_flows import transfer
 
 ROOT = Path(__file__).resolve().parent.parent
 FRAME = 1514

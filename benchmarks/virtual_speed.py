@@ -1,14 +1,17 @@
 """How fast the virtual kernel is, beside ns-3 on the same flows over the same fabric.
 
-    .venv/bin/python benchmarks/virtual_speed.py [--ranks 8,32,64,128] [--iterations 4]
-        [--coalescing 8us] [--no-ns3] [--json]
+    .venv/bin/python benchmarks/virtual_speed.py [--ranks 8,32,64,128] [--per-process 1,all]
+        [--iterations 4] [--coalescing 8us] [--no-ns3] [--json]
 
 A star (one switch) of 100 Gb/s links of 1 us, MTU 9000; per iteration an all-reduce and an
 all-to-all of 8 MB on every rank. For the virtual kernel: wall seconds of the whole command (boot,
 import of torch, fabric, collectives, report) and of its part before the first collective;
 packet-hops that the ports counted, and how many per wall second of the whole; microseconds per
-packet-hop after the first collective began; system calls that the guest made per packet-hop; and
-by how much the memory that this machine has available fell. For ns-3 (C++, driven by the predictor
+packet-hop after the first collective began; system calls that the guest made per packet-hop;
+switches between its processes; processor seconds of all that ended; and by how much the memory that
+this machine has available fell. With several numbers of ranks per process (`all`: one process), a
+run's collectives must take what they took in the first of them, and `beside` is that one's wall
+time, and its processor time, divided by the run's. For ns-3 (C++, driven by the predictor
 "ns3") and the same messages: the wall seconds of its event loop, and with its start and the making
 of the fabric. Its packet-hops are taken to be the virtual kernel's: same payload, MTU and paths;
 acknowledgements may differ. Like is compared with like: its loop with what comes after our first
@@ -35,22 +38,23 @@ from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from analysis.finish import finish_run
-from analysis.predictors.interface import CollectiveCall, PredictorError
-from analysis.predictors.ns3 import Ns3
-from analysis.predictors.planned import setting_of_spec
-from analysis.result import write_result
+from analysis.predict.models.ns3 import Ns3
+from analysis.predict.planned import setting_of_spec
+from analysis.report.finish import finish_run
+from analysis.runs.result import write_result
+from analysis.runs.run import load_run
+from collectives.call import CollectiveCall, CollectiveError
 from emulator.progress import Progress
 from emulator.session import run_session
-from emulator.virtual.memory import available_memory
-from topologies.spec import Spec, parse_spec
+from emulator.virtual.memory.host_memory import available_memory
+from topologies.spec.spec import Spec, parse_spec
 
 KINDS = ("all_reduce", "all_to_all")
 SIZE_BYTES = 8_000_000
 _MEMORY_SAMPLE_S = 0.2
 
 
-def star(ranks: int, iterations: int, coalescing: str) -> Spec:
+def star(ranks: int, iterations: int, coalescing: str, per_process: int = 1) -> Spec:
     """The spec that both run."""
     operations = [{"kind": kind, "size": f"{SIZE_BYTES}B"} for kind in KINDS]
     description = {
@@ -70,7 +74,7 @@ def star(ranks: int, iterations: int, coalescing: str) -> Spec:
         "compute": {"device": "none"},
         "capture": {"points": []},
         "predict": [],
-        "virtual": {"receive_coalescing": coalescing},
+        "virtual": {"receive_coalescing": coalescing, "ranks_per_process": per_process},
     }
     return parse_spec(json.dumps(description), f"star-{ranks}")
 
@@ -87,10 +91,11 @@ def virtual(spec: Spec, directory: Path, console: Console) -> dict[str, Any]:
             elapsed_s = time.monotonic() - started
             console.print(f"{elapsed_s:7.1f} s  {progress.stage} {progress.detail}")
 
+    before_s = _processor_s()
     with _peak_memory() as used:
         run_session(spec, "virtual", directory, report)
-        result: Any = write_result(directory)
-        finish_run(directory)
+        result: Any = write_result(load_run(directory))
+        finish_run(load_run(directory))
     wall_s = time.monotonic() - started
     lines = (directory / "links.jsonl").read_text().splitlines()
     packet_hops = sum(json.loads(line)["packets"] for line in lines)
@@ -98,6 +103,8 @@ def virtual(spec: Spec, directory: Path, console: Console) -> dict[str, Any]:
     return {
         "valid": result["valid"],
         "wall_s": wall_s,
+        "processor_s": _processor_s() - before_s,
+        "durations_ns": [row["duration_ns"] for row in result["collectives"]],
         "first_collective_s": first[0],
         "packet_hops": packet_hops,
         "hops_per_s": packet_hops / wall_s,
@@ -106,6 +113,12 @@ def virtual(spec: Spec, directory: Path, console: Console) -> dict[str, Any]:
         "stops": stops,
         "peak_bytes": used[0],
     }
+
+
+def _processor_s() -> float:
+    """Processor seconds of this process and of its descendants that were waited for."""
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
 
 
 @contextmanager
@@ -150,9 +163,27 @@ def ns3(spec: Spec, iterations: int) -> dict[str, Any]:
     return {"ns3_wall_s": start_s + loop_s, "ns3_loop_s": loop_s, "ns3_events": events}
 
 
+def _beside_ns3(
+    spec: Spec, arguments: argparse.Namespace, row: dict[str, Any], progress: Console
+) -> dict[str, Any]:
+    if arguments.no_ns3:
+        return {}
+    try:
+        found = ns3(spec, arguments.iterations)
+    except CollectiveError as error:
+        progress.print(f"ns-3, {row['ranks']} ranks: {error}")
+        return {}
+    found["loop_ratio"] = found["ns3_loop_s"] / (row["wall_s"] - row["first_collective_s"])
+    found["whole_ratio"] = found["ns3_wall_s"] / row["wall_s"]
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--ranks", default="8,32,64,128")
+    parser.add_argument(
+        "--per-process", default="1", help="ranks that are threads of one process: numbers, or all"
+    )
     parser.add_argument("--iterations", type=int, default=4)
     parser.add_argument(
         "--coalescing", default="0ns", help="hold received packets so long (0ns: do not)"
@@ -163,42 +194,54 @@ def main() -> None:
     progress = Console(stderr=True)
     rows = []
     for ranks in map(int, arguments.ranks.split(",")):
-        spec = star(ranks, arguments.iterations, arguments.coalescing)
-        with tempfile.TemporaryDirectory() as scratch:
-            row = {"ranks": ranks, **virtual(spec, Path(scratch) / "run", progress)}
-        if not arguments.no_ns3:
-            try:
-                row |= ns3(spec, arguments.iterations)
-                loop_s = row["wall_s"] - row["first_collective_s"]
-                row["loop_ratio"] = row["ns3_loop_s"] / loop_s
-                row["whole_ratio"] = row["ns3_wall_s"] / row["wall_s"]
-            except PredictorError as error:
-                progress.print(f"ns-3, {ranks} ranks: {error}")
-        rows.append(row)
+        first: dict[str, Any] | None = None
+        for asked in arguments.per_process.split(","):
+            per_process = ranks if asked == "all" else int(asked)
+            spec = star(ranks, arguments.iterations, arguments.coalescing, per_process)
+            row: dict[str, Any] = {"ranks": ranks, "per_process": per_process}
+            with tempfile.TemporaryDirectory() as scratch:
+                row |= virtual(spec, Path(scratch) / "run", progress)
+            if first is None:
+                first = row
+                row |= _beside_ns3(spec, arguments, row, progress)
+            else:
+                row["same_durations"] = row["durations_ns"] == first["durations_ns"]
+                row["wall_ratio"] = first["wall_s"] / row["wall_s"]
+                row["processor_ratio"] = first["processor_s"] / row["processor_s"]
+            rows.append(row)
     if arguments.json:
         print(json.dumps(rows, indent=2))
         return
-    table = Table("ranks", title=f"{_processor()}, star, 100 Gb/s")
+    table = Table("ranks", "per process", title=f"{_processor()}, star, 100 Gb/s")
     for heading in (
-        "valid", "wall s", "to first s", "packet-hops", "hops/s", "us/hop after",
-        "calls/hop", "peak GB", "ns-3 loop s", "ratio", "ns-3 whole s", "ratio",
+        "valid", "wall s", "cpu s", "to first s", "packet-hops", "hops/s", "us/hop after",
+        "calls/hop", "switches", "peak GB", "beside: wall, cpu", "same ns",
+        "ns-3 loop s", "ratio", "ns-3 whole s", "ratio",
     ):  # fmt: skip
         table.add_column(heading, justify="right")
     for row in rows:
         cells = [
             f"{row['wall_s']:.1f}",
+            f"{row['processor_s']:.1f}",
             f"{row['first_collective_s']:.1f}",
             f"{row['packet_hops']:,}",
             f"{row['hops_per_s']:,.0f}",
             f"{row['us_per_hop']:.1f}",
             f"{row['calls_per_hop']:.2f}",
+            f"{row['stops']['switches']:,}",
             f"{row['peak_bytes'] / 1e9:.1f}",
         ]
+        if "wall_ratio" in row:
+            cells += [f"{row['wall_ratio']:.2f}, {row['processor_ratio']:.2f}"]
+            cells += [str(row["same_durations"])]
+        elif "loop_ratio" in row:
+            cells += ["", ""]
         if "loop_ratio" in row:
             cells += [f"{row['ns3_loop_s']:.1f}", f"{row['loop_ratio']:.2f}"]
             cells += [f"{row['ns3_wall_s']:.1f}", f"{row['whole_ratio']:.2f}"]
-        table.add_row(str(row["ranks"]), str(row["valid"]), *cells)
-    Console(width=None if sys.stdout.isatty() else 140).print(table)
+        numbers = str(row["ranks"]), str(row["per_process"])
+        table.add_row(*numbers, str(row["valid"]), *cells)
+    Console(width=None if sys.stdout.isatty() else 180).print(table)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import platform
+import shlex
 import shutil
 import time
 from collections.abc import Callable, Sequence
@@ -15,40 +16,49 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
+from collectives.settings import settings_of
 from emulator.capture import Capture, CaptureStats, capture_ports, start_capture
-from emulator.deadlock_watch import DeadlockWatch
-from emulator.faults import FaultInjector
-from emulator.fidelity import FidelityMonitor
-from emulator.launcher import Launcher, RankJob
-from emulator.network import Network, NetworkOptions
-from emulator.ports import PortArrangement
+from emulator.fidelity import FidelityMonitor, busy_pollers
+from emulator.linux.real_time import real_time_priority
+from emulator.network.faults import FaultInjector
+from emulator.network.network import Network, NetworkOptions
+from emulator.network.sysctls import TcpSettings
+from emulator.ports.arrangement import PortArrangement
+from emulator.ports.queue_recorder import write_samples
 from emulator.progress import Progress, Report
-from emulator.queue_recorder import write_samples
-from emulator.sysctls import Transport
-from topologies.build import build_fabric
-from topologies.fabric import Fabric
-from topologies.placement import place
-from topologies.queue_spec import Lossless, QueueSpec
-from topologies.routing import compute_routes
-from topologies.spec import Spec
-from workloads.clock import round_time_ns, sleep_until_ns
-from workloads.plan import RankPlan
+from emulator.ranks.launcher import Job, Launcher
+from emulator.ranks.packed_process import packed
+from emulator.ranks.packing import ranks_per_process
+from emulator.ranks.program import serve_programs
+from emulator.ranks.program_jobs import program_jobs
+from emulator.ranks.rank_process import RankJob
+from emulator.switches.deadlock import DeadlockWatch
+from topologies.fabrics.fabric import Fabric
+from topologies.spec.queue_section import Lossless, QueueSpec
+from topologies.spec.spec import Spec
+from topologies.spec.workload_section import CommandWorkload
+from workloads.execution.clock import round_time_ns, sleep_until_ns
+from workloads.execution.rank_plan import RankPlan
 
 _STORE_PORT = 29500
 # In virtual time a fabric is made at a round time, once the launcher has imported everything: ports
 # sample their backlog from when they were made on.
 _IMPORT_MARGIN_NS = 50_000_000
 _FABRIC_GRID_NS = 100_000_000
+_FAULTS_LATE_NS = 10_000_000
+"""How late a fault may begin or end natively: a hundred times what it takes on an idle machine."""
 _PACKAGES = ("groundwire", "torch", "scapy", "pyroute2", "numpy")
 
 
 @dataclass(frozen=True)
-class Kernel:
+class KernelProfile:
     """What an experiment has to know of the kernel that it runs in: how a port of a fabric is made,
-    and whether time is real, so that the machine can fail to keep up with it."""
+    whether time is real, so that the machine can fail to keep up with it, and whether it can count
+    what ports send while they are busy."""
 
     arrange: Callable[[Fabric], PortArrangement]
     real_time: bool
+    watches_ports: bool = False
 
 
 class DeadlockFound(RuntimeError):
@@ -58,7 +68,7 @@ class DeadlockFound(RuntimeError):
 def run_experiment(
     spec: Spec,
     run_directory: Path,
-    kernel: Kernel,
+    kernel: KernelProfile,
     report: Report,
 ) -> None:
     """Run `spec` and fill `run_directory`, which has the resolved spec already. Needs root.
@@ -71,18 +81,18 @@ def run_experiment(
     (run_directory / "ranks").mkdir()
     with ExitStack() as stack:
         # First, so that it imports torch while the fabric is built.
-        launcher = stack.enter_context(Launcher())
-        fabric = build_fabric(spec.fabric)
-        hosts = place(spec.placement, fabric, spec.workload.ranks, spec.seed)
+        launcher = stack.enter_context(_launcher(spec, report))
+        fabric, hosts = spec.plan.fabric, spec.plan.hosts
         options = NetworkOptions(
             arrangement=kernel.arrange(fabric),
             transport=_transport(spec),
             hash_seed=spec.seed,
             receive_coalescing_ns=spec.virtual.receive_coalescing_ns,
+            watched=kernel.watches_ports,
         )
         if not kernel.real_time:
             sleep_until_ns(round_time_ns(_IMPORT_MARGIN_NS, _FABRIC_GRID_NS))
-        network = stack.enter_context(Network(fabric, compute_routes(fabric), options))
+        network = stack.enter_context(Network(fabric, spec.plan.routes, options))
         report(
             Progress(
                 "fabric",
@@ -92,7 +102,9 @@ def run_experiment(
         )
         monitor = FidelityMonitor(network, kernel.real_time)
         stack.callback(monitor.stop)
-        faults = stack.enter_context(FaultInjector(network, spec.faults))
+        faults = stack.enter_context(
+            FaultInjector(network, spec.faults, real_time_priority=kernel.real_time)
+        )
         capture = _start_capture(spec, kernel, network, run_directory)
         if capture is not None:
             stack.enter_context(capture)
@@ -104,17 +116,19 @@ def run_experiment(
         def on_iteration(iteration: int) -> None:
             if iteration == 0:
                 monitor.start(launcher.rank_pids.values())
-            faults.on_iteration(iteration)
-            report(
-                Progress(
-                    "iteration",
-                    iteration=iteration,
-                    iterations=spec.workload.iterations,
-                    clock_ns=time.monotonic_ns(),
-                )
-            )
+            faults.on_iteration(iteration, launcher.iteration_began_ns)
+            report(_began(spec, iteration, launcher))
 
-        launcher.run(_jobs(spec, hosts, network, run_directory), on_iteration)
+        if isinstance(spec.workload, CommandWorkload):
+            jobs: Sequence[Job] = stack.enter_context(
+                program_jobs(spec, spec.workload, network, run_directory, kernel.real_time)
+            )
+        else:
+            jobs = _jobs(spec, kernel, hosts, network, run_directory)
+            if not kernel.real_time and ranks_per_process(spec) > 1:
+                jobs = packed(jobs, ranks_per_process(spec))
+        with real_time_priority(kernel.real_time):  # faults wait for word of an iteration
+            launcher.run(jobs, on_iteration)
         monitor.stop()
         report(Progress("collect", "all ranks done, reading the counters"))
         captured = capture.stop() if capture is not None else []
@@ -124,17 +138,43 @@ def run_experiment(
         if spec.counters.interval_ns is not None:
             write_samples(network, run_directory / "queues.jsonl")
         measured = _measured(spec, hosts, network, captured)
-        measured["verdict"] = _verdict(monitor, captured, network)
+        late_ns = faults.worst_lateness_ns if kernel.real_time else 0
+        measured["verdict"] = _verdict(monitor, captured, network, late_ns)
         measured["faults"] = [event.as_dict() for event in faults.events]
         (run_directory / "measured.json").write_text(json.dumps(measured, indent=1) + "\n")
+
+
+def _launcher(spec: Spec, report: Report) -> Launcher:
+    if not isinstance(spec.workload, CommandWorkload):
+        return Launcher()
+    return Launcher(serve_programs, lambda stream, line: report(Progress(stream, line)))
+
+
+def _began(spec: Spec, iteration: int, launcher: Launcher) -> Progress:
+    """An iteration has begun; a program, of which only that is known, has been started."""
+    workload = spec.workload
+    if not isinstance(workload, CommandWorkload):
+        return Progress(
+            "iteration",
+            iteration=iteration,
+            iterations=workload.iterations,
+            clock_ns=time.monotonic_ns(),
+        )
+    many = workload.ranks if workload.per == "rank" else workload.hosts
+    return Progress(
+        "started",
+        f"{many} processes started on {workload.hosts} hosts, one per {workload.per}: "
+        + shlex.join(workload.argv),
+        processes={str(pid): f"rank {rank}" for rank, pid in launcher.rank_pids.items()},
+    )
 
 
 def _queues(fabric: Fabric) -> list[QueueSpec]:
     return [port.queue for link in fabric.links for port in (link.a, link.b)]
 
 
-def _transport(spec: Spec) -> Transport:
-    return Transport(
+def _transport(spec: Spec) -> TcpSettings:
+    return TcpSettings(
         spec.transport.congestion_control,
         spec.transport.rcvbuf_bytes,
         spec.transport.sndbuf_bytes,
@@ -145,8 +185,10 @@ def _transport(spec: Spec) -> Transport:
 
 
 def _jobs(
-    spec: Spec, hosts: tuple[str, ...], network: Network, run_directory: Path
+    spec: Spec, kernel: KernelProfile, hosts: tuple[str, ...], network: Network, run_directory: Path
 ) -> list[RankJob]:
+    # A rank that really computes never sleeps, and would keep the fabric's own work waiting.
+    real_time_priority = kernel.real_time and spec.compute.device != "real"
     fabric = network.fabric
     addresses = tuple(str(fabric.by_name[host].address) for host in hosts)
     ranks = run_directory / "ranks"
@@ -167,17 +209,19 @@ def _jobs(
                 compute=spec.compute,
                 seed=spec.seed,
                 events=ranks / f"{rank:03d}.jsonl",
+                collectives=settings_of(spec),
             ),
             netns=network.netns_path(host),
             names=names,
             stderr=ranks / f"{rank:03d}.log",
+            real_time_priority=real_time_priority,
         )
         for rank, host in enumerate(hosts)
     ]
 
 
 def _start_capture(
-    spec: Spec, kernel: Kernel, network: Network, run_directory: Path
+    spec: Spec, kernel: KernelProfile, network: Network, run_directory: Path
 ) -> Capture | None:
     """In virtual time a run that captures nothing starts the capture all the same: starting a
     process draws random numbers, from which TCP's ports come next, and so the paths that ECMP
@@ -200,7 +244,10 @@ def _write_links(network: Network, run_directory: Path) -> None:
 
 
 def _verdict(
-    monitor: FidelityMonitor, captured: Sequence[CaptureStats], network: Network
+    monitor: FidelityMonitor,
+    captured: Sequence[CaptureStats],
+    network: Network,
+    fault_lateness_ns: int,
 ) -> dict[str, object]:
     verdict = monitor.verdict(sum(stats.dropped for stats in captured) if captured else None)
     incomplete = [stats.invalid_reason for stats in captured if stats.invalid_reason is not None]
@@ -211,16 +258,27 @@ def _verdict(
             f"{network.pause_controller.lost()} packets came when the headroom was full, though it "
             "is all that their links need: pauses or delay lines were late"
         )
+    if fault_lateness_ns > _FAULTS_LATE_NS:
+        incomplete.append(
+            f"a fault was {fault_lateness_ns:,} ns late (limit {_FAULTS_LATE_NS:,}): links were "
+            "what they should no longer, or not yet, have been"
+        )
     late = sum(port.queue.late_packets for port in network.port_counters())
     if late:
         incomplete.append(f"{late} packets were handed over later than they arrived on their link")
+    if (late_polls := busy_pollers.invalid_reason()) is not None:
+        incomplete.append(late_polls)
     reasons = list(dict.fromkeys((*verdict.reasons, *incomplete)))
     return verdict.as_dict() | {"valid": not reasons, "reasons": reasons}
 
 
 def _details(network: Network) -> dict[str, object]:
     """How ports were made; natively with lossless queues, how fast pauses were."""
-    details: dict[str, object] = {"arrangement": network.options.arrangement.name}
+    arrangement = network.options.arrangement
+    details: dict[str, object] = {
+        "arrangement": arrangement.name,
+        "lateness_ns": arrangement.lateness_ns,
+    }
     if network.pause_controller is not None:
         reaction = network.pause_controller.reaction()
         details["pause_controller"] = reaction.as_dict() if reaction is not None else None

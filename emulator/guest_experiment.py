@@ -10,15 +10,15 @@ import traceback
 from pathlib import Path
 
 from emulator.capture import CaptureError
-from emulator.experiment import DeadlockFound, Kernel, run_experiment
-from emulator.full_directory import FULL
-from emulator.launcher import RankFailed
-from emulator.ports import UnsupportedPort
+from emulator.experiment import DeadlockFound, KernelProfile, run_experiment
+from emulator.ports.arrangement import UnsupportedPort
+from emulator.ports.own_queues import QueueArrangement
+from emulator.ports.queue_recorder import sampling_of
 from emulator.progress import Progress
-from emulator.queue_recorder import sampling_of
-from emulator.queues import QueueArrangement
-from topologies.fabric import Fabric
-from topologies.spec import load_spec
+from emulator.ranks.full_directory import FULL
+from emulator.ranks.launcher import RankFailed
+from topologies.fabrics.fabric import Fabric
+from topologies.spec.spec import load_spec
 
 FAILED = "failed"
 """The stage of a progress that says why the experiment has failed."""
@@ -32,21 +32,21 @@ def main(directory: Path) -> int:
         def arrange(fabric: Fabric) -> QueueArrangement:
             return QueueArrangement(fabric, spec.seed, sampling_of(spec, fabric))
 
-        run_experiment(spec, directory, Kernel(arrange, real_time=False), _tell)
+        run_experiment(spec, directory, KernelProfile(arrange, real_time=False), _print_progress)
     except (RankFailed, DeadlockFound, UnsupportedPort, CaptureError) as failure:
-        _tell(Progress(FAILED, str(failure)))
+        _print_progress(Progress(FAILED, str(failure)))
         return 1
     except OSError as failure:
         full = failure.errno in FULL
-        _tell(Progress(FAILED, str(failure) if full else traceback.format_exc()))
+        _print_progress(Progress(FAILED, str(failure) if full else traceback.format_exc()))
         return 1
     except Exception:
-        _tell(Progress(FAILED, traceback.format_exc()))
+        _print_progress(Progress(FAILED, traceback.format_exc()))
         return 1
     return 0
 
 
-def _tell(progress: Progress) -> None:
+def _print_progress(progress: Progress) -> None:
     print(progress.encode(), flush=True)
 
 

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 
 _MARK = "@groundwire "
+PROGRAM_STREAMS = ("stdout", "stderr")
+"""Stages whose detail is a line that a program has written there."""
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
     """Something that happened. `iteration` is the one that begins (of `iterations`); `clock_ns` is
-    the time of the kernel that runs the experiment. The stage "clock" says only that it goes on."""
+    the time of the kernel that runs the experiment. The stage "clock" says only that it goes on.
+    `processes` says whose process a number (of a process, as text) is."""
 
     stage: str
     detail: str = ""
     iteration: int | None = None
     iterations: int | None = None
     clock_ns: int | None = None
+    processes: Mapping[str, str] | None = None
 
     def encode(self) -> str:
         """One line, for a console that may carry other lines too."""

@@ -1,37 +1,51 @@
 """A session: a spec, a kernel to run it in, and the run directory that comes out.
 
 The native kernel runs the experiment here; the virtual one boots a guest that runs the very same
-code. Nothing beyond this file knows which of the two it was.
+code. The run directory says which it was: a native run may be slowed down (`scale`), and its
+verdict has more to judge.
 """
 
 from __future__ import annotations
 
+import errno
 import json
 import math
+import os
+import re
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Literal
 
-from emulator.experiment import Kernel, run_experiment
+from emulator.experiment import KernelProfile, run_experiment
 from emulator.guest_entry import STAGE
 from emulator.guest_experiment import FAILED
-from emulator.guest_memory import guest_memory_bytes
-from emulator.native_kernel import missing_for, native_arrangement
+from emulator.native.kernel import can_watch_ports, missing_for, native_arrangement
+from emulator.native.scaling import choose_scale
 from emulator.progress import Progress, Report
-from emulator.scaling import choose_scale
+from emulator.ranks.caller import Caller
+from emulator.ranks.program_jobs import WORK
+from emulator.ranks.working_directory import working_directory
 from emulator.virtual.boot import GuestSpec, run_guest
-from emulator.virtual.build import ensure_kernel
-from emulator.virtual.processor import has_xsave
-from emulator.virtual.seccomp import has_seccomp_filters
-from topologies.build import build_fabric
-from topologies.scaling import scale_spec
-from topologies.selectors import select_ports
-from topologies.spec import Spec
+from emulator.virtual.building.build import ensure_kernel
+from emulator.virtual.host.features import has_seccomp_filters, has_xsave
+from emulator.virtual.memory.estimate import guest_memory_bytes
+from topologies.fabrics.selectors import select_ports
+from topologies.spec.scaling import scale_spec
+from topologies.spec.spec import Spec
+from topologies.spec.workload_section import CommandWorkload
 
 KernelKind = Literal["native", "virtual"]
+MOST_RANKS = 1024
+"""Specs of more ranks are predicted, not run."""
+
 _CLOCK_EVERY_S = 1.0
+_READ_ONLY = (
+    "What was there before a run is read-only in it. A program can write new files into its "
+    "working directory, which is {}, and into /tmp."
+)
 # Torch's libraries and what is being imported: 92 with 2 ranks.
 _SYSTEM_FILES = 160
 _RANK_FILES = 2
@@ -62,6 +76,8 @@ def run_session(
     """
     chosen = choose_kernel(spec, kernel)
     refuse_taken(directory)
+    workload = spec.workload
+    caller = Caller.here(workload) if isinstance(workload, CommandWorkload) else None
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "spec.yaml").write_text(spec.to_yaml())
     for name, content in (inputs or {}).items():
@@ -69,10 +85,17 @@ def run_session(
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(content)
     started = time.monotonic()
-    if chosen == "native":
-        extra = _run_native(spec, directory, report)
-    else:
-        extra = _run_virtual(spec, directory.resolve(), report)
+    with ExitStack() as stack:
+        readable: tuple[Path, ...] = ()
+        if caller is not None and isinstance(workload, CommandWorkload):
+            caller.write(directory)
+            readable = caller.needed(workload)
+            shown = working_directory(Path(workload.directory), directory / WORK)
+            stack.enter_context(shown)
+        if chosen == "native":
+            extra = _run_native(spec, directory.resolve(), report)
+        else:
+            extra = _run_virtual(spec, directory.resolve(), report, readable)
     _write_environment(directory, chosen, time.monotonic() - started, extra)
 
 
@@ -84,6 +107,11 @@ def refuse_taken(directory: Path) -> None:
 
 def choose_kernel(spec: Spec, wanted: KernelKind | None) -> KernelKind:
     """The kernel for a spec. Raises KernelRefused when the one that was asked for cannot run it."""
+    if spec.workload.ranks > MOST_RANKS:
+        raise KernelRefused(
+            f"{spec.name}: {spec.workload.ranks:,} ranks; no kernel runs more than {MOST_RANKS:,}. "
+            "`groundwire predict` answers for them"
+        )
     if spec.compute.device == "real" and wanted != "native":
         if wanted == "virtual":
             raise KernelRefused(
@@ -118,15 +146,20 @@ def _run_native(spec: Spec, directory: Path, report: Report) -> dict[str, object
     if choice is not None:
         report(Progress("scale", str(choice)))
     slowed = scale_spec(spec, factor)
-    run_experiment(slowed, directory, Kernel(native_arrangement, real_time=True), report)
+    profile = KernelProfile(native_arrangement, real_time=True, watches_ports=can_watch_ports())
+    run_experiment(slowed, directory, profile, report)
     return {"scale": factor, "scaling": choice.as_dict() if choice is not None else None}
 
 
-def _run_virtual(spec: Spec, directory: Path, report: Report) -> dict[str, object]:
-    """Run the spec in a guest; returns what is known of that afterwards."""
+def _run_virtual(
+    spec: Spec, directory: Path, report: Report, readable: tuple[Path, ...]
+) -> dict[str, object]:
+    """Run the spec in a guest, which reads these directories besides; returns what is known of that
+    afterwards."""
     kernel = ensure_kernel(lambda text: report(Progress("kernel", text)))
     lines: list[str] = []
     failure: str | None = None
+    processes: dict[str, str] = {}
 
     def on_line(line: str) -> None:
         nonlocal failure
@@ -136,6 +169,7 @@ def _run_virtual(spec: Spec, directory: Path, report: Report) -> dict[str, objec
         elif progress.stage == FAILED:
             failure = progress.detail
         else:
+            processes.update(progress.processes or {})
             report(progress)
 
     source = Path(__file__).resolve().parent.parent
@@ -146,7 +180,7 @@ def _run_virtual(spec: Spec, directory: Path, report: Report) -> dict[str, objec
         memory_bytes=spec.virtual.memory_bytes or expected,
         open_files=_open_files(spec),
         writable=(directory,),
-        readable=(source,),
+        readable=(source, *readable),
         seed=spec.seed,
     )
     lacks = "" if has_xsave() else " (on a processor without XSAVE: at half the speed)"
@@ -164,6 +198,7 @@ def _run_virtual(spec: Spec, directory: Path, report: Report) -> dict[str, objec
     result = run_guest(kernel, guest, on_line, on_time=on_time)
     if result.reason != "exited":
         said = f"the virtual kernel ended ({result.reason}): {result.message}"
+        said = re.sub(r"\(pid (\d+)\)", lambda found: _named(found, processes), said)
         if result.reason == "out-of-memory":
             said += f".\nGive it more: --set virtual.memory={_more_memory(expected, guest)}"
         raise SessionFailed(said + "".join(f"\n  {line}" for line in result.console[-12:]))
@@ -171,14 +206,23 @@ def _run_virtual(spec: Spec, directory: Path, report: Report) -> dict[str, objec
         said = "\n".join(lines[-20:]) if failure is None else failure
         for place, path in ((f"{STAGE}/run", directory), (f"{STAGE}/source", source)):
             said = said.replace(place, str(path))
+        if isinstance(spec.workload, CommandWorkload) and os.strerror(errno.EROFS) in said:
+            said += f"\n{_READ_ONLY.format(directory / WORK)}"
         raise SessionFailed(f"the experiment failed in the virtual kernel: {said}".strip())
     return {"scale": 1, "stops": dict(result.stops)}
 
 
+def _named(found: re.Match[str], processes: Mapping[str, str]) -> str:
+    """The number of a process, with whose it is."""
+    whose = processes.get(found[1])
+    return found[0] if whose is None else f"({whose}, pid {found[1]})"
+
+
 def _open_files(spec: Spec) -> int:
     """How many files a guest has open at a time: those of each rank, and the captures."""
-    fabric = build_fabric(spec.fabric)
-    captured = {port for point in spec.capture.points for port in select_ports(fabric, point)}
+    captured = {
+        port for point in spec.capture.points for port in select_ports(spec.plan.fabric, point)
+    }
     return _SYSTEM_FILES + _RANK_FILES * spec.workload.ranks + len(captured)
 
 
@@ -190,6 +234,7 @@ def _write_environment(
     environment |= json.loads(measured.read_text())
     measured.unlink()
     (directory / "environment.json").write_text(json.dumps(environment, indent=1) + "\n")
-    for log in (directory / "ranks").glob("*.log"):
-        if log.stat().st_size == 0:
-            log.unlink()
+    for pattern in ("*.log", "*.err", "*.out"):
+        for log in (directory / "ranks").glob(pattern):
+            if log.stat().st_size == 0:
+                log.unlink()

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from emulator.virtual.build import find_kernel
+from emulator.virtual.building.build import find_kernel
 from tests.session.command import ROOT
 
 _SAMPLE = "tests/guest_sample.py::test_in_virtual_time"

@@ -2,8 +2,7 @@
 
 import pytest
 
-from emulator.virtual.processor import has_xsave
-from emulator.virtual.seccomp import has_seccomp_filters
+from emulator.virtual.host.features import has_seccomp_filters, has_xsave
 
 skip_where_traced = pytest.mark.skipif(
     not (has_seccomp_filters() and has_xsave()),

@@ -1,0 +1,1 @@
+"""What a fabric is: spec language, builders, routing, ECMP, placement."""

@@ -1,1 +1,1 @@
-"""What runs inside a rank: real torch.distributed Gloo collectives between modelled compute."""
+"""What ranks do: `models` says it as pure data, `execution` does it with torch."""

@@ -21,12 +21,12 @@ from __future__ import annotations
 from heapq import heappop, heappush
 from typing import Any
 
-from analysis.astra.aware import AwareNetwork, Link
 from analysis.astra.events import Callback, EventQueue
-from analysis.astra.mailbox import Mailbox, Message, Way
-from analysis.astra.network_file import NetworkConfig
+from analysis.astra.files.network import NetworkConfig
+from analysis.astra.network.aware import AwareNetwork, OneWayLink
+from analysis.astra.network.mailbox import Mailbox, MessageInFlight, Way
+from analysis.astra.network.unaware import UnawareNetwork
 from analysis.astra.simulation import Simulation
-from analysis.astra.unaware import UnawareNetwork
 from analysis.chakra.schema import CollectiveType, NodeType
 
 _NAMES = {
@@ -41,7 +41,7 @@ class OrderMattersError(Exception):
     """The outcome hangs on the order within a nanosecond: lockstep cannot tell."""
 
 
-def moves_in_lockstep(simulation: Simulation) -> bool:
+def can_run_in_lockstep(simulation: Simulation) -> bool:
     """Whether rank 0 may stand for all ranks."""
     if (
         len(simulation.network.dimensions) != 1
@@ -99,7 +99,7 @@ class LockstepEvents(EventQueue):
             del self._waves[now]
 
 
-class _Twins(Mailbox):
+class _MirroredMessages(Mailbox):
     """Rank 0's sends, as the twins that rank 0 receives."""
 
     events: LockstepEvents
@@ -114,17 +114,19 @@ class _Twins(Mailbox):
         """Raises OrderMattersError."""
         raise OrderMattersError
 
-    def _transmit(self, message: Message, source: int, destination: int, size_bytes: int) -> None:
+    def _transmit(
+        self, message: MessageInFlight, source: int, destination: int, size_bytes: int
+    ) -> None:
         message.shift = -source % self.npus
         super()._transmit(message, source, destination, size_bytes)
 
-    def _deliver(self, message: Message) -> None:
+    def _deliver(self, message: MessageInFlight) -> None:
         # Sent in the order of the senders, so received in that of their peers.
         self.events.first = (self.events.first + message.shift) % self.npus
         super()._deliver(message)
 
 
-class LockstepUnaware(_Twins, UnawareNetwork):
+class LockstepUnaware(_MirroredMessages, UnawareNetwork):
     """The congestion-unaware backend for rank 0 and its twins."""
 
     def __init__(self, events: LockstepEvents, config: NetworkConfig) -> None:
@@ -133,29 +135,29 @@ class LockstepUnaware(_Twins, UnawareNetwork):
         self.npus = config.npus
 
 
-class LockstepAware(_Twins, AwareNetwork):
+class LockstepAware(_MirroredMessages, AwareNetwork):
     """The congestion-aware backend for rank 0 and its twins: its own links are everybody's."""
 
     def __init__(self, events: LockstepEvents, config: NetworkConfig) -> None:
         super().__init__(events, config)
         self.events = events
         self.npus = config.npus
-        self._up = Link()
-        self._down = Link()
+        self._up = OneWayLink()
+        self._down = OneWayLink()
         self._down_shift = 0
 
-    def _find_route(self, source: int, destination: int) -> tuple[Link, ...]:
+    def _find_route(self, source: int, destination: int) -> tuple[OneWayLink, ...]:
         if self._dimension.topology == "Switch":
             return (self._up, self._down)
         # FullyConnected, or neighbours on a Ring: a link for each peer.
         return super()._find_route(source, destination)
 
-    def _start(self, link: Link, message: Message) -> None:
+    def _start(self, link: OneWayLink, message: MessageInFlight) -> None:
         if link is self._down:
             self._down_shift = message.shift
         super()._start(link, message)
 
-    def _release(self, link: Link) -> None:
+    def _release(self, link: OneWayLink) -> None:
         if link is self._down and link.waiting:
             # The wave goes over the receivers; the next message's goes over its senders.
             shift = self._down_shift - link.waiting[0].shift

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from analysis.astra.aware import AwareNetwork
 from analysis.astra.errors import AstraRefused, AstraStalled
 from analysis.astra.events import EventQueue
+from analysis.astra.files.memory import RemoteMemory
 from analysis.astra.lockstep import (
     LOCKSTEP_BACKENDS,
     LockstepEvents,
     OrderMattersError,
-    moves_in_lockstep,
+    can_run_in_lockstep,
 )
-from analysis.astra.mailbox import Transport
-from analysis.astra.memory_file import RemoteMemory
-from analysis.astra.planner import Planner
+from analysis.astra.network.aware import AwareNetwork
+from analysis.astra.network.mailbox import MessageTransport
+from analysis.astra.network.rendezvous import Rendezvous
+from analysis.astra.network.unaware import UnawareNetwork
 from analysis.astra.rank_result import RankResult
-from analysis.astra.rendezvous import Rendezvous
 from analysis.astra.simulation import Simulation
-from analysis.astra.system import System
-from analysis.astra.unaware import UnawareNetwork
-from analysis.astra.workload import Workload
+from analysis.astra.system.planner import Planner
+from analysis.astra.system.system import System
+from analysis.astra.system.workload import Workload
 
 BACKENDS = {"unaware": UnawareNetwork, "aware": AwareNetwork}
 
@@ -33,7 +33,7 @@ def simulate(simulation: Simulation, *, short_cuts: bool = True) -> list[RankRes
     Raises AstraRefused where ASTRA-sim stops with an error, and AstraStalled, which carries the
     ranks that did finish, where it ends without all ranks finishing.
     """
-    if short_cuts and moves_in_lockstep(simulation):
+    if short_cuts and can_run_in_lockstep(simulation):
         try:
             return _simulate_lockstep(simulation)
         except (OrderMattersError, AstraStalled):
@@ -53,7 +53,7 @@ def _simulate_lockstep(simulation: Simulation) -> list[RankResult]:
 
 
 def _run(
-    simulation: Simulation, events: EventQueue, network: Transport, ranks: range
+    simulation: Simulation, events: EventQueue, network: MessageTransport, ranks: range
 ) -> list[RankResult]:
     planner = Planner(simulation.system, [d.npus for d in simulation.network.dimensions])
     memory = RemoteMemory(simulation.memory)

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from analysis.astra.errors import AstraInputError
-from analysis.astra.groups_file import Group, read_groups
-from analysis.astra.memory_file import MemoryConfig, read_memory
-from analysis.astra.network_file import NetworkConfig, read_network
-from analysis.astra.system_file import SystemConfig, read_system
-from analysis.astra.task import POINT_TO_POINT, Task, read_tasks
+from analysis.astra.files.groups import CommunicatorGroup, read_groups
+from analysis.astra.files.memory import MemoryConfig, read_memory
+from analysis.astra.files.network import NetworkConfig, read_network
+from analysis.astra.files.system import SystemConfig, read_system
+from analysis.astra.files.task import POINT_TO_POINT, Task, read_tasks
 from analysis.chakra.codec import decode
 from analysis.chakra.errors import ChakraError
 
@@ -24,7 +24,7 @@ class Simulation:
     system: SystemConfig
     tasks: Sequence[Sequence[Task]]
     memory: MemoryConfig = field(default_factory=MemoryConfig)
-    groups: Mapping[int, Group] = field(default_factory=dict)
+    groups: Mapping[int, CommunicatorGroup] = field(default_factory=dict)
     backend: str = "unaware"
     queues_per_dimension: int = 1
     rendezvous: bool = False

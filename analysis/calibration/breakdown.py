@@ -9,8 +9,8 @@ import numpy as np
 
 from analysis.calibration.calibration import ErrorSummary, errors_of
 from analysis.calibration.observations import Split
-from analysis.predictors.interface import Predictor
-from analysis.result import error_summary
+from analysis.predict.interface import Predictor
+from analysis.runs.result import error_summary
 
 
 @dataclass(frozen=True)

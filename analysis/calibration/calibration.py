@@ -11,8 +11,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from analysis.calibration.fit import Fitted, duration_of, fit_predictor
 from analysis.calibration.observations import CalibrationError, Observation, Split
-from analysis.predictors.interface import Predictor, PredictorError, load_predictor
-from analysis.result import error_summary
+from analysis.predict.interface import Predictor, load_predictor
+from analysis.runs.result import error_summary
+from collectives.call import CollectiveError
 
 
 class _Record(BaseModel):
@@ -106,7 +107,7 @@ def errors_of(
         if key not in asked:
             try:
                 asked[key] = predict(observation)
-            except PredictorError:
+            except CollectiveError:
                 asked[key] = None
         predicted = asked[key]
         if predicted is not None and predicted > 0:

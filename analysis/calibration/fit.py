@@ -12,9 +12,10 @@ from scipy.stats import f as fisher
 from scipy.stats import t as student
 
 from analysis.calibration.observations import CalibrationError, Observation
-from analysis.predictors.interface import Predictor, PredictorError, load_predictor
-from analysis.predictors.parameters import Range
-from analysis.predictors.wire import Floats
+from analysis.predict.engines.wire import Floats
+from analysis.predict.interface import Predictor, load_predictor
+from analysis.predict.parameters import Range
+from collectives.call import CollectiveError
 
 _SOFT = 0.03
 """Residuals beyond this (3% of log ratio) count less than squared: scipy's soft_l1."""
@@ -193,7 +194,7 @@ def _predictable(name: str, observations: Sequence[Observation]) -> list[Observa
     for observation in observations:
         try:
             predictor.predict(observation.setting, observation.call)
-        except PredictorError as error:
+        except CollectiveError as error:
             refusals[str(error)] = None
             continue
         usable.append(observation)

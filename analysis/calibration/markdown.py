@@ -9,10 +9,10 @@ from pathlib import Path
 from analysis.calibration.breakdown import ALL, break_down
 from analysis.calibration.calibration import Calibration, ErrorSummary, errors_of, summarise
 from analysis.calibration.observations import CalibrationError, Observation, Split
-from analysis.collectives import collectives_of
 from analysis.compare.decomposition import PARTS, decompose
-from analysis.predictors.interface import load_predictor
-from analysis.run import Run
+from analysis.predict.interface import load_predictor
+from analysis.runs.collectives import collectives_of
+from analysis.runs.run import Run
 from topologies.units import format_size
 
 BEGIN = "<!-- begin: groundwire calibrate -->"
@@ -25,7 +25,7 @@ _MOST_MISSES = 12
 
 
 @dataclass(frozen=True, slots=True)
-class Bar:
+class AcceptanceLimit:
     """What held-out errors of a calibrated predictor are allowed to be; None: not judged."""
 
     predictor: str
@@ -34,9 +34,9 @@ class Bar:
     worst: float | None
 
 
-BARS = (
-    Bar("flow", ALL, 0.03, 0.08),
-    Bar("alpha-beta", UNCONTENDED, 0.05, None),
+ACCEPTANCE_LIMITS = (
+    AcceptanceLimit("flow", ALL, 0.03, 0.08),
+    AcceptanceLimit("alpha-beta", UNCONTENDED, 0.05, None),
 )
 
 
@@ -45,12 +45,12 @@ def render(calibration: Calibration, split: Split, runs: Mapping[str, Run]) -> s
     parts = [
         f"Fitted to {_count(split.train)}, judged on {_count(split.held_out)} "
         f"({calibration.rule}).",
-        _against_the_bar(calibration, split),
+        _acceptance(calibration, split),
     ]
     for name in calibration.predictors:
         parts.append(f"Held out, calibrated `{name}`, signed error (uncalibrated in brackets):")
         parts.append(_cells(calibration, name, split))
-    for bar in BARS:
+    for bar in ACCEPTANCE_LIMITS:
         if bar.worst is not None and bar.predictor in calibration.predictors:
             parts += _misses(calibration, bar.predictor, bar.worst, split, runs)
     parts.append("Fitted parameters, with 95% intervals:")
@@ -63,11 +63,11 @@ def insert(document: Path, tables: str) -> None:
 
     Raises CalibrationError when the file is there without the marks.
     """
-    before, after = around_tables(document) if document.exists() else ("", "\n")
+    before, after = text_around_tables(document) if document.exists() else ("", "\n")
     document.write_text(f"{before}{BEGIN}\n{tables}{END}{after}", encoding="utf-8")
 
 
-def around_tables(document: Path) -> tuple[str, str]:
+def text_around_tables(document: Path) -> tuple[str, str]:
     """What stands before and after the marks. Raises CalibrationError when they are not there."""
     try:
         before, begin, rest = document.read_text(encoding="utf-8").partition(BEGIN)
@@ -79,11 +79,15 @@ def around_tables(document: Path) -> tuple[str, str]:
     return before, after
 
 
-def _against_the_bar(calibration: Calibration, split: Split) -> str:
+def _acceptance(calibration: Calibration, split: Split) -> str:
     rows = []
-    judged = {bar.predictor for bar in BARS}
-    others = [Bar(name, ALL, None, None) for name in calibration.predictors if name not in judged]
-    for bar in (*BARS, *others):
+    judged = {bar.predictor for bar in ACCEPTANCE_LIMITS}
+    others = [
+        AcceptanceLimit(name, ALL, None, None)
+        for name in calibration.predictors
+        if name not in judged
+    ]
+    for bar in (*ACCEPTANCE_LIMITS, *others):
         if bar.predictor not in calibration.predictors:
             continue
         where = [o for o in split.held_out if bar.fabric in (ALL, o.fabric)]

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from analysis.collectives import collectives_of
-from analysis.predictors.interface import CollectiveCall, PredictorError, Setting
-from analysis.predictors.run_predictions import call_of
-from analysis.result import setting_of
-from analysis.run import Run
-from analysis.verdict import verdict_of
+from analysis.predict.interface import Setting
+from analysis.predict.run_predictions import call_of
+from analysis.runs.collectives import collectives_of
+from analysis.runs.run import Run
+from analysis.runs.setting import setting_of
+from analysis.runs.verdict import verdict_of
+from collectives.call import CollectiveCall, CollectiveError
 
 
 class CalibrationError(ValueError):
@@ -49,7 +50,7 @@ def observations_of(run: Run) -> tuple[Observation, ...]:
     for collective in collectives_of(run):
         try:
             call = call_of(collective)
-        except PredictorError:
+        except CollectiveError:
             continue
         if collective.duration_ns > 0 and call.world > 1:
             found.append(

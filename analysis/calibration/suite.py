@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from analysis.predictors.gloo_schedule import Post, gloo_schedule
-from analysis.predictors.paths import paths_of
-from analysis.predictors.planned import planned_calls, setting_of_spec
-from analysis.predictors.wire import packets
-from topologies.spec import Spec, parse_spec
+from analysis.predict.engines.paths import paths_of
+from analysis.predict.engines.wire import packets
+from analysis.predict.planned import planned_calls, setting_of_spec
+from collectives.gloo.schedule import Post, gloo_schedule
+from topologies.spec.spec import Spec, parse_spec
 
 KINDS = ("all_reduce", "all_to_all", "all_gather", "broadcast")
 FABRICS = {

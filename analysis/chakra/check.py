@@ -8,7 +8,7 @@ from typing import NoReturn
 from analysis.chakra.codec import decode, read_bytes, record_offsets
 from analysis.chakra.errors import ChakraError
 from analysis.chakra.schema import CollectiveType, NodeType
-from analysis.chakra.trace import Node, Trace
+from analysis.chakra.trace import Trace, TraceNode
 
 _NODE_TYPES = frozenset(NodeType)
 _COLLECTIVES = frozenset(CollectiveType)
@@ -86,7 +86,7 @@ def check_trace(
         fail(stuck, f"the dependencies form a cycle through node {trace.nodes[stuck].id}")
 
 
-def _fault(node: Node) -> str | None:
+def _fault(node: TraceNode) -> str | None:
     """What is wrong with a node by itself."""
     if node.type not in _NODE_TYPES:
         return f"node {node.id} has type {node.type}, allowed 0 to {max(NodeType)}"

@@ -8,7 +8,7 @@ from google.protobuf.message import DecodeError
 
 from analysis.chakra.errors import ChakraError
 from analysis.chakra.schema import AttributeMessage, MetadataMessage, NodeMessage
-from analysis.chakra.trace import Attribute, Node, TensorInfo, Trace
+from analysis.chakra.trace import Attribute, TensorInfo, Trace, TraceNode
 
 # Chakra's feeder keeps a record's length in 32 bits.
 _LENGTH_BYTES_MAX = 5
@@ -138,7 +138,7 @@ def _attribute(message: Any) -> Attribute:
     return Attribute(message.name, kind, value, message.doc_string)
 
 
-def _node_message(node: Node) -> Any:
+def _node_message(node: TraceNode) -> Any:
     try:
         message = NodeMessage(
             id=node.id,
@@ -167,8 +167,8 @@ def _tensor_info(message: Any, name: str) -> TensorInfo | None:
     return TensorInfo(info.values, info.shapes, info.types)
 
 
-def _node(message: Any) -> Node:
-    return Node(
+def _node(message: Any) -> TraceNode:
+    return TraceNode(
         message.id,
         message.name,
         message.type,

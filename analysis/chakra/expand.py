@@ -5,37 +5,52 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from analysis.chakra.graph import Collective, Graph, GraphNode, Receive, Send
-from analysis.predictors.gloo_schedule import Post, gloo_schedule
-from analysis.predictors.interface import CollectiveCall
+from analysis.chakra.graph import CollectiveNode, Graph, GraphNode, ReceiveNode, SendNode
+from analysis.predict.engines.member_programs import (
+    Await,
+    CompiledPrograms,
+    Mark,
+    Operation,
+    Start,
+)
+from analysis.predict.engines.plan_programs import compile_plan
+from collectives.call import CollectiveCall
+from collectives.gloo.schedule import Post, gloo_schedule
+from collectives.plan import CollectivePlan
 
 
 @dataclass(frozen=True, slots=True)
-class Operation:
+class RankMessage:
     """One message on one rank: sent to or received from `peer`.
 
     `after` are positions, in the rank's list, of operations that must be over before it is posted.
+    `tag` counts from the collective's first one.
     """
 
     sends: bool
     peer: int
     size_bytes: int
     after: tuple[int, ...]
+    tag: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One rank's part in a collective; `last` are the operations that end it."""
+    """One rank's part in a collective; `last` are the operations that end it, `tags` is how many
+    tags the collective takes."""
 
-    operations: tuple[Operation, ...]
+    operations: tuple[RankMessage, ...]
     last: tuple[int, ...]
+    tags: int = 1
 
 
 def parts(call: CollectiveCall, seed: int = 1) -> dict[int, Part]:
-    """Every rank's messages, in the order of its program (gloo_schedule). `seed` draws
-    permutations. Raises PredictorError for a collective without a schedule."""
+    """Every rank's messages, in the order of its program: Gloo's schedule, or what runs in its
+    place. `seed` draws permutations. Raises CollectiveError for a collective without a schedule."""
+    if call.plan is not None:
+        return program_parts(call, call.plan)
     ranks = call.ranks
-    operations: dict[int, list[Operation]] = {rank: [] for rank in ranks}
+    operations: dict[int, list[RankMessage]] = {rank: [] for rank in ranks}
     # Per rank and post, the positions of its operations; and what it has waited for so far.
     posted: dict[int, list[dict[bool, list[int]]]] = {rank: [] for rank in ranks}
     waited: dict[int, set[int]] = {rank: set() for rank in ranks}
@@ -54,7 +69,7 @@ def parts(call: CollectiveCall, seed: int = 1) -> dict[int, Part]:
                     rank = ranks[member]
                     posted[rank][-1][sends].append(len(operations[rank]))
                     gate = tuple(sorted(waited[rank]))
-                    operations[rank].append(Operation(sends, ranks[peer], size, gate))
+                    operations[rank].append(RankMessage(sends, ranks[peer], size, gate))
         else:
             for rank in ranks:
                 done = posted[rank][step.post]
@@ -73,6 +88,82 @@ def parts(call: CollectiveCall, seed: int = 1) -> dict[int, Part]:
     }
 
 
+def program_parts(call: CollectiveCall, plan: CollectivePlan) -> dict[int, Part]:
+    """Every rank's messages of a collective that runs as a program. Chunks that take turns, and
+    sequences that wait for each other, do so here as well; injecting takes no time."""
+    compiled = compile_plan(plan)
+    programs, sizes = compiled.programs, compiled.size_bytes.tolist()
+    found = {}
+    for member, rank in enumerate(call.ranks):
+        own = [p for p, m in zip(programs.programs, programs.members, strict=True) if m == member]
+        operations, last = _Unrolled(programs, sizes, call.ranks).run(own)
+        found[rank] = Part(tuple(operations), last, max(1, len(sizes)))
+    return found
+
+
+class _Unrolled:
+    """The programs of one rank as one list, whose operations name those that they wait for."""
+
+    def __init__(
+        self, programs: CompiledPrograms, sizes: Sequence[int], ranks: Sequence[int]
+    ) -> None:
+        self._programs = programs
+        self._sizes = sizes
+        self._ranks = ranks
+        self._operations: list[RankMessage] = []
+        self._sent: dict[int, int] = {}
+        self._received: dict[int, int] = {}
+        self._marked: dict[int, frozenset[int]] = {}
+
+    def run(self, programs: Sequence[list[Operation]]) -> tuple[list[RankMessage], tuple[int, ...]]:
+        places = [0] * len(programs)
+        waited: list[frozenset[int]] = [frozenset()] * len(programs)
+        again = True
+        while again:
+            again = False
+            for number, program in enumerate(programs):
+                while places[number] < len(program):
+                    known = self._step(program[places[number]], waited[number])
+                    if known is None:
+                        break
+                    waited[number] = known
+                    places[number] += 1
+                    again = True
+        return self._operations, tuple(sorted(_ends(self._operations)))
+
+    def _step(self, operation: Operation, waited: frozenset[int]) -> frozenset[int] | None:
+        """What the program has waited for after this; None when it must wait for another one."""
+        match operation:
+            case Start():
+                for sends, messages in ((False, operation.receives), (True, operation.sends)):
+                    for message in messages:
+                        self._post(message, sends, waited)
+            case Await():
+                if not all(mark in self._marked for mark in operation.marks):
+                    return None
+                if not all(m in self._sent for m in operation.sends):
+                    return None
+                if not all(m in self._received for m in operation.receives):
+                    return None
+                over = {self._sent[m] for m in operation.sends}
+                over |= {self._received[m] for m in operation.receives}
+                for mark in operation.marks:
+                    over |= self._marked[mark]
+                # What these waited for themselves is over with them.
+                implied = {p for position in over for p in self._operations[position].after}
+                return (waited - implied) | over
+            case Mark():
+                self._marked[operation.number] = waited
+        return waited
+
+    def _post(self, message: int, sends: bool, waited: frozenset[int]) -> None:
+        ends = self._programs.destination if sends else self._programs.source
+        (self._sent if sends else self._received)[message] = len(self._operations)
+        peer = self._ranks[ends[message]]
+        after = tuple(sorted(waited))
+        self._operations.append(RankMessage(sends, peer, self._sizes[message], after, message))
+
+
 def expand(
     graphs: Sequence[Graph],
     chosen: Callable[[CollectiveCall], bool],
@@ -87,6 +178,7 @@ def expand(
     Gloo's slots demand.
     """
     tags: dict[tuple[CollectiveCall, int], int] = {}
+    next_tag = first_tag
     found: dict[CollectiveCall, dict[int, Part]] = {}
     expanded = []
     for rank, graph in enumerate(graphs):
@@ -96,15 +188,18 @@ def expand(
         nodes: list[GraphNode] = []
         for node in graph:
             after = tuple(dict.fromkeys(e for p in node.after for e in ends.get(p, (p,))))
-            if not isinstance(node, Collective) or not chosen(node.call):
+            if not isinstance(node, CollectiveNode) or not chosen(node.call):
                 nodes.append(replace(node, after=after))
                 continue
             call = node.call
             occurrence = met[call] = met.get(call, -1) + 1
-            tag = tags.setdefault((call, occurrence), first_tag + len(tags))
             if call not in found:
                 found[call] = parts(call, seed)
             part = found[call][rank]
+            if (call, occurrence) not in tags:
+                tags[call, occurrence] = next_tag
+                next_tag += part.tags
+            tag = tags[call, occurrence]
             made = _nodes(node, part, after, next_id, tag)
             nodes += made
             next_id += len(made)
@@ -114,11 +209,11 @@ def expand(
 
 
 def _nodes(
-    node: Collective, part: Part, after: tuple[int, ...], first_id: int, tag: int
+    node: CollectiveNode, part: Part, after: tuple[int, ...], first_id: int, tag: int
 ) -> list[GraphNode]:
     made: list[GraphNode] = []
     for position, operation in enumerate(part.operations):
-        kind = Send if operation.sends else Receive
+        kind = SendNode if operation.sends else ReceiveNode
         made.append(
             kind(
                 id=first_id + position,
@@ -126,12 +221,12 @@ def _nodes(
                 after=tuple(first_id + p for p in operation.after) or after,
                 peer=operation.peer,
                 size_bytes=operation.size_bytes,
-                tag=tag,
+                tag=tag + operation.tag,
             )
         )
     return made
 
 
-def _ends(operations: Sequence[Operation]) -> set[int]:
+def _ends(operations: Sequence[RankMessage]) -> set[int]:
     """Operations that no other waits for."""
     return set(range(len(operations))) - {p for o in operations for p in o.after}

@@ -9,7 +9,7 @@ from analysis.chakra.check import import_traces
 from analysis.chakra.codec import write_trace
 from analysis.chakra.errors import ChakraError
 from analysis.chakra.expand import expand
-from analysis.chakra.graph import Compute, Graph, Groups, from_trace, number_groups, to_trace
+from analysis.chakra.graph import ComputeNode, Graph, Groups, from_trace, number_groups, to_trace
 from analysis.chakra.schema import COLLECTIVE_KINDS
 
 _FIRST_TAG = 400_000_000
@@ -26,7 +26,7 @@ def write_graphs(prefix: Path | str, graphs: Sequence[Graph], *, seed: int = 1) 
     expanded = expand(
         graphs, lambda call: call.kind not in COLLECTIVE_KINDS, first_tag=_FIRST_TAG, seed=seed
     )
-    expanded = [graph or (Compute(id=0, name="nothing"),) for graph in expanded]
+    expanded = [graph or (ComputeNode(id=0, name="nothing"),) for graph in expanded]
     groups = number_groups(expanded)
     paths = [Path(f"{prefix}.{rank}.et") for rank in range(len(graphs))]
     for path, graph in zip(paths, expanded, strict=True):

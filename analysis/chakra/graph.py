@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from analysis.chakra.schema import COLLECTIVE_KINDS, CollectiveType, NodeType
-from analysis.chakra.trace import Attribute, Node, Trace
-from analysis.predictors.interface import CollectiveCall, PredictorError
+from analysis.chakra.trace import Attribute, Trace, TraceNode
+from collectives.call import CollectiveCall, CollectiveError
+from collectives.kinds import Kind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +29,7 @@ class GraphNode:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Compute(GraphNode):
+class ComputeNode(GraphNode):
     """Computation of `duration_ns`; operations and bytes of memory where they are known."""
 
     flops: int = 0
@@ -36,14 +37,14 @@ class Compute(GraphNode):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Collective(GraphNode):
+class CollectiveNode(GraphNode):
     """This rank's part in a collective; `duration_ns` as measured, 0 when it was not."""
 
     call: CollectiveCall
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Send(GraphNode):
+class SendNode(GraphNode):
     """A message to rank `peer`. Messages between two ranks meet by tag and size, in order."""
 
     peer: int
@@ -52,7 +53,7 @@ class Send(GraphNode):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Receive(GraphNode):
+class ReceiveNode(GraphNode):
     """A message from rank `peer`."""
 
     peer: int
@@ -64,9 +65,9 @@ Graph = tuple[GraphNode, ...]
 """One rank's nodes. Nodes that may run together start in order of their ids."""
 
 _KIND_OF = {value: kind for kind, value in COLLECTIVE_KINDS.items()} | {
-    CollectiveType.REDUCE_SCATTER_BLOCK: "reduce_scatter"
+    CollectiveType.REDUCE_SCATTER_BLOCK: Kind.REDUCE_SCATTER
 }
-_SHARDED = ("all_gather",)
+_SHARDED = (Kind.ALL_GATHER,)
 """Kinds whose comm_size is one rank's shard, where a call states the total (design of the ET)."""
 
 
@@ -101,7 +102,7 @@ def number_groups(graphs: Sequence[Graph]) -> Groups:
     groups = Groups(len(graphs))
     for graph in graphs:
         for node in graph:
-            if isinstance(node, Collective):
+            if isinstance(node, CollectiveNode):
                 groups.number(node.call.ranks)
     return groups
 
@@ -145,30 +146,30 @@ def trace_groups(trace: Trace) -> Groups:
     return Groups(world, known)
 
 
-def _to_node(node: GraphNode, groups: Groups) -> Node:
+def _to_node(node: GraphNode, groups: Groups) -> TraceNode:
     attributes = [Attribute("is_cpu_op", "bool_val", False)]
 
     def add(name: str, value: int, kind: str = "int64_val") -> None:
         attributes.append(Attribute(name, kind, value))
 
     match node:
-        case Compute():
+        case ComputeNode():
             kind = NodeType.COMP
             add("num_ops", node.flops)
             add("tensor_size", node.memory_bytes)
-        case Collective():
+        case CollectiveNode():
             kind = NodeType.COMM_COLL
             attributes += _call_attributes(node, groups)
-        case Send() | Receive():
-            kind = NodeType.COMM_SEND if isinstance(node, Send) else NodeType.COMM_RECV
-            add("comm_dst" if isinstance(node, Send) else "comm_src", node.peer, "int32_val")
+        case SendNode() | ReceiveNode():
+            kind = NodeType.COMM_SEND if isinstance(node, SendNode) else NodeType.COMM_RECV
+            add("comm_dst" if isinstance(node, SendNode) else "comm_src", node.peer, "int32_val")
             add("comm_size", node.size_bytes)
             add("comm_tag", node.tag, "int32_val")
         case _:
             raise TypeError(f"node {node.id} is a {type(node).__name__}")
     add("start_ns", node.start_ns)
     add("duration_ns", node.duration_ns)
-    return Node(
+    return TraceNode(
         id=node.id,
         name=node.name,
         type=kind,
@@ -179,7 +180,7 @@ def _to_node(node: GraphNode, groups: Groups) -> Node:
     )
 
 
-def _call_attributes(node: Collective, groups: Groups) -> list[Attribute]:
+def _call_attributes(node: CollectiveNode, groups: Groups) -> list[Attribute]:
     call = node.call
     if call.kind not in COLLECTIVE_KINDS:
         raise ValueError(f"node {node.id}: Chakra has no collective {call.kind}")
@@ -203,7 +204,7 @@ def _call_attributes(node: Collective, groups: Groups) -> list[Attribute]:
     return attributes
 
 
-def _from_node(node: Node, groups: Groups) -> GraphNode:
+def _from_node(node: TraceNode, groups: Groups) -> GraphNode:
     start_ns = node.integer("start_ns")
     duration_ns = node.integer("duration_ns")
     common: dict[str, Any] = {
@@ -214,23 +215,23 @@ def _from_node(node: Node, groups: Groups) -> GraphNode:
         "duration_ns": node.duration_micros * 1000 if duration_ns is None else duration_ns,
     }
     if node.type == NodeType.COMM_COLL:
-        return Collective(call=_call(node, groups), **common)
+        return CollectiveNode(call=_call(node, groups), **common)
     if node.type in (NodeType.COMM_SEND, NodeType.COMM_RECV):
         sends = node.type == NodeType.COMM_SEND
-        return (Send if sends else Receive)(
+        return (SendNode if sends else ReceiveNode)(
             peer=_required(node, "comm_dst" if sends else "comm_src"),
             size_bytes=_required(node, "comm_size"),
             tag=node.integer("comm_tag") or 0,
             **common,
         )
-    return Compute(
+    return ComputeNode(
         flops=node.integer("num_ops") or 0,
         memory_bytes=node.integer("tensor_size") or 0,
         **common,
     )
 
 
-def _call(node: Node, groups: Groups) -> CollectiveCall:
+def _call(node: TraceNode, groups: Groups) -> CollectiveCall:
     group = node.attribute("pg_name") or "0"
     if not isinstance(group, str) or not group.isdecimal():
         raise ValueError(f"node {node.id}: pg_name is {group!r}, not a group's number as text")
@@ -248,11 +249,11 @@ def _call(node: Node, groups: Groups) -> CollectiveCall:
             element_bytes=node.integer("element_size") or 4,
             root=node.integer("root") or 0,
         )
-    except PredictorError as error:
+    except CollectiveError as error:
         raise ValueError(f"node {node.id}: {error}") from None
 
 
-def _required(node: Node, name: str) -> int:
+def _required(node: TraceNode, name: str) -> int:
     value = node.integer(name)
     if value is None:
         raise ValueError(f"node {node.id} lacks attribute {name}")

@@ -10,6 +10,8 @@ from typing import Any
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
+from collectives.kinds import Kind
+
 PACKAGE = "ChakraProtoMsg"
 SCHEMA_VERSION = "0.0.4"
 
@@ -42,16 +44,16 @@ class CollectiveType(IntEnum):
     BARRIER = 9
 
 
-COLLECTIVE_KINDS = {
-    "all_reduce": CollectiveType.ALL_REDUCE,
-    "reduce": CollectiveType.REDUCE,
-    "all_gather": CollectiveType.ALL_GATHER,
-    "gather": CollectiveType.GATHER,
-    "scatter": CollectiveType.SCATTER,
-    "broadcast": CollectiveType.BROADCAST,
-    "all_to_all": CollectiveType.ALL_TO_ALL,
-    "reduce_scatter": CollectiveType.REDUCE_SCATTER,
-    "barrier": CollectiveType.BARRIER,
+COLLECTIVE_KINDS: dict[str, CollectiveType] = {
+    Kind.ALL_REDUCE: CollectiveType.ALL_REDUCE,
+    Kind.REDUCE: CollectiveType.REDUCE,
+    Kind.ALL_GATHER: CollectiveType.ALL_GATHER,
+    Kind.GATHER: CollectiveType.GATHER,
+    Kind.SCATTER: CollectiveType.SCATTER,
+    Kind.BROADCAST: CollectiveType.BROADCAST,
+    Kind.ALL_TO_ALL: CollectiveType.ALL_TO_ALL,
+    Kind.REDUCE_SCATTER: CollectiveType.REDUCE_SCATTER,
+    Kind.BARRIER: CollectiveType.BARRIER,
 }
 """torch's names for the collectives."""
 

@@ -6,13 +6,20 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from analysis.chakra.graph import Collective, Compute, Graph, Groups, Receive, Send
+from analysis.chakra.graph import CollectiveNode, ComputeNode, Graph, Groups, ReceiveNode, SendNode
+
+_KIND_OF = {
+    ComputeNode: "compute",
+    CollectiveNode: "collective",
+    SendNode: "send",
+    ReceiveNode: "receive",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """Counts over all ranks. `collectives` counts each once, by (kind, size, ranks); `groups` are
-    those besides the world, by number."""
+    """Counts over all ranks. `nodes` is by kind of node; `collectives` counts each once, by (kind,
+    size, ranks); `groups` are those besides the world, by number."""
 
     ranks: int
     nodes: dict[str, int]
@@ -28,13 +35,13 @@ def summarize(graphs: Sequence[Graph]) -> Summary:
     shares: Counter[tuple[str, int, tuple[int, ...]]] = Counter()
     for graph in graphs:
         for node in graph:
-            nodes[type(node).__name__.lower()] += 1
-            if isinstance(node, Collective):
+            nodes[_KIND_OF[type(node)]] += 1
+            if isinstance(node, CollectiveNode):
                 shares[node.call.kind, node.call.size_bytes, node.call.ranks] += 1
     collectives: Counter[tuple[str, int, int]] = Counter()
     for (kind, size_bytes, ranks), count in shares.items():
         collectives[kind, size_bytes, len(ranks)] += -(-count // len(ranks))
-    busy = [sum(n.duration_ns for n in graph if isinstance(n, Compute)) for graph in graphs]
+    busy = [sum(n.duration_ns for n in graph if isinstance(n, ComputeNode)) for graph in graphs]
     return Summary(
         len(graphs),
         dict(sorted(nodes.items())),
@@ -47,7 +54,7 @@ def summarize(graphs: Sequence[Graph]) -> Summary:
 
 def _groups(graphs: Sequence[Graph]) -> dict[int, tuple[int, ...]]:
     """A single rank's trace may name ranks whose traces are not there: the world holds them all."""
-    calls = [n.call for graph in graphs for n in graph if isinstance(n, Collective)]
+    calls = [n.call for graph in graphs for n in graph if isinstance(n, CollectiveNode)]
     world = max([len(graphs), *(max(call.ranks) + 1 for call in calls)])
     groups = Groups(world)
     for call in calls:
@@ -65,7 +72,7 @@ def problems(graphs: Sequence[Graph]) -> list[str]:
     sent: Counter[tuple[int, int, int, int]] = Counter()
     for rank, graph in enumerate(graphs):
         for node in sorted(graph, key=lambda node: node.id):
-            if isinstance(node, Collective):
+            if isinstance(node, CollectiveNode):
                 call = node.call
                 if rank not in call.ranks or max(call.ranks) >= world:
                     found.append(
@@ -76,11 +83,11 @@ def problems(graphs: Sequence[Graph]) -> list[str]:
                 sequences[call.ranks].setdefault(rank, []).append(
                     (call.kind, call.size_bytes, call.root)
                 )
-            elif isinstance(node, Send | Receive):
+            elif isinstance(node, SendNode | ReceiveNode):
                 if node.peer >= world:
                     found.append(f"rank {rank}: node {node.id} has peer {node.peer}, of {world}")
                     continue
-                sends = isinstance(node, Send)
+                sends = isinstance(node, SendNode)
                 ends = (rank, node.peer) if sends else (node.peer, rank)
                 sent[*ends, node.tag, node.size_bytes] += 1 if sends else -1
     for ranks, by_rank in sequences.items():

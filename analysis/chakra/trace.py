@@ -32,7 +32,7 @@ class TensorInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class TraceNode:
     """One node of the graph. Times are the format's: integer microseconds."""
 
     id: int
@@ -76,6 +76,6 @@ class Node:
 class Trace:
     """One rank's trace: the global metadata and the nodes, in file order."""
 
-    nodes: tuple[Node, ...]
+    nodes: tuple[TraceNode, ...]
     version: str = SCHEMA_VERSION
     attributes: tuple[Attribute, ...] = field(default=())

@@ -6,12 +6,13 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from analysis.collectives import Collective, collectives_of
-from analysis.predictors.external import External
-from analysis.predictors.interface import Predictor, load_predictor
-from analysis.predictors.run_predictions import Answer, RunPredictor
-from analysis.result import error_summary, setting_of
-from analysis.run import Run
+from analysis.predict.interface import Predictor, load_predictor
+from analysis.predict.models.external import External
+from analysis.predict.run_predictions import Answer, RunPredictor
+from analysis.runs.collectives import MeasuredCollective, collectives_of
+from analysis.runs.result import error_summary
+from analysis.runs.run import Run
+from analysis.runs.setting import setting_of
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,7 @@ class Row:
     A predictor without an answer is in `refusals`, with its reason.
     """
 
-    collective: Collective
+    collective: MeasuredCollective
     measured_ns: int
     predicted_ns: dict[str, int] = field(default_factory=dict)
     refusals: dict[str, str] = field(default_factory=dict)
@@ -37,7 +38,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Group:
+class CollectiveErrors:
     """Collectives of one kind and size: their count, mean measured time, and errors."""
 
     kind: str
@@ -59,17 +60,17 @@ class Comparison:
     predictors: tuple[str, ...]
     rows: tuple[Row, ...]
 
-    def groups(self) -> tuple[Group, ...]:
-        """By kind, size and number of ranks."""
+    def groups(self) -> tuple[CollectiveErrors, ...]:
+        """By kind (and algorithm of programs), size and number of ranks."""
         members: dict[tuple[str, int, int], list[Row]] = defaultdict(list)
         for row in self.rows:
             c = row.collective
-            members[c.kind, c.size_bytes, len(c.ranks)].append(row)
+            members[c.label, c.size_bytes, len(c.ranks)].append(row)
         return tuple(self._group(*key, rows) for key, rows in sorted(members.items()))
 
-    def _group(self, kind: str, size_bytes: int, ranks: int, rows: list[Row]) -> Group:
+    def _group(self, kind: str, size_bytes: int, ranks: int, rows: list[Row]) -> CollectiveErrors:
         errors = {name: self._errors(name, rows) for name in self.predictors}
-        return Group(
+        return CollectiveErrors(
             kind,
             size_bytes,
             ranks,

@@ -10,18 +10,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from analysis.collectives import Collective, collectives_of
 from analysis.compare.wire_delay import WireDelays
-from analysis.predictors.alpha_beta import AlphaBeta
-from analysis.predictors.flow import Flow, FlowIdealEcmp
-from analysis.predictors.interface import CollectiveCall, Setting
-from analysis.predictors.message_costs import Effects
-from analysis.predictors.run_predictions import Answer, RunPredictor, call_of
-from analysis.result import setting_of
-from analysis.run import Run
-
-_ALIKE = frozenset({"all_reduce", "all_to_all", "all_gather", "reduce_scatter", "barrier"})
-"""Collectives that every rank should finish at the same time."""
+from analysis.predict.engines.message_costs import Effects
+from analysis.predict.interface import Setting
+from analysis.predict.models.alpha_beta import AlphaBeta
+from analysis.predict.models.flow import Flow, FlowIdealEcmp
+from analysis.predict.run_predictions import Answer, RunPredictor, call_of
+from analysis.runs.collectives import MeasuredCollective, collectives_of
+from analysis.runs.run import Run
+from analysis.runs.setting import setting_of
+from collectives.call import CollectiveCall
+from collectives.kinds import Kind
 
 
 @dataclass(frozen=True)
@@ -45,7 +44,7 @@ class Decomposition:
     `incast_ns` is None without a capture; what it would be is then in `congestion_control_ns`.
     """
 
-    collective: Collective
+    collective: MeasuredCollective
     measured_ns: int
     payload_ns: float
     header_ns: float
@@ -68,13 +67,13 @@ PARTS = (
     ("queues", "queue_ns"),
     ("overlap", "overlap_ns"),
     ("stragglers", "straggler_ns"),
-    ("incast", "incast_ns"),
+    (Kind.INCAST, "incast_ns"),
     ("other", "congestion_control_ns"),
 )
 """Their names for people, and as fields of a decomposition."""
 
 
-class _Ladder:
+class _CumulativePredictions:
     """Predictions that count one effect more each, asked once for each distinct call."""
 
     def __init__(self, setting: Setting) -> None:
@@ -96,10 +95,12 @@ class _Ladder:
         return self._asked[call]
 
 
-def decompose(run: Run, collectives: Sequence[Collective] | None = None) -> list[Decomposition]:
+def decompose(
+    run: Run, collectives: Sequence[MeasuredCollective] | None = None
+) -> list[Decomposition]:
     """Decompose every collective of a run that has a Gloo schedule (or those given)."""
     setting, scale = setting_of(run), run.environment.scale
-    ladder = _Ladder(setting)
+    ladder = _CumulativePredictions(setting)
     delays = WireDelays.of(run) if run.captures else None
     every = collectives_of(run)
     answers = RunPredictor(setting, Flow()).together(every, scale)
@@ -116,7 +117,7 @@ def decompose(run: Run, collectives: Sequence[Collective] | None = None) -> list
 
 
 def _decompose(
-    collective: Collective,
+    collective: MeasuredCollective,
     scale: int,
     steps: tuple[float, ...],
     overlap_ns: float,
@@ -148,8 +149,8 @@ def _decompose(
     )
 
 
-def _straggler_ns(collective: Collective) -> float:
-    if collective.kind not in _ALIKE:
+def _straggler_ns(collective: MeasuredCollective) -> float:
+    if not collective.traits.ends_together:
         return 0.0
     ends = [record.end_ns for record in collective.by_rank.values()]
     return collective.end_ns - median(ends)

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analysis.collectives import Collective
-from analysis.gloo_wire import PREAMBLE_BYTES
-from analysis.pcap import read_pcap
-from analysis.predictors.wire import Floats, Ints
-from analysis.run import Run
-from analysis.run_capture import clock_offset_ns
+from analysis.decode.gloo.wire_format import PREAMBLE_BYTES
+from analysis.decode.run_capture import clock_offset_ns
+from analysis.decode.tcp.pcap import read_pcap
+from analysis.predict.engines.wire import Floats, Ints
+from analysis.runs.collectives import MeasuredCollective
+from analysis.runs.run import Run
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class WireDelays:
         queued = (taken - shortest[alike]).astype(np.float64)
         return cls(table[5, last][order], queued[order])
 
-    def last_queueing_ns(self, collective: Collective) -> float | None:
+    def last_queueing_ns(self, collective: MeasuredCollective) -> float | None:
         """Queueing of the last packet that arrived during a collective; None without packets."""
         end = int(np.searchsorted(self.arrival_ns, collective.end_ns, side="right"))
         start = int(np.searchsorted(self.arrival_ns, collective.start_ns, side="left"))

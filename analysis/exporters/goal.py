@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from analysis.chakra.expand import expand
-from analysis.chakra.graph import Compute, Graph, Receive, Send
+from analysis.chakra.graph import ComputeNode, Graph, ReceiveNode, SendNode
 
 
 def goal_lines(graphs: Sequence[Graph], *, seed: int = 1) -> Iterator[str]:
@@ -17,7 +17,8 @@ def goal_lines(graphs: Sequence[Graph], *, seed: int = 1) -> Iterator[str]:
     reads it.
     """
     highest = max(
-        (n.tag for graph in graphs for n in graph if isinstance(n, Send | Receive)), default=-1
+        (n.tag for graph in graphs for n in graph if isinstance(n, SendNode | ReceiveNode)),
+        default=-1,
     )
     yield f"num_ranks {len(graphs)}"
     for rank, graph in enumerate(
@@ -26,11 +27,11 @@ def goal_lines(graphs: Sequence[Graph], *, seed: int = 1) -> Iterator[str]:
         yield f"rank {rank} {{"
         for node in graph:
             match node:
-                case Compute():
+                case ComputeNode():
                     yield f"l{node.id}: calc {node.duration_ns}"
-                case Send():
+                case SendNode():
                     yield f"l{node.id}: send {node.size_bytes}b to {node.peer} tag {node.tag}"
-                case Receive():
+                case ReceiveNode():
                     yield f"l{node.id}: recv {node.size_bytes}b from {node.peer} tag {node.tag}"
         for node in graph:
             for parent in node.after:

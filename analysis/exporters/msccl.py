@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from xml.etree import ElementTree
+
+from collectives.kinds import Kind
 
 MAX_STEPS = 256
 """Steps of one thread block (MSCCL_MAX_NUM_STEPS in msccl.h)."""
@@ -11,16 +14,16 @@ MAX_STEPS = 256
 MAX_THREAD_BLOCKS = 216
 """Thread blocks of one GPU (MSCCL_MAX_NUM_THREAD_BLOCKS in msccl.h)."""
 
-COLLECTIVES = {
-    "all_reduce": "allreduce",
-    "all_gather": "allgather",
-    "reduce_scatter": "reduce_scatter",
-    "all_to_all": "alltoall",
+COLLECTIVES: dict[str, str] = {
+    Kind.ALL_REDUCE: "allreduce",
+    Kind.ALL_GATHER: "allgather",
+    Kind.REDUCE_SCATTER: Kind.REDUCE_SCATTER,
+    Kind.ALL_TO_ALL: "alltoall",
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class MscclStep:
     """One instruction: chunk `source` of buffer `source_buffer` to `target` of `target_buffer`.
 
     Instructions: s send, r receive, cpy copy, rcs receive, copy and send on, rrs receive, reduce
@@ -40,11 +43,11 @@ class ThreadBlock:
 
     send: int
     receive: int
-    steps: list[Step] = field(default_factory=list)
+    steps: list[MscclStep] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class MscclProgram:
     """A collective's schedule. `gpus[rank]` are its thread blocks; chunks count per buffer."""
 
     collective: str
@@ -54,7 +57,7 @@ class Program:
     gpus: tuple[tuple[ThreadBlock, ...], ...]
 
 
-def build_program(kind: str, ranks: int) -> Program:
+def build_program(kind: str, ranks: int) -> MscclProgram:
     """The schedule that Gloo uses, one chunk per shard: rings for all-reduce and reduce-scatter
     (data flows to the rank before), a ring for all-gather (to the rank after), every peer at once
     for all-to-all. `kind` is torch's name for the collective.
@@ -66,12 +69,13 @@ def build_program(kind: str, ranks: int) -> Program:
         raise ValueError(f"MSCCL has no {kind}: allowed are {', '.join(COLLECTIVES)}")
     if ranks < 2:
         raise ValueError(f"found {ranks} ranks, a schedule needs at least 2")
-    builder = {
-        "all_reduce": _all_reduce,
-        "all_gather": _all_gather,
-        "reduce_scatter": _reduce_scatter,
-        "all_to_all": _all_to_all,
-    }[kind]
+    builders: dict[str, Callable[[int, int], tuple[ThreadBlock, ...]]] = {
+        Kind.ALL_REDUCE: _all_reduce,
+        Kind.ALL_GATHER: _all_gather,
+        Kind.REDUCE_SCATTER: _summed_shards,
+        Kind.ALL_TO_ALL: _all_to_all,
+    }
+    builder = builders[kind]
     gpus = tuple(builder(rank, ranks) for rank in range(ranks))
     steps = max(len(block.steps) for blocks in gpus for block in blocks)
     if steps > MAX_STEPS or max(len(blocks) for blocks in gpus) > MAX_THREAD_BLOCKS:
@@ -79,16 +83,16 @@ def build_program(kind: str, ranks: int) -> Program:
             f"{kind} over {ranks} ranks takes {steps} steps in {len(gpus[0])} thread blocks; "
             f"MSCCL allows {MAX_STEPS} and {MAX_THREAD_BLOCKS}"
         )
-    return Program(
+    return MscclProgram(
         COLLECTIVES[kind],
-        in_place=kind == "all_reduce",
-        input_chunks=1 if kind == "all_gather" else ranks,
-        output_chunks=1 if kind == "reduce_scatter" else ranks,
+        in_place=kind == Kind.ALL_REDUCE,
+        input_chunks=1 if kind == Kind.ALL_GATHER else ranks,
+        output_chunks=1 if kind == Kind.REDUCE_SCATTER else ranks,
         gpus=gpus,
     )
 
 
-def render_program(program: Program, name: str) -> str:
+def render_program(program: MscclProgram, name: str) -> str:
     """The XML, in the form that MSCCL's parser reads (`step` elements).
 
     In place, input and output are one buffer, and only the input's chunks are counted.
@@ -153,37 +157,37 @@ def _all_reduce(rank: int, ranks: int) -> tuple[ThreadBlock, ...]:
             instruction = "rcs"
         else:
             instruction = "r"
-        block.steps.append(Step(instruction, "i", chunk, "i", chunk))
+        block.steps.append(MscclStep(instruction, "i", chunk, "i", chunk))
     return (block,)
 
 
-def _reduce_scatter(rank: int, ranks: int) -> tuple[ThreadBlock, ...]:
+def _summed_shards(rank: int, ranks: int) -> tuple[ThreadBlock, ...]:
     block = ThreadBlock((rank - 1) % ranks, (rank + 1) % ranks)
     for position in range(ranks - 1):
         chunk = (rank + 1 + position) % ranks
-        block.steps.append(Step("rrs" if position else "s", "i", chunk, "i", chunk))
-    block.steps.append(Step("rrc", "i", rank, "o", 0))
+        block.steps.append(MscclStep("rrs" if position else "s", "i", chunk, "i", chunk))
+    block.steps.append(MscclStep("rrc", "i", rank, "o", 0))
     return (block,)
 
 
 def _all_gather(rank: int, ranks: int) -> tuple[ThreadBlock, ...]:
     block = ThreadBlock((rank + 1) % ranks, (rank - 1) % ranks)
-    block.steps.append(Step("cpy", "i", 0, "o", rank))
-    block.steps.append(Step("s", "o", rank, "o", rank))
+    block.steps.append(MscclStep("cpy", "i", 0, "o", rank))
+    block.steps.append(MscclStep("s", "o", rank, "o", rank))
     for position in range(1, ranks):
         chunk = (rank - position) % ranks
         instruction = "rcs" if position < ranks - 1 else "r"
-        block.steps.append(Step(instruction, "o", chunk, "o", chunk))
+        block.steps.append(MscclStep(instruction, "o", chunk, "o", chunk))
     return (block,)
 
 
 def _all_to_all(rank: int, ranks: int) -> tuple[ThreadBlock, ...]:
     """A thread block per pair of peers, and one for the chunk that stays."""
-    blocks = [ThreadBlock(-1, -1, [Step("cpy", "i", rank, "o", rank)])]
+    blocks = [ThreadBlock(-1, -1, [MscclStep("cpy", "i", rank, "o", rank)])]
     for shift in range(1, ranks):
         there, here = (rank + shift) % ranks, (rank - shift) % ranks
         block = ThreadBlock(there, here)
-        block.steps.append(Step("s", "i", there, "o", rank))
-        block.steps.append(Step("r", "i", rank, "o", here))
+        block.steps.append(MscclStep("s", "i", there, "o", rank))
+        block.steps.append(MscclStep("r", "i", rank, "o", here))
         blocks.append(block)
     return tuple(blocks)

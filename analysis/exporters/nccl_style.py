@@ -12,11 +12,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from analysis.metrics.collective import CollectiveMetrics, collective_metrics
-from analysis.run import Run
+from analysis.runs.run import Run
+from collectives.kinds import Kind
 
 _TYPES = {2: "half", 4: "float", 8: "double", 1: "int8"}
-_REDUCING = ("all_reduce", "reduce", "reduce_scatter")
-_ROOTED = ("broadcast", "reduce", "gather", "scatter", "incast")
 
 
 @dataclass(frozen=True)
@@ -84,9 +83,10 @@ def _block(kind: str, lines: list[_Line]) -> str:
         f"{'(GB/s)':>7} {'(GB/s)':>7} {'':>6}",
     ]
     rows = []
+    traits = Kind(kind).traits
     for line in lines:
-        redop = "sum" if kind in _REDUCING else "none"
-        root = line.root if kind in _ROOTED else -1
+        redop = "sum" if traits.reduces else "none"
+        root = line.root if traits.rooted else -1
         mean_us = sum(line.times_ns) / len(line.times_ns) / 1000
         rows.append(
             f"  {line.size_bytes:>11} {line.size_bytes // line.element_bytes:>12} "

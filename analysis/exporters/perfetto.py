@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from analysis.collectives import ALIGNMENT
 from analysis.metrics.flow import Flows, NoFlows, read_flows
-from analysis.metrics.phase import phase_name
-from analysis.queue_samples import QueueSeries, queue_series
-from analysis.records import CollectiveRecord
-from analysis.run import RankLog, Run, load_run
+from analysis.metrics.phase_names import phase_name
+from analysis.runs.collectives import ALIGNMENT
+from analysis.runs.queue_samples import QueueSeries, queue_series
+from analysis.runs.records import ChunkRecord, CollectiveRecord
+from analysis.runs.run import RankLog, Run, load_run
 
 Event = dict[str, Any]
 
@@ -28,6 +28,8 @@ FABRIC_PROCESS = 1_000_000
 
 _THREADS_PER_RANK = 1000
 _MAIN = 0
+_CHUNKS = 500
+"""Rows from here on have the phases of chunks, by dimension."""
 
 
 MAX_ARROWS = 20_000
@@ -65,6 +67,7 @@ def trace_events(
     for log in run.ranks:
         yield from _rank_names(log)
         yield from _rank_slices(log, clock)
+        yield from _chunk_slices(log, clock)
     if flows is not None:
         yield from _message_arrows(run, flows, clock)
     yield from _queue_counters(run, queues, clock)
@@ -177,6 +180,40 @@ def _rank_slices(log: RankLog, clock: _Clock) -> Iterator[Event]:
                 "cat": "exposed",
                 **clock.lasting(record.end_ns - record.waited_ns, record.end_ns),
             }
+
+
+def _chunk_slices(log: RankLog, clock: _Clock) -> Iterator[Event]:
+    """The phases of chunks of programs: as many rows for each dimension as are in use at once."""
+    process = process_of(log.rank)
+    by_dimension: dict[str, list[tuple[int, int, str, ChunkRecord]]] = {}
+    for chunk in log.chunks:
+        for name, start_ns, end_ns in chunk.phases:
+            last = name.rpartition(" ")[2]
+            dimension = f"dimension {last}" if last.isdecimal() else "chunks"
+            by_dimension.setdefault(dimension, []).append((start_ns, end_ns, name, chunk))
+    row = _CHUNKS
+    for dimension, slices in sorted(by_dimension.items()):
+        free_from: list[int] = []
+        for start_ns, end_ns, name, chunk in sorted(slices, key=lambda one: one[:3]):
+            place = next((i for i, t in enumerate(free_from) if t <= start_ns), len(free_from))
+            if row + place >= _THREADS_PER_RANK:
+                continue
+            thread = thread_of(log.rank, row + place)
+            if place == len(free_from):
+                free_from.append(0)
+                yield _metadata("thread_name", process, {"name": dimension}, thread)
+                yield _metadata("thread_sort_index", process, {"sort_index": row + place}, thread)
+            free_from[place] = end_ns
+            yield {
+                "ph": "X",
+                "pid": process,
+                "tid": thread,
+                "name": f"{chunk.chunk}: {name}",
+                "cat": "chunk",
+                **clock.lasting(start_ns, end_ns),
+                "args": {"collective": chunk.id, "group": chunk.group, "chunk": chunk.chunk},
+            }
+        row += len(free_from)
 
 
 def _message_arrows(run: Run, flows: Flows, clock: _Clock) -> Iterator[Event]:

@@ -1,4 +1,7 @@
-"""Graphs as replay programs: the plain JSON lines that ranks read (workloads/replay_program.py)."""
+"""Graphs as replay programs: the plain JSON lines that ranks read.
+
+`workloads/models/replay.py` reads them.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,14 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from analysis.chakra.graph import Collective, Compute, Graph, GraphNode, Receive, Send
+from analysis.chakra.graph import (
+    CollectiveNode,
+    ComputeNode,
+    Graph,
+    GraphNode,
+    ReceiveNode,
+    SendNode,
+)
 
 
 def replay_files(graphs: Sequence[Graph]) -> dict[str, str]:
@@ -19,7 +29,7 @@ def replay_files(graphs: Sequence[Graph]) -> dict[str, str]:
         tuple(sorted(node.call.ranks))
         for graph in graphs
         for node in graph
-        if isinstance(node, Collective)
+        if isinstance(node, CollectiveNode)
     }
     files = {"groups.json": json.dumps(sorted(groups - {world})) + "\n"}
     for rank, graph in enumerate(graphs):
@@ -30,14 +40,14 @@ def replay_files(graphs: Sequence[Graph]) -> dict[str, str]:
 def _line(node: GraphNode) -> dict[str, Any]:
     line: dict[str, Any] = {"id": node.id, "name": node.name, "after": list(node.after)}
     match node:
-        case Compute():
+        case ComputeNode():
             return line | {
                 "kind": "compute",
                 "duration_ns": node.duration_ns,
                 "flops": node.flops,
                 "memory_bytes": node.memory_bytes,
             }
-        case Collective():
+        case CollectiveNode():
             call = node.call
             # Gloo numbers a group's ranks in their order in the world (torch sorts them).
             ranks = sorted(call.ranks)
@@ -49,9 +59,9 @@ def _line(node: GraphNode) -> dict[str, Any]:
                 "ranks": ranks,
                 "root": ranks.index(call.ranks[call.root]),
             }
-        case Send() | Receive():
+        case SendNode() | ReceiveNode():
             return line | {
-                "kind": "send" if isinstance(node, Send) else "receive",
+                "kind": "send" if isinstance(node, SendNode) else "receive",
                 "peer": node.peer,
                 "size_bytes": node.size_bytes,
                 "tag": node.tag,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from analysis.collectives import Collective, collectives_of
 from analysis.metrics.limit import PhysicalLimit
-from analysis.run import Run
+from analysis.runs.collectives import MeasuredCollective, collectives_of
+from analysis.runs.run import Run
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class CollectiveMetrics:
     wires allow.
     """
 
-    collective: Collective
+    collective: MeasuredCollective
     duration_ns: int
     post_spread_ns: int
     end_spread_ns: int
@@ -40,7 +40,7 @@ def collective_metrics(run: Run) -> tuple[CollectiveMetrics, ...]:
     )
 
 
-def _measure(collective: Collective, scale: int, limit_ns: float) -> CollectiveMetrics:
+def _measure(collective: MeasuredCollective, scale: int, limit_ns: float) -> CollectiveMetrics:
     records = collective.by_rank
     starts = {rank: record.start_ns for rank, record in records.items()}
     ends = {rank: record.end_ns for rank, record in records.items()}

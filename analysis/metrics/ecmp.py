@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from analysis.metrics.hashed_flow import heavy_flows
 from analysis.metrics.link import PortMetrics, port_metrics
 from analysis.metrics.traffic import traffic_matrix
-from analysis.run import Run
+from analysis.runs.run import Run
 
 
 @dataclass(frozen=True)

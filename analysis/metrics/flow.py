@@ -10,20 +10,20 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from analysis.attribution import AttributionError
-from analysis.ledger import Purpose
+from analysis.decode.attribution import AttributionError
+from analysis.decode.ledger import Purpose
+from analysis.decode.run_capture import RunCapture, capture_bytes, load_capture
+from analysis.decode.segmented import SortedSegments, starts_of
 from analysis.metrics.packets import (
-    Segments,
+    PayloadPackets,
     reordered,
     round_trips,
     sent_again,
     sent_and_received,
 )
-from analysis.predictors.wire import data_bytes, full_frame_bytes
-from analysis.run import Run
-from analysis.run_capture import RunCapture, capture_bytes, load_capture
-from analysis.segmented import SortedSegments, starts_of
-from topologies.fabric import Link
+from analysis.predict.engines.wire import data_bytes, full_frame_bytes
+from analysis.runs.run import Run
+from topologies.fabrics.fabric import Link
 from topologies.units import format_size
 
 Int64 = npt.NDArray[np.int64]
@@ -176,8 +176,8 @@ def flows_of(capture: RunCapture) -> Flows:
 
 def _messages(
     capture: RunCapture,
-    sent: Segments,
-    received: Segments,
+    sent: PayloadPackets,
+    received: PayloadPackets,
     flow_of: Int64,
     flows: Sequence[FlowMetrics],
 ) -> Messages:
@@ -215,13 +215,13 @@ def _messages(
 
 
 def _times(
-    sent: Segments, received: Segments, direction: Int64, start: Int64, end: Int64
+    sent: PayloadPackets, received: PayloadPackets, direction: Int64, start: Int64, end: Int64
 ) -> tuple[Int64, Int64]:
     """When each message's first byte was sent, and when the last of its bytes to come arrived;
     -1 where no packet is known to have held it. All of its directions have packets."""
     count = int(direction.max(initial=-1)) + 1
 
-    def first_times(seen: Segments) -> tuple[SortedSegments, Int64]:
+    def first_times(seen: PayloadPackets) -> tuple[SortedSegments, Int64]:
         inside = seen.firsts[seen.direction[seen.firsts] < count]
         positions = SortedSegments(seen.position[inside], seen.direction[inside], count)
         return positions, seen.time_ns[inside]

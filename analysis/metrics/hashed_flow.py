@@ -1,7 +1,7 @@
 """The flows between ranks and the paths that ECMP's hash gave them.
 
 Needs no capture: the ranks log their connections' ports, and the hash is the kernel's
-(`topologies.ecmp_hash`).
+(`topologies.routing.ecmp_hash`).
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from analysis.metrics.traffic import TrafficMatrix
-from analysis.run import Run
-from topologies.ecmp_hash import Flow, flow_path
-from topologies.routing import Path
+from analysis.runs.run import Run
+from topologies.routing.ecmp_hash import FiveTuple, flow_path
+from topologies.routing.routes import Path
 
 HEAVY_SHARE = 0.5
 """A flow is heavy when it carries at least this share of the heaviest one's bytes."""
@@ -58,7 +58,7 @@ def _follow(
 ) -> HashedFlow:
     here, there = run.hosts[source[0]], run.hosts[destination[0]]
     nodes = run.fabric.by_name
-    flow = Flow(nodes[here].address, nodes[there].address, source[1], destination[1])
+    flow = FiveTuple(nodes[here].address, nodes[there].address, source[1], destination[1])
     path = flow_path(run.routes, here, there, flow, run.spec.seed)
     amount = int(traffic.bytes[source[0], destination[0]])
     return HashedFlow(source[0], destination[0], amount, path)

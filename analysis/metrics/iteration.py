@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass
 
-from analysis.collectives import ALIGNMENT, collectives_of
 from analysis.metrics.spans import Span, intersection, length_ns
-from analysis.run import RankLog, Run
+from analysis.runs.collectives import ALIGNMENT, collectives_of, iterations_of
+from analysis.runs.run import RankLog, Run
 
 
 @dataclass(frozen=True)
@@ -75,10 +75,8 @@ def iteration_breakdowns(run: Run) -> tuple[IterationBreakdown, ...]:
     """
     scale = run.environment.scale
     collectives = collectives_of(run)
-    indices = {c.iteration for c in collectives}
-    indices |= {i.index for log in run.ranks for i in log.iterations}
     found = []
-    for index in sorted(indices):
+    for index in iterations_of(run, collectives):
         spans = [i for log in run.ranks for i in log.iterations if i.index == index]
         if spans:
             duration_ns = max(s.end_ns for s in spans) - min(s.start_ns for s in spans)

@@ -12,9 +12,10 @@ from functools import cached_property
 
 import networkx as nx
 
-from analysis.collectives import Collective, bus_factor
-from analysis.predictors.wire import goodput_bps
-from topologies.fabric import Fabric
+from analysis.predict.engines.wire import goodput_bps
+from analysis.runs.collectives import MeasuredCollective
+from collectives.kinds import Kind, bus_factor, least_crossing_share
+from topologies.fabrics.fabric import Fabric
 
 _LARGEST_FLOW_GRAPH = 2000
 
@@ -27,21 +28,23 @@ class PhysicalLimit:
         self._hosts = tuple(hosts)
         self._crossing: dict[tuple[int, ...], float | None] = {}
 
-    def duration_ns(self, collective: Collective) -> float:
+    def duration_ns(self, collective: MeasuredCollective) -> float:
         """Lower bound of the duration in nanoseconds of the target fabric; 0 when nothing moves."""
         ranks = collective.ranks
         if len(ranks) < 2 or not collective.size_bytes:
             return 0.0
         narrowest = min(self._host_bps[self._hosts[rank]] for rank in ranks)
         bits = 8.0 * collective.size_bytes
-        if collective.kind == "incast":
+        kind = Kind(collective.kind)
+        if kind is Kind.INCAST:
             host_bits = bits * (collective.degree or len(ranks) - 1)
         else:
-            host_bits = bits * bus_factor(collective.kind, len(ranks))
+            host_bits = bits * bus_factor(kind, len(ranks))
         limit = host_bits / narrowest
         crossing_bps = self.bisection_bps(ranks)
         if crossing_bps:
-            limit = max(limit, _crossing_bits(collective.kind, bits, len(ranks)) / crossing_bps)
+            share = least_crossing_share(kind, len(ranks) // 2, len(ranks))
+            limit = max(limit, bits * float(share) / crossing_bps)
         return limit * 1e9
 
     def bisection_bps(self, ranks: Sequence[int]) -> float | None:
@@ -80,20 +83,3 @@ class PhysicalLimit:
         graph.add_edges_from(("lower half", host) for host in lower)
         graph.add_edges_from((host, "upper half") for host in upper)
         return float(nx.maximum_flow_value(graph, "lower half", "upper half"))
-
-
-def _crossing_bits(kind: str, bits: float, ranks: int) -> float:
-    """Bits that must go from the lower half of the ranks to the upper half."""
-    lower = ranks // 2
-    upper = ranks - lower
-    match kind:
-        case "all_to_all":
-            return bits * lower * upper / ranks
-        case "all_reduce":
-            return bits
-        case "all_gather":
-            return bits * lower / ranks
-        case "reduce_scatter":
-            return bits * upper / ranks
-        case _:
-            return 0.0

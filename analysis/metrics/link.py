@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from analysis.collectives import collectives_of
 from analysis.metrics.spans import length_ns, union
-from analysis.records import LinkRecord
-from analysis.run import Run
-from topologies.fabric import L1_OVERHEAD_BYTES
+from analysis.runs.collectives import collectives_of
+from analysis.runs.records import LinkRecord
+from analysis.runs.run import Run
+from topologies.fabrics.fabric import L1_OVERHEAD_BYTES
 
 
 @dataclass(frozen=True)

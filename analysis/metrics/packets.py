@@ -10,16 +10,16 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from analysis.pcap import ECN_CE, Packets
-from analysis.segmented import SortedSegments, highest_before, lifts_of, starts_of
-from analysis.tcp_stream import Connection, Sighting
+from analysis.decode.segmented import SortedSegments, highest_before, offsets_of, starts_of
+from analysis.decode.tcp.pcap import ECN_CE, Packets
+from analysis.decode.tcp.stream import CaptureView, TcpConnection
 
 Int64 = npt.NDArray[np.int64]
 Bool = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
-class Segments:
+class PayloadPackets:
     """Packets with payload, each direction's as one capture saw them, in order of directions and
     within one in order of capture. Shape (packets,) each; `position` and `end` are places in the
     stream. Direction 2 n is that of connection n from its initiator, 2 n + 1 the other."""
@@ -35,9 +35,9 @@ class Segments:
     def __len__(self) -> int:
         return len(self.time_ns)
 
-    def take(self, chosen: npt.NDArray[np.intp] | Bool) -> Segments:
+    def take(self, chosen: npt.NDArray[np.intp] | Bool) -> PayloadPackets:
         """The chosen packets."""
-        return Segments(
+        return PayloadPackets(
             self.direction[chosen],
             self.file[chosen],
             self.time_ns[chosen],
@@ -72,29 +72,29 @@ class Segments:
 
 
 def sent_and_received(
-    files: Sequence[Packets], connections: Sequence[Connection]
-) -> tuple[Segments, Segments]:
+    files: Sequence[Packets], connections: Sequence[TcpConnection]
+) -> tuple[PayloadPackets, PayloadPackets]:
     """Every direction at its first capture and at its last one; the same where there is only one.
     Directions of which no capture saw payload have no packets."""
-    sightings = [
+    views = [
         (2 * number + side, seen)
         for number, connection in enumerate(connections)
         for side, direction in enumerate(connection.directions)
-        for seen in direction.sightings
+        for seen in direction.views
     ]
-    place, row = _rows(files, [seen for _, seen in sightings])
-    position = _joined([seen.position for _, seen in sightings])
+    place, row = _rows(files, [seen for _, seen in views])
+    position = _joined([seen.position for _, seen in views])
     payload = _joined([packets.payload_bytes for packets in files])[row]
     loaded = np.flatnonzero((payload > 0) & (position >= 0))
     place, row, position, payload = place[loaded], row[loaded], position[loaded], payload[loaded]
     number, file = (
         np.array([*column, 0], dtype=np.int64)
         for column in (
-            [direction for direction, _ in sightings],
-            [seen.file for _, seen in sightings],
+            [direction for direction, _ in views],
+            [seen.file for _, seen in views],
         )
     )
-    found = Segments(
+    found = PayloadPackets(
         number[place],
         file[place],
         _joined([packets.timestamp_ns for packets in files])[row],
@@ -110,7 +110,7 @@ def sent_and_received(
     return first, last
 
 
-def sent_again(sent: Segments) -> Bool:
+def sent_again(sent: PayloadPackets) -> Bool:
     """For each packet, whether a part of it had been sent before. Shape (packets,)."""
     highest = highest_before(sent.end, sent.direction, 0)
     repeats = np.ones(len(sent), dtype=np.bool_)
@@ -119,7 +119,7 @@ def sent_again(sent: Segments) -> Bool:
     return again
 
 
-def reordered(received: Segments, sent: Segments) -> Bool:
+def reordered(received: PayloadPackets, sent: PayloadPackets) -> Bool:
     """For each packet, whether it arrived behind a later one though it was sent only once."""
     late = received.position < highest_before(received.position, received.direction, 0)
     again = sent.copies > 1
@@ -130,20 +130,20 @@ def reordered(received: Segments, sent: Segments) -> Bool:
 
 
 def round_trips(
-    files: Sequence[Packets], sent: Segments, connections: Sequence[Connection]
+    files: Sequence[Packets], sent: PayloadPackets, connections: Sequence[TcpConnection]
 ) -> tuple[Int64, Int64]:
     """Nanoseconds from each packet's departure to the acknowledgement of all of it, where it was
     sent only once (Karn and Partridge 1987), and its direction. The receiver's delay of
     acknowledgements is in it."""
     once = sent.take(~sent_again(sent) & (sent.copies == 1))
     begins = starts_of(once.direction)
-    answers: list[Sighting] = []
+    answers: list[CaptureView] = []
     answered: list[bool] = []
     for number, file in zip(
         once.direction[begins].tolist(), once.file[begins].tolist(), strict=True
     ):
         back = connections[number // 2].directions[1 - number % 2]
-        found = [seen for seen in back.sightings if seen.file == file]
+        found = [seen for seen in back.views if seen.file == file]
         answered.append(bool(found))
         answers += found
     of = np.repeat(np.array(answered, dtype=np.bool_), np.diff(begins, append=len(once)))
@@ -160,12 +160,12 @@ def round_trips(
     return taken[taken > 0], once.direction[known][taken > 0]
 
 
-def _rows(files: Sequence[Packets], sightings: Sequence[Sighting]) -> tuple[Int64, Int64]:
-    """Of all packets of all sightings: which sighting, and the row in all files together."""
-    begins = lifts_of(np.array([len(packets) for packets in files], dtype=np.int64))
-    place = np.repeat(np.arange(len(sightings)), [len(seen.rows) for seen in sightings])
-    file = np.array([seen.file for seen in sightings], dtype=np.int64)
-    return place, _joined([seen.rows for seen in sightings]) + begins[file][place]
+def _rows(files: Sequence[Packets], views: Sequence[CaptureView]) -> tuple[Int64, Int64]:
+    """Of all packets of all views: which view, and the row in all files together."""
+    begins = offsets_of(np.array([len(packets) for packets in files], dtype=np.int64))
+    place = np.repeat(np.arange(len(views)), [len(seen.rows) for seen in views])
+    file = np.array([seen.file for seen in views], dtype=np.int64)
+    return place, _joined([seen.rows for seen in views]) + begins[file][place]
 
 
 def _joined(arrays: Sequence[Int64]) -> Int64:

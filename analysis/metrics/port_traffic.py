@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from analysis.pcap import Packets
-from analysis.run_capture import RunCapture
-from topologies.fabric import L1_OVERHEAD_BYTES, Link, Port
+from analysis.decode.run_capture import RunCapture
+from analysis.decode.tcp.pcap import Packets
+from topologies.fabrics.fabric import L1_OVERHEAD_BYTES, Link, Port
 
 Int64 = npt.NDArray[np.int64]
 Float64 = npt.NDArray[np.float64]

@@ -8,7 +8,7 @@ from analysis.metrics.limit import PhysicalLimit
 from analysis.metrics.link import PortMetrics, communicating_spans, port_metrics
 from analysis.metrics.spans import length_ns
 from analysis.metrics.traffic import TrafficMatrix
-from analysis.run import Run
+from analysis.runs.run import Run
 
 
 @dataclass(frozen=True)

@@ -6,13 +6,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analysis.collectives import collectives_of
 from analysis.metrics.flow import Flows
-from analysis.predictors.gloo_schedule import Post, gloo_schedule
-from analysis.predictors.interface import CollectiveCall, PredictorError
-from analysis.predictors.run_predictions import call_of
-from analysis.predictors.wire import Ints
-from analysis.run import Run
+from analysis.predict.engines.wire import Ints
+from analysis.predict.run_predictions import call_of
+from analysis.runs.collectives import collectives_of
+from analysis.runs.run import Run
+from collectives.call import CollectiveCall, CollectiveError
+from collectives.gloo.schedule import Post, gloo_schedule
+from collectives.plan import plan_messages
 
 SCHEDULE = "Gloo's message schedule"
 CAPTURE = "the capture, preambles included"
@@ -29,7 +30,7 @@ class TrafficMatrix:
 
 
 def traffic_matrix(run: Run) -> TrafficMatrix:
-    """Payload between ranks as Gloo's schedules have it."""
+    """Payload between ranks as the schedules of Gloo and of programs have it."""
     size = len(run.ranks)
     total = np.zeros((size, size), dtype=np.int64)
     seen: dict[CollectiveCall, Ints] = {}
@@ -40,7 +41,7 @@ def traffic_matrix(run: Run) -> TrafficMatrix:
             if call not in seen:
                 seen[call] = _of_call(call, size, run.spec.seed)
             total += seen[call]
-        except PredictorError:
+        except CollectiveError:
             left_out.append(collective.id)
     return TrafficMatrix(total, SCHEDULE, tuple(left_out))
 
@@ -57,6 +58,10 @@ def captured_traffic(flows: Flows) -> TrafficMatrix:
 def _of_call(call: CollectiveCall, size: int, seed: int) -> Ints:
     found = np.zeros((size, size), dtype=np.int64)
     ranks = np.array(call.ranks, dtype=np.int64)
+    if call.plan is not None:
+        for message in plan_messages(call.plan):
+            found[ranks[message.source], ranks[message.destination]] += message.size_bytes
+        return found
     for step in gloo_schedule(call, seed):
         if isinstance(step, Post):
             np.add.at(found, (ranks[step.source], ranks[step.destination]), step.size_bytes)

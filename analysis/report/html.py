@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
-from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment
 
-from analysis.report.cells import cell, heading, is_numeric
-from analysis.report.figures import duration
 from analysis.report.overview import findings, key_figures
+from analysis.report.page import page_environment
 from analysis.report.run_figures import RunFigures
 from analysis.report.sections import sections, table_panels
-from analysis.table import Unit
-from topologies.run_spec import FaultSpec
+from analysis.report.tables.figures import duration
+from topologies.spec.run_sections import FaultSpec
 from topologies.units import format_rate, format_size, format_time
 
 _WIDTH = 1080.0
@@ -45,22 +43,7 @@ def render_html(runs: Sequence[RunFigures]) -> str:
 
 @cache
 def _environment() -> Environment:
-    environment = Environment(
-        loader=PackageLoader("analysis.report"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["cell"] = _cell
-    environment.filters["heading"] = heading
-    environment.tests["numeric"] = is_numeric
-    environment.globals["is_error"] = lambda column: column.unit is Unit.ERROR
-    return environment
-
-
-def _cell(value: Any, column: Any) -> str:
-    return cell(column, value)
+    return page_environment()
 
 
 def _facts(run: RunFigures) -> tuple[tuple[str, str], ...]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from analysis.report.cells import cell, heading, is_numeric
 from analysis.report.overview import findings, key_figures
 from analysis.report.run_figures import RunFigures
-from analysis.table import Table
+from analysis.report.tables.cells import cell, heading, is_numeric
+from analysis.report.tables.table import Table
 
 MAX_ROWS = 200
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from analysis.metrics.phase import phase_name
-from analysis.report.figures import count, duration, number, share, signed_percent, size
+from analysis.metrics.phase_names import phase_name
 from analysis.report.run_figures import RunFigures
+from analysis.report.tables.figures import count, duration, number, share, signed_percent, size
 
 _UNEVEN = 1.25
 
@@ -77,6 +77,7 @@ def findings(figures: RunFigures) -> tuple[str, ...]:
             _prediction(figures),
             _losses(figures),
             _attributed(figures),
+            *(f"{note[0].upper()}{note[1:]}." for note in figures.result.get("notes", ())),
         )
         if text
     )

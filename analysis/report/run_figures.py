@@ -15,10 +15,10 @@ from analysis.metrics.iteration import IterationBreakdown, iteration_breakdowns
 from analysis.metrics.link import PortMetrics, port_metrics
 from analysis.metrics.tier import TierUse, tier_uses
 from analysis.metrics.traffic import TrafficMatrix, captured_traffic, traffic_matrix
-from analysis.queue_samples import QueueSeries, queue_series
-from analysis.run import Run, load_run
-from analysis.table import Table
-from analysis.tables import tables
+from analysis.report.tables.run_tables import tables
+from analysis.report.tables.table import Table
+from analysis.runs.queue_samples import QueueSeries, queue_series
+from analysis.runs.run import Run, load_run
 
 
 @dataclass(frozen=True)
@@ -93,6 +93,11 @@ class RunFigures:
     @property
     def predictors(self) -> tuple[str, ...]:
         return tuple(self.result["summary"]["error"])
+
+
+def figures_of(run: Run) -> RunFigures:
+    """The figures of one run, labelled by its directory's name."""
+    return RunFigures(run, *_labels([run.directory.resolve()]))
 
 
 def run_figures(directories: Sequence[Path]) -> tuple[RunFigures, ...]:

@@ -7,31 +7,27 @@ from dataclasses import dataclass, field
 
 from markupsafe import Markup
 
-from analysis.metrics.phase import phase_name
-from analysis.report.breakdown_chart import breakdown_chart
-from analysis.report.cdf_chart import cdf_chart
-from analysis.report.cells import without
-from analysis.report.drawing import Drawing
-from analysis.report.fabric_chart import MAX_LINKS, fabric_chart
-from analysis.report.figures import size
-from analysis.report.heat_map import MAX_CELLS, heat_map
-from analysis.report.link_use_chart import link_use_chart
-from analysis.report.phase_colours import PhaseColours
-from analysis.report.prediction_chart import (
+from analysis.metrics.phase_names import phase_name
+from analysis.report.charts.breakdown import breakdown_chart
+from analysis.report.charts.cdf import cdf_chart
+from analysis.report.charts.colours import PhaseColours
+from analysis.report.charts.drawing import Drawing
+from analysis.report.charts.fabric import MAX_LINKS, fabric_chart
+from analysis.report.charts.heat_map import MAX_CELLS, heat_map
+from analysis.report.charts.link_use import link_use_chart
+from analysis.report.charts.prediction import (
     MAX_ROWS,
     comparisons,
     duration_range_ns,
     marker,
     prediction_chart,
 )
-from analysis.report.queue_chart import (
-    deepest_ports,
-    queue_extremes_chart,
-    queue_series_chart,
-)
+from analysis.report.charts.queues import deepest_ports, queue_extremes_chart, queue_series_chart
+from analysis.report.charts.timeline import MAX_RANKS, marks_of, shown_time_ns, timeline_chart
 from analysis.report.run_figures import RunFigures
-from analysis.report.timeline_chart import MAX_RANKS, marks_of, shown_time_ns, timeline_chart
-from analysis.table import Table
+from analysis.report.tables.cells import without
+from analysis.report.tables.figures import size
+from analysis.report.tables.table import Table
 
 MAX_TIMELINE_MARKS = 7000
 MAX_TABLE_ROWS = 800
@@ -50,7 +46,7 @@ class Panel:
 
 
 @dataclass(frozen=True)
-class Section:
+class ReportSection:
     """A heading, how to read what is below it, a legend, and a panel per run."""
 
     key: str
@@ -76,7 +72,7 @@ def phase_colours(runs: Sequence[RunFigures]) -> PhaseColours:
     return PhaseColours(m.collective.phase for run in runs for m in run.collectives)
 
 
-def sections(runs: Sequence[RunFigures], width: float) -> tuple[Section, ...]:
+def sections(runs: Sequence[RunFigures], width: float) -> tuple[ReportSection, ...]:
     """All sections, drawings `width` units wide."""
     colours = phase_colours(runs)
     makers = (_breakdown, _timeline, _fabric, _prediction, _queues, _flows, _traffic)
@@ -116,7 +112,7 @@ def _shape(number: int) -> Markup:
     return drawing.render()
 
 
-def _breakdown(runs: Sequence[RunFigures], colours: PhaseColours, width: float) -> Section:
+def _breakdown(runs: Sequence[RunFigures], colours: PhaseColours, width: float) -> ReportSection:
     panels = []
     longest_ns = max((b.mean_duration_ns for run in runs for b in run.iterations), default=1.0)
     for run in runs:
@@ -138,7 +134,7 @@ def _breakdown(runs: Sequence[RunFigures], colours: PhaseColours, width: float) 
         legend.append(("hidden behind compute (thin bar)", _swatch("p0 flight")))
     if any(b.mean_other_ns > 0.001 * b.mean_duration_ns for r in runs for b in r.iterations):
         legend.append(("other", _swatch("other")))
-    return Section(
+    return ReportSection(
         "time",
         "Where the time goes",
         "Mean over the ranks. Exposed communication is time that a rank was blocked on; the thin "
@@ -148,7 +144,7 @@ def _breakdown(runs: Sequence[RunFigures], colours: PhaseColours, width: float) 
     )
 
 
-def _timeline(runs: Sequence[RunFigures], colours: PhaseColours, width: float) -> Section:
+def _timeline(runs: Sequence[RunFigures], colours: PhaseColours, width: float) -> ReportSection:
     panels = []
     chosen_of = {run.label: _iterations_to_draw(run) for run in runs}
     longest_ns = max(
@@ -173,7 +169,7 @@ def _timeline(runs: Sequence[RunFigures], colours: PhaseColours, width: float) -
     for phase, css in colours.legend:
         legend.append((f"blocked on {phase_name(phase)}", _swatch(css)))
     legend.append(("in flight (thin lanes)", _swatch("p0 flight")))
-    return Section(
+    return ReportSection(
         "timeline",
         "Timeline of the ranks",
         "A lane per rank: on top its main thread, below it the collectives in flight from posting "
@@ -198,7 +194,7 @@ def _iterations_to_draw(run: RunFigures) -> list[int]:
     return sorted(chosen)
 
 
-def _fabric(runs: Sequence[RunFigures], colours: PhaseColours, width: float) -> Section:
+def _fabric(runs: Sequence[RunFigures], colours: PhaseColours, width: float) -> ReportSection:
     panels = []
     for run in runs:
         views = []
@@ -213,7 +209,7 @@ def _fabric(runs: Sequence[RunFigures], colours: PhaseColours, width: float) -> 
         if over_time is not None:
             views.append(("over time", over_time.render()))
         panels.append(Panel(run, tuple(views), note))
-    return Section(
+    return ReportSection(
         "fabric",
         "Fabric and link use",
         "Share of the communicating time (any collective in flight) that each link spent sending, "
@@ -224,7 +220,7 @@ def _fabric(runs: Sequence[RunFigures], colours: PhaseColours, width: float) -> 
     )
 
 
-def _prediction(runs: Sequence[RunFigures], colours: PhaseColours, width: float) -> Section:
+def _prediction(runs: Sequence[RunFigures], colours: PhaseColours, width: float) -> ReportSection:
     panels = []
     predictors = tuple(dict.fromkeys(name for run in runs for name in run.predictors))
     compared = {run.label: comparisons(run) for run in runs}
@@ -239,7 +235,7 @@ def _prediction(runs: Sequence[RunFigures], colours: PhaseColours, width: float)
         panels.append(Panel(run, (("", drawing.render()),), note if len(rows) > MAX_ROWS else ""))
     legend: list[tuple[str, Markup | str]] = [("measured, mean", _swatch("measured-key"))]
     legend += [(name, _shape(number)) for number, name in enumerate(predictors)]
-    return Section(
+    return ReportSection(
         "prediction",
         "Measured and predicted",
         "Measured means with whiskers from the fastest to the slowest iteration; markers "
@@ -255,7 +251,7 @@ _SERIES_CAPTION = (
 )
 
 
-def _queues(runs: Sequence[RunFigures], colours: PhaseColours, width: float) -> Section:
+def _queues(runs: Sequence[RunFigures], colours: PhaseColours, width: float) -> ReportSection:
     panels = []
     caption = "Backlog of the ports with the deepest queues and the most marks."
     for run in runs:
@@ -279,7 +275,7 @@ def _queues(runs: Sequence[RunFigures], colours: PhaseColours, width: float) -> 
             if run.queues:
                 note = "The sampled ports never queued: the totals of the deepest queues instead."
             panels.append(Panel(run, (("", extremes.render()),), note))
-    return Section(
+    return ReportSection(
         "queues",
         "Queues and marks",
         caption,
@@ -287,7 +283,7 @@ def _queues(runs: Sequence[RunFigures], colours: PhaseColours, width: float) -> 
     )
 
 
-def _flows(runs: Sequence[RunFigures], colours: PhaseColours, width: float) -> Section:
+def _flows(runs: Sequence[RunFigures], colours: PhaseColours, width: float) -> ReportSection:
     panels = []
     for run in runs:
         if run.flows is None:
@@ -314,7 +310,7 @@ def _flows(runs: Sequence[RunFigures], colours: PhaseColours, width: float) -> S
         panels.append(Panel(run, tuple(views), note))
     legend = tuple((phase_name(phase), _swatch(css)) for phase, css in colours.legend)
     drawn = any(panel.views for panel in panels)
-    return Section(
+    return ReportSection(
         "flows",
         "Flow completion",
         "Share of Gloo's messages that were complete within a time: from the first bit leaving the "
@@ -325,7 +321,7 @@ def _flows(runs: Sequence[RunFigures], colours: PhaseColours, width: float) -> S
     )
 
 
-def _traffic(runs: Sequence[RunFigures], colours: PhaseColours, width: float) -> Section:
+def _traffic(runs: Sequence[RunFigures], colours: PhaseColours, width: float) -> ReportSection:
     panels = []
     steps: tuple[str, ...] = ("none",)
     for run in runs:
@@ -341,7 +337,7 @@ def _traffic(runs: Sequence[RunFigures], colours: PhaseColours, width: float) ->
         if run.traffic.left_out:
             note += f" {len(run.traffic.left_out)} collectives are not in it."
         panels.append(Panel(run, (("", drawing.render()),), note))
-    return Section(
+    return ReportSection(
         "traffic",
         "Who sends to whom",
         "Payload from each rank (rows) to each rank (columns) over the whole run.",

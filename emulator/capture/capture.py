@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from emulator.capture.port import CaptureError, CapturePort, CaptureStats
-from emulator.capture.recorder import Plan, record
+from emulator.capture.recorder import CapturePlan, record
 
 Backend = Literal["scapy", "ring"]
 
@@ -22,7 +22,7 @@ INDEX_FILE: Final = "index.json"
 class Capture:
     """A running capture. `stop` it once; leaving a `with` block stops it as well."""
 
-    def __init__(self, plan: Plan, process: BaseProcess, control: Connection) -> None:
+    def __init__(self, plan: CapturePlan, process: BaseProcess, control: Connection) -> None:
         self._plan = plan
         self._process = process
         self._control = control
@@ -95,7 +95,7 @@ def start_capture(
         OSError: the directory cannot be made.
     """
     directory.mkdir(parents=True, exist_ok=True)
-    plan = Plan(tuple(ports), directory, snaplen, backend, filter)
+    plan = CapturePlan(tuple(ports), directory, snaplen, backend, filter)
     # Forked, not spawned: a fresh interpreter would import everything again, and the ports'
     # namespaces are reached by path either way.
     context = multiprocessing.get_context("fork")
@@ -115,7 +115,7 @@ def start_capture(
     return Capture(plan, process, control)
 
 
-def _record(plan: Plan, control: Connection, parents_end: Connection) -> None:
+def _record(plan: CapturePlan, control: Connection, parents_end: Connection) -> None:
     # Our copy of the other end would keep the pipe open when the session dies.
     parents_end.close()
     record(plan, control)

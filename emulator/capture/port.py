@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from topologies.fabric import Fabric
-from topologies.selectors import select_ports
+from topologies.fabrics.fabric import Fabric
+from topologies.fabrics.selectors import select_ports
 
 
 class CaptureError(RuntimeError):

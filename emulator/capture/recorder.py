@@ -15,8 +15,8 @@ from emulator.capture.packet_filter import PacketFilter
 from emulator.capture.packet_socket import CaptureSocket, Counter, shut
 from emulator.capture.pcap_file import PcapFile
 from emulator.capture.port import CaptureError, CapturePort, CaptureStats
-from emulator.interruption import leave_signals_to_parent
-from emulator.namespaces import enter
+from emulator.linux.namespaces import enter
+from emulator.linux.signals import ignore_ending_signals
 
 # Room in rings for all ports together, at most, and as a share of the memory that is free (a
 # virtual kernel has little); a frame of the default snap length takes 256 bytes.
@@ -32,7 +32,7 @@ _STAMPS_ON_S: Final = 0.02
 
 
 @dataclass(frozen=True)
-class Plan:
+class CapturePlan:
     """What to capture; crosses the fork as it is."""
 
     ports: tuple[CapturePort, ...]
@@ -50,13 +50,13 @@ class _Tap:
     counter: Counter
 
 
-def record(plan: Plan, control: Connection) -> None:
+def record(plan: CapturePlan, control: Connection) -> None:
     """Body of the capture process.
 
     Sends "ready" once every packet is being captured, or the message of an error; stops
     when anything comes back or the other end is gone; then sends the list of CaptureStats.
     """
-    leave_signals_to_parent()
+    ignore_ending_signals()
     try:
         taps, pause_s = _open(plan)
     except (OSError, CaptureError) as error:
@@ -72,7 +72,7 @@ def record(plan: Plan, control: Connection) -> None:
     control.send(stats)
 
 
-def _open(plan: Plan) -> tuple[list[_Tap], float]:
+def _open(plan: CapturePlan) -> tuple[list[_Tap], float]:
     if plan.filter is None:
         keep = PacketFilter.keep(plan.snaplen)
     else:

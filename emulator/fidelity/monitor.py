@@ -6,30 +6,27 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterable, Mapping
 
+from emulator.fidelity.delay_lines import DelayLines
 from emulator.fidelity.sources import (
-    QueueService,
     busiest_share,
     read_cores,
-    read_ports,
     read_run_delays_ns,
     stolen_share,
+    worst_lateness,
 )
 from emulator.fidelity.thresholds import SATURATED_BUSY, THRESHOLDS, with_reaction_limit
 from emulator.fidelity.verdict import Figures, Verdict, judge
-from emulator.netlink import NetlinkSocket
-from emulator.network import Network
-from emulator.ports import PortContext
-from emulator.switch_memory import port_number
-from topologies.fabric import L1_OVERHEAD_BYTES
+from emulator.linux.real_time import use_real_time_priority
+from emulator.network.network import Network
+from emulator.ports.counters import PortCounters
+from emulator.ports.port_watch import PortService
+from emulator.switches.memory import port_number
 
 _SAMPLE_S = 0.25
 """Long enough for 25 ticks of a 100 Hz kernel, so that 98% busy can be told from less."""
 _TIMERS_PER_SAMPLE = 24
-_PAIR_NS = 2_000_000
-"""Between the two readings of a port: shorter than a buffer of 4 MB lasts at 10 Gb/s."""
 
 
 class FidelityMonitor:
@@ -48,7 +45,9 @@ class FidelityMonitor:
         self._saturated = 0
         self._stolen: float | None = None
         self._late_ns: list[int] = []
-        self._service = QueueService()
+        self._delay_lines = DelayLines()
+        self._ports_before: Mapping[str, PortService] = {}
+        self._ports_after: Mapping[str, PortService] = {}
         self._ranks: dict[int, dict[int, int]] = {}
         self._waited_ns = 0
         self._watched_since = 0
@@ -60,6 +59,7 @@ class FidelityMonitor:
             return
         self._watched_since = time.monotonic_ns()
         self._ranks = {pid: read_run_delays_ns(pid) for pid in rank_pids}
+        self._ports_before = self._read_ports()
         self._thread = threading.Thread(target=self._watch, name="fidelity", daemon=True)
         self._thread.start()
 
@@ -70,6 +70,7 @@ class FidelityMonitor:
         self._stopping.set()
         self._thread.join()
         self._thread = None
+        self._ports_after = self._read_ports()
         self._watched_ns = time.monotonic_ns() - self._watched_since
 
     def verdict(self, capture_drops: int | None = None) -> Verdict:
@@ -78,15 +79,15 @@ class FidelityMonitor:
         known = any(self._ranks.values()) and self._watched_ns
         controller = self._network.pause_controller
         reaction = controller.reaction() if controller is not None else None
+        counters = self._network.port_counters()
         return judge(
             Figures(
                 saturated_share=self._saturated / self._samples if self._samples else None,
                 steal_share=self._stolen,
                 softnet_drops=self._network.softnet_drops(),
-                lost_outside_queues=sum(
-                    port.lost_outside_queue for port in self._network.port_counters()
-                ),
-                queue_lateness=self._service.lateness,
+                lost_outside_queues=sum(port.lost_outside_queue for port in counters),
+                queue_lateness=self._queue_lateness(counters),
+                late_delay_lines=self._delay_lines.late_share,
                 rank_delay_share=self._waited_ns / self._watched_ns if known else None,
                 timer_lateness_ns=late_percentile(self._late_ns, 99),
                 capture_drops=capture_drops,
@@ -95,29 +96,49 @@ class FidelityMonitor:
             with_reaction_limit(reaction.allowed_ns) if reaction is not None else THRESHOLDS,
         )
 
+    def _read_ports(self) -> Mapping[str, PortService]:
+        watch = self._network.watch
+        return watch.read_all(self._network.fabric) if watch is not None else {}
+
+    def _queue_lateness(self, counters: Iterable[PortCounters]) -> float | None:
+        """Of the ports that can be judged: what a port's queue dropped seems to wait for good, and
+        a port that a lossless neighbour may pause rightly stands still."""
+        controller = self._network.pause_controller
+        held = controller.held() if controller is not None else {}
+        fabric = self._network.fabric
+        paused = {
+            port.interface
+            for link in fabric.links
+            for port in (link.a, link.b)
+            if port_number(link, port) in held
+        }
+        dropped = {port.port for port in counters if port.queue.drops_by_reason.get("queue")}
+        services = (
+            after.since(self._ports_before[name])
+            for name, after in self._ports_after.items()
+            if name not in paused and name not in dropped
+        )
+        return worst_lateness(services, self._network.options.arrangement.lateness_ns)
+
     # -- in the thread -----------------------------------------------------------------------------
 
     def _watch(self) -> None:
+        use_real_time_priority()  # what is late then is the timer, not this thread
         first = before = read_cores()
         nodes = itertools.cycle(node.name for node in self._network.fabric.nodes)
-        with ExitStack() as stack:
-            sockets: dict[str, NetlinkSocket] = {}
-            while not self._stopping.is_set():
-                self._time_some_timers()
-                node = next(nodes)
-                if node not in sockets:
-                    sockets[node] = stack.enter_context(self._network.netlink(node))
-                self._look_at_queues(node, sockets[node])
-                self._look_at_ranks()
-                after = read_cores()
-                if self._stopping.is_set() and self._samples:
-                    break  # a sample cut short has too few ticks to judge by
-                self._samples += 1
-                self._saturated += busiest_share(before, after) >= SATURATED_BUSY
-                self._stolen = stolen_share(first, after)
-                before = after
+        while not self._stopping.is_set():
+            self._sample_timers()
+            self._sample_delay_lines(next(nodes))
+            self._sample_ranks()
+            after = read_cores()
+            if self._stopping.is_set() and self._samples:
+                break  # a sample cut short has too few ticks to judge by
+            self._samples += 1
+            self._saturated += busiest_share(before, after) >= SATURATED_BUSY
+            self._stolen = stolen_share(first, after)
+            before = after
 
-    def _time_some_timers(self) -> None:
+    def _sample_timers(self) -> None:
         pause = _SAMPLE_S / _TIMERS_PER_SAMPLE
         for _ in range(_TIMERS_PER_SAMPLE):
             start = time.monotonic_ns()
@@ -126,31 +147,15 @@ class FidelityMonitor:
             if self._stopping.is_set():
                 return
 
-    def _look_at_queues(self, node: str, netlink: NetlinkSocket) -> None:
-        contexts: Sequence[PortContext] = self._network.contexts(node)
-        controller = self._network.pause_controller
-        held = controller.held() if controller is not None else {}
-        before = read_ports(netlink, contexts, time.monotonic_ns())
-        time.sleep(_PAIR_NS / 1e9)
-        after = read_ports(netlink, contexts, time.monotonic_ns())
-        if controller is not None:
-            contexts = [c for c in contexts if was_free(c, held, controller.held())]
-        self._service.add(contexts, before, after, L1_OVERHEAD_BYTES)
+    def _sample_delay_lines(self, node: str) -> None:
+        if self._network.options.arrangement.needs_delay_device:
+            with self._network.netlink(node) as netlink:
+                self._delay_lines.look(self._network, node, netlink)
 
-    def _look_at_ranks(self) -> None:
+    def _sample_ranks(self) -> None:
         for pid, before in self._ranks.items():
             for thread, waited in read_run_delays_ns(pid).items():
                 self._waited_ns = max(self._waited_ns, waited - before.get(thread, 0))
-
-
-def was_free(
-    context: PortContext,
-    before: Mapping[int, tuple[int, int]],
-    after: Mapping[int, tuple[int, int]],
-) -> bool:
-    """Whether a port's plug (`PauseController.held`) was open all the time between two looks."""
-    number = port_number(context.link, context.port)
-    return number not in before or (before[number] == after[number] and not before[number][0])
 
 
 def late_percentile(values: list[int], percent: int) -> int | None:

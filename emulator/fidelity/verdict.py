@@ -15,6 +15,7 @@ class Figures:
     Shares are of time (0 to 1): `saturated_share` of samples in which the busiest core was
     saturated, `rank_delay_share` of the rank that waited longest. `queue_lateness` is what ports
     that had enough to send all the time stayed behind their rate, as a share of it.
+    `late_delay_lines` is of the looks at delay lines that held something.
     `pause_reaction_ns` is the worst time from XOFF to a closed plug, where it was worst against
     what the port's headroom allows.
     """
@@ -24,6 +25,7 @@ class Figures:
     softnet_drops: int | None = None
     lost_outside_queues: int | None = None
     queue_lateness: float | None = None
+    late_delay_lines: float | None = None
     rank_delay_share: float | None = None
     timer_lateness_ns: int | None = None
     capture_drops: int | None = None
@@ -32,17 +34,20 @@ class Figures:
 
 @dataclass(frozen=True)
 class Verdict:
-    """`reasons` has one entry per violated threshold; `samples` are the figures by name."""
+    """`reasons` has one entry per violated threshold; `of_time` are those of them that threaten
+    times alone; `samples` are the figures by name."""
 
     valid: bool
     reasons: tuple[str, ...]
     samples: Mapping[str, float | int | None]
+    of_time: tuple[str, ...] = ()
 
     def as_dict(self) -> dict[str, object]:
         """Plain data, for environment.json."""
         return {
             "valid": self.valid,
             "reasons": list(self.reasons),
+            "of_time": list(self.of_time),
             "samples": dict(self.samples),
         }
 
@@ -51,9 +56,11 @@ def judge(figures: Figures, thresholds: Sequence[Threshold] = THRESHOLDS) -> Ver
     """Holds the figures of a run against the thresholds. What could not be measured violates
     none."""
     samples: dict[str, float | int | None] = asdict(figures)
-    reasons = []
+    reasons, of_time = [], []
     for threshold in thresholds:
         figure = samples[threshold.name]
         if figure is not None and figure > threshold.limit:
-            reasons.append(threshold.seen(figure))
-    return Verdict(not reasons, tuple(reasons), samples)
+            reasons.append(threshold.explain(figure))
+            if threshold.of_time:
+                of_time.append(reasons[-1])
+    return Verdict(not reasons, tuple(reasons), samples, tuple(of_time))

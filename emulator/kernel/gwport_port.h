@@ -1,5 +1,18 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* Inside of the gwport qdisc: a port, its queues, and the switch that it belongs to. */
+/*
+ * The data of the gwport qdisc: a packet, a queue, a class, a port, the switch that the
+ * port belongs to, and what a discipline has to provide.
+ *
+ * Each header includes only those above it:
+ *
+ *	gwport_port.h		data
+ *	gwport_counters.h	drops, the backlog over time
+ *	gwport_queue.h		FIFOs, classes, round robin, marks
+ *	gwport_link.h		transmitter and wire, pauses obeyed
+ *	gwport_switch.h		the ports of one switch
+ *	gwport_discipline.h	the table of disciplines, one file each
+ *	gwport_report.h		what user space reads
+ */
 #ifndef _GWPORT_PORT_H
 #define _GWPORT_PORT_H
 
@@ -13,18 +26,23 @@
 
 #include "gwport.h"
 
+/* What becomes of a frame that is on the wire */
+enum gw_outcome {
+	GW_DELIVER,
+	GW_LOSE,	/* a fault of the link */
+	GW_PAUSE,	/* a pause frame: the neighbour's port takes it */
+};
+
 /* What a packet carries through the port, in skb->cb after the qdisc's own part. */
 struct gw_cb {
 	u64	time;		/* of enqueue; once started: of arrival at the far end */
 	u32	ingress;	/* ifindex that it came in by, 0: made on this node */
 	u8	class;
-	u8	fate;		/* GW_DELIVER .. */
-	u16	control;	/* pause frame: classes << 8 | classes to be paused */
+	u8	outcome;	/* enum gw_outcome */
+	u16	pause;		/* pause frame: classes << 8 | classes to be paused */
 };
 
-enum { GW_DELIVER, GW_LOSE, GW_CONTROL };
-
-/* Codel's state of one queue (RFC 8289 section 5.3) */
+/* CoDel's state of one queue (RFC 8289 section 5.3) */
 struct gw_codel {
 	u64	first_above;
 	u64	drop_next;
@@ -38,14 +56,14 @@ struct gw_queue {
 	struct sk_buff	 *tail;
 	u64		  bytes;
 	s64		  deficit;
-	struct list_head  turn;		/* in gw_class.fresh or .served while it has packets */
+	struct list_head  active;	/* in gw_class.new_flows or .old_flows while it has packets */
 	struct gw_codel	  codel;
 };
 
 struct gw_class {
 	struct gw_queue	 *queues;
-	struct list_head  fresh;	/* RFC 8290 section 4.2: new and old flows */
-	struct list_head  served;
+	struct list_head  new_flows;	/* RFC 8290 section 4.2 */
+	struct list_head  old_flows;
 	u32		  packets;
 	/* as an egress */
 	u64		  paused_at;
@@ -60,9 +78,18 @@ struct gw_class {
 struct gw_sample {
 	u64	time;
 	u64	backlog;
-	u64	marks;
-	u64	paused;
+	u32	marks;
+	u32	paused;
 };
+
+/* A page of samples: they cost what they hold. */
+struct gw_sample_block {
+	struct list_head	list;
+	struct gw_sample	sample[];
+};
+
+#define GW_BLOCK_SAMPLES \
+	((PAGE_SIZE - sizeof(struct gw_sample_block)) / sizeof(struct gw_sample))
 
 /*
  * All ports of one network namespace. Its lock guards every port's state; it
@@ -75,6 +102,45 @@ struct gw_switch {
 	u64		headroom;	/* reserved by lossless ports */
 };
 
+struct gw_port;
+
+/*
+ * What a discipline decides. All that is not set is as in a FIFO: one queue per class,
+ * first come, first served. Functions are called under the switch's lock; q is the queue
+ * of the packet, now the present, t the moment at which a packet leaves (not after now).
+ */
+struct gw_discipline {
+	bool	single_class;	/* DSCP is not looked at */
+	bool	has_flows;	/* a queue that becomes active goes before those that were served */
+	bool	shares_buffer;	/* other ports depend on when packets leave this one */
+	bool	can_bypass;	/* a packet that need not wait leaves no trace in its queues */
+
+	/* Refuse options with a reason, or return 0; NULL: all are taken */
+	int	(*validate)(const struct tc_gwport_qopt *opt, struct netlink_ext_ack *extack);
+
+	/* Which of its class's queues a packet waits in; NULL: the first */
+	u32	(*queue_index)(struct gw_port *p, struct sk_buff *skb);
+
+	/*
+	 * Take a packet that arrives, and mark it; or return why it is dropped (enum
+	 * gwport_drop), GW_ADMITTED otherwise.
+	 */
+	int	(*admit)(struct gw_port *p, struct gw_queue *q, struct sk_buff *skb, u64 now);
+
+	/* q's next packet, marked, and what was ahead of it dropped; NULL: the first of all */
+	struct sk_buff *(*dequeue)(struct gw_port *p, struct gw_queue *q, u64 t);
+
+	/*
+	 * For those that share a buffer: a packet begins to wait, and waits no longer. And
+	 * whether a packet may do both within one moment; it is then as if it had.
+	 */
+	void	(*charge)(struct gw_port *p, struct sk_buff *skb, u64 now);
+	void	(*uncharge)(struct gw_port *p, struct sk_buff *skb, u64 t);
+	bool	(*bypass)(struct gw_port *p, struct sk_buff *skb);
+};
+
+#define GW_ADMITTED	(-1)
+
 /*
  * A port is not in its Qdisc but from a cache of its own: an allocator of powers of two
  * puts the same field of all ports into the same sets of the processor's caches, which
@@ -84,16 +150,17 @@ struct gw_port {
 	struct Qdisc		*sch;
 	struct gw_switch	*sw;
 
-	u64			 bytes;		/* waiting, all classes */
-	u32			 packets;
-	u8			 waiting;	/* bit per class that has packets */
+	u64			 backlog_bytes;	/* all classes */
+	u32			 backlog_packets;
+	u8			 backlogged;	/* bit per class that has packets */
 	u8			 paused;	/* bit per class */
-	bool			 eager;	/* other ports depend on when packets leave this one */
-	bool			 plain;	/* FIFOs without a state of their own: gw_passes() */
+	bool			 single_class;	/* these as in struct gw_discipline */
+	bool			 shares_buffer;
+	bool			 can_bypass;	/* see gw_bypass() */
 	bool			 faulty;	/* the link is down, or loses or corrupts packets */
 
 	struct net_device	*dev;
-	struct sk_buff		*control_head;	/* pause frames to be sent, before any packet */
+	struct sk_buff		*pause_head;	/* pause frames to be sent, before any packet */
 
 	/* The transmitter is free at free_ns + free_frac/rate ns */
 	u64			 free_ns;
@@ -122,8 +189,8 @@ struct gw_port {
 	u32			 overhead_bytes;
 	u32			 min_frame_bytes;
 
-	u64			 max_bytes;	/* largest backlog */
-	struct gw_sample	*samples;
+	u64			 max_backlog_bytes;
+	struct list_head	 samples;	/* blocks, all full but the last */
 	u64			 next_sample_ns;
 	u64			 account_ns;
 	u64			 byte_ns;	/* remainder of st.backlog_byte_us */
@@ -132,8 +199,9 @@ struct gw_port {
 	struct tc_gwport_qopt	 opt;
 	struct gw_class		 class[GWPORT_CLASSES];
 	struct gw_queue		*queues;
+	const struct gw_discipline *discipline;
 
-	struct sk_buff		*control_tail;
+	struct sk_buff		*pause_tail;
 	u64			 since_ns;
 	u64			 paused_at;
 	bool			 stalled;	/* the device refused the head of the flight */
@@ -160,79 +228,10 @@ static inline struct gw_cb *gw_cb(const struct sk_buff *skb)
 	return (struct gw_cb *)qdisc_skb_cb(skb)->data;
 }
 
+/* One draw of the port's random numbers, unless q32 is 0 or stands for 1 */
 static inline bool gw_chance(struct gw_port *p, u32 q32)
 {
 	return q32 && (q32 == U32_MAX || prandom_u32_state(&p->random) < q32);
-}
-
-/* The first ns at which the transmitter is free. */
-static inline u64 gw_ready_ns(const struct gw_port *p)
-{
-	return p->free_ns + (p->free_frac ? 1 : 0);
-}
-
-/* Whether anything may be sent. */
-static inline bool gw_pickable(const struct gw_port *p)
-{
-	return p->control_head || (p->waiting & ~p->paused);
-}
-
-/* Whether a packet socket sees what this port sends. */
-static inline bool gw_tapped(const struct gw_port *p)
-{
-	return dev_nit_active(p->dev);
-}
-
-extern struct Qdisc_ops gwport_qdisc_ops;
-
-/* gwport_wire.c */
-void gw_wire_init(struct gw_port *p);
-void gw_wire_stop(struct gw_port *p);
-void gw_start(struct gw_port *p, struct sk_buff *skb);
-void gw_idle(struct gw_port *p, u64 now);
-void gw_catch_up(struct gw_port *p, u64 now);
-void gw_arm(struct gw_port *p);
-int gw_wire_module_init(void);
-void gw_wire_module_exit(void);
-
-/* gwport_counters.c */
-void gw_account_change(struct gw_port *p, u64 t);
-void gw_count_drop(struct gw_port *p, struct sk_buff *skb, enum gwport_drop reason);
-int gwport_dump_stats(struct Qdisc *sch, struct gnet_dump *d);
-
-/* gwport_queue.c */
-bool gw_passes(struct gw_port *p, struct sk_buff *skb, u64 now);
-int gw_admit(struct gw_port *p, struct sk_buff *skb, u64 now);
-struct sk_buff *gw_pick(struct gw_port *p, u64 t);
-
-/* gwport_switch.c */
-struct gw_switch *gw_switch_of(struct net *net);
-int gw_switch_join(struct gw_port *p);
-void gw_switch_leave(struct gw_port *p);
-struct gw_port *gw_switch_port(struct gw_switch *sw, u32 ifindex);
-bool gw_memory_pass(struct gw_port *p, struct sk_buff *skb);
-void gw_memory_take(struct gw_port *p, struct sk_buff *skb, u64 now);
-void gw_memory_give(struct gw_port *p, struct sk_buff *skb, u64 now);
-void gw_pause(struct gw_port *p, u8 classes, u8 pause, u64 now);
-void gw_pause_received(struct net_device *dev, u16 control);
-int gw_switch_module_init(void);
-void gw_switch_module_exit(void);
-
-/* Let the port do all that it did until now. */
-static inline void gw_run(struct gw_port *p, u64 now)
-{
-	if (gw_ready_ns(p) <= now)
-		gw_catch_up(p, now);
-}
-
-/* Bring the backlog's integral and samples up to t; to be called before anything changes. */
-static inline void gw_account(struct gw_port *p, u64 t)
-{
-	if (t <= p->account_ns)
-		return;
-	if (p->bytes || p->samples)
-		gw_account_change(p, t);
-	p->account_ns = t;
 }
 
 #endif

@@ -1,41 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * gwport_queue.c	The queues of a port: which packets get in, which get marked,
- *			which leaves next.
+ * gwport_queue.c	The queues of a port: packets wait in them, and leave in their order.
  *
  * A class is a DSCP class selector (RFC 2474 section 4.2.2); a higher one is always
- * served before a lower one. Within a class is one FIFO, or one per ingress port
- * (voq) or hashed flow (fq_codel), served by deficit round robin.
+ * served before a lower one. Within a class is one FIFO, or several that deficit round
+ * robin serves. What else there is to decide is the discipline's.
  *
  * Backlog is what waits: a packet leaves it when its transmission starts. Thresholds
  * are compared with the backlog that an arriving packet finds.
  */
 
-#include <linux/math64.h>
 #include <linux/prefetch.h>
 #include <net/inet_ecn.h>
 
-#include "gwport_port.h"
+#include "gwport_queue.h"
 
-static struct gw_queue *gw_queue_of(struct gw_port *p, struct sk_buff *skb)
-{
-	struct gw_class *c = &p->class[gw_cb(skb)->class];
-	struct gw_port *in;
-	u32 i = 0;
-
-	switch (p->opt.kind) {
-	case GWPORT_FQ_CODEL:
-		i = reciprocal_scale(skb_get_hash_perturb(skb, &p->flow_key), p->opt.queues);
-		break;
-	case GWPORT_VOQ:
-		in = gw_cb(skb)->ingress ? gw_switch_port(p->sw, gw_cb(skb)->ingress) : NULL;
-		i = in ? (in->ordinal + 1) % p->opt.queues : 0;
-		break;
-	}
-	return &c->queues[i];
-}
-
-static void gw_push(struct gw_port *p, struct gw_queue *q, struct sk_buff *skb, u64 now)
+static void gw_queue_push(struct gw_port *p, struct gw_queue *q, struct sk_buff *skb, u64 now)
 {
 	struct gw_class *c = &p->class[gw_cb(skb)->class];
 
@@ -46,24 +26,25 @@ static void gw_push(struct gw_port *p, struct gw_queue *q, struct sk_buff *skb, 
 		q->head = skb;
 	q->tail = skb;
 	q->bytes += skb->len;
-	if (list_empty(&q->turn)) {
+	if (list_empty(&q->active)) {
 		q->deficit = p->opt.quantum_bytes;
-		list_add_tail(&q->turn, p->opt.kind == GWPORT_FQ_CODEL ? &c->fresh : &c->served);
+		list_add_tail(&q->active,
+			      p->discipline->has_flows ? &c->new_flows : &c->old_flows);
 	}
 
 	c->packets++;
-	p->waiting |= BIT(gw_cb(skb)->class);
-	p->bytes += skb->len;
-	p->packets++;
-	p->max_bytes = max(p->max_bytes, p->bytes);
+	p->backlogged |= BIT(gw_cb(skb)->class);
+	p->backlog_bytes += skb->len;
+	p->backlog_packets++;
+	p->max_backlog_bytes = max(p->max_backlog_bytes, p->backlog_bytes);
 	p->sch->q.qlen++;
 	p->sch->qstats.backlog += skb->len;
-	if (p->eager)
-		gw_memory_take(p, skb, now);
+	if (p->shares_buffer)
+		p->discipline->charge(p, skb, now);
 }
 
 /* q's first packet, or NULL; t is when it leaves */
-static struct sk_buff *gw_pop(struct gw_port *p, struct gw_queue *q, u64 t)
+struct sk_buff *gw_queue_pop(struct gw_port *p, struct gw_queue *q, u64 t)
 {
 	struct sk_buff *skb = q->head;
 	struct gw_class *c;
@@ -79,58 +60,18 @@ static struct sk_buff *gw_pop(struct gw_port *p, struct gw_queue *q, u64 t)
 	skb_mark_not_on_list(skb);
 	q->bytes -= skb->len;
 	if (!--c->packets)
-		p->waiting &= ~BIT(gw_cb(skb)->class);
-	p->bytes -= skb->len;
-	p->packets--;
+		p->backlogged &= ~BIT(gw_cb(skb)->class);
+	p->backlog_bytes -= skb->len;
+	p->backlog_packets--;
 	p->sch->q.qlen--;
 	p->sch->qstats.backlog -= skb->len;
-	if (p->eager)
-		gw_memory_give(p, skb, t);
+	if (p->shares_buffer)
+		p->discipline->uncharge(p, skb, t);
 	return skb;
 }
 
-/*
- * Random early detection (Floyd and Jacobson 1993). The average moves with every
- * arrival, and while the port is idle as if small packets had found it empty. Marking
- * is by an independent draw per packet, as switches do for DCQCN (Zhu et al.,
- * SIGCOMM 2015, figure 5), not spaced by the count since the last mark, so that the
- * probability is the line's.
- */
-static bool gw_red_hits(struct gw_port *p, u64 bytes, u64 now)
-{
-	const struct tc_gwport_qopt *opt = &p->opt;
-	u64 kmin = opt->kmin_bytes << 16, kmax = opt->kmax_bytes << 16, q = bytes << 16;
-
-	if (opt->red_weight_q32 == U32_MAX) {
-		p->red_avg = q;
-	} else {
-		if (!p->packets && p->idle_since_ns && p->idle_since_ns < now) {
-			u64 bits = 8ULL * (psched_mtu(p->dev) + opt->overhead_bytes);
-			u64 packet_ns = max(1ULL, div64_u64(bits * NSEC_PER_SEC, opt->rate_bps));
-			u64 missed = div64_u64(now - p->idle_since_ns, packet_ns);
-			u64 keep = U32_MAX - opt->red_weight_q32;
-
-			for (; missed && p->red_avg; missed >>= 1) {
-				if (missed & 1)
-					p->red_avg = mul_u64_u64_shr(p->red_avg, keep, 32);
-				keep = (keep * keep) >> 32;
-			}
-		}
-		if (q >= p->red_avg)
-			p->red_avg += mul_u64_u64_shr(q - p->red_avg, opt->red_weight_q32, 32);
-		else
-			p->red_avg -= mul_u64_u64_shr(p->red_avg - q, opt->red_weight_q32, 32);
-	}
-
-	if (p->red_avg < kmin)
-		return false;
-	if (p->red_avg >= kmax)
-		return true;
-	return gw_chance(p, mul_u64_u64_div_u64(opt->red_pmax_q32, p->red_avg - kmin, kmax - kmin));
-}
-
 /* Set CE; counts only what was not yet marked by this or an earlier port */
-static bool gw_mark(struct gw_port *p, struct sk_buff *skb)
+bool gw_mark(struct gw_port *p, struct sk_buff *skb)
 {
 	int dsfield = skb_get_dsfield(skb);
 
@@ -144,57 +85,10 @@ static bool gw_mark(struct gw_port *p, struct sk_buff *skb)
 	return false;
 }
 
-/* Room for a packet: the reason to drop it, or -1 */
-static int gw_room(struct gw_port *p, struct gw_queue *q, struct sk_buff *skb)
+/* Drop-tail: the port's buffer is for all that waits at it. */
+int gw_admit_to_buffer(struct gw_port *p, struct gw_queue *q, struct sk_buff *skb, u64 now)
 {
-	const struct tc_gwport_qopt *opt = &p->opt;
-	struct gw_switch *sw = p->sw;
-	struct gw_port *in;
-	u64 room;
-
-	switch (opt->kind) {
-	case GWPORT_SHARED:
-		/* Dynamic threshold: alpha * free buffer (Choudhury and Hahne 1998) */
-		room = opt->buffer_bytes > sw->bytes ? opt->buffer_bytes - sw->bytes : 0;
-		if (skb->len > room ||
-		    q->bytes + skb->len > mul_u64_u64_shr(room, opt->alpha_q16, 16))
-			return GWPORT_DROP_BUFFER;
-		return -1;
-	case GWPORT_VOQ:
-		return q->bytes + skb->len > opt->buffer_bytes ? GWPORT_DROP_BUFFER : -1;
-	case GWPORT_LOSSLESS:
-		room = opt->buffer_bytes;
-		if (opt->lossy_classes & BIT(gw_cb(skb)->class)) {
-			/* must not take what keeps the others lossless */
-			room = room > sw->headroom ? room - sw->headroom : 0;
-		} else if (gw_cb(skb)->ingress) {
-			in = gw_switch_port(sw, gw_cb(skb)->ingress);
-			if (in && in->class[gw_cb(skb)->class].ingress_bytes + skb->len >
-			    in->opt.xoff_bytes + in->opt.headroom_bytes)
-				return GWPORT_DROP_HEADROOM;
-		}
-		return sw->bytes + skb->len > room ? GWPORT_DROP_BUFFER : -1;
-	default:
-		return p->bytes + skb->len > opt->buffer_bytes ? GWPORT_DROP_BUFFER : -1;
-	}
-}
-
-/* RFC 8290 section 4.1.3: make room at the head of the longest queue */
-static void gw_shorten_longest(struct gw_port *p, u64 now)
-{
-	struct gw_queue *q, *longest = NULL;
-	struct sk_buff *skb;
-
-	list_for_each_entry(q, &p->class[0].fresh, turn)
-		if (!longest || q->bytes > longest->bytes)
-			longest = q;
-	list_for_each_entry(q, &p->class[0].served, turn)
-		if (!longest || q->bytes > longest->bytes)
-			longest = q;
-
-	skb = gw_pop(p, longest, now);
-	gw_count_drop(p, skb, GWPORT_DROP_BUFFER);
-	kfree_skb(skb);
+	return p->backlog_bytes + skb->len > p->opt.buffer_bytes ? GWPORT_DROP_BUFFER : GW_ADMITTED;
 }
 
 /*
@@ -202,163 +96,83 @@ static void gw_shorten_longest(struct gw_port *p, u64 now)
  * free within this nanosecond. So it is with every packet of a stream on its second and all
  * further links of the same rate, where it would otherwise wait for a part of a nanosecond.
  */
-bool gw_passes(struct gw_port *p, struct sk_buff *skb, u64 now)
+bool gw_bypass(struct gw_port *p, struct sk_buff *skb, u64 now)
 {
-	if (!p->plain || p->free_ns > now || p->packets || p->control_head || p->paused)
+	if (!p->can_bypass || p->free_ns > now || p->backlog_packets || p->pause_head || p->paused)
 		return false;
 	/* Somebody is to see the start of this transmission, or the end of the last, in its time */
 	if (p->free_frac && (p->sending || gw_tapped(p)))
 		return false;
-	if (!p->eager)
+	if (!p->shares_buffer)
 		return skb->len <= p->buffer_bytes;
-	return gw_room(p, p->class[gw_cb(skb)->class].queues, skb) < 0 && gw_memory_pass(p, skb);
+	return p->discipline->bypass(p, skb);
 }
 
-/* Queue an arriving packet, or return the reason (enum gwport_drop) to drop it; -1: queued */
-int gw_admit(struct gw_port *p, struct sk_buff *skb, u64 now)
+/* Queue an arriving packet, or return the reason to drop it (enum gwport_drop). */
+int gw_enqueue(struct gw_port *p, struct sk_buff *skb, u64 now)
 {
-	const struct tc_gwport_qopt *opt = &p->opt;
-	struct gw_queue *q = gw_queue_of(p, skb);
+	const struct gw_discipline *d = p->discipline;
+	struct gw_class *c = &p->class[gw_cb(skb)->class];
+	struct gw_queue *q = &c->queues[d->queue_index ? d->queue_index(p, skb) : 0];
 	int reason;
 
 	gw_account(p, now);
-	if (opt->flags & GWPORT_F_DOWN)
+	if (p->opt.flags & GWPORT_F_DOWN)
 		return GWPORT_DROP_DOWN;
-
-	if (opt->kind == GWPORT_FQ_CODEL)
-		while (p->packets && p->bytes + skb->len > opt->buffer_bytes)
-			gw_shorten_longest(p, now);
-	reason = gw_room(p, q, skb);
-	if (reason >= 0) {
-		if (opt->kind == GWPORT_RED)
-			gw_red_hits(p, q->bytes, now);	/* an arrival all the same */
+	reason = d->admit(p, q, skb, now);
+	if (reason != GW_ADMITTED)
 		return reason;
-	}
-
-	if (opt->kind == GWPORT_RED && gw_red_hits(p, q->bytes, now)) {
-		if (!(opt->flags & GWPORT_F_ECN))
-			return GWPORT_DROP_RED;
+	/* Step marking, which any discipline may have on top of its own */
+	if (q->bytes > p->opt.k_bytes)
 		gw_mark(p, skb);
-	}
-	if (q->bytes > opt->k_bytes)
-		gw_mark(p, skb);
-
-	gw_push(p, q, skb, now);
-	return -1;
+	gw_queue_push(p, q, skb, now);
+	return GW_ADMITTED;
 }
 
-/* RFC 8289 section 5.5: q's first packet, and whether it waited too long for too long */
-static struct sk_buff *gw_codel_pop(struct gw_port *p, struct gw_queue *q, u64 t, bool *too_long)
+static struct sk_buff *gw_dequeue_from(struct gw_port *p, struct gw_queue *q, u64 t)
 {
-	struct sk_buff *skb = gw_pop(p, q, t);
-	struct gw_codel *codel = &q->codel;
-
-	*too_long = false;
-	if (!skb || t - gw_cb(skb)->time < p->opt.target_ns ||
-	    q->bytes <= psched_mtu(p->dev))
-		codel->first_above = 0;
-	else if (!codel->first_above)
-		codel->first_above = t + p->opt.interval_ns;
-	else
-		*too_long = t >= codel->first_above;
-	return skb;
-}
-
-/* t + interval / sqrt(count), in ns */
-static u64 gw_codel_law(struct gw_port *p, u64 t, u32 count)
-{
-	return t + int_sqrt64(div_u64(p->opt.interval_ns * p->opt.interval_ns, count));
-}
-
-static struct sk_buff *gw_codel_dequeue(struct gw_port *p, struct gw_queue *q, u64 t)
-{
-	struct gw_codel *codel = &q->codel;
-	bool too_long;
-	struct sk_buff *skb = gw_codel_pop(p, q, t, &too_long);
-
-	if (!too_long) {
-		codel->dropping = false;
-	} else if (!codel->dropping) {
-		u32 delta = codel->count - codel->last_count;
-
-		codel->dropping = true;
-		codel->count = delta > 1 && t < codel->drop_next + 16 * p->opt.interval_ns ?
-			delta : 1;
-		codel->last_count = codel->count;
-		if (!(p->opt.flags & GWPORT_F_ECN) || !gw_mark(p, skb)) {
-			gw_count_drop(p, skb, GWPORT_DROP_CODEL);
-			kfree_skb(skb);
-			skb = gw_codel_pop(p, q, t, &too_long);
-		}
-		codel->drop_next = gw_codel_law(p, t, codel->count);
-	} else {
-		while (codel->dropping && t >= codel->drop_next) {
-			u64 next;
-
-			codel->count++;
-			next = gw_codel_law(p, codel->drop_next, codel->count);
-			if ((p->opt.flags & GWPORT_F_ECN) && gw_mark(p, skb)) {
-				codel->drop_next = next;
-				break;
-			}
-			gw_count_drop(p, skb, GWPORT_DROP_CODEL);
-			kfree_skb(skb);
-			skb = gw_codel_pop(p, q, t, &too_long);
-			if (too_long)
-				codel->drop_next = next;
-			else
-				codel->dropping = false;
-		}
-	}
-	if (skb && t - gw_cb(skb)->time > p->opt.ce_threshold_ns)
-		gw_mark(p, skb);
-	return skb;
-}
-
-static struct sk_buff *gw_take(struct gw_port *p, struct gw_queue *q, u64 t)
-{
-	if (p->opt.kind == GWPORT_CODEL || p->opt.kind == GWPORT_FQ_CODEL)
-		return gw_codel_dequeue(p, q, t);
-	return gw_pop(p, q, t);
+	if (p->discipline->dequeue)
+		return p->discipline->dequeue(p, q, t);
+	return gw_queue_pop(p, q, t);
 }
 
 /* Deficit round robin; new flows go first (RFC 8290 section 4.2) */
 static struct sk_buff *gw_round_robin(struct gw_port *p, struct gw_class *c, u64 t)
 {
 	for (;;) {
-		bool fresh = !list_empty(&c->fresh);
-		struct list_head *turns = fresh ? &c->fresh : &c->served;
-		struct gw_queue *q = list_first_entry_or_null(turns, struct gw_queue, turn);
+		bool is_new = !list_empty(&c->new_flows);
+		struct list_head *flows = is_new ? &c->new_flows : &c->old_flows;
+		struct gw_queue *q = list_first_entry_or_null(flows, struct gw_queue, active);
 		struct sk_buff *skb;
 
 		if (!q)
 			return NULL;
 		if (q->deficit <= 0) {
 			q->deficit += p->opt.quantum_bytes;
-			list_move_tail(&q->turn, &c->served);
+			list_move_tail(&q->active, &c->old_flows);
 			continue;
 		}
-		skb = gw_take(p, q, t);
+		skb = gw_dequeue_from(p, q, t);
 		if (skb) {
 			q->deficit -= skb->len;
 			return skb;
 		}
 		/* A flow that was new must wait its turn before it is new again */
-		if (fresh && !list_empty(&c->served))
-			list_move_tail(&q->turn, &c->served);
+		if (is_new && !list_empty(&c->old_flows))
+			list_move_tail(&q->active, &c->old_flows);
 		else
-			list_del_init(&q->turn);
+			list_del_init(&q->active);
 	}
 }
 
 /* What is to be sent at time t, or NULL: nothing, or all of it paused */
-struct sk_buff *gw_pick(struct gw_port *p, u64 t)
+struct sk_buff *gw_dequeue(struct gw_port *p, u64 t)
 {
-	struct sk_buff *skb = p->control_head;
-	u8 classes = p->waiting & ~p->paused;
+	struct sk_buff *skb = p->pause_head;
+	u8 classes = p->backlogged & ~p->paused;
 
 	if (skb) {
-		p->control_head = skb->next;
+		p->pause_head = skb->next;
 		return skb;
 	}
 	while (classes) {
@@ -369,7 +183,7 @@ struct sk_buff *gw_pick(struct gw_port *p, u64 t)
 		if (p->opt.queues > 1)
 			skb = gw_round_robin(p, c, t);
 		else
-			skb = gw_take(p, c->queues, t);
+			skb = gw_dequeue_from(p, c->queues, t);
 		if (skb)
 			return skb;
 	}

@@ -2,11 +2,12 @@
 /*
  * sch_gwport.c	One qdisc that is the whole directed link of an egress port.
  *
- *	enqueue -> queues (gwport_queue.c) -> transmitter -> wire (gwport_wire.c) -> device
+ *	enqueue -> queues (gwport_queue.c) -> transmitter -> wire (gwport_link.c) -> device
+ *	           a discipline decides
  *
- * This is what the kernel and user space see of it: packets come in, options are set,
- * counters are told. Frames are handed to the device by a timer, when their last bit has
- * arrived at the far end; the qdisc's own dequeue never returns a packet.
+ * This is what the kernel and user space see of it: packets come in, options are set.
+ * Frames are handed to the device by a timer, when their last bit has arrived at the
+ * far end; the qdisc's own dequeue never returns a packet.
  */
 
 #include <linux/ip.h>
@@ -16,7 +17,22 @@
 #include <net/gso.h>
 #include <net/netlink.h>
 
-#include "gwport_port.h"
+#include "gwport_discipline.h"
+#include "gwport_link.h"
+#include "gwport_queue.h"
+#include "gwport_report.h"
+#include "gwport_switch.h"
+
+static const struct gw_discipline *const gw_disciplines[__GWPORT_KINDS] = {
+	[GWPORT_DROPTAIL]	= &gw_droptail,
+	[GWPORT_RED]		= &gw_red,
+	[GWPORT_DCTCP]		= &gw_droptail,	/* with a threshold, k_bytes */
+	[GWPORT_CODEL]		= &gw_codel,
+	[GWPORT_FQ_CODEL]	= &gw_fq_codel,
+	[GWPORT_SHARED]		= &gw_shared,
+	[GWPORT_VOQ]		= &gw_voq,
+	[GWPORT_LOSSLESS]	= &gw_lossless,
+};
 
 static struct kmem_cache *gw_ports __read_mostly;
 
@@ -38,31 +54,31 @@ static int gw_enqueue_frame(struct sk_buff *skb, struct Qdisc *sch, struct sk_bu
 	struct gw_port *p = gw_port(sch);
 	struct gw_cb *cb = gw_cb(skb);
 	u64 now = ktime_get_ns();
-	int reason = -1;
+	int reason = GW_ADMITTED;
 
 	cb->time = now;
 	cb->ingress = skb->skb_iif;
-	cb->class = p->opt.kind == GWPORT_FQ_CODEL ? 0 : gw_class_of(skb);
-	cb->fate = GW_DELIVER;
+	cb->class = p->single_class ? 0 : gw_class_of(skb);
+	cb->outcome = GW_DELIVER;
 
 	spin_lock(&p->sw->lock);
-	gw_run(p, now);
-	if (gw_passes(p, skb, now)) {
+	gw_update(p, now);
+	if (gw_bypass(p, skb, now)) {
 		gw_account(p, now);
-		p->max_bytes = max_t(u64, p->max_bytes, skb->len);
-		gw_start(p, skb);
+		p->max_backlog_bytes = max_t(u64, p->max_backlog_bytes, skb->len);
+		gw_transmit(p, skb);
 	} else {
-		reason = gw_admit(p, skb, now);
-		if (reason < 0)
-			gw_run(p, now);
+		reason = gw_enqueue(p, skb, now);
+		if (reason == GW_ADMITTED)
+			gw_update(p, now);
 		else
 			gw_count_drop(p, skb, reason);
 	}
-	if (reason < 0)
-		gw_arm(p);
+	if (reason == GW_ADMITTED)
+		gw_arm_timer(p);
 	spin_unlock(&p->sw->lock);
 
-	if (reason < 0)
+	if (reason == GW_ADMITTED)
 		return NET_XMIT_SUCCESS;
 	__qdisc_drop(skb, to_free);
 	return NET_XMIT_DROP;
@@ -95,7 +111,7 @@ static int gwport_enqueue(struct sk_buff *skb, struct Qdisc *sch, struct sk_buff
 				 gw_enqueue_frame(skb, sch, to_free);
 }
 
-/* Frames go to the device by gw_timer(); this is only how a device says that it has room again. */
+/* Frames go to the device by a timer; this is only how a device says that it has room again. */
 static struct sk_buff *gwport_dequeue(struct Qdisc *sch)
 {
 	struct gw_port *p = gw_port(sch);
@@ -104,7 +120,7 @@ static struct sk_buff *gwport_dequeue(struct Qdisc *sch)
 		spin_lock(&p->sw->lock);
 		p->stalled = false;
 		p->stalled_until = ktime_get_ns() + 1;	/* when a timer set to the past fires */
-		gw_arm(p);
+		gw_arm_timer(p);
 		spin_unlock(&p->sw->lock);
 	}
 	return NULL;
@@ -144,12 +160,12 @@ static int gw_parse(struct nlattr *nested, struct tc_gwport_qopt *opt,
 		NL_SET_ERR_MSG(extack, "gwport: queues must be 1 to 65536");
 	else if (opt->queues > 1 && !opt->quantum_bytes)
 		NL_SET_ERR_MSG(extack, "gwport: quantum must be above 0");
-	else if (opt->kind == GWPORT_RED && opt->kmin_bytes > opt->kmax_bytes)
-		NL_SET_ERR_MSG(extack, "gwport: kmin must not be above kmax");
-	else if (opt->interval_ns > U32_MAX)
+	else if (opt->interval_ns > U32_MAX)	/* its square has 64 bits */
 		NL_SET_ERR_MSG(extack, "gwport: interval must be below 4.29 s");
 	else if (opt->sample_interval_ns && !opt->sample_capacity)
 		NL_SET_ERR_MSG(extack, "gwport: samples need a capacity");
+	else if (gw_disciplines[opt->kind]->validate)
+		return gw_disciplines[opt->kind]->validate(opt, extack);
 	else
 		return 0;
 	return -EINVAL;
@@ -175,16 +191,17 @@ static void gw_apply(struct gw_port *p, const struct tc_gwport_qopt *opt, u64 no
 	p->overhead_bytes = opt->overhead_bytes;
 	p->min_frame_bytes = opt->min_frame_bytes;
 	p->faulty = (opt->flags & GWPORT_F_DOWN) || opt->loss_q32 || opt->corrupt_q32;
-	p->eager = opt->kind == GWPORT_SHARED || opt->kind == GWPORT_LOSSLESS;
-	p->plain = (p->eager || opt->kind == GWPORT_DROPTAIL || opt->kind == GWPORT_DCTCP) &&
-		   !(opt->flags & GWPORT_F_DOWN);
+	p->discipline = gw_disciplines[opt->kind];
+	p->single_class = p->discipline->single_class;
+	p->shares_buffer = p->discipline->shares_buffer;
+	p->can_bypass = p->discipline->can_bypass && !(opt->flags & GWPORT_F_DOWN);
 }
 
 static int gwport_change(struct Qdisc *sch, struct nlattr *nested, struct netlink_ext_ack *extack)
 {
 	struct gw_port *p = gw_port(sch);
-	struct gw_sample *samples = NULL;
 	struct tc_gwport_qopt opt;
+	LIST_HEAD(samples);
 	bool resample;
 	u64 now;
 	int err;
@@ -198,28 +215,23 @@ static int gwport_change(struct Qdisc *sch, struct nlattr *nested, struct netlin
 	}
 	resample = opt.sample_interval_ns != p->opt.sample_interval_ns ||
 		   opt.sample_capacity != p->opt.sample_capacity;
-	if (resample && opt.sample_interval_ns) {
-		samples = kvcalloc(opt.sample_capacity, sizeof(*samples), GFP_KERNEL);
-		if (!samples)
-			return -ENOMEM;
-	}
 
 	sch_tree_lock(sch);
 	spin_lock(&p->sw->lock);
 	now = ktime_get_ns();
-	gw_run(p, now);
+	gw_update(p, now);
 	gw_account(p, now);
 	gw_apply(p, &opt, now);
 	if (resample) {
-		swap(p->samples, samples);
+		list_splice_init(&p->samples, &samples);
 		p->n_samples = 0;
 		p->next_sample_ns = now;
 	}
-	gw_run(p, now);
-	gw_arm(p);
+	gw_update(p, now);
+	gw_arm_timer(p);
 	spin_unlock(&p->sw->lock);
 	sch_tree_unlock(sch);
-	kvfree(samples);
+	gw_free_samples(&samples);
 	return 0;
 }
 
@@ -235,10 +247,11 @@ static int gwport_init(struct Qdisc *sch, struct nlattr *nested, struct netlink_
 	*(struct gw_port **)qdisc_priv(sch) = p;
 	p->sch = sch;
 	p->dev = qdisc_dev(sch);
-	gw_wire_init(p);
+	gw_link_init(p);
+	INIT_LIST_HEAD(&p->samples);
 	for (i = 0; i < GWPORT_CLASSES; i++) {
-		INIT_LIST_HEAD(&p->class[i].fresh);
-		INIT_LIST_HEAD(&p->class[i].served);
+		INIT_LIST_HEAD(&p->class[i].new_flows);
+		INIT_LIST_HEAD(&p->class[i].old_flows);
 	}
 
 	if (sch->parent != TC_H_ROOT) {
@@ -249,21 +262,14 @@ static int gwport_init(struct Qdisc *sch, struct nlattr *nested, struct netlink_
 	if (err)
 		return err;
 
-	/* Flows are apart anyway in fq_codel, so it has one class */
-	per_class = opt.kind == GWPORT_FQ_CODEL ? 0 : opt.queues;
+	per_class = gw_disciplines[opt.kind]->single_class ? 0 : opt.queues;
 	p->queues = kvcalloc(opt.queues + 7 * per_class, sizeof(*p->queues), GFP_KERNEL);
 	if (!p->queues)
 		return -ENOMEM;
 	for (i = 0; i < opt.queues + 7 * per_class; i++)
-		INIT_LIST_HEAD(&p->queues[i].turn);
+		INIT_LIST_HEAD(&p->queues[i].active);
 	for (i = 0; i < GWPORT_CLASSES; i++)
 		p->class[i].queues = p->queues + i * per_class;
-
-	if (opt.sample_interval_ns) {
-		p->samples = kvcalloc(opt.sample_capacity, sizeof(*p->samples), GFP_KERNEL);
-		if (!p->samples)
-			return -ENOMEM;
-	}
 
 	p->since_ns = ktime_get_ns();
 	p->account_ns = p->since_ns;
@@ -280,7 +286,7 @@ static void gw_drop_list(struct gw_port *p, struct sk_buff *skb)
 		struct sk_buff *next = skb->next;
 
 		skb_mark_not_on_list(skb);
-		if (gw_cb(skb)->fate != GW_CONTROL)
+		if (gw_cb(skb)->outcome != GW_PAUSE)
 			gw_count_drop(p, skb, GWPORT_DROP_DOWN);
 		rtnl_kfree_skbs(skb, skb);
 		skb = next;
@@ -297,22 +303,22 @@ static void gwport_reset(struct Qdisc *sch)
 
 	if (!p || !p->sw || !p->queues)
 		return;
-	gw_wire_stop(p);
+	gw_link_stop(p);
 
 	spin_lock_bh(&p->sw->lock);
 	now = ktime_get_ns();
 	/* The neighbour's port has lost its carrier too, and no longer knows of any pause */
-	gw_pause(p, p->paused, 0, now);
+	gw_pause_classes(p, p->paused, 0, now);
 	for (i = 0; i < GWPORT_CLASSES; i++)
 		p->class[i].xoff_sent = false;
-	while ((skb = gw_pick(p, now)))
+	while ((skb = gw_dequeue(p, now)))
 		gw_drop_list(p, skb);
 	gw_drop_list(p, p->flight_head);
 	p->flight_head = NULL;
 	p->flight_packets = 0;
 	p->sending = NULL;
 	p->stalled = false;
-	gw_idle(p, now);
+	gw_transmitter_idle(p, now);
 	spin_unlock_bh(&p->sw->lock);
 }
 
@@ -322,10 +328,10 @@ static void gwport_destroy(struct Qdisc *sch)
 
 	if (!p)
 		return;
-	gw_wire_stop(p);
+	gw_link_stop(p);
 	gw_switch_leave(p);
 	kvfree(p->queues);
-	kvfree(p->samples);
+	gw_free_samples(&p->samples);
 	kfree_rcu(p, rcu);	/* a pause frame may be arriving */
 }
 
@@ -339,7 +345,7 @@ static int gwport_dump(struct Qdisc *sch, struct sk_buff *skb)
 	return nla_nest_end(skb, nest);
 }
 
-struct Qdisc_ops gwport_qdisc_ops __read_mostly = {
+static struct Qdisc_ops gwport_qdisc_ops __read_mostly = {
 	.id		= "gwport",
 	.priv_size	= sizeof(struct gw_port *),
 	.enqueue	= gwport_enqueue,
@@ -361,22 +367,27 @@ static int __init gwport_module_init(void)
 	gw_ports = KMEM_CACHE(gw_port, SLAB_HWCACHE_ALIGN | SLAB_NO_MERGE);
 	if (!gw_ports)
 		return -ENOMEM;
-	err = gw_wire_module_init();
+	err = gw_link_module_init();
 	if (err)
-		goto no_wire;
+		goto no_link;
 	err = gw_switch_module_init();
 	if (err)
 		goto no_switch;
+	err = gw_report_module_init();
+	if (err)
+		goto no_report;
 	err = register_qdisc(&gwport_qdisc_ops);
 	if (err)
 		goto no_qdisc;
 	return 0;
 
 no_qdisc:
+	gw_report_module_exit();
+no_report:
 	gw_switch_module_exit();
 no_switch:
-	gw_wire_module_exit();
-no_wire:
+	gw_link_module_exit();
+no_link:
 	kmem_cache_destroy(gw_ports);
 	return err;
 }
@@ -384,8 +395,9 @@ no_wire:
 static void __exit gwport_module_exit(void)
 {
 	unregister_qdisc(&gwport_qdisc_ops);
+	gw_report_module_exit();
 	gw_switch_module_exit();
-	gw_wire_module_exit();
+	gw_link_module_exit();
 	rcu_barrier();
 	kmem_cache_destroy(gw_ports);
 }

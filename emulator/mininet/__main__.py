@@ -11,7 +11,7 @@ from pathlib import Path
 
 from emulator.mininet.cli import follow, run_commands
 from emulator.mininet.session import fabric_of, open_net
-from emulator.queues import QueueArrangement
+from emulator.ports.own_queues import QueueArrangement
 
 
 def main() -> int:

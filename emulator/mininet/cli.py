@@ -16,6 +16,7 @@ from mininet.log import error, lg, setLogLevel
 
 from emulator.mininet.iperf import IperfFailed
 from emulator.mininet.net import FabricMininet
+from emulator.mininet.nodes import FabricNode
 
 PROMPT_MARK = "@groundwire prompt"
 """A line of output that says that the next command may be typed."""
@@ -24,8 +25,8 @@ _POLL_S = 0.05
 
 
 class FabricCLI(CLI):
-    """Mininet's CLI; `failures` counts what scripts want to know of: lost pings, failed tests and
-    commands that do not exist."""
+    """Mininet's CLI; `failures` counts what scripts want to know of: lost pings, failed tests,
+    commands of nodes that exit with another status than 0, and those that do not exist."""
 
     def __init__(self, net: FabricMininet, **params: Any) -> None:
         self.failures = 0
@@ -56,10 +57,16 @@ class FabricCLI(CLI):
 
     def default(self, line: str) -> None:
         """A command for a node, or one that does not exist."""
-        first = self.parseline(line)[0]
-        if first not in self.mn:
-            self.failures += 1
+        first, rest, _ = self.parseline(line)
+        known = first in self.mn
         super().default(line)
+        if not known or (rest and self._status_of(self.mn[first]) != "0"):
+            self.failures += 1
+
+    @staticmethod
+    def _status_of(node: FabricNode) -> str:
+        """The exit status of the last command of a node's shell."""
+        return str(node.cmd("echo $?")).strip()
 
 
 def _speak() -> None:

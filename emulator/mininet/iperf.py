@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 from emulator.mininet.nodes import FabricNode
-from emulator.network import Network
+from emulator.network.network import Network
 
 _LISTEN_DEADLINE_S = 10.0
 _PATIENCE_S = 120

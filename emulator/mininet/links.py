@@ -6,10 +6,10 @@ from typing import Any
 
 from mininet.link import Intf, Link
 
-from emulator.counters import running
 from emulator.mininet.nodes import FabricNode
-from emulator.network import Network
-from topologies import fabric as model
+from emulator.network.network import Network
+from emulator.ports.counters import running
+from topologies.fabrics import fabric as model
 
 
 class FabricIntf(Intf):

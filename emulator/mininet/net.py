@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from mininet.log import error, output
@@ -12,11 +14,13 @@ from mininet.util import ensureRoot
 from emulator.mininet import iperf
 from emulator.mininet.links import FabricIntf, FabricLink
 from emulator.mininet.nodes import FabricHost, FabricNode, FabricSwitch
+from emulator.mininet.options import link_defaults, refuse_unknown
 from emulator.mininet.topology import fabric_of_topo
-from emulator.network import Network, NetworkOptions
-from emulator.ports import PortArrangement
-from topologies.fabric import Fabric, NodeKind
-from topologies.routing import compute_routes
+from emulator.network.host_names import write_host_names
+from emulator.network.network import Network, NetworkOptions
+from emulator.ports.arrangement import PortArrangement
+from topologies.fabrics.fabric import Fabric, NodeKind
+from topologies.routing.routes import compute_routes
 
 
 class FabricIsFixed(RuntimeError):
@@ -27,7 +31,9 @@ class FabricMininet(Mininet):
     """Mininet's API on a fabric, given as a `Fabric` or as a Mininet Topo.
 
     The fabric is up when the constructor returns (`build=False`: when `build` does), as stock
-    Mininet's nodes are; `stop` takes it down. Raises what Network.up and fabric_of_topo raise, and
+    Mininet's nodes are; `stop` takes it down. Of Mininet's own options, `link` gives a Topo's links
+    what they do not say themselves (`partial(TCLink, bw=10)`); those that would change what a
+    fabric is are refused. Raises what Network.up and fabric_of_topo raise, UnsupportedOption, and
     ValueError without a fabric.
     """
 
@@ -43,7 +49,8 @@ class FabricMininet(Mininet):
         if fabric is None:
             if topo is None:
                 raise ValueError("FabricMininet needs a fabric or a topo")
-            fabric = fabric_of_topo(topo)
+            fabric = fabric_of_topo(topo, link_defaults(params.pop("link", None)))
+        refuse_unknown(params)
         if options is None:
             options = (
                 NetworkOptions(arrangement=arrangement(fabric)) if arrangement else NetworkOptions()
@@ -51,6 +58,7 @@ class FabricMininet(Mininet):
         self.fabric = fabric
         self.network = Network(fabric, compute_routes(fabric), options)
         self._cut: frozenset[int] = frozenset()
+        self._files: tempfile.TemporaryDirectory[str] | None = None
         params["controller"] = None
         super().__init__(topo=None, build=False, **params)
         self.topo = topo
@@ -65,10 +73,14 @@ class FabricMininet(Mininet):
     def build(self) -> None:
         """Brings the fabric up and gives every part of it its Mininet object."""
         self.network.up()
+        self._files = tempfile.TemporaryDirectory(prefix="groundwire-names-")
+        names = [node.name for node in self.fabric.nodes]
+        covers = write_host_names(self.fabric, names, Path(self._files.name) / "names")
         nodes: dict[str, FabricNode] = {}
         for node in self.fabric.nodes:
             is_host = node.kind is NodeKind.HOST
-            made = (FabricHost if is_host else FabricSwitch)(node.name, self.network)
+            kind = FabricHost if is_host else FabricSwitch
+            made = kind(node.name, self.network, covers[node.name])
             nodes[node.name] = self.nameToNode[node.name] = made
             (self.hosts if is_host else self.switches).append(made)
         for link in self.fabric.links:
@@ -89,6 +101,8 @@ class FabricMininet(Mininet):
         for node in (*self.switches, *self.hosts):
             node.terminate()
         self.network.down()
+        if self._files is not None:
+            self._files.cleanup()
 
     def iperf(
         self,

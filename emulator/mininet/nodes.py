@@ -8,18 +8,24 @@ from typing import Any
 
 from mininet.node import Node
 
-from emulator import namespaces
-from emulator.network import Network
+from emulator.linux import namespaces
+from emulator.network.host_names import Covers
+from emulator.network.network import Network
 
 
 class FabricNode(Node):
     """A node of a live network. Stock Mininet forks a shell per node and takes its namespace from
     it; here the namespace is the network's, and the shell joins it when first needed."""
 
-    def __init__(self, name: str, network: Network, **params: Any) -> None:
+    def __init__(
+        self, name: str, network: Network, covers: Covers | None = None, **params: Any
+    ) -> None:
+        """`covers` are files that its processes see at other paths, such as its own names."""
         self._network = network
+        self._covers = covers or {}
         self._process: subprocess.Popen[bytes] | None = None
         self._starting = False
+        self._output: Any = None
         super().__init__(name, **params)
 
     @classmethod
@@ -44,6 +50,24 @@ class FabricNode(Node):
         self._process = process
 
     @property
+    def pid(self) -> int | None:
+        """The shell's process; reading this starts it, as it does of the files to the shell."""
+        return self.shell.pid if self.shell is not None else None
+
+    @pid.setter
+    def pid(self, pid: int | None) -> None:
+        """Mininet sets it when the shell starts; it is the shell's own."""
+
+    @property
+    def stdout(self) -> Any:
+        """What the shell writes."""
+        return self._output if self._starting or self.shell is not None else None
+
+    @stdout.setter
+    def stdout(self, file: Any) -> None:
+        self._output = file
+
+    @property
     def started(self) -> bool:
         """Whether the node's shell runs."""
         return self._process is not None
@@ -63,6 +87,7 @@ class FabricNode(Node):
             descriptor = os.open(path, os.O_RDONLY)
             namespaces.enter_descriptor(descriptor)
             os.close(descriptor)
+            namespaces.become_host(self.name, self._covers)
 
         process: subprocess.Popen[bytes] = subprocess.Popen(cmd, preexec_fn=join, **params)
         session = self._network.session

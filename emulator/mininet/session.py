@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 from emulator.mininet.net import FabricMininet
 from emulator.mininet.topology import fabric_of_topo, load_topo
-from emulator.network import NetworkOptions
-from emulator.ports import PortArrangement
-from emulator.sysctls import Transport
-from topologies.build import build_fabric
-from topologies.fabric import Fabric
-from topologies.spec import load_spec
+from emulator.network.network import NetworkOptions
+from emulator.network.sysctls import TcpSettings
+from emulator.ports.arrangement import PortArrangement
+from topologies.fabrics.build import build_fabric
+from topologies.fabrics.fabric import Fabric
+from topologies.spec.spec import load_spec
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class ShellSource:
     """A fabric, and how its hosts run TCP."""
 
     fabric: Fabric
-    transport: Transport
+    transport: TcpSettings
     seed: int
 
 
@@ -28,9 +28,9 @@ def fabric_of(spec: str | None, topo: str | None, custom: str | None) -> ShellSo
     """The fabric of a spec file, or of a Topo's name. Raises SpecError and TopoError."""
     if spec is None:
         made = load_topo(topo or "minimal", custom)
-        return ShellSource(fabric_of_topo(made), Transport(), seed=1)
+        return ShellSource(fabric_of_topo(made), TcpSettings(), seed=1)
     loaded = load_spec(spec)
-    transport = Transport(
+    transport = TcpSettings(
         loaded.transport.congestion_control,
         loaded.transport.rcvbuf_bytes,
         loaded.transport.sndbuf_bytes,

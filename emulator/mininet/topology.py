@@ -15,9 +15,9 @@ from mininet.topolib import TorusTopo, TreeTopo
 from mininet.util import buildTopo
 from pydantic import ValidationError
 
-from topologies.build import build_fabric
-from topologies.fabric import Fabric
-from topologies.fabric_spec import GraphSpec, LinkSpec
+from topologies.fabrics.build import build_fabric
+from topologies.fabrics.fabric import Fabric
+from topologies.spec.fabric_section import GraphSpec, LinkSpec
 from topologies.units import format_size, format_time
 
 _LINK = LinkSpec.model_validate({"rate": "1Gbps", "delay": 0, "mtu": 1500})
@@ -69,25 +69,27 @@ def load_topo(name: str, custom: str | None = None) -> Any:
         raise TopoError(f"topology {name!r}: {type(problem).__name__}: {problem}") from problem
 
 
-def fabric_of_topo(topo: Any) -> Fabric:
+def fabric_of_topo(topo: Any, defaults: Mapping[str, Any] | None = None) -> Fabric:
     """The fabric of a Mininet Topo; see `section_of_topo`. Raises TopoError."""
     try:
-        return build_fabric(section_of_topo(topo))
+        return build_fabric(section_of_topo(topo, defaults))
     except TopoError:
         raise
     except ValueError as problem:
         raise TopoError(f"topology: {problem}") from problem
 
 
-def section_of_topo(topo: Any) -> GraphSpec:
-    """A Mininet Topo as the `fabric` section of a spec.
+def section_of_topo(topo: Any, defaults: Mapping[str, Any] | None = None) -> GraphSpec:
+    """A Mininet Topo as the `fabric` section of a spec; `defaults` are options of links that do not
+    say otherwise.
 
     Understood are TCLink's `bw` (Mb/s, of any size), `delay` and `max_queue_size` (packets).
     Addresses are the fabric's own: a host's `ip` is not used. Raises TopoError.
     """
     links = []
-    for a, b, options in topo.links(sort=True, withInfo=True):
+    for a, b, own in topo.links(sort=True, withInfo=True):
         where = f"link {a} - {b}"
+        options = dict(defaults or {}) | own
         unknown = set(options) - set(_LINK_OPTIONS) - set(_BOOKKEEPING)
         if unknown:
             raise TopoError(

@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from emulator.interruption import run_heeding_signals
+from emulator.linux.signals import run_interruptible
 from emulator.virtual.boot import GuestSpec, run_guest
-from emulator.virtual.build import ensure_kernel
+from emulator.virtual.building.build import ensure_kernel
 from emulator.virtual.failure import VirtualKernelError
 
 
@@ -17,6 +17,10 @@ def main(
     no_time_travel: Annotated[bool, typer.Option(help="run in real time")] = False,
     mem: Annotated[str, typer.Option(help="guest memory, in GB or MB")] = "4GB",
     rw: Annotated[list[Path] | None, typer.Option(help="writable host directory")] = None,
+    ro: Annotated[
+        list[Path] | None,
+        typer.Option(help="host directory below /tmp, /run or /dev/shm to show, read-only"),
+    ] = None,
     seed: Annotated[int, typer.Option(help="seed of everything random in the guest")] = 1,
     stall: Annotated[float, typer.Option(help="real seconds without virtual time")] = 300.0,
     env: Annotated[list[str] | None, typer.Option(help="NAME=VALUE for the command")] = None,
@@ -26,6 +30,7 @@ def main(
         argv=tuple(command),
         memory_bytes=_memory_bytes(mem),
         writable=tuple(path.resolve() for path in rw or []),
+        readable=tuple(path.resolve() for path in ro or []),
         environment=dict(entry.split("=", 1) for entry in env or []),
         seed=seed,
         time_travel=not no_time_travel,
@@ -57,4 +62,4 @@ def _memory_bytes(text: str) -> int:
 
 
 if __name__ == "__main__":
-    run_heeding_signals(lambda: typer.run(main))
+    run_interruptible(lambda: typer.run(main))

@@ -16,18 +16,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from emulator.parent_death import end_with_parent
-from emulator.virtual.build import KernelImage
-from emulator.virtual.clock import VirtualClock
-from emulator.virtual.core import Core
-from emulator.virtual.ending import GuestResult, Reason, Sight, judge
+from emulator.linux.signals import end_with_parent
+from emulator.virtual.building.build import KernelImage
+from emulator.virtual.ending import GuestObservation, GuestResult, Reason, judge
 from emulator.virtual.failure import VirtualKernelError
-from emulator.virtual.host_limits import raise_limits, refuse_tight_limits, refused_by_host
-from emulator.virtual.lines import FollowedFile
-from emulator.virtual.memory import killed_for_memory, memory_directory
-from emulator.virtual.rereading import Rereading
-from emulator.virtual.reserve import kept_reserve
-from emulator.virtual.seccomp import has_seccomp_filters
+from emulator.virtual.followed_file import FollowedFile
+from emulator.virtual.host.core import Core
+from emulator.virtual.host.features import has_seccomp_filters
+from emulator.virtual.host.limits import raise_limits, refuse_tight_limits, refused_by_host
+from emulator.virtual.memory.host_memory import killed_for_memory, memory_directory
+from emulator.virtual.memory.reserve import kept_reserve
+from emulator.virtual.memory.thrashing import ThrashingDetector
+from emulator.virtual.variables import VirtualClock
 
 _ADDR_NO_RANDOMIZE = 0x0040000
 _POLL_S = 0.02
@@ -108,19 +108,20 @@ def run_guest(
         events: list[dict[str, Any]] = []
         refusals: list[str] = []
 
-        def heed(line: str) -> None:
-            refusal = refused_by_host(line)
+        def check_refusal(line: str) -> None:
+            # One is enough: a guest that goes on can repeat it faster than it is explained.
+            refusal = None if refusals else refused_by_host(line)
             if refusal is not None:
                 refusals.append(refusal)
 
-        def note(line: str) -> None:
+        def record_event(line: str) -> None:
             events.append(json.loads(line))
             until_ready.close()  # the guest has all of it open
 
-        console = FollowedFile(control / "console", heed, keep=_CONSOLE_KEPT_LINES)
+        console = FollowedFile(control / "console", check_refusal, keep=_CONSOLE_KEPT_LINES)
         # In this order: who sees a line of the command can kill us and nothing is left.
         files = (
-            FollowedFile(control / "status", note),
+            FollowedFile(control / "status", record_event),
             console,
             FollowedFile(control / "stdout", on_line),
             FollowedFile(control / "stderr", on_error_line or on_line),
@@ -131,19 +132,19 @@ def run_guest(
                 core = Core(process.pid)
                 if guest.time_travel:
                     held.enter_context(kept_reserve(process.pid, kernel.symbols, core))
-                memory_watch = Rereading(process.pid, kernel.symbols, guest.memory_bytes)
-                standing = _follow(
+                memory_watch = ThrashingDetector(process.pid, kernel.symbols, guest.memory_bytes)
+                standstill = _watch(
                     process, guest, clock, memory_watch, core, files, events, refusals, on_time
                 )
         finally:
             for file in files:
                 file.close()
     return judge(
-        Sight(
+        GuestObservation(
             report=events[-1] if events else {},
             console=tuple(console.tail),
             refusal=refusals[0] if refusals else None,
-            standing=standing,
+            standstill=standstill,
             virtual_ns=clock.read_ns(),
             killed_on_host=killed_for_memory() - killed_before,
             wall_s=time.monotonic() - started,
@@ -153,11 +154,11 @@ def run_guest(
     )
 
 
-def _follow(
+def _watch(
     process: subprocess.Popen[bytes],
     guest: GuestSpec,
     clock: VirtualClock,
-    memory_watch: Rereading,
+    memory_watch: ThrashingDetector,
     core: Core,
     files: tuple[FollowedFile, ...],
     events: list[dict[str, Any]],
@@ -182,10 +183,10 @@ def _follow(
             now_ns = clock.read_ns()
             if now_ns != moved_ns or not guest.time_travel:
                 moved_ns, moved_at = now_ns, time.monotonic()
-                memory_watch.time_passed()
+                memory_watch.reset()
                 if on_time is not None:
                     on_time(now_ns)
-            elif memory_watch.is_without_end():
+            elif memory_watch.is_thrashing():
                 return "out-of-memory", memory_watch.describe()
             elif time.monotonic() - moved_at > guest.stall_timeout_s:
                 return "stalled", (

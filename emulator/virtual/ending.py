@@ -1,4 +1,4 @@
-"""How a guest ended, judged from what was seen of it."""
+"""How a guest ended, judged from what was observed of it."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from emulator.virtual.memory import available_memory
-from emulator.virtual.out_of_memory import describe_out_of_memory
+from emulator.virtual.memory.host_memory import available_memory
+from emulator.virtual.memory.out_of_memory import describe_out_of_memory
 
 Reason = Literal["exited", "panic", "out-of-memory", "deadlock", "stalled", "died"]
 
@@ -36,38 +36,38 @@ class GuestResult:
 
 
 @dataclass(frozen=True)
-class Sight:
-    """What was seen of a guest that is gone.
+class GuestObservation:
+    """What was observed of a guest that is gone.
 
-    `report` is the last that its init told, empty if it told nothing; `refusal` is what the host
-    refused it; `standing` is why we ended it, where it stood still; `killed_on_host` counts the
-    processes that the host's kernel has killed meanwhile for want of memory.
+    `report` is the last event that its init wrote, empty if there was none. `refusal` says what the
+    host refused it. `standstill` says why we ended it, if it stood still. `killed_on_host` counts
+    the processes that the host's kernel has killed meanwhile for want of memory.
     """
 
     report: Mapping[str, Any]
     console: tuple[str, ...]
     refusal: str | None
-    standing: tuple[Reason, str] | None
+    standstill: tuple[Reason, str] | None
     virtual_ns: int
     killed_on_host: int
     wall_s: float
 
 
-def judge(seen: Sight, memory_bytes: int, deadlock_timeout_s: float) -> GuestResult:
+def judge(observed: GuestObservation, memory_bytes: int, deadlock_timeout_s: float) -> GuestResult:
     """How a guest of `memory_bytes` ended, which calls it a deadlock when no process has run for
     `deadlock_timeout_s` virtual seconds."""
-    end, console = seen.report, seen.console
+    end, console = observed.report, observed.console
     event = end.get("event")
 
     def result(reason: Reason, message: str, status: int | None = None) -> GuestResult:
         tail = console[-_CONSOLE_TAIL_LINES:]
-        virtual_ns = int(end.get("virtual_ns", seen.virtual_ns))
+        virtual_ns = int(end.get("virtual_ns", observed.virtual_ns))
         stops: Mapping[str, int] = end.get("stops", {})
-        return GuestResult(reason, status, message, tail, virtual_ns, seen.wall_s, stops)
+        return GuestResult(reason, status, message, tail, virtual_ns, observed.wall_s, stops)
 
     # First, as no result may be had from a guest that was refused something.
-    if seen.refusal is not None:
-        return result("died", seen.refusal)
+    if observed.refusal is not None:
+        return result("died", observed.refusal)
     if event == "exited":
         status = int(end["status"])
         return result("exited", "", status if status >= 0 else 128 - status)
@@ -75,8 +75,8 @@ def judge(seen: Sight, memory_bytes: int, deadlock_timeout_s: float) -> GuestRes
         table = "\n".join(end["processes"])
         message = f"no process ran for {deadlock_timeout_s:g} virtual seconds:\n{table}"
         return result("deadlock", message)
-    if seen.standing is not None:
-        return result(*seen.standing)
+    if observed.standstill is not None:
+        return result(*observed.standstill)
     exhausted = describe_out_of_memory(console, memory_bytes)
     if exhausted is not None:
         return result("out-of-memory", exhausted)
@@ -89,10 +89,10 @@ def judge(seen: Sight, memory_bytes: int, deadlock_timeout_s: float) -> GuestRes
         if "reboot: " in line:  # "Restarting system", "Power down", "System halted"
             said = line.partition("reboot: ")[2]
             return result("died", f"a process in the guest switched it off or restarted it: {said}")
-    if seen.killed_on_host:
+    if observed.killed_on_host:
         return result(
             "died",
-            f"the host's kernel killed {seen.killed_on_host} processes meanwhile because memory "
-            f"ran out there; now {available_memory().words}",
+            f"the host's kernel killed {observed.killed_on_host} processes meanwhile because "
+            f"memory ran out there; now {available_memory().words}",
         )
     return result("died", "the guest ended without a report")

@@ -40,9 +40,9 @@ _OWN_MOUNTS = (
     ("tmpfs", "/tmp", "size=100%"),
 )
 _NO_LIMIT_PAGES = str(2**30)  # 4 TiB
-# What Linux derives from how much memory there is, or from how much of it is free: results must
-# not hang on a guest's memory. `boot` sizes the kernel's tables.
-_FOR_ANY_MEMORY = {
+# Linux derives these from how much memory there is, or is free. Results must not depend on a
+# guest's memory. `boot` sizes the kernel's tables.
+_MEMORY_INDEPENDENT_SYSCTLS = {
     # All hosts of a fabric share this kernel and its one budget for the buffers of sockets, of
     # which real hosts have one each. With less than what is asked for, an all-to-all of 64 MB over
     # 16 ranks stalled for 36 ms; a guest whose memory is not enough for it ends instead.
@@ -134,7 +134,7 @@ def _prepare(spec: dict[str, Any]) -> None:
     # Memory that runs out ends the guest. The kernel would end one process and let the one that
     # asked try again until that is gone, but as no time passes, the other never gets to run.
     Path("/proc/sys/vm/panic_on_oom").write_text("1")
-    for name, value in _FOR_ANY_MEMORY.items():
+    for name, value in _MEMORY_INDEPENDENT_SYSCTLS.items():
         Path("/proc/sys", name).write_text(value)
     # Freed pages go back to where they merge with their neighbours, not to a long list that hands
     # them out backwards: each run of pages is one mapping on the host, of which a process may
@@ -171,8 +171,8 @@ def _run(spec: dict[str, Any], outputs: list[HostFile]) -> dict[str, Any]:
     command = os.fork()
     if command == 0:
         os.read(go_read, 1)
-        _become(spec, [write for _, write in pipes])
-    _go_first()
+        _exec_command(spec, [write for _, write in pipes])
+    _preempt_on_wakeup()
     selector = selectors.DefaultSelector()
     for (read, write), output in zip(pipes, outputs, strict=True):
         os.close(write)
@@ -185,15 +185,15 @@ def _run(spec: dict[str, Any], outputs: list[HostFile]) -> dict[str, Any]:
     signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda number, frame: None)
     selector.register(wake_read, selectors.EVENT_READ, None)
-    activity = _Activity(_DEADLOCK_CHECKS)
+    activity = _DeadlockDetector(_DEADLOCK_CHECKS)
     os.write(go_write, b"g")
     limit_s = spec["deadlock_timeout_s"] if spec["time_travel"] else None
     while True:
         events = selector.select(limit_s / _DEADLOCK_CHECKS if limit_s else None)
-        if not events and activity.stands_still():
+        if not events and activity.is_deadlocked():
             return {"event": "deadlock", "processes": _process_table()}
         for key, _ in events:
-            _pass_on(key.fd, key.data)
+            _copy_output(key.fd, key.data)
         while True:
             try:
                 pid, wait_status = os.waitpid(-1, os.WNOHANG)
@@ -205,15 +205,16 @@ def _run(spec: dict[str, Any], outputs: list[HostFile]) -> dict[str, Any]:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(-1, signal.SIGKILL)
                 for (read, _), output in zip(pipes, outputs, strict=True):
-                    _pass_on(read, output)
+                    _copy_output(read, output)
                 return {"event": "exited", "status": os.waitstatus_to_exitcode(wait_status)}
 
 
-def _go_first() -> None:
-    """Let this process preempt others when it wakes: who computes for ever has still been heard.
+def _preempt_on_wakeup() -> None:
+    """Let this process preempt others when it wakes, so that it passes on the output of a process
+    that computes for ever.
 
-    Nobody is ever preempted for having run long, as no time passes. The scheduler (EEVDF) lets a
-    waking task go first when it asks for a shorter slice and has the earlier deadline.
+    No process is ever preempted for having run long, as no time passes. The scheduler (EEVDF) lets
+    a waking task go first when it asks for a shorter slice and has the earlier deadline.
     """
     nice, slice_ns = -20, 100_000
     attributes = struct.pack("IIQiIQQQ", 48, os.SCHED_OTHER, 0, nice, 0, slice_ns, 0, 0)
@@ -221,7 +222,7 @@ def _go_first() -> None:
         raise OSError(ctypes.get_errno(), "sched_setattr")
 
 
-def _become(spec: dict[str, Any], outputs: list[int]) -> None:
+def _exec_command(spec: dict[str, Any], outputs: list[int]) -> None:
     """In the forked child: turn into the command. Never returns."""
     try:
         os.setsid()
@@ -239,24 +240,24 @@ def _become(spec: dict[str, Any], outputs: list[int]) -> None:
         os._exit(127)
 
 
-def _pass_on(fd: int, output: HostFile | None) -> None:
+def _copy_output(fd: int, output: HostFile | None) -> None:
     with contextlib.suppress(BlockingIOError):
         while data := os.read(fd, 1 << 16):
             if output is not None:
                 output.write(data)
 
 
-class _Activity:
-    """Whether any process has run since the last look, from their context switch counts; who only
-    polls has not run unless TCP has received something for it."""
+class _DeadlockDetector:
+    """Whether any process has run since the last check, by their counts of context switches. A
+    thread that only polls counts as run when TCP has received something for it."""
 
     def __init__(self, checks: int) -> None:
         self._checks = checks
         self._still = 0
         self._last = -1
 
-    def stands_still(self) -> bool:
-        """True after `checks` looks in a row between which nothing but process 1 ran."""
+    def is_deadlocked(self) -> bool:
+        """True after `checks` calls in a row between which nothing but process 1 ran."""
         now = sum(_switches(pid) for pid in _processes())
         self._still = self._still + 1 if now == self._last else 0
         self._last = now
@@ -285,17 +286,17 @@ def _switches(pid: int) -> int:
         for task in os.listdir(f"/proc/{pid}/task"):
             status = _status(f"{pid}/task/{task}")
             if status["Name"] == _POLLING_THREAD:
-                total += _received_segments(pid)
+                total += _received_segments(f"{pid}/task/{task}")
                 continue
             total += int(status["voluntary_ctxt_switches"])
             total += int(status["nonvoluntary_ctxt_switches"])
     return total
 
 
-def _received_segments(pid: int) -> int:
-    """By TCP in the network namespace of a process (/proc/net/snmp: a line of names, then one of
+def _received_segments(task: str) -> int:
+    """By TCP in the network namespace of a thread (/proc/net/snmp: a line of names, then one of
     values)."""
-    lines = Path(f"/proc/{pid}/net/snmp").read_text().splitlines()
+    lines = Path(f"/proc/{task}/net/snmp").read_text().splitlines()
     names, values = (line.split() for line in lines if line.startswith("Tcp:"))
     return int(values[names.index("InSegs")])
 

@@ -8,21 +8,21 @@ from pathlib import Path
 from typing import Any
 
 from analysis.chakra.codec import write_trace
-from analysis.chakra.trace import Attribute, Node, Trace
+from analysis.chakra.trace import Attribute, Trace, TraceNode
 
 COLLECTIVE_NAMES = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all")
 _ON_GPU = Attribute("is_cpu_op", "bool_val", False)
 _KINDS = {bool: "bool_val", int: "int64_val", str: "string_val", list: "bool_list"}
 
 
-def node(description: Mapping[str, Any]) -> Node:
+def node(description: Mapping[str, Any]) -> TraceNode:
     """A node from {"id", "type", "deps", "micros", and its attributes}."""
     attributes = tuple(
         Attribute(name, _KINDS[type(value)], tuple(value) if isinstance(value, list) else value)
         for name, value in description.items()
         if name not in ("id", "type", "deps", "micros")
     )
-    return Node(
+    return TraceNode(
         id=description["id"],
         type=description["type"],
         data_deps=tuple(description.get("deps", ())),

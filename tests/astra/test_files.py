@@ -8,33 +8,38 @@ from typing import Any
 
 import pytest
 import typer
-from astra_inputs import system, write_inputs
 from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from analysis.astra.errors import AstraInputError
-from analysis.astra.groups_file import Group, read_groups, render_groups
-from analysis.astra.memory_bus import BusParameters
-from analysis.astra.memory_file import MEMORY_TYPES, MemoryConfig, read_memory, render_memory
-from analysis.astra.network_file import (
+from analysis.astra.files.groups import CommunicatorGroup, read_groups, render_groups
+from analysis.astra.files.memory import MEMORY_TYPES, MemoryConfig, read_memory, render_memory
+from analysis.astra.files.network import (
     TOPOLOGIES,
     Dimension,
     NetworkConfig,
     read_network,
     render_network,
 )
-from analysis.astra.system_file import (
+from analysis.astra.files.system import (
     COLLECTIVES,
     Implementation,
     SystemConfig,
     read_system,
     render_system,
 )
-from emulator.commands.astra import astra
-from emulator.commands.outcome import outcome
+from analysis.astra.network.memory_bus import BusParameters
+from groundwire.commands.astra import astra
+from groundwire.commands.console.outcome import outcome
+from tests.astra.astra_inputs import system, write_inputs
 
-NETWORK = {"topology": ["Switch"], "npus_count": [4], "bandwidth": [50.0], "latency": [500.0]}
+NETWORK: dict[str, list[Any]] = {
+    "topology": ["Switch"],
+    "npus_count": [4],
+    "bandwidth": [50.0],
+    "latency": [500.0],
+}
 GRAPH = [{"id": 1, "type": 7, "comm_type": 0, "comm_size": 1 << 20}]
 APP = typer.Typer()
 APP.command()(outcome(astra))
@@ -143,7 +148,7 @@ def test_numbers_are_read_as_the_original_reads_them(tmp_path: Path) -> None:
 
     def run(**flag: bool | int) -> str:
         document = system(["ring"], **{"peak-perf": 1, "local-mem-bw": 1600}, **flag)
-        return _run(write_inputs(tmp_path, work, document, NETWORK)).stdout
+        return str(_run(write_inputs(tmp_path, work, document, NETWORK)).stdout)
 
     assert run(**{"roofline-enabled": True}) == run(**{"roofline-enabled": 1})
     assert run(**{"roofline-enabled": False}) == run(**{"roofline-enabled": 1})
@@ -285,7 +290,9 @@ def test_memory_files_round_trip(tmp_path_factory: Any, config: MemoryConfig) ->
 @given(st.dictionaries(st.integers(1, 99), st.permutations(range(8)).map(lambda order: order[:3])))
 def test_groups_files_round_trip(tmp_path_factory: Any, ranks: dict[int, list[int]]) -> None:
     path = tmp_path_factory.mktemp("groups") / "groups.json"
-    groups = {number: Group(number, tuple(members)) for number, members in ranks.items()}
+    groups = {
+        number: CommunicatorGroup(number, tuple(members)) for number, members in ranks.items()
+    }
     path.write_text(render_groups(groups.values()))
     assert read_groups(path, 8) == groups
 

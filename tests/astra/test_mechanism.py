@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import prod
+from typing import Any
 
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from analysis.astra.errors import AstraRefused, AstraStalled
-from analysis.astra.groups_file import Group
-from analysis.astra.lockstep import moves_in_lockstep
-from analysis.astra.memory_bus import BusParameters
-from analysis.astra.memory_file import MemoryConfig
-from analysis.astra.network_file import Dimension, NetworkConfig
+from analysis.astra.files.groups import CommunicatorGroup
+from analysis.astra.files.memory import MemoryConfig
+from analysis.astra.files.network import Dimension, NetworkConfig
+from analysis.astra.files.system import COLLECTIVES, Implementation, SystemConfig
+from analysis.astra.files.task import Task
+from analysis.astra.lockstep import can_run_in_lockstep
+from analysis.astra.network.memory_bus import BusParameters
 from analysis.astra.simulate import simulate
 from analysis.astra.simulation import Simulation
-from analysis.astra.system_file import COLLECTIVES, Implementation, SystemConfig
-from analysis.astra.task import Task
 from analysis.chakra.schema import CollectiveType, NodeType
 
 KINDS = {
@@ -29,8 +30,8 @@ KINDS = {
 }
 
 
-def collective(kind: str, size_bytes: int, task_id: int = 0, **fields: object) -> Task:
-    parents = frozenset(fields.pop("parents", ()))  # type: ignore[call-overload]
+def collective(kind: str, size_bytes: int, task_id: int = 0, **fields: Any) -> Task:
+    parents = frozenset(fields.pop("parents", ()))
     return Task(task_id, NodeType.COMM_COLL, False, parents, 1, KINDS[kind], size_bytes, **fields)
 
 
@@ -45,7 +46,7 @@ def build(
     *dimensions: Dimension,
     backend: str = "unaware",
     splits: int = 1,
-    **keys: object,
+    **keys: Any,
 ) -> Simulation:
     implementations = {name: (Implementation(algorithm),) * len(dimensions) for name in COLLECTIVES}
     network = NetworkConfig(dimensions)
@@ -147,7 +148,7 @@ def test_one_rank_stands_for_all(
     tasks = tuple(collective(kind, max(size, splits), index) for index, kind in enumerate(kinds))
     system = replace(simulation.system, local_mem_bw_gbps=memory)
     simulation = replace(simulation, tasks=[tasks] * npus, system=system)
-    assume(moves_in_lockstep(simulation))
+    assume(can_run_in_lockstep(simulation))
     assert simulate(simulation) == simulate(simulation, short_cuts=False)
 
 
@@ -215,7 +216,7 @@ def test_computation_without_operations_is_refused() -> None:
 def test_a_send_takes_the_networks_time_and_a_late_receive_none() -> None:
     switch = Dimension("Switch", 2, 50.0, 500.0)
     base = build("all-reduce", "ring", 1, switch)
-    message = {"size_bytes": 1 << 20, "tag": 3}
+    message: dict[str, Any] = {"size_bytes": 1 << 20, "tag": 3}
     send = Task(0, NodeType.COMM_SEND, False, frozenset(), 1, peer=1, **message)
     for wait_ns in (1_000, 100_000):
         receive = Task(0, NodeType.COMM_RECV, False, frozenset((1,)), 1, peer=0, **message)
@@ -235,7 +236,7 @@ def test_a_groups_ring_follows_the_files_order() -> None:
         simulation = replace(
             build("all-gather", "ring", 1, ring),
             tasks=[(task,) if rank in order else idle for rank in range(4)],
-            groups={1: Group(1, order)},
+            groups={1: CommunicatorGroup(1, order)},
         )
         return slowest(simulation)
 

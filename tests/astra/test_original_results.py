@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from astra_inputs import system, write_inputs
 
 from analysis.astra.simulate import simulate
 from analysis.astra.simulation import Simulation, read_simulation
+from tests.astra.astra_inputs import system, write_inputs
 
 HERE = Path(__file__).parent
 with (HERE / "reference.csv").open() as file:

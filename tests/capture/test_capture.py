@@ -11,24 +11,24 @@ from pathlib import Path
 
 import pytest
 from scapy.interfaces import NetworkInterfaceDict
-from veth_pair import (
+
+from analysis.decode.tcp.pcap import read_pcap
+from emulator.capture import CaptureError, CapturePort, capture_ports, start_capture
+from emulator.capture.packet_filter import PacketFilter
+from emulator.capture.packet_socket import Counter, shut
+from emulator.capture.pcap_file import PcapFile
+from emulator.capture.ring_socket import RingSocket
+from emulator.linux.namespaces import entered
+from tests.capture.veth_pair import (
     Pair,
     check_both_backends_agree,
     check_numbered_datagrams,
     paced_datagrams,
     veth_pair,
 )
-
-from analysis.pcap import read_pcap
-from emulator.capture import CaptureError, CapturePort, capture_ports, start_capture
-from emulator.capture.packet_filter import PacketFilter
-from emulator.capture.packet_socket import Counter, shut
-from emulator.capture.pcap_file import PcapFile
-from emulator.capture.ring_socket import RingSocket
-from emulator.namespaces import entered
 from tests.own_namespaces import MISSING
-from topologies.build import build_fabric
-from topologies.fabric_spec import FatTreeSpec
+from topologies.fabrics.build import build_fabric
+from topologies.spec.fabric_section import FatTreeSpec
 
 needs_namespaces = pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
 

@@ -5,7 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from veth_pair import check_both_backends_agree, check_numbered_datagrams, paced_datagrams
+
+from tests.capture.veth_pair import (
+    check_both_backends_agree,
+    check_numbered_datagrams,
+    paced_datagrams,
+)
 
 pytestmark = pytest.mark.guest
 

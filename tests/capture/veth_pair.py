@@ -15,9 +15,9 @@ from pathlib import Path
 import numpy as np
 from pyroute2 import NetNS, netns
 
-from analysis.pcap import read_pcap
+from analysis.decode.tcp.pcap import read_pcap
 from emulator.capture import CapturePort, start_capture
-from emulator.namespaces import entered
+from emulator.linux.namespaces import entered
 
 ADDRESSES = ("10.9.0.1", "10.9.0.2")
 NAMESPACES = Path("/var/run/netns")
@@ -115,7 +115,7 @@ def check_both_backends_agree(directory: Path, exact_times: bool) -> None:
     snaplen = 160
     with veth_pair() as pair:
         captures = {
-            name: start_capture(pair.ports, directory / name, snaplen, name)  # type: ignore[arg-type]
+            name: start_capture(pair.ports, directory / name, snaplen, name)
             for name in ("scapy", "ring")
         }
         pair.transfer(3_000_000)

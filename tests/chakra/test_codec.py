@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,7 +13,7 @@ from analysis.chakra.check import check_trace, import_trace, import_traces
 from analysis.chakra.codec import decode, encode, read_bytes, write_trace
 from analysis.chakra.errors import ChakraError
 from analysis.chakra.schema import ATTRIBUTE_KINDS, CollectiveType, NodeType
-from analysis.chakra.trace import Attribute, Node, TensorInfo, Trace
+from analysis.chakra.trace import Attribute, TensorInfo, Trace, TraceNode
 
 _SCALARS = {
     "double": st.floats(allow_nan=False),
@@ -35,7 +36,7 @@ _SCALARS["fixed32"], _SCALARS["fixed64"] = _SCALARS["uint32"], _SCALARS["uint64"
 @st.composite
 def attributes(draw: st.DrawFn) -> Attribute:
     kind = draw(st.none() | st.sampled_from(ATTRIBUTE_KINDS))
-    value = None
+    value: Any = None
     if kind is not None:
         name, _, form = kind.partition("_")
         value = draw(
@@ -47,7 +48,7 @@ def attributes(draw: st.DrawFn) -> Attribute:
 _ids = st.integers(0, 2**64 - 1)
 _infos = st.none() | st.builds(TensorInfo, st.text(), st.text(), st.text())
 _nodes = st.builds(
-    Node,
+    TraceNode,
     id=_ids,
     name=st.text(),
     type=st.sampled_from(NodeType),
@@ -125,7 +126,7 @@ def test_what_is_wrong_is_told_with_its_offset(data: bytes, offset: int, told: s
 
 def test_the_bytes_are_those_of_the_format() -> None:
     """Against the wire format by hand: field 1 and 3 of Node, field 27 of an attribute."""
-    node = Node(5, type=NodeType.COMP, attributes=(Attribute("c", "bool_val", True),))
+    node = TraceNode(5, type=NodeType.COMP, attributes=(Attribute("c", "bool_val", True),))
     assert encode(Trace((node,), "")) == bytes.fromhex("00 0c 0805 1804 5206 0a0163 d80101")
 
 
@@ -141,43 +142,47 @@ def test_the_bytes_are_those_of_the_format() -> None:
 )
 def test_values_that_do_not_fit_are_refused(attribute: Attribute) -> None:
     with pytest.raises(ValueError, match="attribute a"):
-        encode(Trace((Node(1, attributes=(attribute,)),)))
+        encode(Trace((TraceNode(1, attributes=(attribute,)),)))
 
 
-def _collective(node_id: int, **values: int) -> Node:
+def _collective(node_id: int, **values: int) -> TraceNode:
     attributes = tuple(Attribute(name, "int64_val", value) for name, value in values.items())
-    return Node(node_id, type=NodeType.COMM_COLL, attributes=attributes)
+    return TraceNode(node_id, type=NodeType.COMM_COLL, attributes=attributes)
 
 
 @pytest.mark.parametrize(
     ("nodes", "told"),
     [
         ((), "holds no nodes"),
-        ((Node(1, type=4), Node(1, type=4)), "node id 1 is used twice"),
-        ((Node(1, type=4, data_deps=(2,)),), "node 1 depends on node 2, which is not there"),
-        ((Node(1, type=4, ctrl_deps=(1,)),), "cycle through node 1"),
+        ((TraceNode(1, type=4), TraceNode(1, type=4)), "node id 1 is used twice"),
+        ((TraceNode(1, type=4, data_deps=(2,)),), "node 1 depends on node 2, which is not there"),
+        ((TraceNode(1, type=4, ctrl_deps=(1,)),), "cycle through node 1"),
         (
-            (Node(1, type=4), Node(2, type=4, data_deps=(3,)), Node(3, type=4, data_deps=(2,))),
+            (
+                TraceNode(1, type=4),
+                TraceNode(2, type=4, data_deps=(3,)),
+                TraceNode(3, type=4, data_deps=(2,)),
+            ),
             "cycle through node 2",
         ),
-        ((Node(1, type=12),), "type 12, allowed 0 to 7"),
+        ((TraceNode(1, type=12),), "type 12, allowed 0 to 7"),
         ((_collective(1, comm_type=0),), "lacks attribute comm_size"),
         ((_collective(1, comm_type=99, comm_size=1),), "comm_type 99, allowed 0 to 9"),
         ((_collective(1, comm_type=0, comm_size=-4),), "comm_size is -4, below 0"),
         (
-            (Node(1, type=7, attributes=(Attribute("comm_type", "string_val", "sum"),)),),
+            (TraceNode(1, type=7, attributes=(Attribute("comm_type", "string_val", "sum"),)),),
             "comm_type of node 1 is 'sum', not an integer",
         ),
     ],
 )
-def test_a_graph_that_cannot_run_is_told(nodes: tuple[Node, ...], told: str) -> None:
+def test_a_graph_that_cannot_run_is_told(nodes: tuple[TraceNode, ...], told: str) -> None:
     with pytest.raises(ChakraError, match=told):
         check_trace(Trace(nodes), "graph.et")
 
 
 def test_an_imported_graphs_fault_has_its_offset(tmp_path: Path) -> None:
     path = tmp_path / "w.et"
-    good, bad = Node(1, type=4), Node(2, type=4, data_deps=(9,))
+    good, bad = TraceNode(1, type=4), TraceNode(2, type=4, data_deps=(9,))
     write_trace(path, Trace((good, bad)))
     with pytest.raises(ChakraError, match="node 2 depends on node 9") as caught:
         import_trace(path)
@@ -186,7 +191,7 @@ def test_an_imported_graphs_fault_has_its_offset(tmp_path: Path) -> None:
 
 def test_a_set_of_traces_is_read_by_rank(tmp_path: Path) -> None:
     for rank in (0, 1, 2, 10):
-        write_trace(tmp_path / f"w.{rank}.et", Trace((Node(rank, type=4),)))
+        write_trace(tmp_path / f"w.{rank}.et", Trace((TraceNode(rank, type=4),)))
     with pytest.raises(ChakraError, match="no file for rank 3 of 0 to 10"):
         import_traces(tmp_path / "w")
     (tmp_path / "w.10.et").unlink()
@@ -205,4 +210,4 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 
 def test_the_collective_of_a_node_is_typed() -> None:
     assert _collective(1, comm_type=6).collective is CollectiveType.ALL_TO_ALL
-    assert Node(1, type=NodeType.COMP).collective is None
+    assert TraceNode(1, type=NodeType.COMP).collective is None

@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.astra.export import default_system, write_inputs
-from analysis.astra.network_file import Dimension, NetworkConfig
+from analysis.astra.files.export import default_system, write_inputs
+from analysis.astra.files.network import Dimension, NetworkConfig
 from analysis.astra.simulate import simulate
 from analysis.astra.simulation import read_simulation
 from analysis.chakra.errors import ChakraError
-from analysis.chakra.graph import Collective, Compute, Graph, Receive, Send
-from analysis.chakra.pytorch import read_observer
+from analysis.chakra.graph import CollectiveNode, ComputeNode, Graph, ReceiveNode, SendNode
+from analysis.chakra.sources.pytorch import read_observer
 
 WORKER = Path(__file__).with_name("observed_worker.py")
 WORLD = 2
@@ -57,14 +57,14 @@ def test_every_collective_is_there_in_order(graphs: list[Graph]) -> None:
         ("barrier", 0, 0),
     ]
     for graph in graphs:
-        calls = [node.call for node in graph if isinstance(node, Collective)]
+        calls = [node.call for node in graph if isinstance(node, CollectiveNode)]
         assert [(call.kind, call.size_bytes, call.root) for call in calls] == expected
         assert all(call.ranks == (0, 1) for call in calls)
 
 
 def test_messages_have_their_peer_tag_and_size(graphs: list[Graph]) -> None:
-    (send,) = (node for node in graphs[0] if isinstance(node, Send))
-    (receive,) = (node for node in graphs[1] if isinstance(node, Receive))
+    (send,) = (node for node in graphs[0] if isinstance(node, SendNode))
+    (receive,) = (node for node in graphs[1] if isinstance(node, ReceiveNode))
     assert (send.peer, send.size_bytes, send.tag) == (1, 28, 3)
     assert (receive.peer, receive.size_bytes, receive.tag) == (0, 28, 3)
 
@@ -72,7 +72,7 @@ def test_messages_have_their_peer_tag_and_size(graphs: list[Graph]) -> None:
 def test_products_count_their_operations(graphs: list[Graph]) -> None:
     """Forward, and backward by the weights of both layers and the input of the second."""
     products = [
-        node.flops for node in graphs[0] if isinstance(node, Compute) and node.name in PRODUCTS
+        node.flops for node in graphs[0] if isinstance(node, ComputeNode) and node.name in PRODUCTS
     ]
     first, second = 2 * 3 * 8 * 16, 2 * 3 * 16 * 4
     assert sorted(products) == sorted([first, second, second, second, first])
@@ -92,7 +92,7 @@ def _ancestors(graph: Graph, node_id: int) -> set[int]:
 
 def test_asynchronous_work_overlaps_what_does_not_need_it(graphs: list[Graph]) -> None:
     graph = graphs[0]
-    pending = next(n for n in graph if isinstance(n, Collective) and n.call.size_bytes == 4000)
+    pending = next(n for n in graph if isinstance(n, CollectiveNode) and n.call.size_bytes == 4000)
     doubled = next(n for n in graph if n.name == "aten::mul_")
     added = next(n for n in graph if n.name == "aten::add_" and n.id > pending.id)
     assert pending.id not in _ancestors(graph, doubled.id)
@@ -116,7 +116,7 @@ def test_wrong_callers_change_nothing(
 def test_gradients_are_reduced_after_they_are_made(graphs: list[Graph]) -> None:
     graph = graphs[0]
     products = [n.id for n in graph if n.name in PRODUCTS]
-    first = next(n for n in graph if isinstance(n, Collective))
+    first = next(n for n in graph if isinstance(n, CollectiveNode))
     assert set(products) <= _ancestors(graph, first.id)
 
 
@@ -127,7 +127,7 @@ def test_the_graph_runs_in_astra_sim(graphs: list[Graph], tmp_path: Path) -> Non
         read_simulation(files.workload_prefix, files.system, files.network, files.memory)
     )
     assert [result.rank for result in sorted(results, key=lambda r: r.rank)] == [0, 1]
-    computed = sum(n.duration_ns for n in graphs[0] if isinstance(n, Compute))
+    computed = sum(n.duration_ns for n in graphs[0] if isinstance(n, ComputeNode))
     assert min(result.cycles for result in results) > computed
 
 

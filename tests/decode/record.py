@@ -17,6 +17,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from pyroute2 import NetNS, netns
 
@@ -107,7 +108,7 @@ def rank_main(rank: int, ranks: int, size_bytes: int) -> None:
 
     def run(
         kind: str,
-        call: Callable[[], object],
+        call: Callable[[], Any],
         size: int = count * 4,
         group: str = "default",
         members: tuple[int, ...] = (),

@@ -7,7 +7,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 
-from analysis.connection_groups import LoggedCollective
+from analysis.decode.gloo.connection_groups import LoggedCollective
 
 
 @dataclass(frozen=True)

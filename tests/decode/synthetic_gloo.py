@@ -12,7 +12,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from analysis.gloo_wire import PREAMBLE_BYTES, Opcode, Preamble, Slot
+from analysis.decode.gloo.wire_format import PREAMBLE_BYTES, Opcode, Preamble, Slot
 
 SIDES = ("10.0.0.2", "10.0.0.1")
 PORTS = (40_000, 41_000)

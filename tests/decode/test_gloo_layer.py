@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 from scapy.layers.inet import TCP
 from scapy.packet import Raw
 from scapy.utils import rdpcap
-from synthetic_gloo import Transfer, Wire, converse
 
-from analysis.gloo import Gloo, GlooHello, gloo_messages
-from analysis.gloo_wire import (
+from analysis.decode.gloo.scapy_layer import Gloo, GlooHello, gloo_messages
+from analysis.decode.gloo.wire_format import (
     PREAMBLE_BYTES,
     GlooFormatError,
     Opcode,
@@ -22,6 +21,7 @@ from analysis.gloo_wire import (
     Slot,
     is_preamble,
 )
+from tests.decode.synthetic_gloo import Transfer, Wire, converse
 
 SLOTS = st.builds(
     Slot, st.integers(0, 2**8 - 1), st.integers(0, 2**32 - 1), st.integers(0, 2**24 - 1)

@@ -13,9 +13,9 @@ from scapy.layers.inet import IP, TCP, UDP
 from scapy.layers.l2 import ARP, Ether
 from scapy.packet import Packet, Raw
 from scapy.utils import PcapReader
-from synthetic_gloo import write_pcap
 
-from analysis.pcap import CaptureFormatError, Packets, decode_pcap, read_pcap
+from analysis.decode.tcp.pcap import CaptureFormatError, Packets, decode_pcap, read_pcap
+from tests.decode.synthetic_gloo import write_pcap
 
 ADDRESS = st.integers(0, 2**32 - 1).map(
     lambda n: ".".join(str(n >> shift & 255) for shift in (24, 16, 8, 0))

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.segmented import highest_before, percentiles
+from analysis.decode.segmented import highest_before, percentiles
 
 _SEGMENTS = st.lists(st.lists(st.integers(-(10**12), 10**12), max_size=6), min_size=1, max_size=6)
 

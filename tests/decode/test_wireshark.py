@@ -8,10 +8,10 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from synthetic_gloo import Transfer, Wire, converse
 
-from analysis.gloo import gloo_messages
-from analysis.gloo_wire import Prefix, Slot
+from analysis.decode.gloo.scapy_layer import gloo_messages
+from analysis.decode.gloo.wire_format import Prefix, Slot
+from tests.decode.synthetic_gloo import Transfer, Wire, converse
 
 SCRIPT = Path(__file__).resolve().parents[2] / "analysis" / "wireshark" / "gloo.lua"
 FIELDS = ("prefix", "tag", "opcode", "length", "nbytes", "delta")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from analysis.chakra.graph import Collective, Compute, Graph, GraphNode
-from analysis.predictors.interface import CollectiveCall
+from analysis.chakra.graph import CollectiveNode, ComputeNode, Graph, GraphNode
+from collectives.call import CollectiveCall
 
 WITH_CHAKRA_TYPE = (
     "all_reduce",
@@ -38,9 +38,11 @@ def workloads(
             members = world if whole else (world[:half] if rank < half else world[half:])
             before = (2 * index - 1,) if index else ()
             duration = draw(st.integers(0, 10**6))
-            compute = Compute(id=2 * index, name=f"c{index}", after=before, duration_ns=duration)
+            compute = ComputeNode(
+                id=2 * index, name=f"c{index}", after=before, duration_ns=duration
+            )
             call = CollectiveCall(kind, size, members, root=root)
-            collective = Collective(
+            collective = CollectiveNode(
                 id=2 * index + 1, name=f"{kind}.{index}", after=(2 * index,), call=call
             )
             graphs[rank] += [compute, collective]

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections import defaultdict, deque
 
-from export_graphs import workloads
 from hypothesis import given, settings
 
-from analysis.chakra.graph import Compute, Graph, Receive, Send
+from analysis.chakra.graph import ComputeNode, Graph, ReceiveNode, SendNode
 from analysis.exporters.goal import goal_lines
+from tests.export.export_graphs import workloads
 
 _OPERATION = re.compile(
     r"l(?P<id>\d+): (?:calc (?P<calc>\d+)|"
@@ -68,16 +68,16 @@ def _run(lines: list[str]) -> list[int]:
 def test_every_schedule_runs_to_its_end(graphs: list[Graph]) -> None:
     ends = _run(list(goal_lines(graphs)))
     for end, graph in zip(ends, graphs, strict=True):
-        assert end >= sum(n.duration_ns for n in graph if isinstance(n, Compute))
+        assert end >= sum(n.duration_ns for n in graph if isinstance(n, ComputeNode))
 
 
 def test_the_text_of_a_small_schedule() -> None:
     graphs: list[Graph] = [
         (
-            Compute(id=1, name="c", duration_ns=250),
-            Send(id=2, name="s", after=(1,), peer=1, size_bytes=64, tag=5),
+            ComputeNode(id=1, name="c", duration_ns=250),
+            SendNode(id=2, name="s", after=(1,), peer=1, size_bytes=64, tag=5),
         ),
-        (Receive(id=7, name="r", peer=0, size_bytes=64, tag=5),),
+        (ReceiveNode(id=7, name="r", peer=0, size_bytes=64, tag=5),),
     ]
     assert list(goal_lines(graphs)) == [
         "num_ranks 2",

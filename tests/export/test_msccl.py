@@ -26,7 +26,7 @@ def _interpret(text: str) -> list[dict[str, dict[int, Chunk]]]:
         for rank, gpu in enumerate(gpus)
     ]
     blocks = [
-        [rank, block, deque(block.findall("step"))]
+        (rank, block, deque(block.findall("step")))
         for rank, gpu in enumerate(gpus)
         for block in gpu.findall("tb")
     ]

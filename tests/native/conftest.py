@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from emulator.registry import remove_dead, sessions
+from emulator.network.registry import remove_dead, sessions
 from tests.own_namespaces import MISSING
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -42,7 +42,7 @@ def python() -> Callable[[str], subprocess.Popen[str]]:
         return subprocess.Popen(
             [sys.executable, "-c", program],
             cwd=ROOT,
-            env=os.environ | {"PYTHONPATH": f"{ROOT}{os.pathsep}{Path(__file__).parent}"},
+            env=os.environ | {"PYTHONPATH": str(ROOT)},
             stdout=subprocess.PIPE,
             stdin=subprocess.PIPE,
             text=True,

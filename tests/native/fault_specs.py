@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import TypeAdapter
 
-from topologies.run_spec import FaultSpec
+from topologies.spec.run_sections import FaultSpec
 
 _ADAPTER: TypeAdapter[FaultSpec] = TypeAdapter(FaultSpec)
 

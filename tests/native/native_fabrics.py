@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from emulator.network import Network, NetworkOptions
-from emulator.ports import RateOnlyArrangement
-from topologies.build import build_fabric
-from topologies.fabric import Fabric
-from topologies.fabric_spec import FatTreeSpec, FlatSpec, TorusSpec
-from topologies.routing import compute_routes
+from emulator.native.kernel import can_watch_ports
+from emulator.network.network import Network, NetworkOptions
+from emulator.ports.arrangement import RateOnlyArrangement
+from emulator.ports.token_depth import LATENESS_NS
+from topologies.fabrics.build import build_fabric
+from topologies.fabrics.fabric import Fabric
+from topologies.routing.routes import compute_routes
+from topologies.spec.fabric_section import FatTreeSpec, FlatSpec, TorusSpec
 
 
 def fat_tree(rate: str = "1Gbps", k: int = 4) -> Fabric:
@@ -44,8 +46,10 @@ def torus() -> Fabric:
 
 
 def network(fabric: Fabric, **options: object) -> Network:
-    """The fabric with rates only: what every kernel with namespaces can do."""
-    options.setdefault("arrangement", RateOnlyArrangement())
+    """The fabric with rates only: what every kernel with namespaces can do. Its ports are watched
+    where the kernel can."""
+    options.setdefault("arrangement", RateOnlyArrangement(lateness_ns=LATENESS_NS))
+    options.setdefault("watched", can_watch_ports())
     return Network(fabric, compute_routes(fabric), NetworkOptions(**options))  # type: ignore[arg-type]
 
 

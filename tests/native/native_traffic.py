@@ -9,8 +9,8 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 
-from emulator.counters import PortCounters
-from emulator.network import Network
+from emulator.network.network import Network
+from emulator.ports.counters import PortCounters
 
 _PATIENCE_S = 120
 """How long to wait for what must happen: a hang, on however slow a machine."""

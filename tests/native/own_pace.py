@@ -20,7 +20,7 @@ import pytest
 
 from emulator.fidelity import FidelityMonitor
 from emulator.fidelity.thresholds import THRESHOLDS
-from emulator.network import Network
+from emulator.network.network import Network
 
 T = TypeVar("T")
 
@@ -57,7 +57,7 @@ def too_late(monitor: FidelityMonitor) -> str:
     samples = monitor.verdict().samples
     figures = ((limit, samples[limit.name]) for limit in THRESHOLDS)
     return "; ".join(
-        limit.seen(figure)
+        limit.explain(figure)
         for limit, figure in figures
         if limit.name in _OF_THE_MACHINE and figure is not None and figure > limit.limit
     )

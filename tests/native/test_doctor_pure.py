@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from emulator import doctor as subject
-from emulator.capabilities import QDISCS, KernelCapabilities, kernel_capabilities
-from emulator.commands.doctor import doctor
-from emulator.virtual import checks
+from emulator.doctor import doctor as subject
+from emulator.linux.capabilities import QDISCS, KernelCapabilities, kernel_capabilities
+from emulator.virtual.host import checks
+from groundwire.commands.doctor import doctor
 
 _FULL = KernelCapabilities(
     qdiscs=frozenset(QDISCS),
@@ -159,7 +159,7 @@ def test_a_processor_without_xsave_costs_wall_time_only(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     cpuinfo = tmp_path / "cpuinfo"
-    monkeypatch.setattr("emulator.virtual.processor._CPUINFO", cpuinfo)
+    monkeypatch.setattr("emulator.virtual.host.features._CPUINFO", cpuinfo)
     cpuinfo.write_text("model name\t: QEMU Virtual CPU version 2.5+\nflags\t\t: fpu xsaveopt\n")
     row = _told(capsys)["XSAVE"]
     assert row["found"] is False

@@ -6,23 +6,23 @@ import threading
 import time
 
 import pytest
-from fault_specs import fault
-from native_fabrics import fat_tree, flat, network
-from native_traffic import (
+
+from emulator.fidelity import FidelityMonitor
+from emulator.linux.netlink import NetlinkError
+from emulator.linux.rtnetlink import delete_qdisc
+from emulator.network.faults import FaultInjector
+from emulator.network.network import Network
+from emulator.ports.arrangement import UnsupportedPort
+from tests.native.fault_specs import fault
+from tests.native.native_fabrics import fat_tree, flat, network
+from tests.native.native_traffic import (
     UDP,
     counters_when_sent,
     echo_all_pairs,
     open_socket,
     transfer_seconds,
 )
-from own_pace import believed, too_late
-
-from emulator.faults import FaultInjector
-from emulator.fidelity import FidelityMonitor
-from emulator.netlink import NetlinkError
-from emulator.network import Network
-from emulator.ports import UnsupportedPort
-from emulator.rtnetlink import delete_qdisc
+from tests.native.own_pace import believed, too_late
 
 
 def _wait_for(injector: FaultInjector, count: int) -> None:

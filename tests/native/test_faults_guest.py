@@ -6,14 +6,14 @@ import math
 import time
 
 import pytest
-from fault_specs import fault
-from native_fabrics import delayed
-from native_traffic import UDP, open_socket, transfer_seconds
 
-from emulator.faults import FaultInjector
-from emulator.network import Network, NetworkOptions
-from emulator.queues import QueueArrangement
-from topologies.routing import compute_routes
+from emulator.network.faults import FaultInjector
+from emulator.network.network import Network, NetworkOptions
+from emulator.ports.own_queues import QueueArrangement
+from tests.native.fault_specs import fault
+from tests.native.native_fabrics import delayed
+from tests.native.native_traffic import UDP, open_socket, transfer_seconds
+from topologies.routing.routes import compute_routes
 
 pytestmark = pytest.mark.guest
 

@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import shutil
+import socket
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 import yaml
+from mininet.link import TCLink, TCULink
+from mininet.node import CPULimitedHost, Host
 from mininet.topo import Topo
 from mininet.topolib import TreeTopo
-from native_fabrics import fat_tree, flat
-from own_pace import believed
 
-from emulator.commands.shell import ShellKernel, ShellRefused, shell
+from emulator.mininet.cli import run_commands
 from emulator.mininet.net import FabricIsFixed, FabricMininet
+from emulator.mininet.options import UnsupportedOption
 from emulator.mininet.topology import TopoError, fabric_of_topo, load_topo
-from emulator.ports import RateOnlyArrangement
-from topologies.build import build_fabric
-from topologies.fabric import Fabric
-from topologies.spec import parse_dict
+from emulator.ports.arrangement import RateOnlyArrangement
+from groundwire.commands.run import KernelChoice
+from groundwire.commands.shell import ShellRefused, shell
+from tests.native.native_fabrics import fat_tree, flat
+from tests.native.own_pace import believed
+from topologies.fabrics.build import build_fabric
+from topologies.fabrics.fabric import Fabric
+from topologies.spec.spec import parse_dict
 
 needs_ping = pytest.mark.skipif(not shutil.which("ping"), reason="needs ping (iputils-ping)")
 needs_iperf = pytest.mark.skipif(not shutil.which("iperf"), reason="needs iperf (version 2)")
@@ -48,6 +55,42 @@ def test_a_nodes_shell_and_popen_are_in_its_namespace(net: FabricMininet) -> Non
     out, _, code = net["agg0-0"].pexec("ip", "-br", "link")
     assert code == 0
     assert "agg0-0-eth3" in out
+
+
+def test_a_node_is_a_host_with_a_name(net: FabricMininet) -> None:
+    assert net["h3"].cmd("hostname").strip() == "h3"
+    address = str(net.fabric.by_name["h3"].address)
+    assert net["h3"].cmd("getent ahostsv4 h3").split()[0] == address
+    assert net["h3"].popen("hostname").communicate()[0].strip() == b"h3"
+    assert socket.gethostname() != "h3"
+
+
+def test_a_shell_is_there_when_its_process_is_asked_for(net: FabricMininet) -> None:
+    """Mininet's multiping.py reads `pid` and registers `stdout` before any command."""
+    assert net["h1"].pid is not None and Path(f"/proc/{net['h1'].pid}").exists()
+    assert net["h2"].stdout.fileno() > 2
+    assert {node.name for node in net.values() if node.started} == {"h1", "h2"}
+
+
+def test_commands_that_fail_are_counted(net: FabricMininet) -> None:
+    assert run_commands(net, ["h0 true", "h0 echo fine"]) == 0
+    assert run_commands(net, ["h0 false", "h1 sh -c 'exit 3'", "h0 true"]) == 2
+
+
+def test_links_options_are_honoured_and_others_refused() -> None:
+    link = partial(TCLink, bw=10, delay="5ms")
+    net = FabricMininet(topo=TreeTopo(depth=1, fanout=2), link=link, build=False)
+    assert {(each.rate_bps, each.delay_ns) for each in net.fabric.links} == {(10**7, 5_000_000)}
+    same = {"host": Host, "ipBase": "10.0.0.0/8", "autoSetMacs": True, "controller": None}
+    assert FabricMininet(topo=TreeTopo(depth=1, fanout=2), build=False, **same).fabric.links
+    for option, why in (
+        ({"host": CPULimitedHost}, "host=CPULimitedHost: hosts are the fabric's"),
+        ({"ipBase": "192.168.0.0/16"}, "addresses are the fabric's own"),
+        ({"link": TCULink}, "expected Link, TCLink"),
+        ({"nosuch": 1}, "option 'nosuch': expected one of"),
+    ):
+        with pytest.raises(UnsupportedOption, match=why):
+            FabricMininet(topo=TreeTopo(depth=1, fanout=2), build=False, **option)
 
 
 def test_the_api_knows_nodes_links_and_addresses(net: FabricMininet) -> None:
@@ -118,7 +161,7 @@ def test_shell_runs_commands_on_a_custom_topology(
     custom.write_text(_CUSTOM)
     commands = ["nodes", "link s0 s1 down", "pingall", "h0 echo from the host"]
     code = shell(
-        topo="ring,4", custom=custom, command=commands, kernel=ShellKernel.native, spec=None
+        topo="ring,4", custom=custom, command=commands, kernel=KernelChoice.native, spec=None
     )
     out = capfd.readouterr().out
     assert code == 0
@@ -128,7 +171,7 @@ def test_shell_runs_commands_on_a_custom_topology(
 
 def test_shell_fails_when_a_command_does(capfd: pytest.CaptureFixture[str]) -> None:
     code = shell(
-        topo="single,2", command=["nosuch"], kernel=ShellKernel.native, spec=None, custom=None
+        topo="single,2", command=["nosuch"], kernel=KernelChoice.native, spec=None, custom=None
     )
     assert code == 1
     assert "nosuch" in capfd.readouterr().out

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 import yaml
-from own_pace import on_an_idle_machine
 
-from emulator.capabilities import kernel_capabilities
-from emulator.registry import process_start, remove_dead, sessions
+from emulator.linux.capabilities import kernel_capabilities
+from emulator.network.registry import process_start, remove_dead, sessions
+from tests.native.own_pace import on_an_idle_machine
 
 ROOT = Path(__file__).resolve().parents[2]
 _HANG_S = 600
@@ -42,10 +42,10 @@ def _spec(directory: Path, **sections: Any) -> Path:
     return path
 
 
-def _start(spec: Path, out: Path) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "emulator.cli", "run", spec, "--out", out]
+def _start(spec: Path, out: Path, *options: str, kernel: str = "native") -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "groundwire.cli", "run", spec, "--out", out]
     return subprocess.Popen(
-        [*map(str, command), "--kernel", "native"],
+        [*map(str, command), "--kernel", kernel, *options],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -99,6 +99,31 @@ def test_a_run_on_a_quiet_machine_is_valid(tmp_path: Path) -> None:
 
     code, told = on_an_idle_machine(attempt, lambda ended: ended[0] == 0)
     assert code == 0, told
+
+
+def test_a_twin_gives_the_exact_times_beside_the_native_ones(tmp_path: Path) -> None:
+    run = _start(_spec(tmp_path), tmp_path / "out", "--twin")
+    out, err = run.communicate(timeout=_HANG_S)
+    assert run.returncode in (0, 3), err
+    assert "Beside the exact twin" in out
+    result = json.loads((tmp_path / "out" / "result.json").read_text())
+    judged = result["judged"]
+    assert (judged["by"], judged["judged"]) == ("twin", 5)
+    # 4 MB each way, in frames of 9038 B that carry 8948 B.
+    exact_ns = 4_000_000 * 8 / 100e6 * 9038 / 8948 * 1e9
+    for row in result["collectives"]:
+        assert row["exact_ns"] == pytest.approx(exact_ns, rel=0.01)
+    worst = max(abs(row["duration_ns"] / row["exact_ns"] - 1) for row in result["collectives"])
+    assert max(judged["slower"], judged["faster"]) == pytest.approx(worst, abs=1e-5)
+    assert (judged["wrong"] == 0) == (worst <= 0.05)
+    assert not (worst > 0.05 and result["valid"])
+
+
+def test_the_virtual_kernel_has_no_twin(tmp_path: Path) -> None:
+    run = _start(_spec(tmp_path), tmp_path / "out", "--twin", kernel="virtual")
+    _, err = run.communicate(timeout=_HANG_S)
+    assert run.returncode == 1
+    assert "the virtual one is exact" in err
 
 
 def test_faults_show_in_the_result(tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ def test_dctcp_with_delays_and_a_fault(tmp_path: Path) -> None:
     spec.write_text(yaml.safe_dump(_SPEC))
     out = tmp_path / "out"
     run = subprocess.run(
-        [sys.executable, "-m", "emulator.cli", "run", spec, "--kernel", "native", "--out", out],
+        [sys.executable, "-m", "groundwire.cli", "run", spec, "--kernel", "native", "--out", out],
         cwd=ROOT,
         capture_output=True,
         text=True,

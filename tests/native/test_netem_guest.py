@@ -9,19 +9,19 @@ import threading
 import time
 
 import pytest
-from fault_specs import fault
-from native_fabrics import delayed
-from native_traffic import UDP, echo_all_pairs, open_socket, transfer_seconds
 
-from emulator.capabilities import kernel_capabilities
-from emulator.faults import FaultInjector
-from emulator.native_kernel import missing_for_fabric, native_arrangement
-from emulator.network import Network, NetworkOptions
-from emulator.ports import NetemArrangement
-from emulator.stock_queues import StockArrangement
-from emulator.sysctls import Transport
-from topologies.fabric import Fabric
-from topologies.routing import compute_routes
+from emulator.linux.capabilities import kernel_capabilities
+from emulator.native.kernel import missing_for_fabric, native_arrangement
+from emulator.network.faults import FaultInjector
+from emulator.network.network import Network, NetworkOptions
+from emulator.network.sysctls import TcpSettings
+from emulator.ports.arrangement import NetemArrangement
+from emulator.ports.stock_queues import StockArrangement
+from tests.native.fault_specs import fault
+from tests.native.native_fabrics import delayed
+from tests.native.native_traffic import UDP, echo_all_pairs, open_socket, transfer_seconds
+from topologies.fabrics.fabric import Fabric
+from topologies.routing.routes import compute_routes
 
 pytestmark = pytest.mark.guest(real_time=True)
 
@@ -31,7 +31,7 @@ def _live(fabric: Fabric, control: str = "cubic", stock: bool = False) -> Networ
     return Network(
         fabric,
         compute_routes(fabric),
-        NetworkOptions(arrangement=arrangement, transport=Transport(congestion_control=control)),
+        NetworkOptions(arrangement=arrangement, transport=TcpSettings(congestion_control=control)),
     )
 
 

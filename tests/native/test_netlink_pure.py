@@ -9,15 +9,15 @@ from ipaddress import IPv4Address, IPv4Network
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from native_fabrics import fat_tree, flat, torus
 
-from emulator import rtnetlink
-from emulator.blueprint import Blueprint
-from emulator.netlink import NetlinkError, attribute, parse_attributes
-from emulator.ports import NetemArrangement, RateOnlyArrangement, netem_options
-from emulator.rtnetlink import Hop, Metrics
-from emulator.sysctls import Transport, node_sysctls
-from topologies.fabric import Fabric, Node
+from emulator.linux import rtnetlink
+from emulator.linux.netlink import NetlinkError, attribute, parse_attributes
+from emulator.linux.rtnetlink import Hop, Metrics
+from emulator.network.blueprint import Blueprint
+from emulator.network.sysctls import TcpSettings, node_sysctls
+from emulator.ports.arrangement import NetemArrangement, RateOnlyArrangement, netem_options
+from tests.native.native_fabrics import fat_tree, flat, torus
+from topologies.fabrics.fabric import Fabric, Node
 
 
 @given(st.dictionaries(st.integers(0, 0x3FFF), st.binary(max_size=300), max_size=20))
@@ -48,7 +48,7 @@ def test_an_error_names_request_and_reason() -> None:
 
 @pytest.mark.parametrize("fabric", [fat_tree(), torus(), flat(7)], ids=lambda f: f.kind)
 def test_indices_are_unique_in_a_node_and_differ_across_a_link(fabric: Fabric) -> None:
-    plan = Blueprint(fabric, RateOnlyArrangement(), Transport())
+    plan = Blueprint(fabric, RateOnlyArrangement(), TcpSettings())
     for contexts in plan.contexts.values():
         indices = [context.ifindex for context in contexts]
         assert len(set(indices)) == len(indices)
@@ -90,7 +90,7 @@ def test_tcp_metrics_are_locked_where_tcp_heeds_them_only_then() -> None:
 def test_every_switch_hashes_by_a_seed_of_its_own(seed: int) -> None:
     fabric = fat_tree()
     seeds = {
-        dict(node_sysctls(node, Transport(), multihomed=True, marks=False, hash_seed=seed))[
+        dict(node_sysctls(node, TcpSettings(), multihomed=True, marks=False, hash_seed=seed))[
             "ipv4/fib_multipath_hash_seed"
         ]
         for node in fabric.switches
@@ -101,7 +101,7 @@ def test_every_switch_hashes_by_a_seed_of_its_own(seed: int) -> None:
 
 def test_only_nodes_that_may_be_addressed_look_for_their_sockets() -> None:
     def settings(node: Node) -> dict[str, str]:
-        return dict(node_sysctls(node, Transport(), multihomed=False, marks=False, hash_seed=1))
+        return dict(node_sysctls(node, TcpSettings(), multihomed=False, marks=False, hash_seed=1))
 
     assert settings(fat_tree().switches[0])["ipv4/ip_early_demux"] == "0"
     for host in (fat_tree().hosts[0], torus().hosts[0]):  # the latter forwards as well
@@ -122,7 +122,7 @@ def test_ecn_is_on_when_something_needs_it(
     control: str, marks: bool, ecn: bool | None, expected: str
 ) -> None:
     host = flat(2).hosts[0]
-    transport = Transport(congestion_control=control, ecn=ecn)
+    transport = TcpSettings(congestion_control=control, ecn=ecn)
     settings = dict(node_sysctls(host, transport, multihomed=False, marks=marks, hash_seed=1))
     assert settings["ipv4/tcp_ecn"] == expected
 
@@ -141,6 +141,6 @@ def test_netem_gets_rates_above_32_bits_and_probabilities_up_to_one(
 
 
 def test_netems_limit_holds_the_buffer_and_what_is_in_flight() -> None:
-    context = Blueprint(flat(2), NetemArrangement(), Transport()).contexts["h0"][0]
+    context = Blueprint(flat(2), NetemArrangement(), TcpSettings()).contexts["h0"][0]
     limit = struct.unpack_from("=6I", netem_options(context.link, 1514 * 50))[1]
     assert limit == 50 + 1  # no delay: one in transmission

@@ -10,27 +10,27 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from native_fabrics import fat_tree, flat, network, torus
-from native_traffic import (
+
+from emulator.linux.netlink import NetlinkError, Request
+from emulator.network.network import Network
+from emulator.network.sysctls import TcpSettings
+from emulator.ports.arrangement import (
+    NetemArrangement,
+    PortContext,
+    RateOnlyArrangement,
+    UnsupportedPort,
+)
+from tests.native.native_fabrics import fat_tree, flat, network, torus
+from tests.native.native_traffic import (
     UDP,
     counters_when_sent,
     echo_all_pairs,
     open_socket,
     transfer_seconds,
 )
-from own_pace import believed
-
-from emulator.netlink import NetlinkError, Request
-from emulator.network import Network
-from emulator.ports import (
-    NetemArrangement,
-    PortContext,
-    RateOnlyArrangement,
-    UnsupportedPort,
-)
-from emulator.sysctls import Transport
-from topologies.fabric import Fabric
-from topologies.routing import compute_routes
+from tests.native.own_pace import believed
+from topologies.fabrics.fabric import Fabric
+from topologies.routing.routes import compute_routes
 
 _GLOBAL = (
     "/proc/sys/net/core/netdev_max_backlog",
@@ -211,7 +211,7 @@ def _arrives(live: Network, source: str, target: str, patience_s: float) -> bool
 
 def test_transport_sysctls_are_set_on_hosts_only_inside() -> None:
     outside = Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text()
-    transport = Transport(
+    transport = TcpSettings(
         congestion_control="reno", receive_buffer_bytes=3_000_000, send_buffer_bytes=2_000_000
     )
     with network(flat(2), transport=transport) as live:
@@ -229,7 +229,7 @@ def test_transport_sysctls_are_set_on_hosts_only_inside() -> None:
 def test_a_congestion_control_that_is_not_there_is_named() -> None:
     before = _state()
     with pytest.raises(OSError, match=r"no congestion control nosuch; it has .*reno"):
-        network(flat(2), transport=Transport(congestion_control="nosuch")).up()
+        network(flat(2), transport=TcpSettings(congestion_control="nosuch")).up()
     assert _state() == before
 
 

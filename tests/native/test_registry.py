@@ -12,17 +12,17 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from native_fabrics import flat, network
-from native_traffic import echo_all_pairs
 
-from emulator.commands.clean import clean
-from emulator.registry import Session, process_start, remove_dead, sessions
+from emulator.network.registry import Session, process_start, remove_dead, sessions
+from groundwire.commands.clean import clean
+from tests.native.native_fabrics import flat, network
+from tests.native.native_traffic import echo_all_pairs
 
 Start = Callable[[str], "subprocess.Popen[str]"]
 
 _VICTIM = """
 import subprocess, sys, time
-from native_fabrics import flat, network
+from tests.native.native_fabrics import flat, network
 live = network(flat(3))
 live.up()
 child = subprocess.Popen(["ip", "netns", "exec", f"gw{live.session.id}-h0", "sleep", "600"])

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
-from native_fabrics import fat_tree, flat, network
-from own_pace import on_an_idle_machine
+import pytest
 
-from emulator.scaling import Calibration, calibrate, choose_scale
-from topologies.spec import parse_dict
+from emulator.native.kernel import can_watch_ports
+from emulator.native.scaling import PacketRateCalibration, calibrate, choose_scale
+from emulator.native.trust import link_error
+from tests.native.native_fabrics import fat_tree, flat, network
+from tests.native.own_pace import on_an_idle_machine
+from topologies.spec.spec import parse_dict
 
 
 def test_a_calibration_is_short_and_finds_a_plausible_capacity() -> None:
     fabric = fat_tree(rate="100Gbps")
     hosts = [host.name for host in fabric.hosts]
 
-    def attempt() -> tuple[float, float, Calibration]:
+    def attempt() -> tuple[float, float, PacketRateCalibration]:
         start = time.monotonic()
         with network(fabric):
             bring_up_s = time.monotonic() - start
@@ -44,7 +48,11 @@ def test_a_longer_path_does_not_change_what_a_hop_costs() -> None:
     assert 0.2 < ratios[-1] < 5, ratios
 
 
-def test_auto_slows_a_fast_fabric_down_and_leaves_a_slow_one() -> None:
+def test_auto_slows_a_fast_fabric_down_and_leaves_a_slow_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))  # where nobody has measured this machine
+
     def spec(rate: str, scale: object) -> dict[str, object]:
         return {
             "name": "calibrated",
@@ -63,3 +71,16 @@ def test_auto_slows_a_fast_fabric_down_and_leaves_a_slow_one() -> None:
     assert fast.factor > 10
     assert slow.factor == 1
     assert (fixed.factor, fixed.calibration) == (7, None)
+
+
+@pytest.mark.skipif(not can_watch_ports(), reason="this kernel has no eBPF classifiers")
+def test_links_that_are_right_are_found_to_be() -> None:
+    """20 Mb/s is nothing to any machine: 1,600 packets of 1,538 B a second and host."""
+
+    def attempt() -> tuple[float, float]:
+        return link_error(flat(2, rate="20Mbps"))
+
+    error, forwarded = on_an_idle_machine(attempt, lambda found: found[0] <= 0.03)
+    assert error <= 0.03
+    # Two hosts, two links each, and half as many acknowledgements.
+    assert forwarded == pytest.approx(2 * 2 * 1.5 * 20e6 / (8 * 1538), rel=0.05)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from emulator.virtual.build import find_kernel
+from emulator.virtual.building.build import find_kernel
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -21,7 +22,7 @@ pytestmark = [
 
 def _shell(*arguments: str, typed: str | None = None) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "emulator.cli", "shell", *arguments, "--kernel", "virtual"],
+        [sys.executable, "-m", "groundwire.cli", "shell", *arguments, "--kernel", "virtual"],
         cwd=ROOT,
         input=typed,
         capture_output=True,
@@ -30,11 +31,17 @@ def _shell(*arguments: str, typed: str | None = None) -> subprocess.CompletedPro
     )
 
 
-def test_commands_run_in_exact_virtual_time() -> None:
+def test_commands_run_in_exact_virtual_time(tmp_path: Path) -> None:
     done = _shell(
-        "topologies/two-hosts.yaml", "--command", "pingall", "--command", "h0 ping -c 3 -i 0.2 h1"
-    )
+        "topologies/two-hosts.yaml", "--command", "pingall", "--command", "h0 ping -c 3 -i 0.2 h1",
+        "--command", "h0 echo called $(hostname), other $(getent hosts h1 | head -n 1)",
+        "--command", f"h0 touch {tmp_path}/written", "--writable", str(tmp_path),
+        "--memory", "900MB",
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
+    assert (tmp_path / "written").exists()
+    # Mininet puts a node's address in place of its name where that is a word of its own.
+    assert re.search(r"called h0, other 10\.0\.0\.3 +(10\.0\.0\.3|h1)", done.stdout)
     assert "0% dropped (2/2 received)" in done.stdout
     # Four times 1 us and (98 + 24) bytes at 10 Gb/s make 4.39 us; ping's clock has whole ones.
     times = [line.split("time=")[1] for line in done.stdout.splitlines() if "time=" in line]

@@ -1,15 +1,12 @@
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from chromium import Page, find_chromium
-from synthetic_run import make_run
+from tests.report.chromium import Page, find_chromium
+from tests.report.synthetic_run import make_run
 
 
 @pytest.fixture(scope="session")

@@ -7,10 +7,9 @@ import struct
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from synthetic_run import COMPUTE_NS, START_NS, make_run
-
 from analysis import load_run
-from analysis.gloo_wire import Opcode, Preamble, Prefix, Slot
+from analysis.decode.gloo.wire_format import Opcode, Preamble, Prefix, Slot
+from tests.report.synthetic_run import COMPUTE_NS, START_NS, make_run
 
 CLOCK_OFFSET_NS = 1_767_225_600_000_000_000
 MTU, RATE_GBPS, HOP_NS = 9000, 100, 500

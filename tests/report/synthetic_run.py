@@ -6,10 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-from analysis.result import write_result
-from topologies.build import build_fabric
-from topologies.placement import place
-from topologies.spec import parse_spec
+from analysis.runs.result import write_result
+from analysis.runs.run import load_run
+from topologies.fabrics.build import build_fabric
+from topologies.fabrics.placement import place
+from topologies.spec.spec import parse_spec
 
 START_NS = 10_000_000_000
 FORWARD_NS, BACKWARD_NS, GRADIENT_NS = 100_000, 150_000, 900_000
@@ -81,7 +82,7 @@ def make_run(
         "verdict": {"valid": not invalid, "reasons": list(invalid)},
     }  # fmt: skip
     (directory / "environment.json").write_text(json.dumps(environment))
-    write_result(directory)
+    write_result(load_run(directory))
     return directory
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from emulator.commands.app import app
+from groundwire.commands.app import app
 
 
 def groundwire(*arguments: str | Path) -> Result:
@@ -56,7 +56,7 @@ def test_markdown_and_nccl_style_go_to_standard_output(run_directory: Path) -> N
         ("ranks/003.jsonl", "{]\n", "003.jsonl: line 1: Invalid JSON"),
         ("ranks/003.jsonl", None, "ranks: expected ranks 0 to 15, found [0, 1, 2, 4,"),
         ("result.json", "{]\n", "result.json: not JSON"),
-        ("result.json", "{}\n", "result.json: expected an object with schema 1"),
+        ("result.json", "{}\n", "result.json: expected an object with schema 2"),
         ("result.json", None, "result.json: No such file or directory"),
         ("environment.json", "", "environment.json: Invalid JSON"),
         ("spec.yaml", "{]\n", "spec.yaml"),
@@ -65,7 +65,7 @@ def test_markdown_and_nccl_style_go_to_standard_output(run_directory: Path) -> N
 def test_a_damaged_run_is_bad_input(
     tmp_path: Path, damaged: str, content: str | None, message: str
 ) -> None:
-    from synthetic_run import make_run
+    from tests.report.synthetic_run import make_run
 
     path = make_run(tmp_path / "run", iterations=1) / damaged
     path.unlink() if content is None else path.write_text(content)

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from synthetic_capture import make_captured_run
-from synthetic_run import FORWARD_NS, STEP_NS
 
 from analysis import load_run
 from analysis.exporters import render_nccl_style, render_openmetrics, write_trace
 from analysis.exporters.perfetto import FABRIC_PROCESS
+from tests.report.synthetic_capture import make_captured_run
+from tests.report.synthetic_run import FORWARD_NS, STEP_NS
 
 
 @pytest.fixture(scope="module")

@@ -7,19 +7,19 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from synthetic_capture import MSS, SIZE, make_captured_run, wire_ns
 
 from analysis import RunError, load_run
+from analysis.decode.run_capture import load_capture
+from analysis.decode.tcp.pcap import CaptureFormatError
 from analysis.exporters.perfetto import process_of, write_trace
 from analysis.metrics.flow import Flows, NoFlows, flows_of, read_flows
-from analysis.metrics.packets import Segments, reordered, sent_again
+from analysis.metrics.packets import PayloadPackets, reordered, sent_again
 from analysis.metrics.port_traffic import port_traffic
 from analysis.metrics.traffic import CAPTURE, SCHEDULE, captured_traffic
-from analysis.pcap import CaptureFormatError
 from analysis.report import render_html
 from analysis.report.run_figures import run_figures
-from analysis.run_capture import load_capture
-from analysis.tables import tables
+from analysis.report.tables.run_tables import tables
+from tests.report.synthetic_capture import MSS, SIZE, make_captured_run, wire_ns
 
 PACKETS = -(-(SIZE + 48) // MSS)
 
@@ -97,7 +97,7 @@ def test_a_port_is_wholly_used_while_it_sends_back_to_back(quiet: Path) -> None:
     assert set(ports) == {"h0-eth0", "h1-eth0", "s0-eth0", "s0-eth1"}
     # Half a frame ahead, so that rounding moves no frame over an edge.
     begin = 10_000_060_000 - wire_ns(MSS) / 2
-    edges = begin + np.arange(-1, 6) * 8 * wire_ns(MSS)
+    edges = begin + np.arange(-1, 6) * np.float64(8 * wire_ns(MSS))
     use = ports["h0-eth0"].utilisation(edges)
     # Frames of 9 KB and an acknowledgement of 90 bytes for each one that came.
     assert use[0] < 0.05
@@ -191,11 +191,11 @@ def test_a_damaged_index_is_named(tmp_path: Path, content: str) -> None:
         load_capture(load_run(directory))
 
 
-def make_segments(starts: list[int], size: int) -> Segments:
+def make_segments(starts: list[int], size: int) -> PayloadPackets:
     position = np.array(starts, dtype=np.int64)
     none = np.zeros(len(starts), dtype=np.int64)
     times = np.arange(len(starts), dtype=np.int64)
-    return Segments(none, none, times, position, position + size, none.astype(np.bool_))
+    return PayloadPackets(none, none, times, position, position + size, none.astype(np.bool_))
 
 
 @given(st.permutations(range(12)))

@@ -14,22 +14,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analysis.calibration.observations import CalibrationError, observations_of
-from analysis.collectives import Collective
 from analysis.exporters import render_openmetrics
-from analysis.impossible import (
-    Ingress,
-    impossible_times,
-    least_received_bytes,
-    least_reduced_bytes,
-)
-from analysis.predictors.flow import Flow
-from analysis.predictors.gloo_schedule import Post, gloo_schedule
-from analysis.predictors.interface import KINDS
-from analysis.predictors.run_predictions import call_of
-from analysis.result import build_result
-from analysis.run import Run, load_run
-from tests.predictors.measured_run import write_run
-from topologies.spec import parse_spec
+from analysis.predict.models.flow import Flow
+from analysis.predict.run_predictions import call_of
+from analysis.runs.collectives import MeasuredCollective
+from analysis.runs.impossible import Ingress, impossible_times
+from analysis.runs.result import build_result
+from analysis.runs.run import Run, load_run
+from collectives.gloo.schedule import Post, gloo_schedule
+from collectives.kinds import KINDS, least_received_bytes, least_total_bytes
+from tests.predict.measured_run import write_run
+from topologies.spec.spec import parse_spec
 
 _EXCHANGE = "{kind: all_to_all, size: 8MB}"
 _STAR = "{kind: flat, hosts: 8, link: {rate: 100Gbps, delay: 0ns, mtu: 9000}}"
@@ -50,14 +45,14 @@ _FABRICS = (
 
 
 @st.composite
-def _collectives(draw: st.DrawFn) -> Collective:
+def _collectives(draw: st.DrawFn) -> MeasuredCollective:
     kind = draw(st.sampled_from(KINDS))
     ranks = draw(st.integers(2, 9))
     root = draw(st.integers(0, ranks - 1))
     elements = draw(st.integers(1, 100_000))
     if kind in ("all_gather", "all_to_all", "reduce_scatter", "gather", "scatter"):
         elements = -(-elements // ranks) * ranks
-    return Collective(
+    return MeasuredCollective(
         id="i0.c", kind=kind, phase=kind, group="default", tag=0,
         size_bytes=0 if kind == "barrier" else 4 * elements, element_bytes=4, iteration=0,
         ranks=tuple(range(ranks)), root=root,
@@ -69,7 +64,7 @@ def _collectives(draw: st.DrawFn) -> Collective:
 
 
 @given(_collectives())
-def test_gloo_moves_at_least_what_any_algorithm_must(collective: Collective) -> None:
+def test_gloo_moves_at_least_what_any_algorithm_must(collective: MeasuredCollective) -> None:
     received: Counter[int] = Counter()
     for step in gloo_schedule(call_of(collective)):
         if isinstance(step, Post):
@@ -77,8 +72,8 @@ def test_gloo_moves_at_least_what_any_algorithm_must(collective: Collective) -> 
             for member, size in zip(step.destination.tolist(), heard.tolist(), strict=True):
                 received[member] += size
     for member in range(len(collective.ranks)):
-        assert least_received_bytes(collective, member) <= received[member]
-    assert least_reduced_bytes(collective) <= sum(received.values())
+        assert least_received_bytes(collective.shape, member) <= received[member]
+    assert least_total_bytes(collective.shape) <= sum(received.values())
 
 
 @given(

@@ -4,9 +4,9 @@ from itertools import combinations
 
 import pytest
 
-from analysis.report.fabric_layout import lay_out
-from topologies.build import build_fabric
-from topologies.spec import parse_spec
+from analysis.report.charts.fabric_layout import lay_out
+from topologies.fabrics.build import build_fabric
+from topologies.spec.spec import parse_spec
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 
 import pytest
-from synthetic_run import COMPUTE_NS, FORWARD_NS, GRADIENT_NS, STEP_NS, make_run
 
 from analysis import RunError, load_run
 from analysis.metrics import (
@@ -16,7 +15,8 @@ from analysis.metrics import (
     tier_uses,
     traffic_matrix,
 )
-from analysis.queue_samples import queue_series
+from analysis.runs.queue_samples import queue_series
+from tests.report.synthetic_run import COMPUTE_NS, FORWARD_NS, GRADIENT_NS, STEP_NS, make_run
 
 RANKS = 16
 

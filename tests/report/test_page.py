@@ -4,12 +4,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from chromium import Page
-from synthetic_run import make_run
 
-from analysis.finish import finish_run
 from analysis.report import render_html
+from analysis.report.finish import finish_run
 from analysis.report.run_figures import run_figures
+from analysis.runs.run import load_run
+from tests.report.chromium import Page
+from tests.report.synthetic_run import make_run
 
 LIMIT_BYTES = 3_000_000
 
@@ -32,7 +33,7 @@ def requests(page: Page) -> list[str]:
 
 
 def test_the_page_loads_nothing_and_draws_everything(page: Page, run_directory: Path) -> None:
-    path = finish_run(run_directory).report
+    path = finish_run(load_run(run_directory)).report
     page.open(path)
     assert complaints(page) == []
     assert requests(page) == []
@@ -52,7 +53,7 @@ def test_the_page_loads_nothing_and_draws_everything(page: Page, run_directory: 
 
 
 def test_nothing_sticks_out_of_its_drawing(page: Page, run_directory: Path) -> None:
-    page.open(finish_run(run_directory).report)
+    page.open(finish_run(load_run(run_directory)).report)
     outside = page.evaluate(
         """[...document.querySelectorAll('figure .view:not([hidden]) svg')].flatMap(svg => {
              const box = svg.getBoundingClientRect();
@@ -68,7 +69,7 @@ def test_nothing_sticks_out_of_its_drawing(page: Page, run_directory: Path) -> N
 
 
 def test_tables_sort_by_value_both_ways(page: Page, run_directory: Path) -> None:
-    page.open(finish_run(run_directory).report)
+    page.open(finish_run(load_run(run_directory)).report)
     column = (
         "(() => { const t = [...document.querySelectorAll('table.sortable')].find(t => "
         "t.tHead.textContent.includes('deepest queue'));"
@@ -87,7 +88,7 @@ def test_tables_sort_by_value_both_ways(page: Page, run_directory: Path) -> None
 
 
 def test_iterations_can_be_chosen(page: Page, run_directory: Path) -> None:
-    page.open(finish_run(run_directory).report)
+    page.open(finish_run(load_run(run_directory)).report)
     shown = "[...document.querySelectorAll('#timeline .view')].map(v => !v.hidden)"
     assert page.evaluate(shown) == [True, False]
     page.evaluate("document.querySelectorAll('#timeline .views button')[1].click()")
@@ -97,7 +98,7 @@ def test_iterations_can_be_chosen(page: Page, run_directory: Path) -> None:
 def test_hovering_shows_the_figures_of_a_link(page: Page, run_directory: Path) -> None:
     # A window that holds the page: scrolling hides the tip, whenever its event comes.
     page.resize(1240, 6000)
-    page.open(finish_run(run_directory).report)
+    page.open(finish_run(load_run(run_directory)).report)
     x, y = page.evaluate(
         "(() => { const b = document.querySelector('#fabric .switch').getBoundingClientRect();"
         "return [b.left + b.width / 2, b.top + b.height / 2]; })()"
@@ -109,7 +110,7 @@ def test_hovering_shows_the_figures_of_a_link(page: Page, run_directory: Path) -
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_text_has_contrast(page: Page, run_directory: Path, scheme: str) -> None:
-    page.open(finish_run(run_directory).report)
+    page.open(finish_run(load_run(run_directory)).report)
     page.emulate(scheme=scheme)
     ratios = page.evaluate(
         """(() => {
@@ -165,7 +166,7 @@ def test_runs_stand_side_by_side(
 
 
 def test_what_comes_from_the_run_is_escaped(page: Page, slower_directory: Path) -> None:
-    page.open(finish_run(slower_directory).report)
+    page.open(finish_run(load_run(slower_directory)).report)
     assert page.evaluate("document.querySelectorAll('.verdict.invalid').length") == 1
     reasons = page.evaluate("document.querySelector('.reasons').textContent")
     assert "a <b>hog</b> ran" in reasons
@@ -176,7 +177,7 @@ def test_what_comes_from_the_run_is_escaped(page: Page, slower_directory: Path) 
 
 
 def test_paper_is_light_and_shows_every_table(page: Page, run_directory: Path) -> None:
-    page.open(finish_run(run_directory).report)
+    page.open(finish_run(load_run(run_directory)).report)
     page.emulate(media="print", scheme="dark")
     background = page.evaluate("getComputedStyle(document.documentElement).backgroundColor")
     assert background == "rgb(255, 255, 255)"

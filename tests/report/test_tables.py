@@ -11,8 +11,8 @@ import pytest
 from analysis import load_run
 from analysis.report import render_html, render_markdown, write_csv
 from analysis.report.run_figures import run_figures
-from analysis.table import Column, Table, Unit, table
-from analysis.tables import tables
+from analysis.report.tables.run_tables import tables
+from analysis.report.tables.table import Column, Table, Unit, table
 
 
 def test_frames_hold_what_the_tables_hold(run_directory: Path) -> None:
@@ -78,8 +78,9 @@ def test_units_are_in_the_names_of_number_columns(run_directory: Path) -> None:
 
 def test_analysis_needs_no_torch_and_no_emulator(run_directory: Path) -> None:
     script = (
-        "import sys; from pathlib import Path; from analysis.finish import finish_run;"
-        f"finish_run(Path({str(run_directory)!r}));"
+        "import sys; from pathlib import Path; from analysis.report.finish import finish_run;"
+        "from analysis.runs.run import load_run;"
+        f"finish_run(load_run(Path({str(run_directory)!r})));"
         "print([m for m in sys.modules if m.split('.')[0] in "
         "('torch', 'emulator', 'workloads', 'pandas')])"
     )
@@ -90,9 +91,8 @@ def test_analysis_needs_no_torch_and_no_emulator(run_directory: Path) -> None:
 def test_collectives_of_the_same_name_in_two_groups_keep_their_predictions(
     tmp_path: Path,
 ) -> None:
-    from synthetic_run import make_run
-
-    from analysis.result import write_result
+    from analysis.runs.result import write_result
+    from tests.report.synthetic_run import make_run
 
     directory = make_run(tmp_path / "run", iterations=1)
     for log in (directory / "ranks").glob("*.jsonl"):
@@ -102,7 +102,7 @@ def test_collectives_of_the_same_name_in_two_groups_keep_their_predictions(
             for line in text.splitlines()
         ]
         log.write_text("\n".join(lines) + "\n")
-    rows = write_result(directory)["collectives"]
+    rows = write_result(load_run(directory))["collectives"]
     expected = {(r["group"], r["id"]): r["predicted"]["alpha-beta"]["duration_ns"] for r in rows}
     assert len(set(expected.values())) == 2
     found = tables(load_run(directory))["collectives"].records()

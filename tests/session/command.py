@@ -17,7 +17,7 @@ def groundwire(
 ) -> subprocess.CompletedProcess[str]:
     """Run `groundwire ARGUMENTS` in that clone; returns what it printed and its exit code."""
     return subprocess.run(
-        [sys.executable, "-m", "emulator.cli", *map(str, arguments)],
+        [sys.executable, "-m", "groundwire.cli", *map(str, arguments)],
         cwd=clone,
         capture_output=True,
         text=True,
@@ -34,6 +34,6 @@ def copy_clone(to: Path) -> Path:
 
 def result_of(directory: Path) -> dict[str, Any]:
     """result.json less the wall time, which is the one thing that may differ between runs."""
-    result = json.loads((directory / "result.json").read_text())
+    result: dict[str, Any] = json.loads((directory / "result.json").read_text())
     del result["wall_s"]
     return result

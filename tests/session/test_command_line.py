@@ -14,11 +14,12 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from analysis.predictors.textbook import Textbook
-from analysis.result import write_result
-from emulator.commands.app import COMMANDS, app
-from emulator.commands.outcome import outcome
-from tests.predictors.measured_run import write_run
+from analysis.predict.models.textbook import Textbook
+from analysis.runs.result import write_result
+from analysis.runs.run import load_run
+from groundwire.commands.app import COMMANDS, app
+from groundwire.commands.console.outcome import outcome
+from tests.predict.measured_run import write_run
 from tests.session.command import ROOT, groundwire
 
 _GOOD = """
@@ -123,8 +124,8 @@ def test_a_sweep_that_fails_tells_what_it_has_measured(tmp_path: Path) -> None:
 def test_delays_without_netem_are_refused_naming_netem_and_the_other_kernel(
     tmp_path: Path,
 ) -> None:
-    from emulator.native_kernel import missing_for
-    from topologies.spec import load_spec
+    from emulator.native.kernel import missing_for
+    from topologies.spec.spec import load_spec
 
     spec = tmp_path / "delays.yaml"
     spec.write_text(_GOOD)
@@ -203,7 +204,7 @@ def test_a_suite_of_which_nothing_is_left_is_refused(tmp_path: Path) -> None:
 
 def test_a_reader_that_leaves_early_is_no_failure() -> None:
     """More than a pipe holds, and nobody reads it."""
-    command = [sys.executable, "-m", "emulator.cli", "predict", "topologies/two-hosts.yaml"]
+    command = [sys.executable, "-m", "groundwire.cli", "predict", "topologies/two-hosts.yaml"]
     operations = ", ".join(["{kind: all_reduce, size: 1MB}"] * 1000)
     options = ["--set", f"workload.operations=[{operations}]", "--predictor", "textbook"]
     for more in ([], ["--json"]):
@@ -222,7 +223,7 @@ def test_a_reader_that_leaves_early_is_no_failure() -> None:
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 def test_output_that_cannot_be_written_is_told_in_one_line(command: str, unbuffered: str) -> None:
     """Exit code 120, and 'Exception ignored in: <_io.TextIOWrapper ...>', or a traceback."""
-    arguments = [sys.executable, "-m", "emulator.cli", *command.split()]
+    arguments = [sys.executable, "-m", "groundwire.cli", *command.split()]
     environment = os.environ | {"PYTHONUNBUFFERED": unbuffered}
     reading, writing = os.pipe()
     os.close(reading)
@@ -240,11 +241,11 @@ def test_output_that_cannot_be_written_is_told_in_one_line(command: str, unbuffe
 def test_a_locale_without_utf_8_stops_no_report(tmp_path: Path) -> None:
     run = tmp_path / "run"
     write_run(run, "{kind: flat, hosts: 8}", "{kind: all_reduce, size: 1MB}", Textbook())
-    write_result(run)
+    write_result(load_run(run))
     ascii_only = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
     for form in ("html", "md", "csv"):
         done = subprocess.run(
-            [sys.executable, "-m", "emulator.cli", "report", str(run), "--format", form],
+            [sys.executable, "-m", "groundwire.cli", "report", str(run), "--format", form],
             cwd=ROOT, env=os.environ | ascii_only, capture_output=True, check=False,
         )  # fmt: skip
         assert (done.returncode, done.stderr) == (0, b""), form
@@ -256,7 +257,7 @@ def test_runs_whose_names_are_no_text_are_reported(tmp_path: Path) -> None:
     runs = [tmp_path / "run", Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff"))]
     for run in runs:
         write_run(run, "{kind: flat, hosts: 8}", "{kind: all_reduce, size: 1MB}", Textbook())
-        write_result(run)
+        write_result(load_run(run))
     for form in ("html", "md", "csv"):
         done = groundwire("report", *runs, "--format", form, "--out", tmp_path / form)
         assert (done.returncode, done.stderr) == (0, ""), form
@@ -266,7 +267,7 @@ def test_runs_whose_names_are_no_text_are_reported(tmp_path: Path) -> None:
 def test_a_current_directory_that_is_gone_is_named(tmp_path: Path) -> None:
     """A guest's first process starts in it: 'No such file or directory', whatever was not there."""
     (tmp_path / "gone").mkdir()
-    run = [sys.executable, "-m", "emulator.cli", "run", str(ROOT / "topologies/two-hosts.yaml")]
+    run = [sys.executable, "-m", "groundwire.cli", "run", str(ROOT / "topologies/two-hosts.yaml")]
     done = subprocess.run(
         ["sh", "-c", 'rmdir "$PWD" && exec "$@"', "sh", *run, "--out", str(tmp_path / "run")],
         cwd=tmp_path / "gone", env=os.environ | {"PYTHONPATH": str(ROOT)},
@@ -280,7 +281,7 @@ def test_a_current_directory_that_is_gone_is_named(tmp_path: Path) -> None:
 
 def test_a_shell_without_standard_input_ends() -> None:
     """The thread that reads it died of that, and the shell waited for ever."""
-    shell = f"{sys.executable} -m emulator.cli shell topologies/two-hosts.yaml --kernel virtual"
+    shell = f"{sys.executable} -m groundwire.cli shell topologies/two-hosts.yaml --kernel virtual"
     done = subprocess.run(
         ["sh", "-c", f"exec {shell} <&-"], cwd=ROOT, capture_output=True, text=True, timeout=120
     )

@@ -11,7 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from workloads.connections import Connection, established, ports_to_later_ranks
+from workloads.execution.connections import (
+    EstablishedConnection,
+    established,
+    established_here,
+    ports_to_later_ranks,
+)
 
 _Pair = tuple[socket.socket, socket.socket]
 
@@ -29,9 +34,10 @@ def pairs() -> Iterator[list[_Pair]]:
         yield made
 
 
-def _connection(end: socket.socket) -> Connection:
-    address, peer_port = end.getpeername()
-    return Connection(end.getsockname()[1], IPv4Address(address), peer_port)
+def _connection(end: socket.socket) -> EstablishedConnection:
+    address, port = end.getsockname()
+    peer, peer_port = end.getpeername()
+    return EstablishedConnection(IPv4Address(address), port, IPv4Address(peer), peer_port)
 
 
 def test_all_connections_and_nothing_else(pairs: list[_Pair], tmp_path: Path) -> None:
@@ -47,6 +53,7 @@ def test_all_connections_and_nothing_else(pairs: list[_Pair], tmp_path: Path) ->
         opened = os.listdir("/proc/self/fd")
         assert set(established()) >= set(ends)
         assert not any(c.peer_port == 9 for c in established())
+        assert set(established_here()) >= set(ends)
         assert os.listdir("/proc/self/fd") == opened
 
 
@@ -55,5 +62,6 @@ def test_ports_by_later_rank_without_the_store(pairs: list[_Pair]) -> None:
     mine = [(end.getsockname()[1], end.getpeername()[1]) for end in clients]
     store_port = mine[3][1]
     addresses = {0: "127.0.0.2", 1: "127.0.0.9", 2: "127.0.0.3", 3: "127.0.0.4"}
-    assert ports_to_later_ranks(1, addresses, store_port) == {2: mine[1], 3: mine[2]}
-    assert ports_to_later_ranks(-1, addresses, store_port)[0] == mine[0]
+    ends = established()
+    assert ports_to_later_ranks(ends, 1, addresses, store_port) == {2: mine[1], 3: mine[2]}
+    assert ports_to_later_ranks(ends, -1, addresses, store_port)[0] == mine[0]

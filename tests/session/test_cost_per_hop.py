@@ -29,6 +29,7 @@ workload:
 compute: {{device: none}}
 capture: {{points: []}}
 predict: []
+virtual: {{ranks_per_process: 1}}
 """
 
 

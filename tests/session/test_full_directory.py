@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from emulator import full_directory
-from emulator.full_directory import RunDirectoryFull, told_when_full
+from emulator.ranks import full_directory
+from emulator.ranks.full_directory import RunDirectoryFull, full_directory_reported
 from tests.session.command import ROOT
 
 _SPEC = """
@@ -48,7 +48,7 @@ def test_a_run_says_that_its_directory_is_full(tmp_path: Path, size_kib: int, la
     (tmp_path / "fs").mkdir()
     (tmp_path / "small.yaml").write_text(_SPEC)
     run = ["run", str(tmp_path / "small.yaml"), "--out", str(tmp_path / "fs" / "run")]
-    command = [sys.executable, "-m", "emulator.cli", *run, "--kernel", "virtual"]
+    command = [sys.executable, "-m", "groundwire.cli", *run, "--kernel", "virtual"]
     status, said = _own_file_system(size_kib, tmp_path / "fs", *command)
     assert status == 1, said
     assert said[-1].startswith(
@@ -60,7 +60,7 @@ def test_a_run_says_that_its_directory_is_full(tmp_path: Path, size_kib: int, la
 
 def test_what_else_a_kernel_has_no_space_for_is_told_as_it_is(tmp_path: Path) -> None:
     """Linux says so of network namespaces, too."""
-    with pytest.raises(OSError, match="No space left"), told_when_full(tmp_path):
+    with pytest.raises(OSError, match="No space left"), full_directory_reported(tmp_path):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
@@ -69,8 +69,8 @@ def test_a_quota_and_a_directory_that_could_not_be_made(
 ) -> None:
     said = r"run is full \({}\): [0-9,]+ bytes are free$"
     quota, space = said.format("Disk quota exceeded"), said.format("No space left on device")
-    with pytest.raises(RunDirectoryFull, match=quota), told_when_full(tmp_path / "run"):
+    with pytest.raises(RunDirectoryFull, match=quota), full_directory_reported(tmp_path / "run"):
         raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
     monkeypatch.setattr(full_directory, "_NO_ROOM_BYTES", 2**62)
-    with pytest.raises(RunDirectoryFull, match=space), told_when_full(tmp_path / "run"):
+    with pytest.raises(RunDirectoryFull, match=space), full_directory_reported(tmp_path / "run"):
         raise RuntimeError(f"a rank: [Errno 28] {os.strerror(errno.ENOSPC)}")

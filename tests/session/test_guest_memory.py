@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from emulator import guest_memory
-from emulator.guest_memory import guest_memory_bytes
-from topologies.spec import Spec
+from emulator.virtual.memory import estimate as guest_memory
+from emulator.virtual.memory.estimate import guest_memory_bytes
+from topologies.spec.spec import Spec, parse_dict
 
 _MB = 10**6
 _RANKS = 4
@@ -29,10 +29,15 @@ def test_builds_of_torch_for_accelerators_get_more(monkeypatch: pytest.MonkeyPat
     assert 293 * _MB <= guest_memory_bytes(spec, Path()) - usual <= 2 * 293 * _MB
 
 
-def _spec(workload: dict[str, object]) -> Spec:
-    fabric = {"kind": "flat", "hosts": 64, "link": {"rate": "100Gbps", "delay": "1us"}}
+def _spec(workload: dict[str, object], threads: int = 1) -> Spec:
+    fabric = {"kind": "flat", "hosts": 128, "link": {"rate": "100Gbps", "delay": "1us"}}
     return Spec.model_validate(
-        {"name": "memory", "fabric": fabric, "workload": {"ranks": _RANKS, **workload}}
+        {
+            "name": "memory",
+            "fabric": fabric,
+            "workload": {"ranks": _RANKS, **workload},
+            "virtual": {"ranks_per_process": threads},
+        }
     )
 
 
@@ -139,6 +144,43 @@ def test_a_workload_gets_what_it_was_measured_to_take(
     100 Gb/s, MTU 9000, 32 MB per port, in guests of 8 and 12 GB."""
     needed = _needed({"kind": "collectives", **workload})
     assert measured_mb * _MB <= needed <= 2 * measured_mb * _MB
+
+
+def test_samples_cost_what_they_can_hold() -> None:
+    """k=4: 96 ports. A few messages change their backlogs a few times, however often one looks."""
+    workload = {"kind": "collectives", **_one("all_reduce", 1, ranks=16)}
+    document = {
+        "name": "sampled",
+        "fabric": {"kind": "fat-tree", "k": 4},
+        "workload": workload,
+        "counters": {"interval": "10us"},
+    }
+    sampled = guest_memory_bytes(parse_dict(document), Path())
+    bare = guest_memory_bytes(parse_dict({**document, "counters": {}}), Path())
+    payload_bytes = 2 * 16 * 10**6
+    assert 24 * 2 * payload_bytes / 9000 < sampled - bare < 30 * _MB
+    workload["iterations"] = 10_000
+    longest = guest_memory_bytes(parse_dict(document), Path())
+    workload["iterations"] = 20_000
+    assert guest_memory_bytes(parse_dict(document), Path()) == longest  # what a port keeps at most
+
+
+@pytest.mark.parametrize(
+    ("size", "iterations", "ranks", "measured_mb"),
+    [("100KB", 3, 64, 536), ("100KB", 3, 128, 668), ("256MB", 1, 8, 2463)],
+)
+def test_packed_ranks_get_what_they_were_measured_to_take(
+    size: str, iterations: int, ranks: int, measured_mb: int
+) -> None:
+    operations = [{"kind": "all_reduce", "size": size}]
+    workload = {"ranks": ranks, "iterations": iterations, "operations": operations}
+    collectives: dict[str, object] = {"kind": "collectives", **workload}
+    processes, halves, threads = (
+        guest_memory_bytes(_spec(collectives, per_process), Path())
+        for per_process in (1, ranks // 2, ranks)
+    )
+    assert measured_mb * _MB <= threads < halves < processes
+    assert processes - threads >= (ranks - 1) * 20 * 2**20 - ranks**2 * 2**14
 
 
 def test_gradients_on_their_way_are_held_together() -> None:

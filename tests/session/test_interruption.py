@@ -52,7 +52,7 @@ def test_a_signal_ends_a_run_in_any_stage(
     stage can it end by itself before: the report waits for somebody to read it."""
     spec, out = tmp_path / "star.yaml", tmp_path / "run"
     spec.write_text(_STAR.format(iterations=1 if has_result else 1000))
-    command = [sys.executable, "-m", "emulator.cli", "run", str(spec), "--kernel", "virtual"]
+    command = [sys.executable, "-m", "groundwire.cli", "run", str(spec), "--kernel", "virtual"]
     process = subprocess.Popen(
         [*command, "--out", str(out)],
         cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
@@ -86,7 +86,7 @@ def test_a_signal_ends_a_run_in_any_stage(
 
 
 def _python(code: str) -> subprocess.Popen[str]:
-    program = "import os, signal, time\nfrom emulator.interruption import *\n" + code
+    program = "import os, signal, time\nfrom emulator.linux.signals import *\n" + code
     return subprocess.Popen(
         [sys.executable, "-c", program], cwd=ROOT, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
@@ -108,7 +108,7 @@ def body():
     finally:
         os.kill(os.getpid(), signal.SIGINT)
         print("cleaned up", flush=True)
-run_heeding_signals(body)
+run_interruptible(body)
 """)
     assert (code, printed, said) == (143, "cleaned up\n", "groundwire: terminated\n")
 
@@ -126,7 +126,7 @@ def body():
         time.sleep(100)
     except KeyboardInterrupt as interrupt:
         raise {raised}
-run_heeding_signals(body)
+run_interruptible(body)
 """)
     assert (code, said) == (130, "groundwire: interrupted\n")
 
@@ -151,7 +151,7 @@ def body():
         time.sleep(100)
     finally:
         print("cleaned up", flush=True)
-run_heeding_signals(body)
+run_interruptible(body)
 """)
     assert (code, printed, said) == (143, "cleaned up\n", "groundwire: terminated\n")
 
@@ -162,6 +162,6 @@ signal.signal(signal.SIGHUP, signal.SIG_IGN)
 def body():
     os.kill(os.getpid(), signal.SIGHUP)
     print("still here")
-run_heeding_signals(body)
+run_interruptible(body)
 """)
     assert (code, printed, said) == (0, "still here\n", "")

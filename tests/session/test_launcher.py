@@ -9,11 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from emulator.launcher import Launcher, RankFailed, RankJob
+from emulator.ranks.launcher import Launcher, RankFailed
+from emulator.ranks.packed_process import packed
+from emulator.ranks.rank_process import RankJob
 from tests.slowdown import slowdown
-from topologies.compute_spec import ComputeSpec
-from topologies.workload_spec import Collective, CollectivesWorkload
-from workloads.plan import RankPlan
+from topologies.spec.compute_section import ComputeSpec
+from topologies.spec.workload_section import CollectiveOperation, CollectivesWorkload
+from workloads.execution.rank_plan import RankPlan
 
 pytestmark = pytest.mark.skipif(
     os.geteuid() != 0, reason="needs root: ranks enter network and mount namespaces"
@@ -22,12 +24,15 @@ pytestmark = pytest.mark.skipif(
 _RANKS = 3
 
 
-def _jobs(directory: Path, iterations: int, interface: str = "lo") -> list[RankJob]:
+def _jobs(
+    directory: Path, iterations: int, interface: str = "lo", broken: int | None = None
+) -> list[RankJob]:
+    """Ranks of one host. The `broken` one alone has another interface than `interface`."""
     workload = CollectivesWorkload(
         kind="collectives",
         ranks=_RANKS,
         iterations=iterations,
-        operations=(Collective(kind="all_reduce", size=4800),),
+        operations=(CollectiveOperation(kind="all_reduce", size=4800),),
     )
     return [
         RankJob(
@@ -35,7 +40,7 @@ def _jobs(directory: Path, iterations: int, interface: str = "lo") -> list[RankJ
                 rank=rank,
                 hosts=("here",) * _RANKS,
                 addresses=("127.0.0.1",) * _RANKS,
-                interface=interface,
+                interface="nosuch0" if rank == broken else interface,
                 store_port=29571,
                 workload=workload,
                 compute=ComputeSpec(device="none"),
@@ -62,7 +67,7 @@ def test_all_ranks_end_well(tmp_path: Path) -> None:
     assert len(list(tmp_path.glob("*.jsonl"))) == _RANKS
 
 
-def test_a_nursery_that_has_died_is_said_and_no_broken_pipe(tmp_path: Path) -> None:
+def test_a_fork_server_that_has_died_is_said_and_no_broken_pipe(tmp_path: Path) -> None:
     with Launcher() as launcher:
         assert launcher._pid is not None
         os.kill(launcher._pid, signal.SIGKILL)
@@ -94,6 +99,43 @@ def test_a_failing_rank_is_reported_with_its_last_words(tmp_path: Path) -> None:
         launcher.run(_jobs(tmp_path, iterations=1, interface="nosuch0"), lambda i: None)
     assert failure.value.status == "exited with status 1"
     assert "nosuch0" in failure.value.stderr_tail
+
+
+@pytest.mark.parametrize("per_process", [_RANKS, 2])
+def test_packed_ranks_end_well(tmp_path: Path, per_process: int) -> None:
+    begun: list[int] = []
+    with Launcher() as launcher:
+        launcher.run(packed(_jobs(tmp_path, iterations=2), per_process), begun.append)
+    assert begun == [0, 1]
+    assert len(list(tmp_path.glob("*.jsonl"))) == _RANKS
+
+
+@pytest.mark.parametrize("per_process", [_RANKS, 2])
+def test_a_packed_rank_that_fails_is_named_with_its_own_last_words(
+    tmp_path: Path, per_process: int
+) -> None:
+    jobs = packed(_jobs(tmp_path, iterations=1, broken=1), per_process)
+    with Launcher() as launcher, pytest.raises(RankFailed) as failure:
+        launcher.run(jobs, lambda iteration: None)
+    assert str(failure.value).startswith("rank 1 raised RuntimeError; its last words:\n")
+    assert "nosuch0" in failure.value.stderr_tail
+    assert not (tmp_path / "000.log").read_text().count("Traceback")
+
+
+def test_a_killed_process_of_packed_ranks_is_named(tmp_path: Path) -> None:
+    pids: dict[int, int] = {}
+
+    def kill(iteration: int) -> None:
+        if iteration == 1:
+            pids.update(launcher.rank_pids)
+            os.kill(pids[0], signal.SIGKILL)
+
+    jobs = packed(_jobs(tmp_path, iterations=100_000), 2)
+    said = "the process of ranks 0 to 1 was killed by SIGKILL"
+    with Launcher() as launcher, pytest.raises(RankFailed, match=said):
+        launcher.run(jobs, kill)
+    assert sorted(pids) == [0, 2]
+    assert all(_gone(pid) for pid in pids.values())
 
 
 def test_ranks_end_with_the_process_that_started_them(tmp_path: Path) -> None:

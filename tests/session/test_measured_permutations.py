@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from analysis.compare.comparison import compare
-from analysis.run import load_run
+from analysis.runs.run import load_run
 from tests.session.command import groundwire
 
 SIZE_BYTES, MTU, GBPS, LEAF = 2_000_000, 9000, 100, 4

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
 
-from workloads import payload  # noqa: E402
+from workloads.execution import payload  # noqa: E402
 
 _DTYPES = st.sampled_from([torch.float16, torch.bfloat16, torch.float32])
 
@@ -20,7 +22,7 @@ _COUNTS = (
 
 @given(_COUNTS, st.integers(2, 128), st.integers(0, 100), _DTYPES)
 def test_the_sum_of_the_inputs_is_the_expected_reduction(
-    count: int, ranks: int, offset: int, dtype
+    count: int, ranks: int, offset: int, dtype: Any
 ) -> None:
     inputs = [payload.reduction_input(offset + count, rank, dtype) for rank in range(ranks)]
     total = sum(x.to(torch.float32) for x in inputs).to(dtype)
@@ -29,7 +31,7 @@ def test_the_sum_of_the_inputs_is_the_expected_reduction(
 
 @given(_COUNTS, st.integers(2, 128), st.integers(0, 100), st.data())
 def test_one_wrong_element_of_a_reduction_is_named(
-    count: int, ranks: int, offset: int, data
+    count: int, ranks: int, offset: int, data: st.DataObject
 ) -> None:
     inputs = [payload.reduction_input(offset + count, rank, torch.float32) for rank in range(ranks)]
     got = torch.stack(inputs).sum(0)[offset:]
@@ -40,7 +42,7 @@ def test_one_wrong_element_of_a_reduction_is_named(
 
 
 @given(st.integers(3, 200), st.integers(2, 128), st.data())
-def test_a_missing_or_repeated_rank_shows(count: int, ranks: int, data) -> None:
+def test_a_missing_or_repeated_rank_shows(count: int, ranks: int, data: st.DataObject) -> None:
     wrong = data.draw(st.integers(0, ranks - 1))
     total = sum(payload.reduction_input(count, rank, torch.float32) for rank in range(ranks))
     contribution = payload.reduction_input(count, wrong, torch.float32)
@@ -50,7 +52,7 @@ def test_a_missing_or_repeated_rank_shows(count: int, ranks: int, data) -> None:
 
 
 @given(st.integers(1, 20), st.integers(2, 32), st.data())
-def test_one_wrong_element_is_named(count: int, ranks: int, data) -> None:
+def test_one_wrong_element_is_named(count: int, ranks: int, data: st.DataObject) -> None:
     me = data.draw(st.integers(0, ranks - 1))
     codes = payload.codes_to(me, ranks)
     got = payload.blocks(count, codes, torch.float32)
@@ -62,7 +64,7 @@ def test_one_wrong_element_is_named(count: int, ranks: int, data) -> None:
 
 
 @given(st.integers(1, 20), st.integers(2, 32), st.data())
-def test_swapped_blocks_show(count: int, ranks: int, data) -> None:
+def test_swapped_blocks_show(count: int, ranks: int, data: st.DataObject) -> None:
     me = data.draw(st.integers(0, ranks - 1))
     a, b = data.draw(st.lists(st.integers(0, ranks - 1), min_size=2, max_size=2, unique=True))
     codes = payload.codes_to(me, ranks)
@@ -73,7 +75,7 @@ def test_swapped_blocks_show(count: int, ranks: int, data) -> None:
 
 
 @given(st.integers(1, 20), st.integers(2, 16), _DTYPES)
-def test_an_exchange_transposes_the_blocks(count: int, ranks: int, dtype) -> None:
+def test_an_exchange_transposes_the_blocks(count: int, ranks: int, dtype: Any) -> None:
     sent = [payload.blocks(count, payload.codes_from(rank, ranks), dtype) for rank in range(ranks)]
     for me in range(ranks):
         received = torch.cat([x[me * count : (me + 1) * count] for x in sent])

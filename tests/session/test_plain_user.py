@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from emulator.virtual.build import ensure_kernel
-from emulator.virtual.source import INSTALLED_SOURCES, require_source
+from emulator.virtual.building.build import ensure_kernel
+from emulator.virtual.building.source import INSTALLED_SOURCES, require_source
 from tests.plain_user import NOBODY, needs_root, run_as_nobody
 from tests.session.command import ROOT, groundwire
 
@@ -41,13 +41,13 @@ def home() -> Iterator[Path]:
 def test_a_plain_users_run_is_roots(home: Path, tmp_path: Path) -> None:
     try:
         can = run_as_nobody(
-            sys.executable, "-c", "import torch; open('emulator/cli.py')", home=home
+            sys.executable, "-c", "import torch; open('groundwire/cli.py')", home=home
         )
     except PermissionError as error:
         pytest.skip(f"{sys.executable} or the clone is closed to other users: {error}")
     if can.returncode != 0:
         pytest.skip(f"this Python or the clone is closed to other users: {can.stderr[-300:]}")
-    done = run_as_nobody(sys.executable, "-m", "emulator.cli", *_RUN, home / "run", home=home)
+    done = run_as_nobody(sys.executable, "-m", "groundwire.cli", *_RUN, home / "run", home=home)
     assert done.returncode == 0, done.stderr
     by_root = groundwire(*_RUN, tmp_path / "run")
     assert by_root.returncode == 0, by_root.stderr

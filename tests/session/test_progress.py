@@ -9,10 +9,9 @@ from datetime import datetime, timedelta
 import pytest
 from rich.console import Console
 
-from emulator.commands import progress_display
-from emulator.commands.progress_display import ProgressDisplay
-from emulator.commands.time_left import TimeLeft
 from emulator.progress import Progress
+from groundwire.commands.console.progress_display import ProgressDisplay
+from groundwire.commands.console.time_left import TimeLeft
 
 
 class Wall:
@@ -20,7 +19,9 @@ class Wall:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now_s = 1000.0
-        monkeypatch.setattr(progress_display.time, "monotonic", lambda: self.now_s)
+        monkeypatch.setattr(
+            "groundwire.commands.console.progress_display.time.monotonic", lambda: self.now_s
+        )
 
 
 def test_an_event_survives_a_console_that_carries_other_lines() -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from analysis.pcap import read_pcap
+from analysis.decode.tcp.pcap import read_pcap
 from tests.session.command import ROOT, copy_clone, result_of
 
 _SPEC = """
@@ -57,7 +57,7 @@ def _run(
     directory.mkdir(parents=True)
     (directory / "spec.yaml").write_text(_SPEC)
     done = subprocess.run(
-        [*prefix, sys.executable, "-m", "emulator.cli", "run", directory / "spec.yaml",
+        [*prefix, sys.executable, "-m", "groundwire.cli", "run", directory / "spec.yaml",
          "--kernel", "virtual", "--set", f"virtual.memory={memory}", "--out", directory / "out"],
         cwd=clone, env={**os.environ, **(environment or {})}, capture_output=True, text=True,
     )  # fmt: skip

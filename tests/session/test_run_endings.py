@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from analysis.chakra.files import write_graphs
-from analysis.chakra.graph import Receive, Send
+from analysis.chakra.graph import ReceiveNode, SendNode
 from tests.session.command import ROOT, result_of
 from tests.session.leftovers import left_by
 
@@ -25,32 +25,34 @@ fabric: {{kind: flat, hosts: 8, link: {{rate: 100Gbps, delay: 1us, mtu: 9000}}}}
 workload: {{kind: collectives, ranks: 8, iterations: 1,
   operations: [{{kind: all_reduce, size: {size}}}]}}
 capture: {{points: []}}
-virtual: {{memory: {memory}}}
+virtual: {{memory: {memory}, ranks_per_process: {threads}}}
 """
 
 _TRACE = """
-fabric: {kind: flat, hosts: 2, link: {rate: 100Gbps, delay: 1us, mtu: 9000}}
-workload: {kind: chakra, path: trace}
+fabric: {{kind: flat, hosts: 2, link: {{rate: 100Gbps, delay: 1us, mtu: 9000}}}}
+workload: {{kind: chakra, path: trace}}
+virtual: {{ranks_per_process: {threads}}}
 """
 _SLOW = """
 fabric: {kind: flat, hosts: 2, link: {rate: 10kbps, delay: 1us, mtu: 9000}}
 workload: {kind: collectives, ranks: 2, operations: [{kind: send_recv, size: 5MB}]}
 capture: {points: []}
+virtual: {ranks_per_process: %d}
 """
 _PATIENCE_S = 8
 _PANIC_ON_CONSOLE = r"^  \[ +\d+\.\d+\] Kernel panic - not syncing"
 _BOOT_ON_CONSOLE = "\n  [    0.000000] Run /proc/self/cwd/init as init process\n"
 
 
-def _run(directory: Path, size: str, memory: str) -> tuple[int, str, list[str]]:
-    return _run_spec(directory, _STAR.format(size=size, memory=memory))
+def _run(directory: Path, size: str, memory: str, threads: int = 1) -> tuple[int, str, list[str]]:
+    return _run_spec(directory, _STAR.format(size=size, memory=memory, threads=threads))
 
 
 def _run_spec(directory: Path, text: str) -> tuple[int, str, list[str]]:
     """Exit status, standard error, and what is left of the guest."""
     spec = directory / "star.yaml"
     spec.write_text(text)
-    command = [sys.executable, "-m", "emulator.cli", "run", str(spec), "--kernel", "virtual"]
+    command = [sys.executable, "-m", "groundwire.cli", "run", str(spec), "--kernel", "virtual"]
     process = subprocess.Popen(
         [*command, "--out", str(directory / "run")],
         cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
@@ -72,16 +74,17 @@ _WANTED_MB = "609,040" if _CPU_BUILD else "609,460"
 # Ranks that make larger tensors than fit, and a guest that has hardly enough to read torch into it,
 # which without further ado drops programs from memory and reads them again for ever.
 @pytest.mark.parametrize(
-    ("size", "memory", "given", "largest"),
+    ("size", "memory", "threads", "given", "largest"),
     [
-        ("256MB", "1GB", "1,000 MB", "rank [0-7]"),
-        ("8MB", f"{_HARDLY_MB}MB", f"{_HARDLY_MB} MB", "rank [0-7]|nursery"),
+        ("256MB", "1GB", 1, "1,000 MB", "rank [0-7]"),
+        ("256MB", "1GB", 8, "1,000 MB", "ranks 0-7"),
+        ("8MB", f"{_HARDLY_MB}MB", 1, f"{_HARDLY_MB} MB", "rank [0-7]|fork server"),
     ],
 )
 def test_a_run_that_is_out_of_memory_says_who_had_it(
-    tmp_path: Path, size: str, memory: str, given: str, largest: str
+    tmp_path: Path, size: str, memory: str, threads: int, given: str, largest: str
 ) -> None:
-    status, said, left = _run(tmp_path, size, memory)
+    status, said, left = _run(tmp_path, size, memory, threads)
     assert status == 1
     assert f"(out-of-memory): the guest's {given} were not enough" in said
     assert re.search(r"[\d,]+ MB were processes', \d+ MB files' in /tmp", said)
@@ -106,30 +109,42 @@ def test_a_run_that_needs_more_memory_than_there_can_be_is_refused(
     assert left == []
 
 
-def test_ranks_that_wait_for_each_other_are_a_deadlock(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("threads", "waiting"),
+    [
+        pytest.param(1, ("rank 0", "rank 1"), id="processes"),
+        pytest.param(2, ("ranks 0-1",), id="packed", marks=pytest.mark.long),
+    ],
+)
+def test_ranks_that_wait_for_each_other_are_a_deadlock(
+    tmp_path: Path, threads: int, waiting: tuple[str, ...]
+) -> None:
     """Each of a trace's two ranks sends only once it has received what the other is to send."""
     graphs = [
         (
-            Receive(id=0, name="first", peer=peer, size_bytes=4096),
-            Send(id=1, name="then", after=(0,), peer=peer, size_bytes=4096),
+            ReceiveNode(id=0, name="first", peer=peer, size_bytes=4096),
+            SendNode(id=1, name="then", after=(0,), peer=peer, size_bytes=4096),
         )
         for peer in (1, 0)
     ]
     write_graphs(tmp_path / "trace", graphs)
-    status, said, left = _run_spec(tmp_path, _TRACE)
+    status, said, left = _run_spec(tmp_path, _TRACE.format(threads=threads))
     assert status == 1
     assert "iteration 1 of 1" in said
     assert "ended (deadlock): no process ran for 3600 virtual seconds:\n" in said
-    for rank in range(2):
-        assert re.search(rf"^\d+ rank {rank}, S \(sleeping\): ", said, re.MULTILINE)
+    for name in waiting:
+        assert re.search(rf"^\d+ {name}, S \(sleeping\): ", said, re.MULTILINE)
     assert _BOOT_ON_CONSOLE in said
     assert not (tmp_path / "run" / "result.json").exists()
     assert left == []
 
 
-def test_a_message_that_takes_more_than_an_hour_is_no_deadlock(tmp_path: Path) -> None:
+@pytest.mark.parametrize("threads", [1, pytest.param(2, marks=pytest.mark.long)])
+def test_a_message_that_takes_more_than_an_hour_is_no_deadlock(
+    tmp_path: Path, threads: int
+) -> None:
     """At 10 kb/s 5 MB take 4,000 s, in which only that thread of Gloo works which else polls."""
-    status, said, _ = _run_spec(tmp_path, _SLOW)
+    status, said, _ = _run_spec(tmp_path, _SLOW % threads)
     assert status == 0, said
     (row,) = result_of(tmp_path / "run")["collectives"]
     assert row["duration_ns"] > 4000 * 10**9
@@ -138,7 +153,8 @@ def test_a_message_that_takes_more_than_an_hour_is_no_deadlock(tmp_path: Path) -
 # The command, less patient with a guest that stands still than its 300 s, which nobody can set.
 _IMPATIENT = f"""
 from functools import partial
-from emulator import cli, session
+from emulator import session
+from groundwire import cli
 session.GuestSpec = partial(session.GuestSpec, stall_timeout_s={_PATIENCE_S})
 cli.main()
 """
@@ -183,6 +199,8 @@ def test_a_guest_that_stalls_or_panics_in_a_run_says_so(
             if "iteration 2 of 1000" in line:
                 send(_guest_kernel_of(process.pid), number)
                 break
+        else:
+            pytest.fail("the run ended before its second iteration")
         printed, said = process.communicate(timeout=280)
     finally:
         process.kill()
@@ -199,7 +217,7 @@ def _guest_kernel_of(pid: int) -> int:
     (kernel,) = (
         int(child)
         for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-        if "init=/proc/self/cwd/init" in Path("/proc", child, "cmdline").read_text()
+        if b"init=/proc/self/cwd/init" in Path("/proc", child, "cmdline").read_bytes()
     )
     return kernel
 
@@ -215,7 +233,8 @@ def test_a_full_disk_is_said_and_leaves_no_result(tmp_path: Path) -> None:
     if subprocess.run([*mounts, tmp_path, "true"], capture_output=True).returncode != 0:
         pytest.skip("this user may not mount a small file system")
     spec = ROOT / "topologies" / "two-hosts.yaml"
-    command = [sys.executable, "-m", "emulator.cli", "run", spec, "--kernel", "virtual"]
+    command: list[str | Path] = [sys.executable, "-m", "groundwire.cli", "run", spec]
+    command += ["--kernel", "virtual"]
     done = subprocess.run(
         [*mounts, tmp_path, *command, "--out", tmp_path / "run"],
         cwd=ROOT, capture_output=True, text=True, timeout=280,

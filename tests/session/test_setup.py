@@ -3,8 +3,12 @@ down what they were asked and answer as such a machine would."""
 
 from __future__ import annotations
 
+import os
+import re
 import shutil
+import signal
 import subprocess
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -38,7 +42,8 @@ class Machine:
     def __init__(self, directory: Path, programs: Mapping[str, str | None]) -> None:
         self._clone, self._bin = directory / "clone", directory / "bin"
         self._home, self._log = directory / "home", directory / "calls"
-        for made in (self._clone, self._bin, self._home):
+        self.temporary = directory / "tmp"
+        for made in (self._clone, self._bin, self._home, self.temporary):
             made.mkdir()
         shutil.copy(ROOT / "pyproject.toml", self._clone)
         self._script = self._clone / "setup.sh"
@@ -50,20 +55,32 @@ class Machine:
             found = shutil.which(name)
             assert found is not None, name
             (self._bin / name).symlink_to(found)
-        for name, script in (_USUAL | programs).items():
+        for name, script in {**_USUAL, **programs}.items():
             if script is not None:
                 path = self._bin / name
                 path.write_text(f'#!/bin/bash\necho "{name} $*" >>{self._log}\n{script}\n')
                 path.chmod(0o755)
 
-    def setup(self, purpose: str = "run", **environment: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
+    def start(self, purpose: str = "run", **environment: str) -> subprocess.Popen[str]:
+        usual = {
+            "PATH": str(self._bin),
+            "HOME": str(self._home),
+            "TMPDIR": str(self.temporary),
+            "LC_ALL": "C",
+        }
+        return subprocess.Popen(
             [str(self._bin / "bash"), str(self._script), purpose],
-            env={"PATH": str(self._bin), "HOME": str(self._home), "LC_ALL": "C"} | environment,
-            capture_output=True,
+            env=usual | environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
-            check=False,
+            start_new_session=True,
         )
+
+    def setup(self, purpose: str = "run", **environment: str) -> subprocess.CompletedProcess[str]:
+        process = self.start(purpose, **environment)
+        printed, said = process.communicate()
+        return subprocess.CompletedProcess(process.args, process.returncode, printed, said)
 
     def calls(self) -> list[str]:
         return self._log.read_text().splitlines() if self._log.exists() else []
@@ -185,3 +202,151 @@ def test_a_mirror_that_fails_is_named(tmp_path: Path, archive: dict[str, str]) -
     done = machine.setup(GROUNDWIRE_TORCH_INDEX="https://mirror.example/simple", **archive)
     assert done.returncode == 1
     assert "check GROUNDWIRE_TORCH_INDEX (here: https://mirror.example/simple)" in done.stderr
+
+
+_HELD = "Could not get lock {}. It is held by process 7 (unattended-upgr)"
+
+
+@pytest.mark.parametrize("command", ["update", "install"])
+def test_an_apt_that_gives_up_at_a_lock_is_started_again(
+    tmp_path: Path, archive: dict[str, str], command: str
+) -> None:
+    """apt has no patience of its own for the locks of the lists and of the archives."""
+    held = _HELD.format("/var/cache/apt/archives/lock")
+    busy = f"""if [ "$1" = {command} ] && [ ! -e {tmp_path}/free ]; then
+        touch {tmp_path}/free; echo "E: {held}"; exit 100; fi"""
+    machine = Machine(tmp_path, {"dpkg-query": "false", "apt-get": busy})
+    done = machine.setup(**archive)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("another apt is at work") == 1
+    assert "/var/cache/apt/archives/lock. It is held by process 7 (unattended-upgr)" in done.stderr
+    assert len([call for call in machine.calls() if call.startswith(f"apt-get {command}")]) == 2
+    assert "failed" not in done.stderr
+
+
+def test_an_apt_that_waits_is_told_of(tmp_path: Path, archive: dict[str, str]) -> None:
+    waiting = f"Waiting for cache lock: {_HELD.format('/var/lib/dpkg/lock-frontend')}..."
+    slow = f"""[ "$1" != install ] || {{ for i in 1 2 3; do echo "{waiting}"; sleep 1; done; }}"""
+    machine = Machine(tmp_path, {"dpkg-query": "false", "apt-get": slow})
+    done = machine.setup(**archive)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("another apt is at work") == 1
+    assert "/var/lib/dpkg/lock-frontend. It is held by process 7 (unattended-upgr)\n" in done.stderr
+
+
+def test_every_apt_waits_for_another(tmp_path: Path) -> None:
+    """Also those that fetch the kernel's source from Debian."""
+    none = "case \"$2\" in linux-*) echo '  Candidate: (none)' ;; *) echo '  Candidate: 1' ;; esac"
+    machine = Machine(tmp_path, {"dpkg-query": "false", "apt-cache": none})
+    machine.setup()
+    calls = [call for call in machine.calls() if call.startswith("apt-get")]
+    for command in ("update", "install", "download"):
+        assert any(command in call for call in calls), command
+    assert all("-o DPkg::Lock::Timeout=600" in call for call in calls)
+
+
+def _halves(tmp_path: Path, pip: str, kernel: str) -> Machine:
+    """`pip` and the kernel's build do this; each can `touch` a file that the other sees."""
+    usual = str(_USUAL["python3"])
+    build = f"""if [ "$2" = emulator.virtual.building ]; then {kernel}; fi"""
+    return Machine(tmp_path, {"pip": pip, "python3": f"{usual}\n{build}"})
+
+
+def _begun(*files: Path) -> None:
+    deadline = time.monotonic() + 60
+    while not all(file.exists() and file.read_text() for file in files):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def _runs(pid_file: Path) -> bool:
+    try:
+        os.kill(int(pid_file.read_text()), 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_packages_and_kernel_are_made_side_by_side(tmp_path: Path, archive: dict[str, str]) -> None:
+    """Each waits here for the other to begin. The kernel does not wait for the packages, so it is
+    built with the system's Python."""
+    meet = "touch {mine}; until [ -e {other} ]; do sleep 0.05; done"
+    pip, kernel = tmp_path / "pip", tmp_path / "kernel"
+    machine = _halves(
+        tmp_path, meet.format(mine=pip, other=kernel), meet.format(mine=kernel, other=pip)
+    )
+    done = machine.setup(**archive)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"s: python: done$", done.stderr, re.MULTILINE)
+    assert re.search(r"s: kernel: done$", done.stderr, re.MULTILINE)
+    assert list(machine.temporary.iterdir()) == []
+
+
+@pytest.mark.parametrize("failing", ["python", "kernel"])
+def test_the_half_that_fails_is_named_and_the_other_stopped(
+    tmp_path: Path, archive: dict[str, str], failing: str
+) -> None:
+    pid = tmp_path / "pid"
+    fails = f"until [ -s {pid} ]; do sleep 0.05; done; echo what is wrong; exit 1"
+    works = f"echo half way; echo $$ >{pid}; exec sleep 1000"
+    pip, kernel = (fails, works) if failing == "python" else (works, fails)
+    machine = _halves(tmp_path, pip, kernel)
+    done = machine.setup(**archive)
+    other, command = {
+        "python": ("kernel", ".venv/bin/pip install"),
+        "kernel": ("python", "python3 -m emulator.virtual.building"),
+    }[failing]
+    assert done.returncode == 1
+    assert "what is wrong\n" in done.stderr
+    assert f"this command failed: {command}" in done.stderr
+    assert f"the other half, {other}, is stopped" in done.stderr
+    assert not _runs(pid)
+    (logs,) = machine.temporary.iterdir()
+    assert f"everything that was said is in {logs}" in done.stderr
+    assert "what is wrong\n" in (logs / f"{failing}.log").read_text()
+    assert "half way\n" in (logs / f"{other}.log").read_text()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_an_interrupt_ends_both_halves(
+    tmp_path: Path, archive: dict[str, str], number: signal.Signals
+) -> None:
+    pids = tmp_path / "pip", tmp_path / "kernel"
+    pip, kernel = (f"echo $$ >{pid}; exec sleep 1000" for pid in pids)
+    machine = _halves(tmp_path, f"mktemp; {pip}", kernel)  # as pip does
+    process = machine.start(**archive)
+    _begun(*pids)
+    os.killpg(process.pid, number)  # as a terminal does
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == -number
+    assert said.endswith("setup: interrupted; the next one goes on from here\n")
+    assert not any(_runs(pid) for pid in pids)
+    assert list(machine.temporary.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("offered", "wanted"),
+    [("1", ["bison", "linux-source-6.12"]), ("(none)", ["bison"])],
+    ids=["Debian", "another system"],
+)
+def test_missing_packages_are_named_and_nothing_is_done(
+    tmp_path: Path, offered: str, wanted: list[str]
+) -> None:
+    """For the playbook, which installs them with the password that it was given."""
+    lacking = 'case "$4" in bison) exit 1 ;; *) echo installed ;; esac'
+    machine = Machine(
+        tmp_path, {"dpkg-query": lacking, "apt-cache": f"echo '  Candidate: {offered}'"}
+    )
+    done = machine.setup("missing")
+    assert done.returncode == 0, done.stderr
+    named = done.stdout.split()
+    assert [name for name in named if name != "debian-archive-keyring"] == wanted
+    assert {call.split()[0] for call in machine.calls()} <= {"uname", "dpkg-query", "apt-cache"}
+
+
+def test_the_source_alone_can_be_had(tmp_path: Path, archive: dict[str, str]) -> None:
+    machine = Machine(tmp_path, {})
+    done = machine.setup("source", **archive)
+    assert done.returncode == 0, done.stderr
+    assert "[2/4] kernel source" in done.stderr
+    assert {call.split()[0] for call in machine.calls()} == {"uname", "dpkg-query"}

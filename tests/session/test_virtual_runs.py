@@ -58,7 +58,7 @@ def test_the_main_job_follows_the_contract(tmp_path: Path) -> None:
     )
     result = json.loads(done.stdout)
     assert result == json.loads((out / "result.json").read_text())
-    assert result["schema"] == 1 and result["kernel"] == "virtual"
+    assert result["schema"] == 2 and result["kernel"] == "virtual"
     assert result["valid"] is True and result["invalid_reasons"] == []
     assert [i["index"] for i in result["iterations"]] == [0, 1, 2]
     for iteration in range(3):
@@ -168,7 +168,7 @@ def test_eight_ranks_come_to_their_first_collective_within_eight_seconds(tmp_pat
     subprocess.run([sys.executable, "-c", "import torch"], check=True)
     started = time.monotonic()
     process = subprocess.Popen(
-        [sys.executable, "-m", "emulator.cli", "run", "topologies/two-hosts.yaml",
+        [sys.executable, "-m", "groundwire.cli", "run", "topologies/two-hosts.yaml",
          "--kernel", "virtual", "--set", "fabric.hosts=8", "--set", "workload.ranks=8",
          "--out", tmp_path / "run"],
         cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,

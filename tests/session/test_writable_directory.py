@@ -31,7 +31,7 @@ def run_rank(plan, on_iteration):
         lambda: os.rename(beside / "file", beside / "run" / "file"),
         lambda: os.mkdir(beside / "directory"),
         lambda: Path(__file__).write_text("changed"),
-        lambda: (beside / "clone" / "workloads" / "rank.py").unlink(),
+        lambda: (beside / "clone" / "workloads" / "execution" / "rank.py").unlink(),
         lambda: (Path(os.sys.prefix) / "new").write_text("written"),
     ):
         try:
@@ -53,9 +53,9 @@ def directory() -> Iterator[Path]:
 def test_ranks_can_write_to_the_run_directory_only(directory: Path) -> None:
     (directory / "file").write_text("kept")
     clone = copy_clone(directory / "clone")
-    with (clone / "workloads" / "rank.py").open("a") as file:
+    with (clone / "workloads" / "execution" / "rank.py").open("a") as file:
         file.write(_MEDDLING_RANK.format(beside=str(directory)))
-    program = (clone / "workloads" / "rank.py").read_text()
+    program = (clone / "workloads" / "execution" / "rank.py").read_text()
     spec, out = "topologies/two-hosts.yaml", directory / "run"
     done = groundwire("run", spec, "--kernel", "virtual", "--out", out, clone=clone)
     assert done.returncode == 0, done.stderr
@@ -66,6 +66,6 @@ def test_ranks_can_write_to_the_run_directory_only(directory: Path) -> None:
     assert log[:8] == [str(number) for number in refused]
     assert (directory / "run" / "mine").read_text() == "written"
     assert (directory / "file").read_text() == "kept"
-    assert (clone / "workloads" / "rank.py").read_text() == program
+    assert (clone / "workloads" / "execution" / "rank.py").read_text() == program
     assert sorted(path.name for path in directory.iterdir()) == ["clone", "file", "run"]
     assert not (Path(sys.prefix) / "new").exists()

@@ -7,9 +7,9 @@ from typing import Any
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from topologies.build import build_fabric
-from topologies.fabric import Fabric
-from topologies.fabric_spec import FabricSpec
+from topologies.fabrics.build import build_fabric
+from topologies.fabrics.fabric import Fabric
+from topologies.spec.fabric_section import FabricSpec
 
 _ADAPTER: TypeAdapter[Any] = TypeAdapter(FabricSpec)
 
@@ -31,6 +31,7 @@ tori = st.builds(
     ),
     st.sampled_from(["dimension-order", "ecmp", "static"]),
 )
+meshes = tori.map(lambda raw: raw | {"kind": "mesh"})
 leaf_spines = st.builds(
     lambda leaves, spines, hosts, routing: {
         "kind": "leaf-spine",
@@ -54,6 +55,39 @@ hierarchies = st.builds(
     st.integers(1, 5),
     st.integers(2, 6),
     st.integers(1, 3),
+)
+rails_with_pxn = st.builds(
+    lambda servers, hosts, spines, routing: {
+        "kind": "rails",
+        "servers": servers,
+        "hosts_per_server": hosts,
+        "spines": spines,
+        "pxn": True,
+        "routing": routing,
+    },
+    st.integers(1, 5),
+    st.integers(2, 6),
+    st.integers(0, 3),
+    st.sampled_from(["ecmp", "static"]),
+)
+rails_with_spines = st.builds(
+    lambda leaves, per_leaf, hosts, spines, on_leaves, routing: (
+        {
+            "kind": "rails",
+            "servers": leaves * per_leaf,
+            "hosts_per_server": hosts,
+            "spines": spines,
+            "pxn": False,
+            "routing": routing,
+        }
+        | ({"servers_per_leaf": per_leaf} if on_leaves else {})
+    ),
+    st.integers(1, 3),
+    st.integers(1, 3),
+    st.integers(2, 6),
+    st.integers(1, 3),
+    st.booleans(),
+    st.sampled_from(["ecmp", "static"]),
 )
 flats = st.builds(lambda hosts: {"kind": "flat", "hosts": hosts}, st.integers(2, 70))
 
@@ -81,5 +115,5 @@ def graphs(draw: st.DrawFn) -> dict[str, Any]:
     }
 
 
-regular = st.one_of(fat_trees, tori, leaf_spines, hierarchies, flats)
+regular = st.one_of(fat_trees, tori, meshes, leaf_spines, hierarchies, rails_with_pxn, flats)
 any_fabric = st.one_of(regular, graphs())

@@ -29,8 +29,8 @@ OPERATION = "{kind: all_reduce, size: 8MB}"
 
 # What is replaced in GOOD, by what; then the line, key, value and part of what is allowed.
 MISTAKES = {
-    "odd k": ("k: 4\n", "k: 5\n", 5, "fabric.k", "5", "an even number from 4 to 16"),
-    "k too large": ("k: 4\n", "k: 18\n", 5, "fabric.k", "18", "an even number from 4 to 16"),
+    "odd k": ("k: 4\n", "k: 5\n", 5, "fabric.k", "5", "an even number from 4 to 26"),
+    "k too large": ("k: 4\n", "k: 28\n", 5, "fabric.k", "28", "an even number from 4 to 26"),
     "k as text": ("k: 4\n", "k: four\n", 5, "fabric.k", "four", "a whole number"),
     "k as a boolean": ("k: 4\n", "k: yes\n", 5, "fabric.k", "true", "a whole number"),
     "unknown fabric": (
@@ -129,6 +129,14 @@ MISTAKES = {
         "[4, 1]",
         "every axis to be from 2 to 64",
     ),
+    "mesh axis of 65": (
+        FABRIC,
+        "  kind: mesh\n  dims: [65, 4]\n",
+        5,
+        "fabric.dims",
+        "[65, 4]",
+        "every axis to be from 2 to 64",
+    ),
     "one-dimensional torus": (
         FABRIC,
         "  kind: torus\n  dims: [16]\n",
@@ -136,6 +144,22 @@ MISTAKES = {
         "fabric.dims",
         "[16]",
         "2 or 3 axes",
+    ),
+    "rails that nothing joins": (
+        FABRIC,
+        "  kind: rails\n  servers: 2\n  hosts_per_server: 4\n  pxn: false\n",
+        3,
+        "fabric",
+        "",
+        "pxn: true, or spines: 1 or more",
+    ),
+    "leaves that nothing joins": (
+        FABRIC,
+        "  kind: rails\n  servers: 4\n  hosts_per_server: 4\n  servers_per_leaf: 2\n",
+        3,
+        "fabric",
+        "",
+        "spines: 1 or more, to join 2 leaves",
     ),
     "no spines": (
         FABRIC,
@@ -151,7 +175,7 @@ MISTAKES = {
         3,
         "fabric",
         "{kind: leaf-spine, leaves: 128",
-        "leaves * hosts_per_leaf <= 1024",
+        "leaves * hosts_per_leaf <= 4096",
     ),
     "graph link to nowhere": (
         FABRIC,
@@ -379,6 +403,22 @@ MISTAKES = {
         "virtual.memory",
         "1MB",
         "auto, or at least 256MiB",
+    ),
+    "half a rank per process": (
+        "scale: auto",
+        "virtual: {ranks_per_process: 0.5}",
+        19,
+        "virtual.ranks_per_process",
+        "0.5",
+        "auto, or a whole number of at least 1",
+    ),
+    "no rank per process": (
+        "scale: auto",
+        "virtual: {ranks_per_process: 0}",
+        19,
+        "virtual.ranks_per_process",
+        "0",
+        "auto, or a whole number of at least 1",
     ),
     "name with a slash": ("name: good", "name: a/b", 1, "name", "a/b", "as in a file's name"),
     "negative seed": ("seed: 1", "seed: -1", 2, "seed", "-1", "at least 0"),

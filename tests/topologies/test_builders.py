@@ -7,11 +7,11 @@ from typing import Any
 
 import networkx as nx
 import pytest
-from fabric_strategies import any_fabric, fabric_of, leaf_spines, tori
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from topologies.fabric import Fabric
+from tests.topologies.fabric_strategies import any_fabric, fabric_of, leaf_spines, meshes, tori
+from topologies.fabrics.fabric import Fabric
 
 
 def bisection_bps(fabric: Fabric, half: set[str]) -> int:
@@ -114,6 +114,31 @@ def test_torus_counts_and_diameter(raw: dict[str, Any]) -> None:
     assert nx.number_of_edges(nx.Graph(fabric.graph)) == len(fabric.links)
     places = [host.coordinates for host in fabric.hosts]
     assert places == sorted(places)
+
+
+@settings(max_examples=60, deadline=None)
+@given(meshes)
+def test_mesh_counts_and_diameter(raw: dict[str, Any]) -> None:
+    fabric, dims = fabric_of(raw), raw["dims"]
+    hosts = prod(dims)
+    assert len(fabric.hosts) == len(fabric.nodes) == hosts
+    assert all(node.forwards for node in fabric.nodes)
+    assert len(fabric.links) == sum(hosts // axis * (axis - 1) for axis in dims)
+    assert nx.diameter(nx.Graph(fabric.graph)) == sum(axis - 1 for axis in dims)
+    # A corner has one neighbour on every axis, and nobody has two on an end of it.
+    for host in fabric.hosts:
+        ends = sum(at in (0, axis - 1) for at, axis in zip(host.coordinates, dims, strict=True))
+        assert len(fabric.links_of[host.name]) == 2 * len(dims) - ends
+    for link in fabric.links:
+        a, b = (fabric.by_name[port.node].coordinates for port in (link.a, link.b))
+        assert sum(abs(x - y) for x, y in zip(a, b, strict=True)) == 1
+
+
+@pytest.mark.parametrize(("dims", "crossing"), [([4, 4], 4), ([8, 4], 4), ([4, 4, 4], 16)])
+def test_mesh_bisection_is_half_of_the_torus(dims: list[int], crossing: int) -> None:
+    fabric = fabric_of({"kind": "mesh", "dims": dims})
+    half = {host.name for host in fabric.hosts if host.coordinates[0] < dims[0] // 2}
+    assert bisection_bps(fabric, half) == crossing * 100 * 10**9
 
 
 @pytest.mark.parametrize(("dims", "crossing"), [([4, 4], 8), ([8, 4], 8), ([4, 4, 4], 32)])

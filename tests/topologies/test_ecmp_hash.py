@@ -10,16 +10,16 @@ from ipaddress import IPv4Address
 from pathlib import Path
 
 import pytest
-from fabric_strategies import fabric_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topologies.ecmp_hash import (
+from tests.topologies.fabric_strategies import fabric_of
+from topologies.routing.ecmp_hash import (
     HASH_FIELDS,
     HASH_POLICY,
     TCP,
     UDP,
-    Flow,
+    FiveTuple,
     flow_path,
     forwarding_hash,
     node_hash_seed,
@@ -27,13 +27,13 @@ from topologies.ecmp_hash import (
     select,
     siphash_2_4,
 )
-from topologies.routing import compute_routes
+from topologies.routing.routes import compute_routes
 
 SENDER, ROUTER, TARGET = (IPv4Address(text) for text in ("10.0.0.2", "10.0.0.1", "10.0.9.9"))
 LINKS = 3
 
 flows = st.builds(
-    Flow,
+    FiveTuple,
     st.integers(10 << 24, 11 << 24).map(IPv4Address),
     st.integers(10 << 24, 11 << 24).map(IPv4Address),
     st.integers(1, 65535),
@@ -58,8 +58,8 @@ def test_siphash_gives_its_authors_vectors(length: int, expected: int) -> None:
 
 
 @given(flows, st.integers(1, 2**32 - 1))
-def test_both_directions_hash_alike_and_to_31_bits(flow: Flow, seed: int) -> None:
-    back = Flow(
+def test_both_directions_hash_alike_and_to_31_bits(flow: FiveTuple, seed: int) -> None:
+    back = FiveTuple(
         flow.destination, flow.source, flow.destination_port, flow.source_port, flow.protocol
     )
     for hashed in (forwarding_hash, output_hash):
@@ -91,20 +91,20 @@ def test_flows_of_a_fat_tree_follow_its_paths_and_spread_over_all() -> None:
     routes = compute_routes(fabric)
     ends = (fabric.by_name["h0"].address, fabric.by_name["h15"].address)
     paths = [
-        flow_path(routes, "h0", "h15", Flow(*ends, 30_000 + port, 29_500), seed=1)
+        flow_path(routes, "h0", "h15", FiveTuple(*ends, 30_000 + port, 29_500), seed=1)
         for port in range(400)
     ]
     assert set(paths) == set(routes.paths("h0", "h15"))
     # 100 expected on each of the 4 paths; 65 and 135 are 4 standard deviations off.
     assert all(65 <= paths.count(path) <= 135 for path in set(paths))
     other = [
-        flow_path(routes, "h0", "h15", Flow(*ends, 30_000 + port, 29_500), seed=2)
+        flow_path(routes, "h0", "h15", FiveTuple(*ends, 30_000 + port, 29_500), seed=2)
         for port in range(400)
     ]
     assert other != paths
     cut = compute_routes(fabric, down=[fabric.links_of["h15"][0].index])
     with pytest.raises(ValueError, match="no route to h15"):
-        flow_path(cut, "h0", "h15", Flow(*ends, 1, 1), seed=1)
+        flow_path(cut, "h0", "h15", FiveTuple(*ends, 1, 1), seed=1)
 
 
 @contextmanager
@@ -117,7 +117,7 @@ def namespaces() -> Iterator[tuple[str, str, str]]:
         handles = []
         for name in names:
             netns.create(name)
-            stack.callback(lambda name=name: _forget(name))
+            stack.callback(_forget, name)
         for name in names:
             handles.append(stack.enter_context(NetNS(name)))
         sender, router, target = handles
@@ -218,7 +218,7 @@ def test_a_kernel_sends_every_flow_where_the_hash_says(seed: int) -> None:
                             client.send(b"x")
                 expected = {
                     port: select(
-                        hashed(Flow(source, TARGET, port, 7777, protocol), seed), [1] * LINKS
+                        hashed(FiveTuple(source, TARGET, port, 7777, protocol), seed), [1] * LINKS
                     )
                     for port in ports
                 }

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from fabric_strategies import any_fabric, fabric_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from topologies.placement import place
+from tests.topologies.fabric_strategies import any_fabric, fabric_of
+from topologies.fabrics.placement import place
 
 
 @settings(max_examples=60, deadline=None)

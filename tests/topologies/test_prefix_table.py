@@ -8,7 +8,7 @@ from itertools import product
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from topologies.prefix_table import AddressTrie
+from topologies.routing.prefix_table import AddressTrie
 
 BASE = int(IPv4Address("10.3.0.0"))
 

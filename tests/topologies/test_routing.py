@@ -9,11 +9,11 @@ from typing import Any
 
 import networkx as nx
 import pytest
-from fabric_strategies import any_fabric, fabric_of, graphs, tori
 from hypothesis import given, settings
 
-from topologies.fabric import Fabric
-from topologies.routing import NextHop, Route, compute_routes
+from tests.topologies.fabric_strategies import any_fabric, fabric_of, graphs, meshes, tori
+from topologies.fabrics.fabric import Fabric
+from topologies.routing.routes import NextHop, Route, compute_routes
 
 
 def longest_match(table: tuple[Route, ...], address: IPv4Address) -> tuple[NextHop, ...]:
@@ -30,7 +30,8 @@ def hops_between(fabric: Fabric) -> dict[str, dict[str, int]]:
         for source in fabric.nodes:
             ends = (source.name, host.name)
             via = [n.name for n in fabric.nodes if n.forwards or n.name in ends]
-            distances[source.name][host.name] = nx.shortest_path_length(graph.subgraph(via), *ends)
+            hops = nx.shortest_path_length(graph.subgraph(via), *ends)
+            distances[source.name][host.name] = int(hops)
     return distances
 
 
@@ -58,7 +59,7 @@ def test_following_tables_ends_at_the_host_without_a_loop(raw: dict[str, Any]) -
         settled = {host.name}
         for source in fabric.nodes:
             # Depth first over every choice that a hash could make; a node on the way again: a loop.
-            pending = [(source.name, (source.name,))]
+            pending: list[tuple[str, tuple[str, ...]]] = [(source.name, (source.name,))]
             while pending:
                 node, way = pending.pop()
                 if node in settled:
@@ -141,6 +142,41 @@ def test_dimension_order_finishes_an_axis_before_the_next(raw: dict[str, Any]) -
         (path,) = routes.paths("h0", target.name)
         axes = [fabric.links[hop.link].link_class for hop in path]
         assert axes == sorted(axes)
+
+
+@settings(max_examples=20, deadline=None)
+@given(meshes)
+def test_paths_of_a_mesh_are_straight(raw: dict[str, Any]) -> None:
+    fabric = fabric_of(raw)
+    routes = compute_routes(fabric)
+    for source in (fabric.hosts[0], fabric.hosts[-1], fabric.hosts[len(fabric.hosts) // 2]):
+        for target in fabric.hosts:
+            pairs = zip(source.coordinates, target.coordinates, strict=True)
+            steps = [abs(a - b) for a, b in pairs]
+            count = routes.path_count(source.name, target.name)
+            if raw["routing"] == "ecmp":
+                assert count == factorial(sum(steps)) // prod(factorial(s) for s in steps)
+                continue
+            assert count == 1
+            (path,) = routes.paths(source.name, target.name)
+            assert len(path) == sum(steps)
+            if raw["routing"] == "dimension-order":
+                axes = [fabric.links[hop.link].link_class for hop in path]
+                assert axes == sorted(axes)
+
+
+@settings(max_examples=20, deadline=None)
+@given(meshes.filter(lambda raw: raw["routing"] == "dimension-order"))
+def test_no_cycle_of_buffers_on_a_mesh_in_dimension_order(raw: dict[str, Any]) -> None:
+    """So that lossless queues cannot deadlock (Dally and Seitz 1987)."""
+    fabric = fabric_of(raw)
+    routes = compute_routes(fabric)
+    waits: nx.DiGraph[str] = nx.DiGraph()
+    for a in fabric.hosts:
+        for b in fabric.hosts:
+            path = [hop.interface for hop in routes.paths(a.name, b.name)[0]]
+            nx.add_path(waits, path)
+    assert nx.is_directed_acyclic_graph(waits)
 
 
 def test_half_way_round_both_directions_are_used_alike() -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from fabric_strategies import any_fabric
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from topologies.build import build_fabric
-from topologies.scaling import scale_spec
-from topologies.spec import SpecError, parse_dict
+from tests.topologies.fabric_strategies import any_fabric
+from topologies.fabrics.build import build_fabric
+from topologies.spec.scaling import scale_spec
+from topologies.spec.spec import SpecError, parse_dict
 
 QUEUES = [
     {"kind": "droptail", "buffer": "1MB"},
@@ -64,7 +64,7 @@ def test_all_times_grow_and_nothing_else() -> None:
         transport={"min_rto": "4ms"},
         scale=10,
     )
-    slow = scale_spec(target, 10)
+    slow: Any = scale_spec(target, 10)
     assert slow.scale == 1
     assert slow.fabric.links["host"].rate_bps == 4 * 10**9
     queue = slow.fabric.queue

@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 import yaml
-from fabric_strategies import any_fabric
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import topologies
-from topologies.build import build_fabric
-from topologies.queue_spec import Dctcp, DropTail, Lossless
-from topologies.run_spec import Loss
-from topologies.selectors import links_between, select_ports
-from topologies.spec import Spec, SpecError, load_spec, parse_dict, parse_spec
-from topologies.workload_spec import ChakraWorkload, DlrmWorkload, TrainingWorkload
+from tests.topologies.fabric_strategies import any_fabric
+from topologies.fabrics.build import build_fabric
+from topologies.fabrics.selectors import links_between, select_ports
+from topologies.spec.queue_section import Dctcp, DropTail, Lossless
+from topologies.spec.run_sections import Loss
+from topologies.spec.spec import Spec, SpecError, load_spec, parse_dict, parse_spec
+from topologies.spec.workload_section import ChakraWorkload, DlrmWorkload, TrainingWorkload
 
 PRESETS = sorted(Path(topologies.__file__).parent.glob("*.yaml"))
 
@@ -66,7 +66,9 @@ specs = st.fixed_dictionaries(
             ]
         ),
         "scale": st.sampled_from(["auto", 1, 1000]),
-        "virtual": st.just({"memory": "4GiB", "receive_coalescing": "5us"}),
+        "virtual": st.sampled_from(
+            [{"memory": "4GiB", "receive_coalescing": "5us"}, {"ranks_per_process": 8}]
+        ),
         "counters": st.just({"interval": "10us", "ports": ["hosts"]}),
         "capture": st.just({"points": [], "backend": "ring", "filter": "tcp port 29500"}),
         "predict": st.just(["flow", "alpha-beta"]),

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from spec_mistakes import GOOD, MISTAKES
 
-from topologies.spec import Spec, SpecError, load_spec, parse_spec
+from tests.topologies.spec_mistakes import GOOD, MISTAKES
+from topologies.spec.spec import Spec, SpecError, load_spec, parse_spec
 
 
 def test_the_spec_that_is_broken_below_is_good() -> None:

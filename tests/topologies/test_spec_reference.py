@@ -9,9 +9,13 @@ from typing import get_args
 import pytest
 from pydantic import BaseModel
 
-from topologies import fabric_spec, queue_spec, run_spec, workload_spec
-from topologies.compute_spec import ComputeSpec
-from topologies.spec import Spec, parse_spec
+from topologies.spec import fabric_section as fabric_spec
+from topologies.spec import queue_section as queue_spec
+from topologies.spec import run_sections as run_spec
+from topologies.spec import workload_section as workload_spec
+from topologies.spec.collectives_section import CollectivesSection
+from topologies.spec.compute_section import ComputeSpec
+from topologies.spec.spec import Spec, parse_spec
 
 REFERENCE = (Path(__file__).parents[2] / "docs" / "spec.md").read_text()
 EXAMPLES = re.findall(r"```yaml\n(.*?)```", REFERENCE, re.DOTALL)
@@ -26,7 +30,7 @@ SECTIONS: list[type[BaseModel]] = [
     *(model for union in UNIONS for model in get_args(get_args(union)[0])),
     *(fabric_spec.LinkSpec, fabric_spec.GraphNodeSpec, fabric_spec.GraphLinkSpec),
     *(run_spec.TransportSpec, run_spec.CaptureSpec, run_spec.CountersSpec, run_spec.VirtualSpec),
-    *(workload_spec.Parallelism, ComputeSpec, Spec),
+    *(workload_spec.Parallelism, CollectivesSection, ComputeSpec, Spec),
 ]
 
 

@@ -7,12 +7,11 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topologies.dlrm_model import DlrmModel
-from topologies.dlrm_step import dlrm_step
-from topologies.step import Action, Collective, Kernel, Message, Wait
-from topologies.training_model import Stage, training_groups
-from topologies.training_step import training_step
-from topologies.workload_spec import DlrmWorkload, TrainingWorkload
+from collectives.kinds import Kind
+from topologies.spec.workload_section import DlrmWorkload, TrainingWorkload
+from workloads.models.dlrm import DlrmModel, dlrm_step
+from workloads.models.step import Action, ComputeKernel, StartCollective, StartMessage, WaitFor
+from workloads.models.transformer import Stage, training_groups, training_step
 
 _DEGREES = st.integers(1, 3)
 
@@ -58,16 +57,16 @@ def _waits_match(step: list[Action], overlap: bool) -> None:
     under_way: set[str] = set()
     begun: set[str] = set()
     for action in step:
-        if isinstance(action, Collective | Message):
+        if isinstance(action, StartCollective | StartMessage):
             assert action.name not in begun
             begun.add(action.name)
             under_way.add(action.name)
-            if not overlap and isinstance(action, Collective):
+            if not overlap and isinstance(action, StartCollective):
                 assert {name for name in under_way if "pipeline" not in name} == {action.name}
-        elif isinstance(action, Wait):
+        elif isinstance(action, WaitFor):
             under_way.remove(action.name)
     assert not under_way
-    assert isinstance(step[-1], Kernel)  # the update, when all gradients are there
+    assert isinstance(step[-1], ComputeKernel)  # the update, when all gradients are there
     assert step[-1].phase == "update"
 
 
@@ -84,10 +83,10 @@ def test_what_a_dlrm_step_begins_it_waits_for_once(workload: DlrmWorkload) -> No
 
 @given(trainings())
 def test_both_ends_of_every_message_agree(workload: TrainingWorkload) -> None:
-    ends: Counter[Message] = Counter()
+    ends: Counter[StartMessage] = Counter()
     for rank in range(workload.ranks):
         for action in training_step(Stage(workload, rank)):
-            if isinstance(action, Message):
+            if isinstance(action, StartMessage):
                 assert rank in (action.source, action.destination)
                 ends[action] += 1
     assert set(ends.values()) <= {2}
@@ -105,7 +104,7 @@ def test_a_groups_ranks_begin_the_same_collectives_in_the_same_order(
         assert sorted(rank for part in partition for rank in part) == [*range(workload.ranks)]
         for part in partition:
             begun = [
-                [a for a in steps[rank] if isinstance(a, Collective) and a.group == name]
+                [a for a in steps[rank] if isinstance(a, StartCollective) and a.group == name]
                 for rank in part
             ]
             assert all(other == begun[0] for other in begun)
@@ -119,7 +118,7 @@ def test_each_gradient_is_reduced_once(workload: TrainingWorkload) -> None:
         reduced = [
             action.elements
             for action in training_step(stage)
-            if isinstance(action, Collective) and action.group == "data"
+            if isinstance(action, StartCollective) and action.group == "data"
         ]
         held = stage.layers * stage.layer_parameters + stage.last * stage.head_parameters
         assert sum(reduced) == (held if workload.parallelism.data > 1 else 0)
@@ -131,10 +130,10 @@ def test_dlrm_exchanges_embeddings_twice_and_reduces_each_gradient_once(
     workload: DlrmWorkload,
 ) -> None:
     model = DlrmModel(workload)
-    begun = [action for action in dlrm_step(model) if isinstance(action, Collective)]
-    exchanges = [action for action in begun if action.kind == "all_to_all"]
+    begun = [action for action in dlrm_step(model) if isinstance(action, StartCollective)]
+    exchanges = [action for action in begun if action.kind is Kind.ALL_TO_ALL]
     assert [action.phase for action in exchanges] == ["embedding_forward", "embedding_backward"]
     assert {action.elements for action in exchanges} == {model.exchanged}
-    reduced = [action.elements for action in begun if action.kind == "all_reduce"]
+    reduced = [action.elements for action in begun if action.kind is Kind.ALL_REDUCE]
     assert sum(reduced) == model.parameters
     assert all(size >= model.bucket_parameters for size in reduced[:-1])

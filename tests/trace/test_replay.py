@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from analysis.chakra.files import read_graphs
-from analysis.chakra.from_run import graphs_of_run
-from analysis.chakra.from_spec import graphs_of_spec
-from analysis.chakra.graph import Collective, Compute, Graph, Receive, Send
-from analysis.run import load_run
+from analysis.chakra.graph import CollectiveNode, ComputeNode, Graph, ReceiveNode, SendNode
+from analysis.chakra.sources.from_run import graphs_of_run
+from analysis.chakra.sources.from_spec import graphs_of_spec
+from analysis.runs.run import load_run
 from tests.session.command import groundwire
 
 _FABRIC = "fabric: {kind: flat, hosts: 4, link: {rate: 100Gbps, delay: 500ns, mtu: 9000}}\n"
@@ -26,11 +26,11 @@ def _shape(graph: Graph) -> list[tuple[Any, ...]]:
     found: list[tuple[Any, ...]] = []
     for node in graph:
         match node:
-            case Collective():
+            case CollectiveNode():
                 what: tuple[Any, ...] = (node.call,)
-            case Compute():
+            case ComputeNode():
                 what = (node.flops, node.memory_bytes)
-            case Send() | Receive():
+            case SendNode() | ReceiveNode():
                 what = (type(node).__name__, node.peer, node.size_bytes, node.tag)
             case _:
                 raise AssertionError(node)
@@ -42,37 +42,27 @@ def test_export_replay_export_gives_the_same_graph(tmp_path: Path) -> None:
     spec = tmp_path / "step.yaml"
     spec.write_text(_STEP)
     run, first, again = tmp_path / "run", tmp_path / "first", tmp_path / "again"
-    for arguments in (
+    commands: tuple[tuple[str | Path, ...], ...] = (
         ("run", spec, "--kernel", "virtual", "--out", run),
         ("trace", "export", run, "--out", first),
-    ):
-        done = groundwire(*arguments)
-        assert done.returncode == 0, done.stderr
-    for arguments in (
         (
-            "trace",
-            "replay",
-            first / "step",
-            "--on",
-            spec,
-            "--kernel",
-            "virtual",
-            "--out",
-            tmp_path / "rerun",
+            *("trace", "replay", first / "step", "--on", spec, "--kernel", "virtual"),
+            *("--out", tmp_path / "rerun"),
         ),
         ("trace", "export", tmp_path / "rerun", "--out", again),
-    ):
+    )
+    for arguments in commands:
         done = groundwire(*arguments)
         assert done.returncode == 0, done.stderr
     before, after = read_graphs(first / "step"), read_graphs(again / "step")
     assert [_shape(graph) for graph in before] == [_shape(graph) for graph in after]
-    assert {type(node) for graph in before for node in graph} == {Compute, Collective}
+    assert {type(node) for graph in before for node in graph} == {ComputeNode, CollectiveNode}
     measured = load_run(run)
     # What the log shows is what the program does.
     planned = graphs_of_spec(measured.spec)
     assert [_shape(g) for g in graphs_of_run(measured)] == [_shape(g) for g in planned]
     for old, new in zip(before, after, strict=True):
         for left, right in zip(old, new, strict=True):
-            if isinstance(left, Compute):
+            if isinstance(left, ComputeNode):
                 # Sleeps end on the clock's next tick at the latest.
                 assert 0 <= right.duration_ns - left.duration_ns <= 1000

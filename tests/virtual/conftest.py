@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from emulator.virtual import source
 from emulator.virtual.boot import GuestSpec, run_guest
-from emulator.virtual.build import KernelImage, ensure_kernel
+from emulator.virtual.building import source
+from emulator.virtual.building.build import KernelImage, ensure_kernel
+from emulator.virtual.building.source import find_source
 from emulator.virtual.ending import GuestResult
-from emulator.virtual.source import find_source
 
 CLOCK = "int multiplier = 256;\nint other = 1;\n"
 PATCH = """\
@@ -70,7 +70,7 @@ def compiled(tmp_path: Path) -> Compiled:
 
     def make(source: str, *options: str) -> Path:
         program = tmp_path / "program"
-        command = ["gcc", "-O1", *options, "-x", "c", "-o", program, "-"]
+        command: list[str | Path] = ["gcc", "-O1", *options, "-x", "c", "-o", program, "-"]
         subprocess.run(command, input=source.encode(), check=True, timeout=120)
         return program
 

@@ -6,6 +6,8 @@ import subprocess
 
 import pytest
 
+from tests.virtual.conftest import Compiled, Guest
+
 pytestmark = pytest.mark.skipif(
     os.uname().machine != "x86_64", reason="the programs are x86-64 assembly"
 )
@@ -66,7 +68,9 @@ int main(void)
 """
 
 
-def test_a_program_with_the_alignment_check_on_calls_the_kernel(guest, compiled):
+def test_a_program_with_the_alignment_check_on_calls_the_kernel(
+    guest: Guest, compiled: Compiled
+) -> None:
     program = compiled(PROGRAM, "-mno-red-zone")
     on_the_host = subprocess.run([program], capture_output=True, text=True, check=True).stdout
     ended = guest(program)

@@ -5,6 +5,8 @@ import os
 import sys
 from pathlib import Path
 
+from tests.virtual.conftest import Guest
+
 _LIMITS = ("tcp_max_syn_backlog", "tcp_max_tw_buckets", "tcp_max_orphans", "tcp_mem", "udp_mem",
            "tcp_rmem", "tcp_wmem", "inet_peer_threshold")  # fmt: skip
 # What was seen to differ: random numbers, how often they are drawn (each address to which a
@@ -55,12 +57,12 @@ print(time.monotonic_ns())
 """
 
 
-def test_more_memory_changes_nothing(guest, tmp_path):
+def test_more_memory_changes_nothing(guest: Guest, tmp_path: Path) -> None:
     large = tmp_path / "large"
     large.touch()
     os.truncate(large, 900 * 10**6)  # sparse: more than the small guest has, less than the large
 
-    def boot(memory_bytes):
+    def boot(memory_bytes: int) -> tuple[list[str], int]:
         ended = guest(
             sys.executable, "-c", _SCRIPT, large,
             memory_bytes=memory_bytes, writable=(tmp_path,), directory=Path("/"),

@@ -8,41 +8,42 @@ from pathlib import Path
 import pytest
 
 from emulator.virtual.failure import VirtualKernelError
+from tests.virtual.conftest import Guest
 
 
-def test_root_with_exit_status_and_separate_outputs(guest):
+def test_root_with_exit_status_and_separate_outputs(guest: Guest) -> None:
     ended = guest("sh", "-c", "id -u; echo oops >&2; printf 'no newline'; exit 3")
     assert ended.lines == ["0", "no newline"]
     assert ended.errors == ["oops"]
     assert (ended.result.reason, ended.result.exit_status) == ("exited", 3)
 
 
-def test_signal_is_128_plus_its_number(guest):
+def test_signal_is_128_plus_its_number(guest: Guest) -> None:
     ended = guest("sh", "-c", "kill -TERM $$")
     assert (ended.result.reason, ended.result.exit_status) == ("exited", 128 + 15)
 
 
-def test_missing_command_is_127_and_says_so(guest):
+def test_missing_command_is_127_and_says_so(guest: Guest) -> None:
     ended = guest("no-such-command")
     assert ended.result.exit_status == 127
     assert "no-such-command" in ended.errors[0]
 
 
-def test_environment_is_what_was_asked_for(guest, monkeypatch):
+def test_environment_is_what_was_asked_for(guest: Guest, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LEAKED", "1")
     ended = guest("env", environment={"WANTED": "a b"})
     assert "WANTED=a b" in ended.lines
     assert not [line for line in ended.lines if line.startswith("LEAKED")]
 
 
-def test_same_working_directory(guest, tmp_path):
+def test_same_working_directory(guest: Guest, tmp_path: Path) -> None:
     (tmp_path / "with space").mkdir()
     (tmp_path / "with space" / "file").write_text("seen\n")
     ended = guest("sh", "-c", "pwd; cat file", directory=tmp_path / "with space")
     assert ended.lines == [str(tmp_path / "with space"), "seen"]
 
 
-def test_a_program_beside_the_working_directory_is_found(guest, tmp_path):
+def test_a_program_beside_the_working_directory_is_found(guest: Guest, tmp_path: Path) -> None:
     # Both are below /tmp, which the guest replaces by its own.
     (tmp_path / "work").mkdir()
     (tmp_path / "script.py").write_text("print('found')")
@@ -50,7 +51,9 @@ def test_a_program_beside_the_working_directory_is_found(guest, tmp_path):
     assert (ended.lines, ended.errors) == (["found"], [])
 
 
-def test_a_program_behind_a_link_in_the_working_directory_is_found(guest, tmp_path):
+def test_a_program_behind_a_link_in_the_working_directory_is_found(
+    guest: Guest, tmp_path: Path
+) -> None:
     """As `.venv` is, where several clones have one."""
     directory, elsewhere = tmp_path / "clone", tmp_path / "elsewhere"
     directory.mkdir()
@@ -62,12 +65,12 @@ def test_a_program_behind_a_link_in_the_working_directory_is_found(guest, tmp_pa
     assert ended.lines == ["found"], ended.result.message
 
 
-def test_much_output_arrives_whole_and_in_order(guest):
+def test_much_output_arrives_whole_and_in_order(guest: Guest) -> None:
     ended = guest("seq", "1", "200000")
     assert ended.lines == [str(number) for number in range(1, 200001)]
 
 
-def test_orphans_neither_hold_up_the_end_nor_survive(guest):
+def test_orphans_neither_hold_up_the_end_nor_survive(guest: Guest) -> None:
     ended = guest("sh", "-c", "(sleep 1000; echo late) & echo early")
     assert ended.lines == ["early"]
     assert ended.result.virtual_ns < 10**9
@@ -80,7 +83,7 @@ QDISCS = (
 )  # fmt: skip
 
 
-def test_has_what_the_network_needs(guest):
+def test_has_what_the_network_needs(guest: Guest) -> None:
     if shutil.which("tc") is None:
         pytest.skip("the command tc (iproute2) is not installed")
     lines = ["set -e", "ip netns add far", "ip link add name a type veth peer name b netns far"]
@@ -99,13 +102,13 @@ def test_has_what_the_network_needs(guest):
     assert ended.lines[1:] == ["/proc/net/packet", "no IPv6"]
 
 
-def test_real_time_mode_takes_real_time(guest):
+def test_real_time_mode_takes_real_time(guest: Guest) -> None:
     ended = guest("sh", "-c", "sleep 0.5; echo done", time_travel=False)
     assert ended.lines == ["done"]
     assert ended.result.wall_s >= 0.5
 
 
-def test_a_directory_whose_name_is_no_text(guest, tmp_path):
+def test_a_directory_whose_name_is_no_text(guest: Guest, tmp_path: Path) -> None:
     """Linux takes any bytes; the guest's init ended in a traceback."""
     directory = Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff"))
     directory.mkdir()
@@ -114,7 +117,7 @@ def test_a_directory_whose_name_is_no_text(guest, tmp_path):
     assert (directory / "file").read_text() == "seen\n"
 
 
-def test_missing_writable_directory_is_named(guest):
+def test_missing_writable_directory_is_named(guest: Guest) -> None:
     with pytest.raises(VirtualKernelError, match="/no/such/directory"):
         guest("true", writable=(Path("/no/such/directory"),))
 
@@ -134,7 +137,7 @@ for _ in range(8):
 """
 
 
-def test_all_hosts_may_have_their_tcp_buffers_full(guest):
+def test_all_hosts_may_have_their_tcp_buffers_full(guest: Guest) -> None:
     """They share one kernel and its budget for TCP's buffers, which then must not be what limits
     them: at its default an all-to-all of 64 MB over 16 ranks took 41 ms, not 5."""
     ended = guest(sys.executable, "-c", FILL_CONNECTIONS)

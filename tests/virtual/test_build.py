@@ -1,5 +1,6 @@
 """Building: what is missing is named; nothing is built twice; what is interrupted goes on."""
 
+import json
 import os
 import platform
 import shutil
@@ -9,30 +10,31 @@ import sys
 import textwrap
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from emulator.virtual import build, source
-from emulator.virtual.cache import kernel_cache
+from emulator.virtual.building import build, source
+from emulator.virtual.building.cache import kernel_cache
 from emulator.virtual.failure import VirtualKernelError
 from tests.slowdown import slowdown
 
 
-def test_another_processor_is_named(monkeypatch, files):
+def test_another_processor_is_named(monkeypatch: pytest.MonkeyPatch, files: Path) -> None:
     monkeypatch.setattr(platform, "machine", lambda: "aarch64")
     with pytest.raises(VirtualKernelError, match="for x86-64 only, and this machine is aarch64"):
         build.ensure_kernel(print)
 
 
-def test_missing_tools_are_named(monkeypatch):
+def test_missing_tools_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     present = shutil.which
     monkeypatch.setattr(shutil, "which", lambda name: None if name == "flex" else present(name))
     with pytest.raises(VirtualKernelError, match="apt-get install flex"):
         build.require_tools()
 
 
-def test_a_damaged_archive_names_the_command(files, archive):
+def test_a_damaged_archive_names_the_command(files: Path, archive: Path) -> None:
     archive.write_bytes(archive.read_bytes()[:100])
     with pytest.raises(VirtualKernelError, match=r"tar .*-xf"):
         build.ensure_kernel(lambda line: None)
@@ -50,7 +52,7 @@ MAKEFILE = textwrap.dedent("""\
     """)
 
 
-def fake_tree(*marks):
+def fake_tree(*marks: str) -> Path:
     """Put a Makefile of a few lines where the kernel's tree would be: `broken`, `slow` or well."""
     found = source.require_source()
     tree = kernel_cache() / ("tree-" + found.version) / "linux"
@@ -61,9 +63,9 @@ def fake_tree(*marks):
     return tree
 
 
-def test_built_once_then_found(files, archive):
+def test_built_once_then_found(files: Path, archive: Path) -> None:
     fake_tree()
-    said = []
+    said: list[str] = []
     assert build.find_kernel() is None
     image = build.ensure_kernel(said.append)
     assert image.path.exists()
@@ -73,7 +75,9 @@ def test_built_once_then_found(files, archive):
     assert said == []
 
 
-def test_a_second_build_says_that_it_waits_and_finds_the_first_ones_kernel(files, archive):
+def test_a_second_build_says_that_it_waits_and_finds_the_first_ones_kernel(
+    files: Path, archive: Path
+) -> None:
     tree = fake_tree("slow")
     first = threading.Thread(target=build.ensure_kernel, args=(lambda line: None,))
     first.start()
@@ -90,7 +94,7 @@ def test_a_second_build_says_that_it_waits_and_finds_the_first_ones_kernel(files
     assert build.find_kernel() is not None
 
 
-def test_a_compiler_error_is_shown(files, archive):
+def test_a_compiler_error_is_shown(files: Path, archive: Path) -> None:
     fake_tree("broken")
     with pytest.raises(VirtualKernelError) as error:
         build.ensure_kernel(lambda line: None)
@@ -100,7 +104,7 @@ def test_a_compiler_error_is_shown(files, archive):
     assert build.find_kernel() is None
 
 
-def test_an_option_that_the_source_refuses_is_named(files, archive):
+def test_an_option_that_the_source_refuses_is_named(files: Path, archive: Path) -> None:
     tree = fake_tree()
     (tree.parent / "objects").mkdir()
     (tree.parent / "objects" / "lose").touch()
@@ -108,17 +112,47 @@ def test_an_option_that_the_source_refuses_is_named(files, archive):
         build.ensure_kernel(lambda line: None)
 
 
-_BUILD = """
+_BUILD_BEFORE_PACKAGES = """
 import sys
 from pathlib import Path
-from emulator.virtual import source
+from emulator.virtual.building import source
 source.KERNEL_FILES = Path(sys.argv.pop(1))
-from emulator.cli import main
+from emulator.virtual.building.__main__ import main
 main()
 """
 
 
-def builders(tmp_path):
+def test_it_is_built_with_the_standard_library_alone(files: Path, archive: Path) -> None:
+    """setup.sh builds while pip installs; -S is a Python that finds no packages."""
+    fake_tree()
+    command: list[str | Path] = [sys.executable, "-S", "-c", _BUILD_BEFORE_PACKAGES, files]
+    environment = os.environ | {"PYTHONPATH": str(Path(build.__file__).parents[3])}
+
+    def status() -> dict[str, object]:
+        asked = [*command, "--status"]
+        said = subprocess.check_output(asked, env=environment, text=True)
+        return dict(json.loads(said))
+
+    assert not status()["built"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    image = build.find_kernel()
+    assert image is not None
+    assert status() == {"key": image.key, "directory": str(image.path.parent), "built": True}
+    assert done.stderr.endswith(f"virtual kernel: {image.path}\n")
+
+
+_BUILD = """
+import sys
+from pathlib import Path
+from emulator.virtual.building import source
+source.KERNEL_FILES = Path(sys.argv.pop(1))
+from groundwire.cli import main
+main()
+"""
+
+
+def builders(tmp_path: Path) -> list[str]:
     """Processes, except this one, that have this test's HOME in their environment."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
@@ -131,16 +165,16 @@ def builders(tmp_path):
     return found
 
 
-def wait_until(condition, seconds):
+def wait_until(condition: Callable[[], object], seconds: float) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.02)
 
 
-def interrupted(how, files, tmp_path, begun):
+def interrupted(how: str, files: Path, tmp_path: Path, begun: Callable[[], bool]) -> None:
     """Start a build, end it once `begun()`, and see that nothing of it goes on; what it said."""
-    command = [sys.executable, "-c", _BUILD, files, "kernel", "build"]
+    command: list[str | Path] = [sys.executable, "-c", _BUILD, files, "kernel", "build"]
     builder = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
     wait_until(begun, 60)
     ended = time.monotonic()
@@ -165,7 +199,7 @@ def interrupted(how, files, tmp_path, begun):
     assert build.find_kernel() is None
 
 
-def assert_only_the_kernel_is_left(tree):
+def assert_only_the_kernel_is_left(tree: Path) -> None:
     image = build.ensure_kernel(lambda line: None)
     assert image.path.read_bytes() != b"half\n"
     left = {path.name for path in kernel_cache().iterdir()}
@@ -174,7 +208,9 @@ def assert_only_the_kernel_is_left(tree):
 
 
 @pytest.mark.parametrize("how", ["ctrl-c", "kill", "kill -9"])
-def test_an_interrupted_build_ends_and_the_next_goes_on(files, archive, tmp_path, how):
+def test_an_interrupted_build_ends_and_the_next_goes_on(
+    files: Path, archive: Path, tmp_path: Path, how: str
+) -> None:
     tree = fake_tree("slow")
     half = tree.parent / "objects" / "linux"
     interrupted(how, files, tmp_path, lambda: half.exists() and half.read_text() == "half\n")
@@ -183,7 +219,9 @@ def test_an_interrupted_build_ends_and_the_next_goes_on(files, archive, tmp_path
 
 
 @pytest.mark.parametrize("how", ["ctrl-c", "kill"])
-def test_an_interrupted_unpacking_ends_and_starts_anew(files, archive, tmp_path, monkeypatch, how):
+def test_an_interrupted_unpacking_ends_and_starts_anew(
+    files: Path, archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
     found = source.require_source()
     half = kernel_cache() / f"tree-{found.version}" / "unpacking"
     slow = tmp_path / "bin" / "xz"
@@ -198,7 +236,9 @@ def test_an_interrupted_unpacking_ends_and_starts_anew(files, archive, tmp_path,
 
 
 @pytest.mark.parametrize("name", ["my cache", "a:b", "100%", "c#", "it's", "(1)", "a&b"])
-def test_a_name_that_make_takes_apart_is_refused(files, archive, monkeypatch, tmp_path, name):
+def test_a_name_that_make_takes_apart_is_refused(
+    files: Path, archive: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
+) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / name))
     with pytest.raises(VirtualKernelError, match="Linux cannot be built in a directory with"):
         build.ensure_kernel(print)
@@ -206,7 +246,9 @@ def test_a_name_that_make_takes_apart_is_refused(files, archive, monkeypatch, tm
 
 
 @pytest.mark.parametrize("name", ["önbellek-ğİı", "~+,=@"])
-def test_other_names_are_built_in(files, archive, monkeypatch, tmp_path, name):
+def test_other_names_are_built_in(
+    files: Path, archive: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
+) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / name))
     fake_tree()
     assert build.ensure_kernel(lambda line: None).path.is_relative_to(tmp_path / name)
@@ -220,8 +262,8 @@ HOSTILE = (
 
 
 def test_no_setting_of_the_user_reaches_a_program_that_builds(
-    files, archive, tmp_path, monkeypatch
-):
+    files: Path, archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """`make V=1 setup` exported MAKEFLAGS to the kernel's build, KCFLAGS made another kernel of it,
     and TAR_OPTIONS or XZ_OPT kept it from being unpacked."""
     monkeypatch.delenv(source.SOURCE_VARIABLE)

@@ -3,13 +3,15 @@
 import os
 import shutil
 import sys
+from pathlib import Path
 
 import pytest
 
 from tests.slowdown import slowdown
+from tests.virtual.conftest import Compiled, Guest
 
 
-def python(guest, script, *, wall_s=None):
+def python(guest: Guest, script: str, *, wall_s: float | None = None) -> list[int]:
     ended = guest(sys.executable, "-c", script)
     assert ended.errors == []
     assert ended.result.exit_status == 0
@@ -17,7 +19,7 @@ def python(guest, script, *, wall_s=None):
     return [int(word) for line in ended.lines for word in line.split()]
 
 
-def test_sleeping_takes_its_time_and_no_more(guest):
+def test_sleeping_takes_its_time_and_no_more(guest: Guest) -> None:
     script = """
 import time
 for ns in (1, 10, 1000, 10**6, 10**9, 10**11):
@@ -31,7 +33,7 @@ for ns in (1, 10, 1000, 10**6, 10**9, 10**11):
         assert wanted <= measured <= wanted + 2
 
 
-def test_computing_and_reading_the_clock_take_no_time(guest):
+def test_computing_and_reading_the_clock_take_no_time(guest: Guest) -> None:
     script = """
 import time
 start = time.monotonic_ns()
@@ -47,7 +49,7 @@ print(len(clocks), time.monotonic_ns() - start)
     assert python(guest, script) == [1, 0]
 
 
-def test_clocks_agree_with_and_without_system_calls(guest):
+def test_clocks_agree_with_and_without_system_calls(guest: Guest) -> None:
     script = """
 import ctypes, time
 libc = ctypes.CDLL(None)
@@ -92,14 +94,14 @@ int main(void)
 
 
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="only x86-64 has this counter")
-def test_time_stamps_tell_virtual_time(guest, compiled, tmp_path):
+def test_time_stamps_tell_virtual_time(guest: Guest, compiled: Compiled, tmp_path: Path) -> None:
     ended = guest(compiled(TIME_STAMPS), directory=tmp_path)
     *readings, late_ns = [int(word) for line in ended.lines for word in line.split()]
     assert readings == [0] * 9, ended.result.message
     assert late_ns <= 16_384  # the longest nap
 
 
-def test_a_busy_poller_sees_its_deadline_and_disturbs_nobody(guest):
+def test_a_busy_poller_sees_its_deadline_and_disturbs_nobody(guest: Guest) -> None:
     script = """
 import os, select, time
 DEADLINE = 100_000_000
@@ -126,7 +128,7 @@ for pid in pollers:
     assert max(overshoot_us) <= 17  # the longest nap is 16,384 ns
 
 
-def test_a_busy_poller_sees_events_when_they_happen(guest):
+def test_a_busy_poller_sees_events_when_they_happen(guest: Guest) -> None:
     script = """
 import os, select, time
 read, write = os.pipe()
@@ -144,7 +146,7 @@ for _ in range(20):
     assert set(python(guest, script)) == {0}
 
 
-def test_python_timeouts(guest):
+def test_python_timeouts(guest: Guest) -> None:
     script = """
 import asyncio, select, selectors, socket, threading, time
 def took(call):
@@ -178,7 +180,7 @@ print(took(lambda: threading.Event().wait(0.25)), took(lambda: asyncio.run(many(
     assert 0 <= gather - 500_000_000 <= 2_000_000
 
 
-def test_timer_signals_keep_time(guest):
+def test_timer_signals_keep_time(guest: Guest) -> None:
     script = """
 import signal, time
 ticks = []
@@ -194,7 +196,7 @@ print(len(ticks), max(abs(tick - start - (n + 1) * 10_000_000) for n, tick in en
     assert late_ns <= 10_000
 
 
-def test_ping_keeps_its_interval(guest):
+def test_ping_keeps_its_interval(guest: Guest) -> None:
     if shutil.which("ping") is None:
         pytest.skip("the command ping (iputils-ping) is not installed")
     ended = guest("ping", "-q", "-i", "0.2", "-c", "11", "127.0.0.1")

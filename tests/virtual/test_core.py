@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from emulator.virtual.core import Core, better_core
+from emulator.virtual.host.core import Core, better_core
 
 _PARENT = """
 import subprocess, sys

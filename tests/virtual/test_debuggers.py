@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.virtual.conftest import Compiled, Guest
+
 pytestmark = pytest.mark.skipif(
     os.uname().machine != "x86_64", reason="the programs are x86-64 assembly"
 )
@@ -120,7 +122,9 @@ int main(void)
 """
 
 
-def test_a_debugger_reads_and_writes_registers(guest, compiled, tmp_path: Path):
+def test_a_debugger_reads_and_writes_registers(
+    guest: Guest, compiled: Compiled, tmp_path: Path
+) -> None:
     if "avx" not in Path("/proc/cpuinfo").read_text():
         pytest.skip("this processor has no AVX")
     ended = guest(compiled(REGISTERS, "-mavx"), directory=tmp_path)
@@ -181,7 +185,9 @@ int main(void)
 """
 
 
-def test_watchpoints_in_hardware_are_refused(guest, compiled, tmp_path: Path):
+def test_watchpoints_in_hardware_are_refused(
+    guest: Guest, compiled: Compiled, tmp_path: Path
+) -> None:
     """There are none; who believed in them would wait for ever."""
     ended = guest(compiled(DEBUG_REGISTERS), directory=tmp_path)
     assert ended.lines == ["0 0 0 -1 22 0"] * 6, ended.result.message  # EINVAL

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.virtual.conftest import Guest
+
 # Everything that was seen to differ between boots, and the order in which threads and
 # processes get to run.
 SCRIPT = """
@@ -51,7 +53,7 @@ print(sorted(os.listdir("/tmp")), os.uname(), open("/proc/self/stat").read())
 """
 
 
-def test_each_boot_has_as_much_memory(guest):
+def test_each_boot_has_as_much_memory(guest: Guest) -> None:
     # The host's kernel puts the guest's memory after a gap of random size unless told not to.
     if subprocess.run(["setarch", "-R", "true"], capture_output=True).returncode != 0:
         pytest.skip("this host or container forbids personality(ADDR_NO_RANDOMIZE)")
@@ -60,8 +62,8 @@ def test_each_boot_has_as_much_memory(guest):
     assert boots == [boots[0]] * 4
 
 
-def test_boots_repeat_bit_for_bit(guest, monkeypatch):
-    def boot(seed=1):
+def test_boots_repeat_bit_for_bit(guest: Guest, monkeypatch: pytest.MonkeyPatch) -> None:
+    def boot(seed: int = 1) -> tuple[list[str], int]:
         ended = guest(sys.executable, "-c", SCRIPT, seed=seed, directory=Path("/"))
         assert ended.errors == []
         assert ended.result.reason == "exited"

@@ -9,27 +9,31 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from emulator.virtual import boot
 from emulator.virtual.boot import GuestSpec, run_guest
+from emulator.virtual.building.build import KernelImage
 from emulator.virtual.failure import VirtualKernelError
-from emulator.virtual.memory import available_memory
+from emulator.virtual.memory.host_memory import available_memory
 from tests.plain_user import needs_root, run_as_nobody
 from tests.slowdown import slowdown
+from tests.virtual.conftest import Guest
 
 EAT_MEMORY = "x = []\nwhile True: x.append(bytearray(10**7))"
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def leftovers():
+def leftovers() -> set[str]:
     """Kernel processes, control directories and memory files of guests, on this host."""
     found = [str(path) for path in Path("/dev/shm").glob("groundwire-guest-*")]
     for entry in Path("/proc").glob("[0-9]*"):
         try:
-            if "init=/proc/self/cwd/init" in (entry / "cmdline").read_text():
+            if b"init=/proc/self/cwd/init" in (entry / "cmdline").read_bytes():
                 found.append(entry.name)
         except OSError:
             continue
@@ -37,7 +41,7 @@ def leftovers():
 
 
 @pytest.fixture(autouse=True)
-def nothing_left_behind():
+def nothing_left_behind() -> Iterator[None]:
     before = leftovers()
     yield
     deadline = time.monotonic() + 30
@@ -47,7 +51,7 @@ def nothing_left_behind():
         time.sleep(0.05)
 
 
-def _is_ours(item):
+def _is_ours(item: str) -> bool:
     if item.startswith("/"):
         return f"-{os.getpid()}-" in item
     try:
@@ -56,12 +60,12 @@ def _is_ours(item):
         return False
 
 
-def megabytes(pattern, message):
+def megabytes(pattern: str, message: str) -> int:
     (found,) = re.findall(pattern, message)
     return int(found.replace(",", ""))
 
 
-def test_out_of_memory_says_so(guest):
+def test_out_of_memory_says_so(guest: Guest) -> None:
     ended = guest(sys.executable, "-c", EAT_MEMORY, memory_bytes=256 * 10**6)
     assert ended.result.reason == "out-of-memory"
     assert ended.result.exit_status is None
@@ -72,7 +76,7 @@ def test_out_of_memory_says_so(guest):
     assert 200 < largest < megabytes(r"([\d,]+) MB were processes'", ended.result.message) < 256
 
 
-def test_memory_that_runs_out_while_another_process_holds_most_of_it(guest):
+def test_memory_that_runs_out_while_another_process_holds_most_of_it(guest: Guest) -> None:
     # The kernel would end the one that sleeps, and the other try again for ever at one instant.
     # Their program is locked in memory, as ranks' are: how often it would be read again before
     # memory has run out hangs on what Python finds compiled, and too often is another ending.
@@ -91,7 +95,7 @@ time.sleep(10)
     assert "Of 2 processes the largest" in ended.result.message
 
 
-def test_out_of_memory_by_files_says_so(guest):
+def test_out_of_memory_by_files_says_so(guest: Guest) -> None:
     ended = guest("dd", "if=/dev/zero", "of=/tmp/file", "bs=1M", memory_bytes=256 * 10**6)
     assert ended.result.reason == "out-of-memory"
     files = megabytes(r"([\d,]+) MB files' in /tmp, /run and /dev/shm", ended.result.message)
@@ -111,14 +115,16 @@ print(open("/proc/vmstat").read().split("workingset_refault_file ")[1].split()[0
 """
 
 
-def sparse_file(directory, size_bytes):
+def sparse_file(directory: Path, size_bytes: int) -> Path:
     file = directory / "file"
     file.touch()
     os.truncate(file, size_bytes)
     return file
 
 
-def test_reading_again_what_was_dropped_without_end_is_out_of_memory(guest, tmp_path):
+def test_reading_again_what_was_dropped_without_end_is_out_of_memory(
+    guest: Guest, tmp_path: Path
+) -> None:
     # Of 800 MB, 9 to 13 are left (Python frees more when it had to compile) for a file of 64 MB
     # that is read again and again at one instant.
     words = (sparse_file(tmp_path, 64 * 10**6), 11 * 10**6, 10**9)
@@ -129,7 +135,7 @@ def test_reading_again_what_was_dropped_without_end_is_out_of_memory(guest, tmp_
     assert megabytes(r"([\d,]+) MB were left for what it reads", ended.result.message) < 16
 
 
-def test_a_file_larger_than_memory_can_be_read_again(guest, tmp_path):
+def test_a_file_larger_than_memory_can_be_read_again(guest: Guest, tmp_path: Path) -> None:
     words = (sparse_file(tmp_path, 256 * 10**6), 0, 7)
     spec = {"memory_bytes": 200 * 10**6, "readable": (tmp_path,)}
     ended = guest(sys.executable, "-c", READ_AGAIN, *words, **spec)
@@ -137,7 +143,7 @@ def test_a_file_larger_than_memory_can_be_read_again(guest, tmp_path):
     assert int(ended.lines[0]) * 4096 > 1.2 * 2**30  # more than what ends a guest with no room
 
 
-def test_panic_shows_the_kernels_words(guest):
+def test_panic_shows_the_kernels_words(guest: Guest) -> None:
     # Process 1 loses what it returns to; the kernel does not go on without it.
     script = """
 import re
@@ -156,7 +162,7 @@ with open("/proc/1/mem", "r+b", buffering=0) as memory:
 LAST_WORDS = "open('/dev/kmsg', 'w').write('these are the last words\\n')\n"
 
 
-def test_deadlock_names_who_waits(guest):
+def test_deadlock_names_who_waits(guest: Guest) -> None:
     script = LAST_WORDS + "import os; print('waiting'); os.read(os.pipe()[0], 1)"
     ended = guest(sys.executable, "-c", script)
     assert ended.lines == ["waiting"]
@@ -167,12 +173,12 @@ def test_deadlock_names_who_waits(guest):
     assert ended.result.wall_s < 20 * slowdown()
 
 
-def test_a_long_sleep_is_no_deadlock(guest):
+def test_a_long_sleep_is_no_deadlock(guest: Guest) -> None:
     ended = guest("sh", "-c", "sleep 3000; echo awake")
     assert (ended.lines, ended.result.reason) == (["awake"], "exited")
 
 
-def test_endless_computing_is_a_stall(guest):
+def test_endless_computing_is_a_stall(guest: Guest) -> None:
     script = LAST_WORDS + "while True: pass"
     ended = guest(sys.executable, "-c", script, stall_timeout_s=2.0)
     assert ended.result.reason == "stalled"
@@ -181,14 +187,14 @@ def test_endless_computing_is_a_stall(guest):
     assert ended.result.exit_status is None
 
 
-def test_a_kernel_that_cannot_boot_shows_its_console(kernel):
+def test_a_kernel_that_cannot_boot_shows_its_console(kernel: KernelImage) -> None:
     guest = GuestSpec(argv=("true",), memory_bytes=4 * 10**6)
     result = run_guest(kernel, guest, print)
     assert result.reason in ("panic", "died")
     assert result.console
 
 
-def test_too_much_memory_is_refused_with_figures(guest):
+def test_too_much_memory_is_refused_with_figures(guest: Guest) -> None:
     wanted = available_memory().size_bytes + 10**9
     with pytest.raises(VirtualKernelError) as refused:
         guest("true", memory_bytes=wanted)
@@ -196,19 +202,19 @@ def test_too_much_memory_is_refused_with_figures(guest):
     assert "available" in str(refused.value)
 
 
-def test_more_memory_than_any_guest_can_have_is_refused_with_figures(guest):
+def test_more_memory_than_any_guest_can_have_is_refused_with_figures(guest: Guest) -> None:
     with pytest.raises(VirtualKernelError, match="300,000 MB refused: a guest has at most 255,551"):
         guest("true", memory_bytes=300 * 10**9)
 
 
-def command(*words, **options):
+def command(*words: str | Path, **options: Any) -> subprocess.Popen[str]:
     argv = [sys.executable, "-m", "emulator.virtual", "--mem", "512MB", "--", *words]
     return subprocess.Popen(
         argv, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options
     )
 
 
-def wait_for_line(process):
+def wait_for_line(process: subprocess.Popen[str]) -> None:
     assert process.stdout is not None
     if not select.select([process.stdout], [], [], 300)[0]:
         process.kill()
@@ -216,7 +222,7 @@ def wait_for_line(process):
     assert line == "started\n", process.stderr.read() if process.stderr else line
 
 
-def guest_processes_of(pid):
+def guest_processes_of(pid: int) -> list[int]:
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     kernels = [int(child) for child in children]
     users = [
@@ -229,7 +235,7 @@ def guest_processes_of(pid):
     return kernels + users
 
 
-def assert_gone(pids):
+def assert_gone(pids: Iterable[int]) -> None:
     deadline = time.monotonic() + 30
     while alive := [pid for pid in pids if Path("/proc", str(pid)).exists()]:
         assert time.monotonic() < deadline, f"still there: {alive}"
@@ -239,7 +245,7 @@ def assert_gone(pids):
 LOOP = "echo started; while true; do :; done"
 
 
-def test_interrupt_ends_all_within_two_seconds(kernel):
+def test_interrupt_ends_all_within_two_seconds(kernel: KernelImage) -> None:
     process = command("sh", "-c", LOOP)
     wait_for_line(process)
     processes = guest_processes_of(process.pid)
@@ -251,7 +257,7 @@ def test_interrupt_ends_all_within_two_seconds(kernel):
     assert took < 2 * slowdown()
 
 
-def test_killed_parent_takes_its_guest_along(kernel):
+def test_killed_parent_takes_its_guest_along(kernel: KernelImage) -> None:
     process = command("sh", "-c", LOOP)
     wait_for_line(process)
     processes = guest_processes_of(process.pid)
@@ -262,7 +268,7 @@ def test_killed_parent_takes_its_guest_along(kernel):
     assert not [path for path in Path("/dev/shm").iterdir() if path.name.startswith(mark)]
 
 
-def test_killed_while_its_guest_boots_it_leaves_no_files(kernel):
+def test_killed_while_its_guest_boots_it_leaves_no_files(kernel: KernelImage) -> None:
     process = command("true")
     mark = f"groundwire-guest-{process.pid}-*"
     deadline = time.monotonic() + 300
@@ -277,17 +283,17 @@ def test_killed_while_its_guest_boots_it_leaves_no_files(kernel):
         time.sleep(0.02)
 
 
-def test_when_a_command_speaks_nothing_is_left_to_remove(kernel):
+def test_when_a_command_speaks_nothing_is_left_to_remove(kernel: KernelImage) -> None:
     left = []
 
-    def look(line):
+    def look(line: str) -> None:
         left.append(list(Path("/dev/shm").glob(f"groundwire-guest-{os.getpid()}-*")))
 
     run_guest(kernel, GuestSpec(argv=("echo", "spoken"), memory_bytes=512 * 10**6), look)
     assert left == [[]]
 
 
-def test_a_kernel_that_is_killed_has_died(kernel):
+def test_a_kernel_that_is_killed_has_died(kernel: KernelImage) -> None:
     process = command("sh", "-c", LOOP)
     wait_for_line(process)
     processes = guest_processes_of(process.pid)
@@ -299,12 +305,14 @@ def test_a_kernel_that_is_killed_has_died(kernel):
     assert_gone(processes)
 
 
-def test_a_kernel_that_the_host_killed_for_memory_says_so(kernel, monkeypatch):
+def test_a_kernel_that_the_host_killed_for_memory_says_so(
+    kernel: KernelImage, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The host's count of such kills is a stand-in: to run out of memory would end others, too."""
     kills = iter((3, 5))
     monkeypatch.setattr(boot, "killed_for_memory", lambda: next(kills))
 
-    def end_it(line):
+    def end_it(line: str) -> None:
         for pid in guest_processes_of(os.getpid()):
             os.kill(pid, signal.SIGKILL)
 
@@ -315,7 +323,7 @@ def test_a_kernel_that_the_host_killed_for_memory_says_so(kernel, monkeypatch):
     assert re.search(r"now .* has [\d,]+ MB", result.message)
 
 
-def test_the_host_would_kill_the_guest_before_us(kernel):
+def test_the_host_would_kill_the_guest_before_us(kernel: KernelImage) -> None:
     process = command("sh", "-c", LOOP)
     wait_for_line(process)
     for pid in guest_processes_of(process.pid):
@@ -324,20 +332,20 @@ def test_the_host_would_kill_the_guest_before_us(kernel):
     process.communicate()
 
 
-def test_signals_do_not_end_process_1(guest):
+def test_signals_do_not_end_process_1(guest: Guest) -> None:
     signals = " ".join(str(number) for number in range(1, 65) if number not in (32, 33))
     ended = guest("bash", "-c", f"for n in {signals}; do kill -$n 1; done; sleep 1; echo alive")
     assert ended.lines == ["alive"], ended.result.message
 
 
-def test_a_command_ignores_no_signals(guest):
+def test_a_command_ignores_no_signals(guest: Guest) -> None:
     (line,) = guest("grep", "SigIgn", "/proc/self/status").lines
     assert int(line.split()[1], 16) == 0
 
 
 # LINUX_REBOOT_CMD_RESTART, _POWER_OFF and _HALT of linux/reboot.h.
 @pytest.mark.parametrize("command", [0x01234567, 0x4321FEDC, 0xCDEF0123])
-def test_a_guest_that_is_switched_off_says_so(guest, command: int):
+def test_a_guest_that_is_switched_off_says_so(guest: Guest, command: int) -> None:
     code = f"import ctypes; ctypes.CDLL(None).reboot({command}); print('survived')"
     ended = guest(sys.executable, "-c", code)
     assert ended.lines == []
@@ -346,7 +354,7 @@ def test_a_guest_that_is_switched_off_says_so(guest, command: int):
 
 
 @pytest.fixture
-def open_kernel(kernel):
+def open_kernel(kernel: KernelImage) -> Iterator[Path]:
     """The kernel in a directory that every user may read; root's cache folder is not."""
     directory = Path(tempfile.mkdtemp(prefix="groundwire-test-"))
     directory.chmod(0o755)
@@ -357,7 +365,7 @@ def open_kernel(kernel):
 
 
 @needs_root
-def test_plain_user_needs_no_privilege(open_kernel):
+def test_plain_user_needs_no_privilege(open_kernel: Path) -> None:
     python = shutil.which("python3", path="/usr/bin:/bin")
     if python is None:
         pytest.skip("no python3 in /usr/bin: the one that runs this may be closed to others")
@@ -369,7 +377,7 @@ PLAIN_USER = """
 import sys
 from pathlib import Path
 from emulator.virtual.boot import GuestSpec, run_guest
-from emulator.virtual.build import KernelImage
+from emulator.virtual.building.build import KernelImage
 directory = Path(sys.argv[1])
 kernel = KernelImage(directory / "linux", directory / "System.map", "")
 script = "echo guest $(id -u); ip link add name a type veth peer name b && echo veth works"

@@ -8,6 +8,7 @@ import threading
 from pathlib import Path
 
 from tests.traced import skip_where_traced
+from tests.virtual.conftest import Guest
 
 # A socket filter lies in the kernel's vmalloc area. It is made in one process and runs in the
 # senders', which were there before it and have never seen that memory.
@@ -32,7 +33,7 @@ for length in range(1, 9):
 """
 
 
-def test_memory_that_one_process_made_is_there_in_all(guest):
+def test_memory_that_one_process_made_is_there_in_all(guest: Guest) -> None:
     ended = guest(sys.executable, "-c", FILTERS)
     assert ended.lines == [f"{length} {length}" for length in range(1, 9) for _ in range(4)]
 
@@ -62,7 +63,7 @@ print(wrong)
 """
 
 
-def test_memory_that_one_process_freed_is_forgotten_by_all(guest):
+def test_memory_that_one_process_freed_is_forgotten_by_all(guest: Guest) -> None:
     ended = guest(sys.executable, "-c", MANY_FILTERS)
     assert ended.lines == ["0"], ended.result.message
 
@@ -85,7 +86,7 @@ print(mapped(0, IN_32_BIT) < 2**31, mapped(0, IN_32_BIT, 2**31))
 """
 
 
-def test_the_kernels_addresses_are_not_for_user_code(guest):
+def test_the_kernels_addresses_are_not_for_user_code(guest: Guest) -> None:
     """They are refused to who insists on them; others are given other ones, also for 64 GiB."""
     ended = guest(sys.executable, "-c", ADDRESSES)
     assert ended.lines == ["EINVAL EINVAL", "True", *["True True"] * 2, "True ENOMEM"]
@@ -107,12 +108,12 @@ print({os.wait()[1] for _ in range(8)})
 """
 
 
-def test_directories_are_listed_from_any_process(guest):
+def test_directories_are_listed_from_any_process(guest: Guest) -> None:
     assert guest(sys.executable, "-c", LISTING).lines == ["{0}"]
 
 
 @skip_where_traced
-def test_a_process_that_the_host_ends_is_missed(guest):
+def test_a_process_that_the_host_ends_is_missed(guest: Guest) -> None:
     """As the host does when it runs out of memory."""
     lost = threading.Event()
 

@@ -5,18 +5,20 @@ import resource
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from emulator.virtual.boot import GuestSpec, run_guest
-from emulator.virtual.host_limits import refused_by_host
+from emulator.virtual.building.build import KernelImage
+from emulator.virtual.host.limits import refused_by_host
 from tests.slowdown import slowdown
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def command(limit, soft, hard, *argv):
+def command(limit: int, soft: int, hard: int, *argv: str) -> subprocess.CompletedProcess[str]:
     """`python -m emulator.virtual` with a limit."""
     return subprocess.run(
         [sys.executable, "-m", "emulator.virtual", "--mem", "512MB", "--", *argv],
@@ -32,7 +34,9 @@ def command(limit, soft, hard, *argv):
         (resource.RLIMIT_AS, "the address space of a process", "v"),
     ],
 )
-def test_a_limit_that_is_too_tight_is_named_and_a_soft_one_raised(kernel, limit, what, option):
+def test_a_limit_that_is_too_tight_is_named_and_a_soft_one_raised(
+    kernel: KernelImage, limit: int, what: str, option: str
+) -> None:
     hard = resource.getrlimit(limit)[1]
     tight = 400 * 10**6
     if hard == resource.RLIM_INFINITY:
@@ -46,14 +50,14 @@ def test_a_limit_that_is_too_tight_is_named_and_a_soft_one_raised(kernel, limit,
     )
 
 
-def test_few_open_files_are_enough_where_more_may_be_had(kernel):
+def test_few_open_files_are_enough_where_more_may_be_had(kernel: KernelImage) -> None:
     script = "import ctypes, asyncio, email, xml.dom, unittest, multiprocessing"
     soft, hard = 48, resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     done = command(resource.RLIMIT_NOFILE, soft, hard, "python3", "-c", script)
     assert done.returncode == 0, done.stderr
 
 
-def test_too_few_open_files_are_named(kernel):
+def test_too_few_open_files_are_named(kernel: KernelImage) -> None:
     """A traceback of whatever the guest's Python imported when they had run out."""
     done = command(resource.RLIMIT_NOFILE, 64, 64, "true")
     assert done.returncode == 1
@@ -63,15 +67,15 @@ def test_too_few_open_files_are_named(kernel):
     )
 
 
-def test_more_ranks_and_captures_are_more_open_files(kernel, tmp_path):
-    def refusal(hosts, capture):
+def test_more_ranks_and_captures_are_more_open_files(kernel: KernelImage, tmp_path: Path) -> None:
+    def refusal(hosts: int, capture: str) -> str:
         spec = tmp_path / "spec.yaml"
         spec.write_text(
             f"fabric: {{kind: flat, hosts: {hosts}}}\ncapture: {{points: {capture}}}\n"
             f"workload: {{kind: collectives, ranks: {hosts}, operations: [{{kind: barrier}}]}}\n"
         )
         done = subprocess.run(
-            [sys.executable, "-m", "emulator.cli", "run", spec, "--out", tmp_path / "run"],
+            [sys.executable, "-m", "groundwire.cli", "run", spec, "--out", tmp_path / "run"],
             cwd=ROOT, capture_output=True, text=True,
             preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100)),
         )  # fmt: skip
@@ -84,7 +88,7 @@ def test_more_ranks_and_captures_are_more_open_files(kernel, tmp_path):
     assert "a guest with up to 352 open files refused" in refusal(64, "[hosts]")
 
 
-def test_a_limit_on_pending_signals_is_named(kernel):
+def test_a_limit_on_pending_signals_is_named(kernel: KernelImage) -> None:
     """A timer counts as one; without it the guest panicked that it 'was going to sleep forever'."""
     done = command(resource.RLIMIT_SIGPENDING, 0, 0, "true")
     assert done.returncode == 1
@@ -92,16 +96,18 @@ def test_a_limit_on_pending_signals_is_named(kernel):
     assert "raise `ulimit -i`, here 0" in done.stderr
 
 
-def test_a_guest_that_gets_no_more_of_the_host_ends_at_once_and_says_so(kernel):
+def test_a_guest_that_gets_no_more_of_the_host_ends_at_once_and_says_so(
+    kernel: KernelImage,
+) -> None:
     """A run went on with 14 of its 16 ranks where a control group allowed 20 processes, ended after
     200 s and said 'Cannot allocate memory'. Here the address space runs out instead, as the limits
     of processes do not hold for root."""
 
-    def forbid_more(line):
+    def forbid_more(line: str) -> None:
         for pid in guest_processes():
             resource.prlimit(pid, resource.RLIMIT_AS, (1, 1))
 
-    def guest_processes():
+    def guest_processes() -> Iterator[int]:
         for entry in Path("/proc").glob("[0-9]*/status"):
             try:
                 if (
@@ -122,7 +128,7 @@ def test_a_guest_that_gets_no_more_of_the_host_ends_at_once_and_says_so(kernel):
     assert time.monotonic() - started < 20 * slowdown()
 
 
-def test_what_to_raise_is_said_of_each_refusal():
+def test_what_to_raise_is_said_of_each_refusal() -> None:
     said = refused_by_host("[   10.120000] start_userspace : clone failed, errno = 11")
     assert said is not None and "another process (Resource temporarily unavailable)" in said
     assert "`ulimit -u`, here " in said and "pids.max of its control group" in said

@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.virtual.conftest import Compiled, Guest
+
 # Without a C library, which uses vector registers before main(): what a program finds at its start.
 PROGRAM = r"""
 static int wrong(void)
@@ -27,8 +29,8 @@ void _start(void)
 
 @pytest.mark.parametrize("time_travel", [True, False], ids=["virtual", "traced"])
 def test_a_program_begins_with_the_processors_initial_registers(
-    guest, compiled, tmp_path: Path, time_travel: bool
-):
+    guest: Guest, compiled: Compiled, tmp_path: Path, time_travel: bool
+) -> None:
     """They held what a process of the host had in them when the guest booted: 1 KB of AVX-512's
     were in use for good in every process, and were loaded at each return to user code."""
     if "xgetbv1" not in Path("/proc/cpuinfo").read_text():

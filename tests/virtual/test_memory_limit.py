@@ -3,18 +3,24 @@
 import os
 import subprocess
 import sys
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from emulator.virtual.memory_limit import MemoryLimit, tightest_memory_limit
+from emulator.virtual.memory.cgroup_limit import MemoryLimit, tightest_memory_limit
 
 ROOT = Path(__file__).resolve().parents[2]
 MIB = 2**20
 
 
-def host(root, cgroup, mounts, files):
+def host(
+    root: Path,
+    cgroup: Sequence[str],
+    mounts: Sequence[tuple[str, str, str, str]],
+    files: Mapping[str, object],
+) -> Path:
     """A file system that looks like a host's: /proc/self/cgroup, its mounts, the groups' files."""
     proc = root / "proc/self"
     proc.mkdir(parents=True)
@@ -37,7 +43,7 @@ V1 = ("/", "/sys/fs/cgroup/memory", "cgroup", "rw,memory")
 NO_LIMIT = 9223372036854771712
 
 
-def test_a_user_of_a_shared_machine(tmp_path):
+def test_a_user_of_a_shared_machine(tmp_path: Path) -> None:
     """systemd: the limit is the user's slice's, two levels up; caches of files are to be had."""
     slice_ = "sys/fs/cgroup/user.slice/user-1000.slice"
     session = f"{slice_}/session-3.scope"
@@ -60,7 +66,7 @@ def test_a_user_of_a_shared_machine(tmp_path):
     )
 
 
-def test_the_group_that_leaves_least_counts(tmp_path):
+def test_the_group_that_leaves_least_counts(tmp_path: Path) -> None:
     files = {
         "sys/fs/cgroup/a/memory.max": 4000 * MIB,
         "sys/fs/cgroup/a/memory.current": 3900 * MIB,
@@ -72,7 +78,7 @@ def test_the_group_that_leaves_least_counts(tmp_path):
 
 
 @pytest.mark.parametrize("path", ["/", "/../../machine.slice/elsewhere"])
-def test_a_container_sees_its_own_group_as_the_top(tmp_path, path):
+def test_a_container_sees_its_own_group_as_the_top(tmp_path: Path, path: str) -> None:
     files = {
         "sys/fs/cgroup/memory.max": 1000 * MIB,
         "sys/fs/cgroup/memory.current": 1001 * MIB,
@@ -81,7 +87,7 @@ def test_a_container_sees_its_own_group_as_the_top(tmp_path, path):
     assert found == MemoryLimit("/", 1000 * MIB, 0)
 
 
-def test_version_1_with_others_beside_it(tmp_path):
+def test_version_1_with_others_beside_it(tmp_path: Path) -> None:
     """Docker of old: the path is the host's, of which the mount shows what is below the container;
     "no limit" is a number."""
     mounts = [
@@ -101,7 +107,7 @@ def test_version_1_with_others_beside_it(tmp_path):
     assert found == MemoryLimit("/", 800 * MIB, 505 * MIB)
 
 
-def test_a_path_that_the_container_does_not_see(tmp_path):
+def test_a_path_that_the_container_does_not_see(tmp_path: Path) -> None:
     files = {
         "sys/fs/cgroup/memory/memory.limit_in_bytes": 800 * MIB,
         "sys/fs/cgroup/memory/memory.usage_in_bytes": 300 * MIB,
@@ -110,7 +116,7 @@ def test_a_path_that_the_container_does_not_see(tmp_path):
     assert found == MemoryLimit("/", 800 * MIB, 500 * MIB)
 
 
-def test_hosts_without_limits(tmp_path):
+def test_hosts_without_limits(tmp_path: Path) -> None:
     assert tightest_memory_limit(tmp_path) is None
     unlimited = {
         "sys/fs/cgroup/memory/memory.limit_in_bytes": NO_LIMIT,
@@ -120,7 +126,7 @@ def test_hosts_without_limits(tmp_path):
 
 
 @contextmanager
-def limited_group(limit_bytes):
+def limited_group(limit_bytes: int) -> Iterator[Path]:
     """The cgroup.procs of a new group with that limit."""
     top = Path("/sys/fs/cgroup")
     top = top / "memory" if (top / "memory").is_dir() else top
@@ -139,7 +145,7 @@ def limited_group(limit_bytes):
         group.rmdir()
 
 
-def test_a_guest_that_its_group_has_no_room_for_is_refused():
+def test_a_guest_that_its_group_has_no_room_for_is_refused() -> None:
     with limited_group(700 * MIB) as procs:
         script = 'echo $$ > "$0" && exec "$@"'
         command = [sys.executable, "-m", "emulator.virtual", "--mem", "1GB", "--", "true"]

@@ -13,14 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from emulator.virtual import boot
-from emulator.virtual.core import Core
-from emulator.virtual.reserve import (
+from emulator.virtual.host.core import Core
+from emulator.virtual.memory.reserve import (
     Reserve,
     Window,
     blocks_with_data,
     kept_reserve,
     wanted_bytes,
 )
+from tests.virtual.conftest import Guest
 
 _MB = 2**20
 _FILL = """
@@ -66,7 +67,7 @@ def test_blocks_without_huge_pages_are_allocated_page_by_page(
     block_file: int, window: Window, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     no_such_advice = 10_000  # as on hosts before Linux 6.1: EINVAL
-    monkeypatch.setattr("emulator.virtual.reserve._MADV_COLLAPSE", no_such_advice)
+    monkeypatch.setattr("emulator.virtual.memory.reserve._MADV_COLLAPSE", no_such_advice)
     assert window.allocate(block_file, 0)
     assert os.fstat(block_file).st_blocks * 512 == 2 * _MB
 
@@ -86,7 +87,9 @@ def test_blocks_that_have_a_page_are_found(block_file: int) -> None:
 
 
 @given(st.integers(0, 2**38), st.integers(2**26, 2**38))
-def test_the_reserve_is_never_more_than_a_guest_is_known_to_use(used_bytes, memory_bytes) -> None:
+def test_the_reserve_is_never_more_than_a_guest_is_known_to_use(
+    used_bytes: int, memory_bytes: int
+) -> None:
     wanted = wanted_bytes(used_bytes, memory_bytes)
     assert 16 * _MB <= wanted <= max(256 * _MB, used_bytes)
     assert wanted <= 256 * _MB or used_bytes + wanted <= memory_bytes // 2
@@ -99,7 +102,9 @@ def test_half_of_a_guests_memory_is_had_early() -> None:
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two processor cores")
-def test_a_guest_that_fills_memory_finds_some_of_it_allocated(guest, monkeypatch) -> None:
+def test_a_guest_that_fills_memory_finds_some_of_it_allocated(
+    guest: Guest, monkeypatch: pytest.MonkeyPatch
+) -> None:
     kept: list[Reserve] = []
 
     @contextmanager

@@ -8,10 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from emulator.virtual.building.build import KernelImage
+from tests.virtual.conftest import Guest
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def tree(directory):
+def tree(directory: Path) -> Path:
     directory.mkdir()
     for name in ("one", "two", "deep/three"):
         file = directory / name
@@ -20,7 +23,7 @@ def tree(directory):
     return directory
 
 
-def contents(directory):
+def contents(directory: Path) -> dict[str, str]:
     return {
         str(path.relative_to(directory)): path.read_text()
         for path in directory.rglob("*")
@@ -29,21 +32,21 @@ def contents(directory):
 
 
 @pytest.mark.parametrize("place", ["/tmp", "/var/tmp"])
-def test_removing_everything_removes_nothing(guest, place):
+def test_removing_everything_removes_nothing(guest: Guest, place: str) -> None:
     # The guest has a /tmp of its own, into which the host's directory is mounted; the rest of the
     # host's files are its root file system.
     with tempfile.TemporaryDirectory(dir=place) as name:
         _assert_survives(guest, tree(Path(name) / "victim"))
 
 
-def _assert_survives(guest, victim):
+def _assert_survives(guest: Guest, victim: Path) -> None:
     before = contents(victim)
     ended = guest("rm", "-rf", victim, readable=(victim,))
     assert any("Read-only file system" in line for line in ended.errors)
     assert contents(victim) == before
 
 
-def test_writes_go_to_the_named_directory_only(guest, tmp_path):
+def test_writes_go_to_the_named_directory_only(guest: Guest, tmp_path: Path) -> None:
     given, other = tree(tmp_path / "given"), tree(tmp_path / "other")
     script = f"""
 import os, pathlib
@@ -71,14 +74,14 @@ for attempt in (lambda: (other / "new").write_text(""), lambda: (other / "one").
     assert contents(other) == {"one": "one", "two": "two", "deep/three": "deep/three"}
 
 
-def test_temporary_directories_are_the_guests_own(guest, tmp_path):
+def test_temporary_directories_are_the_guests_own(guest: Guest, tmp_path: Path) -> None:
     (tmp_path / "host-only").write_text("")
     ended = guest("sh", "-c", "for d in /tmp /run /dev/shm; do ls -A $d; echo x > $d/mine; done")
     assert ended.result.exit_status == 0
     assert not [line for line in ended.lines if "host-only" in line]
 
 
-def test_two_guests_at_once_do_not_meet(guest):
+def test_two_guests_at_once_do_not_meet(guest: Guest) -> None:
     # Each guest has its own namespaces, files and clock although they share a host.
     first = guest("sh", "-c", "echo > /tmp/mark; ls /tmp | grep -c mark")
     second = guest("sh", "-c", "ls /tmp | grep -c mark")
@@ -104,7 +107,7 @@ REMOVE_ROOT = """
 import sys
 from pathlib import Path
 from emulator.virtual.boot import GuestSpec, run_guest
-from emulator.virtual.build import KernelImage
+from emulator.virtual.building.build import KernelImage
 kernel = KernelImage(Path(sys.argv[1]), Path(sys.argv[2]), "")
 script = "test -e /sacrificial && exec rm -rf --no-preserve-root /"
 guest = GuestSpec(argv=("sh", "-c", script), directory=Path("/"), writable=(Path("/given"),))
@@ -115,7 +118,7 @@ print(*(line for line in refused if line.endswith("'/sacrificial': Read-only fil
 """
 
 
-def test_removing_the_root_removes_nothing(kernel, tmp_path):
+def test_removing_the_root_removes_nothing(kernel: KernelImage, tmp_path: Path) -> None:
     """Really `rm -rf /`, but for a guest whose host's root can be lost."""
     if subprocess.run(["unshare", "--mount", "true"], capture_output=True).returncode != 0:
         pytest.skip("this user may not have mounts of its own")

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from emulator.virtual.seccomp import has_seccomp_filters
+from emulator.virtual.host.features import has_seccomp_filters
+from tests.virtual.conftest import Guest
 
 ROOT = Path(__file__).resolve().parents[2]
 # Random numbers, time, and by how much the processor's counter (patch 0010) differs from the clock.
@@ -28,7 +29,7 @@ class Program(ctypes.Structure):
     _fields_ = (("length", ctypes.c_ushort), ("filter", ctypes.c_char_p))
 
 
-def forbid_seccomp():
+def forbid_seccomp() -> None:
     """As a container's policy may: seccomp(2) is refused for this process and all below it."""
     instructions = (
         (0x20, 0, 0, 0),  # load the number of the system call
@@ -46,7 +47,7 @@ def forbid_seccomp():
 
 
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="numbers of system calls are x86-64's")
-def test_without_seccomp_filters_the_guest_is_traced_and_repeats_bit_for_bit(guest):
+def test_without_seccomp_filters_the_guest_is_traced_and_repeats_bit_for_bit(guest: Guest) -> None:
     if not has_seccomp_filters():
         pytest.skip("this host has no seccomp filters, so there is nothing to compare with")
     with_filters = guest(sys.executable, "-c", SCRIPT, directory=ROOT)

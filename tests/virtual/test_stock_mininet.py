@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+from tests.virtual.conftest import Guest
+
 SCRIPT = """
 from mininet.link import TCLink
 from mininet.net import Mininet
@@ -34,7 +36,7 @@ net.stop()
 
 
 @pytest.mark.skipif(shutil.which("mnexec") is None, reason="needs mnexec (Debian: mininet)")
-def test_a_tclink_topology_keeps_time(guest):
+def test_a_tclink_topology_keeps_time(guest: Guest) -> None:
     iperf = shutil.which("iperf") is not None
     ended = guest(sys.executable, "-c", f"IPERF = {iperf}\n{SCRIPT}", memory_bytes=10**9)
     said = "\n".join(ended.lines)

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.traced import skip_where_traced
+from tests.virtual.conftest import Compiled, Guest
 
 # Threads that take turns at every call, each with its own values in the registers that a call
 # must leave alone; a jump to the bare `syscall` of a call that has been made before with another
@@ -162,8 +163,8 @@ int main(void)
 
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="the program is x86-64 assembly")
 def test_calls_that_are_not_signals_leave_everything_as_system_calls_do(
-    guest, compiled, tmp_path: Path
-):
+    guest: Guest, compiled: Compiled, tmp_path: Path
+) -> None:
     if "avx" not in Path("/proc/cpuinfo").read_text():
         pytest.skip("this processor has no AVX")
     ended = guest(compiled(PROGRAM, "-mavx", "-pthread"), directory=tmp_path)
@@ -172,7 +173,7 @@ def test_calls_that_are_not_signals_leave_everything_as_system_calls_do(
 
 
 @skip_where_traced
-def test_nearly_all_system_calls_come_without_a_signal(guest):
+def test_nearly_all_system_calls_come_without_a_signal(guest: Guest) -> None:
     # The first is the C library's, the second the vDSO's.
     script = "import os, time\nfor i in range(10000): os.getppid(), time.monotonic()"
     ended = guest("/usr/bin/python3", "-c", script)
@@ -220,7 +221,7 @@ int main(void)
 """
 
 
-def test_code_that_changes_is_left_alone(guest, compiled, tmp_path: Path):
+def test_code_that_changes_is_left_alone(guest: Guest, compiled: Compiled, tmp_path: Path) -> None:
     ended = guest(compiled(CODE_THAT_CHANGES), directory=tmp_path)
     assert ended.lines == ["1 1 1 1"] * 2, ended.result.message
 
@@ -264,7 +265,7 @@ int main(int count, char **arguments)
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="the layout is that of x86-64's XSAVE")
 @pytest.mark.parametrize(("offset", "size"), [(512, 8), (24, 4)], ids=["components", "mxcsr"])
 def test_registers_that_no_processor_has_harm_nobody_else(
-    guest, compiled, tmp_path: Path, offset: int, size: int
-):
+    guest: Guest, compiled: Compiled, tmp_path: Path, offset: int, size: int
+) -> None:
     ended = guest(compiled(IMPOSSIBLE_FRAME), offset, size, directory=tmp_path)
     assert ended.result.exit_status == 0, ended.result.message

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.virtual.conftest import Compiled, Guest
+
 FAULTS = r"""
 #include <stdio.h>
 #include <sys/wait.h>
@@ -120,19 +122,23 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-def test_exceptions_are_the_programs_signals(guest, compiled, tmp_path: Path):
+def test_exceptions_are_the_programs_signals(
+    guest: Guest, compiled: Compiled, tmp_path: Path
+) -> None:
     """SIGFPE, SIGTRAP, SIGILL, SIGSEGV; and the guest goes on."""
     ended = guest(compiled(FAULTS), directory=tmp_path)
     expected = ["division 8", "breakpoint 5", "unknown 4", "null 11", "nothing -7"]
     assert ended.lines == expected, ended.result.message
 
 
-def test_a_breakpoint_can_be_handled(guest, compiled, tmp_path: Path):
+def test_a_breakpoint_can_be_handled(guest: Guest, compiled: Compiled, tmp_path: Path) -> None:
     ended = guest(compiled(HANDLED), directory=tmp_path)
     assert ended.lines == ["15"], ended.result.message
 
 
-def test_a_debugger_steps_through_a_program(guest, compiled, tmp_path: Path):
+def test_a_debugger_steps_through_a_program(
+    guest: Guest, compiled: Compiled, tmp_path: Path
+) -> None:
     ended = guest(compiled(STEPPED), directory=tmp_path)
     assert ended.result.exit_status == 0, ended.result.message
     rounds = [[int(word) for word in line.split()] for line in ended.lines]
@@ -144,6 +150,8 @@ def test_a_debugger_steps_through_a_program(guest, compiled, tmp_path: Path):
         assert moved >= 0.9 * steps
 
 
-def test_an_impossible_base_of_thread_local_memory_is_refused(guest, compiled, tmp_path: Path):
+def test_an_impossible_base_of_thread_local_memory_is_refused(
+    guest: Guest, compiled: Compiled, tmp_path: Path
+) -> None:
     ended = guest(compiled(IMPOSSIBLE_BASES), directory=tmp_path)
     assert ended.lines == ["-1 1", "-1 1"], ended.result.message  # EPERM

@@ -1,0 +1,1 @@
+"""ASTRA-sim's own files: read, checked and written."""

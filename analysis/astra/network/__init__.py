@@ -1,0 +1,1 @@
+"""ASTRA-sim's analytical network backends and the memory bus."""

@@ -1,0 +1,1 @@
+"""ASTRA-sim's system layer: from collectives to chunks, phases and messages."""

@@ -1,0 +1,1 @@
+"""Where traces come from: specs, runs, replays, files, PyTorch's observer."""

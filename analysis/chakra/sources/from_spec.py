@@ -1,0 +1,103 @@
+"""The graphs that a spec implies, before it runs: one iteration, communication without times."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import assert_never
+
+from analysis.chakra.errors import ChakraError
+from analysis.chakra.files import read_graphs
+from analysis.chakra.graph import Graph
+from analysis.chakra.sources.graph_builder import GraphBuilder
+from analysis.predict.planned import planned_calls
+from collectives.call import CollectiveCall
+from collectives.kinds import Kind
+from collectives.settings import plan_of, settings_of
+from topologies.spec.spec import Spec
+from topologies.spec.workload_section import (
+    ITEM_BYTES,
+    ChakraWorkload,
+    CollectivesWorkload,
+    CommandWorkload,
+)
+from workloads.models.build import groups_of, step_of
+from workloads.models.step import (
+    Action,
+    ComputeKernel,
+    GroupName,
+    Pause,
+    StartCollective,
+    StartMessage,
+    WaitFor,
+)
+
+
+def graphs_of_spec(spec: Spec) -> list[Graph]:
+    """Every rank's graph of one iteration; computation takes what the spec's roofline says.
+
+    Raises ChakraError for compute.device: real.
+    """
+    workload = spec.workload
+    if isinstance(workload, ChakraWorkload):
+        return read_graphs(workload.path)
+    if isinstance(workload, CollectivesWorkload):
+        program = GraphBuilder(spec.compute)
+        for planned in planned_calls(spec):
+            program.wait(program.post(planned.name, planned.call))
+        return [program.graph()] * workload.ranks
+    if isinstance(workload, CommandWorkload):
+        raise ChakraError(
+            spec.name,
+            None,
+            "workload.kind is command: only a run shows what a program does; run it and export the "
+            "run",
+        )
+    if spec.compute.device == "real":
+        raise ChakraError(
+            spec.name,
+            None,
+            "compute.device is real: only a run shows how long that takes; run it and export the "
+            "run",
+        )
+    item_bytes = ITEM_BYTES[workload.dtype]
+    partitions = groups_of(workload)
+    graphs = []
+    for rank in range(workload.ranks):
+        groups = {
+            name: next(tuple(part) for part in partition if rank in part)
+            for name, partition in partitions.items()
+        }
+        graphs.append(_graph(spec, step_of(workload, rank), groups, item_bytes))
+    return graphs
+
+
+def _graph(
+    spec: Spec,
+    step: Iterable[Action],
+    groups: Mapping[GroupName, tuple[int, ...]],
+    item_bytes: int,
+) -> Graph:
+    """A rank's step; `groups` are the ranks of those that it is in."""
+    program = GraphBuilder(spec.compute)
+    posted: dict[str, int] = {}
+    for action in step:
+        match action:
+            case ComputeKernel(name, phase, flops, moved_bytes):
+                program.compute(f"{phase}.{name}", flops, moved_bytes, item_bytes)
+            case Pause(name, phase, duration_ns):
+                program.pause(f"{phase}.{name}", duration_ns)
+            case StartCollective():
+                size_bytes, ranks = action.elements * item_bytes, groups[action.group]
+                call = CollectiveCall(action.kind, size_bytes, ranks, item_bytes)
+                call = replace(call, plan=plan_of(settings_of(spec), call.shape))
+                posted[action.name] = program.post(action.name, call)
+            case StartMessage():
+                size_bytes, ends = action.elements * item_bytes, (action.source, action.destination)
+                call = CollectiveCall(Kind.SEND_RECV, size_bytes, ends, item_bytes, peer=1)
+                posted[action.name] = program.post(action.name, call)
+            case WaitFor(name):
+                program.wait(posted[name])
+            case _:
+                assert_never(action)
+    return program.graph()

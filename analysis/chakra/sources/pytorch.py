@@ -1,0 +1,350 @@
+"""PyTorch's own execution traces (ExecutionTraceObserver) of Gloo runs as graphs.
+
+The observer writes every operator with its caller, its tensors and their storages, but no times.
+Operators that no other operator called become computation (with the products that they called
+counted), c10d operators become communication; the order on each thread and the storages that they
+read and write give the dependencies. Chakra's own converter knows NCCL's kernels only and would
+leave a Gloo run without communication.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from pathlib import Path
+from typing import Any
+
+from analysis.chakra.errors import ChakraError
+from analysis.chakra.graph import (
+    CollectiveNode,
+    ComputeNode,
+    Graph,
+    GraphNode,
+    ReceiveNode,
+    SendNode,
+)
+from collectives.call import CollectiveCall
+from collectives.kinds import Kind
+
+_PROCESS_GROUPS = "## process_group:init ##"
+_COMMUNICATION = "c10d::"
+_BACKEND = "gloo:"  # what a c10d operator does inside the backend, on whatever thread
+
+# c10d operator -> (torch's name of the collective, the argument whose bytes it is about,
+# whether those are one rank's shard of the size that the call states).
+_COLLECTIVES = {
+    "allreduce_": (Kind.ALL_REDUCE, "tensors", False),
+    "allreduce_coalesced_": (Kind.ALL_REDUCE, "tensors", False),
+    "allgather_": (Kind.ALL_GATHER, "input_tensors", True),
+    "_allgather_base_": (Kind.ALL_GATHER, "input_tensor", True),
+    "allgather_into_tensor_coalesced_": (Kind.ALL_GATHER, "inputs", True),
+    "reduce_scatter_": (Kind.REDUCE_SCATTER, "output_tensors", True),
+    "_reduce_scatter_base_": (Kind.REDUCE_SCATTER, "output_tensor", True),
+    "reduce_scatter_tensor_coalesced_": (Kind.REDUCE_SCATTER, "outputs", True),
+    "alltoall_": (Kind.ALL_TO_ALL, "input_tensors", False),
+    "alltoall_base_": (Kind.ALL_TO_ALL, "input", False),
+    "broadcast_": (Kind.BROADCAST, "tensors", False),
+    "reduce_": (Kind.REDUCE, "tensors", False),
+    "gather_": (Kind.GATHER, "input_tensors", True),
+    "scatter_": (Kind.SCATTER, "output_tensors", True),
+    Kind.BARRIER: (Kind.BARRIER, None, False),
+    "monitored_barrier_": (Kind.BARRIER, None, False),
+}
+# Allocations, and wrappers of c10d operators.
+_NO_WORK = ("aten::empty", "aten::new_empty", "_c10d_functional::", "_c10d_functional_autograd::")
+# Matrix products, with the position of their left factor.
+_PRODUCTS = {"aten::mm": 0, "aten::addmm": 1, "aten::bmm": 0, "aten::baddbmm": 1}
+_CONVOLUTION = "aten::mkldnn_convolution"
+
+
+@dataclass(frozen=True, slots=True)
+class _Tensor:
+    storage: int
+    size_bytes: int
+    elements: int
+    element_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Parameter:
+    name: str
+    mutated: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Operator:
+    """One node of the observer's file."""
+
+    id: int  # grows in the order of starts
+    name: str
+    end: int  # its line in the file: operators are written when they end
+    thread: int
+    schema: str
+    inputs: list[Any]
+    outputs: list[Any]
+    shapes: list[Any]
+
+    def argument(self, name: str) -> Any:
+        """An argument by its name in the operator's schema. Raises KeyError."""
+        return dict(zip((p.name for p in self.parameters()), self.inputs, strict=False))[name]
+
+    def parameters(self) -> list[_Parameter]:
+        """The parameters of `ns::op(Tensor(a!) self, int b=1) -> Tensor`."""
+        match = re.match(r"[^(]*\((.*)\) ->", self.schema)
+        if match is None:
+            return []
+        parts = re.sub(r"\[[^\]]*\]", "", match[1]).split(",")
+        return [
+            _Parameter(part.split("=")[0].split()[-1], "!" in part)
+            for part in parts
+            if part.strip(" *")
+        ]
+
+    def mutated(self) -> Iterator[_Tensor]:
+        """The tensors that it writes to in place."""
+        for parameter, value in zip(self.parameters(), self.inputs, strict=False):
+            if parameter.mutated:
+                yield from _tensors(value)
+
+
+class ObserverFile:
+    """A file of the observer, read and checked."""
+
+    def __init__(self, path: Path | str) -> None:
+        """Raises ChakraError."""
+        self.path = Path(path)
+        try:
+            document = json.loads(self.path.read_bytes())
+        except OSError as error:
+            raise ChakraError(path, None, f"cannot be read: {error.strerror}") from None
+        except json.JSONDecodeError as error:
+            raise ChakraError(path, error.pos, f"is not JSON: {error.msg}") from None
+        except UnicodeDecodeError as error:
+            raise ChakraError(path, error.start, "is not JSON: not UTF-8") from None
+        if not isinstance(document, dict) or "chakra" not in str(document.get("schema")):
+            raise ChakraError(path, None, "is no execution trace: `schema` does not name chakra")
+        nodes = document.get("nodes")
+        if not isinstance(nodes, list):
+            raise ChakraError(path, None, f"nodes: found {type(nodes).__name__}, needs a list")
+        try:
+            operators = [_operator(node, end) for end, node in enumerate(nodes)]
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise ChakraError(
+                path, None, f"a node lacks or mistypes a field: {type(error).__name__} {error}"
+            ) from None
+        self.operators = sorted(operators, key=lambda operator: operator.id)
+
+    @cached_property
+    def world(self) -> tuple[int, ...]:
+        """The ranks of the one process group.
+
+        Raises ChakraError when there is none, or several: for Gloo the observer does not say which
+        of them a collective ran in.
+        """
+        groups = []
+        for operator in self.operators:
+            if operator.name == _PROCESS_GROUPS:
+                groups = json.loads(operator.inputs[0])
+        sizes = {int(group["group_size"]) for group in groups}
+        if len(groups) != 1:
+            raise ChakraError(
+                self.path,
+                None,
+                f"has {len(groups)} process groups, one is needed: the observer does not say which "
+                "of them a Gloo collective used",
+            )
+        return tuple(range(sizes.pop()))
+
+
+def read_observer(
+    path: Path | str,
+    compute_ns: Callable[[int, int], int] = lambda flops, memory_bytes: 0,
+) -> Graph:
+    """One rank's graph from a file of torch.profiler.ExecutionTraceObserver.
+
+    `compute_ns(flops, bytes)` gives each operator's duration in nanoseconds (the file has none).
+    Operations are counted for matrix products and convolutions, others count one per element of
+    their results; bytes are those of all tensors read and written. Raises ChakraError for a file
+    that is none, and for communication that cannot be told from it (several process groups,
+    receives from anyone).
+    """
+    observed = ObserverFile(path)
+    builder = _Builder(observed, compute_ns)
+    # By thread: the last outermost operator; and the products within each of those.
+    outermost: dict[int, _Operator] = {}
+    products: defaultdict[int, int] = defaultdict(int)
+    for operator in observed.operators:
+        if not _computes(operator):
+            continue
+        # The file's own callers are not to be trusted: the end of asynchronous work, on another
+        # thread, pops the observer's stack of this one. Starts and ends are recorded rightly.
+        around = outermost.get(operator.thread)
+        if around is None or around.end < operator.end:
+            around = outermost[operator.thread] = operator
+        products[around.id] += _product_flops(operator)
+    for operator in observed.operators:
+        if operator.name.startswith(_COMMUNICATION):
+            builder.communicate(operator)
+        elif operator.id in products:
+            builder.compute(operator, products[operator.id])
+    if not builder.nodes:
+        raise ChakraError(path, None, "holds no operators")
+    return tuple(builder.nodes)
+
+
+class _Builder:
+    """Makes nodes in program order and keeps who last touched each storage."""
+
+    def __init__(
+        self,
+        observed: ObserverFile,
+        compute_ns: Callable[[int, int], int],
+    ) -> None:
+        self._path = observed.path
+        self._observed = observed
+        self._compute_ns = compute_ns
+        self.nodes: list[GraphNode] = []
+        self._last_on_thread: dict[int, int] = {}
+        self._writer: dict[int, int] = {}
+        self._readers: defaultdict[int, list[int]] = defaultdict(list)
+
+    def compute(self, operator: _Operator, product_flops: int) -> None:
+        """An operator that computes; views and allocations do not."""
+        read = {tensor.storage for tensor in _tensors(operator.inputs)}
+        mutated = list(operator.mutated())
+        results = [t for t in _tensors(operator.outputs) if mutated or t.storage not in read]
+        results = results or mutated
+        if not results or operator.name.startswith(_NO_WORK):
+            return
+        written = {tensor.storage for tensor in (*results, *mutated)}
+        flops = product_flops or sum(tensor.elements for tensor in results)
+        memory_bytes = sum(t.size_bytes for t in (*_tensors(operator.inputs), *results))
+        after = self._dependencies(operator, read, written, waits=True)
+        self.nodes.append(
+            ComputeNode(
+                id=operator.id,
+                name=operator.name,
+                after=after,
+                duration_ns=self._compute_ns(flops, memory_bytes),
+                flops=flops,
+                memory_bytes=memory_bytes,
+            )
+        )
+
+    def communicate(self, operator: _Operator) -> None:
+        """A c10d operator. Raises ChakraError when it cannot be told what it does."""
+        name = operator.name.removeprefix(_COMMUNICATION)
+        touched = {tensor.storage for tensor in _tensors(operator.inputs)}
+        try:
+            # send and recv_ say nothing of it; PyTorch's blocking calls wait for their work.
+            waits = not operator.argument("async_op")
+        except KeyError:
+            waits = True
+        after = self._dependencies(operator, touched, touched, waits=waits)
+        try:
+            self.nodes.append(self._message(operator, name, after))
+        except (KeyError, IndexError, TypeError, ValueError) as error:
+            raise ChakraError(
+                self._path,
+                None,
+                f"node {operator.id} ({operator.name}) cannot be understood: {error}",
+            ) from None
+
+    def _message(self, operator: _Operator, name: str, after: tuple[int, ...]) -> GraphNode:
+        if name in ("send", "recv_"):
+            sends = name == "send"
+            size_bytes = sum(t.size_bytes for t in _tensors(operator.argument("tensors")))
+            return (SendNode if sends else ReceiveNode)(
+                id=operator.id,
+                name=operator.name,
+                after=after,
+                peer=operator.argument("dst" if sends else "src"),
+                size_bytes=size_bytes,
+                tag=operator.argument("tag"),
+            )
+        if name not in _COLLECTIVES:
+            raise ValueError(f"only {', '.join(_COLLECTIVES)}, send and recv_ are known")
+        kind, about, shard = _COLLECTIVES[name]
+        ranks = self._observed.world
+        tensors = [] if about is None else list(_tensors(operator.argument(about)))
+        size_bytes = sum(tensor.size_bytes for tensor in tensors) * (len(ranks) if shard else 1)
+        rooted = any(parameter.name == "root_rank" for parameter in operator.parameters())
+        root = operator.argument("root_rank") if rooted else 0
+        call = CollectiveCall(
+            kind,
+            size_bytes,
+            ranks,
+            element_bytes=tensors[0].element_bytes if tensors else 1,
+            root=root,
+        )
+        return CollectiveNode(id=operator.id, name=operator.name, after=after, call=call)
+
+    def _dependencies(
+        self, operator: _Operator, read: set[int], written: set[int], *, waits: bool
+    ) -> tuple[int, ...]:
+        """What comes before on the thread, who wrote what is read, who used what is written."""
+        after: dict[int, None] = {}
+        if operator.thread in self._last_on_thread:
+            after[self._last_on_thread[operator.thread]] = None
+        for storage in sorted(read | written):
+            if storage in self._writer:
+                after[self._writer[storage]] = None
+        for storage in sorted(written):
+            after.update(dict.fromkeys(self._readers.pop(storage, ())))
+            self._writer[storage] = operator.id
+        for storage in sorted(read - written):
+            self._readers[storage].append(operator.id)
+        if waits:
+            self._last_on_thread[operator.thread] = operator.id
+        return tuple(after)
+
+
+def _computes(operator: _Operator) -> bool:
+    """Whether it is an operator, and neither communication nor what that does on its own thread."""
+    return bool(operator.schema) and not operator.name.startswith((_COMMUNICATION, _BACKEND))
+
+
+def _operator(node: dict[str, Any], end: int) -> _Operator:
+    attributes = {item["name"]: item["value"] for item in node["attrs"]}
+    return _Operator(
+        id=int(node["id"]),
+        name=str(node["name"]),
+        end=end,
+        thread=int(attributes.get("tid", 0)),
+        schema=str(attributes.get("op_schema", "")),
+        inputs=list(node["inputs"]["values"]),
+        outputs=list(node["outputs"]["values"]),
+        shapes=list(node["inputs"]["shapes"]),
+    )
+
+
+def _tensors(value: Any) -> Iterator[_Tensor]:
+    """Every tensor in a value: [tensor, storage, offset, elements, bytes each, device]."""
+    if not isinstance(value, list):
+        return
+    if (
+        len(value) == 6
+        and isinstance(value[5], str)
+        and all(isinstance(item, int) for item in value[:5])
+    ):
+        yield _Tensor(value[1], value[3] * value[4], value[3], value[4])
+        return
+    for item in value:
+        yield from _tensors(item)
+
+
+def _product_flops(operator: _Operator) -> int:
+    """Operations of a matrix product or a convolution, 0 for other operators."""
+    elements = sum(tensor.elements for tensor in _tensors(operator.outputs))
+    if operator.name in _PRODUCTS:
+        left = operator.shapes[_PRODUCTS[operator.name]]
+        return int(2 * elements * left[-1])
+    if operator.name == _CONVOLUTION:
+        # Each result takes a product with one filter (Cin / groups, then the kernel).
+        return int(2 * elements * prod(operator.shapes[1][1:]))
+    return 0

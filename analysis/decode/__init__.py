@@ -1,0 +1,1 @@
+"""Captures decoded: which collective every byte on the wire belongs to."""

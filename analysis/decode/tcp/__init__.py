@@ -1,0 +1,1 @@
+"""TCP connections put together from the packets of captures."""

@@ -1,0 +1,99 @@
+"""What every rank does, as the files of another simulator."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from analysis.astra.files.export import InputSet, write_inputs
+from analysis.chakra.files import write_graphs
+from analysis.chakra.graph import CollectiveNode, Graph
+from analysis.exporters.goal import goal_lines
+from analysis.exporters.msccl import COLLECTIVES, build_program, render_program
+from analysis.predict.models.astra import AstraAnalytical
+from analysis.predict.planned import setting_of_spec
+from collectives.call import CollectiveCall
+from collectives.kinds import Kind
+from topologies.spec.spec import Spec
+
+_MEMORY_GBPS = 1600.0
+"""Local memory of the system file, as in ASTRA-sim's own examples."""
+_SAMPLE_BYTES = 1 << 20
+
+
+class TraceFormat(StrEnum):
+    """Formats that a spec or a run is written in."""
+
+    chakra = "chakra"
+    astra_sim = "astra-sim"
+    goal = "goal"
+    msccl_xml = "msccl-xml"
+
+
+@dataclass(frozen=True)
+class WrittenTrace:
+    """The files that were written, what was left out and why, and ASTRA-sim's inputs if it is for
+    ASTRA-sim."""
+
+    paths: tuple[Path, ...]
+    left_out: tuple[str, ...] = ()
+    inputs: InputSet | None = None
+
+
+def write_trace_as(
+    format_: TraceFormat,
+    folder: Path,
+    spec: Spec,
+    graphs: Sequence[Graph],
+    fitted: Mapping[str, Any] | None = None,
+) -> WrittenTrace:
+    """Write the ranks' graphs into a folder, which is made if need be.
+
+    `fitted` are calibrated parameters of astra-analytical. Raises ValueError for what the format
+    cannot say.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    match format_:
+        case TraceFormat.chakra:
+            return WrittenTrace(tuple(write_graphs(folder / spec.name, graphs, seed=spec.seed)))
+        case TraceFormat.astra_sim:
+            return _astra(folder, spec, graphs, fitted or {})
+        case TraceFormat.goal:
+            path = folder / f"{spec.name}.goal"
+            with path.open("w") as file:
+                file.writelines(f"{line}\n" for line in goal_lines(graphs, seed=spec.seed))
+            return WrittenTrace((path,))
+        case TraceFormat.msccl_xml:
+            return _msccl(folder, spec, graphs)
+
+
+def _astra(
+    folder: Path, spec: Spec, graphs: Sequence[Graph], fitted: Mapping[str, Any]
+) -> WrittenTrace:
+    setting = setting_of_spec(spec)
+    world = CollectiveCall(Kind.ALL_TO_ALL, _SAMPLE_BYTES, tuple(range(len(graphs))))
+    # One network for all kinds of collectives: the backend that takes several dimensions.
+    planned = AstraAnalytical(backend="unaware", **fitted).simulation(setting, world)
+    # The predictor's reductions are free; the files need a bandwidth to be exact (write_inputs).
+    system = replace(planned.system, local_mem_bw_gbps=_MEMORY_GBPS)
+    inputs = write_inputs(folder, graphs, planned.network, system, seed=spec.seed)
+    return WrittenTrace((), inputs=inputs)
+
+
+def _msccl(folder: Path, spec: Spec, graphs: Iterable[Graph]) -> WrittenTrace:
+    calls = {n.call for graph in graphs for n in graph if isinstance(n, CollectiveNode)}
+    shapes = sorted({(call.kind, call.world) for call in calls})
+    paths, left_out = [], []
+    for kind, ranks in shapes:
+        if kind not in COLLECTIVES:
+            left_out.append(f"MSCCL has no {kind}: left out")
+            continue
+        path = folder / f"{kind}-{ranks}.xml"
+        path.write_text(render_program(build_program(kind, ranks), f"{spec.name}-{kind}-{ranks}"))
+        paths.append(path)
+    if not paths:
+        raise ValueError(f"none of its collectives are MSCCL's: {', '.join(COLLECTIVES)}")
+    return WrittenTrace(tuple(paths), tuple(left_out))

@@ -1,0 +1,1 @@
+"""What predictors are made of: paths, shares of links, trains of packets, costs of messages."""

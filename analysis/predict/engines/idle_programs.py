@@ -1,0 +1,58 @@
+"""Programs on an idle fabric: only the ports of hosts are shared, fairly."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from analysis.predict.engines.joint_programs import MOST_MESSAGES, JointPrograms
+from analysis.predict.engines.message_costs import MessageCosts
+from analysis.predict.engines.paths import Paths
+from analysis.predict.engines.rank_programs import RankPrograms, connections_of
+from analysis.predict.engines.wire import Floats, Ints
+from analysis.predict.interface import PredictorError
+from collectives.call import CollectiveCall
+from collectives.plan import CollectivePlan
+
+
+def price_idle(
+    paths: Paths, call: CollectiveCall, plan: CollectivePlan, costs: MessageCosts
+) -> float:
+    """Nanoseconds until the last rank has finished its program. Raises PredictorError."""
+    joint = JointPrograms.of_plan(call, plan)
+    run_idle(paths, joint, costs)
+    return joint.durations_ns()[0]
+
+
+def run_idle(paths: Paths, joint: JointPrograms, costs: MessageCosts) -> None:
+    """Run collectives that are in flight together. `costs` has the effects and the parameters; its
+    call's kind says how messages that share a port slow each other down."""
+    messages = len(joint.owners)
+    if messages > MOST_MESSAGES:
+        raise PredictorError(f"found {messages:,} messages, allowed {MOST_MESSAGES:,}")
+    source, destination = joint.pairs
+    ranks = joint.ends
+    shared, capacity = _ports(paths, paths.follow(ranks[source], ranks[destination]), costs)
+    programs = RankPrograms(
+        joint.compiled,
+        len(ranks),
+        [joint.wire_bytes(costs)],
+        connections_of(paths, ranks, (source, destination), shared, capacity, costs),
+        capacity.tolist(),
+        costs.parameters.message_overhead_ns,
+        costs.sharing_factor,
+    )
+    programs.run()
+
+
+def _ports(paths: Paths, links: Ints, costs: MessageCosts) -> tuple[Ints, Floats]:
+    """(the first and the last link of each path, and one of its own that is as slow as the
+    slowest; the capacity of all these in bytes per ns)."""
+    pairs = np.arange(len(links))
+    hops = (links < paths.links).sum(axis=1)
+    slowest = paths.costs_of(links)
+    capacity = np.concatenate([paths.rate_bps / 8e9, 1 / slowest.ns_per_byte])
+    own = paths.links + pairs
+    columns = [links[:, 0], links[pairs, np.maximum(hops - 1, 0)], own]
+    # A path of one link has it once.
+    columns[1] = np.where(hops > 1, columns[1], len(capacity))
+    return np.stack(columns, axis=1), capacity * costs.parameters.bandwidth_efficiency

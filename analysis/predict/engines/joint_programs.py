@@ -1,0 +1,360 @@
+"""Collectives that are in flight together, compiled for the engines: what all ranks do.
+
+Each rank has a main thread that computes, posts collectives and waits for them. A collective's
+chunks begin where the rank's slots let them (`rank_slots`): programs by the spec's order, with the
+messages of its agreements; Gloo's own as its process group's threads get free, first in, first out.
+Everything runs on one fabric, so that nothing has to be assumed about how collectives share it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from analysis.predict.engines.member_programs import (
+    Await,
+    CompiledPrograms,
+    Do,
+    Operation,
+    Pause,
+    Programs,
+    Start,
+    compile_steps,
+)
+from analysis.predict.engines.message_costs import MessageCosts
+from analysis.predict.engines.plan_programs import Gates, Marks, PlanCompiler, message_count
+from analysis.predict.engines.rank_slots import RankSlots
+from analysis.predict.engines.trains import Cut
+from analysis.predict.engines.wire import Ints
+from analysis.predict.interface import PredictorError
+from collectives.call import CollectiveCall
+from collectives.gloo.schedule import Post as GlooPost
+from collectives.gloo.schedule import gloo_schedule
+from collectives.kinds import Kind
+from collectives.plan import CollectivePlan
+from collectives.settings import agreement_of
+from collectives.start_order import CollectiveOrder, StartOrder
+
+MOST_MESSAGES = 200_000
+"""Beyond this many, which take about 20 s, there is no answer."""
+
+GLOO_THREADS = 2
+"""ProcessGroupGloo::Options::threads as torch creates the group (ProcessGroupGloo.hpp)."""
+
+_POINT_TO_POINT = frozenset({Kind.SEND_RECV, Kind.INCAST, Kind.PERMUTATION})
+"""Kinds that take no thread of the process group."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compute:
+    """The main thread is busy, or sleeps."""
+
+    duration_ns: float
+
+
+@dataclass(frozen=True, slots=True)
+class PostCall:
+    """The main thread posts a collective, by its place among the calls."""
+
+    call: int
+
+
+@dataclass(frozen=True, slots=True)
+class WaitForCall:
+    """The main thread waits until a collective is complete at its rank."""
+
+    call: int
+
+
+Act = Compute | PostCall | WaitForCall
+
+
+@dataclass(frozen=True, slots=True)
+class GroupedCall:
+    """A collective and the group that it belongs to: each group has slots of its own."""
+
+    call: CollectiveCall
+    group: str
+
+
+def has_programs(calls: Iterable[GroupedCall]) -> bool:
+    """Whether one of them runs as a program."""
+    return any(grouped.call.plan is not None for grouped in calls)
+
+
+def at_most(messages: int, calls: Iterable[GroupedCall], seed: int) -> bool:
+    """Whether some calls have no more messages than this, told without keeping them."""
+    left = messages
+    for grouped in calls:
+        if grouped.call.plan is not None:
+            left -= message_count(grouped.call.plan)
+        else:
+            for step in gloo_schedule(grouped.call, seed):
+                left -= len(step.source) if isinstance(step, GlooPost) else 0
+                if left < 0:
+                    break
+        if left < 0:
+            return False
+    return True
+
+
+_Call = Callable[[Programs, float], None]
+
+
+class JointPrograms:
+    """Compiled from calls and from what each rank's main thread does. Ranks are those of the run.
+
+    Each group has connections of its own: messages go from end to end, and `ends` has their ranks.
+
+    After a run it has, by call and rank, when each was posted and complete, and by rank when the
+    main thread ended and how long it waited. Times are in ns.
+    """
+
+    def __init__(
+        self, calls: Sequence[GroupedCall], acts: Mapping[int, Sequence[Act]], seed: int
+    ) -> None:
+        self.compiled = CompiledPrograms([])
+        self.owners: list[int] = []
+        """The call of each message; what agrees on a call is its own as well."""
+        self.posted_ns: list[dict[int, float]] = [{} for _ in calls]
+        self.completed_ns: list[dict[int, float]] = [{} for _ in calls]
+        self.ended_ns: dict[int, float] = {}
+        self.waited_ns: dict[int, float] = defaultdict(float)
+        self._sizes: list[int] = []
+        self._ends: dict[tuple[str, int], int] = {}
+        self._marks = Marks()
+        self._calls = calls
+        self._slots: dict[tuple[str, bool, int], RankSlots] = {}
+        self._proposals: dict[int, int] = {}
+        self._left: dict[tuple[object, ...], int] = {}
+        for rank, doing in acts.items():
+            self.compiled.programs.append(self._main(rank, doing))
+            self.compiled.members.append(rank)
+        for number, grouped in enumerate(calls):
+            if grouped.call.plan is not None:
+                self._add_plan(number, grouped.call.plan)
+            else:
+                self._add_gloo(number, grouped.call, seed)
+
+    @property
+    def ends(self) -> Ints:
+        """The rank of each end."""
+        return np.array([rank for _, rank in self._ends], dtype=np.int64)
+
+    @property
+    def size_bytes(self) -> Ints:
+        """Of each message."""
+        return np.array(self._sizes, dtype=np.int64)
+
+    @classmethod
+    def of_plan(cls, call: CollectiveCall, plan: CollectivePlan) -> JointPrograms:
+        """One collective that all its ranks post at once. Raises PredictorError for more messages
+        than can be followed."""
+        if message_count(plan) > MOST_MESSAGES:
+            raise PredictorError(
+                f"found {message_count(plan):,} messages, allowed {MOST_MESSAGES:,}"
+            )
+        acts = {rank: (PostCall(0),) for rank in call.ranks}
+        return cls([GroupedCall(replace(call, plan=plan), "")], acts, seed=0)
+
+    @property
+    def first(self) -> CollectiveCall:
+        """The call whose kind stands for all where only one can."""
+        return self._calls[0].call
+
+    @property
+    def pairs(self) -> tuple[Ints, Ints]:
+        """(source, destination) of the pairs of ends that exchange messages, each once."""
+        found = sorted(set(zip(self.compiled.source, self.compiled.destination, strict=True)))
+        pairs = np.array(found, dtype=np.int64).reshape(-1, 2)
+        return pairs[:, 0], pairs[:, 1]
+
+    def wire_bytes(self, costs: MessageCosts) -> list[float]:
+        """Of each message, by its own collective's kind."""
+        sizes, owners = self.size_bytes, np.array(self.owners, dtype=np.int64)
+        found = np.zeros(len(sizes))
+        for number in np.unique(owners):
+            own = replace(costs, call=self._calls[number].call)
+            found[owners == number] = own.wire_bytes(sizes[owners == number])
+        wire: list[float] = found.tolist()
+        return wire
+
+    def cuts(self, costs: MessageCosts) -> list[Cut]:
+        """How each message is cut into segments, by its own collective's kind."""
+        by_call = [replace(costs, call=grouped.call) for grouped in self._calls]
+        known: dict[tuple[int, int], Cut] = {}
+        found = []
+        for owner, size in zip(self.owners, self._sizes, strict=True):
+            if (owner, size) not in known:
+                (known[owner, size],) = by_call[owner].cuts(np.array([size], dtype=np.int64))
+            found.append(known[owner, size])
+        return found
+
+    def durations_ns(self) -> list[float]:
+        """Of each call, from its last rank's posting it to its last rank's completion. Raises
+        PredictorError when ranks wait for each other."""
+        for grouped, completed in zip(self._calls, self.completed_ns, strict=True):
+            missing = set(grouped.call.ranks) - set(completed)
+            if missing:
+                raise PredictorError(f"{grouped.call.kind}: rank {min(missing)} waits for ever")
+        return [
+            max(completed.values()) - max(posted.values())
+            for posted, completed in zip(self.posted_ns, self.completed_ns, strict=True)
+        ]
+
+    def _main(self, rank: int, acts: Sequence[Act]) -> list[Operation]:
+        program: list[Operation] = []
+        for act in acts:
+            match act:
+                case Compute(duration_ns):
+                    program.append(Pause(duration_ns))
+                case PostCall(call):
+                    program.append(self._post(call, rank))
+                case WaitForCall(call):
+                    mark = self._marks.number("complete", call, rank)
+                    program += [
+                        self._count_wait(rank, -1),
+                        Await([], [], [mark]),
+                        self._count_wait(rank, 1),
+                    ]
+        program.append(Do(lambda _, now: self.ended_ns.__setitem__(rank, now)))
+        return program
+
+    def _count_wait(self, rank: int, sign: int) -> Do:
+        def count(_: Programs, now: float) -> None:
+            self.waited_ns[rank] += sign * now
+
+        return Do(count)
+
+    def _post(self, number: int, rank: int) -> Do:
+        grouped = self._calls[number]
+        plan = grouped.call.plan
+        chunks = 1 if plan is None else len(plan.chunks)
+        marks = [self._marks.number("start", number, chunk, rank) for chunk in range(chunks)]
+        slots = self._slots_of(grouped, rank)
+
+        def post(programs: Programs, now: float) -> None:
+            self.posted_ns[number][rank] = now
+            if slots is None:
+                for mark in marks:
+                    programs.mark(mark, now)
+                return
+            place, proposal = slots.post(0 if plan is None else plan.priority, marks)
+            if slots.order.agrees:
+                self._proposals[number] = max(self._proposals.get(number, 0), proposal)
+                self._left["place", number, rank] = place
+                programs.mark(self._marks.number("agree", number, rank), now)
+            slots.start(programs, now)
+
+        return Do(post)
+
+    def _slots_of(self, grouped: GroupedCall, rank: int) -> RankSlots | None:
+        plan = grouped.call.plan
+        if plan is not None and not plan.in_flight:
+            return None
+        if plan is None and grouped.call.kind in _POINT_TO_POINT:
+            return None
+        key = grouped.group, plan is None, rank
+        if key not in self._slots:
+            order = CollectiveOrder.FIFO if plan is None else plan.order
+            bound = GLOO_THREADS if plan is None else plan.in_flight
+            self._slots[key] = RankSlots(StartOrder(order, bound))
+        return self._slots[key]
+
+    def _add_plan(self, number: int, plan: CollectivePlan) -> None:
+        ranks = self._calls[number].call.ranks
+        if plan.in_flight and plan.order is not CollectiveOrder.FIFO:
+            agreement = agreement_of(len(ranks), plan.endpoint_delay_ns)
+            gates = Gates(
+                lambda _, rank: Await([], [], [self._marks.number("agree", number, ranks[rank])]),
+                lambda _, rank, count: Do(self._agreed(number, ranks[rank], count)),
+            )
+            self._compile(number, agreement, gates, "order")
+        gates = Gates(
+            lambda chunk, rank: Await(
+                [], [], [self._marks.number("start", number, chunk, ranks[rank])]
+            ),
+            lambda chunk, rank, count: Do(self._ended(number, chunk, ranks[rank], count)),
+        )
+        self._compile(number, plan, gates, "chunks")
+
+    def _compile(self, number: int, plan: CollectivePlan, gates: Gates, name: str) -> None:
+        ends = self._ends_of(self._calls[number])
+        PlanCompiler(
+            plan, self.compiled, self._sizes, self._marks, ends, gates, (name, number)
+        ).compile()
+        self.owners += [number] * (len(self._sizes) - len(self.owners))
+
+    def _ends_of(self, grouped: GroupedCall) -> tuple[int, ...]:
+        return tuple(
+            self._ends.setdefault((grouped.group, rank), len(self._ends))
+            for rank in grouped.call.ranks
+        )
+
+    def _add_gloo(self, number: int, call: CollectiveCall, seed: int) -> None:
+        steps = list(gloo_schedule(call, seed))
+        found = compile_steps(steps, call.world)
+        base = len(self._sizes)
+        first = len(self.compiled.programs)
+        for member, program in enumerate(found.programs):
+            rank = call.ranks[member]
+            begin = Await([], [], [self._marks.number("start", number, 0, rank)])
+            end = Do(self._ended(number, 0, rank, 1))
+            moved = [_moved(operation, base) for operation in program]
+            self.compiled.programs.append([begin, *moved, end])
+            self.compiled.members.append(rank)
+        ends = self._ends_of(self._calls[number])
+        self.compiled.source += [ends[member] for member in found.source]
+        self.compiled.destination += [ends[member] for member in found.destination]
+        self.compiled.sender += [first + member for member in found.sender]
+        self.compiled.receiver += [first + member for member in found.receiver]
+        for step in steps:
+            if isinstance(step, GlooPost):
+                self._sizes += step.size_bytes.tolist()
+        self.owners += [number] * (len(self._sizes) - base)
+
+    def _agreed(self, number: int, rank: int, count: int) -> _Call:
+        def agreed(programs: Programs, now: float) -> None:
+            if self._is_last(("agree", number, rank), count):
+                slots = self._slots_of(self._calls[number], rank)
+                assert slots is not None
+                place = self._left["place", number, rank]
+                slots.agree(place, self._proposals[number], programs, now)
+
+        return agreed
+
+    def _ended(self, number: int, chunk: int, rank: int, count: int) -> _Call:
+        def ended(programs: Programs, now: float) -> None:
+            if not self._is_last(("chunk", number, chunk, rank), count):
+                return
+            plan = self._calls[number].call.plan
+            chunks = 1 if plan is None else len(plan.chunks)
+            over = self._is_last(("call", number, rank), chunks)
+            if over:
+                self.completed_ns[number][rank] = now
+            slots = self._slots_of(self._calls[number], rank)
+            if slots is not None:
+                slots.complete(programs, now)
+            if over:
+                programs.mark(self._marks.number("complete", number, rank), now)
+
+        return ended
+
+    def _is_last(self, what: tuple[object, ...], count: int) -> bool:
+        """Whether this is the last of so many."""
+        self._left[what] = self._left.get(what, count) - 1
+        return not self._left[what]
+
+
+def _moved(operation: Operation, base: int) -> Operation:
+    """With messages numbered from `base`."""
+    match operation:
+        case Start(sends, receives, sends_first):
+            return Start([m + base for m in sends], [m + base for m in receives], sends_first)
+        case Await(sends, receives, marks):
+            return Await([m + base for m in sends], [m + base for m in receives], marks)
+        case _:
+            return operation

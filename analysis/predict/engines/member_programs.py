@@ -1,0 +1,235 @@
+"""The members' programs of one collective: what each posts, and what it waits for next."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from collectives.gloo.schedule import Post, Step
+
+
+@dataclass(slots=True)
+class Start:
+    """Messages that a member posts at once, by number: its sends and its receives."""
+
+    sends: list[int]
+    receives: list[int]
+    sends_first: bool = False
+
+
+@dataclass(slots=True)
+class Await:
+    """What a member waits for: messages, and marks that others of its own make."""
+
+    sends: list[int]
+    receives: list[int]
+    marks: list[int] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Tells those who wait for this mark that the member has come here."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Nothing is done for a while."""
+
+    duration_ns: float
+
+
+@dataclass(frozen=True, slots=True)
+class Do:
+    """Something is done at once, such as choosing what starts next: it gets the programs that run
+    and the time."""
+
+    call: Callable[[Programs, float], None]
+
+
+Operation = Start | Await | Mark | Pause | Do
+
+
+@dataclass(slots=True)
+class CompiledPrograms:
+    """Programs, and for each message its ends: whose host it leaves and reaches, and the programs
+    that send and receive it. Several programs can belong to one host: `members` has the member of
+    each program."""
+
+    programs: list[list[Operation]]
+    members: list[int] = field(default_factory=list)
+    source: list[int] = field(default_factory=list)
+    destination: list[int] = field(default_factory=list)
+    sender: list[int] = field(default_factory=list)
+    receiver: list[int] = field(default_factory=list)
+
+
+class Programs(ABC):
+    """Every member's posts and waits, run as far as the messages allow. How messages travel is a
+    subclass's: it gets `_start`, and says `_has_sent` and `_has_received`. Times are in ns.
+    """
+
+    def __init__(self, steps: Iterable[Step] | CompiledPrograms, world: int) -> None:
+        compiled = steps if isinstance(steps, CompiledPrograms) else compile_steps(steps, world)
+        self._source = compiled.source
+        self._destination = compiled.destination
+        self._sender = compiled.sender
+        self._receiver = compiled.receiver
+        self._programs = compiled.programs
+        messages = len(self._source)
+        self._posted = bytearray(messages)
+        self._invited = bytearray(messages)
+        self._sent = bytearray(messages)
+        self._received = bytearray(messages)
+        self._marked: set[int] = set()
+        self._asleep: set[int] = set()
+        self._position = [0] * len(self._programs)
+        self.completed_ns = [0.0] * len(self._programs)
+        # Members that wait for what is another's.
+        self._watching: dict[tuple[str, int], list[int]] = defaultdict(list)
+
+    @abstractmethod
+    def _start(self, operation: Start, now: float) -> None:
+        """A member posts messages."""
+
+    @abstractmethod
+    def _wake_at(self, member: int, at: float) -> None:
+        """Have `_has_slept` called at this time."""
+
+    def _has_slept(self, member: int, now: float) -> None:
+        self._asleep.discard(member)
+        self._advance(member, now)
+
+    def _begin(self) -> None:
+        """All members set out at time 0; who is first matters where ports serve in order, and in
+        the virtual kernel that is the last one."""
+        for member in reversed(range(len(self._programs))):
+            self._advance(member, 0.0)
+
+    def _post_sends(self, messages: list[int], now: float) -> None:
+        for message in messages:
+            self._posted[message] = 1
+            if self._invited[message]:
+                self._admit(message, now)
+
+    @abstractmethod
+    def _admit(self, message: int, now: float) -> None:
+        """A message is posted and invited: its payload goes to the socket."""
+
+    def _has_been_invited(self, message: int, now: float) -> None:
+        self._invited[message] = 1
+        if self._posted[message]:
+            self._admit(message, now)
+
+    def _has_sent(self, message: int, now: float) -> None:
+        self._sent[message] = 1
+        self._wake(self._sender[message], now)
+        self._tell("sent", message, now)
+
+    def _has_received(self, message: int, now: float) -> None:
+        self._received[message] = 1
+        self._advance(self._receiver[message], now)
+        self._tell("received", message, now)
+
+    def _tell(self, what: str, number: int, now: float) -> None:
+        for member in sorted(self._watching.pop((what, number), ())):
+            self._wake(member, now)
+
+    def _wake(self, member: int, now: float) -> None:
+        position = self._position[member]
+        program = self._programs[member]
+        if position < len(program) and isinstance(program[position], Await):
+            self._advance(member, now)
+
+    def _advance(self, member: int, now: float) -> None:
+        """Run a member's program up to the first wait that is not satisfied."""
+        if member in self._asleep:
+            return
+        program = self._programs[member]
+        while self._position[member] < len(program):
+            operation = program[self._position[member]]
+            if isinstance(operation, Await) and not self._is_over(operation, member):
+                break
+            # What follows may come back here, and must find this operation behind it.
+            self._position[member] += 1
+            if isinstance(operation, Start):
+                self._start(operation, now)
+            elif isinstance(operation, Mark):
+                self.mark(operation.number, now)
+            elif isinstance(operation, Do):
+                operation.call(self, now)
+            elif isinstance(operation, Pause):
+                self._asleep.add(member)
+                self._wake_at(member, now + operation.duration_ns)
+                return
+        self.completed_ns[member] = now
+
+    def mark(self, number: int, now: float) -> None:
+        """Tell those who wait for a mark that it is made."""
+        self._marked.add(number)
+        self._tell("mark", number, now)
+
+    def _is_over(self, wait: Await, member: int) -> bool:
+        for message in wait.sends:
+            if not self._sent[message]:
+                if self._sender[message] != member:
+                    self._watching["sent", message].append(member)
+                return False
+        for message in wait.receives:
+            if not self._received[message]:
+                if self._receiver[message] != member:
+                    self._watching["received", message].append(member)
+                return False
+        for mark in wait.marks:
+            if mark not in self._marked:
+                self._watching["mark", mark].append(member)
+                return False
+        return True
+
+
+def compile_steps(steps: Iterable[Step], world: int) -> CompiledPrograms:
+    """A schedule, whose members all go through the same steps."""
+    compiled = CompiledPrograms([[] for _ in range(world)], list(range(world)))
+    posts: list[range] = []
+    for step in steps:
+        if isinstance(step, Post):
+            first = len(compiled.source)
+            compiled.source += step.source.tolist()
+            compiled.destination += step.destination.tolist()
+            posts.append(range(first, len(compiled.source)))
+            _append(compiled, posts[-1], Start, True, True)
+            if step.sends_first:
+                _send_first(compiled, posts[-1])
+        else:
+            _append(compiled, posts[step.post], Await, step.sends, step.receives)
+    compiled.sender, compiled.receiver = compiled.source, compiled.destination
+    return compiled
+
+
+def _append(
+    compiled: CompiledPrograms,
+    messages: range,
+    kind: type[Start] | type[Await],
+    sends: bool,
+    receives: bool,
+) -> None:
+    parts: dict[int, Start | Await] = {}
+    for message in messages:
+        if sends:
+            member = compiled.source[message]
+            parts.setdefault(member, kind([], [])).sends.append(message)
+        if receives:
+            member = compiled.destination[message]
+            parts.setdefault(member, kind([], [])).receives.append(message)
+    for member, part in parts.items():
+        compiled.programs[member].append(part)
+
+
+def _send_first(compiled: CompiledPrograms, messages: range) -> None:
+    for member in {compiled.source[m] for m in messages}:
+        operation = compiled.programs[member][-1]
+        assert isinstance(operation, Start)
+        operation.sends_first = True

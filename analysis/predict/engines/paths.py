@@ -1,0 +1,268 @@
+"""Paths of many rank pairs at once through a fabric, as directed links, and what they cost.
+
+Directed link 2*i leads from end a to end b of link i, and 2*i + 1 back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+from analysis.predict.engines.small_queues import queued_segments
+from analysis.predict.engines.wire import TCP_IP_BYTES, Floats, Ints, full_frame_bytes
+from analysis.predict.interface import PredictorError, Setting
+from topologies.routing.ecmp_hash import FiveTuple as TcpFlow
+from topologies.routing.ecmp_hash import flow_path
+from topologies.spec.queue_section import Dctcp
+
+EcmpChoice = Callable[[Ints, Ints, Ints, Ints], Ints]
+"""(node, source host, destination host, number of equal next hops) -> which; arrays of indices."""
+
+
+def first_next_hop(node: Ints, source: Ints, destination: Ints, count: Ints) -> Ints:
+    """Always the first of the equal-cost next hops: enough where all of them cost the same."""
+    return np.zeros_like(count)
+
+
+class HashedNextHop:
+    """A pseudo-random next hop per pair and node, as a hash of the flow's addresses and ports
+    gives.
+
+    Which flows collide in a run depends on its ports; this draws from the same distribution, the
+    same way for the same seed (splitmix64's finaliser, Steele et al., OOPSLA 2014).
+    """
+
+    def __init__(self, seed: int) -> None:
+        self._seed = np.uint64(seed)
+
+    def __call__(self, node: Ints, source: Ints, destination: Ints, count: Ints) -> Ints:
+        mixed = np.full(node.shape, self._seed, dtype=np.uint64)
+        for word in (node, source, destination):
+            mixed = _splitmix64(mixed ^ word.astype(np.uint64))
+        found: Ints = (mixed % count.astype(np.uint64)).astype(np.int64)
+        return found
+
+
+def _splitmix64(value: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    z = value + np.uint64(0x9E3779B97F4A7C15)
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    mixed: npt.NDArray[np.uint64] = z ^ (z >> np.uint64(31))
+    return mixed
+
+
+class Paths:
+    """Routes of a setting, followed for many pairs of ranks at once.
+
+    `rate_bps` and `delay_ns` are by directed link; a path matrix has one row per pair, filled up
+    with the number `links`, which no link has. `marked_from_bytes` is, by directed link, the
+    backlog from which its port marks, where senders heed each mark (DCTCP).
+    """
+
+    def __init__(self, setting: Setting) -> None:
+        self.setting = setting
+        fabric = setting.fabric
+        self.links = 2 * len(fabric.links)
+        self.rate_bps: Floats = np.repeat([float(link.rate_bps) for link in fabric.links], 2)
+        self.delay_ns: Floats = np.repeat([float(link.delay_ns) for link in fabric.links], 2)
+        self.marked_from_bytes = _marked_from_bytes(setting)
+        self.mtu_bytes = min((link.mtu_bytes for link in fabric.links), default=1500)
+        self._nodes = [node.name for node in fabric.nodes]
+        self._index = {name: i for i, name in enumerate(self._nodes)}
+        self._host_of_rank = np.array([self._index[h] for h in setting.hosts], dtype=np.int64)
+        self._root = np.array([self._attachment(name) for name in self._nodes], dtype=np.int64)
+        self._kernel_paths: dict[tuple[int, int], tuple[int, ...] | None] = {}
+        # By node * nodes + goal: the number of the equal-cost set, -1 where not asked for yet.
+        self._options = np.full(len(self._nodes) ** 2, -1, dtype=np.int32)
+        self._option_count: list[int] = []
+        self._option_first: list[int] = []
+        self._option_links: list[int] = []
+        self._option_nodes: list[int] = []
+        nothing = np.zeros(0, dtype=np.int64)
+        self._known = _Options(nothing, nothing, nothing, nothing)
+
+    def queued_segments(self) -> list[int]:
+        """By directed link: full segments that a connection over it has in its host's port, at
+        most."""
+        segment_bytes = self.mtu_bytes - TCP_IP_BYTES
+        return [
+            queued_segments(segment_bytes, rate_bps / 8e9, marked)
+            for rate_bps, marked in zip(self.rate_bps.tolist(), self.marked_from_bytes, strict=True)
+        ]
+
+    def _attachment(self, name: str) -> int:
+        """All hosts with one link to the same switch are reached alike from anywhere else."""
+        links = self.setting.fabric.links_of[name]
+        node = self.setting.fabric.by_name[name]
+        if node.forwards or len(links) != 1:
+            return self._index[name]
+        return self._index[links[0].other(name).node]
+
+    def follow(
+        self, source: npt.ArrayLike, destination: npt.ArrayLike, choice: EcmpChoice = first_next_hop
+    ) -> Ints:
+        """Path matrix of pairs of ranks. Raises PredictorError when a pair has no route."""
+        at = self._host_of_rank[np.asarray(source, dtype=np.int64)]
+        to = self._host_of_rank[np.asarray(destination, dtype=np.int64)]
+        origin = at.copy()
+        columns: list[Ints] = []
+        moving = np.flatnonzero(at != to)
+        while len(moving):
+            if len(columns) > len(self._nodes):
+                raise PredictorError("the routes loop")
+            node, goal = at[moving], to[moving]
+            option = self._option_of(node, goal)
+            options = self._options_known()
+            pick = choice(node, origin[moving], goal, options.count[option])
+            entry = options.first[option] + pick
+            column = np.full(len(at), self.links, dtype=np.int64)
+            column[moving] = options.link[entry]
+            columns.append(column)
+            at[moving] = options.node[entry]
+            moving = moving[at[moving] != to[moving]]
+        if not columns:
+            return np.zeros((len(at), 0), dtype=np.int64)
+        return np.stack(columns, axis=1)
+
+    def hashed(self, source: npt.ArrayLike, destination: npt.ArrayLike) -> Ints:
+        """Path matrix of pairs of ranks as ECMP routers hash them.
+
+        As the kernel does for pairs whose ports the setting knows, drawn by its seed for others.
+        """
+        source, destination = np.asarray(source), np.asarray(destination)
+        drawn = self.follow(source, destination, HashedNextHop(self.setting.seed))
+        if not self.setting.ports:
+            return drawn
+        for row, pair in enumerate(zip(source.tolist(), destination.tolist(), strict=True)):
+            known = self._kernel_path(*pair)
+            if known is not None:
+                drawn[row] = known + (self.links,) * (drawn.shape[1] - len(known))
+        return drawn
+
+    def _kernel_path(self, source: int, destination: int) -> tuple[int, ...] | None:
+        """Directed links of a connection whose ports are known; None for others."""
+        pair = (source, destination)
+        if pair not in self._kernel_paths:
+            ports = self.setting.ports.get((min(pair), max(pair)))
+            self._kernel_paths[pair] = None if ports is None else self._hash(pair, ports)
+        return self._kernel_paths[pair]
+
+    def _hash(self, pair: tuple[int, int], ports: tuple[int, int]) -> tuple[int, ...]:
+        setting, fabric = self.setting, self.setting.fabric
+        names = [setting.hosts[rank] for rank in pair]
+        addresses = [fabric.by_name[name].address for name in names]
+        own, other = ports if pair[0] < pair[1] else ports[::-1]
+        flow = TcpFlow(addresses[0], addresses[1], own, other)
+        links, node = [], names[0]
+        for hop in flow_path(setting.routes, names[0], names[1], flow, setting.seed):
+            forward = fabric.links[hop.link].a.node == node
+            links.append(2 * hop.link + (0 if forward else 1))
+            node = hop.node
+        return tuple(links)
+
+    def _option_of(self, node: Ints, goal: Ints) -> Ints:
+        """Number of the equal-cost set of each (node, goal), asking the routes once for each."""
+        target = np.where(node == self._root[goal], goal, self._root[goal])
+        # A host with one link has no choice, whatever the goal.
+        target = np.where(self._root[node] != node, node, target)
+        keys = node * len(self._nodes) + target
+        unknown = np.flatnonzero(self._options[keys] < 0)
+        distinct, first = np.unique(keys[unknown], return_index=True)
+        for key, row in zip(distinct.tolist(), unknown[first].tolist(), strict=True):
+            self._options[key] = self._ask(int(node[row]), int(goal[row]))
+        found: Ints = self._options[keys].astype(np.int64)
+        return found
+
+    def _options_known(self) -> _Options:
+        if len(self._known.count) < len(self._option_count):
+            self._known = _Options(
+                np.array(self._option_count, dtype=np.int64),
+                np.array(self._option_first, dtype=np.int64),
+                np.array(self._option_links, dtype=np.int64),
+                np.array(self._option_nodes, dtype=np.int64),
+            )
+        return self._known
+
+    def _ask(self, node: int, goal: int) -> int:
+        hops = self.setting.routes.next_hops(self._nodes[node], self._nodes[goal])
+        if not hops:
+            raise PredictorError(f"no route from {self._nodes[node]} to {self._nodes[goal]}")
+        self._option_first.append(len(self._option_links))
+        self._option_count.append(len(hops))
+        for hop in hops:
+            link = self.setting.fabric.links[hop.link]
+            forward = link.a.node == self._nodes[node]
+            self._option_links.append(2 * hop.link + (0 if forward else 1))
+            self._option_nodes.append(self._index[hop.node])
+        return len(self._option_count) - 1
+
+    def costs(self, source: npt.ArrayLike, destination: npt.ArrayLike) -> PathCosts:
+        """What the paths of pairs of ranks cost; of equal-cost paths the first."""
+        return self.costs_of(self.follow(source, destination))
+
+    def costs_of(self, paths: Ints) -> PathCosts:
+        """What the paths of a path matrix cost."""
+        ns_per_byte = np.append(8e9 / self.rate_bps, 0.0)[paths]
+        return PathCosts(
+            hops=(paths < self.links).sum(axis=1),
+            propagation_ns=np.append(self.delay_ns, 0.0)[paths].sum(axis=1),
+            ns_per_byte=ns_per_byte.max(axis=1, initial=0.0),
+            sum_ns_per_byte=ns_per_byte.sum(axis=1),
+            full_frame_bytes=full_frame_bytes(self.mtu_bytes),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Options:
+    """Equal-cost sets: how many next hops each has, and where they begin among all next hops."""
+
+    count: Ints
+    first: Ints
+    link: Ints
+    node: Ints
+
+
+@lru_cache(maxsize=16)
+def paths_of(setting: Setting) -> Paths:
+    """The paths of a setting, shared by all predictors that ask for it."""
+    return Paths(setting)
+
+
+@dataclass(frozen=True)
+class PathCosts:
+    """What paths cost their messages, in nanoseconds, by pair; store and forward at every hop.
+
+    `ns_per_byte` is that of the slowest link and `sum_ns_per_byte` the sum over all of them: the
+    first frame is serialised on every link, the rest of the message follows at the slowest's pace.
+    """
+
+    hops: Ints
+    propagation_ns: Floats
+    ns_per_byte: Floats
+    sum_ns_per_byte: Floats
+    full_frame_bytes: int
+
+    def tail_ns(self, wire_bytes: npt.ArrayLike) -> Floats:
+        """From the last bit's leaving the slowest link, had it been the only one, to its
+        arrival.
+        """
+        first = np.minimum(float(self.full_frame_bytes), np.asarray(wire_bytes, dtype=np.float64))
+        found: Floats = self.propagation_ns + first * (self.sum_ns_per_byte - self.ns_per_byte)
+        return found
+
+    def latency_ns(self, wire_bytes: npt.ArrayLike) -> Floats:
+        """First bit out to last bit in, on idle paths."""
+        wire = np.asarray(wire_bytes, dtype=np.float64)
+        found: Floats = self.tail_ns(wire) + wire * self.ns_per_byte
+        return found
+
+
+def _marked_from_bytes(setting: Setting) -> list[int | None]:
+    if setting.transport.congestion_control != "dctcp":
+        return [None] * (2 * len(setting.fabric.links))
+    ports = (port for link in setting.fabric.links for port in (link.a, link.b))
+    return [port.queue.k_bytes if isinstance(port.queue, Dctcp) else None for port in ports]

@@ -1,0 +1,230 @@
+"""Gloo's messages as trains of packets through the FIFO queues of ports, event by event.
+
+Ports serve who came first, not all alike: a message that is posted a little earlier is through
+earlier, and a sender whose turn it is keeps its receivers busy one by one. Three things decide
+what is in a host's port (net/ipv4/tcp.c and tcp_output.c of Linux 6.12):
+
+- a connection has little there (`small_queues`); each packet that leaves lets the next one in, at
+  the end of the queue;
+- a message's last piece, shorter than a full segment, waits until a packet of its connection has
+  left, if there is any ("auto corking"), and so do notifications;
+- otherwise the whole message goes in at once: windows are taken to be wider than that.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from analysis.predict.engines.member_programs import CompiledPrograms, Programs, Start
+from collectives.gloo.schedule import Step
+
+TRAINS_PER_MESSAGE = 48
+"""A message is followed as about this many trains of equal length; more changes little."""
+
+_ARRIVED, _BEGUN, _LEFT, _POSTED, _AWAKE = 0, 1, 2, 3, 4
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """How a message of `size_bytes` on the wire is cut: full segments, then a shorter one."""
+
+    full: int
+    full_bytes: float
+    rest_bytes: float
+
+
+@dataclass(slots=True)
+class Stream:
+    """One direction of a TCP connection: the directed links of its path, and what waits to enter
+    its host's port. `corked` pieces go in when a packet of the stream has left, or when none is
+    there."""
+
+    links: tuple[int, ...]
+    waiting: deque[_Train] = field(default_factory=deque)
+    queued: int = 0
+    queued_segments: int = 0
+
+
+@dataclass(slots=True)
+class _Train:
+    """Segments that follow each other. `message` is numbered from 0; `invites` makes it the
+    RECV_READY of that message, `last` the end of its payload."""
+
+    stream: Stream
+    segments: int
+    wire_bytes: float
+    first_bytes: float
+    message: int
+    invites: bool
+    last: bool
+    corked: bool
+    hop: int = 0
+    tail_ns: float = 0.0
+
+
+class PacketTrains(Programs):
+    """One collective's members, and the ports that their messages pass.
+
+    `cuts` has how each message is cut, by post in order; `streams` the path of each pair that
+    exchanges anything, notifications included; `bytes_per_ns`, `delay_ns` and `queued_segments`
+    (of one connection in its port, at most) are by link.
+    """
+
+    def __init__(
+        self,
+        steps: Iterable[Step] | CompiledPrograms,
+        world: int,
+        cuts: Iterable[Sequence[Cut]],
+        streams: dict[tuple[int, int], Stream],
+        bytes_per_ns: Sequence[float],
+        delay_ns: Sequence[float],
+        notice_bytes: float,
+        queued_segments: Sequence[int],
+        overhead_ns: float = 0.0,
+        sharing_factor: float = 1.0,
+        trains_per_message: int = TRAINS_PER_MESSAGE,
+    ) -> None:
+        super().__init__(steps, world)
+        self._trains_per_message = trains_per_message
+        self._cuts = [cut for post in cuts for cut in post]
+        self._streams = streams
+        self._capacity = bytes_per_ns
+        self._delay = delay_ns
+        self._notice_bytes = notice_bytes
+        self._limits = queued_segments
+        self._overhead_ns = overhead_ns
+        self._sharing_factor = sharing_factor
+        self._free = [0.0] * len(bytes_per_ns)
+        self._user: list[Stream | None] = [None] * len(bytes_per_ns)
+        self._heap: list[tuple[float, int, int, _Train]] = []
+        self._sequence = 0
+
+    def run(self) -> float:
+        """Nanoseconds until the last member has finished its program."""
+        self._begin()
+        heap = self._heap
+        while heap:
+            now, _, kind, train = heapq.heappop(heap)
+            if kind == _ARRIVED:
+                if train.hop < len(train.stream.links):
+                    self._forward(train, now)
+                else:
+                    self._deliver(train, now)
+            elif kind == _BEGUN:
+                self._fill(train.stream, now, left=True)
+            elif kind == _LEFT:
+                train.stream.queued -= 1
+                train.stream.queued_segments -= train.segments
+                self._fill(train.stream, now, left=True)
+            elif kind == _AWAKE:
+                self._has_slept(train.message, now)
+            else:
+                self._enqueue(train.message, now)
+        return max(self.completed_ns)
+
+    def _schedule(self, at: float, kind: int, train: _Train) -> None:
+        self._sequence += 1
+        # Rounded, so that what happens at once does so in the order in which it was caused.
+        heapq.heappush(self._heap, (round(at, 3), self._sequence, kind, train))
+
+    def _wake_at(self, member: int, at: float) -> None:
+        self._schedule(at, _AWAKE, _Train(Stream(()), 0, 0.0, 0.0, member, False, False, False))
+
+    def _start(self, operation: Start, now: float) -> None:
+        if operation.sends_first:
+            self._announce(operation.sends, now)
+        for message in operation.receives:
+            self._notify(self._destination[message], self._source[message], message, True, now)
+        if not operation.sends_first:
+            self._announce(operation.sends, now)
+
+    def _announce(self, messages: list[int], now: float) -> None:
+        for message in messages:
+            self._notify(self._source[message], self._destination[message], message, False, now)
+        self._post_sends(messages, now)
+
+    def _notify(
+        self, source: int, destination: int, message: int, invites: bool, now: float
+    ) -> None:
+        """SEND_READY, which nobody waits for, or RECV_READY."""
+        stream, size = self._streams[source, destination], self._notice_bytes
+        stream.waiting.append(_Train(stream, 1, size, size, message, invites, False, True))
+        self._fill(stream, now)
+
+    def _admit(self, message: int, now: float) -> None:
+        if self._overhead_ns == 0.0:
+            self._enqueue(message, now)
+            return
+        stream = self._streams[self._source[message], self._destination[message]]
+        at = max(now, now + self._overhead_ns)
+        self._schedule(at, _POSTED, _Train(stream, 0, 0.0, 0.0, message, False, False, False))
+
+    def _enqueue(self, message: int, now: float) -> None:
+        stream = self._streams[self._source[message], self._destination[message]]
+        cut = self._cuts[message]
+        step = max(1, min(-(-cut.full // self._trains_per_message), self._limit(stream) // 4))
+        for first in range(0, cut.full, step):
+            count = min(step, cut.full - first)
+            last = first + count == cut.full and not cut.rest_bytes
+            size = count * cut.full_bytes
+            stream.waiting.append(
+                _Train(stream, count, size, cut.full_bytes, message, False, last, False)
+            )
+        if cut.rest_bytes:
+            rest = cut.rest_bytes
+            stream.waiting.append(_Train(stream, 1, rest, rest, message, False, True, True))
+        self._fill(stream, now)
+        self._has_sent(message, now)
+
+    def _fill(self, stream: Stream, now: float, left: bool = False) -> None:
+        """What may enter the host's port does, in order."""
+        waiting = stream.waiting
+        while waiting:
+            train = waiting[0]
+            if stream.queued:
+                if stream.queued_segments + train.segments > self._limit(stream):
+                    break
+                if train.corked and not left:
+                    break
+            waiting.popleft()
+            stream.queued += 1
+            stream.queued_segments += train.segments
+            train.tail_ns = now
+            self._forward(train, now)
+
+    def _limit(self, stream: Stream) -> int:
+        return min(self._limits[link] for link in stream.links)
+
+    def _forward(self, train: _Train, now: float) -> None:
+        """Into the queue of the next port: its time there is known at once, as nothing that comes
+        later goes first."""
+        link = train.stream.links[train.hop]
+        free, rate = self._free[link], self._capacity[link]
+        if free > now:
+            start = free
+            if self._user[link] is not train.stream:
+                rate /= self._sharing_factor
+        else:
+            start = now
+        head = start + train.first_bytes / rate
+        end = max(start + train.wire_bytes / rate, train.tail_ns + train.first_bytes / rate)
+        self._free[link] = end
+        self._user[link] = train.stream
+        delay = self._delay[link]
+        if train.hop == 0:
+            if train.segments > 1:
+                self._schedule(head, _BEGUN, train)
+            self._schedule(end, _LEFT, train)
+        train.hop += 1
+        train.tail_ns = end + delay
+        arrives = train.tail_ns if train.hop == len(train.stream.links) else head + delay
+        self._schedule(arrives, _ARRIVED, train)
+
+    def _deliver(self, train: _Train, now: float) -> None:
+        if train.invites:
+            self._has_been_invited(train.message, now)
+        elif train.last:
+            self._has_received(train.message, now)

@@ -1,0 +1,142 @@
+"""What every predictor takes and gives: a setting, a collective call, a duration in nanoseconds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import import_module
+from importlib.metadata import entry_points
+from types import MappingProxyType
+from typing import Any, Protocol, runtime_checkable
+
+from collectives.call import CollectiveCall, CollectiveError
+from topologies.fabrics.fabric import Fabric
+from topologies.routing.routes import Routes
+from topologies.spec.checks import register
+from topologies.spec.errors import Problem, suggestion
+from topologies.spec.sections import Sections
+
+ENTRY_POINT_GROUP = "groundwire.predictors"
+
+# Imported on demand: flow needs scipy's sparse solver, ns3 and astra much more.
+_BUILT_IN = {
+    "alpha-beta": "analysis.predict.models.alpha_beta:AlphaBeta",
+    "textbook": "analysis.predict.models.textbook:Textbook",
+    "flow": "analysis.predict.models.flow:Flow",
+    "flow-ideal-ecmp": "analysis.predict.models.flow:FlowIdealEcmp",
+    "astra-analytical": "analysis.predict.models.astra:AstraAnalytical",
+    "ns3": "analysis.predict.models.ns3:Ns3",
+    "external": "analysis.predict.models.external:External",
+}
+
+
+class PredictorError(CollectiveError):
+    """A predictor that does not exist, cannot run here, or cannot predict the call it was given."""
+
+
+@dataclass(frozen=True, slots=True)
+class Transport:
+    """What the hosts' TCP is set to. Buffers are in bytes; they bound a connection's window."""
+
+    congestion_control: str = "cubic"
+    rcvbuf_bytes: int = 16_000_000
+    sndbuf_bytes: int = 16_000_000
+
+
+@dataclass(frozen=True, eq=False)
+class Setting:
+    """Where collectives run: fabric, routes, the host of each rank, transport and seed.
+
+    `hosts[rank]` is the name of the host that runs `rank`. `ports` has, for a pair of ranks (lower
+    first), the TCP ports of their connection in the same order, where a run recorded them: then
+    their path through ECMP routers is known, else it is drawn from the seed. Settings are compared
+    by identity.
+    """
+
+    fabric: Fabric
+    routes: Routes
+    hosts: tuple[str, ...]
+    transport: Transport = field(default_factory=Transport)
+    seed: int = 1
+    ports: Mapping[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for rank, host in enumerate(self.hosts):
+            if host not in self.fabric.by_name:
+                raise PredictorError(f"rank {rank} is placed on {host!r}, which the fabric lacks")
+
+
+@runtime_checkable
+class Predictor(Protocol):
+    """Duration of a collective: from its last rank's posting it to its last rank's completion."""
+
+    name: str
+    ignores: str
+
+    def predict(self, setting: Setting, call: CollectiveCall) -> float:
+        """Nanoseconds, not rounded, as fits take small steps. Raises PredictorError when this
+        predictor has no answer for the call."""
+        ...
+
+
+@cache
+def available_predictors() -> Mapping[str, str]:
+    """Name -> "module:attribute" of every predictor, built in or installed as an entry point."""
+    plugins = {p.name: p.value for p in entry_points(group=ENTRY_POINT_GROUP)}
+    return MappingProxyType(plugins | _BUILT_IN)
+
+
+@runtime_checkable
+class ChoosesModel(Protocol):
+    """A predictor that answers with one of several models, by the collective."""
+
+    def model(self, setting: Setting, call: CollectiveCall) -> str:
+        """The name of the model that `predict` answers this call with."""
+        ...
+
+
+def model_of(predictor: Predictor, setting: Setting, call: CollectiveCall) -> str | None:
+    """The model that a predictor answers a call with; None for predictors that have only one."""
+    return predictor.model(setting, call) if isinstance(predictor, ChoosesModel) else None
+
+
+@register
+def unknown_predictors(spec: Sections) -> Iterator[Problem]:
+    """The names under a spec's `predict` that are no predictor's. External results are not named
+    in a spec: they come with a command."""
+    if not spec.predict:
+        return
+    allowed = sorted(set(available_predictors()) - {"external"})
+    for index, name in enumerate(spec.predict):
+        if name not in allowed:
+            expected = f"{suggestion(name, allowed)}allowed: {', '.join(allowed)}"
+            yield Problem(("predict", index), name, expected)
+
+
+def load_predictor(name: str, parameters: Mapping[str, Any] | None = None) -> Predictor:
+    """The predictor `name`, constructed with `parameters` as keyword arguments.
+
+    Built in predictors win over entry points (group "groundwire.predictors") of the same name.
+    Raises PredictorError when the name is unknown (with what exists), when a needed package is
+    missing, or when the predictor does not know one of the parameters.
+    """
+    known = available_predictors()
+    if name not in known:
+        raise PredictorError(
+            f"unknown predictor {name!r}: available are {', '.join(sorted(known))}"
+        )
+    if name == "external" and not parameters:
+        raise PredictorError(
+            "predictor 'external' needs another simulator's results: compare --external FORMAT=FILE"
+        )
+    module_name, _, attribute = known[name].partition(":")
+    try:
+        factory = getattr(import_module(module_name), attribute)
+    except (ImportError, AttributeError) as error:
+        raise PredictorError(f"predictor {name!r} cannot be loaded: {error}") from error
+    try:
+        predictor: Predictor = factory(**(parameters or {}))
+    except TypeError as error:
+        raise PredictorError(f"predictor {name!r} refused its parameters: {error}") from error
+    return predictor

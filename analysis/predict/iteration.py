@@ -1,0 +1,351 @@
+"""A whole iteration predicted: every rank's step, with collectives in flight together.
+
+Ranks run their step's actions (`workloads.models.step`): a computation takes the roofline's time, a
+collective begins when its last rank has posted it, a rank waits where its step waits. A process
+group runs as many collectives at once as it has worker threads; those that run share the links as
+in `overlap`. A collective's time alone is a predictor's. Where collectives run as programs, a
+predictor that can follows all ranks message by message instead (`engines.joint_programs`).
+
+Not modelled: what a message or a thread costs a rank's processor, and what windows remember of the
+collective before.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import assert_never
+
+from analysis.predict.engines.joint_programs import (
+    Act,
+    Compute,
+    GroupedCall,
+    JointPrograms,
+    PostCall,
+    WaitForCall,
+)
+from analysis.predict.engines.message_costs import Effects
+from analysis.predict.interface import PredictorError, Setting
+from analysis.predict.models.alpha_beta import AlphaBeta
+from analysis.predict.overlap import WORKERS
+from analysis.predict.planned import planned_calls
+from analysis.predict.together import PredictsTogether
+from collectives.call import CollectiveCall
+from collectives.kinds import Kind
+from collectives.settings import plan_of, settings_of
+from topologies.spec.collectives_section import CollectivesSection
+from topologies.spec.spec import Spec
+from topologies.spec.workload_section import (
+    ITEM_BYTES,
+    ChakraWorkload,
+    CollectivesWorkload,
+    CommandWorkload,
+)
+from workloads.models.build import groups_of, step_of
+from workloads.models.step import (
+    Action,
+    ComputeKernel,
+    Pause,
+    StartCollective,
+    StartMessage,
+    WaitFor,
+)
+
+_FINISHED_NS = 1e-6
+"""What is left of a transfer that has come to its end, but for rounding."""
+
+
+@dataclass(frozen=True, slots=True)
+class PredictedIteration:
+    """An iteration: from the common start to the last rank's end; the computation and the blocked
+    time of the rank that has most of it."""
+
+    duration_ns: int
+    compute_ns: int
+    exposed_comm_ns: int
+
+
+Members = Callable[[StartCollective | StartMessage, int], tuple[int, ...]]
+
+Alone = Callable[[CollectiveCall], float]
+"""What a predictor says of a collective on an idle fabric, in nanoseconds."""
+
+
+def predict_iteration(
+    spec: Spec, setting: Setting, alone: Alone, predictor: object = None
+) -> PredictedIteration:
+    """Predict one iteration of a spec's workload. `predictor` is whose word `alone` is: it is asked
+    about the whole where it can follow it (`together.PredictsTogether`).
+
+    A benchmark's collectives run one after another, each from a common start. Raises PredictorError
+    for a traced workload, whose dependencies only a replay follows, and for a program; and
+    CollectiveError for a collective that the predictor refuses.
+    """
+    workload = spec.workload
+    if isinstance(workload, ChakraWorkload | CommandWorkload):
+        raise PredictorError(f"workload.kind: {workload.kind} is not predicted as a whole")
+    if isinstance(workload, CollectivesWorkload):
+        total = round(sum(alone(planned.call) for planned in planned_calls(spec)))
+        return PredictedIteration(total, 0, total)
+    item_bytes = ITEM_BYTES[workload.dtype]
+    groups = groups_of(workload)
+
+    def members(action: StartCollective | StartMessage, rank: int) -> tuple[int, ...]:
+        if isinstance(action, StartMessage):
+            return action.source, action.destination
+        return next(tuple(group) for group in groups[action.group] if rank in group)
+
+    def time_ns(kernel: ComputeKernel | Pause) -> int:
+        if isinstance(kernel, Pause):
+            return kernel.duration_ns * spec.compute.slowdown
+        return spec.compute.time_ns(kernel.flops, kernel.moved_bytes, item_bytes)
+
+    costs = _Costs(setting, alone, item_bytes, settings_of(spec))
+    steps = [tuple(step_of(workload, rank)) for rank in range(workload.ranks)]
+    if isinstance(predictor, PredictsTogether):
+        whole = _Whole(steps, members, time_ns, costs)
+        try:
+            followed = whole.predict(setting, predictor)
+        except PredictorError:
+            followed = None  # too many messages to follow
+        if followed is not None:
+            return followed
+    return _Iteration(steps, members, time_ns, costs).run()
+
+
+@dataclass(frozen=True, slots=True)
+class _Cost:
+    """What a transfer takes alone, and the part of that for which it loads its links."""
+
+    alone_ns: float
+    utilisation: float
+
+
+class _Costs:
+    """A predictor's answers, asked once for each distinct call."""
+
+    def __init__(
+        self, setting: Setting, alone: Alone, item_bytes: int, settings: CollectivesSection
+    ) -> None:
+        self._settings = settings
+        self._setting = setting
+        self._alone = alone
+        self._item_bytes = item_bytes
+        self._bulk = AlphaBeta.counting(Effects(headers=True, rendezvous=False))
+        self._known: dict[CollectiveCall, _Cost] = {}
+
+    def call(
+        self, action: StartCollective | StartMessage, ranks: tuple[int, ...]
+    ) -> CollectiveCall:
+        """What is posted, with how it runs as a program."""
+        size_bytes = action.elements * self._item_bytes
+        if isinstance(action, StartMessage):
+            return CollectiveCall(Kind.SEND_RECV, size_bytes, ranks, self._item_bytes, peer=1)
+        call = CollectiveCall(action.kind, size_bytes, ranks, self._item_bytes)
+        return replace(call, plan=plan_of(self._settings, call.shape))
+
+    def of(self, action: StartCollective | StartMessage, ranks: tuple[int, ...]) -> _Cost:
+        """What it takes alone."""
+        call = self.call(action, ranks)
+        if call not in self._known:
+            alone_ns = self._alone(call)
+            wire_ns = self._bulk.predict(self._setting, call) if alone_ns else 0.0
+            self._known[call] = _Cost(alone_ns, min(1.0, wire_ns / alone_ns) if alone_ns else 0.0)
+        return self._known[call]
+
+
+class _Whole:
+    """All ranks' steps, as what is followed message by message."""
+
+    def __init__(
+        self,
+        steps: Sequence[Sequence[Action]],
+        members: Members,
+        time_ns: Callable[[ComputeKernel | Pause], int],
+        costs: _Costs,
+    ) -> None:
+        self._members = members
+        self._costs = costs
+        self._calls: list[GroupedCall] = []
+        self._places: dict[tuple[str, tuple[int, ...]], int] = {}
+        self._acts: dict[int, list[Act]] = {}
+        self._everybody = str(tuple(range(len(steps))))
+        self._compute_ns = 0
+        for rank, step in enumerate(steps):
+            acts: list[Act] = []
+            mine: dict[str, int] = {}
+            computed_ns = 0
+            for action in step:
+                match action:
+                    case ComputeKernel() | Pause():
+                        acts.append(Compute(time_ns(action)))
+                        computed_ns += time_ns(action)
+                    case StartCollective() | StartMessage():
+                        mine[action.name] = self._place(action, rank)
+                        acts.append(PostCall(mine[action.name]))
+                    case WaitFor(name):
+                        acts.append(WaitForCall(mine[name]))
+                    case _:
+                        assert_never(action)
+            self._acts[rank] = acts
+            self._compute_ns = max(self._compute_ns, computed_ns)
+
+    def _place(self, action: StartCollective | StartMessage, rank: int) -> int:
+        ranks = self._members(action, rank)
+        if (action.name, ranks) not in self._places:
+            self._places[action.name, ranks] = len(self._calls)
+            # A group of the same ranks is the same process group; messages are that of all ranks.
+            group = self._everybody if isinstance(action, StartMessage) else str(ranks)
+            self._calls.append(GroupedCall(self._costs.call(action, ranks), group))
+        return self._places[action.name, ranks]
+
+    def predict(self, setting: Setting, predictor: PredictsTogether) -> PredictedIteration | None:
+        """Follow all ranks to their ends; None where the predictor does not. Raises PredictorError
+        for too many messages, and when ranks wait for each other."""
+        if not predictor.follows(setting, self._calls):
+            return None
+        joint = JointPrograms(self._calls, self._acts, setting.seed)
+        predictor.run_together(setting, joint)
+        joint.durations_ns()
+        return PredictedIteration(
+            round(max(joint.ended_ns.values())),
+            self._compute_ns,
+            round(max(joint.waited_ns.values(), default=0.0)),
+        )
+
+
+@dataclass(eq=False, slots=True)
+class _Transfer:
+    """A collective or a message: posted by some of its ranks, queued, running or done."""
+
+    ranks: tuple[int, ...]
+    workers: float
+    """How many of its group's run at once: messages need no worker thread."""
+    cost: _Cost
+    left_ns: float
+    posted: int = 0
+    done: bool = False
+
+
+@dataclass(slots=True)
+class _Rank:
+    """A rank's main thread: what it does next, and until when it computes."""
+
+    number: int
+    actions: Iterator[Action]
+    busy_until_ns: float = 0.0
+    blocked_on: _Transfer | None = None
+    blocked_since_ns: float = 0.0
+    compute_ns: float = 0.0
+    exposed_ns: float = 0.0
+    mine: dict[str, _Transfer] = field(default_factory=dict)
+    ended: bool = False
+
+
+class _Iteration:
+    def __init__(
+        self,
+        steps: Sequence[Iterable[Action]],
+        members: Members,
+        time_ns: Callable[[ComputeKernel | Pause], int],
+        costs: _Costs,
+    ) -> None:
+        self._ranks = [_Rank(number, iter(step)) for number, step in enumerate(steps)]
+        self._members = members
+        self._time_ns = time_ns
+        self._costs = costs
+        self._transfers: dict[tuple[str, tuple[int, ...]], _Transfer] = {}
+        self._queued: list[_Transfer] = []
+        self._running: list[_Transfer] = []
+        self._now_ns = 0.0
+
+    def run(self) -> PredictedIteration:
+        """Follow all ranks to their ends. Raises PredictorError when they wait for each other."""
+        while True:
+            for rank in self._ranks:
+                self._advance(rank)
+            self._admit()
+            slowdowns = self._slowdowns
+            ends = [
+                self._now_ns + t.left_ns * s for t, s in zip(self._running, slowdowns, strict=True)
+            ]
+            computing = [r.busy_until_ns for r in self._ranks if r.busy_until_ns > self._now_ns]
+            upcoming = min([*ends, *computing], default=math.inf)
+            if math.isinf(upcoming):
+                break
+            self._pass_to(upcoming, slowdowns)
+        if not all(rank.ended for rank in self._ranks):
+            waiting = next(rank.number for rank in self._ranks if not rank.ended)
+            raise PredictorError(f"rank {waiting} waits for what no other rank posts")
+        return PredictedIteration(
+            round(self._now_ns),
+            round(max(rank.compute_ns for rank in self._ranks)),
+            round(max(rank.exposed_ns for rank in self._ranks)),
+        )
+
+    def _advance(self, rank: _Rank) -> None:
+        """Have a rank act until it computes, is blocked, or has come to its end."""
+        while not rank.ended and rank.busy_until_ns <= self._now_ns:
+            if rank.blocked_on is not None:
+                if not rank.blocked_on.done:
+                    return
+                rank.exposed_ns += self._now_ns - rank.blocked_since_ns
+                rank.blocked_on = None
+            action = next(rank.actions, None)
+            match action:
+                case None:
+                    rank.ended = True
+                case ComputeKernel() | Pause():
+                    took_ns = self._time_ns(action)
+                    rank.busy_until_ns = self._now_ns + took_ns
+                    rank.compute_ns += took_ns
+                case StartCollective() | StartMessage():
+                    self._post(rank, action)
+                case WaitFor(name):
+                    rank.blocked_on, rank.blocked_since_ns = rank.mine.pop(name), self._now_ns
+
+    def _post(self, rank: _Rank, action: StartCollective | StartMessage) -> None:
+        ranks = self._members(action, rank.number)
+        transfer = self._transfers.get((action.name, ranks))
+        if transfer is None:
+            cost = self._costs.of(action, ranks)
+            workers = math.inf if isinstance(action, StartMessage) else WORKERS
+            transfer = _Transfer(ranks, workers, cost, cost.alone_ns)
+            self._transfers[action.name, ranks] = transfer
+        rank.mine[action.name] = transfer
+        transfer.posted += 1
+        if transfer.posted == len(ranks):
+            self._queued.append(transfer)
+
+    def _admit(self) -> None:
+        """Let run what its group has a worker thread for, in order of posting."""
+        for transfer in list(self._queued):
+            busy = sum(t.ranks == transfer.ranks and t.workers == WORKERS for t in self._running)
+            if busy < transfer.workers:
+                self._queued.remove(transfer)
+                self._running.append(transfer)
+
+    @property
+    def _slowdowns(self) -> list[float]:
+        """By how much each that runs is slowed down by the others that share ranks with it."""
+        load: Mapping[int, float] = self._load
+        return [max(1.0, max(load[rank] for rank in transfer.ranks)) for transfer in self._running]
+
+    @property
+    def _load(self) -> dict[int, float]:
+        """By rank: the utilisations of what runs there, added up."""
+        load: dict[int, float] = {}
+        for transfer in self._running:
+            for rank in transfer.ranks:
+                load[rank] = load.get(rank, 0.0) + transfer.cost.utilisation
+        return load
+
+    def _pass_to(self, time_ns: float, slowdowns: Sequence[float]) -> None:
+        passed_ns = time_ns - self._now_ns
+        self._now_ns = time_ns
+        for transfer, slowdown in zip(list(self._running), slowdowns, strict=True):
+            transfer.left_ns -= passed_ns / slowdown
+            if transfer.left_ns <= _FINISHED_NS:
+                transfer.done = True
+                self._running.remove(transfer)

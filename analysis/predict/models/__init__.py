@@ -1,0 +1,1 @@
+"""The predictors, one a file."""

@@ -1,0 +1,358 @@
+"""Flows over the real paths, driven by events, with Gloo's own dependencies.
+
+Up to a few thousand messages they are trains of packets in the FIFO queues of ports (`trains`);
+beyond, flows that share links max-min fairly (`rank_programs`, `fluid`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from enum import StrEnum
+
+import numpy as np
+
+from analysis.predict.engines.fluid import drain
+from analysis.predict.engines.joint_programs import (
+    GroupedCall,
+    JointPrograms,
+    at_most,
+    has_programs,
+)
+from analysis.predict.engines.max_min import max_min_rates
+from analysis.predict.engines.member_programs import CompiledPrograms
+from analysis.predict.engines.message_costs import MessageCosts
+from analysis.predict.engines.paths import Paths, paths_of
+from analysis.predict.engines.plan_programs import message_count
+from analysis.predict.engines.rank_programs import RankPrograms, connections_of
+from analysis.predict.engines.spread import SpreadPaths
+from analysis.predict.engines.trains import TRAINS_PER_MESSAGE, Cut, PacketTrains, Stream
+from analysis.predict.engines.wire import CONTROL_BYTES, Floats, Ints
+from analysis.predict.interface import PredictorError, Setting
+from analysis.predict.models.alpha_beta import AlphaBeta
+from analysis.predict.parameters import RANGES, Parameters
+from collectives.call import CollectiveCall
+from collectives.gloo.schedule import Post, Step, gloo_schedule
+from collectives.kinds import Kind
+from collectives.plan import CollectivePlan
+
+_AT_ONCE = frozenset(
+    {Kind.ALL_TO_ALL, Kind.GATHER, Kind.SCATTER, Kind.INCAST, Kind.SEND_RECV, Kind.PERMUTATION}
+)
+"""Kinds whose messages are all posted before the first wait, so that none waits for another."""
+
+_MANY = 4_000
+"""From this many equal messages on, the busiest link's load gives the time (see `_busiest_ns`),
+and as many of their paths say what latency costs."""
+
+
+_MOST_TRAINS = 4_000
+"""Up to this many messages are followed as trains of packets; beyond, links are shared fairly."""
+
+_MOST_TOGETHER = 20_000
+"""Up to this many messages of collectives in flight together are followed as trains."""
+
+_TRAINS_IN_ALL, _FEWEST_TRAINS = 200_000, 6
+"""About so many trains are followed in all, and so many a message at least."""
+
+_MOST_MESSAGES = 200_000
+"""Beyond this many, which take about 20 s, rings that share links are not followed by events."""
+
+_BLOCK = 1 << 17
+"""So many paths at a time are looked up to count what links carry: they fit a processor's cache."""
+
+
+class FlowModel(StrEnum):
+    """Which model answers a call."""
+
+    NOTHING = "nothing"
+    """No message leaves a rank."""
+    RECURRENCE = "recurrence"
+    """Every message has its path for itself: the ring's or tree's recurrence is exact."""
+    TRAINS = "trains"
+    """Messages are trains of packets in the FIFO queues of ports."""
+    MAX_MIN = "max-min"
+    """Messages share links max-min fairly; queues are not modelled."""
+    BUSIEST_LINK = "busiest-link"
+    """The ideal ring, slowed down by the load of its busiest link."""
+
+
+class Flow:
+    """Built-in predictor "flow"; the keyword arguments are those of `Parameters`.
+
+    ECMP is hashed: every pair of ranks has one path, the kernel's own where a run recorded the
+    pair's ports, else drawn by the setting's seed.
+    """
+
+    name = "flow"
+    ignores = (
+        "losses, marks, and windows narrower than a message, with slow start and congestion "
+        "control; beyond 4,000 messages queues as well: links are then shared max-min fairly"
+    )
+
+    calibratable = RANGES
+
+    def __init__(self, **parameters: float) -> None:
+        self.parameters = Parameters(**parameters)
+        self._alone = AlphaBeta(**parameters)
+        self._by_packets = True
+
+    @classmethod
+    def fluid(cls) -> Flow:
+        """The ideal with max-min fair sharing for any number of messages."""
+        predictor = cls()
+        predictor._by_packets = False
+        return predictor
+
+    def predict(self, setting: Setting, call: CollectiveCall) -> float:
+        """Nanoseconds from the common start to the last member's completion."""
+        model, steps = self._chosen(setting, call)
+        paths = paths_of(setting)
+        if call.plan is not None and model is not FlowModel.NOTHING:
+            return self._program(paths, call, call.plan, model)
+        posts = [step for step in steps if isinstance(step, Post)]
+        match model:
+            case FlowModel.NOTHING:
+                return 0.0
+            case FlowModel.RECURRENCE:
+                return self._alone.predict(setting, call)
+            case FlowModel.TRAINS:
+                return self._trains(paths, call, steps, posts)
+            case FlowModel.MAX_MIN if call.kind in _AT_ONCE:
+                return self._at_once(paths, call, posts)
+            case FlowModel.MAX_MIN:
+                return self._by_events(paths, call, steps, posts)
+            case FlowModel.BUSIEST_LINK:
+                return self._slowed(setting, call, posts)
+
+    def model(self, setting: Setting, call: CollectiveCall) -> str:
+        """Which of `FlowModel` answers."""
+        return self._chosen(setting, call)[0].value
+
+    def _chosen(self, setting: Setting, call: CollectiveCall) -> tuple[FlowModel, list[Step]]:
+        """The model, and the schedule where it takes one: those of large groups are long."""
+        if call.world == 1 or (call.size_bytes == 0 and call.kind != Kind.BARRIER):
+            return FlowModel.NOTHING, []
+        if call.plan is not None:
+            few = message_count(call.plan) <= _MOST_TRAINS
+            return FlowModel.TRAINS if self._by_packets and few else FlowModel.MAX_MIN, []
+        if call.kind not in _AT_ONCE and self._isolated(paths_of(setting), call):
+            return FlowModel.RECURRENCE, []
+        steps = list(gloo_schedule(call, setting.seed))
+        messages = sum(len(step.source) for step in steps if isinstance(step, Post))
+        if self._by_packets and messages <= _MOST_TRAINS:
+            return FlowModel.TRAINS, steps
+        if call.kind in _AT_ONCE or messages <= _MOST_MESSAGES:
+            return FlowModel.MAX_MIN, steps
+        return FlowModel.BUSIEST_LINK, steps
+
+    def _program(
+        self, paths: Paths, call: CollectiveCall, plan: CollectivePlan, model: FlowModel
+    ) -> float:
+        """A collective that runs as a program: what its ranks do, message by message."""
+        joint = JointPrograms.of_plan(call, plan)
+        self._run(paths, joint, model is FlowModel.TRAINS)
+        return joint.durations_ns()[0]
+
+    def run_together(self, setting: Setting, joint: JointPrograms) -> str | None:
+        """Run collectives that are in flight together. The name of the model that did."""
+        messages = len(joint.owners)
+        if messages > _MOST_MESSAGES:
+            raise PredictorError(f"found {messages:,} messages, allowed {_MOST_MESSAGES:,}")
+        by_packets = self._by_packets and messages <= _MOST_TOGETHER
+        self._run(paths_of(setting), joint, by_packets)
+        return (FlowModel.TRAINS if by_packets else FlowModel.MAX_MIN).value
+
+    def follows(self, setting: Setting, calls: Sequence[GroupedCall]) -> bool:
+        """Gloo's own as long as all of it can be followed packet by packet."""
+        if has_programs(calls):
+            return at_most(_MOST_MESSAGES, calls, setting.seed)
+        return self._by_packets and at_most(_MOST_TOGETHER, calls, setting.seed)
+
+    def _run(self, paths: Paths, joint: JointPrograms, by_packets: bool) -> None:
+        ranks = joint.ends
+        costs = MessageCosts(joint.first, self.parameters, paths.mtu_bytes)
+        if by_packets:
+            cuts = joint.cuts(costs)
+            self._run_trains(paths, ranks, joint.compiled, joint.pairs, [cuts], costs)
+        else:
+            wire = joint.wire_bytes(costs)
+            self._run_events(paths, ranks, joint.compiled, joint.pairs, [wire], costs)
+
+    def _trains(
+        self,
+        paths: Paths,
+        call: CollectiveCall,
+        steps: list[Step] | CompiledPrograms,
+        posts: list[Post],
+    ) -> float:
+        costs = MessageCosts(call, self.parameters, paths.mtu_bytes)
+        ranks = np.array(call.ranks, dtype=np.int64)
+        cuts = [costs.cuts(post.size_bytes) for post in posts]
+        return self._run_trains(paths, ranks, steps, _distinct_pairs(call, posts), cuts, costs)
+
+    def _run_trains(
+        self,
+        paths: Paths,
+        ranks: Ints,
+        steps: list[Step] | CompiledPrograms,
+        pairs: tuple[Ints, Ints],
+        cuts: list[list[Cut]],
+        costs: MessageCosts,
+    ) -> float:
+        world, messages = len(ranks), sum(map(len, cuts))
+        source, destination = pairs
+        # Notifications go the other way.
+        there, back = source * world + destination, destination * world + source
+        keys = np.unique(np.concatenate([there, back]))
+        source, destination = keys // world, keys % world
+        path, capacity = self._route(paths, ranks[source], ranks[destination])
+        streams = {
+            (a, b): Stream(tuple(n for n in path[i].tolist() if n < len(capacity)))
+            for i, (a, b) in enumerate(zip(source.tolist(), destination.tolist(), strict=True))
+        }
+        trains = PacketTrains(
+            steps,
+            world,
+            cuts,
+            streams,
+            capacity.tolist(),
+            (paths.delay_ns + self.parameters.hop_overhead_ns).tolist(),
+            float(CONTROL_BYTES),
+            paths.queued_segments(),
+            self.parameters.message_overhead_ns,
+            costs.sharing_factor,
+            min(TRAINS_PER_MESSAGE, max(_FEWEST_TRAINS, _TRAINS_IN_ALL // max(1, messages))),
+        )
+        return trains.run()
+
+    def _route(self, paths: Paths, source: Ints, destination: Ints) -> tuple[Ints, Floats]:
+        """(path matrix of pairs of ranks, capacity in bytes per ns of what its numbers name)."""
+        return paths.hashed(source, destination), self._bytes_per_ns(paths.rate_bps)
+
+    def _bytes_per_ns(self, rate_bps: Floats) -> Floats:
+        return rate_bps / 8e9 * self.parameters.bandwidth_efficiency
+
+    def _at_once(self, paths: Paths, call: CollectiveCall, posts: list[Post]) -> float:
+        ranks = np.array(call.ranks, dtype=np.int64)
+        source = ranks[np.concatenate([post.source for post in posts])]
+        destination = ranks[np.concatenate([post.destination for post in posts])]
+        size = np.concatenate([post.size_bytes for post in posts])
+        costs = MessageCosts(call, self.parameters, paths.mtu_bytes)
+        factor = self.parameters.sharing_factor(call.kind)
+        many = len(size) >= _MANY and size.min() == size.max()
+        rows = np.linspace(0, len(size) - 1, _MANY if many else len(size)).astype(np.int64)
+        cost = paths.costs(source[rows], destination[rows])
+        wire = costs.wire_bytes(size[rows])
+        ready = costs.notification_ns(paths.costs(destination[rows], source[rows]))
+        # Every message has a SEND_READY and a RECV_READY, which leave by the same port first.
+        sent = np.bincount(source, minlength=len(paths.setting.hosts))[source[rows]]
+        ready = np.maximum(ready, costs.notice_bytes * costs.ns_per_byte(cost) * sent)
+        ready = ready + self.parameters.message_overhead_ns
+        tail = costs.tail_ns(cost, wire)
+        if many:
+            busy = self._busiest_ns(paths, source, destination, factor) * float(wire[0])
+            return float(np.median(ready)) + busy + float(tail.max())
+        shared, capacity = self._route(paths, source, destination)
+        finish = drain(ready, wire, shared, capacity, factor)
+        return float((finish + tail).max())
+
+    def _busiest_ns(self, paths: Paths, source: Ints, destination: Ints, factor: float) -> float:
+        """Time per byte of equal flows that start together: no flow is ever slower than the fair
+        share of the most loaded link, and there all of them have just this share until the end."""
+        count = np.zeros(0, dtype=np.int64)
+        capacity = np.zeros(0)
+        for start in range(0, len(source), _BLOCK):
+            block = slice(start, start + _BLOCK)
+            shared, capacity = self._route(paths, source[block], destination[block])
+            found = np.bincount(shared.ravel(), minlength=len(capacity) + 1)[: len(capacity)]
+            found[: len(count)] += count
+            count = found
+        slower = np.where(count > 1, factor, 1.0)
+        return float((count * slower / capacity).max())
+
+    def _isolated(self, paths: Paths, call: CollectiveCall) -> bool:
+        """Whether no two pairs that exchange messages share a link."""
+        ranks = np.array(call.ranks, dtype=np.int64)
+        # One after the other: all posts of a ring over thousands of ranks are gigabytes.
+        steps = gloo_schedule(call, paths.setting.seed)
+        source, destination = _distinct_pairs(call, (s for s in steps if isinstance(s, Post)))
+        shared, capacity = self._route(paths, ranks[source], ranks[destination])
+        count = np.bincount(shared.ravel(), minlength=len(capacity) + 1)[: len(capacity)]
+        return bool(count.max(initial=0) <= 1)
+
+    def _slowed(self, setting: Setting, call: CollectiveCall, posts: list[Post]) -> float:
+        """The recurrence with every link as slow as the slowest pair's when all pairs send."""
+        paths = paths_of(setting)
+        ranks = np.array(call.ranks, dtype=np.int64)
+        source, destination = _distinct_pairs(call, posts)
+        shared, capacity = self._route(paths, ranks[source], ranks[destination])
+        alone = np.append(capacity, np.inf)[shared].min(axis=1)
+        slowdown = float((alone / max_min_rates(capacity, shared)).max())
+        values = asdict(self.parameters)
+        values["bandwidth_efficiency"] /= slowdown
+        return AlphaBeta(**values).predict(setting, call)
+
+    def _by_events(
+        self,
+        paths: Paths,
+        call: CollectiveCall,
+        steps: list[Step] | CompiledPrograms,
+        posts: list[Post],
+    ) -> float:
+        costs = MessageCosts(call, self.parameters, paths.mtu_bytes)
+        ranks = np.array(call.ranks, dtype=np.int64)
+        wire = [costs.wire_bytes(post.size_bytes).tolist() for post in posts]
+        return self._run_events(paths, ranks, steps, _distinct_pairs(call, posts), wire, costs)
+
+    def _run_events(
+        self,
+        paths: Paths,
+        ranks: Ints,
+        steps: list[Step] | CompiledPrograms,
+        pairs: tuple[Ints, Ints],
+        wire_bytes: list[list[float]],
+        costs: MessageCosts,
+    ) -> float:
+        source, destination = pairs
+        shared, capacity = self._route(paths, ranks[source], ranks[destination])
+        programs = RankPrograms(
+            steps,
+            len(ranks),
+            wire_bytes,
+            connections_of(paths, ranks, pairs, shared, capacity, costs),
+            capacity.tolist(),
+            self.parameters.message_overhead_ns,
+            costs.sharing_factor,
+        )
+        return programs.run()
+
+
+def _distinct_pairs(call: CollectiveCall, posts: Iterable[Post]) -> tuple[Ints, Ints]:
+    """(source, destination) members of the pairs that exchange messages, each once."""
+    exchanged = np.zeros(call.world**2, dtype=bool)
+    for post in posts:
+        exchanged[post.source * call.world + post.destination] = True
+    distinct = np.flatnonzero(exchanged)
+    return distinct // call.world, distinct % call.world
+
+
+class FlowIdealEcmp(Flow):
+    """Built-in predictor "flow-ideal-ecmp": as flow, with traffic split evenly over equal paths."""
+
+    name = "flow-ideal-ecmp"
+    ignores = (
+        "packets and queues: flows share links max-min fairly at once; ECMP collisions; losses, "
+        "slow start and congestion control"
+    )
+
+    def __init__(self, **parameters: float) -> None:
+        super().__init__(**parameters)
+        self._by_packets = False  # a bundle of links has no queue
+        self._spread: SpreadPaths | None = None
+
+    def _route(self, paths: Paths, source: Ints, destination: Ints) -> tuple[Ints, Floats]:
+        if self._spread is None or self._spread.paths is not paths:
+            self._spread = SpreadPaths(paths)
+        shared, rates = self._spread.follow(source, destination)
+        return shared, self._bytes_per_ns(rates)

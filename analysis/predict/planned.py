@@ -1,0 +1,110 @@
+"""The collectives that a spec will run, before it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from analysis.predict.interface import PredictorError, Setting, Transport
+from collectives.call import CollectiveCall
+from collectives.kinds import Kind, rounded_elements
+from collectives.settings import plan_of, settings_of
+from topologies.spec.spec import Spec
+from topologies.spec.workload_section import (
+    ITEM_BYTES,
+    CollectivesWorkload,
+    Incast,
+    ModelWorkload,
+    Permutation,
+    RootedCollective,
+    SendRecv,
+)
+from workloads.models.build import groups_of, step_of
+from workloads.models.step import StartCollective, StartMessage
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedCall:
+    """A collective of every iteration; `name` is its id in a run without the iteration."""
+
+    name: str
+    call: CollectiveCall
+
+
+def setting_of_spec(spec: Spec) -> Setting:
+    """Where the spec's collectives will run. Ports are not known yet: collisions are drawn."""
+    transport = spec.transport
+    return Setting(
+        spec.plan.fabric,
+        spec.plan.routes,
+        spec.plan.hosts,
+        Transport(transport.congestion_control, transport.rcvbuf_bytes, transport.sndbuf_bytes),
+        spec.seed,
+    )
+
+
+def planned_calls(spec: Spec) -> tuple[PlannedCall, ...]:
+    """The collectives of one iteration, in order of posting.
+
+    Raises PredictorError for workloads whose collectives only a run shows.
+    """
+    workload = spec.workload
+    if isinstance(workload, CollectivesWorkload):
+        return tuple(_of_benchmark(spec, workload))
+    if isinstance(workload, ModelWorkload):
+        return tuple(_of_model(spec, workload))
+    raise PredictorError(
+        f"workload.kind: {workload.kind} is not predicted ahead; run it, then compare"
+    )
+
+
+def _with_plan(
+    spec: Spec, call: CollectiveCall, entry: Mapping[str, Any] | None = None
+) -> CollectiveCall:
+    """The call with how it runs as a program, if it does."""
+    return replace(call, plan=plan_of(settings_of(spec), call.shape, entry))
+
+
+def _of_benchmark(spec: Spec, workload: CollectivesWorkload) -> Iterator[PlannedCall]:
+    ranks = tuple(range(workload.ranks))
+    item_bytes = ITEM_BYTES[workload.dtype]
+    for index, operation in enumerate(workload.operations):
+        # As the benchmark rounds.
+        kind = Kind(operation.kind)
+        elements = rounded_elements(kind, operation.size_bytes, len(ranks), item_bytes)
+        call = CollectiveCall(
+            kind,
+            elements * item_bytes,
+            ranks,
+            item_bytes,
+            root=operation.root
+            if isinstance(operation, RootedCollective | SendRecv | Incast)
+            else 0,
+            degree=operation.degree if isinstance(operation, Incast) else None,
+            peer=operation.peer if isinstance(operation, SendRecv) else None,
+            shift=operation.shift if isinstance(operation, Permutation) else None,
+        )
+        call = _with_plan(spec, call, getattr(operation, "program", None))
+        yield PlannedCall(f"{operation.kind}.{index}", call)
+
+
+def _of_model(spec: Spec, workload: ModelWorkload) -> Iterator[PlannedCall]:
+    """Each name once: what several groups do alike stands for the group with the lowest rank."""
+    item_bytes = ITEM_BYTES[workload.dtype]
+    groups = groups_of(workload)
+    named: set[str] = set()
+    for rank in range(workload.ranks):
+        for action in step_of(workload, rank):
+            if not isinstance(action, StartCollective | StartMessage) or action.name in named:
+                continue
+            named.add(action.name)
+            size_bytes = action.elements * item_bytes
+            if isinstance(action, StartMessage):
+                ends = action.source, action.destination
+                call = CollectiveCall(Kind.SEND_RECV, size_bytes, ends, item_bytes, peer=1)
+            else:
+                ranks = next(tuple(group) for group in groups[action.group] if rank in group)
+                call = CollectiveCall(action.kind, size_bytes, ranks, item_bytes)
+                call = _with_plan(spec, call)
+            yield PlannedCall(action.name, call)

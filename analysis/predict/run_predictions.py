@@ -1,0 +1,161 @@
+"""Predictions of all collectives of a run, those in flight together included."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from analysis.predict.engines.joint_programs import GroupedCall
+from analysis.predict.engines.message_costs import Effects
+from analysis.predict.interface import Predictor, PredictorError, Setting, model_of
+from analysis.predict.models.alpha_beta import AlphaBeta
+from analysis.predict.overlap import InFlight, overlapped_durations_ns
+from analysis.predict.together import PredictsTogether, as_posted, clusters
+from analysis.runs.collectives import MeasuredCollective
+from collectives.call import CollectiveCall, CollectiveError
+
+
+def call_of(collective: MeasuredCollective) -> CollectiveCall:
+    """What a predictor is asked about a collective. Raises PredictorError."""
+    if collective.uneven:
+        raise PredictorError("its ranks send each other unequal parts, which the log does not tell")
+    return CollectiveCall(
+        collective.kind,
+        collective.size_bytes,
+        collective.ranks,
+        collective.element_bytes,
+        collective.root,
+        collective.degree,
+        collective.peer,
+        collective.shift,
+        collective.plan,
+        name=collective.id,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Nanoseconds with what else is in flight, and on an idle fabric; `model` names the one that
+    answered, for predictors that choose one by the collective."""
+
+    duration_ns: int
+    alone_ns: int
+    model: str | None = None
+
+
+class RunPredictor:
+    """A predictor asked about a run's collectives: once for each distinct call, then overlapped."""
+
+    def __init__(self, setting: Setting, predictor: Predictor | CollectiveError) -> None:
+        self._setting = setting
+        self._predictor = predictor
+        self._asked: dict[CollectiveCall, int | CollectiveError] = {}
+        self._models: dict[CollectiveCall, str | None] = {}
+        self._on_wire: dict[CollectiveCall, float] = {}
+        self._bulk = AlphaBeta.counting(Effects(headers=True, rendezvous=False))
+
+    @property
+    def source(self) -> Predictor | CollectiveError:
+        """Whose predictions these are, or why there are none."""
+        return self._predictor
+
+    def alone(self, collective: MeasuredCollective) -> int | CollectiveError:
+        """Nanoseconds on an idle fabric, or why there is no answer."""
+        if isinstance(self._predictor, CollectiveError):
+            return self._predictor
+        try:
+            call = call_of(collective)
+            if call not in self._asked:
+                self._asked[call] = self._ask(self._predictor, call)
+        except CollectiveError as error:
+            return error
+        return self._asked[call]
+
+    def of_call(self, call: CollectiveCall) -> float:
+        """Nanoseconds of a call on an idle fabric. Raises CollectiveError."""
+        if isinstance(self._predictor, CollectiveError):
+            raise self._predictor
+        if call not in self._asked:
+            self._asked[call] = self._ask(self._predictor, call)
+        answer = self._asked[call]
+        if isinstance(answer, CollectiveError):
+            raise answer
+        return answer
+
+    def _ask(self, predictor: Predictor, call: CollectiveCall) -> int | CollectiveError:
+        hosts = [self._setting.hosts[rank] for rank in call.ranks]
+        if len(set(hosts)) < len(hosts):
+            return PredictorError("ranks of it share a host; what these exchange is not predicted")
+        try:
+            return round(predictor.predict(self._setting, call))
+        except CollectiveError as error:
+            return error
+
+    def together(
+        self, collectives: Sequence[MeasuredCollective], scale: int = 1
+    ) -> list[Answer | CollectiveError]:
+        """Of each, with the others in flight, at the times when they were posted.
+
+        Those that the predictor follows message by message are; others are priced by how long they
+        load the links.
+        """
+        answers = [self.alone(collective) for collective in collectives]
+        posted = [
+            InFlight(
+                collective.group,
+                collective.start_ns // scale,
+                frozenset(collective.ranks),
+                float(answer),
+                self._utilisation(collective, answer),
+            )
+            for collective, answer in zip(collectives, answers, strict=True)
+            if not isinstance(answer, CollectiveError)
+        ]
+        durations = iter(overlapped_durations_ns(posted))
+        found = [
+            answer
+            if isinstance(answer, CollectiveError)
+            else Answer(round(next(durations)), answer, self._model(collective))
+            for collective, answer in zip(collectives, answers, strict=True)
+        ]
+        for cluster in clusters(collectives):
+            for place, one in zip(
+                cluster, self._followed([collectives[i] for i in cluster], scale), strict=False
+            ):
+                alone = answers[place]
+                if not isinstance(alone, CollectiveError):
+                    found[place] = Answer(round(one[0]), alone, one[1])
+        return found
+
+    def _followed(
+        self, cluster: Sequence[MeasuredCollective], scale: int
+    ) -> list[tuple[float, str | None]]:
+        """Duration and model of each of a cluster that is followed message by message; nothing for
+        others, and where there are too many messages."""
+        if len(cluster) < 2:
+            return []
+        predictor = self._predictor
+        if not isinstance(predictor, PredictsTogether):
+            return []
+        try:
+            calls = [GroupedCall(call_of(one), one.group) for one in cluster]
+            if not predictor.follows(self._setting, calls):
+                return []
+            joint = as_posted(cluster, calls, scale, self._setting.seed)
+            model = predictor.run_together(self._setting, joint)
+            return [(duration, model) for duration in joint.durations_ns()]
+        except CollectiveError:
+            return []
+
+    def _model(self, collective: MeasuredCollective) -> str | None:
+        call = call_of(collective)
+        if call not in self._models:
+            assert not isinstance(self._predictor, CollectiveError)
+            self._models[call] = model_of(self._predictor, self._setting, call)
+        return self._models[call]
+
+    def _utilisation(self, collective: MeasuredCollective, alone_ns: int) -> float:
+        call = call_of(collective)
+        if call not in self._on_wire:
+            self._on_wire[call] = self._bulk.predict(self._setting, call)
+        return min(1.0, self._on_wire[call] / alone_ns) if alone_ns else 0.0

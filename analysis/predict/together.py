@@ -1,0 +1,67 @@
+"""Predictors that follow collectives in flight together, and what they are asked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Protocol, runtime_checkable
+
+from analysis.predict.engines.joint_programs import (
+    Act,
+    Compute,
+    GroupedCall,
+    JointPrograms,
+    PostCall,
+)
+from analysis.predict.interface import Setting
+from analysis.runs.collectives import MeasuredCollective
+
+
+@runtime_checkable
+class PredictsTogether(Protocol):
+    """A predictor that runs what all ranks do, message by message."""
+
+    def follows(self, setting: Setting, calls: Sequence[GroupedCall]) -> bool:
+        """Whether this predictor runs them, rather than have what it says of each added up."""
+        ...
+
+    def run_together(self, setting: Setting, joint: JointPrograms) -> str | None:
+        """Run it; the name of the model that did, for predictors that have several. Raises
+        PredictorError."""
+        ...
+
+
+def clusters(collectives: Sequence[MeasuredCollective]) -> Iterator[list[int]]:
+    """Places of collectives that were in flight together, directly or through others."""
+    first = [min(record.start_ns for record in c.by_rank.values()) for c in collectives]
+    found: list[int] = []
+    end = 0
+    for place in sorted(range(len(collectives)), key=lambda i: first[i]):
+        if found and first[place] >= end:
+            yield found
+            found = []
+        found.append(place)
+        end = max(end, collectives[place].end_ns)
+    if found:
+        yield found
+
+
+def as_posted(
+    collectives: Sequence[MeasuredCollective],
+    calls: Sequence[GroupedCall],
+    scale: int,
+    seed: int,
+) -> JointPrograms:
+    """Collectives that every rank posts when it did in a run, whose times are `scale` times too
+    long."""
+    acts: dict[int, list[Act]] = {}
+    begin = min(record.start_ns for c in collectives for record in c.by_rank.values())
+    for rank in sorted({rank for c in collectives for rank in c.ranks}):
+        own = [(c.by_rank[rank].start_ns, i) for i, c in enumerate(collectives) if rank in c.ranks]
+        acts[rank] = []
+        now = begin
+        for start_ns, place in sorted(own):
+            if start_ns > now:
+                acts[rank].append(Compute((start_ns - now) / scale))
+                now = start_ns
+            acts[rank].append(PostCall(place))
+    return JointPrograms(calls, acts, seed)

@@ -1,1 +1,0 @@
-"""Predictors: fabric and collective in, duration out; each says what it ignores."""

@@ -1,0 +1,1 @@
+"""The drawings of a report, one kind a file, and what they are drawn with."""

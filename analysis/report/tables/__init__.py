@@ -1,0 +1,1 @@
+"""A run as tables with units: the start of every output."""

@@ -1,0 +1,1 @@
+"""A run directory, read: records, collectives, the result and the verdict."""

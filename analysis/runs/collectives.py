@@ -1,0 +1,167 @@
+"""The collectives of a run, assembled from what each rank saw of them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from analysis.runs.records import CollectiveRecord
+from analysis.runs.run import Run, RunError
+from collectives.kinds import Kind, Shape, Traits, bus_factor
+from collectives.plan import CollectivePlan
+from collectives.settings import plan_of, settings_of
+from topologies.spec.workload_section import CommandWorkload
+
+ALIGNMENT = "align"
+"""Phase of the collectives that only bring the ranks to a common start; they are no result."""
+
+
+@dataclass(frozen=True)
+class MeasuredCollective:
+    """One collective of a run. It starts when its last rank has posted it and ends when its last
+    rank has completed it; `by_rank` has each rank's own record."""
+
+    id: str
+    kind: str
+    phase: str
+    group: str
+    tag: int | None
+    size_bytes: int
+    element_bytes: int
+    iteration: int
+    ranks: tuple[int, ...]
+    root: int
+    degree: int | None
+    peer: int | None
+    shift: int | None
+    start_ns: int
+    end_ns: int
+    by_rank: dict[int, CollectiveRecord]
+    plan: CollectivePlan | None = None
+    """How it ran as a program; None for Gloo's own."""
+    uneven: bool = False
+    """Whether its ranks send each other unequal parts, which the size does not tell."""
+
+    @property
+    def algorithm(self) -> str | None:
+        """The algorithm of the program; None for Gloo's own."""
+        return None if self.plan is None else self.plan.chunks[0].program.algorithm
+
+    @property
+    def label(self) -> str:
+        """Its kind, and the algorithm of a program: what runs alike has it alike."""
+        return self.kind if self.plan is None else f"{self.kind} ({self.algorithm})"
+
+    @property
+    def duration_ns(self) -> int:
+        return self.end_ns - self.start_ns
+
+    @property
+    def traits(self) -> Traits:
+        """What the table of kinds says of it."""
+        return Kind(self.kind).traits
+
+    @property
+    def shape(self) -> Shape:
+        """It without names and times."""
+        return Shape(
+            Kind(self.kind),
+            self.size_bytes,
+            len(self.ranks),
+            self.element_bytes,
+            self.root,
+            self.degree,
+            self.peer,
+            self.shift,
+        )
+
+    @property
+    def algbw_gbps(self) -> float:
+        """Size over time, decimal gigabits per second."""
+        return self.size_bytes * 8 / self.duration_ns if self.duration_ns else 0.0
+
+    @property
+    def busbw_gbps(self) -> float:
+        return self.algbw_gbps * bus_factor(Kind(self.kind), len(self.ranks))
+
+
+def collectives_of(run: Run) -> tuple[MeasuredCollective, ...]:
+    """All collectives but alignments, by start. Raises RunError when a rank's record is missing;
+    of a program, what not all members saw the end of is left out (`unfinished_of`)."""
+    seen: dict[tuple[str, str], dict[int, CollectiveRecord]] = defaultdict(dict)
+    for log in run.ranks:
+        for record in log.collectives:
+            if record.phase != ALIGNMENT:
+                seen[record.group, record.id][log.rank] = record
+    if isinstance(run.spec.workload, CommandWorkload):
+        seen = {key: by_rank for key, by_rank in seen.items() if not _missing(run, by_rank)}
+    found = [_assemble(run, by_rank) for by_rank in seen.values()]
+    return tuple(sorted(found, key=lambda c: (c.start_ns, c.group, c.id)))
+
+
+def iterations_of(run: Run, collectives: Sequence[MeasuredCollective]) -> tuple[int, ...]:
+    """The iterations that have a duration, in order: those that ranks logged, and of our own
+    workloads all in which something was communicated. What a program does before, between and after
+    its steps is part of none."""
+    found = {i.index for log in run.ranks for i in log.iterations}
+    if not isinstance(run.spec.workload, CommandWorkload):
+        found |= {c.iteration for c in collectives}
+    return tuple(sorted(found))
+
+
+def unfinished_of(run: Run) -> tuple[str, ...]:
+    """The collectives that only some of their members saw the end of, by id."""
+    seen: dict[tuple[str, str], dict[int, CollectiveRecord]] = defaultdict(dict)
+    for log in run.ranks:
+        for record in log.collectives:
+            seen[record.group, record.id][log.rank] = record
+    return tuple(id for (_, id), by_rank in seen.items() if _missing(run, by_rank))
+
+
+def _missing(run: Run, by_rank: Mapping[int, CollectiveRecord]) -> list[int]:
+    """The members whose record of a collective is missing."""
+    ranks = next(iter(by_rank.values())).ranks
+    return sorted(set(range(len(run.ranks)) if ranks is None else ranks) - set(by_rank))
+
+
+def _assemble(run: Run, by_rank: dict[int, CollectiveRecord]) -> MeasuredCollective:
+    first = next(iter(by_rank.values()))
+    ranks = tuple(range(len(run.ranks))) if first.ranks is None else tuple(first.ranks)
+    if missing := _missing(run, by_rank):
+        raise RunError(
+            f"{run.directory}: collective {first.id} is missing in the log of rank {missing[0]}"
+        )
+    return MeasuredCollective(
+        first.id,
+        first.kind,
+        first.phase,
+        first.group,
+        first.tag,
+        first.size_bytes,
+        first.element_bytes,
+        first.iteration,
+        ranks,
+        first.root,
+        first.degree,
+        first.peer,
+        first.shift,
+        max(record.start_ns for record in by_rank.values()),
+        max(record.end_ns for record in by_rank.values()),
+        by_rank,
+        plan_of_record(run, first, len(ranks)),
+        any(record.uneven for record in by_rank.values()),
+    )
+
+
+def plan_of_record(run: Run, record: CollectiveRecord, ranks: int) -> CollectivePlan | None:
+    """How a collective ran as a program; None for Gloo's own. Raises RunError when it cannot be
+    told any more, as when an MSCCL file is gone."""
+    if record.program is None:
+        return None
+    kind = Kind(record.kind)
+    shape = Shape(kind, record.size_bytes, ranks, record.element_bytes, record.root)
+    try:
+        return plan_of(settings_of(run.spec), shape, record.program)
+    except (ValueError, OSError) as error:
+        raise RunError(f"{run.directory}: the program of {record.id}: {error}") from error

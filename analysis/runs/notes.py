@@ -1,0 +1,76 @@
+"""What a reader of a run's figures has to know, in words; nothing of it makes a run invalid."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from analysis.runs.collectives import unfinished_of
+from analysis.runs.run import Run
+from topologies.spec.workload_section import CommandWorkload
+
+_QUOTED = 3
+
+
+def notes_of(run: Run) -> list[str]:
+    """The notes on a run of a program; none on one of our own workloads. Raises RunError."""
+    if not isinstance(run.spec.workload, CommandWorkload):
+        return []
+    return [*_of_compute(run), *_of_sources(run), *_of_hosts(run), *_of_observers(run)]
+
+
+def _of_compute(run: Run) -> list[str]:
+    if any(log.computes for log in run.ranks):
+        return []
+    if run.environment.kernel == "virtual":
+        return [
+            "computing took no time, as nothing was charged for it: the run shows communication, "
+            "waiting and sleeping alone"
+        ]
+    slowed = run.environment.scale
+    network = f", on a network slowed down {slowed} times" if slowed > 1 else ""
+    return [f"computing took the time that it takes on this machine{network}"]
+
+
+def _of_sources(run: Run) -> list[str]:
+    observed = [log.rank for log in run.ranks if log.observed]
+    found = []
+    if len(observed) == len(run.ranks):
+        if any(log.iterations for log in run.ranks):
+            found.append(
+                "an iteration is a step of the program's optimizer; exposed communication counts "
+                "what Python waited for, not what torch did by itself, as DDP's reducer does"
+            )
+    elif observed:
+        found.append(f"only {len(observed)} of {len(run.ranks)} ranks told of their collectives")
+    elif any(log.collectives for log in run.ranks):
+        found.append(
+            "collectives were found in the captures, by what Gloo writes: their times are those of "
+            "packets at hosts, and a reduce-scatter looks like the all-reduce that Gloo makes of it"
+        )
+    else:
+        found.append("no collectives were found")
+    unfinished = unfinished_of(run)
+    if unfinished:
+        quoted = ", ".join(unfinished[:_QUOTED])
+        found.append(
+            f"{len(unfinished)} collectives are left out, as not all of their ranks were seen to "
+            f"finish them: {quoted}{', ...' if len(unfinished) > _QUOTED else ''}"
+        )
+    return found
+
+
+def _of_hosts(run: Run) -> list[str]:
+    if len(set(run.hosts)) == len(run.hosts):
+        return []
+    return ["ranks share hosts: what these exchange goes past all links"]
+
+
+def _of_observers(run: Run) -> list[str]:
+    by_text: dict[str, list[int]] = defaultdict(list)
+    for log in run.ranks:
+        for text in log.notes:
+            by_text[text].append(log.rank)
+    return [
+        f"{text} (rank {ranks[0]}{f' and {len(ranks) - 1} more' if len(ranks) > 1 else ''})"
+        for text, ranks in by_text.items()
+    ]

@@ -1,0 +1,193 @@
+"""The lines of a run directory's files as typed values (docs/formats.md lists the formats)."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class Record(BaseModel):
+    """A line. Unknown keys are kept out of the way: a newer Groundwire may write more of them."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", strict=True)
+
+
+class RankRecord(Record):
+    """The first line of ranks/NNN.jsonl."""
+
+    event: Literal["rank"]
+    rank: int = Field(ge=0)
+    host: str
+    address: str
+
+
+class ConnectionRecord(Record):
+    """The TCP connection of a group between this rank and a higher one; ports choose ECMP paths."""
+
+    event: Literal["connection"]
+    group: str
+    peer: int
+    port: int
+    peer_port: int
+
+
+class IterationRecord(Record):
+    """One iteration on one rank."""
+
+    event: Literal["iteration"]
+    index: int
+    start_ns: int
+    end_ns: int
+
+
+class ComputeRecord(Record):
+    """One modelled kernel on one rank."""
+
+    event: Literal["compute"]
+    name: str
+    phase: str
+    iteration: int
+    start_ns: int
+    end_ns: int
+    flops: int = 0
+    bytes: int = 0
+
+
+class CollectiveRecord(Record):
+    """One collective on one rank: posted at `start_ns`, completed here at `end_ns`.
+
+    `waited_ns` is how long the rank's main thread was blocked on it (exposed communication).
+    `tag` counts the collectives of `group`, as Gloo's slots do; None for point-to-point messages.
+    `known` is how many computations and collectives the rank had logged when it posted this one,
+    which is what it knew to be over.
+    """
+
+    event: Literal["collective"]
+    id: str
+    kind: str
+    phase: str
+    group: str
+    tag: int | None
+    size_bytes: int
+    iteration: int
+    ranks: list[int] | None
+    start_ns: int
+    end_ns: int
+    waited_ns: int
+    known: int
+    element_bytes: int = 4
+    root: int = 0
+    degree: int | None = None
+    peer: int | None = None
+    shift: int | None = None
+    algorithm: str | None = None
+    """None for Gloo's own."""
+    chunks: int = 1
+    program: dict[str, Any] | None = None
+    """What the spec says of it, with which it can be planned again; None for Gloo's own."""
+    slots: list[int] | None = None
+    """The first of a program's tags, and how many there are."""
+    uneven: bool = False
+    """Whether ranks send each other unequal parts, so that the size does not say who sends what."""
+
+
+class ChunkRecord(Record):
+    """A chunk of a collective that ran as a program, on one rank; phases are [name, start, end]."""
+
+    event: Literal["chunk"]
+    id: str
+    group: str
+    chunk: int
+    start_ns: int
+    end_ns: int
+    phases: list[tuple[str, int, int]]
+
+
+class CheckRecord(Record):
+    """A collective's numbers were verified on this rank."""
+
+    event: Literal["check"]
+    id: str
+    ok: bool
+
+
+class ObserverRecord(Record):
+    """A program's rank has been observed: whose torch told of its collectives."""
+
+    event: Literal["observer"]
+    torch: str
+
+
+class NoteRecord(Record):
+    """What an observer could not do, in words."""
+
+    event: Literal["note"]
+    text: str
+
+
+RankEvent = Annotated[
+    RankRecord
+    | ConnectionRecord
+    | IterationRecord
+    | ComputeRecord
+    | CollectiveRecord
+    | ChunkRecord
+    | CheckRecord
+    | ObserverRecord
+    | NoteRecord,
+    Field(discriminator="event"),
+]
+
+
+class LinkRecord(Record):
+    """Counters of one egress port over the whole run."""
+
+    link: int
+    port: str
+    node: str
+    peer: str
+    rate_bps: int
+    delay_ns: int
+    bytes: int
+    packets: int
+    drops: int
+    drops_by_reason: dict[str, int] = Field(default_factory=dict)
+    ecn_marks: int = 0
+    pauses: int = 0
+    paused_ns: int = 0
+    max_backlog_bytes: int | None = None
+    backlog_byte_us: int | None = None
+    """The integral of the backlog over time."""
+
+
+class VerdictRecord(Record):
+    """Whether the measurement can be trusted, and why not."""
+
+    valid: bool
+    reasons: list[str] = Field(default_factory=list)
+    of_time: list[str] = Field(default_factory=list)
+    """Those of the reasons that threaten times alone."""
+
+
+class Environment(Record):
+    """environment.json: the kernel that ran it, how, and what it noticed."""
+
+    kernel: Literal["native", "virtual"]
+    kernel_release: str
+    versions: dict[str, str]
+    scale: int
+    seed: int
+    hosts: list[str]
+    """Host of each rank."""
+    wall_s: float
+    retransmits: int
+    verdict: VerdictRecord
+    captures: list[dict[str, Any]] = Field(default_factory=list)
+    details: dict[str, Any] = Field(default_factory=dict)
+
+    @property
+    def lateness_ns(self) -> int:
+        """What the links' token buckets made up for, and so let through at once when idle."""
+        found = self.details.get("lateness_ns", 0)
+        return found if isinstance(found, int) else 0

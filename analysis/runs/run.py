@@ -1,0 +1,202 @@
+"""A run directory, read: the only thing that analysis knows of a run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, TypeAdapter, ValidationError
+
+from analysis.runs.records import (
+    ChunkRecord,
+    CollectiveRecord,
+    ComputeRecord,
+    ConnectionRecord,
+    Environment,
+    IterationRecord,
+    LinkRecord,
+    NoteRecord,
+    ObserverRecord,
+    RankEvent,
+    RankRecord,
+)
+from topologies.fabrics.fabric import Fabric
+from topologies.routing.routes import Routes
+from topologies.spec.spec import Spec, load_spec
+
+RESULT_SCHEMA = 2
+"""The version of result.json's keys."""
+
+_RANK_EVENT: TypeAdapter[Any] = TypeAdapter(RankEvent)
+_Model = TypeVar("_Model", bound=BaseModel)
+
+
+class RunError(ValueError):
+    """A run directory that is incomplete or damaged: which file, which line, what is wrong."""
+
+
+@dataclass(frozen=True)
+class RankLog:
+    """What one rank recorded, each kind in the order in which it was logged."""
+
+    rank: int
+    host: str
+    address: str
+    iterations: tuple[IterationRecord, ...]
+    computes: tuple[ComputeRecord, ...]
+    collectives: tuple[CollectiveRecord, ...]
+    checks: int
+    connections: tuple[ConnectionRecord, ...] = ()
+    events: tuple[ComputeRecord | CollectiveRecord, ...] = ()
+    """Computes and collectives as logged: a collective's line is written when its wait returns."""
+    chunks: tuple[ChunkRecord, ...] = ()
+    """Of collectives that ran as programs."""
+    observed: bool = False
+    """Whether an observer in a program's rank told of its collectives."""
+    notes: tuple[str, ...] = ()
+    """What that could not do."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run directory. Everything beyond spec, environment and ranks is read when asked for."""
+
+    directory: Path
+    spec: Spec
+    environment: Environment
+    ranks: tuple[RankLog, ...]
+    """In order of rank; all of them."""
+    links: tuple[LinkRecord, ...]
+    """Two for each link of the fabric, one for each direction."""
+
+    @property
+    def fabric(self) -> Fabric:
+        """The target fabric: of a run that was slowed down, the one that it stands for."""
+        return self.spec.plan.fabric
+
+    @property
+    def routes(self) -> Routes:
+        return self.spec.plan.routes
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """Name of the host of each rank."""
+        return tuple(self.environment.hosts)
+
+    @cached_property
+    def captures(self) -> tuple[Path, ...]:
+        """The pcap files, in order of name."""
+        return tuple(sorted((self.directory / "capture").glob("*.pcap")))
+
+    @cached_property
+    def result(self) -> dict[str, Any]:
+        """result.json (docs/formats.md has its keys). Raises RunError."""
+        return _result(self.directory / "result.json")
+
+
+def load_run(directory: Path | str) -> Run:
+    """Read a run directory. Raises RunError, naming the file and the line, or SpecError."""
+    directory = Path(directory)
+    if not directory.is_dir():
+        raise RunError(f"{directory}: not a directory; a run directory is what `run` leaves behind")
+    spec_path = directory / "spec.yaml"
+    if not spec_path.exists():
+        raise RunError(f"{directory}: no spec.yaml in it, so it is no run directory")
+    logs = sorted((directory / "ranks").glob("*.jsonl"))
+    if not logs:
+        raise RunError(f"{directory}: no ranks/*.jsonl in it; did the run fail?")
+    spec = load_spec(spec_path)
+    environment = _model(directory / "environment.json", Environment)
+    fabric = spec.plan.fabric
+    ranks = tuple(sorted((_rank_log(path) for path in logs), key=lambda log: log.rank))
+    expected, found = range(len(environment.hosts)), [log.rank for log in ranks]
+    if found != list(expected):
+        raise RunError(f"{directory / 'ranks'}: expected ranks 0 to {expected[-1]}, found {found}")
+    links_path = directory / "links.jsonl"
+    links = tuple(_records(links_path, TypeAdapter(LinkRecord)))
+    ports = {port.interface for link in fabric.links for port in (link.a, link.b)}
+    if missing := ports - {link.port for link in links}:
+        raise RunError(
+            f"{links_path}: {len(missing)} of the fabric's {len(ports)} ports are not in it, "
+            f"such as {min(missing)}"
+        )
+    return Run(directory, spec, environment, ranks, links)
+
+
+def _rank_log(path: Path) -> RankLog:
+    events = list(_records(path, _RANK_EVENT))
+    if not events or not isinstance(events[0], RankRecord):
+        raise RunError(f"{path}: line 1: expected the rank's own event")
+    head = events[0]
+
+    def only(kind: type[_Model]) -> tuple[_Model, ...]:
+        return tuple(event for event in events if isinstance(event, kind))
+
+    return RankLog(
+        head.rank,
+        head.host,
+        head.address,
+        only(IterationRecord),
+        only(ComputeRecord),
+        only(CollectiveRecord),
+        sum(event.event == "check" for event in events),
+        only(ConnectionRecord),
+        tuple(event for event in events if isinstance(event, ComputeRecord | CollectiveRecord)),
+        only(ChunkRecord),
+        bool(only(ObserverRecord)),
+        tuple(note.text for note in only(NoteRecord)),
+    )
+
+
+def _records(path: Path, adapter: TypeAdapter[Any]) -> Iterator[Any]:
+    try:
+        with path.open() as file:
+            for number, line in enumerate(file, start=1):
+                try:
+                    yield adapter.validate_json(line)
+                except ValidationError as error:
+                    raise RunError(f"{path}: line {number}: {first_mistake(error)}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise unreadable(path, error) from error
+
+
+def _model(path: Path, model: type[_Model]) -> _Model:
+    try:
+        return model.model_validate_json(path.read_bytes())
+    except OSError as error:
+        raise unreadable(path, error) from error
+    except ValidationError as error:
+        raise RunError(f"{path}: {first_mistake(error)}") from None
+
+
+def _result(path: Path) -> dict[str, Any]:
+    content = read_json(path)
+    if not isinstance(content, dict) or content.get("schema") != RESULT_SCHEMA:
+        raise RunError(f"{path}: expected an object with schema {RESULT_SCHEMA}")
+    return content
+
+
+def read_json(path: Path) -> Any:
+    """What a JSON file of a run directory holds. Raises RunError."""
+    try:
+        return json.loads(path.read_text())
+    except (OSError, UnicodeDecodeError) as error:
+        raise unreadable(path, error) from error
+    except ValueError as error:
+        raise RunError(f"{path}: not JSON: {error}") from error
+
+
+def first_mistake(error: ValidationError) -> str:
+    """What is wrong with a line or file, after the key if it is about one."""
+    first = error.errors(include_url=False)[0]
+    return ": ".join(filter(None, (".".join(map(str, first["loc"])), first["msg"])))
+
+
+def unreadable(path: Path, error: OSError | UnicodeDecodeError) -> RunError:
+    """The error to raise for a file that is missing, no file, or no text."""
+    said = error.strerror if isinstance(error, OSError) else f"not a text file: {error.reason}"
+    return RunError(f"{path}: {said}")

@@ -1,0 +1,57 @@
+"""The verdict on a run: what its kernel noticed, and what its times say against themselves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from analysis.runs.impossible import impossible_times
+from analysis.runs.judged import JudgedTimes, judged_times
+from analysis.runs.records import VerdictRecord
+from analysis.runs.run import Run
+
+_QUOTED = 3
+
+
+@dataclass(frozen=True)
+class JudgedRun:
+    """The verdict, and how a native run's times were judged: None on the virtual kernel, and where
+    they cannot have been at all. `outweighed` are reasons to doubt the times, which the run's twin
+    shows to be right all the same."""
+
+    verdict: VerdictRecord
+    times: JudgedTimes | None
+    outweighed: tuple[str, ...] = ()
+
+
+def verdict_of(run: Run) -> VerdictRecord:
+    """Whether the run's figures can be believed, and why not. Raises RunError."""
+    return judge_run(run).verdict
+
+
+def judge_run(run: Run) -> JudgedRun:
+    """The verdict on a run, and what it says of its times.
+
+    The run's own verdict (environment.json), one reason more when times were measured that cannot
+    have been, and natively those for which times are not the fabric's. What only threatens times is
+    no reason where a twin shows that they are right. Raises RunError.
+    """
+    noticed = run.environment.verdict
+    reasons = list(noticed.reasons)
+    impossible = impossible_times(run)
+    if impossible:
+        slowed = f", slowed down {run.environment.scale} times" if run.environment.scale > 1 else ""
+        quoted = "; ".join(str(each) for each in impossible[:_QUOTED])
+        more = len(impossible) - _QUOTED
+        reasons.append(
+            f"times were measured that no fabric of this spec{slowed} can have made, so the clock "
+            f"or the links were wrong: {quoted}" + (f"; and {more:,} more" if more > 0 else "")
+        )
+    times = judged_times(run) if not impossible else None
+    outweighed: tuple[str, ...] = ()
+    if times is not None:
+        if times.by == "twin" and not times.reasons:
+            outweighed = tuple(reason for reason in reasons if reason in noticed.of_time)
+            reasons = [reason for reason in reasons if reason not in outweighed]
+        reasons += times.reasons
+    valid = not reasons and (noticed.valid or bool(outweighed))
+    return JudgedRun(VerdictRecord(valid=valid, reasons=reasons), times, outweighed)

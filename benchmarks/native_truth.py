@@ -1,0 +1,306 @@
+"""Are native runs right, or do they say that they are not?
+
+    sudo .venv/bin/python benchmarks/native_truth.py [--directory DIR] [--cases N] [--table FILE]
+
+All-reduces on a star, natively at the scale that `scale: auto` chooses, each beside its exact twin
+on the virtual kernel: 10, 100 Mb/s and 1 Gb/s; 2, 4 and 16 ranks; MTU 1500 and 9000; hosts captured
+or not; on the machine as it is, beside a process that never sleeps (`hog`), and while all cores
+are taken away for 20 ms of every 100 (`stolen`). The verdict is the one without the twin; the one
+with it stands beside it. Run `groundwire doctor --measure` first: scales come from it.
+
+What is done stays in DIR: interrupted and started again, it goes on where it was. Drop-tail is what
+a kernel without netem can do. `--queues droptail,dctcp,lossless` wants one with netem. There,
+`--only-native` makes the native runs alone, for a guest of the virtual kernel in real time:
+
+    .venv/bin/python -m emulator.virtual --no-time-travel --rw DIR -- \\
+        .venv/bin/python benchmarks/native_truth.py --directory DIR --only-native --queues dctcp
+
+and the same command outside of it, without `--only-native`, makes the twins and the table.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import signal
+import statistics
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from analysis.runs.judged import TWIN, differences
+from analysis.runs.result import build_result
+from analysis.runs.run import Run, load_run
+from groundwire import pipeline
+from topologies.spec.spec import Spec, parse_dict
+
+_SIZES = {"10Mbps": "200KB", "100Mbps": "2MB", "1Gbps": "4MB"}
+_RANKS, _MTUS = (2, 4, 16), (1500, 9000)
+_QUEUES: dict[str, tuple[str, dict[str, object] | None]] = {
+    "droptail": ("cubic", None),
+    "dctcp": ("dctcp", {"kind": "dctcp", "k": "30KB"}),
+    "lossless": ("cubic", {"kind": "lossless", "headroom": "200KB"}),
+}
+_STOLEN_S, _EVERY_S = 0.02, 0.1
+_WITHIN = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One run. `beside`: idle, hog or stolen."""
+
+    rate: str
+    ranks: int
+    queue: str
+    mtu: int
+    captured: bool
+    beside: str
+    try_: int
+
+    @property
+    def name(self) -> str:
+        capture = "captured" if self.captured else "plain"
+        return (
+            f"{self.rate}-{self.ranks}-{self.queue}-{self.mtu}-{capture}-{self.beside}-{self.try_}"
+        )
+
+    @property
+    def twin(self) -> str:
+        """Cases with the same twin differ in what is beside them, and in captures."""
+        return f"{self.rate}-{self.ranks}-{self.queue}-{self.mtu}"
+
+    def spec(self) -> Spec:
+        """What is run, on both kernels."""
+        control, queue = _QUEUES[self.queue]
+        delay = "1ms" if queue is not None else 0
+        link = {"rate": self.rate, "delay": delay, "mtu": self.mtu}
+        fabric: dict[str, object] = {"kind": "flat", "hosts": self.ranks, "link": link}
+        if queue is not None:
+            fabric["queue"] = queue
+        return parse_dict(
+            {
+                "name": "native-truth",
+                "fabric": fabric,
+                "transport": {"congestion_control": control},
+                "workload": {
+                    "kind": "collectives",
+                    "ranks": self.ranks,
+                    "iterations": 3,
+                    "operations": [{"kind": "all_reduce", "size": _SIZES[self.rate]}],
+                },
+                "compute": {"device": "none"},
+                "capture": {"points": ["hosts"] if self.captured else []},
+                "scale": "auto",
+            }
+        )
+
+
+def cases(queues: Sequence[str], count: int) -> list[Case]:
+    """All settings on the machine as it is, without and with captures, then a part of them beside a
+    hog and stolen time."""
+    settings = list(itertools.product(_SIZES, _RANKS, queues, _MTUS))
+    found = [
+        Case(*setting, captured=captured, beside="idle", try_=0)
+        for captured in (False, True)
+        for setting in settings
+    ]
+    for beside, every in (("hog", settings[::3]), ("stolen", settings[1::3])):
+        found += [Case(*setting, captured=False, beside=beside, try_=0) for setting in every]
+    again = (
+        Case(*setting, captured=False, beside="idle", try_=attempt)
+        for attempt in itertools.count(1)
+        for setting in settings
+    )
+    return [*found, *itertools.islice(again, max(0, count - len(found)))][:count]
+
+
+@contextmanager
+def _beside(what: str) -> Iterator[None]:
+    """What the run has to put up with."""
+    children: list[int] = []
+    for core in sorted(os.sched_getaffinity(0)):
+        if what == "idle" or (what == "hog" and children):
+            break
+        child = os.fork()
+        if child == 0:
+            _disturb(what, core)
+        children.append(child)
+    try:
+        yield
+    finally:
+        for child in children:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+
+
+def _disturb(what: str, core: int) -> None:
+    """Never returns."""
+    if what == "stolen":
+        os.sched_setaffinity(0, {core})
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(50))
+    while True:
+        end = time.monotonic() + _STOLEN_S
+        while time.monotonic() < end:
+            pass
+        if what == "stolen":
+            time.sleep(_EVERY_S - time.monotonic() % _EVERY_S)
+
+
+def native_run(case: Case, directory: Path) -> Path:
+    """The directory of a case's native run, made if it is not there."""
+    place = directory / "native" / case.name
+    if not (place / "result.json").exists():
+        _remove(place)
+        with _beside(case.beside):
+            pipeline.run(case.spec(), kernel="native", out=place)
+    return place
+
+
+def twin_run(case: Case, directory: Path) -> Path:
+    """The directory of a case's twin, made if it is not there."""
+    place = directory / "twins" / case.twin
+    if not (place / "result.json").exists():
+        _remove(place)
+        spec = case.spec().with_overrides({"capture.points": "[]"}, source="the twin")
+        pipeline.run(spec, kernel="virtual", out=place)
+    return place
+
+
+def _remove(place: Path) -> None:
+    """What an interrupted run left."""
+    if place.exists():
+        place.rename(place.with_name(f"{place.name}.unfinished-{time.time_ns()}"))
+
+
+def row(case: Case, native: Path, twin: Path) -> dict[str, Any]:
+    """What a case shows."""
+    run, exact = load_run(native), load_run(twin)
+    shares = [difference.share for difference in differences(run, exact)]
+    with_twin = _with_twin(run, twin)
+    reasons = run.result["invalid_reasons"]
+    return {
+        "case": case,
+        "scale": run.environment.scale,
+        "shares": shares,
+        "valid": run.result["valid"],
+        "valid_with_twin": with_twin["valid"],
+        "reasons": [_short(reason) for reason in reasons],
+        "stolen": json.loads((native / "environment.json").read_text())["verdict"]["samples"][
+            "steal_share"
+        ],
+    }
+
+
+def _with_twin(run: Run, twin: Path) -> dict[str, Any]:
+    """The result that --twin would have given."""
+    link = run.directory / TWIN
+    link.symlink_to(twin.resolve())
+    try:
+        return build_result(run)
+    finally:
+        link.unlink()
+
+
+_SHORT = {
+    "a core was saturated": "saturated",
+    "the hypervisor took": "stolen",
+    "ports with enough": "ports slow",
+    "a rank waited": "ranks waited",
+    "one timer": "timers",
+    "longer than what they move": "too long",
+    "sooner than on": "too short",
+    "the capture lost": "capture lost",
+}
+
+
+def _short(reason: str) -> str:
+    return next((short for words, short in _SHORT.items() if words in reason), reason[:40])
+
+
+def render(rows: Sequence[dict[str, Any]]) -> str:
+    """The table and what it comes to, as Markdown."""
+    lines = [
+        "| rate | ranks | queue | MTU | captured | beside | scale | off, median | off, worst | verdict | with its twin | reasons |",  # noqa: E501
+        "|---|---|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for found in rows:
+        case, shares = found["case"], found["shares"]
+        cells = [
+            case.rate, case.ranks, case.queue, case.mtu, "yes" if case.captured else "no",
+            case.beside, found["scale"], f"{statistics.median(shares):+.1%}",
+            f"{max(shares, key=abs):+.1%}", _verdict(found["valid"]),
+            _verdict(found["valid_with_twin"]), ", ".join(found["reasons"]),
+        ]  # fmt: skip
+        lines.append("| " + " | ".join(map(str, cells)) + " |")
+    lines += [
+        "",
+        "| of the runs | runs | valid | collectives within 5% | off, median | off, worst |",
+    ]
+    lines.append("|---|---|---|---|---|---|")
+    groups = {
+        "all": rows,
+        "on the machine as it was": [r for r in rows if r["case"].beside == "idle"],
+        "beside a hog": [r for r in rows if r["case"].beside == "hog"],
+        "with stolen time": [r for r in rows if r["case"].beside == "stolen"],
+        "VALID": [r for r in rows if r["valid"]],
+        "INVALID": [r for r in rows if not r["valid"]],
+        "VALID with the twin": [r for r in rows if r["valid_with_twin"]],
+        "INVALID with the twin": [r for r in rows if not r["valid_with_twin"]],
+    }
+    for name, group in groups.items():
+        shares = [abs(share) for r in group for share in r["shares"]]
+        within = sum(share <= _WITHIN for share in shares)
+        cells = [name, len(group), sum(r["valid"] for r in group)]
+        if shares:
+            cells += [f"{within} of {len(shares)}", f"{statistics.median(shares):.1%}"]
+            cells.append(f"{max(shares):.1%}")
+        else:
+            cells += ["-", "-", "-"]
+        lines.append("| " + " | ".join(map(str, cells)) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _verdict(valid: bool) -> str:
+    return "VALID" if valid else "invalid"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Native runs beside their exact twins.")
+    parser.add_argument("--directory", type=Path, default=Path("runs/native-truth"))
+    parser.add_argument("--cases", type=int, default=50)
+    parser.add_argument("--queues", default="droptail", help="droptail, dctcp, lossless")
+    parser.add_argument("--rates", default=",".join(_SIZES))
+    parser.add_argument("--only-native", action="store_true")
+    parser.add_argument("--table", type=Path, help="a file for the table; default: print it")
+    options = parser.parse_args()
+    wanted = cases(options.queues.split(","), options.cases)
+    wanted = [case for case in wanted if case.rate in options.rates.split(",")]
+    rows = []
+    for number, case in enumerate(wanted, start=1):
+        began = time.monotonic()
+        try:
+            native = native_run(case, options.directory)
+            if options.only_native:
+                continue
+            rows.append(row(case, native, twin_run(case, options.directory)))
+        finally:
+            took_s = time.monotonic() - began
+            print(f"{number} of {len(wanted)}: {case.name}, {took_s:.0f} s", file=sys.stderr)
+    if rows:
+        text = render(rows)
+        if options.table is None:
+            print(text)
+        else:
+            options.table.write_text(text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Gloo's own algorithms: which messages each collective sends."""

@@ -1,0 +1,1 @@
+"""MSCCL's algorithm files: read as programs, and written from them."""

@@ -1,0 +1,154 @@
+"""What the `collectives` section of a spec means: the plan of each collective that a run starts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import lru_cache
+from math import prod
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from collectives.algorithms import algorithm, algorithms
+from collectives.algorithms.base import Algorithm, DoesNotFit
+from collectives.kinds import Kind, Shape
+from collectives.plan import CollectivePlan, DimensionOrder, Schedule, plan
+from collectives.program import PROGRAM_KINDS
+from collectives.start_order import CollectiveOrder
+from collectives.turns import WithinDimension
+from collectives.verify import verify
+from topologies.spec.collectives_section import CollectivesSection
+from topologies.spec.fabric_section import (
+    FabricSpec,
+    FatTreeSpec,
+    HierarchicalSpec,
+    LeafSpineSpec,
+    MeshSpec,
+    RailsSpec,
+    TorusSpec,
+)
+from topologies.spec.sections import Sections
+from topologies.units import SizeBytes, format_time
+
+SCHEDULED = ("chunks", "smallest_chunk", "dimension_order", "priority")
+"""Keys of a kind's entry that are no options of its algorithm."""
+
+AGREEMENT: Mapping[str, Any] = {"algorithm": "tree", "chunks": 1, "dimension_order": "fixed"}
+"""How ranks agree on the order of collectives (`start_order`): the maximum of an int64."""
+
+_SIZE: TypeAdapter[int] = TypeAdapter(SizeBytes)
+
+
+def plan_of(
+    section: CollectivesSection, shape: Shape, entry: Mapping[str, Any] | None = None
+) -> CollectivePlan | None:
+    """How a collective runs as a program; None when it is Gloo's own.
+
+    `entry` is an operation's own, which goes before that of its kind. Raises DoesNotFit, and
+    MscclError for a wrong MSCCL file. The programs of what is returned have been verified.
+    """
+    found = entry or entry_of(section, shape.kind)
+    if not found or shape.kind not in PROGRAM_KINDS or shape.ranks < 2:
+        return None
+    settings = section.model_dump_json(by_alias=True)
+    return _planned(settings, shape, json.dumps(found, sort_keys=True))
+
+
+def settings_of(spec: Sections) -> CollectivesSection:
+    """The section of a spec, with the fabric's dimensions where it gives none."""
+    section = spec.collectives
+    if section.dimensions is not None:
+        return section
+    found = fabric_dimensions(spec.fabric)
+    if prod(found) != spec.workload.ranks:
+        return section
+    return section.model_copy(update={"dimensions": found})
+
+
+def fabric_dimensions(fabric: FabricSpec) -> tuple[int, ...]:
+    """The sizes of a fabric's dimensions, the innermost first; empty for those that have none."""
+    match fabric:
+        case HierarchicalSpec():
+            return fabric.hosts_per_group, fabric.groups
+        case RailsSpec():
+            return fabric.hosts_per_server, fabric.servers
+        case LeafSpineSpec():
+            return fabric.hosts_per_leaf, fabric.leaves
+        case TorusSpec() | MeshSpec():
+            return tuple(reversed(fabric.dims))
+        case FatTreeSpec():
+            return fabric.k // 2, fabric.k // 2, fabric.k
+        case _:
+            return ()
+
+
+def algorithm_of(section: CollectivesSection, entry: Mapping[str, Any]) -> Algorithm:
+    """The algorithm of an entry, with the section's dimensions where it needs some. Raises
+    DoesNotFit."""
+    options = {key: value for key, value in entry.items() if key not in (*SCHEDULED, "algorithm")}
+    name = entry.get("algorithm")
+    if not isinstance(name, str):
+        raise DoesNotFit("algorithm", repr(name), ", ".join(algorithms()))
+    known = algorithms().get(name)
+    takes = known is not None and "dimensions" in known.__dataclass_fields__
+    if takes and "dimensions" not in options and section.dimensions:
+        options["dimensions"] = section.dimensions
+    return algorithm(name, **options)
+
+
+def schedule_of(section: CollectivesSection, entry: Mapping[str, Any]) -> Schedule:
+    """The schedule of an entry: its own keys before the section's. Raises DoesNotFit."""
+    chunks = entry.get("chunks", section.chunks)
+    if not isinstance(chunks, int) or isinstance(chunks, bool):
+        raise DoesNotFit("chunks", repr(chunks), "1 and more")
+    try:
+        smallest = _SIZE.validate_python(entry.get("smallest_chunk", section.smallest_chunk_bytes))
+    except ValidationError:
+        found = repr(entry["smallest_chunk"])
+        raise DoesNotFit("smallest_chunk", found, "a size such as 1KB") from None
+    order = entry.get("dimension_order", section.dimension_order)
+    if order not in list(DimensionOrder):
+        raise DoesNotFit("dimension_order", repr(order), ", ".join(DimensionOrder))
+    priority = entry.get("priority", 0)
+    if not isinstance(priority, int) or isinstance(priority, bool):
+        raise DoesNotFit("priority", repr(priority), "an integer")
+    return Schedule(
+        chunks,
+        smallest,
+        section.in_flight,
+        DimensionOrder(order),
+        section.dimension_rates,
+        section.active_per_dimension,
+        WithinDimension(section.within_dimension),
+        section.endpoint_delay_ns,
+        CollectiveOrder(section.order),
+        priority,
+    )
+
+
+@lru_cache
+def agreement_of(ranks: int, endpoint_delay_ns: int) -> CollectivePlan:
+    """How ranks agree on the order of a collective: an all-reduce of 8 bytes, by `AGREEMENT`."""
+    section = CollectivesSection.model_validate({"endpoint_delay": format_time(endpoint_delay_ns)})
+    found = plan_of(section, Shape(Kind.ALL_REDUCE, 8, ranks, 8), AGREEMENT)
+    assert found is not None
+    return found
+
+
+def entry_of(section: CollectivesSection, kind: Kind) -> Mapping[str, Any]:
+    """What a section says of a kind; empty when Gloo's own runs it."""
+    if section.backend == "gloo" or kind not in PROGRAM_KINDS:
+        return {}
+    entry: Mapping[str, Any] = getattr(section, kind)
+    return entry
+
+
+@lru_cache(maxsize=256)
+def _planned(section: str, shape: Shape, entry: str) -> CollectivePlan:
+    """Both are JSON: what is asked for again is the same text."""
+    settings, wanted = CollectivesSection.model_validate_json(section), json.loads(entry)
+    found = plan(shape, algorithm_of(settings, wanted), schedule_of(settings, wanted))
+    for program in {id(chunk.program): chunk.program for chunk in found.chunks}.values():
+        verify(program)
+    return found

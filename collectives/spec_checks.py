@@ -1,0 +1,187 @@
+"""What a workload's collectives ask of a spec: sizes that divide, roots and peers that exist."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+
+from collectives.algorithms.base import DoesNotFit
+from collectives.kinds import Kind, Shape, rounded_elements, step_bytes
+from collectives.msccl.elements import MscclError
+from collectives.program import PROGRAM_KINDS
+from collectives.settings import plan_of, settings_of
+from topologies.spec.checks import register
+from topologies.spec.collectives_section import AlgorithmEntry, CollectivesSection
+from topologies.spec.errors import Key, Problem, shown
+from topologies.spec.layers_section import LayersWorkload
+from topologies.spec.sections import Sections
+from topologies.spec.workload_section import (
+    ITEM_BYTES,
+    Barrier,
+    ChakraWorkload,
+    CollectiveOperation,
+    CollectivesWorkload,
+    CommandWorkload,
+    DlrmWorkload,
+    Incast,
+    Operation,
+    Permutation,
+    RootedCollective,
+    SendRecv,
+    TrainingWorkload,
+    WorkloadSpec,
+)
+
+_NOMINAL_BYTES = 1 << 20
+"""A size that most programs can cut, where a workload does not tell its sizes here."""
+
+
+@register
+def workload_problems(spec: Sections) -> Iterator[Problem]:
+    """Every mistake in the operations of a workload."""
+    workload = spec.workload
+    if isinstance(workload, CollectivesWorkload):
+        item_bytes = ITEM_BYTES[workload.dtype]
+        for index, operation in enumerate(workload.operations):
+            key: Key = ("workload", "operations", index)
+            yield from _operation_problems(operation, key, workload.ranks, item_bytes)
+    elif isinstance(workload, DlrmWorkload):
+        elements = workload.batch_size * workload.sparse_features * workload.embedding_dimension
+        if elements % workload.ranks:
+            yield Problem(
+                ("workload",),
+                f"batch_size * sparse_features * embedding_dimension = {elements}",
+                f"expected a multiple of ranks = {workload.ranks}, to split the AlltoAll evenly",
+            )
+
+
+@register
+def program_problems(spec: Sections) -> Iterator[Problem]:
+    """Every entry of the `collectives` section, and of an operation, that does not fit."""
+    section = settings_of(spec)
+    workload = spec.workload
+    if section.backend == "programs" and isinstance(workload, ChakraWorkload | CommandWorkload):
+        whose = "a program" if isinstance(workload, CommandWorkload) else "a replayed trace"
+        yield Problem(
+            ("collectives", "backend"),
+            section.backend,
+            f"expected gloo: the groups of {whose} are not known beforehand",
+        )
+        return
+    if section.dimensions is not None and prod(section.dimensions) != workload.ranks:
+        yield Problem(
+            ("collectives", "dimensions"),
+            shown(list(section.dimensions)),
+            f"expected sizes whose product is the ranks, {workload.ranks}",
+        )
+    for kind in PROGRAM_KINDS:
+        entry: AlgorithmEntry = getattr(section, kind)
+        if entry:
+            key: Key = ("collectives", kind)
+            for shape in _shapes(workload, kind):
+                problem = _program_problem(section, shape, entry, key)
+                if problem is not None:
+                    yield problem
+                    break
+    if isinstance(workload, CollectivesWorkload):
+        for index, operation in enumerate(workload.operations):
+            if isinstance(operation, (CollectiveOperation, RootedCollective)) and operation.program:
+                key = ("workload", "operations", index, "program")
+                shape = _shape(workload, operation)
+                problem = _program_problem(section, shape, operation.program, key)
+                if problem is not None:
+                    yield problem
+
+
+def _shapes(workload: WorkloadSpec, kind: Kind) -> Iterator[Shape]:
+    """What a workload asks of a kind: of models, one of each size of their groups."""
+    if isinstance(workload, CollectivesWorkload):
+        asked = [op for op in workload.operations if op.kind == kind and not _has_own(op)]
+        for operation in asked:
+            if isinstance(operation, (CollectiveOperation, RootedCollective)):
+                yield _shape(workload, operation)
+        if asked:
+            return
+    sizes = {workload.ranks}
+    if isinstance(workload, TrainingWorkload):
+        degrees = workload.parallelism
+        sizes = {size for size in (degrees.data, degrees.tensor) if size > 1}
+    elif isinstance(workload, LayersWorkload) and workload.innermost is not None:
+        inside = workload.innermost
+        sizes = {size for size in (inside, workload.ranks // inside) if size > 1}
+    for ranks in sorted(sizes):
+        yield Shape(kind, _NOMINAL_BYTES * ranks, ranks, 4)
+
+
+def _has_own(operation: Operation) -> bool:
+    return isinstance(operation, (CollectiveOperation, RootedCollective)) and bool(
+        operation.program
+    )
+
+
+def _shape(
+    workload: CollectivesWorkload, operation: CollectiveOperation | RootedCollective
+) -> Shape:
+    kind = Kind(operation.kind)
+    item_bytes = ITEM_BYTES[workload.dtype]
+    elements = rounded_elements(kind, operation.size_bytes, workload.ranks, item_bytes)
+    root = min(getattr(operation, "root", 0), workload.ranks - 1)
+    return Shape(kind, elements * item_bytes, workload.ranks, item_bytes, root)
+
+
+def _program_problem(
+    section: CollectivesSection, shape: Shape, entry: AlgorithmEntry, key: Key
+) -> Problem | None:
+    try:
+        plan_of(section, shape, entry)
+    except MscclError as error:
+        return Problem((*key, "file"), str(error), "expected an MSCCL file that is right")
+    except DoesNotFit as error:
+        parts = [int(part) if part.isdecimal() else part for part in error.key.split(".") if part]
+        if parts and parts[0] not in entry and parts[0] in type(section).model_fields:
+            key = ("collectives",)
+        return Problem((*key, *parts), error.found, f"allowed: {error.allowed}")
+    return None
+
+
+def _operation_problems(
+    operation: Operation, key: Key, ranks: int, item_bytes: int
+) -> Iterator[Problem]:
+    if isinstance(operation, Barrier):
+        return
+    kind = Kind(operation.kind)
+    step = step_bytes(kind, ranks, item_bytes)
+    if operation.size_bytes % step:
+        nearest = max(1, round(operation.size_bytes / step)) * step
+        what = "ranks * bytes of the dtype" if kind.traits.splits else "the bytes of the dtype"
+        yield Problem(
+            (*key, "size"),
+            str(operation.size_bytes),
+            f"expected a multiple of {what} = {step}, such as {nearest}",
+        )
+    if isinstance(operation, (RootedCollective, SendRecv, Incast)) and operation.root >= ranks:
+        yield Problem((*key, "root"), str(operation.root), f"expected a rank from 0 to {ranks - 1}")
+    match operation:
+        case CollectiveOperation() | RootedCollective():
+            return
+        case SendRecv():
+            if operation.peer >= ranks or operation.peer == operation.root:
+                yield Problem(
+                    (*key, "peer"),
+                    str(operation.peer),
+                    f"expected a rank from 0 to {ranks - 1} other than root",
+                )
+        case Incast():
+            if operation.degree is not None and operation.degree > ranks - 1:
+                yield Problem(
+                    (*key, "degree"),
+                    str(operation.degree),
+                    f"expected at most ranks - 1 = {ranks - 1} senders",
+                )
+        case Permutation():
+            if operation.shift is not None and operation.shift % ranks == 0:
+                yield Problem(
+                    (*key, "shift"),
+                    str(operation.shift),
+                    f"expected no multiple of ranks = {ranks}: a rank does not send to itself",
+                )

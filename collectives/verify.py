@@ -1,0 +1,423 @@
+"""Proves a program right, or says what is wrong with it, without running it.
+
+Every block's value is followed as the set of contributions that it is made of. Messages move only
+when both their ends are posted (rendezvous), which is the strictest transport there is: a program
+that ends so ends on every other. The order in which steps happen to be followed does not matter, as
+conflicting steps that are not ordered by the program itself are refused.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+from collectives.kinds import Kind
+from collectives.program import (
+    PROGRAM_KINDS,
+    RECEIVES,
+    Action,
+    At,
+    Blocks,
+    Buffer,
+    Division,
+    Program,
+    Step,
+)
+from collectives.waits import Waits, reads, waits_of, writes
+
+_Value = tuple[int, int]
+"""A piece's identity, and the ranks whose contributions it holds as bits."""
+_Key = tuple[Buffer, int]
+
+
+class WrongProgram(ValueError):
+    """A program that does not do what its collective defines. `participant` and `at` are the step
+    that shows it, if there is one."""
+
+    def __init__(self, reason: str, participant: int | None = None, at: At | None = None) -> None:
+        where = ""
+        if participant is not None:
+            where = f"rank {participant}"
+            if at is not None:
+                where += f", sequence {at.sequence}, step {at.place}"
+            where += ": "
+        super().__init__(where + reason)
+        self.reason = reason
+        self.participant = participant
+        self.at = at
+
+
+def verify(program: Program) -> None:
+    """Every rank ends with exactly the contributions that the collective defines, once each;
+    nothing deadlocks; nothing is read before it is there. Raises WrongProgram."""
+    if program.kind not in PROGRAM_KINDS:
+        raise WrongProgram(f"found {program.kind}, allowed are {', '.join(PROGRAM_KINDS)}")
+    _check_form(program)
+    run = _Run(program)
+    run.follow()
+    run.check_result()
+
+
+def staging_blocks(program: Program) -> int:
+    """Blocks that receive-and-reduces under way may take at once at one participant, at most."""
+    most = 0
+    for sequences in program.participants:
+        total = 0
+        for sequence in sequences:
+            counts = [
+                step.blocks.count if step.action is Action.REDUCE else 0
+                for step in sequence.steps
+                if step.action in RECEIVES
+            ]
+            window = program.window or max(1, len(counts))
+            starts = range(max(1, len(counts) - window + 1))
+            total += max(sum(counts[start : start + window]) for start in starts)
+        most = max(most, total)
+    return most
+
+
+def _check_form(program: Program) -> None:
+    """Messages have two ends that agree, blocks exist and have the same length at both."""
+    if program.window is not None and program.window < 1:
+        raise WrongProgram(f"window: found {program.window}, allowed are 1 and more")
+    sends: dict[int, tuple[int, At, Step]] = {}
+    receives: dict[int, tuple[int, At, Step]] = {}
+    for participant, at, step in program.steps():
+        _check_step(program, participant, at, step)
+        if step.message is None:
+            continue
+        ends = sends if step.action is Action.SEND else receives
+        if step.message in ends:
+            raise WrongProgram(f"message {step.message} has two such ends", participant, at)
+        ends[step.message] = participant, at, step
+    for number, (participant, at, step) in (sends | receives).items():
+        if number not in sends or number not in receives:
+            peer = "receives" if number in sends else "sends"
+            reason = f"{step.action} of message {number}: rank {step.peer} never {peer} it"
+            raise WrongProgram(reason, participant, at)
+        sender, _, send = sends[number]
+        receiver, there, receive = receives[number]
+        if send.peer != receiver or receive.peer != sender:
+            reason = f"message {number} goes to rank {send.peer}, where rank {receiver} receives it"
+            raise WrongProgram(reason, participant, at)
+        _check_lengths(program, send.blocks, receive.blocks, receiver, there)
+
+
+def _check_step(program: Program, participant: int, at: At, step: Step) -> None:
+    def wrong(reason: str) -> WrongProgram:
+        return WrongProgram(f"{step.action}: {reason}", participant, at)
+
+    has = (step.source is not None, step.target is not None)
+    needs = {
+        Action.SEND: (True, False),
+        Action.RECEIVE: (False, True),
+        Action.REDUCE: (False, True),
+        Action.COPY: (True, True),
+        Action.ADD: (True, True),
+    }[step.action]
+    if has != needs:
+        raise wrong("source or target is missing or too many")
+    local = step.action in (Action.COPY, Action.ADD)
+    if local != (step.peer is None) or local != (step.message is None):
+        raise wrong("messages have a peer and a number, other steps have neither")
+    if step.peer is not None and not 0 <= step.peer < len(program.participants):
+        raise wrong(f"found peer {step.peer}, allowed are 0 to {len(program.participants) - 1}")
+    if step.peer == participant:
+        raise wrong("the peer is the rank itself")
+    if not 0 <= step.phase < len(program.phases):
+        raise wrong(f"found phase {step.phase}, allowed are 0 to {len(program.phases) - 1}")
+    for blocks in (step.source, step.target):
+        if blocks is None:
+            continue
+        if program.in_place and blocks.buffer is Buffer.OUTPUT:
+            raise wrong("in place, the output is the input")
+        exist = program.blocks_of(blocks.buffer)
+        if participant >= program.ranks and blocks.buffer is not Buffer.SCRATCH:
+            exist = 0
+        if blocks.count < 1 or blocks.start < 0 or blocks.start + blocks.count > exist:
+            found = f"{blocks.start} to {blocks.start + blocks.count - 1}"
+            raise wrong(f"found {blocks.buffer} blocks {found}, there are {exist}")
+        if blocks is step.target and blocks.buffer is Buffer.INPUT and not program.in_place:
+            raise wrong("the caller's input is written")
+    for other in step.after:
+        sequences = program.participants[participant]
+        if not (
+            0 <= other.sequence < len(sequences)
+            and 0 <= other.place < len(sequences[other.sequence].steps)
+        ):
+            raise wrong(f"waits for step {other.place} of sequence {other.sequence}: none such")
+    if local:
+        assert step.source is not None
+        assert step.target is not None
+        _check_lengths(program, step.source, step.target, participant, at)
+
+
+def _check_lengths(
+    program: Program, source: Blocks, target: Blocks, participant: int, at: At
+) -> None:
+    pieces = 1 if program.division is Division.EQUAL else program.pieces
+    if source.count != target.count or (source.start - target.start) % pieces:
+        reason = f"{source} and {target} need not be of the same length"
+        raise WrongProgram(reason, participant, at)
+
+
+@dataclass(slots=True)
+class _Access:
+    writer: int | None = None
+    readers: list[int] = field(default_factory=list)
+
+
+class _Participant:
+    """One participant: its blocks' values, and which steps are ordered before which."""
+
+    def __init__(self, program: Program, number: int) -> None:
+        self.number = number
+        self.waits: tuple[tuple[Waits, ...], ...] = waits_of(program, number)
+        self.sequences = program.participants[number]
+        self.next = [0] * len(self.sequences)
+        self.values: dict[_Key, _Value] = {}
+        self.access: dict[_Key, _Access] = defaultdict(_Access)
+        self.complete: set[At] = set()
+        # Steps are numbered to be bits: what is complete before a step is posted (and, for the
+        # next of its sequence, because it is posted).
+        self.first = [0]
+        for sequence in self.sequences:
+            self.first.append(self.first[-1] + len(sequence.steps))
+        self.before: dict[At, int] = {}
+        self.known = [0] * len(self.sequences)
+
+    def bit(self, at: At) -> int:
+        return self.first[at.sequence] + at.place
+
+    def at(self, bit: int) -> At:
+        sequence = max(i for i, first in enumerate(self.first[:-1]) if first <= bit)
+        return At(sequence, bit - self.first[sequence])
+
+    def is_ready(self, sequence: int) -> bool:
+        """Whether the next step of a sequence can be posted."""
+        place = self.next[sequence]
+        if place == len(self.sequences[sequence].steps):
+            return False
+        return all(at in self.complete for at in self.waits[sequence][place].posted)
+
+    def post(self, sequence: int) -> At:
+        at = At(sequence, self.next[sequence])
+        self.next[sequence] += 1
+        waits = self.waits[sequence][at.place]
+        before = self.known[sequence]
+        for other in waits.posted:
+            before |= self.before[other] | 1 << self.bit(other)
+        self.known[sequence] = before
+        for other in waits.applied:
+            before |= self.before[other] | 1 << self.bit(other)
+        self.before[at] = before
+        return at
+
+    def check_order(self, at: At, step: Step) -> None:
+        """Conflicting steps that came before must be complete because the program says so."""
+        before = self.before[at]
+        written = writes(step)
+        for block in reads(step) | written:
+            access = self.access[block]
+            others = [] if access.writer is None else [access.writer]
+            others += access.readers if block in written else []
+            for other in others:
+                if not before >> other & 1:
+                    place = self.at(other)
+                    reason = (
+                        f"{step.action} is not ordered after step {place.place} of sequence "
+                        f"{place.sequence}, which uses {block[0]} block {block[1]} too"
+                    )
+                    raise WrongProgram(reason, self.number, at)
+        for block in written:
+            self.access[block] = _Access(self.bit(at))
+        for block in reads(step) - written:
+            self.access[block].readers.append(self.bit(at))
+
+
+class _Run:
+    """A program that is being followed."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.all = [_Participant(program, n) for n in range(len(program.participants))]
+        for rank in range(program.ranks):
+            for block in range(program.input_blocks):
+                identity = _input_identity(program, rank, block)
+                if identity is not None:
+                    self.all[rank].values[Buffer.INPUT, block] = identity, 1 << rank
+        self.sent: dict[int, tuple[_Participant, At]] = {}
+        self.invited: dict[int, tuple[_Participant, At]] = {}
+        self.arrived: dict[tuple[int, At], list[_Value]] = {}
+        self.unapplied: list[list[At]] = [[] for _ in self.all]
+
+    def follow(self) -> None:
+        """Post and complete whatever can be, until nothing can."""
+        changed = set(range(len(self.all)))
+        while changed:
+            number = changed.pop()
+            changed |= self._advance(self.all[number])
+        for participant in self.all:
+            for sequence, place in enumerate(participant.next):
+                if place < len(participant.sequences[sequence].steps):
+                    self._report_deadlock()
+            if self.unapplied[participant.number]:
+                self._report_deadlock()
+        if self.sent or self.invited:
+            self._report_deadlock()
+
+    def _advance(self, me: _Participant) -> set[int]:
+        touched = set()
+        again = True
+        while again:
+            again = self._apply(me)
+            for sequence in range(len(me.sequences)):
+                while me.is_ready(sequence):
+                    again = True
+                    at = me.post(sequence)
+                    step = me.sequences[sequence].steps[at.place]
+                    if step.message is None:
+                        self._do_locally(me, at, step)
+                        continue
+                    mine, theirs = self.sent, self.invited
+                    if step.action in RECEIVES:
+                        mine, theirs = theirs, mine
+                    if step.action is Action.SEND:
+                        me.check_order(at, step)
+                    mine[step.message] = me, at
+                    if step.message in theirs:
+                        self._move(step.message)
+                        assert step.peer is not None
+                        touched.add(step.peer)
+        return touched
+
+    def _move(self, message: int) -> None:
+        """Both ends are posted: the message goes over."""
+        sender, at_send = self.sent.pop(message)
+        receiver, at_receive = self.invited.pop(message)
+        send = sender.sequences[at_send.sequence].steps[at_send.place]
+        assert send.source is not None
+        values = [self._read(sender, at_send, key) for key in send.source]
+        sender.complete.add(at_send)
+        self.arrived[receiver.number, at_receive] = values
+        self.unapplied[receiver.number].append(at_receive)
+        self._apply(receiver)
+        self._apply(sender)
+
+    def _apply(self, me: _Participant) -> bool:
+        """Messages that have come are applied as soon as what they wait for is complete."""
+        found = False
+        waiting = self.unapplied[me.number]
+        again = True
+        while again:
+            again = False
+            for at in list(waiting):
+                waits = me.waits[at.sequence][at.place]
+                if all(other in me.complete for other in waits.applied):
+                    waiting.remove(at)
+                    step = me.sequences[at.sequence].steps[at.place]
+                    me.check_order(at, step)
+                    values = self.arrived.pop((me.number, at))
+                    assert step.target is not None
+                    self._write(me, at, step, values)
+                    me.complete.add(at)
+                    again = found = True
+        return found
+
+    def _do_locally(self, me: _Participant, at: At, step: Step) -> None:
+        assert step.source is not None
+        me.check_order(at, step)
+        values = [self._read(me, at, key) for key in step.source]
+        self._write(me, at, step, values)
+        me.complete.add(at)
+
+    def _read(self, me: _Participant, at: At, key: _Key) -> _Value:
+        if key not in me.values:
+            raise WrongProgram(f"{key[0]} block {key[1]} is read before it is set", me.number, at)
+        return me.values[key]
+
+    def _write(self, me: _Participant, at: At, step: Step, values: list[_Value]) -> None:
+        assert step.target is not None
+        for key, value in zip(step.target, values, strict=True):
+            new = value
+            if step.action in (Action.REDUCE, Action.ADD):
+                identity, ranks = self._read(me, at, key)
+                if identity != value[0]:
+                    raise WrongProgram(
+                        f"{key[0]} block {key[1]} is reduced with another piece", me.number, at
+                    )
+                if ranks & value[1]:
+                    twice = (ranks & value[1]).bit_length() - 1
+                    reason = f"{key[0]} block {key[1]} gets rank {twice}'s contribution twice"
+                    raise WrongProgram(reason, me.number, at)
+                new = identity, ranks | value[1]
+            me.values[key] = new
+
+    def _report_deadlock(self) -> None:
+        for me in self.all:
+            for number, sequence in enumerate(me.sequences):
+                place = me.next[number]
+                if place < len(sequence.steps):
+                    missing = [at for at in me.waits[number][place].posted if at not in me.complete]
+                    reason = (
+                        f"deadlock: {sequence.steps[place].action} waits forever for step "
+                        f"{missing[0].place} of sequence {missing[0].sequence}"
+                    )
+                    raise WrongProgram(reason, me.number, At(number, place))
+        for ends in (self.sent, self.invited):
+            for message, (me, at) in ends.items():
+                raise WrongProgram(f"deadlock: message {message} never moves", me.number, at)
+        raise WrongProgram("deadlock")
+
+    def check_result(self) -> None:
+        """Every rank has what the collective gives it."""
+        program = self.program
+        buffer = Buffer.INPUT if program.in_place else Buffer.OUTPUT
+        for me in self.all[: program.ranks]:
+            for block in range(program.output_blocks):
+                expected = _expected(program, me.number, block)
+                found = me.values.get((buffer, block))
+                if expected is None or found == expected:
+                    continue
+                if found is None:
+                    reason = f"output block {block} is never set"
+                elif found[0] != expected[0]:
+                    reason = f"output block {block} ends with another piece"
+                else:
+                    missing = [r for r in range(program.ranks) if expected[1] & ~found[1] >> r & 1]
+                    reason = f"output block {block} lacks the contributions of ranks {missing}"
+                raise WrongProgram(reason, me.number)
+
+
+def _input_identity(program: Program, rank: int, block: int) -> int | None:
+    """Which piece of the collective's data an input block is; None where the input has nothing."""
+    match program.kind:
+        case Kind.ALL_REDUCE | Kind.REDUCE | Kind.REDUCE_SCATTER:
+            return block
+        case Kind.ALL_GATHER:
+            return rank * program.pieces + block
+        case Kind.ALL_TO_ALL:
+            return rank * program.input_blocks + block
+        case _:
+            return block if rank == program.root else None
+
+
+def _expected(program: Program, rank: int, block: int) -> _Value | None:
+    """What an output block must be in the end; None where the collective says nothing."""
+    everybody = (1 << program.ranks) - 1
+    pieces = program.pieces
+    match program.kind:
+        case Kind.ALL_REDUCE:
+            return block, everybody
+        case Kind.REDUCE:
+            return (block, everybody) if rank == program.root else None
+        case Kind.REDUCE_SCATTER:
+            return rank * pieces + block, everybody
+        case Kind.ALL_GATHER:
+            return block, 1 << block // pieces
+        case Kind.ALL_TO_ALL:
+            source, piece = divmod(block, pieces)
+            identity = source * program.input_blocks + rank * pieces + piece
+            return identity, 1 << source
+        case _:
+            return block, 1 << program.root

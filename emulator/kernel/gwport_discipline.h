@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* The queue disciplines, one file each or two of a kind. docs/howto/add-a-queue-discipline.md */
+#ifndef _GWPORT_DISCIPLINE_H
+#define _GWPORT_DISCIPLINE_H
+
+#include "gwport_port.h"
+
+extern const struct gw_discipline gw_droptail;	/* gwport_droptail.c */
+extern const struct gw_discipline gw_red;	/* gwport_red.c */
+extern const struct gw_discipline gw_codel;	/* gwport_codel.c */
+extern const struct gw_discipline gw_fq_codel;
+extern const struct gw_discipline gw_shared;	/* gwport_shared.c */
+extern const struct gw_discipline gw_voq;	/* gwport_voq.c */
+extern const struct gw_discipline gw_lossless;	/* gwport_lossless.c */
+
+#endif

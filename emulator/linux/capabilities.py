@@ -1,0 +1,189 @@
+"""What the kernel at hand can do, asked of the kernel itself in a namespace made for it."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import functools
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from pyroute2.netlink.rtnl import RTM_NEWLINK
+
+from emulator.linux import bpf, congestion_control, namespaces, rtnetlink
+from emulator.linux.netlink import NetlinkError, NetlinkSocket, Request, attribute, text
+
+QDISCS = (
+    "netem",
+    "red",
+    "tbf",
+    "htb",
+    "codel",
+    "fq_codel",
+    "prio",
+    "bfifo",
+    "drr",
+    "plug",
+    "clsact",
+)
+"""The stock queue disciplines that an arrangement may use."""
+
+CONGESTION_CONTROLS = ("cubic", "dctcp", "bbr", "reno")
+"""Those that a spec may name."""
+
+PORT_QDISC = "gwport"
+"""Our own, in the virtual kernel."""
+
+_CLONE_NEWUSER = 0x10000000
+_NOT_THERE = (errno.ENOENT, errno.EOPNOTSUPP)
+_PROBE, _PEER = 102, 103
+
+
+@dataclass(frozen=True)
+class KernelCapabilities:
+    """`refused` says why the kernel could not be asked; everything else is unknown then.
+
+    `qdiscs` and `devices` are those found; `sysctls` are paths below net/ that a namespace has.
+    """
+
+    refused: str | None = None
+    qdiscs: frozenset[str] = frozenset()
+    devices: frozenset[str] = frozenset()
+    redirect: bool = False
+    classifiers: bool = False
+    sysctls: frozenset[str] = frozenset()
+    congestion_controls: frozenset[str] = frozenset()
+
+
+@functools.cache
+def kernel_capabilities() -> KernelCapabilities:
+    """Asks once per process, in a child, so that nothing stays. As root in a network namespace;
+    otherwise in a user namespace, if this machine lets users have one."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(reading)
+        try:
+            answer = json.dumps(asdict(_ask()), default=sorted)
+        except BaseException as problem:
+            answer = json.dumps({"refused": str(problem)})
+        os.write(writing, answer.encode())
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as pipe:
+        said = json.loads(pipe.read() or '{"refused": "the probe died"}')
+    os.waitpid(child, 0)
+    sets = {key: frozenset(value) for key, value in said.items() if isinstance(value, list)}
+    return KernelCapabilities(**(said | sets))
+
+
+def _ask() -> KernelCapabilities:
+    _unshare()
+    devices = frozenset(kind for kind in ("veth", "ifb") if _makes(_device(kind)))
+    qdiscs: set[str] = set()
+    redirect = classifiers = False
+    if "veth" in devices:
+        with NetlinkSocket() as netlink:
+            _make_probe(netlink)
+            for number, kind in enumerate((*QDISCS, PORT_QDISC), start=1):
+                if _accepts(netlink, _probe_qdisc(kind, number << 16)):
+                    qdiscs.add(kind)
+            if "clsact" in qdiscs:
+                redirect = _redirects(netlink)
+                classifiers = _classifies(netlink)
+    return KernelCapabilities(
+        qdiscs=frozenset(qdiscs),
+        devices=devices,
+        redirect=redirect,
+        classifiers=classifiers,
+        sysctls=frozenset(
+            path
+            for path in ("ipv4/fib_multipath_hash_policy", "ipv4/fib_multipath_hash_seed")
+            if Path("/proc/sys/net", path).exists()
+        ),
+        congestion_controls=_congestion_controls(),
+    )
+
+
+def _congestion_controls() -> frozenset[str]:
+    for name in CONGESTION_CONTROLS:
+        try:
+            congestion_control.ensure(name)
+        except OSError:
+            continue
+    return congestion_control.loaded()
+
+
+def _unshare() -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.unshare(namespaces.CLONE_NEWNET) == 0:
+        return
+    if libc.unshare(_CLONE_NEWUSER | namespaces.CLONE_NEWNET) != 0:
+        raise PermissionError("network namespaces need root, and this machine gives users none")
+
+
+def _device(kind: str) -> Request:
+    payload = rtnetlink.IFINFO.pack(0, 0, 0, 0, 0) + attribute(
+        rtnetlink.IFLA_LINKINFO, text(rtnetlink.IFLA_INFO_KIND, kind)
+    )
+    return Request(RTM_NEWLINK, rtnetlink.CREATE, payload, f"make a {kind}")
+
+
+def _makes(request: Request) -> bool:
+    with NetlinkSocket() as netlink:
+        return _accepts(netlink, request)
+
+
+def _accepts(netlink: NetlinkSocket, request: Request) -> bool:
+    """Whether the kernel knows what is asked for. One that it knows but wants otherwise (options
+    that are missing) is there as well."""
+    try:
+        netlink.execute([request])
+    except NetlinkError as refusal:
+        return refusal.errno not in _NOT_THERE
+    return True
+
+
+def _make_probe(netlink: NetlinkSocket) -> None:
+    own = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
+    try:
+        netlink.execute(
+            [
+                rtnetlink.veth(
+                    rtnetlink.VethEnd("probe", _PROBE, own, "02:47:57:00:00:00"),
+                    rtnetlink.VethEnd("peer", _PEER, own, "02:47:57:00:00:01"),
+                    1500,
+                )
+            ]
+        )
+    finally:
+        os.close(own)
+
+
+def _probe_qdisc(kind: str, handle: int) -> Request:
+    """Each kind has its own handle: under a handle in use, any other kind is refused as such."""
+    if kind == "clsact":
+        return rtnetlink.redirect_ingress(_PROBE, _PEER)[0]
+    options = bytes(24) if kind == "netem" else b""
+    return rtnetlink.qdisc(_PROBE, kind, handle=handle, options=options)
+
+
+def _redirects(netlink: NetlinkSocket) -> bool:
+    match = rtnetlink.redirect_ingress(_PROBE, _PEER)[1]
+    return _accepts(netlink, match)
+
+
+def _classifies(netlink: NetlinkSocket) -> bool:
+    """Whether eBPF classifiers run here, with memory that user space shares."""
+    try:
+        table = bpf.make_array(1, 8)
+        program = bpf.load_classifier(bpf.BpfProgram("r0 = -1\nexit", {}).code)
+    except OSError:
+        return False
+    try:
+        return _accepts(netlink, rtnetlink.run_classifier(_PROBE, program, 1, arriving=True))
+    finally:
+        os.close(table)
+        os.close(program)

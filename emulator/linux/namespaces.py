@@ -1,0 +1,190 @@
+"""Network namespaces: made by unshare, kept by bind mounts, entered by setns.
+
+The mounts stand in one private tmpfs per session, so that a session's namespaces, however many,
+are let go by one unmount. Links in /run/netns make them visible to `ip netns`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import resource
+import socket
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+CLONE_NEWNET = 0x40000000
+_CLONE_NEWNS = 0x00020000
+_CLONE_NEWUTS = 0x04000000
+_MS_BIND = 4096
+_MS_REC = 16384
+_MS_PRIVATE = 1 << 18
+_MS_SLAVE = 1 << 19
+_MNT_DETACH = 2
+_UMOUNT_NOFOLLOW = 8
+_OWN = "/proc/thread-self/ns/net"
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def _check(result: int, what: str) -> None:
+    if result < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, f"{what}: {os.strerror(code)}")
+
+
+def mount_tmpfs(directory: Path) -> None:
+    """Mounts a private tmpfs on `directory`. Raises OSError."""
+    path = os.fsencode(directory)
+    _check(
+        _libc.mount(b"groundwire", path, b"tmpfs", 0, b"mode=0755"), f"mount tmpfs on {directory}"
+    )
+    _check(_libc.mount(None, path, None, _MS_PRIVATE, None), f"make {directory} private")
+
+
+@contextmanager
+def mounted_sysfs(directory: Path) -> Iterator[None]:
+    """The sysfs of the calling thread's network namespace is at `directory` inside the block."""
+    path = os.fsencode(directory)
+    _check(_libc.mount(b"sysfs", path, b"sysfs", 0, None), f"mount sysfs on {directory}")
+    try:
+        yield
+    finally:
+        unmount(directory)
+
+
+def unmount(directory: Path) -> None:
+    """Detaches the mount on `directory` and all below it. Raises OSError."""
+    _check(
+        _libc.umount2(os.fsencode(directory), _MNT_DETACH | _UMOUNT_NOFOLLOW),
+        f"unmount {directory}",
+    )
+
+
+def enter_descriptor(descriptor: int) -> None:
+    """Moves the calling thread into the network namespace behind an open file. Raises OSError."""
+    _check(_libc.setns(descriptor, CLONE_NEWNET), "enter a network namespace")
+
+
+def enter(path: Path) -> None:
+    """Moves the calling thread into the network namespace at `path` for good. Raises OSError."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        enter_descriptor(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def cover_file(covered: Path, by: Path) -> None:
+    """Shows this process, and those that it starts, the file `by` at the path `covered`.
+
+    The mount is private to a mount namespace of its own and ends with it. Raises OSError.
+    """
+    _own_mounts()
+    _bind(covered, by)
+
+
+def become_host(name: str, covers: Mapping[Path, Path]) -> None:
+    """Gives this process, and those that it starts, a host name of their own, and shows them the
+    file `covers[path]` at each path that there is. Raises OSError."""
+    _check(_libc.unshare(_CLONE_NEWUTS), "unshare the host name")
+    socket.sethostname(name)
+    _own_mounts()
+    for covered, by in covers.items():
+        if covered.exists():
+            _bind(covered, by)
+
+
+def _own_mounts() -> None:
+    _check(_libc.unshare(_CLONE_NEWNS), "unshare the mounts")
+    _check(_libc.mount(None, b"/", None, _MS_REC | _MS_SLAVE, None), "make the mounts private")
+
+
+def _bind(covered: Path, by: Path) -> None:
+    _check(
+        _libc.mount(os.fsencode(by), os.fsencode(covered), None, _MS_BIND, None),
+        f"mount {by} on {covered}",
+    )
+
+
+@contextmanager
+def home() -> Iterator[None]:
+    """Brings the calling thread back, at the end, to the namespace in which it is now."""
+    descriptor = os.open(_OWN, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        yield
+    finally:
+        try:
+            enter_descriptor(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+@contextmanager
+def entered(path: Path) -> Iterator[None]:
+    """The calling thread is in the namespace at `path` for the length of the block.
+
+    Raises OSError.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        with home():
+            enter_descriptor(descriptor)
+            yield
+    finally:
+        os.close(descriptor)
+
+
+def create(paths: Iterable[Path], configure: Callable[[Path], None]) -> list[int]:
+    """Makes one namespace per path, bind mounted there; returns open descriptors in the same order.
+
+    `configure(path)` is called inside each new namespace. The calling thread is back in its own
+    namespace afterwards. Raises OSError; what was made until then stays mounted and goes with the
+    parent mount.
+    """
+    source = os.fsencode(_OWN)
+    descriptors: list[int] = []
+    try:
+        with home():
+            for path in paths:
+                target = os.fsencode(path)
+                os.close(
+                    os.open(target, os.O_RDONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o444)
+                )
+                _check(_libc.unshare(CLONE_NEWNET), f"make a network namespace for {path.name}")
+                _check(_libc.mount(source, target, None, _MS_BIND, None), f"mount {path}")
+                descriptors.append(os.open(target, os.O_RDONLY | os.O_CLOEXEC))
+                configure(path)
+    except BaseException:
+        for descriptor in descriptors:
+            os.close(descriptor)
+        raise
+    return descriptors
+
+
+@contextmanager
+def scratch() -> Iterator[None]:
+    """The calling thread is in a new, empty namespace, which lives no longer than what the block
+    opens in it. Raises OSError."""
+    with home():
+        _check(_libc.unshare(CLONE_NEWNET), "make a network namespace")
+        yield
+
+
+@contextmanager
+def many_files(count: int) -> Iterator[None]:
+    """Room for `count` more open files than usual in this process. Raises OSError when the hard
+    limit forbids it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = count + 256
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        if hard != resource.RLIM_INFINITY and hard < wanted:
+            raise OSError(
+                f"{wanted} open files are needed, the limit is {hard}: raise it with `ulimit -Hn`"
+            )
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

@@ -1,0 +1,1 @@
+"""The native kernel: this machine's own, in real time."""

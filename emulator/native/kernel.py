@@ -1,0 +1,102 @@
+"""The native kernel: this machine's own, in real time."""
+
+from __future__ import annotations
+
+import os
+
+from emulator.linux.capabilities import kernel_capabilities
+from emulator.network.blueprint import Blueprint
+from emulator.network.sysctls import TcpSettings
+from emulator.ports.arrangement import (
+    NetemArrangement,
+    PortArrangement,
+    RateOnlyArrangement,
+    UnsupportedPort,
+)
+from emulator.ports.stock_queues import StockArrangement
+from emulator.ports.stock_queues import needed_qdiscs as needed_by_stock
+from emulator.ports.token_depth import LATENESS_NS
+from emulator.switches.stock_switch import SwitchArrangement, needs_switch_memory
+from emulator.switches.stock_switch import needed_qdiscs as needed_by_switch
+from topologies.fabrics.fabric import Fabric
+from topologies.spec.spec import Spec
+
+
+def missing_for(spec: Spec) -> list[str]:
+    """What this machine lacks to run a spec natively, in words; empty when it can."""
+    fabric = spec.plan.fabric
+    missing = missing_for_fabric(fabric)
+    control = spec.transport.congestion_control
+    found = kernel_capabilities().congestion_controls
+    if found and control not in found:
+        missing.append(f"this kernel has no congestion control {control} (module tcp_{control})")
+    if spec.counters.interval_ns is not None:
+        missing.append("counters.interval: stock queue disciplines keep no history")
+    if needs_switch_memory(fabric) and any(f.kind in ("link-down", "link-up") for f in spec.faults):
+        missing.append(
+            "faults of links going down: with lossless, shared or voq queues the native kernel "
+            "would count what a link lost as waiting for good"
+        )
+    return missing
+
+
+def missing_for_fabric(fabric: Fabric) -> list[str]:
+    """What this machine lacks to make a fabric natively, in words; empty when it can."""
+    missing = []
+    if os.geteuid() != 0:
+        missing.append("root is needed to make network namespaces (sudo groundwire ...)")
+    if not has_netem() and any(link.delay_ns for link in fabric.links):
+        missing.append("its links have delays, and this kernel has no netem (module sch_netem)")
+        return missing
+    arrangement = native_arrangement(fabric)
+    if isinstance(arrangement, StockArrangement | SwitchArrangement):
+        return missing + _missing_for_stock(fabric)
+    plan = Blueprint(fabric, arrangement, TcpSettings())
+    try:
+        for contexts in plan.contexts.values():
+            for context in contexts:
+                arrangement.requests(context)
+    except UnsupportedPort as refusal:
+        missing.append(str(refusal))
+    return missing
+
+
+def _missing_for_stock(fabric: Fabric) -> list[str]:
+    counts = needs_switch_memory(fabric)
+    try:
+        needed = needed_by_switch(fabric) if counts else needed_by_stock(fabric)
+    except UnsupportedPort as refusal:
+        return [str(refusal)]
+    found = kernel_capabilities()
+    missing = [
+        f"its queues need the queue discipline {kind} (module sch_{kind})"
+        for kind in sorted(needed - found.qdiscs)
+    ]
+    if "ifb" not in found.devices:
+        missing.append("its delay lines need intermediate devices (module ifb)")
+    if not found.redirect:
+        missing.append("its delay lines need redirection (modules cls_matchall, act_mirred)")
+    if counts and not found.classifiers:
+        missing.append("its switches' memory is counted by eBPF classifiers (bpf(2), cls_bpf)")
+    return missing
+
+
+def native_arrangement(fabric: Fabric) -> PortArrangement:
+    """How ports are made here: as plainly as the fabric's queues allow."""
+    if needs_switch_memory(fabric):
+        return SwitchArrangement(fabric, lateness_ns=LATENESS_NS)
+    ports = (port for link in fabric.links for port in (link.a, link.b))
+    if any(port.queue.kind != "droptail" for port in ports):
+        return StockArrangement(lateness_ns=LATENESS_NS)
+    return NetemArrangement() if has_netem() else RateOnlyArrangement(lateness_ns=LATENESS_NS)
+
+
+def has_netem() -> bool:
+    """Whether this kernel can delay packets."""
+    return "netem" in kernel_capabilities().qdiscs
+
+
+def can_watch_ports() -> bool:
+    """Whether this kernel can count what ports send while they are busy."""
+    found = kernel_capabilities()
+    return found.classifiers and "clsact" in found.qdiscs

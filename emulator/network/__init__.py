@@ -1,0 +1,1 @@
+"""A fabric in the kernel at hand: up, impaired, and down."""

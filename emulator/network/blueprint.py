@@ -1,0 +1,135 @@
+"""A fabric as netlink requests: which interface has which index, and what makes each node.
+
+Pure: it computes the requests, `emulator.network.network` sends them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from emulator.linux import rtnetlink
+from emulator.linux.netlink import Request
+from emulator.linux.rtnetlink import Hop, Metrics, VethEnd
+from emulator.network.sysctls import LINUX_INITIAL_WINDOW, LINUX_MIN_RTO_NS, TcpSettings
+from emulator.ports.arrangement import PortArrangement, PortContext
+from emulator.ports.port_watch import PortWatch
+from topologies.fabrics.fabric import Fabric, Link, NodeKind
+from topologies.routing.routes import Route, Routes
+
+LOOPBACK = 1
+_FIRST_PORT = 2
+_FIRST_DELAY_DEVICE = 10_000
+
+
+def _ifindex(position: int, link: Link, node: str) -> int:
+    """The interface index of a node's port. Indices are per namespace and asked for at creation, so
+    they are known beforehand. The two ends of a link must differ: the kernel's link watch takes a
+    device whose index equals its peer's for a plain one, and lets its carrier wait for a second
+    (linkwatch_urgent_event in net/core/link_watch.c).
+    """
+    return _FIRST_PORT + 2 * position + (link.b.node == node)
+
+
+class Blueprint:
+    """The requests of one fabric, with a watch on its ports where there is one. `contexts` are the
+    ports by node, in order of link index; `ifindex` is the index of every interface in its node's
+    namespace."""
+
+    def __init__(
+        self,
+        fabric: Fabric,
+        arrangement: PortArrangement,
+        transport: TcpSettings,
+        watch: PortWatch | None = None,
+    ) -> None:
+        self._fabric = fabric
+        self._watch = watch
+        self._arrangement = arrangement
+        self._host_metrics = _metrics(transport)
+        self.contexts: dict[str, tuple[PortContext, ...]] = {
+            node.name: tuple(
+                PortContext(
+                    link=link,
+                    port=link.port(node.name),
+                    ifindex=_ifindex(position, link, node.name),
+                    delay_device=(
+                        _FIRST_DELAY_DEVICE + position if arrangement.needs_delay_device else None
+                    ),
+                )
+                for position, link in enumerate(fabric.links_of[node.name])
+            )
+            for node in fabric.nodes
+        }
+        self.ifindex = {
+            context.port.interface: context.ifindex
+            for contexts in self.contexts.values()
+            for context in contexts
+        }
+
+    def link_requests(self, descriptors: Mapping[str, int]) -> Iterator[Request]:
+        """All links, each end in the namespace behind its node's open descriptor."""
+        for link in self._fabric.links:
+            a, b = (
+                VethEnd(p.interface, self.ifindex[p.interface], descriptors[p.node], p.mac)
+                for p in (link.a, link.b)
+            )
+            yield rtnetlink.veth(a, b, link.mtu_bytes)
+        for node, contexts in self.contexts.items():
+            for context in contexts:
+                if context.delay_device is not None:
+                    yield rtnetlink.ifb(
+                        f"delay{context.delay_device - _FIRST_DELAY_DEVICE}",
+                        context.delay_device,
+                        descriptors[node],
+                        context.link.mtu_bytes,
+                    )
+
+    def node_requests(self, node: str, routes: Routes) -> list[Request]:
+        """What configures a node, to be sent in its namespace.
+
+        Raises UnsupportedPort for a port that the arrangement cannot make.
+        """
+        own = self._fabric.by_name[node].address
+        requests = [rtnetlink.set_state(LOOPBACK, True, "lo")]
+        for context in self.contexts[node]:
+            name = context.port.interface
+            requests.append(rtnetlink.set_state(context.ifindex, True, name))
+            requests.append(rtnetlink.address(context.ifindex, own, name))
+            requests.append(self.neighbour_request(node, context))
+            requests.extend(self._arrangement.requests(context))
+            if self._watch is not None:
+                requests.extend(
+                    self._watch.requests(
+                        context,
+                        has_hooks=self._arrangement.needs_delay_device,
+                        delays_at_sender=self._arrangement.delays_at_sender,
+                    )
+                )
+        requests.extend(self.route_request(node, route) for route in routes.tables[node])
+        return requests
+
+    def neighbour_request(self, node: str, context: PortContext) -> Request:
+        """The far end of a port, by address and MAC."""
+        far = context.link.other(node)
+        return rtnetlink.neighbour(
+            context.ifindex, self._fabric.by_name[far.node].address, far.mac, context.port.interface
+        )
+
+    def route_request(self, node: str, route: Route) -> Request:
+        """A route of a node; hosts' routes carry TCP's metrics."""
+        hops = [
+            Hop(self.ifindex[hop.interface], self._fabric.by_name[hop.node].address)
+            for hop in route.next_hops
+        ]
+        own = self._fabric.by_name[node]
+        metrics = self._host_metrics if own.kind is NodeKind.HOST else Metrics()
+        return rtnetlink.route(route.prefix, hops, own.address, metrics)
+
+
+def _metrics(transport: TcpSettings) -> Metrics:
+    """Only what differs from Linux's own: a route without metrics leaves TCP alone."""
+    window, rto_ns = transport.initial_window, transport.min_rto_ns
+    return Metrics(
+        initial_window=window if window != LINUX_INITIAL_WINDOW else None,
+        min_rto_ms=-(-rto_ns // 10**6) if rto_ns != LINUX_MIN_RTO_NS else None,
+    )

@@ -1,0 +1,222 @@
+"""Faults during a run: links that go down, lose or damage packets, become slower or longer.
+
+Both directions of a link suffer. When links go down or come back, routing reconverges at once:
+next hops that lead nowhere are withdrawn everywhere, as a routing protocol would in its own time.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from types import TracebackType
+
+from emulator.linux.real_time import use_real_time_priority
+from emulator.network.network import Network
+from emulator.ports.arrangement import Impairment, UnsupportedPort
+from topologies.fabrics.selectors import links_between
+from topologies.routing.routes import compute_routes
+from topologies.spec.run_sections import (
+    Corruption,
+    DelayChange,
+    FaultSpec,
+    LinkDown,
+    LinkUp,
+    Loss,
+    RateChange,
+)
+from topologies.units import format_rate, format_time
+
+
+@dataclass(frozen=True, slots=True)
+class FaultEvent:
+    """A fault that began or ended, at `at_ns` of the monotonic clock."""
+
+    at_ns: int
+    link: int
+    what: str
+    began: bool
+
+    def as_dict(self) -> dict[str, object]:
+        """Plain data, for environment.json."""
+        return {"at_ns": self.at_ns, "link": self.link, "what": self.what, "began": self.began}
+
+
+@dataclass(order=True)
+class _ScheduledAction:
+    at_ns: int
+    number: int
+    action: Callable[[], None] = field(compare=False)
+
+
+class FaultInjector:
+    """Applies the faults of a spec to a live network.
+
+    A context manager around the run; `on_iteration` tells it that an iteration begins, and the
+    first one starts the clock of faults with a time. Works from a thread of its own, so that times
+    hold while the ranks are watched: exact on the virtual kernel, to about a millisecond natively.
+    With `real_time_priority` the thread goes before what else the machine does. `events` lists
+    what was done, `worst_lateness_ns` says how late. Leaving the block raises what applying a
+    fault raised.
+    """
+
+    def __init__(
+        self, network: Network, faults: Sequence[FaultSpec], real_time_priority: bool = False
+    ) -> None:
+        self._network = network
+        self._real_time_priority = real_time_priority
+        self._faults = [(fault, links_between(network.fabric, fault.link)) for fault in faults]
+        self._active: dict[int, list[FaultSpec]] = {}
+        self._down: set[int] = set()
+        self._timetable: list[_ScheduledAction] = []
+        self._numbers = itertools.count()
+        self._changed = threading.Condition()
+        self._stopping = False
+        self._failure: BaseException | None = None
+        self._thread: threading.Thread | None = None
+        self.events: list[FaultEvent] = []
+        self.worst_lateness_ns = 0
+        """Of a fault's beginning or end, after it was due."""
+        self._check_supported()
+
+    def _check_supported(self) -> None:
+        """Raises UnsupportedPort, before the run, for a fault that this kernel cannot make."""
+        arrangement = self._network.options.arrangement
+        for fault, links in self._faults:
+            if isinstance(fault, LinkDown | LinkUp):
+                continue
+            link = links[0]
+            context = next(
+                c for c in self._network.contexts(link.a.node) if c.link.index == link.index
+            )
+            try:
+                arrangement.impair(context, _impairment(self._network, link.index, [fault], False))
+            except UnsupportedPort as refusal:
+                raise UnsupportedPort(f"fault {fault.kind} on {fault.link}: {refusal}") from None
+
+    def __enter__(self) -> FaultInjector:
+        self._thread = threading.Thread(target=self._work, name="faults", daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        with self._changed:
+            self._stopping = True
+            self._changed.notify()
+        if self._thread is not None:
+            self._thread.join()
+        if self._failure is not None and error is None:
+            raise self._failure
+
+    def on_iteration(self, iteration: int, began_ns: int | None = None) -> None:
+        """An iteration begins now, or began at `began_ns` of the monotonic clock."""
+        now_ns = time.monotonic_ns() if began_ns is None else began_ns
+        for fault, links in self._faults:
+            if fault.iteration == iteration:
+                start_ns = now_ns
+            elif iteration == 0 and fault.at_ns is not None:
+                start_ns = now_ns + fault.at_ns
+            else:
+                continue
+            for link in links:
+                self._plan(start_ns, fault, link.index, begins=True)
+                if fault.duration_ns is not None:
+                    self._plan(start_ns + fault.duration_ns, fault, link.index, begins=False)
+
+    # -- in the thread -----------------------------------------------------------------------------
+
+    def _plan(self, at_ns: int, fault: FaultSpec, link: int, begins: bool) -> None:
+        def action() -> None:
+            self._apply(fault, link, begins)
+            self.worst_lateness_ns = max(self.worst_lateness_ns, time.monotonic_ns() - at_ns)
+
+        with self._changed:
+            heapq.heappush(self._timetable, _ScheduledAction(at_ns, next(self._numbers), action))
+            self._changed.notify()
+
+    def _work(self) -> None:
+        if self._real_time_priority:
+            use_real_time_priority()
+        while True:
+            with self._changed:
+                while not self._stopping:
+                    if not self._timetable:
+                        self._changed.wait()
+                        continue
+                    left_ns = self._timetable[0].at_ns - time.monotonic_ns()
+                    if left_ns <= 0:
+                        break
+                    self._changed.wait(left_ns / 1e9)
+                if self._stopping:
+                    return
+                due = heapq.heappop(self._timetable)
+            try:
+                due.action()
+            except BaseException as problem:
+                self._failure = problem
+                return
+
+    def _apply(self, fault: FaultSpec, link: int, begins: bool) -> None:
+        active = self._active.setdefault(link, [])
+        if begins:
+            active.append(fault)
+        else:
+            active.remove(fault)
+        down = _is_down(active)
+        moved = down != (link in self._down)
+        (self._down.add if down else self._down.discard)(link)
+        cuts = self._network.options.arrangement.cuts_links
+        if moved and not cuts:
+            self._network.set_link(link, up=not down)
+        if cuts or not isinstance(fault, LinkDown | LinkUp):
+            self._network.impair(_impairment(self._network, link, active, down and cuts))
+        if moved:
+            self._network.set_routes(compute_routes(self._network.fabric, self._down))
+        self.events.append(FaultEvent(time.monotonic_ns(), link, _describe(fault), begins))
+
+
+def _is_down(active: Sequence[FaultSpec]) -> bool:
+    """The last of a link's faults that takes it down or up decides."""
+    for fault in reversed(active):
+        if isinstance(fault, LinkDown | LinkUp):
+            return isinstance(fault, LinkDown)
+    return False
+
+
+def _impairment(network: Network, link: int, active: Sequence[FaultSpec], down: bool) -> Impairment:
+    """All faults that are active on a link, together: the last rate and the last delay count."""
+    result = Impairment(network.link(link), down=down)
+    for fault in active:
+        match fault:
+            case Loss():
+                result = replace(result, loss=1 - (1 - result.loss) * (1 - fault.value))
+            case Corruption():
+                kept = (1 - result.corruption) * (1 - fault.value)
+                result = replace(result, corruption=1 - kept)
+            case RateChange():
+                result = replace(result, link=replace(result.link, rate_bps=fault.value))
+            case DelayChange():
+                result = replace(result, link=replace(result.link, delay_ns=fault.value))
+            case LinkDown() | LinkUp():
+                pass
+    return result
+
+
+def _describe(fault: FaultSpec) -> str:
+    match fault:
+        case Loss() | Corruption():
+            return f"{fault.kind} {fault.value:g} on {fault.link}"
+        case RateChange():
+            return f"rate {format_rate(fault.value)} on {fault.link}"
+        case DelayChange():
+            return f"delay {format_time(fault.value)} on {fault.link}"
+        case _:
+            return f"{fault.kind} {fault.link}"

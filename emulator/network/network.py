@@ -1,0 +1,376 @@
+"""A fabric in the kernel at hand: namespaces, links, addresses, routes and queues, up and down.
+
+Used as root on both kernels. Whatever is made is written to the session's registry first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pyroute2.netlink.rtnl import RTM_DELROUTE
+
+from emulator.linux import congestion_control, namespaces, rtnetlink
+from emulator.linux.netlink import NetlinkSocket
+from emulator.network.blueprint import Blueprint
+from emulator.network.carrier import await_carrier, refresh_link_state
+from emulator.network.coalescing import coalesce_received, disable_segmentation
+from emulator.network.registry import NETNS_DIRECTORY, Session, remove_dead
+from emulator.network.sysctls import TcpSettings, node_sysctls, write_sysctls
+from emulator.ports.arrangement import (
+    Impairment,
+    NetemArrangement,
+    PortArrangement,
+    PortContext,
+    QueueCounters,
+    UnsupportedPort,
+)
+from emulator.ports.counters import (
+    InterfaceStatistics,
+    PortCounters,
+    TcpCounters,
+    port_counters,
+    read_interfaces,
+    read_qdiscs,
+    read_softnet_drops,
+    read_tcp,
+)
+from emulator.ports.port_watch import PortWatch
+from emulator.switches.pause_controller import PauseController
+from topologies.fabrics.fabric import Fabric, Link, NodeKind, Port
+from topologies.routing.routes import Routes
+
+_MAX_BACKLOG = Path("/proc/sys/net/core/netdev_max_backlog")
+# What one CPU's receive backlog must hold at least: veth hands every packet through it, and what
+# does not fit is lost outside any queue.
+_BACKLOG_PACKETS = 100_000
+_ALLOWED_CONTROLS = Path("/proc/sys/net/ipv4/tcp_allowed_congestion_control")
+
+
+@dataclass(frozen=True)
+class NetworkOptions:
+    """How a fabric is brought up.
+
+    `receive_coalescing_ns` is how long a host's port may hold received packets to hand them up
+    together; 0 never does. `watched` ports are counted while they are busy (`Network.watch`), which
+    needs eBPF classifiers: without them making the network raises OSError.
+    """
+
+    arrangement: PortArrangement = field(default_factory=NetemArrangement)
+    transport: TcpSettings = field(default_factory=TcpSettings)
+    hash_seed: int = 1
+    receive_coalescing_ns: int = 0
+    watched: bool = False
+
+
+class Network:
+    """The fabric, live. A context manager; `up` and `down` can be called by hand as well.
+
+    Not thread-safe for `up`, `down` and `set_link`; `enter` concerns the calling thread only.
+    """
+
+    def __init__(self, fabric: Fabric, routes: Routes, options: NetworkOptions) -> None:
+        self.fabric = fabric
+        self.routes = routes
+        self.options = options
+        self.session: Session | None = None
+        self.pause_controller: PauseController | None = None
+        self._softnet_before = 0
+        self._fallen: set[int] = set()
+        self.watch: PortWatch | None = None
+        if options.watched:
+            self.watch = PortWatch(fabric)
+        self._blueprint = Blueprint(fabric, options.arrangement, options.transport, self.watch)
+        self._contexts = self._blueprint.contexts
+
+    def __enter__(self) -> Network:
+        self.up()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.down()
+
+    # -- up and down -------------------------------------------------------------------------------
+
+    def up(self) -> None:
+        """Brings the fabric up; when it returns, every link carries packets. Sessions that were
+        killed are cleaned up first.
+
+        Raises OSError (NetlinkError) with the kernel's own message, and UnsupportedPort for a port
+        that the arrangement cannot make; nothing is left behind then.
+        """
+        if self.session is not None:
+            raise RuntimeError("the network is up already")
+        remove_dead()
+        self.session = Session.create()
+        try:
+            self._softnet_before = read_softnet_drops()
+            self._raise_backlog()
+            self._allow_congestion_control()
+            self._make_namespaces()
+            arrangement = self.options.arrangement
+            self.pause_controller = arrangement.pause_controller(self._contexts, self.netns_path)
+            if self.pause_controller is not None:
+                self.pause_controller.start()
+        except BaseException:
+            self.down()
+            raise
+
+    def down(self) -> None:
+        """Removes everything that `up` made. Does nothing when the network is down."""
+        session, self.session = self.session, None
+        if session is None:
+            return
+        if self.pause_controller is not None:
+            self.pause_controller.stop()
+        result = session.remove()
+        if result.left:
+            raise OSError("could not remove " + "; ".join(result.left))
+
+    def _raise_backlog(self) -> None:
+        if int(_MAX_BACKLOG.read_text()) < _BACKLOG_PACKETS:
+            self._session.change_sysctl(_MAX_BACKLOG, str(_BACKLOG_PACKETS))
+
+    def _allow_congestion_control(self) -> None:
+        """A namespace may only default to an algorithm that the machine's own namespace allows."""
+        wanted = self.options.transport.congestion_control
+        congestion_control.ensure(wanted)
+        allowed = _ALLOWED_CONTROLS.read_text().split()
+        if wanted not in allowed:
+            self._session.change_sysctl(_ALLOWED_CONTROLS, " ".join([*allowed, wanted]))
+
+    def _make_namespaces(self) -> None:
+        session = self._session
+        paths = [self.netns_path(node.name) for node in self.fabric.nodes]
+        nodes = dict(zip(paths, self.fabric.nodes, strict=True))
+        marks = any(
+            p.queue.kind != "droptail" for link in self.fabric.links for p in (link.a, link.b)
+        )
+
+        def configure(path: Path) -> None:
+            node = nodes[path]
+            write_sysctls(
+                node_sysctls(
+                    node,
+                    self.options.transport,
+                    multihomed=len(self._contexts[node.name]) > 1,
+                    marks=marks,
+                    hash_seed=self.options.hash_seed,
+                )
+            )
+
+        session.record_namespaces()
+        session.netns_directory.mkdir()
+        namespaces.mount_tmpfs(session.netns_directory)
+        self._show_namespaces(paths)
+        with namespaces.many_files(len(paths)):
+            descriptors = namespaces.create(paths, configure)
+            try:
+                by_node = dict(zip((n.name for n in self.fabric.nodes), descriptors, strict=True))
+                # From an empty namespace: until Linux 6.14 the kernel looks for the index that is
+                # asked for in the sender's namespace too, where eth0 may have it.
+                with namespaces.scratch():
+                    maker = NetlinkSocket()
+                with maker:
+                    maker.execute(self._blueprint.link_requests(by_node))
+                with namespaces.home():
+                    for node, descriptor in by_node.items():
+                        namespaces.enter_descriptor(descriptor)
+                        with NetlinkSocket() as netlink:
+                            netlink.execute(self._blueprint.node_requests(node, self.routes))
+                        self._coalesce(node)
+                    for node, descriptor in by_node.items():
+                        namespaces.enter_descriptor(descriptor)
+                        with NetlinkSocket() as netlink:
+                            ports = [context.ifindex for context in self._contexts[node]]
+                            await_carrier(netlink, ports, node)
+            finally:
+                for descriptor in descriptors:
+                    os.close(descriptor)
+
+    def _show_namespaces(self, paths: list[Path]) -> None:
+        """Links in /run/netns, for `ip netns exec gw<session>-<node>`."""
+        session = self._session
+        if not NETNS_DIRECTORY.exists():
+            session.record_directory(NETNS_DIRECTORY)
+            NETNS_DIRECTORY.mkdir(mode=0o755, parents=True, exist_ok=True)
+        links = {NETNS_DIRECTORY / f"gw{session.id}-{path.name}": path for path in paths}
+        session.record_links(links)
+        for link, target in links.items():
+            link.symlink_to(target)
+
+    def _coalesce(self, node: str) -> None:
+        """Only on hosts: a router would forward what it merged as one packet."""
+        hold_ns = self.options.receive_coalescing_ns
+        if not hold_ns:
+            return
+        disable_segmentation(
+            c.port.interface
+            for c in self._contexts[node]
+            if self.fabric.by_name[c.link.other(node).node].kind is NodeKind.HOST
+        )
+        if self.fabric.by_name[node].kind is not NodeKind.HOST:
+            return
+        if self.fabric.by_name[node].forwards:
+            raise UnsupportedPort(
+                f"receive coalescing cannot be used on {node}, a host that forwards"
+            )
+        sysfs = self._session.directory / "sysfs"
+        sysfs.mkdir(exist_ok=True)
+        coalesce_received([c.port.interface for c in self._contexts[node]], hold_ns, sysfs)
+
+    # -- using it ----------------------------------------------------------------------------------
+
+    @property
+    def _session(self) -> Session:
+        if self.session is None:
+            raise RuntimeError("the network is down")
+        return self.session
+
+    def netns_path(self, node: str) -> Path:
+        """The file that is a node's network namespace. Raises KeyError for an unknown node."""
+        return self._session.netns_directory / self.fabric.by_name[node].name
+
+    def enter(self, node: str) -> AbstractContextManager[None]:
+        """The calling thread is in the node's network namespace for the length of the block."""
+        return namespaces.entered(self.netns_path(node))
+
+    @contextlib.contextmanager
+    def netlink(self, node: str) -> Iterator[NetlinkSocket]:
+        """A netlink socket of the node's namespace; the calling thread stays where it is."""
+        with self.enter(node):
+            socket = NetlinkSocket()
+        with socket:
+            yield socket
+
+    def contexts(self, node: str) -> tuple[PortContext, ...]:
+        """The node's ports as the arrangement sees them, in order of link index."""
+        return self._contexts[node]
+
+    def port_counters(self) -> list[PortCounters]:
+        """The counters of all ports, in order of link and end (a, then b)."""
+        interfaces: dict[str, InterfaceStatistics] = {}
+        queues: dict[str, QueueCounters] = {}
+        for node, contexts in self._contexts.items():
+            with self.netlink(node) as netlink:
+                statistics = read_interfaces(netlink)
+                qdiscs = read_qdiscs(netlink)
+            for context in contexts:
+                name = context.port.interface
+                interfaces[name] = statistics[context.ifindex]
+                queues[name] = self.options.arrangement.counters(
+                    context, qdiscs.get(context.ifindex, [])
+                )
+        return [
+            port_counters(
+                link, port, interfaces, queues[port.interface], link.index in self._fallen
+            )
+            for link in self.fabric.links
+            for port in (link.a, link.b)
+        ]
+
+    def tcp_counters(self) -> dict[str, TcpCounters]:
+        """Host -> its TCP counters."""
+        found = {}
+        for host in self.fabric.hosts:
+            with self.enter(host.name):
+                found[host.name] = read_tcp()
+        return found
+
+    def softnet_drops(self) -> int:
+        """Packets that the machine's receive backlogs have dropped since `up`. Must be zero."""
+        return read_softnet_drops() - self._softnet_before
+
+    # -- changing it -------------------------------------------------------------------------------
+
+    def link(self, index: int) -> Link:
+        """A link by its index. Raises KeyError."""
+        link = self.fabric.links[index] if 0 <= index < len(self.fabric.links) else None
+        if link is None:
+            raise KeyError(
+                f"no link {index}: the fabric has links 0 to {len(self.fabric.links) - 1}"
+            )
+        return link
+
+    def set_link(self, link_index: int, up: bool) -> None:
+        """Takes a link down or up, both ends, as a pulled cable does; its queues are lost.
+
+        Routes stay as they are (a next hop without a link is left out of ECMP by the kernel); use
+        `set_routes` when the fabric has reconverged. Raises KeyError and OSError.
+        """
+        link = self.link(link_index)
+        if not up:
+            self._fallen.add(link_index)
+        for port in (link.a, link.b):
+            with self.netlink(port.node) as netlink:
+                netlink.execute(
+                    [
+                        rtnetlink.set_state(
+                            self._blueprint.ifindex[port.interface], up, port.interface
+                        )
+                    ]
+                )
+        if up:
+            for port in (link.a, link.b):
+                self._restore(port)
+            for port in (link.a, link.b):
+                with self.enter(port.node):
+                    refresh_link_state(port.interface)
+                with self.netlink(port.node) as netlink:
+                    index = self._blueprint.ifindex[port.interface]
+                    await_carrier(netlink, [index], port.node)
+
+    def impair(self, impairment: Impairment) -> None:
+        """Makes both directions of a link what a fault makes of them, or heals them: a link as it
+        was, without loss. Raises UnsupportedPort and OSError."""
+        link = self.link(impairment.link.index)
+        for port in (link.a, link.b):
+            context = next(c for c in self._contexts[port.node] if c.port == port)
+            with self.netlink(port.node) as netlink:
+                netlink.execute(self.options.arrangement.impair(context, impairment))
+            if self.watch is not None:
+                delays = self.options.arrangement.delays_at_sender
+                self.watch.set_link(impairment.link, port, delays)
+
+    def _restore(self, port: Port) -> None:
+        """The kernel forgets an interface's neighbours and single routes when it goes down."""
+        context = next(c for c in self._contexts[port.node] if c.port == port)
+        requests = [self._blueprint.neighbour_request(port.node, context)]
+        requests += [
+            self._blueprint.route_request(port.node, route)
+            for route in self.routes.tables[port.node]
+            if any(hop.interface == port.interface for hop in route.next_hops)
+        ]
+        with self.netlink(port.node) as netlink:
+            netlink.execute(requests)
+
+    def set_routes(self, routes: Routes) -> int:
+        """Makes `routes` the fabric's; only what differs is sent. Returns the number of changes.
+
+        Raises OSError.
+        """
+        changes = 0
+        for node in self._contexts:
+            old = {route.prefix: route for route in self.routes.tables[node]}
+            new = {route.prefix: route for route in routes.tables[node]}
+            requests = [
+                self._blueprint.route_request(node, route)
+                for prefix, route in new.items()
+                if old.get(prefix) != route
+            ]
+            requests += [rtnetlink.delete_route(prefix) for prefix in old if prefix not in new]
+            if requests:
+                with self.netlink(node) as netlink:
+                    # A route whose only link has gone has been deleted by the kernel already.
+                    netlink.execute(
+                        requests,
+                        lambda request, code: request.type == RTM_DELROUTE and code == errno.ESRCH,
+                    )
+                changes += len(requests)
+        self.routes = routes
+        return changes

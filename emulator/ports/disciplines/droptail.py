@@ -1,0 +1,20 @@
+"""Drop-tail: first in, first out, and what finds no room is dropped."""
+
+from __future__ import annotations
+
+import struct
+
+from emulator.ports.disciplines.discipline import EgressPort
+from emulator.ports.port_qdisc import PortOptions
+from topologies.fabrics.fabric import Link
+from topologies.spec.queue_section import DropTail
+
+
+def own(queue: DropTail, plain: PortOptions, port: EgressPort) -> PortOptions:
+    """What every port has."""
+    return plain
+
+
+def stock(queue: DropTail, link: Link) -> tuple[str, bytes]:
+    """bfifo, which counts bytes."""
+    return "bfifo", struct.pack("=I", queue.buffer_bytes)

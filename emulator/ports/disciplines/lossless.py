@@ -1,0 +1,46 @@
+"""Lossless queues: priority flow control, XOFF and XON (IEEE 802.1Qbb).
+
+Natively a process closes and opens plugs: `emulator/switches/pause_controller.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from emulator.ports.disciplines.discipline import EgressPort
+from emulator.ports.port_qdisc import CLASSES, PortOptions, QueueKind, threshold_option
+from topologies.fabrics.fabric import PAUSE_FRAME_WIRE_BYTES, Link
+from topologies.spec.queue_section import Lossless
+
+
+def own(queue: Lossless, plain: PortOptions, port: EgressPort) -> PortOptions:
+    """Thresholds of the ingress side, and the headroom behind them."""
+    given = queue.headroom_bytes
+    return replace(
+        plain,
+        kind=QueueKind.LOSSLESS,
+        xoff_bytes=queue.xoff_bytes,
+        xon_bytes=queue.xon_bytes,
+        headroom_bytes=headroom_bytes(port.link) if given is None else given,
+        k_bytes=threshold_option(queue.k_bytes),
+        lossy_classes=_class_mask(queue.lossy_priorities),
+    )
+
+
+def headroom_bytes(link: Link) -> int:
+    """What may still arrive at an ingress after its XOFF was passed (IEEE 802.1Q annex N, with no
+    response time at the sender): the frame that passed it; a frame that the pause frame has to wait
+    for, the pause frame itself, its propagation, the frame that the sender had begun, and what was
+    on the wire: 2 * rate * delay + 3 frames + one pause frame.
+    """
+    frame = link.frame_bytes
+    on_the_wire = -(-2 * link.rate_bps * link.delay_ns // (8 * 10**9))
+    return on_the_wire + 3 * frame + PAUSE_FRAME_WIRE_BYTES
+
+
+def _class_mask(priorities: Sequence[int]) -> int:
+    for priority in priorities:
+        if not 0 <= priority < CLASSES:
+            raise ValueError(f"a priority is from 0 to {CLASSES - 1}, not {priority}")
+    return sum(1 << priority for priority in set(priorities))

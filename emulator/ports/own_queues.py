@@ -1,0 +1,130 @@
+"""A `QueueSpec` on a link becomes the options of the port qdisc, and its statistics the counters of
+`links.jsonl`: the arrangement of the virtual kernel, where one qdisc is the whole port.
+
+The native kernel's nearest arrangements of stock qdiscs are in `emulator/ports/stock_queues.py` and
+`emulator/switches/stock_switch.py`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from emulator.linux.netlink import Request
+from emulator.ports.arrangement import (
+    Impairment,
+    PortContext,
+    QdiscStatistics,
+    QueueCounters,
+    WithoutPauseController,
+)
+from emulator.ports.disciplines import OWN, EgressPort
+from emulator.ports.port_qdisc import (
+    NO_FLAGS,
+    QDISC,
+    Flag,
+    PortOptions,
+    PortStatistics,
+    QueueKind,
+    parse_statistics,
+    q32,
+)
+from topologies.fabrics.fabric import Fabric, Link
+from topologies.spec.queue_section import QueueSpec
+
+SAMPLE_CAPACITY = 1 << 20
+"""Changes of a port's backlog that are kept until somebody reads them, at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """The backlog of `ports` (interfaces), every `interval_ns`."""
+
+    interval_ns: int
+    ports: frozenset[str]
+
+
+@dataclass(frozen=True)
+class QueueArrangement(WithoutPauseController):
+    """The port qdisc on every egress port of a fabric."""
+
+    fabric: Fabric
+    seed: int = 1
+    sampling: Sampling | None = None
+    name: str = QDISC
+    needs_delay_device: bool = False
+    lateness_ns: int = 0
+    delays_at_sender: bool = True
+    cuts_links: bool = True
+
+    def options(self, context: PortContext) -> PortOptions:
+        """What the port's qdisc is made with."""
+        interface, node = context.port.interface, context.port.node
+        options = port_options(
+            context.port.queue,
+            context.link,
+            ingress_ports=len(self.fabric.links_of[node]),
+            seed=port_seed(self.seed, interface),
+        )
+        if self.sampling is not None and interface in self.sampling.ports:
+            options = replace(
+                options,
+                sample_interval_ns=self.sampling.interval_ns,
+                sample_capacity=SAMPLE_CAPACITY,
+            )
+        return options
+
+    def requests(self, context: PortContext) -> Sequence[Request]:
+        """One request: the port's root qdisc."""
+        return (self.options(context).add(context.ifindex, context.port.interface),)
+
+    def impair(self, context: PortContext, impairment: Impairment) -> Sequence[Request]:
+        """One request: the port's qdisc with other options."""
+        options = replace(
+            self.options(replace(context, link=impairment.link)),
+            loss_q32=q32(impairment.loss),
+            corrupt_q32=q32(impairment.corruption),
+            flags=self.options(context).flags | (Flag.DOWN if impairment.down else NO_FLAGS),
+        )
+        return (options.change(context.ifindex, context.port.interface),)
+
+    def counters(self, context: PortContext, qdiscs: Sequence[QdiscStatistics]) -> QueueCounters:
+        """The port's counters since it was made. Raises LookupError when its qdisc is not there."""
+        statistics = port_statistics(qdiscs)
+        return QueueCounters(
+            drops=statistics.dropped,
+            drops_by_reason={k: v for k, v in statistics.drops.items() if v},
+            ecn_marks=statistics.ecn_marks,
+            pauses=statistics.pauses,
+            paused_ns=statistics.paused_ns,
+            max_backlog_bytes=statistics.max_backlog_bytes,
+            backlog_byte_us=statistics.backlog_byte_us,
+            late_packets=statistics.late_packets,
+        )
+
+
+def port_statistics(qdiscs: Sequence[QdiscStatistics]) -> PortStatistics:
+    """The statistics of the port qdisc among an interface's qdiscs. Raises LookupError."""
+    for found in qdiscs:
+        if found.kind == QDISC:
+            return parse_statistics(found.application)
+    raise LookupError(f"no {QDISC} qdisc among {[found.kind for found in qdiscs]}")
+
+
+def port_seed(seed: int, interface: str) -> int:
+    """The seed of a port's random numbers: other for every port and every seed of a spec."""
+    digest = hashlib.sha256(f"{seed}/{interface}".encode()).digest()
+    return int.from_bytes(digest[:8], "little")
+
+
+def port_options(queue: QueueSpec, link: Link, ingress_ports: int, seed: int) -> PortOptions:
+    """The qdisc options of one end of `link` with this queue, on a node of so many ports."""
+    plain = PortOptions(
+        kind=QueueKind.DROPTAIL,
+        rate_bps=link.rate_bps,
+        delay_ns=link.delay_ns,
+        buffer_bytes=queue.buffer_bytes,
+        seed=seed,
+    )
+    return OWN[queue.kind](queue, plain, EgressPort(link, ingress_ports))

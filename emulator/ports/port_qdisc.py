@@ -1,0 +1,287 @@
+"""The port qdisc (`emulator/kernel/sch_gwport.c`): what is written to it and what is read back.
+
+The two structs of `emulator/kernel/gwport.h`, field by field in the same order; a size that does
+not agree is refused by the kernel and here.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from enum import IntEnum, IntFlag
+from pathlib import Path
+from typing import Any
+
+from emulator.linux.netlink import Request, attribute
+from emulator.linux.rtnetlink import TC_H_ROOT, change_qdisc, qdisc
+from topologies.fabrics.fabric import L1_OVERHEAD_BYTES
+
+QDISC = "gwport"
+HANDLE = 0x10000
+VERSION = 1
+CLASSES = 8
+NEVER = 2**64 - 1
+"""No such threshold (`k_bytes`, `ce_threshold_ns`)."""
+
+_TCA_GWPORT_PARMS = 1
+_OPTIONS = struct.Struct("=15Q14I")
+
+
+class QueueKind(IntEnum):
+    """enum gwport_kind."""
+
+    DROPTAIL = 0
+    RED = 1
+    DCTCP = 2
+    CODEL = 3
+    FQ_CODEL = 4
+    SHARED = 5
+    VOQ = 6
+    LOSSLESS = 7
+
+
+class Flag(IntFlag):
+    """GWPORT_F_*: mark rather than drop; the link carries nothing."""
+
+    ECN = 1
+    DOWN = 2
+
+
+NO_FLAGS = Flag(0)
+
+
+DROP_REASONS = (
+    "buffer",
+    "red",
+    "codel",
+    "headroom",
+    "link_down",
+    "loss",
+    "corruption",
+    "receiver",
+)
+"""enum gwport_drop: no room; early; at the head; lossless, after headroom was used up; three
+faults; refused by the device at the far end."""
+
+
+def q32(probability: float) -> int:
+    """A probability as the qdisc takes it (2^32 - 1 stands for 1). Raises ValueError."""
+    if not 0 <= probability <= 1:
+        raise ValueError(f"a probability is from 0 to 1, not {probability}")
+    return min(round(probability * 2**32), 2**32 - 1)
+
+
+def threshold_option(k_bytes: int | None) -> int:
+    """A marking threshold as an option; None marks nothing."""
+    return NEVER if k_bytes is None else k_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PortOptions:
+    """struct tc_gwport_qopt. Rate is L1; `buffer_bytes` is the queue's, or the switch's for shared
+    and lossless; probabilities are `q32`, alpha is times 2^16."""
+
+    kind: QueueKind
+    rate_bps: int
+    delay_ns: int
+    buffer_bytes: int
+    k_bytes: int = NEVER
+    kmin_bytes: int = 0
+    kmax_bytes: int = 0
+    target_ns: int = 0
+    interval_ns: int = 0
+    ce_threshold_ns: int = NEVER
+    xoff_bytes: int = 0
+    xon_bytes: int = 0
+    headroom_bytes: int = 0
+    extra_delay_ns: int = 0
+    seed: int = 1
+    sample_interval_ns: int = 0
+    flags: Flag = NO_FLAGS
+    overhead_bytes: int = L1_OVERHEAD_BYTES
+    min_frame_bytes: int = 60
+    queues: int = 1
+    quantum_bytes: int = 0
+    red_pmax_q32: int = 0
+    red_weight_q32: int = 0
+    alpha_q16: int = 0
+    lossy_classes: int = 0
+    loss_q32: int = 0
+    corrupt_q32: int = 0
+    sample_capacity: int = 0
+
+    def pack(self) -> bytes:
+        """The body of TCA_OPTIONS. Raises ValueError for a value that does not fit its field."""
+        try:
+            packed = _OPTIONS.pack(
+                self.rate_bps,
+                self.delay_ns,
+                self.buffer_bytes,
+                self.k_bytes,
+                self.kmin_bytes,
+                self.kmax_bytes,
+                self.target_ns,
+                self.interval_ns,
+                self.ce_threshold_ns,
+                self.xoff_bytes,
+                self.xon_bytes,
+                self.headroom_bytes,
+                self.extra_delay_ns,
+                self.seed,
+                self.sample_interval_ns,
+                VERSION,
+                self.kind,
+                self.flags,
+                self.overhead_bytes,
+                self.min_frame_bytes,
+                self.queues,
+                self.quantum_bytes,
+                self.red_pmax_q32,
+                self.red_weight_q32,
+                self.alpha_q16,
+                self.lossy_classes,
+                self.loss_q32,
+                self.corrupt_q32,
+                self.sample_capacity,
+            )
+        except struct.error as error:
+            raise ValueError(f"{self}: {error}") from None
+        return attribute(_TCA_GWPORT_PARMS, packed)
+
+    def add(self, ifindex: int, name: str = "") -> Request:
+        """Makes the port of an interface, in place of its root qdisc."""
+        return qdisc(ifindex, QDISC, TC_H_ROOT, HANDLE, self.pack(), name)
+
+    def change(self, ifindex: int, name: str = "") -> Request:
+        """Changes the port while it runs. The kind and the number of queues must stay; a new rate
+        or delay holds from the next packet that is sent."""
+        return change_qdisc(ifindex, QDISC, TC_H_ROOT, HANDLE, self.pack(), name)
+
+
+@dataclass(frozen=True, slots=True)
+class PortStatistics:
+    """struct tc_gwport_xstats. Backlog is what waits: neither in transmission nor in flight. Bytes
+    are frames as Linux counts them (without preamble, FCS and gap), except `wire_bytes`."""
+
+    tx_bytes: int
+    tx_packets: int
+    wire_bytes: int
+    delivered_bytes: int
+    delivered_packets: int
+    drops: Mapping[str, int]
+    drop_bytes: int
+    ecn_marks: int
+    ecn_refused: int
+    backlog_bytes: int
+    backlog_packets: int
+    max_backlog_bytes: int
+    backlog_byte_us: int
+    observed_ns: int
+    wait_sum_ns: int
+    wait_max_ns: int
+    inflight_packets: int
+    pauses: int
+    resumes: int
+    paused_ns: int
+    class_paused_ns: tuple[int, ...]
+    class_tx_bytes: tuple[int, ...]
+    class_drops: tuple[int, ...]
+    xoffs_sent: int
+    xons_sent: int
+    ingress_bytes: int
+    ingress_max_bytes: int
+    switch_bytes: int
+    late_packets: int
+    late_max_ns: int
+    samples_lost: int
+    paused_classes: int
+    samples: int
+
+    @property
+    def dropped(self) -> int:
+        """Packets lost at this port, for whatever reason."""
+        return sum(self.drops.values())
+
+
+_WIDE = {
+    "drops": len(DROP_REASONS),
+    "class_paused_ns": CLASSES,
+    "class_tx_bytes": CLASSES,
+    "class_drops": CLASSES,
+}
+_NARROW = ("paused_classes", "samples")
+_STATISTICS = struct.Struct(
+    "="
+    + "".join(
+        f"{_WIDE.get(field.name, 1)}{'I' if field.name in _NARROW else 'Q'}"
+        for field in fields(PortStatistics)
+    )
+)
+
+
+def parse_statistics(data: bytes) -> PortStatistics:
+    """The application statistics (TCA_XSTATS) of a port. Raises ValueError for another size."""
+    if len(data) != _STATISTICS.size:
+        raise ValueError(
+            f"the kernel's port statistics have {len(data)} bytes and {_STATISTICS.size} are "
+            "expected: the kernel was built from other sources"
+        )
+    values = _STATISTICS.unpack(data)
+    found: dict[str, Any] = {}
+    at = 0
+    for field in fields(PortStatistics):
+        width = _WIDE.get(field.name, 1)
+        part = values[at : at + width]
+        at += width
+        found[field.name] = part if field.name in _WIDE else part[0]
+    found["drops"] = dict(zip(DROP_REASONS, found["drops"], strict=True))
+    return PortStatistics(**found)
+
+
+SAMPLE_BYTES = 24
+"""What the kernel holds of a sample (struct gw_sample)."""
+
+
+@dataclass(frozen=True, slots=True)
+class BacklogSample:
+    """What every sample of the port said from `time_ns` (CLOCK_MONOTONIC) on: its backlog, how many
+    packets it had marked since it was made, and the classes that it might not send (bit per class).
+    """
+
+    ifindex: int
+    time_ns: int
+    backlog_bytes: int
+    ecn_marks: int
+    paused_classes: int
+
+
+def read_samples() -> Iterator[BacklogSample]:
+    """The samples of all ports of the namespace in which the calling thread is; a port's are in
+    order of time, and one that equals its predecessor is left out. They are read as they are
+    asked for: there may be millions."""
+    with Path("/proc/thread-self/net/gwport_samples").open() as lines:
+        for line in lines:
+            yield BacklogSample(*map(int, line.split()))
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Packets of one class that came in by one interface and wait at another one."""
+
+    egress: int
+    ingress: int
+    priority: int
+    bytes: int
+    paused: bool
+    """Whether the egress may not send this class now."""
+
+
+def read_waiting() -> list[Waiting]:
+    """What waits at the ports of the namespace in which the calling thread is."""
+    text = Path("/proc/thread-self/net/gwport_waiting").read_text()
+    found = []
+    for line in text.splitlines():
+        egress, ingress, priority, size, paused = map(int, line.split())
+        found.append(Waiting(egress, ingress, priority, size, bool(paused)))
+    return found

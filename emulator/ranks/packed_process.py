@@ -1,0 +1,132 @@
+"""Ranks that are threads of one process.
+
+A thread enters its host's network namespace and makes process groups of its own there, so that
+Gloo's sockets and threads are that host's. Between two ranks of one process the kernel need not
+change the address space, which is what a switch costs most.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import socket
+import sys
+import traceback
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Thread
+from typing import NoReturn
+
+from emulator.linux import namespaces
+from emulator.linux.signals import end_with_parent
+from emulator.ranks.full_directory import FULL
+from emulator.ranks.rank_process import RankJob, send_report, set_name, use_one_heap, write_to
+from workloads.execution.clock import sleep_until_ns
+
+# A thread that waits for Python's lock wakes up this often to ask for it. In virtual time who has
+# it gives it back by itself before any time passes.
+_SWITCH_INTERVAL_S = 1000.0
+
+
+@dataclass(frozen=True, slots=True)
+class PackedJob:
+    """Neighbouring ranks as threads of one process. What is written by no rank in particular, such
+    as C++'s words before an abort, goes to the first one's `stderr`."""
+
+    members: tuple[RankJob, ...]
+
+    @property
+    def rank(self) -> int:
+        return self.members[0].rank
+
+    @property
+    def who(self) -> str:
+        return f"the process of ranks {self._range(' to ')}"
+
+    @property
+    def stderr(self) -> Path:
+        return self.members[0].stderr
+
+    def become(self, start_ns: int, reports: socket.socket) -> NoReturn:
+        """In a process just forked: be these ranks, from a time of the clock on, to their end."""
+        status = 1
+        try:
+            end_with_parent()
+            set_name(f"ranks {self._range('-')}")
+            write_to(self.stderr)
+            _allow_many_files()
+            # Of all: the fabric's names are the same everywhere.
+            namespaces.cover_file(Path("/etc/hosts"), self.members[0].names)
+            use_one_heap()
+            sys.setswitchinterval(_SWITCH_INTERVAL_S)
+            self._run(start_ns, reports)
+            status = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            _exit(status)
+
+    def _range(self, to: str) -> str:
+        return f"{self.rank}{to}{self.members[-1].rank}"
+
+    def _run(self, start_ns: int, reports: socket.socket) -> None:
+        ended: list[int] = []
+
+        def run(job: RankJob) -> None:
+            _become_rank(job, start_ns, reports)
+            ended.append(job.rank)
+
+        threads = [Thread(target=run, args=(job,)) for job in self.members]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        if len(ended) < len(threads):
+            raise RuntimeError("a thread ended without a word")
+
+
+def packed(jobs: Sequence[RankJob], per_process: int) -> list[PackedJob]:
+    """Jobs in processes of up to `per_process` threads."""
+    firsts = range(0, len(jobs), per_process)
+    return [PackedJob(tuple(jobs[first : first + per_process])) for first in firsts]
+
+
+def _become_rank(job: RankJob, start_ns: int, reports: socket.socket) -> None:
+    """Body of a rank's thread. When it fails the process ends: others of it would wait for ever."""
+    try:
+        from workloads.execution.process_groups import ThreadGroups
+        from workloads.execution.rank import run_rank
+
+        set_name(job.who)
+        namespaces.enter(job.netns)
+        sleep_until_ns(start_ns)
+        run_rank(
+            job.plan, lambda iteration: send_report(reports, {"iteration": iteration}), ThreadGroups
+        )
+    except BaseException as error:
+        if isinstance(error, OSError) and error.errno in FULL:
+            send_report(reports, {"full": error.errno})  # there is no room for last words either
+        with suppress(OSError), job.stderr.open("a") as log:
+            traceback.print_exc(file=log)
+        # Before its connections close, at which others fail.
+        send_report(reports, {"raised": job.rank, "status": f"raised {type(error).__name__}"})
+        _exit(1)
+
+
+def _allow_many_files() -> None:
+    """Room for the connections of all ranks: all that the kernel allows, or this user."""
+    most = int(Path("/proc/sys/fs/nr_open").read_text())
+    _, allowed = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    except ValueError:  # outside of a guest, root may not be allowed to raise it
+        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, allowed))
+
+
+def _exit(status: int) -> NoReturn:
+    with suppress(OSError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(status)

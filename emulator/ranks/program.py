@@ -1,0 +1,223 @@
+"""Programs that are not ours, one per rank or per host: started, watched, ended with all that they
+have started themselves."""
+
+from __future__ import annotations
+
+import codecs
+import ctypes
+import os
+import selectors
+import signal
+import socket
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from emulator.linux import namespaces
+from emulator.linux.signals import end_with_parent
+from emulator.ranks.launcher import (
+    common_start_ns,
+    describe_status,
+    receive_jobs,
+)
+from emulator.ranks.rank_process import send_report
+from workloads.execution.clock import sleep_until_ns
+
+_PR_SET_CHILD_SUBREAPER = 36
+_CHUNK_BYTES = 1 << 16
+_NOT_RUN = 127
+"""What a shell, too, exits with when it cannot run a program."""
+# Ignored by Python or by the fork server; a program expects what a shell gives it.
+_DEFAULT_SIGNALS = (
+    signal.SIGPIPE,
+    signal.SIGXFSZ,
+    signal.SIGINT,
+    signal.SIGTERM,
+    signal.SIGHUP,
+)
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramJob:
+    """A program and where it runs. `rank` is its rank, or the first of its host's; `covers` are
+    files that it sees at other paths. With `live`, its output is reported as it comes, too."""
+
+    rank: int
+    who: str
+    argv: tuple[str, ...]
+    environment: Mapping[str, str]
+    directory: Path
+    netns: Path
+    host: str
+    covers: Mapping[Path, Path]
+    stdout: Path
+    stderr: Path
+    live: bool
+
+
+def serve_programs(orders: socket.socket) -> None:
+    """The body of a `Launcher`'s server for `ProgramJob`s."""
+    # What programs leave behind becomes ours, to be ended.
+    _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    jobs: tuple[ProgramJob, ...] | None = receive_jobs(orders)
+    if jobs is None:
+        return
+    start_ns = common_start_ns()
+    watch = _Watch(orders)
+    for job in jobs:
+        watch.start(job, start_ns)
+    send_report(orders, {"pids": {job.rank: pid for pid, job in watch.running.items()}})
+    sleep_until_ns(start_ns)
+    send_report(orders, {"iteration": 0, "began_ns": start_ns})
+    failed = watch.until_all_ended()
+    end_descendants()
+    watch.drain()
+    if failed is None:
+        send_report(orders, {"done": True})
+    else:
+        job, status = failed
+        send_report(orders, {"failed": job.rank, "status": describe_status(status)})
+
+
+class _Watch:
+    """The programs that run, and the output of those that are live."""
+
+    def __init__(self, orders: socket.socket) -> None:
+        self.running: dict[int, ProgramJob] = {}
+        self._orders = orders
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(orders, selectors.EVENT_READ, None)
+        self._outputs: list[_LiveOutput] = []
+
+    def start(self, job: ProgramJob, start_ns: int) -> None:
+        streams = [
+            (name, os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644))
+            for name, path in (("stdout", job.stdout), ("stderr", job.stderr))
+        ]
+        targets = []
+        for name, file in streams:
+            if not job.live:
+                targets.append(file)
+                continue
+            reading, writing = os.pipe()
+            os.set_blocking(reading, False)
+            output = _LiveOutput(name, reading, file, self._orders)
+            self._outputs.append(output)
+            self._selector.register(reading, selectors.EVENT_READ, output)
+            targets.append(writing)
+        pid = os.fork()
+        if pid == 0:
+            _become_program(job, start_ns, targets)
+        for target in targets:
+            os.close(target)
+        self.running[pid] = job
+        self._selector.register(os.pidfd_open(pid), selectors.EVENT_READ, pid)
+
+    def until_all_ended(self) -> tuple[ProgramJob, int] | None:
+        """Wait for the end of all, or of the first that ends badly: who, and its wait status. Where
+        nobody listens any more, all are as good as ended."""
+        while self.running:
+            for key, _ in self._selector.select():
+                if isinstance(key.data, _LiveOutput):
+                    if not key.data.copy():
+                        self._selector.unregister(key.fd)
+                elif isinstance(key.data, int):
+                    self._selector.unregister(key.fd)
+                    os.close(key.fd)
+                    _, status = os.waitpid(key.data, 0)
+                    job = self.running.pop(key.data)
+                    if status != 0:
+                        return job, status
+                else:
+                    return None
+        return None
+
+    def drain(self) -> None:
+        """Copy what is left of the output."""
+        for output in self._outputs:
+            output.copy()
+            output.end()
+
+
+class _LiveOutput:
+    """A stream of a program that goes into its file and, line by line, to whoever listens."""
+
+    def __init__(self, name: str, reading: int, file: int, reports: socket.socket) -> None:
+        self._name, self._reading, self._file, self._reports = name, reading, file, reports
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        self._line = ""
+
+    def copy(self) -> bool:
+        """Pass on what there is; False at its end."""
+        with suppress(BlockingIOError):
+            while data := os.read(self._reading, _CHUNK_BYTES):
+                left = data
+                while left:
+                    left = left[os.write(self._file, left) :]
+                *lines, self._line = (self._line + self._decoder.decode(data)).split("\n")
+                for line in lines:
+                    self._tell(line)
+            return False
+        return True
+
+    def end(self) -> None:
+        """Pass on a last line that has no end."""
+        if self._line:
+            self._tell(self._line)
+
+    def _tell(self, line: str) -> None:
+        with suppress(BrokenPipeError):
+            send_report(self._reports, {"stream": self._name, "line": line.rstrip("\r")})
+
+
+def _become_program(job: ProgramJob, start_ns: int, outputs: list[int]) -> None:
+    """Body of a program's process before it is one; never returns."""
+    try:
+        end_with_parent()
+        os.setsid()
+        for number in _DEFAULT_SIGNALS:
+            signal.signal(number, signal.SIG_DFL)
+        null = os.open(os.devnull, os.O_RDONLY)
+        for target, descriptor in enumerate([null, *outputs]):
+            os.dup2(descriptor, target)
+        namespaces.enter(job.netns)
+        namespaces.become_host(job.host, job.covers)
+        os.chdir(job.directory)
+        sleep_until_ns(start_ns)
+        os.execvpe(job.argv[0], job.argv, dict(job.environment))
+    except OSError as error:
+        os.write(2, f"cannot run {job.argv[0]}: {error.strerror}\n".encode())
+    except BaseException as error:
+        os.write(2, f"cannot run {job.argv[0]}: {error!r}\n".encode())
+    finally:
+        os._exit(_NOT_RUN)
+
+
+def end_descendants() -> None:
+    """End every process that this one has started, or that those have started, and wait for it."""
+    while found := _descendants(os.getpid()):
+        for pid in found:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        with suppress(ChildProcessError):
+            os.waitpid(-1, 0)
+
+
+def _descendants(root: int) -> list[int]:
+    children: dict[int, list[int]] = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            with suppress(OSError):
+                # pid (name) state ppid: the name may hold anything, brackets too.
+                fields = Path(f"/proc/{name}/stat").read_text().rpartition(")")[2].split()
+                children.setdefault(int(fields[1]), []).append(int(name))
+    found: list[int] = []
+    left = [root]
+    while left:
+        below = children.get(left.pop(), [])
+        found += below
+        left += below
+    return found

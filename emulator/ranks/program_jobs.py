@@ -1,0 +1,143 @@
+"""What each process of a program is started with: the environment that launchers give, a host's
+names, and where its output goes."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from emulator.network.host_names import Covers, write_host_names
+from emulator.network.network import Network
+from emulator.ranks.caller import Caller
+from emulator.ranks.program import ProgramJob
+from topologies.fabrics.fabric import Fabric
+from topologies.spec.spec import Spec
+from topologies.spec.workload_section import CommandWorkload
+from workloads.observer import OBSERVER, PLAN_FILE, PLAN_VARIABLE
+
+MASTER_PORT = 29500
+WORK = "work"
+"""The working directory of programs, below the run directory."""
+
+# Observed ranks make their first process group at a multiple of this in virtual time.
+_GRID_NS = 10_000_000
+_ALWAYS = {
+    # What a rank writes is to be seen when it is written.
+    "PYTHONUNBUFFERED": "1",
+    # Else a program leaves these in its working directory, in the first run only.
+    "PYTHONDONTWRITEBYTECODE": "1",
+    # As torchrun: threads would contend for the cores that carry the fabric.
+    "OMP_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+}
+
+
+@contextmanager
+def program_jobs(
+    spec: Spec,
+    workload: CommandWorkload,
+    network: Network,
+    run_directory: Path,
+    real_time: bool,
+) -> Iterator[list[ProgramJob]]:
+    """A job per rank or per host; `ranks/NNN.jsonl` of every rank has its first line. The files of
+    host names are gone at the end of the block."""
+    fabric, hosts = network.fabric, spec.plan.hosts
+    ranks = run_directory / "ranks"
+    names = ranks / "names"
+    addresses = [str(fabric.by_name[host].address) for host in hosts]
+    for rank, (host, address) in enumerate(zip(hosts, addresses, strict=True)):
+        head = {"event": "rank", "rank": rank, "host": host, "address": address}
+        (ranks / f"{rank:03d}.jsonl").write_text(json.dumps(head, separators=(",", ":")) + "\n")
+    (ranks / PLAN_FILE).write_text(
+        json.dumps(
+            {
+                "hosts": hosts,
+                "addresses": addresses,
+                "store_port": MASTER_PORT,
+                "observe": workload.observe,
+                "grid_ns": None if real_time else _GRID_NS,
+            }
+        )
+    )
+    covers = write_host_names(fabric, dict.fromkeys(hosts), names)
+    start = _Start(spec, workload, fabric, run_directory, Caller.read(run_directory), real_time)
+    step = 1 if workload.per == "rank" else workload.ranks_per_host
+    try:
+        yield [
+            start.job(rank, network.netns_path(hosts[rank]), covers[hosts[rank]])
+            for rank in range(0, workload.ranks, step)
+        ]
+    finally:
+        shutil.rmtree(names, ignore_errors=True)
+        (ranks / PLAN_FILE).unlink(missing_ok=True)
+
+
+@dataclass(frozen=True, slots=True)
+class _Start:
+    """How the processes of a run are started."""
+
+    spec: Spec
+    workload: CommandWorkload
+    fabric: Fabric
+    run_directory: Path
+    caller: Caller
+    real_time: bool
+
+    def job(self, rank: int, netns: Path, covers: Covers) -> ProgramJob:
+        """The process of a rank, or of the host whose first rank it is."""
+        workload, host = self.workload, self.spec.plan.hosts[rank]
+        log = self.run_directory / "ranks"
+        last = rank + workload.ranks_per_host - 1
+        many = f"ranks {rank} to {last}" if last > rank else f"rank {rank}"
+        return ProgramJob(
+            rank=rank,
+            who=f"rank {rank} on {host}" if workload.per == "rank" else f"host {host} ({many})",
+            argv=(self.caller.program, *workload.argv[1:]),
+            environment=self.environment(rank),
+            directory=self.run_directory / WORK,
+            netns=netns,
+            host=host,
+            covers=covers,
+            stdout=log / f"{rank:03d}.out",
+            stderr=log / f"{rank:03d}.err",
+            live=rank == 0,
+        )
+
+    def environment(self, rank: int) -> dict[str, str]:
+        """Where several say something of a variable: the spec, then what launchers set, then the
+        caller."""
+        workload, fabric, hosts = self.workload, self.fabric, self.spec.plan.hosts
+        together = workload.ranks_per_host
+        interface = fabric.links_of[hosts[rank]][0].port(hosts[rank]).interface
+        found = dict(self.caller.environment) | _ALWAYS
+        found |= {
+            "WORLD_SIZE": str(workload.ranks),
+            "LOCAL_WORLD_SIZE": str(together),
+            "GROUP_RANK": str(rank // together),
+            "GROUP_WORLD_SIZE": str(workload.hosts),
+            "MASTER_ADDR": str(fabric.by_name[hosts[0]].address),
+            "MASTER_PORT": str(MASTER_PORT),
+            "GLOO_SOCKET_IFNAME": interface,
+            "TP_SOCKET_IFNAME": interface,
+        }
+        if workload.per == "rank":
+            found |= {"RANK": str(rank), "LOCAL_RANK": str(rank % together)}
+        else:
+            # What torchrun takes as its options' defaults (torch/distributed/argparse_util.py).
+            found |= {
+                "PET_NNODES": str(workload.hosts),
+                "PET_NPROC_PER_NODE": str(together),
+                "PET_NODE_RANK": found["GROUP_RANK"],
+                "PET_MASTER_ADDR": found["MASTER_ADDR"],
+                "PET_MASTER_PORT": found["MASTER_PORT"],
+            }
+        if workload.observe or not self.real_time:
+            search = (str(OBSERVER), found.get("PYTHONPATH", ""))
+            found["PYTHONPATH"] = ":".join(filter(None, search))
+            found[PLAN_VARIABLE] = str(self.run_directory / "ranks" / PLAN_FILE)
+        return found | workload.env

@@ -1,0 +1,118 @@
+"""A rank that is a process of its own."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import socket
+import sys
+import time
+import traceback
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+from emulator.linux import namespaces
+from emulator.linux.real_time import RANK, use_real_time_priority
+from emulator.linux.signals import end_with_parent
+from emulator.ranks.full_directory import FULL
+from workloads.execution.clock import sleep_until_ns
+from workloads.execution.rank_plan import RankPlan
+
+_PR_SET_NAME = 15
+_M_ARENA_MAX = -8
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+@dataclass(frozen=True, slots=True)
+class RankJob:
+    """A rank and where it runs. `stderr` gets what it writes to stdout and stderr.
+
+    `names` is what the rank sees as /etc/hosts: torch looks up the names of its peers, and without
+    an answer there it waits seconds for a name server that the fabric does not have. With
+    `real_time_priority` it goes before all processes of ordinary priority: what others do on the
+    machine then delays it little.
+    """
+
+    plan: RankPlan
+    netns: Path
+    names: Path
+    stderr: Path
+    real_time_priority: bool = False
+
+    @property
+    def rank(self) -> int:
+        return self.plan.rank
+
+    @property
+    def who(self) -> str:
+        return f"rank {self.rank}"
+
+    def become(self, start_ns: int, reports: socket.socket) -> NoReturn:
+        """In a process just forked: be this rank, from a time of the clock on, to its end."""
+        _become_rank(self, start_ns, reports)
+
+
+def _become_rank(job: RankJob, start_ns: int, reports: socket.socket) -> NoReturn:
+    status = 1
+    try:
+        end_with_parent()
+        set_name(f"rank {job.plan.rank}")
+        write_to(job.stderr)
+        namespaces.enter(job.netns)
+        namespaces.cover_file(Path("/etc/hosts"), job.names)
+        from workloads.execution.rank import run_rank
+
+        if job.plan.collectives.backend == "programs":
+            # Its threads use one heap, so that what one has freed serves the others.
+            use_one_heap()
+        if job.real_time_priority:
+            use_real_time_priority(RANK)
+        sleep_until_ns(start_ns)
+
+        def on_iteration(iteration: int) -> None:
+            report: dict[str, object] = {"iteration": iteration}
+            if job.real_time_priority:  # in virtual time to read the clock would take time
+                report["began_ns"] = time.monotonic_ns()
+            send_report(reports, report)
+
+        run_rank(job.plan, on_iteration)
+        status = 0
+    except BaseException as error:
+        if isinstance(error, OSError) and error.errno in FULL:
+            send_report(reports, {"full": error.errno})  # there is no room for last words either
+        traceback.print_exc()
+    finally:
+        with suppress(OSError):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(status)
+
+
+def write_to(log: Path) -> None:
+    """Have all that this process writes to stdout and stderr go to a file."""
+    file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+    os.dup2(file, 1)
+    os.dup2(file, 2)
+    os.close(file)
+    # The parent may have replaced these two (a test runner captures them).
+    sys.stdout = os.fdopen(1, "w", buffering=1, closefd=False)
+    sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False)
+
+
+def use_one_heap() -> None:
+    """Have the threads that this process starts share a heap (mallopt(3))."""
+    _libc.mallopt(_M_ARENA_MAX, 1)
+
+
+def send_report(reports: socket.socket, report: dict[str, object]) -> None:
+    """To `Launcher.run`, from any process and thread."""
+    reports.sendall((json.dumps(report) + "\n").encode())
+
+
+def set_name(name: str) -> None:
+    """The name of this thread, or process, in `top` and in the kernel's messages: 15 bytes."""
+    _libc.prctl(_PR_SET_NAME, name.encode(), 0, 0, 0)

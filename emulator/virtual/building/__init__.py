@@ -1,0 +1,1 @@
+"""The virtual kernel's build: source, patches, cache."""

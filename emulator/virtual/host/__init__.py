@@ -1,0 +1,1 @@
+"""What a guest asks of its host: cores, limits, processor features."""

@@ -1,0 +1,269 @@
+"""How much memory a guest needs for a spec."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import networkx as nx
+
+from collectives.kinds import Kind, Shape, rounded_elements
+from collectives.plan import threads_of, working_bytes
+from collectives.program import PROGRAM_KINDS
+from collectives.settings import plan_of, settings_of
+from emulator.ports.own_queues import SAMPLE_CAPACITY
+from emulator.ports.port_qdisc import SAMPLE_BYTES
+from emulator.ports.queue_recorder import sampling_of
+from emulator.ranks.packing import ranks_per_process
+from topologies.spec.spec import Spec
+from topologies.spec.workload_section import (
+    ITEM_BYTES,
+    ChakraWorkload,
+    CollectivesWorkload,
+    CommandWorkload,
+    Incast,
+)
+from workloads.models.build import groups_of, step_of
+from workloads.models.replay import DIRECTORY, at_once_bytes, read_program
+from workloads.models.step import (
+    Action,
+    ComputeKernel,
+    GroupName,
+    Pause,
+    StartCollective,
+    StartMessage,
+    WaitFor,
+)
+
+# The kernel, Python and torch's CPU build took 440 MB and each rank 15 MB (docs/guest-memory.md).
+_SYSTEM_BYTES = 800 * 2**20
+# Of builds for accelerators the process from which ranks are forked has 309 MB of its own for 152,
+# and 216 MB of files for 80.
+_ACCELERATORS_BYTES = 400 * 2**20
+_RANK_BYTES = 24 * 2**20
+# A rank that is a thread of a process took 0.5 MB, and an end of a connection 7.5 kB.
+_PACKED_RANK_BYTES = 2 * 2**20
+_CONNECTION_END_BYTES = 12 * 2**10
+# A Python process with torch and a small model, which shares nothing with others but files.
+_PROGRAM_BYTES = 400 * 2**20
+# glibc's malloc gives freed memory of at most 32 MiB back only beyond twice as much, and from the
+# end of its heap: mallopt(3), M_MMAP_THRESHOLD and M_TRIM_THRESHOLD. The three is from measuring;
+# it grows with the number of collectives (docs/guest-memory.md).
+_LARGEST_KEPT_BYTES = 32 * 2**20
+_KEPT = 3
+# Between tensors lies unused what they hold, divided by:
+_GAPS = 16
+# What depends on nothing in a trace may run beside more than `at_once_bytes` counts.
+_TRACE = 5
+# A ring's all-reduce sends nearly twice its size from each rank, no other collective sends more.
+_SENT_PER_SIZE = 2
+_SAMPLES_PER_BLOCK = 4096 // SAMPLE_BYTES
+# A thread's stack as far as Python touches it, and the kernel's share.
+_THREAD_BYTES = 96 * 2**10
+
+
+@dataclass(frozen=True)
+class _Call:
+    """What a call takes on all its ranks together, from when it is posted until it is waited for,
+    and what malloc keeps of that from then on."""
+
+    used_bytes: int
+    kept_bytes: int
+
+
+def guest_memory_bytes(spec: Spec, run_directory: Path) -> int:
+    """Memory that a guest needs: the system and torch, then per rank its own pages, its tensors,
+    what is on its way and what malloc keeps of tensors that are gone.
+
+    What a trace exchanges is in the replay programs of the run directory. Raises OSError when they
+    are not there, pydantic.ValidationError.
+    """
+    workload = spec.workload
+    ranks = range(workload.ranks)
+    if isinstance(workload, CommandWorkload):
+        return _SYSTEM_BYTES + len(ranks) * _PROGRAM_BYTES
+    connection_bytes = spec.transport.sndbuf_bytes + spec.transport.rcvbuf_bytes
+    if isinstance(workload, CollectivesWorkload):
+        programs = _ProgramBytes(spec)
+        calls = [
+            programs.with_them(
+                _call(
+                    operation.kind,
+                    operation.size_bytes,
+                    len(ranks),
+                    connection_bytes,
+                    operation.degree if isinstance(operation, Incast) else None,
+                ),
+                operation.kind,
+                operation.size_bytes,
+                len(ranks),
+                ITEM_BYTES[workload.dtype],
+                getattr(operation, "program", None),
+            )
+            for operation in workload.operations
+        ]
+        tensors_bytes = max(call.used_bytes for call in calls)
+        if len(calls) > 1 or workload.iterations > 1:
+            tensors_bytes += max(call.kept_bytes for call in calls)
+    elif isinstance(workload, ChakraWorkload):
+        replayed = (read_program(run_directory / DIRECTORY, rank) for rank in ranks)
+        at_once = sum(at_once_bytes(program) for program in replayed)
+        tensors_bytes = _TRACE * at_once + at_once // _GAPS
+    else:
+        item_bytes = ITEM_BYTES[workload.dtype]
+        sizes = {name: len(parts[0]) for name, parts in groups_of(workload).items()}
+        tensors_bytes = sum(
+            _step_bytes(
+                step_of(workload, rank), item_bytes, sizes, connection_bytes, _ProgramBytes(spec)
+            )
+            for rank in ranks
+        )
+    system_bytes = _SYSTEM_BYTES
+    if not version("torch").endswith("+cpu"):
+        system_bytes += _ACCELERATORS_BYTES
+    return system_bytes + _ranks_bytes(spec) + tensors_bytes + _samples_bytes(spec)
+
+
+def _samples_bytes(spec: Spec) -> int:
+    """What samples of ports take at most: two for each packet at each port that it passes, as its
+    coming and its going change the backlog, and two packets and an acknowledgement for each full
+    frame."""
+    fabric = spec.plan.fabric
+    sampling = sampling_of(spec, fabric)
+    if sampling is None:
+        return 0
+    most = len(sampling.ports) * SAMPLE_CAPACITY
+    sent_bytes = _sent_bytes(spec)
+    if sent_bytes is not None:
+        hops = nx.single_source_shortest_path_length(fabric.graph, fabric.hosts[0].name)
+        longest = 2 * max(hops.values())
+        frames = -(-sent_bytes // min(link.mtu_bytes for link in fabric.links))
+        most = min(most, 2 * 3 * frames * longest + len(sampling.ports) * _SAMPLES_PER_BLOCK)
+    return most * SAMPLE_BYTES
+
+
+def _sent_bytes(spec: Spec) -> int | None:
+    """Payload that all ranks send in a run, at most; None where only the run tells."""
+    workload = spec.workload
+    if isinstance(workload, ChakraWorkload | CommandWorkload):
+        return None
+    item_bytes = ITEM_BYTES[workload.dtype]
+    if isinstance(workload, CollectivesWorkload):
+        sizes = [operation.size_bytes for operation in workload.operations] * workload.ranks
+    else:
+        sizes = [
+            action.elements * item_bytes
+            for rank in range(workload.ranks)
+            for action in step_of(workload, rank)
+            if isinstance(action, StartCollective | StartMessage)
+        ]
+    return _SENT_PER_SIZE * sum(sizes) * workload.iterations
+
+
+def _ranks_bytes(spec: Spec) -> int:
+    """What the ranks take that have no tensors yet, but all of their connections."""
+    ranks, threads = spec.workload.ranks, ranks_per_process(spec)
+    if threads == 1:
+        return ranks * _RANK_BYTES
+    processes = -(-ranks // threads)
+    ends_bytes = ranks * (ranks - 1) * _CONNECTION_END_BYTES
+    return processes * _RANK_BYTES + ranks * _PACKED_RANK_BYTES + ends_bytes
+
+
+class _ProgramBytes:
+    """What collectives that run as programs take beyond Gloo's own."""
+
+    def __init__(self, spec: Spec) -> None:
+        self._settings = settings_of(spec)
+
+    def with_them(
+        self,
+        call: _Call,
+        kind: str,
+        size_bytes: int,
+        ranks: int,
+        item_bytes: int,
+        entry: Mapping[str, Any] | None,
+    ) -> _Call:
+        """The call with its program's buffers, threads and messages, if it has one."""
+        if kind not in PROGRAM_KINDS:
+            return call
+        elements = rounded_elements(Kind(kind), size_bytes, ranks, item_bytes)
+        shape = Shape(Kind(kind), elements * item_bytes, ranks, item_bytes)
+        plan = plan_of(self._settings, shape, entry)
+        if plan is None:
+            return call
+        more = ranks * (working_bytes(plan) + threads_of(plan) * _THREAD_BYTES)
+        return _Call(call.used_bytes + 2 * more, call.kept_bytes + more)
+
+
+def _step_bytes(
+    step: Iterable[Action],
+    item_bytes: int,
+    sizes: Mapping[GroupName, int],
+    connection_bytes: int,
+    programs: _ProgramBytes,
+) -> int:
+    """The most that a rank's shares of calls under way take at a time, and what malloc keeps of
+    them; `sizes` are those of its groups."""
+    under_way: dict[str, int] = {}
+    used = most = kept = 0
+    for action in step:
+        kind: str
+        match action:
+            case ComputeKernel() | Pause():
+                continue
+            case WaitFor(name):
+                used -= under_way.pop(name)
+                continue
+            case StartCollective():
+                kind, ranks = action.kind, sizes[action.group]
+            case StartMessage():
+                kind, ranks = Kind.SEND_RECV, 2
+        size_bytes = action.elements * item_bytes
+        call = _call(kind, size_bytes, ranks, connection_bytes)
+        call = programs.with_them(call, kind, size_bytes, ranks, item_bytes, None)
+        under_way[action.name] = call.used_bytes // ranks
+        used += under_way[action.name]
+        most = max(most, used)
+        kept = max(kept, call.kept_bytes // ranks)
+    return most + kept
+
+
+def _call(
+    kind: str, size: int, ranks: int, connection_bytes: int, degree: int | None = None
+) -> _Call:
+    """Inputs and outputs as `workloads.execution.operations` makes them. At a time a rank has a
+    block on its way in Gloo's rings and exchanges, and whole messages from each sender to a
+    receiver, all of which sockets hold again."""
+    of_all, of_shards = ranks * _kept_bytes(size), ranks * _kept_bytes(size // ranks)
+    match kind:
+        case Kind.ALL_TO_ALL:
+            tensors, moving, kept = 2 * ranks * size, size, of_all
+        case Kind.ALL_GATHER | Kind.REDUCE_SCATTER:
+            tensors, moving, kept = ranks * size + size, size, max(of_all, of_shards)
+        case Kind.BROADCAST:
+            tensors, moving, kept = ranks * size, 0, of_all
+        case Kind.GATHER:
+            tensors, moving, kept = 2 * size, min(size, (ranks - 1) * connection_bytes), of_shards
+        case Kind.SCATTER:
+            tensors, moving, kept = 2 * size, size // ranks, _kept_bytes(size) + of_shards
+        case Kind.INCAST:
+            senders = degree or ranks - 1
+            tensors, moving = 2 * senders * size, senders * min(size, connection_bytes)
+            kept = (senders + 1) * _kept_bytes(size)
+        case Kind.PERMUTATION:
+            tensors, moving, kept = 2 * ranks * size, ranks * min(size, connection_bytes), of_all
+        case Kind.SEND_RECV:
+            tensors, moving, kept = 2 * size, min(size, connection_bytes), 2 * _kept_bytes(size)
+        case _:  # all-reduce, reduce; a barrier's size is 0
+            tensors, moving, kept = ranks * size, size, of_all
+    return _Call(tensors + tensors // _GAPS + moving, kept)
+
+
+def _kept_bytes(size: int) -> int:
+    """What malloc keeps of a rank's tensors of this size."""
+    return _KEPT * size if size <= _LARGEST_KEPT_BYTES else 0

@@ -1,0 +1,87 @@
+"""All subcommands under one name; each is imported when it is asked for."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+from typer.main import get_command, get_group
+
+from groundwire.commands.console.help_text import tidy_help, without_type
+from groundwire.commands.console.outcome import outcome
+from groundwire.commands.console.separator import separated
+
+COMMANDS = {
+    "run": "groundwire.commands.run:run",
+    "exec": "groundwire.commands.execute:execute",
+    "sweep": "groundwire.commands.sweep:sweep",
+    "study": "groundwire.commands.study:study_command",
+    "predict": "groundwire.commands.predict:predict_command",
+    "compare": "groundwire.commands.compare:compare_command",
+    "calibrate": "groundwire.commands.calibrate:calibrate_command",
+    "report": "groundwire.commands.report:report",
+    "shell": "groundwire.commands.shell:shell",
+    "astra": "groundwire.commands.astra:astra",
+    "trace": "groundwire.commands.traces.trace:trace_app",
+    "doctor": "groundwire.commands.doctor:doctor",
+    "clean": "groundwire.commands.clean:clean",
+    "kernel": "groundwire.commands.kernel:kernel_app",
+    "remote": "groundwire.commands.remote:remote_app",
+}
+"""Subcommand -> "module:attribute": a function that returns an exit code, or a typer app."""
+
+
+_BEFORE_PROGRAM = {"exec": 1}
+"""Subcommand that runs a program of the user's -> how many arguments of its own go before that."""
+
+
+class Commands(TyperGroup):
+    """Imports the subcommand that is asked for, not the others: some need scipy."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(COMMANDS)
+
+    def get_help_option(self, ctx: Any) -> Any:
+        return without_type(super().get_help_option(ctx))
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name not in COMMANDS:
+            return None
+        module, _, attribute = COMMANDS[cmd_name].partition(":")
+        found = getattr(import_module(module), attribute)
+        if isinstance(found, typer.Typer):
+            command: Any = get_group(found)
+        else:
+            single = typer.Typer(add_completion=False)
+            single.command(cmd_name)(outcome(found))
+            command = get_command(single)
+        for each in (command, *getattr(command, "commands", {}).values()):
+            tidy_help(each)
+        command.name = cmd_name
+        if cmd_name in _BEFORE_PROGRAM:
+            _separate(command, _BEFORE_PROGRAM[cmd_name])
+        return command
+
+
+def _separate(command: Any, own: int) -> None:
+    parse = command.parse_args
+    command.parse_args = lambda ctx, args: parse(ctx, separated(command, args, own))
+
+
+app = typer.Typer(
+    cls=Commands,
+    name="groundwire",
+    help="A live emulation testbed for training-cluster networks: real Gloo workers on an emulated "
+    "fabric. Every run has a verdict, every measured collective its predictions.",
+    epilog="Start with: groundwire run topologies/dlrm-fat-tree-k4.yaml",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+@app.callback()
+def _groundwire() -> None:
+    """All options belong to subcommands."""

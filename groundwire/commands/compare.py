@@ -1,0 +1,177 @@
+"""`groundwire compare`: runs against predictors, and where the gaps come from."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from analysis.compare.comparison import Comparison
+from analysis.compare.decomposition import PARTS, Decomposition
+from groundwire import comparing
+from groundwire.commands.console.result_table import (
+    errors_table,
+    microseconds,
+    output_console,
+    percent,
+    share,
+)
+from groundwire.commands.predict import PREDICTOR_NAMES
+from groundwire.comparing import ComparedRun
+from topologies.units import format_size
+
+_NOTHING = 5e-4
+"""A smaller share than this prints as 0.0%."""
+
+
+def compare_command(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Run directories.")],
+    predictor: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="A predictor to hold against the runs; can be repeated (default: the spec's). "
+            f"{PREDICTOR_NAMES}",
+        ),
+    ] = None,
+    external: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FORMAT=FILE",
+            help="Results of another simulator, as csv=times.csv; can be repeated. FORMAT: "
+            "astra-sim, ns3-fct, loggopsim or csv.",
+        ),
+    ] = None,
+    calibration: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Predictors as `calibrate` fitted them.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
+) -> int:
+    """Compare every collective of runs with predictors; print errors and the parts of each gap."""
+    compared = comparing.compare(
+        runs, predictors=predictor, external=_sources(external or []), calibration=calibration
+    )
+    if as_json:
+        print(json.dumps([_document(each) for each in compared], indent=1))
+        return 0
+    console = output_console()
+    for each in compared:
+        _print(console, each)
+    return 0
+
+
+def _sources(texts: list[str]) -> dict[str, dict[str, str]]:
+    """What to call each `--external` -> format and path. Raises typer.BadParameter."""
+    split = [(text, *text.partition("=")) for text in texts]
+    formats = [format_ for _, format_, _, _ in split]
+    found = {}
+    for text, format_, _, path in split:
+        if not path:
+            raise typer.BadParameter(
+                f"--external: found {text!r}, expected FORMAT=FILE such as csv=times.csv"
+            )
+        name = format_ if formats.count(format_) == 1 else text
+        found[name] = {"format": format_, "path": path}
+    return found
+
+
+def _print(console: Console, compared: ComparedRun) -> None:
+    comparison, parts = compared.comparison, compared.parts
+    console.rule(str(compared.run.directory), align="left")
+    console.print(_errors(comparison))
+    for reason, count in _refusals(comparison).items():
+        console.print(f"not predicted ({count}): {reason}", highlight=False)
+    console.print(_decompositions(parts))
+    console.print(errors_table("Errors", comparison.summary()))
+
+
+def _errors(comparison: Comparison) -> Table:
+    table = Table("kind", title="Errors by kind and size", title_justify="left")
+    for heading in ("size", "ranks", "count", "measured us"):
+        table.add_column(heading, justify="right")
+    for name in comparison.predictors:
+        for heading in (name, "geomean", "worst"):
+            table.add_column(heading, justify="right")
+    for group in comparison.groups():
+        cells = [group.kind, format_size(group.size_bytes), str(group.ranks), str(group.count)]
+        cells.append(microseconds(round(group.measured_ns)))
+        for name in comparison.predictors:
+            errors = group.errors[name]
+            cells += [percent(group.bias[name]), share(errors["geomean"]), share(errors["worst"])]
+        table.add_row(*cells)
+    return table
+
+
+def _refusals(comparison: Comparison) -> dict[str, int]:
+    found: dict[str, int] = defaultdict(int)
+    for row in comparison.rows:
+        for name, reason in row.refusals.items():
+            found[f"{name}: {reason}"] += 1
+    return found
+
+
+def _decompositions(parts: Sequence[Decomposition]) -> Table:
+    """Means by kind and size, as shares of the measured time. A part that no collective has is left
+    out."""
+    present = [
+        (heading, name)
+        for heading, name in PARTS
+        if any(abs(getattr(part, name) or 0) > _NOTHING * part.measured_ns for part in parts)
+    ]
+    table = Table(
+        "kind",
+        title="What the measured time is made of",
+        title_justify="left",
+        padding=(0, 1, 0, 0),
+        pad_edge=False,
+    )
+    for heading in ("size", "measured us", *(heading for heading, _ in present)):
+        table.add_column(heading, justify="right")
+    groups: dict[tuple[str, int, int], list[Decomposition]] = defaultdict(list)
+    for part in parts:
+        c = part.collective
+        groups[c.label, c.size_bytes, len(c.ranks)].append(part)
+    for (kind, size_bytes, _), members in sorted(groups.items()):
+        measured = sum(member.measured_ns for member in members) / len(members)
+        cells = [kind, format_size(size_bytes), microseconds(round(measured))]
+        for _, name in present:
+            values = [v for member in members if (v := getattr(member, name)) is not None]
+            if not values:
+                cells.append("-")
+                continue
+            mean = sum(values) / len(values)
+            cells.append(f"{mean / measured if measured else 0.0:.1%}")
+        table.add_row(*cells)
+    return table
+
+
+def _document(compared: ComparedRun) -> dict[str, Any]:
+    comparison, parts = compared.comparison, compared.parts
+    return {
+        "run": str(compared.run.directory),
+        "summary": comparison.summary(),
+        "groups": [asdict(group) for group in comparison.groups()],
+        "collectives": [
+            {
+                "id": row.collective.id,
+                "kind": row.collective.kind,
+                "size_bytes": row.collective.size_bytes,
+                "measured_ns": row.measured_ns,
+                "predicted_ns": row.predicted_ns,
+                "refusals": row.refusals,
+            }
+            for row in comparison.rows
+        ],
+        "decomposition": [
+            {"id": part.collective.id, "measured_ns": part.measured_ns}
+            | {name: getattr(part, name) for _, name in PARTS}
+            for part in parts
+        ],
+    }

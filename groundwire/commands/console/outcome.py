@@ -1,0 +1,56 @@
+"""How a command ends: its exit code, and mistakes told in one message instead of a trace."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from typing import ParamSpec
+
+import typer
+
+from emulator.linux.signals import is_interrupt
+
+P = ParamSpec("P")
+
+_OURS = ("analysis", "collectives", "emulator", "groundwire", "topologies", "workloads")
+
+FAILED = 1
+BAD_INPUT = 2
+
+
+def outcome(command: Callable[P, int]) -> Callable[P, None]:
+    """Make a function that returns an exit code a typer command.
+
+    Exit codes: 0 done and valid, 1 failed, 2 bad input, 3 done but invalid, 128 and the number
+    of a signal that ended it (130: Ctrl-C).
+    """
+
+    @functools.wraps(command)
+    def ends(*args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            code = command(*args, **kwargs)
+        except BrokenPipeError:
+            code = 0  # whoever read our output has gone: not worth a message
+        except ValueError as error:
+            # Bad specs, run directories and predictors are ValueErrors of our own classes.
+            if type(error).__module__.split(".")[0] not in _OURS:
+                raise
+            print(f"error: {error}", file=sys.stderr)
+            code = BAD_INPUT
+        except (RuntimeError, OSError) as error:
+            if isinstance(error, typer.Exit | typer.Abort) or is_interrupt(error):
+                raise
+            print(f"error: {_told(error)}", file=sys.stderr)
+            code = FAILED
+        raise typer.Exit(code)
+
+    return ends
+
+
+def _told(error: RuntimeError | OSError) -> str:
+    """The file, if one is known, and what is wrong with it, without Python's `[Errno 21]`."""
+    if isinstance(error, OSError) and error.strerror:
+        named = "" if error.filename is None else f"{error.filename}: "
+        return named + error.strerror
+    return str(error)

@@ -1,0 +1,135 @@
+"""What a session is doing, on stderr: a line for each stage, a bar for the iterations."""
+
+from __future__ import annotations
+
+import sys
+import time
+from datetime import datetime, timedelta
+from typing import TextIO
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+from emulator.progress import PROGRAM_STREAMS
+from emulator.progress import Progress as Event
+from groundwire.commands.console.time_left import TimeLeft
+
+_QUIET_LIMIT_S = 15.0
+# What stands beside the text on a terminal at least: a bar of 4, "120/128", "0:01:23", and spaces.
+_BESIDE_TEXT = 21
+
+
+class ProgressDisplay:
+    """Shows events as they come. On a terminal there is a bar that follows the run's clock;
+    elsewhere every event is a line, and so is the clock when nothing else has happened for long."""
+
+    def __init__(self, console: Console, output: TextIO | None = None) -> None:
+        """`output` gets what programs write to their standard output (default: ours)."""
+        self._console = console
+        self._output = output
+        self._started = time.monotonic()
+        self._said = self._started
+        self._left = TimeLeft()
+        self._iteration: Event | None = None
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=None),
+            TextColumn("{task.completed:.0f}/{task.total:.0f}"),
+            TimeElapsedColumn(),
+            console=console,
+            expand=True,
+            transient=True,
+            redirect_stdout=False,
+            redirect_stderr=False,
+            disable=not console.is_terminal,
+        )
+        self._task: TaskID | None = None
+
+    def __enter__(self) -> ProgressDisplay:
+        self._bar.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._bar.stop()
+
+    def stage(self, name: str, detail: str) -> None:
+        """A step begins or is done."""
+        self._iteration = None
+        self._say(detail)
+
+    def report(self, event: Event) -> None:
+        """Show one event."""
+        if event.stage in PROGRAM_STREAMS:
+            self._pass_on(event)
+        elif event.iteration is not None and event.iterations is not None:
+            self._left.begin(event.iteration, event.iterations, time.monotonic())
+            self._iteration = event
+            self._show_iteration(event.clock_ns, always=True)
+        elif event.stage == "clock":
+            self._show_iteration(event.clock_ns, always=False)
+        elif event.detail:
+            self.stage(event.stage, event.detail)
+
+    def _pass_on(self, event: Event) -> None:
+        """A line of a program's output, as it is."""
+        self._said = time.monotonic()
+        stream = sys.stderr if event.stage == "stderr" else self._output or sys.stdout
+        print(event.detail, file=stream, flush=True)
+
+    def _show_iteration(self, clock_ns: int | None, always: bool) -> None:
+        """Where the iterations are; unless `always`, lines are kept apart by some time."""
+        began, now_s = self._iteration, time.monotonic()
+        if began is None or began.iteration is None or began.iterations is None:
+            return
+        text = f"iteration {began.iteration + 1} of {began.iterations}"
+        clock = "" if clock_ns is None else f", {clock_ns / 1e9:.6f} s on its clock"
+        left = ""
+        left_s = self._left.estimate_s(now_s)
+        if left_s is not None:
+            ends = datetime.now() + timedelta(seconds=left_s)
+            left = f", about {left_s:.0f} s left (until {ends:%H:%M:%S})"
+        if not self._console.is_terminal:
+            if always or now_s - self._said >= _QUIET_LIMIT_S:
+                self._say(text + clock + left)
+            return
+        # When it ends is what a narrow terminal has to tell.
+        if len(text + clock + left) + _BESIDE_TEXT <= self._console.width:
+            text += clock
+        text += left
+        if self._task is None:
+            self._task = self._bar.add_task(text, total=began.iterations)
+        self._bar.update(self._task, description=text, completed=began.iteration)
+
+    def _say(self, text: str) -> None:
+        self._said = time.monotonic()
+        elapsed = self._said - self._started
+        self._console.print(f"[dim]{elapsed:6.1f} s[/dim]  {text}", highlight=False, soft_wrap=True)
+
+
+class SweepProgress:
+    """Shows the cases of a sweep, each with the progress of its run."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._display: ProgressDisplay | None = None
+
+    def __enter__(self) -> SweepProgress:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._end()
+
+    def report(self, event: Event) -> None:
+        """Show one event; the stage "case" begins a run."""
+        if event.stage == "case":
+            self._end()
+            self._console.print(f"[bold]{event.detail}[/]", highlight=False)
+            self._display = ProgressDisplay(self._console)
+            self._display.__enter__()
+        elif self._display is not None:
+            self._display.report(event)
+
+    def _end(self) -> None:
+        if self._display is not None:
+            self._display.__exit__()
+            self._display = None

@@ -1,0 +1,157 @@
+"""`groundwire exec`: a program of the user's own as the ranks of a run."""
+
+from __future__ import annotations
+
+import os
+import re
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from groundwire.commands.console.overrides import parse_overrides
+from groundwire.commands.report import ReportStyle
+from groundwire.commands.run import (
+    JsonOption,
+    KernelChoice,
+    KernelOption,
+    OutOption,
+    SetOption,
+    StyleOption,
+    run_and_print,
+)
+from topologies.spec.spec import Spec, load_spec
+
+_TORCHRUN = ("torchrun", "torch.distributed.run", "torch.distributed.launch")
+
+
+class ExecRefused(ValueError):
+    """Options that do not go together, or that say nothing."""
+
+
+class Per(StrEnum):
+    """`--per`."""
+
+    auto = "auto"
+    rank = "rank"
+    host = "host"
+
+
+def execute(
+    spec_path: Annotated[
+        Path,
+        typer.Argument(
+            metavar="SPEC", help="The spec whose fabric to run on, in place of its workload."
+        ),
+    ],
+    command: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="-- PROGRAM ARG",
+            help="What to run, as in a shell. All that follows PROGRAM is its own.",
+        ),
+    ],
+    ranks: Annotated[
+        int | None,
+        typer.Option(
+            "--ranks", "-n", metavar="N", help="World size (default: all hosts of the fabric)."
+        ),
+    ] = None,
+    ranks_per_host: Annotated[
+        int,
+        typer.Option(metavar="G", min=1, help="How many ranks share a host, as GPUs of a server."),
+    ] = 1,
+    per: Annotated[
+        Per,
+        typer.Option(
+            help="Start PROGRAM once per rank, or once per host, where it starts the host's ranks "
+            "itself, as torchrun does. auto: per host for torchrun, else per rank."
+        ),
+    ] = Per.auto,
+    env: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--env",
+            "-x",
+            metavar="NAME[=VALUE]",
+            help="A variable for PROGRAM's environment; without a value, yours. Can be repeated.",
+        ),
+    ] = None,
+    observe: Annotated[
+        bool,
+        typer.Option(
+            "--observe/--no-observe",
+            help="Have Python ranks log torch's collectives, without a change of the program; "
+            "else they are found in the captures.",
+        ),
+    ] = True,
+    memory: Annotated[
+        str | None,
+        typer.Option(metavar="SIZE", help="The virtual kernel's memory, such as 8GB."),
+    ] = None,
+    kernel: KernelOption = KernelChoice.auto,
+    out: OutOption = None,
+    set_: SetOption = None,
+    as_json: JsonOption = False,
+    style: StyleOption = ReportStyle.groundwire,
+) -> int:
+    """Run a program of your own on a fabric: groundwire exec SPEC -- python train.py
+
+    Every rank is a process on its host, with RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE,
+    GROUP_RANK, MASTER_ADDR, MASTER_PORT and GLOO_SOCKET_IFNAME set, so that
+    init_process_group("gloo") works; hosts have their names (h0, h1, ...). torchrun needs no
+    options: groundwire exec SPEC -- torchrun train.py
+
+    The program sees the current directory, and writes into `work/` of the run directory. Rank 0's
+    output is shown as it comes; ranks/NNN.out and .err there have everybody's. When a rank fails
+    the others are ended, and the exit code is 1. Exit code 3 says that the run is done but its
+    figures are not valid.
+    """
+    environment = dict(_variable(text) for text in env or [])
+    workload = {
+        "kind": "command",
+        "argv": command,
+        "ranks": 2 * ranks_per_host if ranks is None else ranks,
+        "ranks_per_host": ranks_per_host,
+        "per": starts(per, command),
+        "env": environment,
+        "directory": str(Path.cwd()),
+        "observe": observe,
+    }
+    spec = _load(spec_path, workload, all_hosts=ranks is None)
+    overrides = parse_overrides(set_ or [])
+    if memory is not None:
+        overrides = {"virtual.memory": memory} | overrides
+    spec = spec.with_overrides(overrides, source="--set")
+    return run_and_print(spec, kernel, out, as_json=as_json, style=style)
+
+
+def _load(path: Path, workload: dict[str, object], all_hosts: bool) -> Spec:
+    if not all_hosts:
+        return load_spec(path, {"workload": workload})
+    least = load_spec(path, {"workload": workload, "placement": "linear"})
+    together = least.workload.ranks // 2
+    ranks = len(least.plan.fabric.hosts) * together
+    return load_spec(path, {"workload": workload | {"ranks": ranks}})
+
+
+def starts(per: Per, command: list[str]) -> str:
+    """Whether a command is started per `rank` or per `host`."""
+    if per is not Per.auto:
+        return per.value
+    # python -m torch.distributed.run, too; what comes behind the script is the script's.
+    head = [Path(word).name for word in command[:4]]
+    starts_ranks = head[0] == _TORCHRUN[0] or (
+        "-m" in head[:-1] and head[head.index("-m") + 1] in _TORCHRUN[1:]
+    )
+    return "host" if starts_ranks else "rank"
+
+
+def _variable(text: str) -> tuple[str, str]:
+    name, given, value = text.partition("=")
+    if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) is None:
+        raise ExecRefused(f"--env {text}: expected NAME=VALUE, or the NAME of a variable of yours")
+    if not given and name not in os.environ:
+        raise ExecRefused(f"--env {text}: your environment has no {name}; expected {name}=VALUE")
+    return name, value if given else os.environ[name]

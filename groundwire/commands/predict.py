@@ -1,0 +1,108 @@
+"""`groundwire predict`: what a spec's collectives will take, without running them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from analysis.predict.interface import available_predictors
+from analysis.predict.iteration import PredictedIteration
+from groundwire import forecast as forecasting
+from groundwire.commands.console.overrides import parse_overrides
+from groundwire.commands.console.result_table import microseconds, models_used, output_console
+from groundwire.commands.run import SetOption, SpecPath
+from groundwire.forecast import Forecast
+from topologies.spec.spec import load_spec
+from topologies.units import format_size
+
+# `external` reads another simulator's results: `groundwire compare --external`.
+PREDICTOR_NAMES = (
+    f"Names: {', '.join(name for name in available_predictors() if name != 'external')}."
+)
+
+
+def predict_command(
+    spec_path: SpecPath,
+    predictor: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help=f"A predictor to ask; can be repeated (default: the spec's). {PREDICTOR_NAMES}",
+        ),
+    ] = None,
+    calibration: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Predictors as `calibrate` fitted them.")
+    ] = None,
+    set_: SetOption = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the predictions as JSON.")] = False,
+) -> int:
+    """Predict every collective of one iteration of a spec, each alone on the fabric.
+
+    ECMP choices depend on a run's ports, so here flow draws them from the spec's seed.
+    """
+    spec = load_spec(spec_path).with_overrides(parse_overrides(set_ or []), source="--set")
+    forecast = forecasting.predict(spec, predictors=predictor, calibration=calibration)
+    if as_json:
+        print(json.dumps(_document(forecast), indent=1))
+    else:
+        _print(forecast)
+    return 0
+
+
+def _document(forecast: Forecast) -> dict[str, object]:
+    rows = [
+        {
+            "name": collective.name,
+            "kind": collective.call.kind,
+            "size_bytes": collective.call.size_bytes,
+            "ranks": collective.call.world,
+            "predicted": {name: a.as_dict() for name, a in collective.predicted.items()},
+        }
+        for collective in forecast.collectives
+    ]
+    totals = {name: forecast.one_after_another_ns(name) for name in forecast.predictors}
+    return {
+        "name": forecast.spec.name,
+        "collectives": rows,
+        "iteration": totals,
+        "iterations": {
+            name: {"reason": whole} if isinstance(whole, str) else asdict(whole)
+            for name, whole in forecast.iterations.items()
+        },
+        "ignores": dict(forecast.ignores),
+    }
+
+
+def _print(forecast: Forecast) -> None:
+    console, names = output_console(), forecast.predictors
+    table = Table("collective", title="Predicted, us", title_justify="left")
+    table.add_column("size", justify="right")
+    for name in names:
+        table.add_column(name, justify="right")
+    for collective in forecast.collectives:
+        cells = [microseconds(collective.predicted[name].duration_ns) for name in names]
+        table.add_row(collective.name, format_size(collective.call.size_bytes), *cells)
+    totals = (microseconds(forecast.one_after_another_ns(name)) for name in names)
+    table.add_row("one after another", "", *totals)
+    wholes = (forecast.iterations[name] for name in names)
+    table.add_row("iteration", "", *(microseconds(_duration_ns(whole)) for whole in wholes))
+    console.print(table)
+    for name in names:
+        answers = [collective.predicted[name].model for collective in forecast.collectives]
+        for line in models_used(name, answers):
+            console.print(line, highlight=False)
+        console.print(f"{name} ignores: {forecast.ignores[name]}", highlight=False)
+        whole = forecast.iterations[name]
+        if isinstance(whole, str):
+            console.print(f"iteration not predicted by {name}: {whole}", highlight=False)
+    for refusal in forecast.refusals():
+        console.print(f"not predicted: {refusal}", highlight=False)
+
+
+def _duration_ns(whole: PredictedIteration | str) -> int | None:
+    return None if isinstance(whole, str) else whole.duration_ns

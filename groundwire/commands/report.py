@@ -1,0 +1,102 @@
+"""`groundwire report`: run directories in, a report out."""
+
+from __future__ import annotations
+
+import json
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from analysis.exporters.nccl_style import render_nccl_style
+from analysis.report import render_html, render_markdown, write_csv
+from analysis.report.run_figures import run_figures
+from analysis.report.tables.table import Table
+
+
+class ReportFormat(StrEnum):
+    """`--format`."""
+
+    html = "html"
+    md = "md"
+    csv = "csv"
+
+
+class ReportStyle(StrEnum):
+    """`--style`."""
+
+    groundwire = "groundwire"
+    nccl_tests = "nccl-tests"
+
+
+def report(
+    runs: Annotated[
+        list[Path],
+        typer.Argument(metavar="RUN", help="Run directories; several are put side by side."),
+    ],
+    format_: Annotated[
+        ReportFormat,
+        typer.Option(
+            "--format",
+            help="html: one self-contained page; md: markdown; csv: a folder, a file per table.",
+        ),
+    ] = ReportFormat.html,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Where to write (default: RUN/report.html for one run, report.html for several; "
+            "md goes to standard output; csv to the folder RUN/tables, or tables).",
+        ),
+    ] = None,
+    style: Annotated[
+        ReportStyle,
+        typer.Option(help="nccl-tests: print the collectives as nccl-tests does, and no report."),
+    ] = ReportStyle.groundwire,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print all tables of all runs as JSON, and no report.")
+    ] = False,
+) -> int:
+    """Make a report of one run, or of several side by side.
+
+    The page shows the verdict and what the run comes down to, where the time went, a timeline of
+    the ranks, the fabric with its links' use, measured against predicted times, queues, flows, who
+    sent to whom, and sortable tables. Exit code 3 says that one of the runs is not valid.
+    """
+    figures = run_figures(runs)
+    if as_json:
+        content = {f.label: {k: _plain(t) for k, t in f.tables.items()} for f in figures}
+        print(json.dumps(content, indent=1))
+    elif style is ReportStyle.nccl_tests:
+        print("\n".join(render_nccl_style(each.run) for each in figures), end="")
+    elif format_ is ReportFormat.md:
+        text = render_markdown(figures)
+        if out is None:
+            print(text, end="")
+        else:
+            _write(out, text)
+    elif format_ is ReportFormat.csv:
+        for path in write_csv(figures, out or _beside(runs, "tables")):
+            print(path)
+    else:
+        _write(out or _beside(runs, "report.html"), render_html(figures))
+    invalid = [each.label for each in figures if not each.result["valid"]]
+    for label in invalid:
+        print(f"{label}: the run is not valid", file=sys.stderr)
+    return 3 if invalid else 0
+
+
+def _plain(table: Table) -> list[dict[str, object]]:
+    return [dict(record) for record in table.records()]
+
+
+def _beside(runs: list[Path], name: str) -> Path:
+    return runs[0] / name if len(runs) == 1 else Path(name)
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8", errors="backslashreplace")  # of names that are no text
+    print(path)

@@ -1,0 +1,146 @@
+"""`groundwire run`: a spec in, a table and a run directory out."""
+
+from __future__ import annotations
+
+import json
+import sys
+from contextlib import suppress
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, TextIO
+
+import typer
+from rich.console import Console
+
+from analysis.exporters.nccl_style import render_nccl_style
+from analysis.runs.run import Run
+from emulator.session import KernelKind
+from groundwire import pipeline
+from groundwire.commands.console.overrides import parse_overrides
+from groundwire.commands.console.progress_display import ProgressDisplay
+from groundwire.commands.console.result_table import output_console, print_result
+from groundwire.commands.report import ReportStyle
+from topologies.spec.spec import Spec, load_spec
+
+
+class KernelChoice(StrEnum):
+    """`--kernel`."""
+
+    auto = "auto"
+    native = "native"
+    virtual = "virtual"
+
+
+KERNELS: dict[KernelChoice, KernelKind | None] = {
+    KernelChoice.auto: None,
+    KernelChoice.native: "native",
+    KernelChoice.virtual: "virtual",
+}
+
+SpecPath = Annotated[
+    Path, typer.Argument(metavar="SPEC", help="The spec, a YAML file; topologies/ has ready ones.")
+]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Change a key of the spec; can be repeated: "
+        "--set fabric.hosts=8 --set workload.ranks=8.",
+    ),
+]
+KernelOption = Annotated[
+    KernelChoice,
+    typer.Option(
+        help="native: this machine's own kernel, in real time, needs root. virtual: a "
+        "user-mode Linux in exact virtual time, needs no root. auto: native when root and the "
+        "kernel has what the spec needs, else virtual."
+    ),
+]
+OutOption = Annotated[
+    Path | None,
+    typer.Option(metavar="DIR", help="Run directory to make (default: runs/NAME-TIME)."),
+]
+
+JsonOption = Annotated[
+    bool, typer.Option("--json", help="Print result.json instead of the tables.")
+]
+StyleOption = Annotated[
+    ReportStyle, typer.Option(help="nccl-tests: print the collectives as nccl-tests does.")
+]
+TwinOption = Annotated[
+    bool,
+    typer.Option(
+        "--twin",
+        help="After a native run, run the same spec on the virtual kernel, show both times of "
+        "every collective, and judge the native ones by the exact ones.",
+    ),
+]
+
+
+def run(
+    spec_path: SpecPath,
+    kernel: KernelOption = KernelChoice.auto,
+    out: OutOption = None,
+    set_: SetOption = None,
+    as_json: JsonOption = False,
+    style: StyleOption = ReportStyle.groundwire,
+    twin: TwinOption = False,
+) -> int:
+    """Run a spec: build the fabric, run the ranks on it, measure, and compare with predictions.
+
+    Prints each collective with its size, measured and predicted time and error, each iteration with
+    its compute and exposed communication, and where the run directory is. Exit code 3 says that the
+    run is done but that its figures are not valid, and the reasons are printed.
+    """
+    spec = load_spec(spec_path).with_overrides(parse_overrides(set_ or []), source="--set")
+    return run_and_print(spec, kernel, out, as_json=as_json, style=style, twin=twin)
+
+
+def run_and_print(
+    spec: Spec,
+    kernel: KernelChoice,
+    out: Path | None,
+    *,
+    as_json: bool,
+    style: ReportStyle,
+    twin: bool = False,
+) -> int:
+    """Run a spec and print its result; returns the exit code."""
+    directory = out or pipeline.default_directory(spec)
+    output = sys.stderr if as_json else None
+    made = run_showing(spec, kernel, directory, Console(stderr=True), twin, output)
+    if as_json:
+        print(json.dumps(made.result, indent=1))
+    elif style is ReportStyle.nccl_tests:
+        print(render_nccl_style(made), end="")
+    else:
+        print_result(made.result, directory, output_console())
+    return 0 if made.result["valid"] else 3
+
+
+def run_showing(
+    spec: Spec,
+    kernel: KernelChoice,
+    directory: Path,
+    console: Console,
+    twin: bool = False,
+    output: TextIO | None = None,
+) -> Run:
+    """Run one spec, and its twin when asked for, with the progress on `console`, and what programs
+    write on `output`."""
+    try:
+        with ProgressDisplay(console, output) as display:
+            return pipeline.run(
+                spec, kernel=KERNELS[kernel], out=directory, progress=display.report, twin=twin
+            )
+    except KeyboardInterrupt:
+        with suppress(OSError):  # the terminal may have gone
+            console.print(_left_unfinished(directory), highlight=False, soft_wrap=True)
+        raise
+
+
+def _left_unfinished(directory: Path) -> str:
+    if (directory / "result.json").exists():
+        return f"{directory} has its result; `groundwire report {directory}` makes the report"
+    return f"{directory} has no result"

@@ -1,0 +1,113 @@
+"""`groundwire sweep`: one spec, several values of some keys, one table."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from groundwire import sweeping
+from groundwire.commands.console.overrides import parse_overrides
+from groundwire.commands.console.progress_display import SweepProgress
+from groundwire.commands.console.result_table import microseconds, output_console
+from groundwire.commands.run import KERNELS, KernelChoice, KernelOption, SpecPath
+from groundwire.sweeping import SweepCase
+
+
+def sweep(
+    spec_path: SpecPath,
+    set_: Annotated[
+        list[str],
+        typer.Option(
+            "--set",
+            metavar="KEY=A,B,C",
+            help="Values of a key; several --set make a grid: "
+            "--set fabric.hosts=4,8 --set fabric.link.mtu=1500,9000.",
+        ),
+    ],
+    kernel: KernelOption = KernelChoice.auto,
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Where the run directories go.")] = Path(
+        "runs/sweep"
+    ),
+    as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
+) -> int:
+    """Run a spec once for every combination of the values given, and tabulate.
+
+    All combinations and run directories are checked before the first one runs. A run that fails
+    ends the sweep; the table then has the runs before it. A value that holds commas of its own is
+    put in braces or brackets, as YAML:
+    --set 'fabric.queue={kind: droptail, buffer: 1MB},{...}'.
+    """
+    axes = {key: _values(text) for key, text in parse_overrides(set_).items()}
+    console = Console(stderr=True)
+    done: list[SweepCase] = []
+    progress = SweepProgress(console)
+    try:
+        with progress:
+            for case in sweeping.sweep(
+                spec_path,
+                axes,
+                kernel=KERNELS[kernel],
+                out=out,
+                progress=progress.report,
+                source="--set",
+            ):
+                done.append(case)
+    finally:  # what has been measured is told, also when a run fails or is interrupted
+        if done and as_json:
+            print(json.dumps([_document(case) for case in done], indent=1))
+        elif done:
+            output_console().print(_table(list(axes), done))
+    return 0 if all(case.run.result["valid"] for case in done) else 3
+
+
+def _document(case: SweepCase) -> dict[str, object]:
+    run = case.run
+    return {"set": dict(case.overrides), "run": str(run.directory), "result": run.result}
+
+
+def _values(text: str) -> list[str]:
+    """Split at the commas that stand outside of brackets."""
+    values, depth, start = [], 0, 0
+    for at, character in enumerate(text):
+        if character in "[{(":
+            depth += 1
+        elif character in "]})":
+            depth -= 1
+        elif character == "," and depth == 0:
+            values.append(text[start:at])
+            start = at + 1
+    return [*values, text[start:]]
+
+
+def _table(keys: list[str], cases: list[SweepCase]) -> Table:
+    table = Table(*keys)
+    for heading in (
+        "iteration us",
+        "exposed us",
+        "drops",
+        "marks",
+        "pauses",
+        "retransmits",
+        "valid",
+    ):
+        table.add_column(heading, justify="right")
+    for case in cases:
+        result = case.run.result
+        summary, iterations = result["summary"], result["iterations"]
+        table.add_row(
+            *(str(case.overrides[key]) for key in keys),
+            microseconds(_mean([i["duration_ns"] for i in iterations])),
+            microseconds(_mean([i["exposed_comm_ns"] for i in iterations])),
+            *(str(summary[k]) for k in ("drops", "ecn_marks", "pauses", "retransmits")),
+            "yes" if result["valid"] else "NO",
+        )
+    return table
+
+
+def _mean(values: list[int]) -> int | None:
+    return sum(values) // len(values) if values else None

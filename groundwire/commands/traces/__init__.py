@@ -1,0 +1,1 @@
+"""`groundwire trace`: Chakra execution traces, read, made and replayed."""

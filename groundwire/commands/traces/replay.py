@@ -1,0 +1,64 @@
+"""`groundwire trace replay`: Chakra execution traces, run with real Gloo on a fabric."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from analysis.chakra.files import read_graphs
+from groundwire.commands.console.outcome import outcome
+from groundwire.commands.console.overrides import parse_overrides
+from groundwire.commands.report import ReportStyle
+from groundwire.commands.run import (
+    JsonOption,
+    KernelChoice,
+    KernelOption,
+    OutOption,
+    SetOption,
+    StyleOption,
+    run_and_print,
+)
+from topologies.spec.spec import load_spec, parse_dict
+
+
+@outcome
+def replay(
+    prefix: Annotated[
+        Path,
+        typer.Argument(metavar="PREFIX", help="The traces: PREFIX.RANK.et of every rank."),
+    ],
+    on: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="SPEC",
+            help="The spec on whose fabric to replay, in place of its workload (default: a host "
+            "for each rank on one switch of 100 Gb/s).",
+        ),
+    ] = None,
+    kernel: KernelOption = KernelChoice.auto,
+    out: OutOption = None,
+    set_: SetOption = None,
+    as_json: JsonOption = False,
+    style: StyleOption = ReportStyle.groundwire,
+) -> int:
+    """Run traces with real Gloo: compute nodes sleep, communication nodes communicate.
+
+    Dependencies are kept. This is `groundwire run` of a spec with `workload: {kind: chakra, path:
+    PREFIX}`; --set changes the keys of that spec (--set workload.iterations=3).
+    """
+    path = prefix.resolve()
+    if on is None:
+        fabric = {"kind": "flat", "hosts": len(read_graphs(path)), "link": _LINK}
+        workload = {"kind": "chakra", "path": str(path)}
+        spec = parse_dict({"name": prefix.name, "fabric": fabric, "workload": workload})
+    else:
+        workload_text = json.dumps({"kind": "chakra", "path": str(path)})
+        spec = load_spec(on).with_overrides({"workload": workload_text}, source=str(prefix))
+    spec = spec.with_overrides(parse_overrides(set_ or []), source="--set")
+    return run_and_print(spec, kernel, out, as_json=as_json, style=style)
+
+
+_LINK = {"rate": "100Gbps", "delay": "500ns", "mtu": 9000}

@@ -1,0 +1,190 @@
+"""`groundwire trace`: runs and specs as files for other simulators, and traces checked."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args
+
+import typer
+
+from analysis.calibration.calibration import read_calibration
+from analysis.chakra.errors import ChakraError
+from analysis.chakra.files import write_graphs
+from analysis.chakra.sources.from_run import graphs_of_run
+from analysis.chakra.sources.from_spec import graphs_of_spec
+from analysis.chakra.sources.read import read_source
+from analysis.chakra.summary import Summary, summarize
+from analysis.exporters.write import TraceFormat, write_trace_as
+from analysis.runs.run import load_run
+from groundwire.commands.console.outcome import BAD_INPUT, outcome
+from groundwire.commands.traces.replay import replay
+from topologies.spec.compute_section import ComputeSpec
+from topologies.spec.spec import load_spec
+from topologies.units import format_size
+
+trace_app = typer.Typer(
+    help="Write runs and specs for other simulators; check traces; replay them on a fabric.",
+    no_args_is_help=True,
+)
+
+
+_Device = Literal["v100", "a100", "h100", "none"]
+
+
+@trace_app.command()
+@outcome
+def export(
+    source: Annotated[
+        Path,
+        typer.Argument(
+            metavar="RUN|SPEC", help="A run directory, measured; or a spec, as planned."
+        ),
+    ],
+    format_: Annotated[
+        TraceFormat,
+        typer.Option(
+            "--format",
+            metavar="FORMAT",
+            help="chakra: an execution trace per rank. astra-sim: all input files of ASTRA-sim. "
+            "goal: LogGOPSim's GOAL text. msccl-xml: a schedule per collective.",
+        ),
+    ] = TraceFormat.chakra,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="Where to write (default: RUN/export/FORMAT, or NAME-FORMAT)."
+        ),
+    ] = None,
+    iteration: Annotated[
+        int | None,
+        typer.Option(
+            min=0, metavar="N", help="Of a run: which iteration, from 0 (default: the last)."
+        ),
+    ] = None,
+    calibration: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="astra-sim: links and endpoint delay as `calibrate` fitted them to "
+            "astra-analytical.",
+        ),
+    ] = None,
+) -> int:
+    """Write what every rank does, with dependencies, durations and sizes, for another simulator.
+
+    A run gives what was measured; a spec gives the durations of its compute model. Prints the
+    paths.
+    """
+    fitted: dict[str, Any] = {}
+    if calibration is not None:
+        if format_ is not TraceFormat.astra_sim:
+            raise typer.BadParameter("--calibration is for --format astra-sim")
+        fitted |= read_calibration(calibration).of("astra-analytical")
+    if source.is_dir():
+        run = load_run(source)
+        spec, graphs = run.spec, graphs_of_run(run, iteration)
+        folder = out or source / "export" / format_.value
+    elif iteration is not None:
+        raise typer.BadParameter("--iteration is for a run: a spec's iterations are alike")
+    else:
+        spec = load_spec(source)
+        graphs = graphs_of_spec(spec)
+        folder = out or Path(f"{spec.name}-{format_.value}")
+    try:
+        written = write_trace_as(format_, folder, spec, graphs, fitted)
+    except ValueError as error:
+        raise ChakraError(source, None, f"as {format_.value}: {error}") from error
+    for path in written.paths:
+        print(path)
+    for note in written.left_out:
+        print(f"note: {note}", file=sys.stderr)
+    if written.inputs is not None:
+        print(f"groundwire astra {shlex.join(written.inputs.options())}")
+    return 0
+
+
+@trace_app.command("import")
+@outcome
+def import_(
+    path: Annotated[
+        Path,
+        typer.Argument(
+            metavar="PATH",
+            help="A file (.et, or .json of PyTorch's ExecutionTraceObserver), or the PREFIX of "
+            "PREFIX.RANK.et or PREFIX.RANK.json.",
+        ),
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="PREFIX", help="Write the traces as Chakra files PREFIX.RANK.et."),
+    ] = None,
+    device: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="Roofline that times PyTorch's operators: v100, a100, h100 or none.",
+        ),
+    ] = "v100",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> int:
+    """Check traces, and say what is in them.
+
+    Exit code 2 when a file is bad, or when ranks do not fit together. `groundwire trace replay
+    PREFIX` replays what passes with real Gloo.
+    """
+    if device not in get_args(_Device):
+        raise typer.BadParameter(f"--device: found {device!r}, allowed {get_args(_Device)}")
+    roofline = ComputeSpec.model_validate({"device": device})
+    graphs, complete = read_source(path, lambda flops, moved: roofline.time_ns(flops, moved, 4))
+    summary = summarize(graphs)
+    # The other ranks of a single file are not there to be checked against.
+    found = summary.problems if complete else ()
+    if as_json:
+        print(json.dumps(_document(summary, found), indent=1))
+    else:
+        _print(summary)
+    for problem in found:
+        print(f"error: {path}: {problem}", file=sys.stderr)
+    if found:
+        return BAD_INPUT
+    if out is not None:
+        if not complete:
+            raise ChakraError(path, None, "is one rank's: give the PREFIX of all ranks with --out")
+        out.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            written = write_graphs(out, graphs)
+        except ValueError as error:
+            raise ChakraError(path, None, str(error)) from error
+        print(f"wrote {len(written)} traces, {written[0]} ...", file=sys.stderr)
+    return 0
+
+
+def _document(summary: Summary, problems: Sequence[str]) -> dict[str, object]:
+    return {
+        "ranks": summary.ranks,
+        "nodes": summary.nodes,
+        "compute_ns": summary.compute_ns,
+        "collectives": [
+            {"kind": kind, "size_bytes": size_bytes, "ranks": ranks, "count": count}
+            for (kind, size_bytes, ranks), count in summary.collectives.items()
+        ],
+        "groups": {str(number): list(ranks) for number, ranks in summary.groups.items()},
+        "problems": list(problems),
+    }
+
+
+def _print(summary: Summary) -> None:
+    nodes = ", ".join(f"{count} {name}" for name, count in summary.nodes.items())
+    print(f"ranks: {summary.ranks}")
+    print(f"nodes: {nodes}; computation of the busiest rank: {summary.compute_ns / 1000:.1f} us")
+    for (kind, size_bytes, ranks), count in summary.collectives.items():
+        print(f"collective: {count} x {kind} of {format_size(size_bytes)} over {ranks} ranks")
+    for number, members in summary.groups.items():
+        print(f"group {number}: ranks {', '.join(map(str, members))}")
+
+
+trace_app.command()(replay)

@@ -1,0 +1,138 @@
+"""What a spec's collectives will take, without running them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from analysis.calibration.calibration import read_calibration
+from analysis.predict.interface import Predictor, Setting, load_predictor, model_of
+from analysis.predict.iteration import PredictedIteration, predict_iteration
+from analysis.predict.planned import planned_calls, setting_of_spec
+from collectives.call import CollectiveCall, CollectiveError
+from groundwire.pipeline import resolve
+from topologies.spec.spec import Spec
+
+
+@dataclass(frozen=True, slots=True)
+class ForecastAnswer:
+    """A predictor's answer: nanoseconds, or why there are none. `model` names the model that gave
+    it, for predictors that choose one by the collective."""
+
+    duration_ns: int | None
+    reason: str | None = None
+    model: str | None = None
+
+    def as_dict(self) -> dict[str, object]:
+        """Plain data, without what is not there."""
+        extra = {"reason": self.reason, "model": self.model}
+        return {"duration_ns": self.duration_ns} | {k: v for k, v in extra.items() if v is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class ForecastCollective:
+    """A collective of one iteration with every predictor's answer, by the predictor's name."""
+
+    name: str
+    call: CollectiveCall
+    predicted: Mapping[str, ForecastAnswer]
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """The collectives of one iteration of a spec, in order of posting.
+
+    Each is predicted alone on the fabric, from the spec and nothing else. `ignores` says of each
+    predictor what its model leaves out.
+    """
+
+    spec: Spec
+    collectives: tuple[ForecastCollective, ...]
+    iterations: Mapping[str, PredictedIteration | str]
+    """By predictor: the whole iteration with its overlaps, or why it is not predicted."""
+    ignores: Mapping[str, str]
+
+    @property
+    def predictors(self) -> tuple[str, ...]:
+        return tuple(self.ignores)
+
+    def one_after_another_ns(self, predictor: str) -> int | None:
+        """The collectives' sum; None when one of them has no answer."""
+        known = [c.predicted[predictor].duration_ns for c in self.collectives]
+        present = [duration for duration in known if duration is not None]
+        return sum(present) if len(present) == len(known) else None
+
+    def refusals(self) -> tuple[str, ...]:
+        """Why there is no answer, each reason once."""
+        return tuple(
+            dict.fromkeys(
+                f"{name}: {answer.reason}"
+                for collective in self.collectives
+                for name, answer in collective.predicted.items()
+                if answer.reason is not None
+            )
+        )
+
+
+def predict(
+    spec: Spec | str | Path,
+    overrides: Mapping[str, object] | None = None,
+    *,
+    predictors: Sequence[str] | None = None,
+    calibration: str | Path | None = None,
+) -> Forecast:
+    """Predict every collective of one iteration of a spec, each alone on the fabric, and the
+    iteration as a whole.
+
+    `predictors` are names (default: the spec's); `calibration` is a file of `groundwire calibrate`.
+    ECMP choices depend on a run's ports, so here they are drawn from the spec's seed. Raises
+    SpecError, PredictorError, CalibrationError.
+    """
+    resolved = resolve(spec, overrides)
+    names = tuple(predictors or resolved.predict)
+    known = None if calibration is None else read_calibration(Path(calibration))
+    loaded: dict[str, Predictor] = {
+        name: load_predictor(name) if known is None else known.load(name) for name in names
+    }
+    setting = setting_of_spec(resolved)
+    collectives = tuple(
+        ForecastCollective(
+            planned.name,
+            planned.call,
+            {name: _answer(one, setting, planned.call) for name, one in loaded.items()},
+        )
+        for planned in planned_calls(resolved)
+    )
+    iterations = {name: _iteration(resolved, setting, one) for name, one in loaded.items()}
+    ignores = {name: one.ignores for name, one in loaded.items()}
+    return Forecast(resolved, collectives, iterations, ignores)
+
+
+def predict_whole(spec: Spec, predictor: str) -> PredictedIteration:
+    """One iteration of a spec as a whole, by a predictor of this name; for workloads, too, whose
+    collectives are not predicted one by one.
+
+    Collectives in flight together share their links by their times alone. Followed message by
+    message, as `predict` does where a predictor can, 1,024 ranks take 10 GB; sizes that are to be
+    compared need one way for all. Raises PredictorError, CollectiveError.
+    """
+    setting, one = setting_of_spec(spec), load_predictor(predictor)
+    return predict_iteration(spec, setting, lambda call: one.predict(setting, call))
+
+
+def _iteration(spec: Spec, setting: Setting, predictor: Predictor) -> PredictedIteration | str:
+    try:
+        return predict_iteration(
+            spec, setting, lambda call: predictor.predict(setting, call), predictor
+        )
+    except CollectiveError as error:
+        return str(error)
+
+
+def _answer(predictor: Predictor, setting: Setting, call: CollectiveCall) -> ForecastAnswer:
+    try:
+        duration_ns = round(predictor.predict(setting, call))
+    except CollectiveError as error:
+        return ForecastAnswer(None, str(error))
+    return ForecastAnswer(duration_ns, model=model_of(predictor, setting, call))

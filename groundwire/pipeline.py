@@ -1,0 +1,113 @@
+"""From a spec to a run: spec, plan, run, predictions, report."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import datetime
+from pathlib import Path
+
+import analysis.predict  # noqa: F401  (its checks of a spec are registered)
+from analysis.chakra.files import read_graphs
+from analysis.decode.found_collectives import add_found_collectives
+from analysis.exporters.replay import replay_files
+from analysis.report.finish import finish_run
+from analysis.runs.judged import TWIN
+from analysis.runs.result import write_result
+from analysis.runs.run import Run, load_run
+from emulator.progress import Progress, Report
+from emulator.ranks.full_directory import full_directory_reported
+from emulator.session import KernelKind, KernelRefused, choose_kernel, run_session
+from topologies.spec.spec import Spec, load_spec
+from topologies.spec.workload_section import ChakraWorkload, CommandWorkload
+
+
+def silent(progress: Progress) -> None:
+    """A `Report` that tells nobody."""
+
+
+def resolve(
+    spec: Spec | str | Path,
+    overrides: Mapping[str, object] | None = None,
+    *,
+    source: str = "overrides",
+) -> Spec:
+    """A spec, or the one in a file, with dotted keys set: `{"fabric.k": 8}`.
+
+    A text is YAML, as after `--set`; other values are taken as they are. Raises SpecError, whose
+    text names `source` where an override is wrong.
+    """
+    found = spec if isinstance(spec, Spec) else load_spec(spec)
+    if not overrides:
+        return found
+    texts = {k: v if isinstance(v, str) else json.dumps(v) for k, v in overrides.items()}
+    return found.with_overrides(texts, source=source)
+
+
+def default_directory(spec: Spec) -> Path:
+    """`runs/NAME-TIME` below the current directory."""
+    return Path("runs") / f"{spec.name}-{datetime.now():%Y%m%d-%H%M%S}"
+
+
+def run(
+    spec: Spec | str | Path,
+    overrides: Mapping[str, object] | None = None,
+    *,
+    kernel: KernelKind | None = None,
+    out: str | Path | None = None,
+    progress: Report = silent,
+    twin: bool = False,
+    pages: bool = True,
+) -> Run:
+    """Run a spec and return its run, with result.json, report.html and trace.json written.
+
+    `kernel` None takes native as root where it has what the spec needs, else virtual. `out` is the
+    run directory (default: `runs/NAME-TIME`). `progress` is called with every event. A run that is
+    done but not valid returns too: ask `run.result["valid"]` and `["invalid_reasons"]`. `twin` runs
+    the same spec on the virtual kernel after a native run, without captures, in `twin/` of the run
+    directory, and judges the native times by its exact ones.
+
+    Without `pages` there are no report.html and no trace.json; `groundwire report` makes them.
+
+    Raises SpecError, FileExistsError for a directory that is not empty, KernelRefused,
+    SessionFailed, RankFailed and RunDirectoryFull.
+    """
+    resolved = resolve(spec, overrides)
+    directory = default_directory(resolved) if out is None else Path(out)
+    with full_directory_reported(directory):
+        if twin:
+            kernel = _native_for_twin(resolved, kernel)
+        inputs = _inputs(resolved)
+        run_session(resolved, kernel, directory, progress, inputs)
+        if twin:
+            progress(Progress("twin", "native run done; its twin follows on the virtual kernel"))
+            same = resolved.with_overrides({"capture.points": "[]"}, source="the twin")
+            run_session(same, "virtual", directory / TWIN, progress, inputs)
+        progress(Progress("predict", "comparing with the predictions"))
+        made = load_run(directory)
+        if isinstance(resolved.workload, CommandWorkload) and add_found_collectives(made):
+            made = load_run(directory)
+        write_result(made)
+        if pages:
+            progress(Progress("report", "writing the report"))
+            finish_run(made)
+    return made
+
+
+def _native_for_twin(spec: Spec, kernel: KernelKind | None) -> KernelKind:
+    """The kernel of a run that is to have a twin. Raises KernelRefused where there can be none."""
+    if spec.compute.device == "real":
+        raise KernelRefused(
+            "there is no twin of a spec with compute.device real, which has no virtual time"
+        )
+    if kernel == "virtual":
+        raise KernelRefused("a twin is for runs on the native kernel; the virtual one is exact")
+    return choose_kernel(spec, "native")
+
+
+def _inputs(spec: Spec) -> dict[str, str]:
+    """The files that the workload reads: a trace's programs, read and checked here."""
+    if not isinstance(spec.workload, ChakraWorkload):
+        return {}
+    graphs = read_graphs(spec.workload.path)
+    return {f"replay/{name}": content for name, content in replay_files(graphs).items()}

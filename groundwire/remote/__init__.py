@@ -1,0 +1,1 @@
+"""Runs on other machines: playbooks driven through ansible-runner (the extra `remote`)."""

@@ -1,0 +1,109 @@
+"""Jobs: what is run for the cases of a study, each once, each with a directory of its own."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from emulator.session import KernelKind
+from emulator.virtual.memory.estimate import guest_memory_bytes
+from groundwire.studies.software import JobKind, software
+from topologies.spec.spec import Spec
+from topologies.spec.workload_section import ChakraWorkload
+
+PREDICTION = "prediction.json"
+JOB_FILE = "job.json"
+_DIGITS = 20
+_BESIDE_GUEST_BYTES = 400 * 2**20
+"""The process that starts a guest, and reads its run directory afterwards."""
+_PREDICTOR_BYTES = 300 * 2**20
+_RANK_PREDICTED_BYTES = 500 * 2**10
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A run of a spec, or a prediction of one. It is whole in itself: another machine can do it.
+
+    `key` is the name of its directory: a hash of the resolved spec, of what is done with it, and of
+    the software. `memory_bytes` is what it may take, `made_by` the software that must do it.
+    """
+
+    key: str
+    kind: JobKind
+    spec: str
+    label: str
+    ranks: int
+    memory_bytes: int
+    kernel: KernelKind = "virtual"
+    predictor: str = ""
+    made_by: tuple[tuple[str, str], ...] = ()
+
+
+def emulation(spec: Spec, kernel: KernelKind, label: str) -> Job:
+    """The job of running a spec."""
+    text = spec.to_yaml()
+    made_by = software("emulate")
+    key = _key("emulate", text, kernel, repr(made_by), _files(spec))
+    return Job(
+        key,
+        "emulate",
+        text,
+        label,
+        spec.workload.ranks,
+        (_guest_bytes(spec) if kernel == "virtual" else 0) + _BESIDE_GUEST_BYTES,
+        kernel,
+        made_by=made_by,
+    )
+
+
+def prediction(spec: Spec, predictor: str, label: str) -> Job:
+    """The job of predicting a spec's iteration."""
+    text = spec.to_yaml()
+    made_by = software("predict")
+    ranks = spec.workload.ranks
+    key = _key("predict", text, predictor, repr(made_by), _files(spec))
+    memory_bytes = _PREDICTOR_BYTES + ranks * _RANK_PREDICTED_BYTES
+    return Job(
+        key,
+        "predict",
+        text,
+        label,
+        ranks,
+        memory_bytes,
+        predictor=predictor,
+        made_by=made_by,
+    )
+
+
+def _guest_bytes(spec: Spec) -> int:
+    """Raises OSError for a trace, whose programs only a run writes: then its own setting counts."""
+    if spec.virtual.memory_bytes is not None:
+        return spec.virtual.memory_bytes
+    if isinstance(spec.workload, ChakraWorkload):
+        return 2 * 2**30 + spec.workload.ranks * 64 * 2**20
+    return guest_memory_bytes(spec, Path())
+
+
+def _files(spec: Spec) -> str:
+    """A digest of the files that a spec names: traces and MSCCL programs."""
+    named: list[Path] = []
+    if isinstance(spec.workload, ChakraWorkload):
+        path, ranks = spec.workload.path, range(spec.workload.ranks)
+        named += [Path(f"{path}.{rank}.et") for rank in ranks]
+    named += [Path(name) for name in _named_files(spec.to_dict())]
+    return " ".join(hashlib.sha256(p.read_bytes()).hexdigest() for p in named if p.is_file())
+
+
+def _named_files(value: object) -> list[str]:
+    """What stands under a key `file`, anywhere in plain data."""
+    if isinstance(value, dict):
+        mine = [value["file"]] if isinstance(value.get("file"), str) else []
+        return mine + [name for entry in value.values() for name in _named_files(entry)]
+    if isinstance(value, list | tuple):
+        return [name for entry in value for name in _named_files(entry)]
+    return []
+
+
+def _key(*parts: str) -> str:
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:_DIGITS]

@@ -1,0 +1,217 @@
+"""A study from its file to its page."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from analysis.studies.cases import StudyCases
+from analysis.studies.effects import effects_of
+from analysis.studies.findings import findings
+from analysis.studies.page import write_page
+from analysis.studies.table import NoParquet, render_table_csv, study_table, write_parquet
+from emulator.session import KernelKind
+from groundwire.studies.dask_engine import DaskEngine
+from groundwire.studies.engine import Engine, JobEvent
+from groundwire.studies.outcomes import collect, is_done
+from groundwire.studies.planning import StudyPlan, plan_study
+from groundwire.studies.worker import remove_parts
+
+CASES = "cases"
+
+
+class StudyBusy(RuntimeError):
+    """Another process is at this study."""
+
+
+@dataclass(frozen=True, slots=True)
+class StudyProgress:
+    """Where a study is. `kept` jobs were done before; `left_s` is when the others will be, if they
+    take as long as those so far, None while nothing is known. `event` is what has just happened."""
+
+    total: int
+    kept: int
+    done: int
+    running: int
+    failed: int
+    elapsed_s: float
+    left_s: float | None
+    event: JobEvent | None = None
+
+
+@dataclass(frozen=True)
+class Study:
+    """A study that has come to its end: its cases, its directory, what it says in sentences, and
+    why there is no table.parquet, if there is none."""
+
+    cases: StudyCases
+    directory: Path
+    findings: tuple[str, ...]
+    no_parquet: str | None = None
+
+    @property
+    def failed(self) -> int:
+        """How many cases have no outcome."""
+        return sum(case.failure is not None for case in self.cases.cases)
+
+    @property
+    def invalid(self) -> int:
+        """How many runs are not valid."""
+        return sum(case.valid is False for case in self.cases.cases)
+
+
+def study(
+    path: str | Path,
+    *,
+    out: str | Path | None = None,
+    kernel: KernelKind = "virtual",
+    scheduler: str | None = None,
+    workers: int | None = None,
+    progress: Callable[[StudyProgress], None] = lambda progress: None,
+    engine: Engine | None = None,
+) -> Study:
+    """Do what is not yet done of a study, and write its table, page and figures into `out`
+    (default: runs/NAME).
+
+    Everything is checked before the first job. Jobs that are done, of this or an earlier time, are
+    kept; a job that fails ends no other, and is done again the next time. `scheduler` is the
+    address of a Dask scheduler; without one, `workers` processes run here (None: one per core, as
+    memory allows). `engine` does the jobs in place of Dask.
+
+    Raises SpecError for a study that cannot be, listing every mistake; EngineError, StudyBusy.
+    """
+    plan = plan_study(path, kernel)
+    directory = Path("runs") / plan.file.sections.name if out is None else Path(out)
+    cases = directory / CASES
+    cases.mkdir(parents=True, exist_ok=True)
+    with _alone(directory):
+        remove_parts(cases)
+        shutil.copyfile(path, directory / "study.yaml")
+        watch = _Watch(plan, cases, progress)
+        chosen = engine or DaskEngine(scheduler, workers)
+        left = [job for job in plan.jobs if not is_done(job, cases)]
+        watch.begin()
+        if left:
+            chosen(left, cases, watch.tell)
+        return _write(collect(plan, cases, watch.failures), directory)
+
+
+def _write(found: StudyCases, directory: Path) -> Study:
+    table = study_table(found)
+    (directory / "table.csv").write_text(render_table_csv(table), encoding="utf-8")
+    no_parquet = None
+    try:
+        write_parquet(table, directory / "table.parquet")
+    except NoParquet as error:
+        (directory / "table.parquet").unlink(missing_ok=True)
+        no_parquet = str(error)
+    write_page(found, directory)
+    said = findings(found, effects_of(found, found.response))
+    document = study_document(found, said)
+    (directory / "study.json").write_text(json.dumps(document, indent=1) + "\n")
+    return Study(found, directory, said, no_parquet)
+
+
+def study_document(found: StudyCases, said: tuple[str, ...]) -> dict[str, object]:
+    """study.json: the findings, the effects on each response, and every case."""
+    effects = {response: effects_of(found, response) for response in found.responses}
+    return {
+        "name": found.name,
+        "predictor": found.predictor,
+        "findings": list(said),
+        "responses": {
+            response: {
+                "cases": one.cases,
+                "mean": one.mean,
+                "balanced": one.variance.balanced,
+                "sum_of_squares": one.variance.total,
+                "terms": [
+                    {
+                        "term": list(term.names),
+                        "sum_of_squares": term.sum_of_squares,
+                        "degrees_of_freedom": term.degrees_of_freedom,
+                        "share": term.share,
+                    }
+                    for term in one.variance.terms
+                ],
+                "everything_else": one.variance.rest,
+                "effects": {
+                    main.factor: {level.level: level.mean for level in main.levels}
+                    for main in one.mains
+                },
+            }
+            for response, one in effects.items()
+            if one is not None
+        },
+        "cases": study_table(found).records(),
+    }
+
+
+@contextmanager
+def _alone(directory: Path) -> Iterator[None]:
+    """Raises StudyBusy when another process holds the study's directory."""
+    with (directory / ".lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise StudyBusy(f"{directory}: another study is at work in it") from error
+        yield
+
+
+@dataclass
+class _Watch:
+    """Counts jobs by what is told of them."""
+
+    plan: StudyPlan
+    cases: Path
+    progress: Callable[[StudyProgress], None]
+    failures: dict[str, str] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _running: dict[str, str] = field(default_factory=dict)  # worker -> the key of its job
+    _done: set[str] = field(default_factory=set)
+    _kept: int = 0
+    _total: int = 0
+    _started: float = 0.0
+
+    def begin(self) -> None:
+        jobs = self.plan.jobs
+        self._kept = sum(is_done(job, self.cases) for job in jobs)
+        self._total = len(jobs)
+        self._started = time.monotonic()
+        self._report(None)
+
+    def tell(self, event: JobEvent) -> None:
+        key = event.job.key
+        with self._lock:  # beginnings are told by a thread of Dask's
+            if event.state == "running":
+                self._running[event.worker] = key
+            else:
+                self._running = {w: k for w, k in self._running.items() if k != key}
+                self._done.add(key)
+            if event.state == "failed":
+                self.failures[key] = event.failure or "failed"
+            self._report(event)
+
+    def _report(self, event: JobEvent | None) -> None:
+        elapsed_s = time.monotonic() - self._started
+        ended = len(self._done)
+        left = self._total - self._kept - ended
+        self.progress(
+            StudyProgress(
+                self._total,
+                self._kept,
+                ended - len(self.failures),
+                len(self._running),
+                len(self.failures),
+                elapsed_s,
+                elapsed_s / ended * left if ended else None,
+                event,
+            )
+        )

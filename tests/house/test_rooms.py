@@ -1,0 +1,94 @@
+"""The tree keeps its rooms: imports go down only, and no directory becomes a drawer."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+ROOMS = ("groundwire", "emulator", "analysis", "workloads", "collectives", "topologies")
+# docs/architecture.md argues for exceptions.
+MOST_MODULES = 16
+
+
+def _lint_imports(directory: Path) -> subprocess.CompletedProcess[str]:
+    program = Path(sys.executable).with_name("lint-imports")
+    return subprocess.run(
+        [program, "--no-cache"], cwd=directory, capture_output=True, text=True, timeout=300
+    )
+
+
+@pytest.fixture(scope="module")
+def copied(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the packages, with the contracts."""
+    directory = tmp_path_factory.mktemp("house")
+    for room in ROOMS:
+        shutil.copytree(
+            ROOT / room, directory / room, ignore=lambda _, names: [n for n in names if "." in n
+            and not n.endswith(".py")],
+        )  # fmt: skip
+    shutil.copy(ROOT / "pyproject.toml", directory)
+    return directory
+
+
+@pytest.mark.parametrize(
+    ("module", "line", "contract"),
+    [
+        ("topologies/units.py", "import collectives.kinds", "Imports go down only"),
+        ("analysis/metrics/link.py", "import emulator.progress", "Imports go down only"),
+        ("collectives/kinds.py", "import torch", "No torch below what runs"),
+        ("analysis/runs/run.py", "import workloads.execution.clock", "Analysis knows of workloads"),
+        ("analysis/runs/run.py", "import pyroute2", "No code that needs root outside of emulator"),
+    ],
+)
+def test_a_broken_contract_is_found(copied: Path, module: str, line: str, contract: str) -> None:
+    path = copied / module
+    whole = path.read_text()
+    path.write_text(f"{whole}\n{line}\n")
+    try:
+        done = _lint_imports(copied)
+    finally:
+        path.write_text(whole)
+    assert done.returncode == 1
+    broken = [said for said in done.stdout.splitlines() if said.endswith("BROKEN")]
+    assert any(said.startswith(contract) for said in broken), done.stdout
+
+
+def test_the_contracts_hold(copied: Path) -> None:
+    done = _lint_imports(copied)
+    assert done.returncode == 0, done.stdout
+
+
+def test_no_directory_is_a_drawer() -> None:
+    for room in ROOMS:
+        for directory in (ROOT / room, *(p for p in (ROOT / room).rglob("*") if p.is_dir())):
+            modules = list(directory.glob("*.py"))
+            assert len(modules) <= MOST_MODULES, f"{directory}: {len(modules)} modules"
+
+
+def test_every_room_says_what_it_holds() -> None:
+    for room in ROOMS:
+        for init in (ROOT / room).rglob("__init__.py"):
+            assert init.read_text().startswith('"""'), init
+
+
+def test_somebody_elses_package_in_place_of_ours_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "analysis").mkdir()
+    (tmp_path / "analysis" / "__init__.py").write_text("")
+    script = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import groundwire"
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 1
+    assert f"needs its own package analysis, {ROOT / 'analysis'}" in done.stderr
+    assert str(tmp_path) in done.stderr
+
+
+def test_a_kind_of_collective_is_spelled_in_few_places() -> None:
+    paths = [p for room in ROOMS for p in (ROOT / room).rglob("*.py")]
+    named = [str(p) for p in paths if "reduce_scatter" in p.read_text()]
+    assert len(named) < 10, named

@@ -1,0 +1,128 @@
+"""Collectives in flight together, followed message by message."""
+
+from __future__ import annotations
+
+import pytest
+
+from analysis.predict.engines.joint_programs import (
+    Act,
+    Compute,
+    GroupedCall,
+    JointPrograms,
+    PostCall,
+    WaitForCall,
+)
+from analysis.predict.interface import PredictorError
+from analysis.predict.iteration import predict_iteration
+from analysis.predict.models.alpha_beta import AlphaBeta
+from analysis.predict.models.flow import Flow
+from analysis.predict.planned import setting_of_spec
+from collectives.algorithms import algorithm
+from collectives.call import CollectiveCall
+from collectives.kinds import Kind, Shape
+from collectives.plan import Schedule, plan
+from collectives.start_order import CollectiveOrder
+from topologies.spec.spec import parse_spec
+
+SPEC = """
+name: together
+fabric: {kind: flat, hosts: 4, link: {rate: 100Gbps, delay: 1us, mtu: 9000}}
+workload: {kind: collectives, ranks: 4, operations: [{kind: barrier}]}
+"""
+SETTING = setting_of_spec(parse_spec(SPEC))
+RANKS = tuple(range(4))
+LARGE, SMALL = 8_000_000, 80_000
+
+
+def call(size_bytes: int, schedule: Schedule | None = None) -> CollectiveCall:
+    """An all-reduce; Gloo's own without a schedule."""
+    found = None
+    if schedule is not None:
+        shape = Shape(Kind.ALL_REDUCE, size_bytes, 4, 4)
+        found = plan(shape, algorithm("ring"), schedule)
+    return CollectiveCall(Kind.ALL_REDUCE, size_bytes, RANKS, plan=found)
+
+
+def durations(
+    calls: list[CollectiveCall], acts: list[Act], predictor: Flow | AlphaBeta
+) -> list[float]:
+    """Of each, where all ranks do the same."""
+    joint = JointPrograms([GroupedCall(one, "all") for one in calls], dict.fromkeys(RANKS, acts), 1)
+    predictor.run_together(SETTING, joint)
+    return joint.durations_ns()
+
+
+@pytest.mark.parametrize("predictor", [Flow(), AlphaBeta()], ids=["flow", "alpha-beta"])
+@pytest.mark.parametrize("schedule", [Schedule(), Schedule(chunks=8, in_flight=2)])
+def test_one_after_the_other_each_takes_what_it_takes_alone(
+    predictor: Flow | AlphaBeta, schedule: Schedule
+) -> None:
+    one = call(LARGE, schedule)
+    alone = predictor.predict(SETTING, one)
+    acts: list[Act] = [PostCall(0), WaitForCall(0), Compute(1e6), PostCall(1), WaitForCall(1)]
+    assert durations([one, one], acts, predictor) == pytest.approx([alone, alone], rel=1e-6)
+
+
+def test_gloos_own_take_what_they_take_alone() -> None:
+    own = call(LARGE)
+    alone = Flow().predict(SETTING, own)
+    assert durations([own], [PostCall(0)], Flow()) == pytest.approx([alone], rel=0.01)
+
+
+def ended(order: CollectiveOrder, priorities: tuple[int, int, int]) -> list[int]:
+    """Three collectives that are posted together, by when they end."""
+    calls = [
+        call(LARGE, Schedule(chunks=8, in_flight=1, order=order, priority=priority))
+        for priority in priorities
+    ]
+    taken = durations(calls, [PostCall(0), PostCall(1), PostCall(2)], Flow())
+    return sorted(range(3), key=lambda i: taken[i])
+
+
+def test_collectives_end_in_the_order_in_which_slots_are_given() -> None:
+    assert ended(CollectiveOrder.FIFO, (0, 0, 0)) == [0, 1, 2]
+    # What has started first alone goes on until the ranks have agreed on the others.
+    assert ended(CollectiveOrder.LIFO, (0, 0, 0)) == [2, 1, 0]
+    assert ended(CollectiveOrder.PRIORITY, (0, 1, 2)) == [2, 1, 0]
+    assert ended(CollectiveOrder.PRIORITY, (0, 2, 1)) == [1, 2, 0]
+
+
+def test_a_small_one_waits_behind_a_large_one_unless_it_goes_first() -> None:
+    def small(order: CollectiveOrder) -> float:
+        calls = [
+            call(size, Schedule(chunks=16, in_flight=2, order=order)) for size in (LARGE, SMALL)
+        ]
+        return durations(calls, [PostCall(0), Compute(1e5), PostCall(1)], Flow())[1]
+
+    alone = Flow().predict(SETTING, call(LARGE, Schedule(chunks=16, in_flight=2)))
+    assert small(CollectiveOrder.FIFO) > 0.8 * alone
+    assert small(CollectiveOrder.LIFO) < 0.4 * alone
+
+
+def test_ranks_that_wait_for_what_nobody_posts_are_refused() -> None:
+    acts: dict[int, list[Act]] = {rank: [PostCall(0)] for rank in RANKS[1:]}
+    joint = JointPrograms([GroupedCall(call(SMALL, Schedule()), "all")], acts, 1)
+    Flow().run_together(SETTING, joint)
+    with pytest.raises(PredictorError, match="rank 0 waits for ever"):
+        joint.durations_ns()
+
+
+def test_an_iteration_knows_that_its_collectives_are_programs() -> None:
+    """By a program that takes much longer than Gloo's own."""
+    text = """
+name: whole
+fabric: {kind: flat, hosts: 8, link: {rate: 100Gbps, delay: 1us, mtu: 9000}}
+workload: {kind: dlrm, ranks: 8, iterations: 1, overlap: false}
+compute: {device: none}
+"""
+    programs = "collectives: {backend: programs, all_reduce: {algorithm: tree}}\n"
+    predictor = Flow()
+
+    def iteration_ns(spec_text: str) -> int:
+        spec = parse_spec(spec_text)
+        setting = setting_of_spec(spec)
+        return predict_iteration(
+            spec, setting, lambda one: predictor.predict(setting, one), predictor
+        ).duration_ns
+
+    assert iteration_ns(text + programs) > 1.3 * iteration_ns(text)

@@ -1,0 +1,82 @@
+"""Collectives that are in flight together share their ranks' ports."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from analysis.predict.overlap import InFlight, overlapped_durations_ns
+
+_EVERYBODY = frozenset(range(4))
+_posted = st.lists(
+    st.builds(
+        InFlight,
+        st.sampled_from(["default", "pipeline"]),
+        st.integers(0, 10**7),
+        st.sampled_from([_EVERYBODY, frozenset({0, 1}), frozenset({2, 3})]),
+        st.floats(1, 1e7),
+        st.floats(0.01, 1),
+    ),
+    max_size=12,
+)
+
+
+@given(_posted)
+def test_nobody_is_faster_than_alone_nor_slower_than_one_after_another(
+    posted: list[InFlight],
+) -> None:
+    total = sum(p.alone_ns for p in posted)
+    for p, duration_ns in zip(posted, overlapped_durations_ns(posted), strict=True):
+        assert p.alone_ns - 1 <= duration_ns <= total + 1
+
+
+@given(_posted, st.integers(1, 4))
+def test_full_ports_are_never_idle_while_there_is_work(
+    posted: list[InFlight], workers: int
+) -> None:
+    """With one set of ranks and full utilisation, the last end is that of a single server."""
+    same = [replace(p, group="default", ranks=_EVERYBODY, utilisation=1.0) for p in posted]
+    clock = 0.0
+    for p in sorted(same, key=lambda p: p.start_ns):
+        clock = max(clock, p.start_ns) + p.alone_ns
+    durations = overlapped_durations_ns(same, workers)
+    ends = [p.start_ns + d for p, d in zip(same, durations, strict=True)]
+    assert max(ends, default=0) == pytest.approx(clock, abs=1)
+
+
+def _at(start_ns: int, alone_ns: float, utilisation: float = 1.0, group: str = "g") -> InFlight:
+    return InFlight(group, start_ns, _EVERYBODY, alone_ns, utilisation)
+
+
+def test_disjoint_ranks_do_not_share() -> None:
+    posted = [
+        InFlight("a", 0, frozenset({0, 1}), 100, 1.0),
+        InFlight("b", 0, frozenset({2, 3}), 50, 1.0),
+    ]
+    assert overlapped_durations_ns(posted) == [100, 50]
+
+
+def test_two_at_once_take_turns_fairly() -> None:
+    """300 and 100 alone from 0: the short one ends at 200, the long one at 400."""
+    assert overlapped_durations_ns([_at(0, 300), _at(0, 100)]) == [400, 200]
+
+
+def test_the_third_waits_for_a_thread() -> None:
+    """Two latency-bound ones do not slow each other down; the third starts when one has ended."""
+    posted = [_at(0, 100, 0.1), _at(10, 100, 0.1), _at(20, 100, 0.1)]
+    assert overlapped_durations_ns(posted) == pytest.approx([100, 100, 180])
+
+
+def test_another_group_has_threads_of_its_own() -> None:
+    posted = [_at(0, 100, 0.1), _at(0, 100, 0.1), _at(0, 100, 0.1, group="other")]
+    assert overlapped_durations_ns(posted) == pytest.approx([100, 100, 100])
+
+
+def test_latency_bound_collectives_overlap_for_free_until_the_port_is_full() -> None:
+    """Utilisations of 0.75 add up to 1.5, so both advance at two thirds of their speed."""
+    assert overlapped_durations_ns([_at(0, 100, 0.75), _at(0, 100, 0.75)]) == pytest.approx(
+        [150, 150]
+    )

@@ -1,0 +1,123 @@
+"""Gloo's own collectives in flight together, followed through the same ports."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from analysis.predict.engines.joint_programs import (
+    Act,
+    Compute,
+    GroupedCall,
+    JointPrograms,
+    PostCall,
+    WaitForCall,
+)
+from analysis.predict.engines.small_queues import queued_segments
+from analysis.predict.interface import Transport
+from analysis.predict.models.alpha_beta import AlphaBeta
+from analysis.predict.models.flow import Flow, FlowIdealEcmp
+from collectives.call import CollectiveCall
+from tests.predict.settings import make_call, make_setting
+
+_SIZE = 4_000_000
+_RANKS = range(8)
+
+
+def _together(kinds: Sequence[str], groups: Sequence[str] | None = None) -> list[float]:
+    """What collectives of 8 ranks take that are all posted at once, or each by a group."""
+    setting = make_setting("flat")
+    calls = [
+        GroupedCall(make_call(setting, kind, _SIZE), group)
+        for kind, group in zip(kinds, groups or ["default"] * len(kinds), strict=True)
+    ]
+    joint = JointPrograms(calls, {r: [PostCall(i) for i in range(len(kinds))] for r in _RANKS}, 1)
+    Flow().run_together(setting, joint)
+    return joint.durations_ns()
+
+
+@pytest.mark.parametrize("kind", ["all_reduce", "all_to_all", "broadcast", "all_gather"])
+def test_one_takes_what_it_takes_alone(kind: str) -> None:
+    setting = make_setting("flat")
+    alone = Flow().predict(setting, make_call(setting, kind, _SIZE))
+    assert _together([kind]) == pytest.approx([alone], rel=0.01)
+
+
+def test_two_share_their_ports_and_a_third_waits_for_a_worker() -> None:
+    (one,) = _together(["all_reduce"])
+    both = _together(["all_reduce"] * 2)
+    assert 1.5 * one < max(both) < 2.05 * one  # ports are idle for a part of a ring's time
+    three = _together(["all_reduce"] * 3)
+    assert max(both) < max(three) < 3.05 * one
+    assert three[2] == max(three)
+
+
+def test_other_groups_have_workers_and_connections_of_their_own() -> None:
+    apart = _together(["all_reduce"] * 3, ["a", "b", "c"])
+    assert max(apart) - min(apart) < 0.2 * max(apart)  # none of them waits for another
+
+
+def test_neighbours_wait_for_a_late_rank() -> None:
+    setting = make_setting("flat")
+    call = make_call(setting, "all_reduce", _SIZE)
+    acts: dict[int, list[Act]] = {
+        rank: [Compute(1e6 * (rank == 3)), PostCall(0)] for rank in _RANKS
+    }
+    joint = JointPrograms([GroupedCall(call, "")], acts, 1)
+    Flow().run_together(setting, joint)
+    alone = Flow().predict(setting, call)
+    assert 0.8 * alone < joint.durations_ns()[0] < 1.05 * alone  # from the last rank's post
+
+
+def test_a_step_computes_posts_and_waits() -> None:
+    setting = make_setting("flat")
+    call = make_call(setting, "all_reduce", _SIZE)
+    before, beside = 2e6, 1e5
+    acts: list[Act] = [Compute(before), PostCall(0), Compute(beside), WaitForCall(0)]
+    joint = JointPrograms([GroupedCall(call, "")], dict.fromkeys(_RANKS, acts), 1)
+    Flow().run_together(setting, joint)
+    alone = Flow().predict(setting, call)
+    assert max(joint.ended_ns.values()) == pytest.approx(before + alone, rel=0.01)
+    assert max(joint.waited_ns.values()) == pytest.approx(alone - beside, rel=0.01)
+
+
+def test_predictors_without_queues_add_up_what_gloo_does() -> None:
+    setting = make_setting("flat")
+    calls = [GroupedCall(make_call(setting, "all_reduce", _SIZE), "")]
+    assert Flow().follows(setting, calls)
+    assert not AlphaBeta().follows(setting, calls)
+    assert not FlowIdealEcmp().follows(setting, calls)
+
+
+def test_thousands_of_ranks_are_not_followed() -> None:
+    """Told without building their millions of messages."""
+    setting = make_setting("flat")
+    for kind in ("all_reduce", "all_to_all"):
+        call = CollectiveCall(kind, _SIZE, tuple(range(2048)))
+        assert not Flow().follows(setting, [GroupedCall(call, "")])
+
+
+@pytest.mark.parametrize(
+    ("rate_bps", "marked_from_bytes", "segments"),
+    [
+        (10e6, None, 2),  # a millisecond is less than a frame
+        (1e9, None, 26),  # 244 KB in 1/1024 s at twice the rate
+        (100e9, None, 108),  # 1 MiB
+        (100e9, 100_000, 11),
+        (10e6, 100_000, 2),
+    ],
+)
+def test_what_a_connection_has_in_its_port(
+    rate_bps: float, marked_from_bytes: int | None, segments: int
+) -> None:
+    assert queued_segments(8948, rate_bps / 8e9, marked_from_bytes) == segments
+
+
+def test_marks_bound_only_senders_that_heed_each_of_them() -> None:
+    shape = "kind: leaf-spine, leaves: 2, spines: 2, hosts_per_leaf: 4"
+    setting = make_setting(fabric=f"{{{shape}, queue: {{kind: dctcp, k: 50KB}}, %s}}")
+    heeding = replace(setting, transport=Transport("dctcp"))
+    call = make_call(setting, "all_reduce", _SIZE)
+    assert Flow().predict(heeding, call) < Flow().predict(setting, call)

@@ -1,0 +1,125 @@
+"""torch's backend "groundwire": scripts that know nothing of it, over localhost and on a fabric."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from importlib.metadata import entry_points
+from pathlib import Path
+
+import pytest
+
+from tests.exec.programs import execute
+from tests.session.command import ROOT
+from workloads.torch_backend.configuration import VARIABLE, ConfigurationError, read
+
+HERE = Path(__file__).parent
+TREE = "{all_reduce: {algorithm: double-binary-tree, chunks: 2}, in_flight: 2, order: lifo}"
+EVERYTHING = """
+collectives:
+  all_reduce: {algorithm: double-binary-tree, chunks: 2}
+  broadcast: {algorithm: tree}
+  reduce: {algorithm: tree}
+  all_gather: {algorithm: ring}
+  reduce_scatter: {algorithm: direct}
+  all_to_all: {algorithm: bruck, priority: 1}
+  in_flight: 2
+  order: priority
+"""
+# What has the backend registered where the package's metadata are older than its entry point.
+REGISTERED = "import workloads.torch_backend, runpy, sys; sys.argv = sys.argv[1:]; "
+REGISTERED += "runpy.run_path(sys.argv[0], run_name='__main__')"
+
+
+def outputs(script: str, ranks: int, *arguments: str, collectives: str = "") -> list[str]:
+    """What each of some processes prints. Fails unless all of them end well."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    environment = os.environ | {
+        "PYTHONPATH": str(ROOT),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "WORLD_SIZE": str(ranks),
+        "GLOO_SOCKET_IFNAME": "lo",
+        "OMP_NUM_THREADS": "1",
+        VARIABLE: collectives,
+    }
+    command = [sys.executable, "-c", REGISTERED, str(HERE / script), *arguments]
+    processes = [
+        subprocess.Popen(
+            command,
+            env=environment | {"RANK": str(rank)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(ranks)
+    ]
+    found = [process.communicate(timeout=600) for process in processes]
+    for process, (_, errors) in zip(processes, found, strict=True):
+        assert process.returncode == 0, errors
+    return [output for output, _ in found]
+
+
+def total(output: str) -> float:
+    """The sum of parameters that a rank of the DDP script tells."""
+    name, _, value = output.split()
+    assert name == "parameters"
+    return float(value)
+
+
+def test_an_ordinary_ddp_script_trains_as_one_process_does() -> None:
+    """Over two trees, two chunks at a time, the last posted first."""
+    (alone,) = outputs("ddp_script.py", 1, "gloo")
+    for output in outputs("ddp_script.py", 4, "groundwire", collectives=TREE):
+        assert total(output) == pytest.approx(total(alone), rel=1e-5)
+
+
+def test_every_call_gives_what_torch_says_or_is_refused_by_name(tmp_path: Path) -> None:
+    (tmp_path / "collectives.yaml").write_text(EVERYTHING)
+    file = str(tmp_path / "collectives.yaml")
+    found = outputs("calls_script.py", 3, collectives=file)
+    assert found == [f"calls {rank} right\n" for rank in range(3)]
+
+
+def test_torch_registers_the_backend_by_itself() -> None:
+    if not entry_points(group="torch.backends", name="groundwire"):
+        pytest.skip("the installed package's metadata are older than its entry point")
+    asked = "import torch.distributed as d; print(d.is_backend_available('groundwire'))"
+    done = subprocess.run(
+        [sys.executable, "-c", asked], cwd="/", capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "True\n"
+
+
+def test_a_ddp_script_runs_over_a_tree_on_a_fabric(tmp_path: Path) -> None:
+    (tmp_path / "fabric.yaml").write_text(
+        "fabric: {kind: flat, hosts: 4, link: {rate: 10Gbps, delay: 1us, mtu: 9000}}\npredict: []\n"
+    )
+    script = (HERE / "ddp_script.py").read_text()
+    (tmp_path / "train.py").write_text("import workloads.torch_backend\n" + script)
+    done = execute(
+        tmp_path, "fabric.yaml", "--kernel", "virtual", "--out", "run", "-x", f"{VARIABLE}={TREE}",
+        "--", "python", "train.py", "groundwire",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found = [(tmp_path / "run" / "ranks" / f"{rank:03d}.out").read_text() for rank in range(4)]
+    assert len({total(output) for output in found}) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{order: random}", "order: found 'random'"),
+        ("{alreduce: {}}", "alreduce"),
+        ("[1]", "found [1], allowed: keys of `collectives`"),
+        ("{a: ", "here"),
+    ],
+)
+def test_mistakes_in_the_configuration_are_named(text: str, said: str) -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        read(text, "here")
+    assert str(raised.value).startswith("here")
+    assert said in str(raised.value)

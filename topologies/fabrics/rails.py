@@ -1,0 +1,63 @@
+"""Servers whose hosts have two ports: one to a scale-up switch, one to a rail or a leaf.
+
+ZionEx and DGX clusters are built so: a host is a GPU, its second port a NIC of its own.
+"""
+
+from __future__ import annotations
+
+from ipaddress import IPv4Address
+
+from topologies.fabrics.fabric import Fabric, Node, NodeKind
+from topologies.fabrics.wiring import Wire, assemble
+from topologies.spec.fabric_section import RailsSpec
+
+LINK_CLASSES = ("scale-up", "nic", "spine")
+LINK_COSTS = {"scale-up": 1, "nic": 2, "spine": 2}
+"""Inside a server the scale-up switch is nearer than a leaf, and a neighbour's NIC (PXN: 6 in all)
+is nearer than a spine (8). PXN begins in the sender's server, as the cheaper link goes first."""
+_SERVERS, _LOWERS, _SPINES = 200, 201, 202
+"""Second octets of switches' addresses; hosts' are below 128."""
+
+
+def build(section: RailsSpec) -> Fabric:
+    """Hosts h0.. server by server; local rank r of a server is on rail<r>, or on the leaf of its
+    server. Coordinates: (server, local rank) of hosts, (number,) of switches.
+
+    Addresses of hosts are 10.r.0.(2 + server) on rails and 10.0.server.(2 + r) on leaves, so that
+    those on a switch of the scale-out network share a prefix. Raises FabricError.
+    """
+    lower = "rail" if section.servers_per_leaf is None else "leaf"
+    hosts: list[Node] = []
+    wires: list[Wire] = []
+    for server in range(section.servers):
+        for local in range(section.hosts_per_server):
+            host = f"h{len(hosts)}"
+            if section.servers_per_leaf is None:
+                octets, number = (10, local, 0, 2 + server), local
+            else:
+                octets, number = (10, 0, server, 2 + local), server // section.servers_per_leaf
+            address = IPv4Address(bytes(octets))
+            hosts.append(Node(host, NodeKind.HOST, address, section.pxn, 0, (server, local)))
+            wires.append(Wire(host, f"server{server}", "scale-up"))
+            wires.append(Wire(host, f"{lower}{number}", "nic"))
+    for number in range(section.lowers):
+        wires += [Wire(f"{lower}{number}", f"spine{i}", "spine") for i in range(section.spines)]
+    servers = _switches("server", section.servers, _SERVERS, 1)
+    lowers = _switches(lower, section.lowers, _LOWERS, 1)
+    spines = _switches("spine", section.spines, _SPINES, 2)
+    nodes = [*hosts, *servers, *lowers, *spines]
+    return assemble(section, nodes, wires, LINK_CLASSES, LINK_COSTS)
+
+
+def _switches(name: str, count: int, octet: int, layer: int) -> list[Node]:
+    return [
+        Node(
+            f"{name}{i}",
+            NodeKind.SWITCH,
+            IPv4Address(bytes((10, octet, 0, 1 + i))),
+            True,
+            layer,
+            (i,),
+        )
+        for i in range(count)
+    ]

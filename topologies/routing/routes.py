@@ -1,0 +1,255 @@
+"""Routes: the next hops of every node towards every host, and kernel tables that hold them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from ipaddress import IPv4Network
+
+from topologies.fabrics.fabric import Fabric
+from topologies.routing.prefix_table import FABRIC_NETWORK, AddressTrie
+
+
+@dataclass(frozen=True, slots=True)
+class NextHop:
+    """Out of `interface`, over the link with index `link`, to the neighbour `node`."""
+
+    interface: str
+    link: int
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A prefix and its next hops, equal in weight. No next hops: unreachable (links are down)."""
+
+    prefix: IPv4Network
+    next_hops: tuple[NextHop, ...]
+
+
+Path = tuple[NextHop, ...]
+
+
+def compute_routes(fabric: Fabric, down: Collection[int] = ()) -> Routes:
+    """Routes of a fabric towards its hosts, without the links whose indices are `down`.
+
+    `ecmp`: all next hops on shortest paths (by hops; nodes that do not forward are no transit).
+    Where link classes differ in cost (`Fabric.link_costs`), shortest is cheapest, and of equals
+    those are taken that begin with the cheapest link.
+    `static`: one of them. With n to choose from, layer L takes number (host index // n^(L-1)) mod
+    n, which on a fat-tree is D-mod-k routing (Zahavi et al., Optimized InfiniBand fat-tree routing
+    for shift all-to-all communication patterns, CCPE 2010).
+    `dimension-order`: a grid's axes one after the other; on a torus each in the shorter direction;
+    half-way round, up from an even coordinate and down from an odd one, so that both directions get
+    as much. A mesh is free of deadlock so, also when queues are lossless. Dimension order alone
+    does not make wrap-around rings free of it: the ring of one axis is a cycle of buffers (Dally
+    and Seitz 1987 break it by virtual channels, which these queues do not have). With links down
+    it has no detour, so then the grid takes `static` shortest paths.
+    """
+    return Routes(fabric, frozenset(down))
+
+
+class Routes:
+    """See `compute_routes`. Next hops are in order of link index."""
+
+    def __init__(self, fabric: Fabric, down: frozenset[int] = frozenset()) -> None:
+        self.fabric = fabric
+        self.down = down
+        self.mode = fabric.routing
+        if self.mode == "dimension-order" and down:
+            self.mode = "static"
+        costs = fabric.link_costs
+        self._cost = [costs.get(link.link_class, 1) for link in fabric.links]
+        self._hops: dict[str, dict[int, NextHop]] = {}
+        self._neighbours: dict[str, list[tuple[str, int]]] = {}
+        for name, links in fabric.links_of.items():
+            alive = [link for link in links if link.index not in down]
+            self._neighbours[name] = [(link.other(name).node, link.index) for link in alive]
+            self._hops[name] = {
+                link.index: NextHop(link.port(name).interface, link.index, link.other(name).node)
+                for link in alive
+            }
+        self._host_index = {host.name: i for i, host in enumerate(fabric.hosts)}
+        self._root = {host.name: self._attachment(host.name) for host in fabric.hosts}
+        self._distances: dict[str, dict[str, int]] = {}
+        self._towards: dict[tuple[str, str], tuple[int, ...]] = {}
+
+    def next_hops(self, node: str, destination: str) -> tuple[NextHop, ...]:
+        """Next hops from a node towards a host; none when it is there already, or unreachable.
+
+        Raises KeyError for an unknown node, or a destination that is not a host.
+        """
+        hops = self._hops[node]
+        return tuple(hops[link] for link in self._links(node, destination))
+
+    def paths(self, source: str, destination: str) -> tuple[Path, ...]:
+        """Every path that packets from a node to a host may take, as the hops in order.
+
+        Their number can grow exponentially with a torus's size under ECMP: see `path_count`.
+        """
+        if source == destination:
+            return ((),)
+        return tuple(
+            (hop, *rest)
+            for hop in self.next_hops(source, destination)
+            for rest in self.paths(hop.node, destination)
+        )
+
+    def path_count(self, source: str, destination: str) -> int:
+        """The number of `paths`, without listing them."""
+        counts = {destination: 1}
+
+        def count(node: str) -> int:
+            if node not in counts:
+                counts[node] = sum(count(hop.node) for hop in self.next_hops(node, destination))
+            return counts[node]
+
+        return count(source)
+
+    @cached_property
+    def tables(self) -> Mapping[str, tuple[Route, ...]]:
+        """For each node, few prefixes whose longest match is `next_hops` for every host's address.
+
+        Addresses that no host has (the switches' own among them) may match anything. A node with
+        one link sends everything over it.
+        """
+        hosts = [host.name for host in self.fabric.hosts]
+        every_address = AddressTrie([host.address for host in self.fabric.hosts])
+        # All nodes but one reach the hosts behind a switch in the same way under ECMP.
+        by_switch = every_address
+        if self.mode == "ecmp":
+            by_switch = every_address.merged([self._root[host] for host in hosts])
+        roots = set(self._root.values())
+        tables: dict[str, tuple[Route, ...]] = {}
+        for name, hops in self._hops.items():
+            if len(self.fabric.links_of[name]) == 1:
+                tables[name] = (Route(FABRIC_NETWORK, tuple(hops.values())),)
+            else:
+                trie = every_address if name in roots else by_switch
+                tables[name] = self._table(name, trie, hosts)
+        return tables
+
+    def _table(self, node: str, trie: AddressTrie, hosts: list[str]) -> tuple[Route, ...]:
+        labels: dict[tuple[int, ...], int] = {}
+
+        def label_of(index: int) -> int | None:
+            if hosts[index] == node:
+                return None
+            return labels.setdefault(self._links(node, hosts[index]), len(labels))
+
+        rows = trie.aggregate(label_of)
+        hops = self._hops[node]
+        choices = [tuple(hops[link] for link in links) for links in labels]
+        return tuple(Route(prefix, choices[label]) for prefix, label in rows)
+
+    def _attachment(self, host: str) -> str:
+        """The switch on which a host with one link hangs, else the host itself."""
+        around = self._neighbours[host]
+        if self.fabric.by_name[host].forwards or len(around) != 1:
+            return host
+        switch = around[0][0]
+        return switch if self.fabric.by_name[switch].forwards else host
+
+    def _links(self, node: str, destination: str) -> tuple[int, ...]:
+        if node == destination:
+            return ()
+        if self.mode == "dimension-order":
+            return self._in_dimension_order(node, destination)
+        root = self._root[destination]
+        if node == root:
+            links = tuple(link for peer, link in self._neighbours[node] if peer == destination)
+        else:
+            links = self._nearer(node, root)
+        if self.mode == "static" and len(links) > 1:
+            layer = self.fabric.by_name[node].layer
+            index = self._host_index[destination] // len(links) ** max(layer - 1, 0)
+            links = (links[index % len(links)],)
+        return links
+
+    def _nearer(self, node: str, root: str) -> tuple[int, ...]:
+        """Links of `node` to neighbours that are nearer to `root` by what the link costs; of equals
+        those that cost least."""
+        links = self._towards.get((node, root))
+        if links is None:
+            distances = self._distances.get(root)
+            if distances is None:
+                distances = self._distances[root] = self._distances_to(root)
+            nodes = self.fabric.by_name
+            left, cost = distances.get(node, 0), self._cost
+            links = tuple(
+                link
+                for peer, link in self._neighbours[node]
+                if distances.get(peer, left) + cost[link] == left
+                and (peer == root or nodes[peer].forwards)
+            )
+            if self.fabric.link_costs and links:
+                least = min(cost[link] for link in links)
+                links = tuple(link for link in links if cost[link] == least)
+            self._towards[node, root] = links
+        return links
+
+    def _distances_to(self, root: str) -> dict[str, int]:
+        distances: dict[str, int] = {}
+        nodes, cost = self.fabric.by_name, self._cost
+        # A bucket for each distance: costs are small whole numbers.
+        pending: dict[int, list[str]] = {0: [root]}
+        while pending:
+            here = min(pending)
+            for node in pending.pop(here):
+                if node in distances:
+                    continue
+                distances[node] = here
+                if node == root or nodes[node].forwards:
+                    for peer, link in self._neighbours[node]:
+                        if peer not in distances:
+                            pending.setdefault(here + cost[link], []).append(peer)
+        return distances
+
+    @cached_property
+    def _steps(self) -> tuple[tuple[tuple[int, ...], ...], ...]:
+        """Direction (1 or -1) by axis, place on it, and distance ahead (round the ring)."""
+        places = [host.coordinates for host in self.fabric.hosts]
+        direction = _on_a_ring if self.fabric.kind == "torus" else _on_a_line
+        return tuple(
+            tuple(
+                tuple(direction(here, ahead, max(axis) + 1) for ahead in range(max(axis) + 1))
+                for here in range(max(axis) + 1)
+            )
+            for axis in zip(*places, strict=True)
+        )
+
+    @cached_property
+    def _grid_links(self) -> dict[str, dict[tuple[int, int], tuple[int, ...]]]:
+        """Node -> (axis, direction) -> its link that way."""
+        found: dict[str, dict[tuple[int, int], tuple[int, ...]]] = {}
+        for name, around in self._neighbours.items():
+            here = self.fabric.by_name[name].coordinates
+            mine = found[name] = {}
+            for peer, link in around:
+                there = self.fabric.by_name[peer].coordinates
+                axis = next(i for i, (a, b) in enumerate(zip(here, there, strict=True)) if a != b)
+                length = len(self._steps[axis])
+                for step in (1, -1):
+                    if (here[axis] + step) % length == there[axis]:
+                        mine[axis, step] = (link,)
+        return found
+
+    def _in_dimension_order(self, node: str, destination: str) -> tuple[int, ...]:
+        here = self.fabric.by_name[node].coordinates
+        there = self.fabric.by_name[destination].coordinates
+        axis = 0
+        while here[axis] == there[axis]:
+            axis += 1
+        steps = self._steps[axis][here[axis]]
+        return self._grid_links[node][axis, steps[(there[axis] - here[axis]) % len(steps)]]
+
+
+def _on_a_line(here: int, ahead: int, length: int) -> int:
+    return 1 if here + ahead < length else -1
+
+
+def _on_a_ring(here: int, ahead: int, length: int) -> int:
+    if 2 * ahead == length:
+        return 1 if here % 2 == 0 else -1
+    return 1 if 2 * ahead < length else -1

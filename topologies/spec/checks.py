@@ -1,0 +1,145 @@
+"""Checks across the sections of a spec, each of which is valid by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+from topologies.fabrics.build import build_fabric
+from topologies.fabrics.fabric import Fabric
+from topologies.fabrics.selectors import links_between, select_ports
+from topologies.fabrics.wiring import FabricError
+from topologies.spec.errors import Key, Problem, shown, suggestion
+from topologies.spec.fabric_section import GraphSpec
+from topologies.spec.sections import Sections
+from topologies.spec.workload_section import ranks_per_host
+
+Check = Callable[[Sections], Iterable[Problem]]
+
+_REGISTERED: list[Check] = []
+
+
+def register(check_of_room: Check) -> Check:
+    """Have every spec checked by `check_of_room`, too; a decorator.
+
+    Rooms above this one know more of a spec than it does: collectives which sizes divide, analysis
+    which predictors there are. They register what they know when they are imported.
+    """
+    _REGISTERED.append(check_of_room)
+    return check_of_room
+
+
+def check(spec: Sections) -> list[Problem]:
+    """Every disagreement between sections; empty when the spec can be run."""
+    problems = [problem for each in _REGISTERED for problem in each(spec)]
+    if spec.compute.device == "real" and spec.scale not in (1, "auto"):
+        problems.append(
+            Problem(("scale",), shown(spec.scale), "expected 1 or auto with compute.device: real")
+        )
+    if spec.workload.kind == "command" and spec.virtual.ranks_per_process not in ("auto", 1):
+        problems.append(
+            Problem(
+                ("virtual", "ranks_per_process"),
+                str(spec.virtual.ranks_per_process),
+                "expected 1 or auto with workload.kind: command: a program is a process of its own",
+            )
+        )
+    try:
+        fabric = build_fabric(spec.fabric)
+    except FabricError as error:
+        problems.append(
+            Problem(("fabric", *error.key), str(error.found), f"expected {error.expected}")
+        )
+        return problems
+    hosts = len(fabric.hosts)
+    together = ranks_per_host(spec.workload)
+    if spec.workload.ranks > hosts * together:
+        of_each = "one rank" if together == 1 else f"{together} ranks"
+        problems.append(
+            Problem(
+                ("workload", "ranks"),
+                str(spec.workload.ranks),
+                f"expected at most {hosts * together}: the fabric has {hosts} hosts and a host "
+                f"runs {of_each}",
+            )
+        )
+    problems += _queue_problems(spec, fabric)
+    problems += _placement_problems(spec, fabric)
+    problems += _selector_problems(spec, fabric)
+    problems += _fault_problems(spec, fabric)
+    return problems
+
+
+def _queue_problems(spec: Sections, fabric: Fabric) -> Iterator[Problem]:
+    section = spec.fabric
+    mtu_bytes = max(link.mtu_bytes for link in fabric.links)
+    queues: list[tuple[Key, int]] = [(("fabric", "queue"), section.queue.buffer_bytes)]
+    queues += [(("fabric", "queues", n), q.buffer_bytes) for n, q in section.queues.items()]
+    if isinstance(section, GraphSpec):
+        queues += [
+            (("fabric", "links", i, "queue"), link.queue.buffer_bytes)
+            for i, link in enumerate(section.links)
+            if link.queue is not None
+        ]
+    for key, buffer_bytes in queues:
+        if buffer_bytes < mtu_bytes:
+            yield Problem(
+                (*key, "buffer"),
+                str(buffer_bytes),
+                f"expected at least one packet: the largest MTU is {mtu_bytes} bytes",
+            )
+
+
+def _placement_problems(spec: Sections, fabric: Fabric) -> Iterator[Problem]:
+    if isinstance(spec.placement, str):
+        return
+    ranks = spec.workload.ranks
+    hosts = [host.name for host in fabric.hosts]
+    taken: dict[str, int] = {}
+    together = ranks_per_host(spec.workload)
+    for rank, host in spec.placement.items():
+        first = spec.placement.get(rank // together * together, host)
+        if not 0 <= rank < ranks:
+            yield Problem(("placement", rank), host, f"expected ranks from 0 to {ranks - 1}")
+        elif host not in hosts:
+            expected = f"{suggestion(host, hosts)}expected a host, {hosts[0]} to {hosts[-1]}"
+            yield Problem(("placement", rank), host, expected)
+        elif host != first:
+            expected = f"expected {first}, as a host runs {together} neighbouring ranks"
+            yield Problem(("placement", rank), host, expected)
+        elif host in taken and taken[host] // together != rank // together:
+            expected = f"expected another host: rank {taken[host]} is on {host}"
+            yield Problem(("placement", rank), host, expected)
+        taken.setdefault(host, rank)
+    missing = [rank for rank in range(ranks) if rank not in spec.placement]
+    if missing:
+        yield Problem(
+            ("placement",), f"no host for rank {missing[0]}", "expected one for each rank"
+        )
+
+
+def _selector_problems(spec: Sections, fabric: Fabric) -> Iterator[Problem]:
+    lists = (
+        (("capture", "points"), spec.capture.points),
+        (("counters", "ports"), spec.counters.ports),
+    )
+    for key, selectors in lists:
+        for index, selector in enumerate(selectors):
+            try:
+                select_ports(fabric, selector)
+            except ValueError as error:
+                yield Problem((*key, index), selector, str(error))
+
+
+def _fault_problems(spec: Sections, fabric: Fabric) -> Iterator[Problem]:
+    for index, fault in enumerate(spec.faults):
+        try:
+            links_between(fabric, fault.link)
+        except ValueError as error:
+            yield Problem(("faults", index, "link"), fault.link, str(error))
+        iterations = spec.workload.iterations
+        if fault.iteration is not None and fault.iteration >= iterations:
+            yield Problem(
+                ("faults", index, "iteration"),
+                str(fault.iteration),
+                f"expected at most {iterations - 1}: the workload has {iterations} iterations",
+            )

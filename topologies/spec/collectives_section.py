@@ -1,0 +1,48 @@
+"""The `collectives` section of a spec: which algorithms run them, and how they are scheduled.
+
+What algorithms there are and what options each has is known in the room `collectives`, which checks
+it (`collectives.spec_checks`).
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from topologies.spec.fabric_section import Integer
+from topologies.spec.queue_section import SpecSection
+from topologies.units import SizeBytes, TimeNs
+
+AlgorithmEntry = dict[str, Any]
+"""`algorithm`, its options, and its own `chunks`, `smallest_chunk`, `dimension_order` and
+`priority`."""
+
+
+class CollectivesSection(SpecSection):
+    """`backend` gloo leaves collectives to Gloo's own algorithms. With programs, kinds that have an
+    entry run by that, the others by Gloo's own.
+
+    `in_flight` bounds the chunks under way at a rank (0: no bound), `order` says whose start first
+    where they wait; `active_per_dimension` bounds those in one dimension. `dimensions` are sizes
+    whose product is the ranks, the innermost first; None takes the fabric's. `endpoint_delay` is
+    what a rank takes to inject each message.
+    """
+
+    backend: Literal["gloo", "programs"] = "gloo"
+    all_reduce: AlgorithmEntry = Field(default_factory=dict)
+    reduce_scatter: AlgorithmEntry = Field(default_factory=dict)
+    all_gather: AlgorithmEntry = Field(default_factory=dict)
+    all_to_all: AlgorithmEntry = Field(default_factory=dict)
+    broadcast: AlgorithmEntry = Field(default_factory=dict)
+    reduce: AlgorithmEntry = Field(default_factory=dict)
+    chunks: Integer = Field(default=1, ge=1, le=65536)
+    smallest_chunk_bytes: SizeBytes = Field(default=1, alias="smallest_chunk", ge=1)
+    in_flight: Integer = Field(default=0, ge=0, le=4096)
+    order: Literal["fifo", "lifo", "priority"] = "fifo"
+    dimensions: tuple[Annotated[Integer, Field(ge=1)], ...] | None = None
+    dimension_rates: tuple[Annotated[Integer, Field(ge=1)], ...] = ()
+    dimension_order: Literal["fixed", "themis"] = "fixed"
+    active_per_dimension: Integer = Field(default=0, ge=0, le=4096)
+    within_dimension: Literal["fifo", "smallest-first"] = "fifo"
+    endpoint_delay_ns: TimeNs = Field(default=0, alias="endpoint_delay")

@@ -1,0 +1,87 @@
+"""The `compute` section of a spec: how long a rank's arithmetic takes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from topologies.spec.fabric_section import Integer
+from topologies.spec.queue_section import SpecSection
+from topologies.units import BytesPerSecond, FlopsPerSecond, TimeNs
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """Peak arithmetic at 16 and 32 bit, and memory bandwidth, of one accelerator."""
+
+    flops_16bit: int
+    flops_32bit: int
+    memory_bytes_per_s: int
+
+
+DEVICES: dict[str, Device] = {
+    # NVIDIA V100 SXM2 data sheet: 125 TFLOPS tensor, 15.7 TFLOPS single precision, 900 GB/s.
+    "v100": Device(125 * 10**12, 157 * 10**11, 900 * 10**9),
+    # NVIDIA A100 80GB SXM data sheet: 312 TFLOPS tensor, 19.5 TFLOPS single precision, 2039 GB/s.
+    "a100": Device(312 * 10**12, 195 * 10**11, 2039 * 10**9),
+    # NVIDIA H100 SXM data sheet, dense: 989 TFLOPS tensor, 67 TFLOPS single precision, 3.35 TB/s.
+    "h100": Device(989 * 10**12, 67 * 10**12, 3350 * 10**9),
+}
+
+
+class ComputeSpec(SpecSection):
+    """A roofline (Williams et al., CACM 2009): max(flops / peak, bytes / bandwidth) + overhead.
+
+    `device`: a named accelerator, `custom` (then `flops` and `memory_bandwidth` are required),
+    `none` (compute takes no time) or `real` (it takes as long as it runs here). `flops` and
+    `memory_bandwidth` replace a named device's own peaks; `efficiency` is the share of both that is
+    reached; `overhead` is added to each kernel. `slowdown` multiplies all of it; scaling sets it.
+    """
+
+    device: Literal["v100", "a100", "h100", "custom", "none", "real"] = "v100"
+    flops_per_s: FlopsPerSecond | None = Field(default=None, alias="flops", gt=0)
+    memory_bytes_per_s: BytesPerSecond | None = Field(default=None, alias="memory_bandwidth", gt=0)
+    efficiency: Annotated[float, Field(strict=True)] = Field(default=1.0, gt=0, le=1)
+    overhead_ns: TimeNs = Field(default=0, alias="overhead")
+    slowdown: Integer = Field(default=1, ge=1)
+
+    @model_validator(mode="after")
+    def _complete(self) -> ComputeSpec:
+        given = (self.flops_per_s is not None, self.memory_bytes_per_s is not None)
+        if self.device == "custom" and not all(given):
+            raise ValueError("expected flops and memory_bandwidth with device: custom")
+        if self.device in ("none", "real") and any(given):
+            raise ValueError(f"expected no flops or memory_bandwidth with device: {self.device}")
+        return self
+
+    @property
+    def modelled(self) -> bool:
+        """Whether compute takes the roofline's time, rather than none or its own."""
+        return self.device not in ("none", "real")
+
+    def peak_flops_per_s(self, item_bytes: int) -> float:
+        """Arithmetic rate reached at `item_bytes` per number. Raises ValueError if not modelled."""
+        if not self.modelled:
+            raise ValueError(f"device {self.device} has no roofline")
+        if self.flops_per_s is not None:
+            return self.flops_per_s * self.efficiency
+        device = DEVICES[self.device]
+        return (device.flops_16bit if item_bytes <= 2 else device.flops_32bit) * self.efficiency
+
+    def peak_memory_bytes_per_s(self) -> float:
+        """Memory bandwidth reached. Raises ValueError if not modelled."""
+        if not self.modelled:
+            raise ValueError(f"device {self.device} has no roofline")
+        if self.memory_bytes_per_s is not None:
+            return self.memory_bytes_per_s * self.efficiency
+        return DEVICES[self.device].memory_bytes_per_s * self.efficiency
+
+    def time_ns(self, flops: int, memory_bytes: int, item_bytes: int) -> int:
+        """Modelled time of one kernel; 0 for device none. Raises ValueError for device real."""
+        if self.device == "none":
+            return 0
+        arithmetic_s = flops / self.peak_flops_per_s(item_bytes)
+        memory_s = memory_bytes / self.peak_memory_bytes_per_s()
+        return (round(max(arithmetic_s, memory_s) * 1e9) + self.overhead_ns) * self.slowdown

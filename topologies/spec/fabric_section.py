@@ -1,0 +1,280 @@
+"""The `fabric` section of a spec: which nodes and links there are, and how fast each is."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
+
+from topologies.spec.queue_section import DropTail, QueueSpec, SpecSection
+from topologies.units import RateBps, TimeNs, parse_size_bytes
+
+Integer = Annotated[int, Field(strict=True)]
+"""A whole number; `yes` and `"4"` are not."""
+
+MtuBytes = Annotated[int, BeforeValidator(parse_size_bytes)]
+"""Parsed like every size, but written as the plain number that it is known by."""
+
+MIN_MTU_BYTES = 576
+MAX_MTU_BYTES = 65_535
+MAX_HOSTS = 4096
+MAX_RATE_BPS = 10**13
+MAX_DELAY_NS = 10**10
+
+
+def _check_rate(rate_bps: int | None) -> int | None:
+    if rate_bps is not None and not 1_000 <= rate_bps <= MAX_RATE_BPS:
+        raise ValueError("expected a rate from 1kbps to 10Tbps")
+    return rate_bps
+
+
+def _check_delay(delay_ns: int | None) -> int | None:
+    if delay_ns is not None and delay_ns > MAX_DELAY_NS:
+        raise ValueError("expected a delay of at most 10s")
+    return delay_ns
+
+
+def _check_mtu(mtu_bytes: int | None) -> int | None:
+    if mtu_bytes is not None and not MIN_MTU_BYTES <= mtu_bytes <= MAX_MTU_BYTES:
+        raise ValueError(f"expected an MTU from {MIN_MTU_BYTES} to {MAX_MTU_BYTES} bytes")
+    return mtu_bytes
+
+
+class LinkOverride(SpecSection):
+    """What the links of one class have that others have not; None inherits `fabric.link`."""
+
+    rate_bps: RateBps | None = Field(default=None, alias="rate")
+    delay_ns: TimeNs | None = Field(default=None, alias="delay")
+    mtu_bytes: MtuBytes | None = Field(default=None, alias="mtu")
+
+    _rate = field_validator("rate_bps")(_check_rate)
+    _delay = field_validator("delay_ns")(_check_delay)
+    _mtu = field_validator("mtu_bytes")(_check_mtu)
+
+
+class LinkSpec(SpecSection):
+    """A link: L1 rate (preamble, FCS and gap are part of it) and propagation delay of each
+    direction, and the IP MTU."""
+
+    rate_bps: RateBps = Field(default=100_000_000_000, alias="rate")
+    delay_ns: TimeNs = Field(default=500, alias="delay")
+    mtu_bytes: MtuBytes = Field(default=9000, alias="mtu")
+
+    _rate = field_validator("rate_bps")(_check_rate)
+    _delay = field_validator("delay_ns")(_check_delay)
+    _mtu = field_validator("mtu_bytes")(_check_mtu)
+
+    def overridden(self, *overrides: LinkOverride) -> LinkSpec:
+        """This link with the given overrides applied in order; the last one wins."""
+        values: dict[str, int] = {}
+        for override in overrides:
+            values |= {k: v for k, v in override if v is not None}
+        return self.model_copy(update=values)
+
+
+class FabricSection(SpecSection):
+    """What every kind of fabric has.
+
+    `queues` overrides `queue` for the egress ports that a selector names
+    (`topologies.fabrics.selectors`): a link class, `hosts`, `switches`, a node, a port `node:peer`,
+    or an interface; the more
+    specific wins.
+    """
+
+    link: LinkSpec = LinkSpec()
+    queue: QueueSpec = DropTail()
+    queues: dict[str, QueueSpec] = Field(default_factory=dict)
+
+
+class RegularSection(FabricSection):
+    """A fabric that a builder lays out. `links` overrides `link` per link class."""
+
+    links: dict[str, LinkOverride] = Field(default_factory=dict)
+
+
+class FatTreeSpec(RegularSection):
+    """k-ary fat-tree of Al-Fares et al. (SIGCOMM 2008): k pods, k^3/4 hosts, 5k^2/4 switches."""
+
+    kind: Literal["fat-tree"]
+    k: Integer
+    routing: Literal["ecmp", "static"] = "ecmp"
+
+    @field_validator("k")
+    @classmethod
+    def _even(cls, k: int) -> int:
+        if k % 2 or not 4 <= k <= 26:
+            raise ValueError("expected an even number from 4 to 26")
+        return k
+
+
+class GridSection(RegularSection):
+    """Hosts on a grid of 2 or 3 axes, without switches: the hosts forward."""
+
+    dims: tuple[Integer, ...]
+    routing: Literal["dimension-order", "ecmp", "static"] = "dimension-order"
+
+    @field_validator("dims")
+    @classmethod
+    def _axes(cls, dims: tuple[int, ...]) -> tuple[int, ...]:
+        if len(dims) not in (2, 3):
+            raise ValueError("expected 2 or 3 axes, such as [4, 4] or [4, 4, 4]")
+        if not all(2 <= axis <= 64 for axis in dims):
+            raise ValueError("expected every axis to be from 2 to 64 long")
+        hosts = 1
+        for axis in dims:
+            hosts *= axis
+        if hosts > MAX_HOSTS:
+            raise ValueError(f"expected at most {MAX_HOSTS} hosts")
+        return dims
+
+
+class TorusSpec(GridSection):
+    """A grid whose axes are rings: the last host of an axis has a link to its first."""
+
+    kind: Literal["torus"]
+
+
+class MeshSpec(GridSection):
+    """A grid whose axes are lines: a torus without the links that close its rings."""
+
+    kind: Literal["mesh"]
+
+
+class LeafSpineSpec(RegularSection):
+    """Two-level Clos: every leaf has one link to every spine.
+
+    Oversubscribed by hosts_per_leaf / spines at equal rates, or by
+    `links: {leaf-spine: {rate: ...}}`.
+    """
+
+    kind: Literal["leaf-spine"]
+    leaves: Integer = Field(ge=1, le=128)
+    spines: Integer = Field(ge=1, le=64)
+    hosts_per_leaf: Integer = Field(ge=1, le=128)
+    routing: Literal["ecmp", "static"] = "ecmp"
+
+    @model_validator(mode="after")
+    def _size(self) -> LeafSpineSpec:
+        if self.leaves * self.hosts_per_leaf > MAX_HOSTS:
+            raise ValueError(f"expected leaves * hosts_per_leaf <= {MAX_HOSTS}")
+        return self
+
+
+class HierarchicalSpec(RegularSection):
+    """Groups of hosts behind a fast inner switch, groups joined by outer switches.
+
+    As in topologies/seed-dlrm-hier.yaml. Set the two levels' speeds by
+    `links: {inner: {...}, outer: {...}}`; each group has one link to each outer switch.
+    """
+
+    kind: Literal["hierarchical"]
+    groups: Integer = Field(ge=1, le=128)
+    hosts_per_group: Integer = Field(ge=1, le=128)
+    outer_switches: Integer = Field(default=1, ge=1, le=64)
+    routing: Literal["ecmp", "static"] = "ecmp"
+
+    @model_validator(mode="after")
+    def _size(self) -> HierarchicalSpec:
+        if self.groups * self.hosts_per_group > MAX_HOSTS:
+            raise ValueError(f"expected groups * hosts_per_group <= {MAX_HOSTS}")
+        return self
+
+
+def _joins_rails(data: dict[str, object]) -> bool:
+    return not data.get("spines") and data.get("servers_per_leaf") is None
+
+
+class RailsSpec(RegularSection):
+    """Servers of hosts (GPUs) with two ports each: one to the server's scale-up switch, and a NIC.
+
+    NICs go to a rail, which is a switch for each local rank, or with `servers_per_leaf` to the
+    server's leaf. `spines` join rails or leaves; `pxn` crosses rails by way of the neighbour whose
+    NIC is on the right one, inside the sender's server.
+    """
+
+    kind: Literal["rails"]
+    servers: Integer = Field(ge=1, le=128)
+    hosts_per_server: Integer = Field(ge=1, le=128)
+    servers_per_leaf: Integer | None = Field(default=None, ge=1, le=128)
+    spines: Integer = Field(default=0, ge=0, le=64)
+    pxn: bool = Field(default_factory=_joins_rails, strict=True)
+    routing: Literal["ecmp", "static"] = "ecmp"
+
+    @property
+    def lowers(self) -> int:
+        """Rails, or leaves."""
+        if self.servers_per_leaf is None:
+            return self.hosts_per_server
+        return self.servers // self.servers_per_leaf
+
+    @model_validator(mode="after")
+    def _joined(self) -> RailsSpec:
+        if not 2 <= self.servers * self.hosts_per_server <= MAX_HOSTS:
+            raise ValueError(f"expected servers * hosts_per_server from 2 to {MAX_HOSTS}")
+        if self.servers_per_leaf is not None:
+            if self.pxn:
+                raise ValueError("expected pxn: false with servers_per_leaf: leaves are no rails")
+            if self.servers % self.servers_per_leaf:
+                raise ValueError("expected servers to be a multiple of servers_per_leaf")
+            if self.lowers > 1 and not self.spines:
+                raise ValueError(f"expected spines: 1 or more, to join {self.lowers} leaves")
+        elif min(self.lowers, self.servers) > 1 and not self.spines and not self.pxn:
+            raise ValueError("expected pxn: true, or spines: 1 or more, to cross rails")
+        return self
+
+
+class FlatSpec(RegularSection):
+    """All hosts on one switch."""
+
+    kind: Literal["flat"]
+    hosts: Integer = Field(ge=2, le=MAX_HOSTS)
+    routing: Literal["ecmp", "static"] = "ecmp"
+
+
+def _check_node_name(name: str) -> str:
+    if re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]{0,9}", name) is None:
+        raise ValueError("expected a letter and up to 9 more letters, digits, - or _")
+    return name
+
+
+NodeName = Annotated[str, AfterValidator(_check_node_name)]
+
+
+class GraphNodeSpec(SpecSection):
+    """A node of an explicit graph. A switch forwards; a host does when told to."""
+
+    name: NodeName
+    kind: Literal["host", "switch"]
+    forwards: bool = Field(default_factory=lambda data: data.get("kind") == "switch", strict=True)
+
+
+class GraphLinkSpec(LinkOverride):
+    """A link of an explicit graph; what it leaves out comes from its class and `fabric.link`.
+    `queue` is that of both of its ports."""
+
+    ends: tuple[str, str]
+    link_class: str = Field(default="link", alias="class")
+    queue: QueueSpec | None = None
+
+
+class GraphSpec(FabricSection):
+    """Explicit nodes and links. Two links between the same nodes are two links."""
+
+    kind: Literal["graph"]
+    nodes: tuple[GraphNodeSpec, ...] = Field(min_length=1)
+    links: tuple[GraphLinkSpec, ...] = Field(min_length=1)
+    routing: Literal["ecmp", "static"] = "ecmp"
+
+
+FabricSpec = Annotated[
+    FatTreeSpec
+    | TorusSpec
+    | MeshSpec
+    | LeafSpineSpec
+    | HierarchicalSpec
+    | RailsSpec
+    | FlatSpec
+    | GraphSpec,
+    Field(discriminator="kind"),
+]

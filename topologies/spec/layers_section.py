@@ -1,0 +1,104 @@
+"""The `layers` workload: a model as a table of layers, trained as ASTRA-sim 1 does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from topologies.layer_file import LayerFileError, read_layer_file
+from topologies.spec.errors import Problem
+from topologies.spec.fabric_section import Integer
+from topologies.spec.queue_section import SpecSection
+from topologies.spec.workload_types import MAX_SIZE_BYTES, Dtype, Iterations, PlainCollective, Ranks
+from topologies.units import SizeBytes, TimeNs
+
+
+class LayerPass(SpecSection):
+    """What a pass does at a layer: computing, then a collective in which each rank brings `size`
+    bytes: its buffer, and its shard in an all_gather."""
+
+    compute_ns: TimeNs = Field(default=0, alias="compute")
+    collective: PlainCollective | None = None
+    size_bytes: SizeBytes = Field(default=0, alias="size", ge=0, le=MAX_SIZE_BYTES)
+
+    @model_validator(mode="after")
+    def _sized(self) -> LayerPass:
+        if (self.collective is None) != (self.size_bytes == 0):
+            raise ValueError("expected a collective and its size, or neither")
+        return self
+
+
+class LayerSpec(SpecSection):
+    """A layer. `update` is what using its reduced gradients takes."""
+
+    name: str = Field(min_length=1, max_length=64)
+    forward: LayerPass = LayerPass()
+    input_gradient: LayerPass = LayerPass()
+    weight_gradient: LayerPass = LayerPass()
+    update_ns: TimeNs = Field(default=0, alias="update")
+
+
+Strategy = Literal["data", "model", "hybrid-data-model", "hybrid-model-data", "hybrid-dlrm"]
+
+
+class LayersWorkload(SpecSection):
+    """Passes over a table of layers: given in `layers`, or read from an ASTRA-sim 1 file at `path`.
+
+    An iteration is all `passes`, as a pass waits for gradients of the one before. `innermost` are
+    the ranks of the innermost dimension, over which `hybrid-data-model` is model-parallel and
+    `hybrid-model-data` data-parallel. Layer 0 of `hybrid-dlrm` is the embedding, and layers 1 to
+    `last_bottom_layer` the bottom MLP.
+    """
+
+    kind: Literal["layers"]
+    ranks: Ranks
+    iterations: Iterations = 1
+    passes: Integer = Field(default=2, ge=1, le=1000)
+    path: str | None = Field(default=None, min_length=1)
+    parallelism: Strategy
+    innermost: Integer | None = Field(default=None, ge=1, le=1024)
+    last_bottom_layer: Integer | None = Field(default=None, ge=1)
+    dtype: Dtype = "float32"
+    layers: tuple[LayerSpec, ...] = Field(min_length=1, max_length=10_000)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read(cls, data: Any) -> Any:
+        """What a file says, for keys that are not given; a resolved spec has no `path`."""
+        if not isinstance(data, dict) or not isinstance(data.get("path"), str):
+            return data
+        if "layers" in data:
+            raise ValueError("expected either path or layers")
+        path = data["path"]
+        try:
+            read = read_layer_file(Path(path))
+        except LayerFileError as error:
+            found = f"{error.found} ({error.place})"
+            problem = Problem(("workload", "path"), found, f"expected {error.expected}")
+            raise PydanticCustomError(
+                "layer_file", "{text}", {"text": str(error), "problems": [problem]}
+            ) from error
+        return read | {key: value for key, value in data.items() if key != "path"}
+
+    @model_validator(mode="after")
+    def _shape(self) -> LayersWorkload:
+        if self.parallelism.startswith("hybrid-") and self.parallelism != "hybrid-dlrm":
+            if self.innermost is None:
+                raise ValueError(
+                    f"expected innermost, the ranks of the innermost dimension, "
+                    f"with parallelism: {self.parallelism}"
+                )
+            if self.ranks % self.innermost:
+                raise ValueError("expected ranks to be a multiple of innermost")
+        elif self.innermost is not None:
+            raise ValueError(f"expected no innermost with parallelism: {self.parallelism}")
+        if self.parallelism == "hybrid-dlrm":
+            last = len(self.layers) - 1
+            if self.last_bottom_layer is None or self.last_bottom_layer >= last:
+                raise ValueError(f"expected last_bottom_layer from 1 to {last - 1}")
+        elif self.last_bottom_layer is not None:
+            raise ValueError(f"expected no last_bottom_layer with parallelism: {self.parallelism}")
+        return self

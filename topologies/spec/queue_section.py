@@ -1,0 +1,148 @@
+"""Queue disciplines of an egress port, as a spec names them (`fabric.queue`, `fabric.queues`)."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from topologies.units import SizeBytes, TimeNs
+
+
+class SpecSection(BaseModel):
+    """A section of a spec: immutable, and a key that it does not know is an error."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", populate_by_name=True, allow_inf_nan=False
+    )
+
+
+class DropTail(SpecSection):
+    """A FIFO that drops what exceeds its buffer."""
+
+    kind: Literal["droptail"] = "droptail"
+    buffer_bytes: SizeBytes = Field(default=4_000_000, alias="buffer", gt=0)
+
+
+class Red(SpecSection):
+    """Random early detection (Floyd and Jacobson 1993): marks or drops on the average queue.
+
+    The defaults are DCQCN's usual thresholds at 100 Gb/s (docs/queues.md).
+    """
+
+    kind: Literal["red"]
+    kmin_bytes: SizeBytes = Field(default=400_000, alias="kmin", gt=0)
+    kmax_bytes: SizeBytes = Field(default=1_600_000, alias="kmax", gt=0)
+    pmax: float = Field(default=0.2, gt=0, le=1)
+    weight: float = Field(default=0.002, gt=0, le=1)
+    ecn: bool = True
+    buffer_bytes: SizeBytes = Field(default=4_000_000, alias="buffer", gt=0)
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Red:
+        if not self.kmin_bytes <= self.kmax_bytes <= self.buffer_bytes:
+            raise ValueError("expected kmin <= kmax <= buffer")
+        return self
+
+
+class Dctcp(SpecSection):
+    """Step marking on the instantaneous queue (DCTCP, RFC 8257 section 3.1): CE above `k`."""
+
+    kind: Literal["dctcp"]
+    k_bytes: SizeBytes = Field(default=100_000, alias="k", gt=0)
+    buffer_bytes: SizeBytes = Field(default=4_000_000, alias="buffer", gt=0)
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Dctcp:
+        if self.k_bytes > self.buffer_bytes:
+            raise ValueError("expected k <= buffer: a threshold above the buffer never marks")
+        return self
+
+
+class Codel(SpecSection):
+    """CoDel (RFC 8289); `ce_threshold` marks every packet that waited longer."""
+
+    kind: Literal["codel"]
+    target_ns: TimeNs = Field(default=5_000_000, alias="target", gt=0)
+    interval_ns: TimeNs = Field(default=100_000_000, alias="interval", gt=0)
+    ce_threshold_ns: TimeNs | None = Field(default=None, alias="ce_threshold")
+    ecn: bool = True
+    buffer_bytes: SizeBytes = Field(default=4_000_000, alias="buffer", gt=0)
+
+
+class FqCodel(Codel):
+    """CoDel behind deficit round robin over hashed flows (RFC 8290)."""
+
+    kind: Literal["fq_codel"]  # type: ignore[assignment]
+    flows: int = Field(default=1024, gt=0, le=65536)
+    quantum_bytes: SizeBytes | None = Field(default=None, alias="quantum")
+
+
+class Shared(SpecSection):
+    """Output-queued shared-memory switch: each queue's limit is alpha * free buffer.
+
+    Dynamic thresholds of Choudhury and Hahne (IEEE/ACM ToN 1998). `buffer` is the switch's.
+    """
+
+    kind: Literal["shared"]
+    buffer_bytes: SizeBytes = Field(default=32_000_000, alias="buffer", gt=0)
+    alpha: float = Field(default=0.125, gt=0, le=64)
+    k_bytes: SizeBytes | None = Field(default=None, alias="k")
+
+
+class Voq(SpecSection):
+    """Virtual output queues: one queue per ingress port at each egress, served round robin."""
+
+    kind: Literal["voq"]
+    buffer_bytes: SizeBytes = Field(default=4_000_000, alias="buffer", gt=0)
+    k_bytes: SizeBytes | None = Field(default=None, alias="k")
+
+
+class Lossless(SpecSection):
+    """Priority flow control (IEEE 802.1Qbb), per ingress port and hop by hop.
+
+    Bytes that came in by a port and wait anywhere in the switch: above `xoff` the upstream port is
+    paused, below `xon` it is resumed. `headroom` takes what arrives meanwhile (None: computed from
+    the link, 2*rate*delay + 3 frames + a pause frame). `buffer` is the switch's whole memory. `k`,
+    when given, adds DCTCP step marking. `lossy_priorities` are DSCP class selectors that may
+    be lost.
+    """
+
+    kind: Literal["lossless"]
+    xoff_bytes: SizeBytes = Field(default=256_000, alias="xoff", gt=0)
+    xon_bytes: SizeBytes = Field(default=200_000, alias="xon", gt=0)
+    headroom_bytes: SizeBytes | None = Field(default=None, alias="headroom")
+    buffer_bytes: SizeBytes = Field(default=32_000_000, alias="buffer", gt=0)
+    k_bytes: SizeBytes | None = Field(default=None, alias="k")
+    lossy_priorities: tuple[int, ...] = Field(default=(), max_length=8)
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Lossless:
+        if not self.xon_bytes <= self.xoff_bytes <= self.buffer_bytes:
+            raise ValueError("expected xon <= xoff <= buffer")
+        return self
+
+
+HOST_NIC = DropTail(buffer=1_000_000_000)
+"""What stands at a host's egress to a switch when the spec does not name that port: a host's own
+packets wait for its link (TCP small queues and socket buffers bound how many do) and are neither
+marked nor dropped by its NIC. Pauses stop it as they stop any port."""
+
+
+QueueSpec = Annotated[
+    DropTail | Red | Dctcp | Codel | FqCodel | Shared | Voq | Lossless,
+    Field(discriminator="kind"),
+]
+
+
+def marks(queue: QueueSpec) -> bool:
+    """Whether this discipline sets CE on packets instead of (or before) dropping them."""
+    match queue:
+        case Dctcp():
+            return True
+        case Red() | Codel():
+            return queue.ecn
+        case Shared() | Voq() | Lossless():
+            return queue.k_bytes is not None
+        case _:
+            return False

@@ -1,0 +1,202 @@
+"""The sections that say how a run is made: transport, capture, counters, faults, kernel."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Literal
+
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    PlainSerializer,
+    PlainValidator,
+    model_validator,
+)
+
+from topologies.spec.fabric_section import Integer
+from topologies.spec.queue_section import SpecSection
+from topologies.units import RateBps, SizeBytes, TimeNs, format_size, parse_size_bytes
+
+BUFFER_LIMIT_BYTES = 2**31 - 1
+"""The socket buffer sysctls are signed 32-bit integers."""
+
+MINIMUM_SNAPLEN = 114
+"""Ethernet 14, IPv4 20 and TCP 32 bytes (with time stamps), and Gloo's preamble of 48."""
+
+MIN_MEMORY_BYTES = 256 * 2**20
+
+
+class TransportSpec(SpecSection):
+    """TCP as the hosts run it.
+
+    `ecn` None negotiates it when the congestion control is dctcp or a queue marks.
+    `min_rto` is the route's rto_min (200 ms is Linux's TCP_RTO_MIN), `initial_window` the route's
+    initcwnd in segments (10: RFC 6928).
+    """
+
+    congestion_control: Literal["cubic", "dctcp", "bbr", "reno"] = "cubic"
+    rcvbuf_bytes: SizeBytes = Field(
+        default=16_000_000, alias="rcvbuf", ge=4096, le=BUFFER_LIMIT_BYTES
+    )
+    sndbuf_bytes: SizeBytes = Field(
+        default=16_000_000, alias="sndbuf", ge=4096, le=BUFFER_LIMIT_BYTES
+    )
+    ecn: Annotated[bool, Field(strict=True)] | None = None
+    min_rto_ns: TimeNs = Field(default=200_000_000, alias="min_rto", ge=1_000_000)
+    initial_window: Integer = Field(default=10, ge=1, le=1000)
+
+
+def _keeps_preambles(snaplen_bytes: int) -> int:
+    if snaplen_bytes < MINIMUM_SNAPLEN:
+        raise ValueError(
+            f"expected at least {MINIMUM_SNAPLEN}: 66 bytes of headers and the 48 of Gloo's "
+            "preamble, which says to what collective the bytes behind it belong"
+        )
+    return snaplen_bytes
+
+
+class CaptureSpec(SpecSection):
+    """Where packets are captured (selectors, see `topologies.fabrics.selectors`; empty captures
+    nothing), and how many bytes of each. `filter` is a pcap filter expression."""
+
+    points: tuple[str, ...] = ("hosts",)
+    snaplen_bytes: Annotated[Integer, AfterValidator(_keeps_preambles)] = Field(
+        default=160, alias="snaplen", le=65_535
+    )
+    backend: Literal["scapy", "ring"] = "scapy"
+    filter: str | None = Field(default=None, min_length=1)
+
+
+class CountersSpec(SpecSection):
+    """Port counters as a time series, sampled each `interval` at `ports` (selectors); None samples
+    nothing, the totals at the end are always there."""
+
+    interval_ns: TimeNs | None = Field(default=None, alias="interval", gt=0)
+    ports: tuple[str, ...] = ("all",)
+
+
+def _parse_memory(value: object) -> int | str:
+    if value == "auto":
+        return "auto"
+    size_bytes = parse_size_bytes(value)
+    if size_bytes < MIN_MEMORY_BYTES:
+        raise ValueError(f"expected auto, or at least {format_size(MIN_MEMORY_BYTES)}")
+    return size_bytes
+
+
+def _format_memory(value: int | str) -> str:
+    return value if isinstance(value, str) else format_size(value)
+
+
+MemorySize = Annotated[
+    int | str, PlainValidator(_parse_memory), PlainSerializer(_format_memory, return_type=str)
+]
+
+
+def _parse_count(value: object) -> int | str:
+    if value == "auto":
+        return "auto"
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ValueError("expected auto, or a whole number of at least 1")
+    return value
+
+
+RanksPerProcess = Annotated[int | str, PlainValidator(_parse_count)]
+
+
+class VirtualSpec(SpecSection):
+    """What only the virtual kernel has. `receive_coalescing`: how long a port may hold received
+    packets to hand them up together, in virtual time (0: never). `memory` is a size, or `auto`:
+    sized from the spec. `ranks_per_process` is how many ranks are threads of one process, or
+    `auto`: many, where that changes no measured time (`emulator.ranks.packing`)."""
+
+    receive_coalescing_ns: TimeNs = Field(default=0, alias="receive_coalescing")
+    memory: MemorySize = "auto"
+    ranks_per_process: RanksPerProcess = "auto"
+
+    @property
+    def memory_bytes(self) -> int | None:
+        """The guest's memory, None when it is to be sized from the spec."""
+        return None if isinstance(self.memory, str) else self.memory
+
+
+def _parse_fraction(value: object) -> float:
+    """A probability, as a number or a percentage."""
+    what = "a fraction such as 0.01 or 1%, above 0 and at most 1"
+    if isinstance(value, str):
+        match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*%\s*", value)
+        if match is None:
+            raise ValueError(f"expected {what}")
+        fraction = float(match.group(1)) / 100
+    elif isinstance(value, (int, float)) and not isinstance(value, bool):
+        fraction = float(value)
+    else:
+        raise ValueError(f"expected {what}")
+    if not 0 < fraction <= 1:
+        raise ValueError(f"expected {what}")
+    return fraction
+
+
+Fraction = Annotated[float, BeforeValidator(_parse_fraction)]
+
+
+class FaultSection(SpecSection):
+    """A fault on both directions of `link` (`a-b`, two node names), at a time after the start of
+    the workload or at the start of an iteration, for `duration` (None: to the end)."""
+
+    link: str = Field(min_length=3)
+    at_ns: TimeNs | None = Field(default=None, alias="at")
+    iteration: Integer | None = Field(default=None, ge=0)
+    duration_ns: TimeNs | None = Field(default=None, alias="duration", gt=0)
+
+    @model_validator(mode="after")
+    def _when(self) -> FaultSection:
+        if (self.at_ns is None) == (self.iteration is None):
+            raise ValueError("expected either `at` (a time) or `iteration` (a number)")
+        return self
+
+
+class LinkDown(FaultSection):
+    """The link loses its carrier; routes withdraw it."""
+
+    kind: Literal["link-down"]
+
+
+class LinkUp(FaultSection):
+    """The link gets its carrier back."""
+
+    kind: Literal["link-up"]
+
+
+class Loss(FaultSection):
+    """Each packet is lost with probability `value`."""
+
+    kind: Literal["loss"]
+    value: Fraction
+
+
+class Corruption(FaultSection):
+    """Each packet has a bit flipped with probability `value`."""
+
+    kind: Literal["corrupt"]
+    value: Fraction
+
+
+class RateChange(FaultSection):
+    """The link's rate becomes `value`."""
+
+    kind: Literal["rate"]
+    value: RateBps = Field(gt=0)
+
+
+class DelayChange(FaultSection):
+    """The link's propagation delay becomes `value`."""
+
+    kind: Literal["delay"]
+    value: TimeNs
+
+
+FaultSpec = Annotated[
+    LinkDown | LinkUp | Loss | Corruption | RateChange | DelayChange, Field(discriminator="kind")
+]

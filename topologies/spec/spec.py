@@ -1,0 +1,152 @@
+"""A spec: everything that a run depends on, in one immutable value."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError, model_validator
+from pydantic_core import PydanticCustomError
+
+from topologies.plan import Plan
+from topologies.spec.checks import check
+from topologies.spec.document import Document, read_document
+from topologies.spec.errors import Problem, SpecError, problems_of, shown
+from topologies.spec.overrides import apply_overrides
+from topologies.spec.sections import Sections
+
+__all__ = ["Spec", "SpecError", "load_spec", "parse_dict", "parse_spec"]
+
+
+class Spec(Sections):
+    """A validated spec: its sections agree with each other (`spec_checks`)."""
+
+    @model_validator(mode="after")
+    def _agree(self) -> Spec:
+        problems = check(self)
+        if problems:
+            raise PydanticCustomError(
+                "spec_sections", "{text}", {"text": str(problems[0]), "problems": problems}
+            )
+        return self
+
+    @cached_property
+    def plan(self) -> Plan:
+        """The fabric, the routes and the hosts of the ranks, made once."""
+        return Plan.of(self)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data with every default filled in."""
+        plain: dict[str, Any] = _with_kind_first(self.model_dump(mode="python", by_alias=True))
+        return plain
+
+    def to_yaml(self) -> str:
+        """The resolved spec, every default filled in; `parse_spec` gives an equal Spec back."""
+        text: str = yaml.safe_dump(
+            self.to_dict(),
+            sort_keys=False,
+            default_flow_style=None,
+            width=100,
+        )
+        return text
+
+    def with_overrides(self, overrides: Mapping[str, str], source: str = "override") -> Spec:
+        """This spec with dotted keys set, as `{"fabric.k": "8", "fabric.queue.kind": "droptail"}`.
+
+        Values are YAML. Setting a section's `kind` to another one keeps of that section only the
+        keys that every kind has. Raises SpecError as `load_spec` does.
+        """
+        raw = self.model_dump(mode="python", by_alias=True, exclude_unset=True)
+        return _validate(apply_overrides(type(self), raw, overrides, source), source, None)
+
+
+def _with_kind_first(value: Any) -> Any:
+    """Plain data in which a section begins with its kind, as people write them."""
+    if isinstance(value, dict):
+        first = {"kind": value["kind"]} if "kind" in value else {}
+        return first | {key: _with_kind_first(entry) for key, entry in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_with_kind_first(entry) for entry in value]
+    return value
+
+
+def parse_spec(text: str, source: str = "spec") -> Spec:
+    """The spec in a YAML text. Raises SpecError, whose messages begin with `source`."""
+    document = read_document(text, source)
+    return _validate(document.data, source, document)
+
+
+def parse_dict(raw: dict[str, Any], source: str = "spec") -> Spec:
+    """The spec in plain data, such as `Spec.to_dict` gives. Raises SpecError."""
+    return _validate(raw, source, None)
+
+
+def _describe_unreadable(error: OSError | UnicodeDecodeError) -> str:
+    match error:
+        case FileNotFoundError():
+            return "no such file"
+        case IsADirectoryError():
+            return "a directory"
+        case UnicodeDecodeError():
+            return f"bytes that are no UTF-8 text, at offset {error.start}"
+    return f"a file that cannot be read ({error.strerror})"
+
+
+def load_spec(path: str | Path, sections: Mapping[str, object] | None = None) -> Spec:
+    """The spec in a YAML file; without a `name` it has the file's. `sections` stand in for those of
+    the file, which need not be there.
+
+    Raises SpecError naming the file, and of every mistake in it the line, the key, what was found
+    and what is allowed.
+    """
+    path, source = Path(path), str(path)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        problem = Problem((), _describe_unreadable(error), "expected a YAML file")
+        raise SpecError(source, (problem,)) from error
+    document = read_document(text, source)
+    raw = document.data
+    if isinstance(raw, dict):
+        raw.setdefault("name", path.stem)
+        raw.update(sections or {})
+        workload = raw.get("workload")
+        if isinstance(workload, dict):
+            if isinstance(workload.get("path"), str):
+                workload["path"] = str(path.resolve().parent / workload["path"])
+            if workload.get("kind") == "command":
+                below = workload.get("directory", ".")
+                if isinstance(below, str):
+                    workload["directory"] = str((path.resolve().parent / below).resolve())
+        for entry in _algorithm_entries(raw):
+            if isinstance(entry.get("file"), str):
+                entry["file"] = str(path.resolve().parent / entry["file"])
+    return _validate(raw, source, document)
+
+
+def _algorithm_entries(raw: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """What says which algorithm runs a collective: by kind, and of single operations."""
+    section, workload = raw.get("collectives"), raw.get("workload")
+    if isinstance(section, dict):
+        yield from (entry for entry in section.values() if isinstance(entry, dict))
+    operations = workload.get("operations") if isinstance(workload, dict) else None
+    for operation in operations if isinstance(operations, list) else []:
+        if isinstance(operation, dict) and isinstance(operation.get("program"), dict):
+            yield operation["program"]
+
+
+def _validate(raw: object, source: str, document: Document | None) -> Spec:
+    if not isinstance(raw, dict):
+        expected = "expected a mapping with keys such as name, fabric and workload"
+        raise SpecError(source, (Problem((), shown(raw), expected),))
+    try:
+        return Spec.model_validate(raw)
+    except ValidationError as error:
+        problems = problems_of(error, Spec, raw)
+    if document is not None:
+        problems = [replace(p, line=document.line_of(p.key)) for p in problems]
+    raise SpecError(source, tuple(problems))

@@ -1,0 +1,262 @@
+"""The `workload` section of a spec: what runs on the ranks."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Annotated, Literal, TypeAlias
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from topologies.spec.collectives_section import AlgorithmEntry
+from topologies.spec.fabric_section import Integer
+from topologies.spec.layers_section import LayersWorkload
+from topologies.spec.queue_section import SpecSection
+from topologies.spec.workload_types import MAX_SIZE_BYTES, Dtype, Iterations, PlainCollective, Ranks
+from topologies.units import SizeBytes
+
+ITEM_BYTES: dict[str, int] = {"float16": 2, "bfloat16": 2, "float32": 4}
+
+Width = Annotated[Integer, Field(ge=1, le=1_000_000)]
+
+
+class SizedOperation(SpecSection):
+    """A collective of `size` bytes, as nccl-tests counts them: the whole array where each rank has
+    or gets a shard of it (all_gather, gather, scatter and so on), the buffer of one rank for the
+    others."""
+
+    size_bytes: SizeBytes = Field(alias="size", gt=0, le=MAX_SIZE_BYTES)
+
+
+class ProgrammedOperation(SizedOperation):
+    """A collective that can run as a program: `program` is what a kind's entry in the
+    `collectives` section is, for this operation alone."""
+
+    program: AlgorithmEntry | None = None
+
+
+class CollectiveOperation(ProgrammedOperation):
+    """Collectives without a root, by torch's names."""
+
+    kind: PlainCollective
+
+
+class RootedCollective(ProgrammedOperation):
+    """Collectives with a root rank."""
+
+    kind: Literal["broadcast", "reduce", "gather", "scatter"]
+    root: Integer = Field(default=0, ge=0)
+
+
+class Barrier(SpecSection):
+    """torch.distributed.barrier; moves no data."""
+
+    kind: Literal["barrier"]
+    size_bytes: Literal[0] = Field(default=0, alias="size")
+
+
+class SendRecv(SizedOperation):
+    """Rank `root` sends to rank `peer`; the others wait."""
+
+    kind: Literal["send_recv"]
+    root: Integer = Field(default=0, ge=0)
+    peer: Integer = Field(default=1, ge=0)
+
+
+class Incast(SizedOperation):
+    """`degree` ranks send `size` bytes each to `root` at once: the next ones after it, cyclically.
+    None is every other rank."""
+
+    kind: Literal["incast"]
+    root: Integer = Field(default=0, ge=0)
+    degree: Integer | None = Field(default=None, ge=1)
+
+
+class Permutation(SizedOperation):
+    """Every rank sends `size` bytes to one rank and receives from one. Rank r sends to
+    r + shift modulo the ranks; None draws a derangement from the spec's seed."""
+
+    kind: Literal["permutation"]
+    shift: Integer | None = None
+
+
+Operation = Annotated[
+    CollectiveOperation | RootedCollective | Barrier | SendRecv | Incast | Permutation,
+    Field(discriminator="kind"),
+]
+
+
+class CollectivesWorkload(SpecSection):
+    """Each operation once per iteration, in order, each after a barrier."""
+
+    kind: Literal["collectives"]
+    ranks: Ranks
+    iterations: Iterations = 1
+    dtype: Dtype = "float32"
+    operations: tuple[Operation, ...] = Field(min_length=1)
+
+
+class DlrmWorkload(SpecSection):
+    """Deep learning recommendation model (Naumov et al., arXiv 1906.00091), embeddings
+    model-parallel, MLPs data-parallel.
+
+    The defaults are scaled down: per rank and pass the AlltoAll is 1.05 MB, the gradients of both
+    MLPs are 7.7 MB at float32. `batch_size` is per rank. `bottom_mlp` and `top_mlp` are the widths
+    of the layers; their inputs are `dense_features` and the dot interaction. `pooling` is the
+    number of look-ups per table and sample. `bucket` is the size at which gradients are sent, as in
+    DDP.
+    """
+
+    kind: Literal["dlrm"]
+    ranks: Ranks
+    iterations: Iterations = 3
+    batch_size: Width = 128
+    sparse_features: Width = 32
+    embedding_dimension: Width = 64
+    pooling: Width = 20
+    dense_features: Width = 256
+    bottom_mlp: tuple[Width, ...] = Field(default=(512, 256, 64), min_length=1)
+    top_mlp: tuple[Width, ...] = Field(default=(1024, 1024, 1), min_length=1)
+    dtype: Dtype = "float32"
+    bucket_bytes: SizeBytes = Field(default=4_000_000, alias="bucket", gt=0)
+    overlap: bool = Field(default=True, strict=True)
+
+
+class Parallelism(SpecSection):
+    """Degrees of parallelism; a rank's index is (pipeline, data, tensor), tensor fastest."""
+
+    data: Integer = Field(default=1, ge=1, le=4096)
+    tensor: Integer = Field(default=1, ge=1, le=4096)
+    pipeline: Integer = Field(default=1, ge=1, le=4096)
+
+    @property
+    def ranks(self) -> int:
+        return self.data * self.tensor * self.pipeline
+
+
+def _ranks_of_training(data: dict[str, object]) -> int:
+    parallelism = data.get("parallelism")
+    return parallelism.ranks if isinstance(parallelism, Parallelism) else 2
+
+
+class TrainingWorkload(SpecSection):
+    """Training steps of a transformer: tensor-parallel all-reduces in each layer, pipeline
+    send/recv between stages, data-parallel gradient all-reduces. `batch_size` is the samples of one
+    microbatch and data-parallel replica."""
+
+    kind: Literal["training"]
+    parallelism: Parallelism
+    ranks: Ranks = Field(default_factory=_ranks_of_training)
+    iterations: Iterations = 3
+    layers: Width = 8
+    hidden: Width = 512
+    sequence: Width = 128
+    vocabulary: Width = 8192
+    microbatches: Width = 4
+    batch_size: Width = 1
+    dtype: Dtype = "float32"
+    bucket_bytes: SizeBytes = Field(default=4_000_000, alias="bucket", gt=0)
+    overlap: bool = Field(default=True, strict=True)
+
+    @model_validator(mode="after")
+    def _shape(self) -> TrainingWorkload:
+        if self.ranks != self.parallelism.ranks:
+            raise ValueError(
+                f"expected ranks = data * tensor * pipeline = {self.parallelism.ranks}"
+            )
+        if self.layers % self.parallelism.pipeline:
+            raise ValueError("expected layers to be a multiple of parallelism.pipeline")
+        if self.hidden % self.parallelism.tensor:
+            raise ValueError("expected hidden to be a multiple of parallelism.tensor")
+        return self
+
+
+def _ranks_of_trace(data: dict[str, object]) -> int:
+    ranks = 0
+    while Path(f"{data['path']}.{ranks}.et").exists():
+        ranks += 1
+    return ranks
+
+
+class ChakraWorkload(SpecSection):
+    """Replay of Chakra execution traces `PATH.RANK.et`, one per rank. `ranks` is the number of
+    files when left out. A relative path is relative to the spec's folder."""
+
+    kind: Literal["chakra"]
+    path: str = Field(min_length=1)
+    ranks: Ranks = Field(default_factory=_ranks_of_trace)
+    iterations: Iterations = 1
+
+    @model_validator(mode="after")
+    def _found(self) -> ChakraWorkload:
+        if self.ranks < 2:
+            raise ValueError(f"expected traces {self.path}.0.et, {self.path}.1.et, ... or `ranks`")
+        return self
+
+
+def _parse_argv(value: object) -> object:
+    """A command line as a shell would split it, or a list of words, of which numbers are text."""
+    if isinstance(value, str):
+        try:
+            return shlex.split(value)
+        except ValueError as error:
+            raise ValueError(f"expected a command line as in a shell ({error})") from None
+    return [_word(word) for word in value] if isinstance(value, (list, tuple)) else value
+
+
+def _word(value: object) -> object:
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return str(value) if number else value
+
+
+def _parse_env(value: object) -> object:
+    return {name: _word(text) for name, text in value.items()} if isinstance(value, dict) else value
+
+
+class CommandWorkload(SpecSection):
+    """A program that is not ours, started once per rank or once per host with the environment that
+    `torchrun` and `mpirun` give (docs/exec.md).
+
+    `argv` is the program and its arguments. Ranks r to r + `ranks_per_host` - 1 share a host. `env`
+    are variables of the program's environment; `directory` is what its working directory shows,
+    relative to the spec's folder. `observe` has Python ranks log their collectives.
+    """
+
+    kind: Literal["command"]
+    argv: Annotated[tuple[str, ...], BeforeValidator(_parse_argv)] = Field(min_length=1)
+    ranks: Ranks
+    ranks_per_host: Integer = Field(default=1, ge=1, le=1024)
+    per: Literal["rank", "host"] = "rank"
+    env: Annotated[dict[str, str], BeforeValidator(_parse_env)] = Field(default_factory=dict)
+    directory: str = Field(default=".", min_length=1)
+    observe: bool = Field(default=True, strict=True)
+
+    @property
+    def iterations(self) -> int:
+        """A program is one whole; what it repeats is its own affair."""
+        return 1
+
+    @property
+    def hosts(self) -> int:
+        """How many hosts its ranks take."""
+        return self.ranks // self.ranks_per_host
+
+    @model_validator(mode="after")
+    def _whole_hosts(self) -> CommandWorkload:
+        if self.ranks % self.ranks_per_host:
+            raise ValueError(
+                f"expected ranks to be a multiple of ranks_per_host = {self.ranks_per_host}"
+            )
+        return self
+
+
+ModelWorkload: TypeAlias = DlrmWorkload | TrainingWorkload | LayersWorkload
+WorkloadSpec = Annotated[
+    CollectivesWorkload | ModelWorkload | ChakraWorkload | CommandWorkload,
+    Field(discriminator="kind"),
+]
+
+
+def ranks_per_host(workload: WorkloadSpec) -> int:
+    """How many ranks share a host; only programs can have more than one there."""
+    return workload.ranks_per_host if isinstance(workload, CommandWorkload) else 1

@@ -1,0 +1,18 @@
+"""Numbers and words that workloads share."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from topologies.spec.fabric_section import Integer
+
+PlainCollective = Literal["all_reduce", "all_to_all", "all_gather", "reduce_scatter"]
+"""Collectives without a root, by torch's names."""
+
+Dtype = Literal["float16", "bfloat16", "float32"]
+Ranks = Annotated[Integer, Field(ge=2, le=4096)]
+Iterations = Annotated[Integer, Field(ge=1, le=1_000_000)]
+
+MAX_SIZE_BYTES = 2**36

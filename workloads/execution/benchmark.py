@@ -1,0 +1,37 @@
+"""The collectives benchmark: each operation once per iteration, all ranks starting together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from topologies.spec.workload_section import CollectivesWorkload
+from workloads.execution.communicator import Communicator
+from workloads.execution.operations import RankOperation
+
+
+def run_collectives(
+    spec: CollectivesWorkload,
+    world: Communicator,
+    seed: int,
+    on_iteration: Callable[[int], None],
+) -> None:
+    """Run all operations of all iterations. Raises payload.WrongResult for wrong numbers.
+
+    No iteration is logged: what lies between the operations is alignment, so an iteration takes
+    what its operations take together.
+    """
+    for iteration in range(spec.iterations):
+        for index, operation in enumerate(spec.operations):
+            world.align(iteration)
+            if index == 0:
+                on_iteration(iteration)
+            pending = RankOperation(
+                world,
+                f"i{iteration}.{operation.kind}.{index}",
+                operation,
+                spec.dtype,
+                iteration,
+                seed,
+            ).start()
+            world.wait(pending)
+            del pending  # and its buffers, before those of the next one

@@ -1,0 +1,265 @@
+"""A process group whose every collective is timed, checked and logged.
+
+Gloo's slots carry a tag that counts the collectives of a group (docs/gloo-wire-format.md); the
+communicator counts along, so that a capture can be split by collective without guessing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from collectives.kinds import Kind, Shape
+from collectives.plan import CollectivePlan
+from collectives.settings import AGREEMENT, agreement_of, entry_of, plan_of
+from collectives.start_order import CollectiveOrder
+from topologies.spec.collectives_section import CollectivesSection
+from workloads.execution.clock import now_ns, round_time_ns, sleep_until_ns
+from workloads.execution.events import EventLog, Pending
+from workloads.execution.process_groups import ProcessGroups
+from workloads.execution.programs.agreement import find_highest
+from workloads.execution.programs.engine import ProgramEngine, ProgramWork, slots_of
+
+# Far enough ahead for everybody to be asleep by then. Starts lie on a grid, so that a few
+# microseconds more or less while connecting do not move everything that follows.
+_ALIGN_MARGIN_NS = 1_000_000
+_ALIGN_GRID_NS = 10_000_000
+
+
+class Communicator:
+    """One Gloo process group over some ranks of the run."""
+
+    def __init__(
+        self,
+        log: EventLog,
+        name: str,
+        ranks: Sequence[int],
+        me: int,
+        world_size: int,
+        group: dist.ProcessGroup | None = None,
+        settings: CollectivesSection | None = None,
+    ) -> None:
+        self.name = name
+        self.ranks = tuple(ranks)
+        self.size = len(self.ranks)
+        self.rank = self.ranks.index(me)
+        self._log = log
+        self._everybody = self.size == world_size
+        self._group = group
+        self._next_tag = 0
+        self._settings = settings or CollectivesSection()
+        self._engine = ProgramEngine(
+            self.rank,
+            self._settings.in_flight,
+            CollectiveOrder(self._settings.order),
+            self._settings.endpoint_delay_ns,
+        )
+
+    def plan(self, shape: Shape, entry: Mapping[str, Any] | None = None) -> CollectivePlan | None:
+        """How a collective of this group runs as a program; None for Gloo's own. `entry` is the
+        operation's own. Raises DoesNotFit."""
+        return plan_of(self._settings, shape, entry)
+
+    def entry(self, kind: Kind, entry: Mapping[str, Any] | None) -> Mapping[str, Any]:
+        """What the spec says of a collective that runs as a program."""
+        return entry or entry_of(self._settings, kind)
+
+    def post_program(
+        self,
+        plan: CollectivePlan,
+        source: torch.Tensor,
+        target: torch.Tensor,
+        id: str,
+        phase: str,
+        iteration: int,
+        verify: Callable[[], None] | None = None,
+        **details: object,
+    ) -> Pending:
+        """Start a collective as a program, from `source` into `target`."""
+        shape = plan.shape
+        first_slot = self._engine.take_slots(plan)
+        return self.post(
+            id,
+            shape.kind,
+            phase,
+            shape.size_bytes,
+            iteration,
+            lambda group: self._engine.start(
+                plan,
+                dist.group.WORLD if group is None else group,
+                source,
+                target,
+                first_slot,
+                lambda times: self._log.chunk(self.name, id, times),
+                partial(self._agree, f"{id}.order", iteration),
+            ),
+            verify,
+            counted=False,
+            has_future=True,
+            members=None,
+            **details,
+            algorithm=plan.chunks[0].program.algorithm,
+            chunks=len(plan.chunks),
+            slots=[first_slot, slots_of(plan)],
+        )
+
+    def _agree(
+        self,
+        id: str,
+        iteration: int,
+        proposal: int,
+        agreed: Callable[[int | BaseException], None],
+    ) -> None:
+        """Find the maximum of a number over all ranks, which takes part in no order itself."""
+        numbers = torch.tensor([proposal], dtype=torch.int64)
+        plan = agreement_of(self.size, self._settings.endpoint_delay_ns)
+        first_slot = self._engine.take_slots(plan)
+        pending = self.post(
+            id,
+            Kind.ALL_REDUCE,
+            "align",
+            8,
+            iteration,
+            lambda group: find_highest(
+                self._engine,
+                plan,
+                dist.group.WORLD if group is None else group,
+                numbers,
+                first_slot,
+            ),
+            counted=False,
+            element_bytes=8,
+            program=AGREEMENT,
+            algorithm=plan.chunks[0].program.algorithm,
+            chunks=1,
+            slots=[first_slot, slots_of(plan)],
+        )
+
+        def completed(work: ProgramWork) -> None:
+            try:
+                work.wait()
+            except RuntimeError as error:
+                agreed(error)
+                return
+            self._log.collective(pending, 0)
+            agreed(int(numbers.item()))
+
+        pending.work.add_done_callback(completed)
+
+    def group_rank(self, rank: int) -> int:
+        """What torch calls a rank of this group: it counts them in order."""
+        return sorted(self.ranks).index(self.ranks[rank])
+
+    def post(
+        self,
+        id: str,
+        kind: str,
+        phase: str,
+        size_bytes: int,
+        iteration: int,
+        call: Callable[[dist.ProcessGroup | None], Any],
+        verify: Callable[[], None] | None = None,
+        counted: bool = True,
+        has_future: bool = True,
+        members: tuple[int, ...] | None = None,
+        **details: object,
+    ) -> Pending:
+        """Start a collective. `call` gets the group and returns torch's Work.
+
+        `counted` is False for point-to-point calls, whose slots carry the caller's tag.
+        `has_future` is False for the works that torch gives no future (point to point, and
+        reduce-scatter, which Gloo does as an all-reduce of a copy): they end when waited for.
+        `members` are the ranks of the run that take part, where these are not the whole group.
+        """
+        tag = None
+        if counted:
+            tag = self._next_tag
+            self._next_tag += 1
+        ranks = members if members is not None else None if self._everybody else self.ranks
+        pending = Pending(
+            self.name,
+            id,
+            kind,
+            phase,
+            size_bytes,
+            iteration,
+            tag,
+            ranks,
+            now_ns(),
+            self._log.work_logged,
+            details,
+            verify,
+            has_future,
+        )
+        pending.work = call(self._group)
+        if has_future:
+            # Taken where the collective completes, not where somebody waits for it.
+            def completed(_: object) -> None:
+                pending.end_ns = now_ns()
+
+            pending.work.get_future().add_done_callback(completed)
+        return pending
+
+    def wait(self, pending: Pending, waited_ns: int | None = None) -> None:
+        """Block until done, check the numbers and log. Raises payload.WrongResult, or torch's
+        error. `waited_ns` is how long the rank was idle for it, when the caller waited before.
+        """
+        blocked_ns = now_ns()
+        # Gloo's point-to-point works can be waited for once only: a second wait never returns.
+        if pending.has_future or pending.end_ns is None:
+            pending.work.wait()
+        woken_ns = now_ns()
+        if pending.verify is not None:
+            pending.verify()
+            self._log.check(pending.id)
+        if pending.end_ns is None:
+            pending.end_ns = woken_ns
+        self._log.collective(pending, woken_ns - blocked_ns if waited_ns is None else waited_ns)
+
+    def align(self, iteration: int) -> None:
+        """Start all ranks at the same nanosecond of the common clock.
+
+        A barrier lets its ranks go at different times; here they agree on a time that lies ahead
+        for all of them (a maximum over the group) and sleep until it.
+        """
+        ahead_ns = round_time_ns(_ALIGN_MARGIN_NS, _ALIGN_GRID_NS)
+        proposal = torch.tensor([ahead_ns], dtype=torch.int64)
+        self.wait(
+            self.post(
+                f"i{iteration}.align",
+                Kind.ALL_REDUCE,
+                "align",
+                proposal.numel() * proposal.element_size(),
+                iteration,
+                lambda group: dist.all_reduce(
+                    proposal, op=dist.ReduceOp.MAX, group=group, async_op=True
+                ),
+                element_bytes=8,
+            )
+        )
+        sleep_until_ns(int(proposal.item()))
+
+
+def subgroups(
+    groups: ProcessGroups,
+    log: EventLog,
+    name: str,
+    partition: Sequence[Sequence[int]],
+    me: int,
+    world_size: int,
+    settings: CollectivesSection | None = None,
+) -> Communicator | None:
+    """Split the run into process groups; every rank calls this with the same partition.
+
+    Returns the communicator of the part that `me` is in, named `<name>.<index>`.
+    """
+    mine = None
+    for index, ranks in enumerate(partition):
+        group = groups.new_group(ranks)
+        if me in ranks:
+            mine = Communicator(log, f"{name}.{index}", ranks, me, world_size, group, settings)
+    return mine

@@ -1,0 +1,358 @@
+"""The collectives benchmark's operations, by torch's names, each with a payload that it can check.
+
+`size_bytes` is nccl-tests' size: the whole array for all-gather and reduce-scatter, what a rank
+sends in total for all-to-all, the buffer for the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeAlias
+
+import torch
+import torch.distributed as dist
+
+from collectives.derangement import derangement
+from collectives.kinds import Kind, Shape, rounded_elements
+from topologies.spec.workload_section import (
+    ITEM_BYTES,
+    Incast,
+    Operation,
+    Permutation,
+    SendRecv,
+)
+from topologies.spec.workload_types import Dtype
+from workloads.execution import payload
+from workloads.execution.communicator import Communicator
+from workloads.execution.events import Pending
+
+DTYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32}
+
+Group: TypeAlias = dist.ProcessGroup | None
+
+
+@dataclass(frozen=True)
+class RankOperation:
+    """One operation of one iteration, as one rank sees it. `root` is a rank of the group; `phase`
+    is its kind where nothing else is said."""
+
+    communicator: Communicator
+    id: str
+    spec: Operation
+    dtype: Dtype
+    iteration: int
+    seed: int
+    phase: str = ""
+
+    def start(self) -> Pending:
+        """Post it."""
+        return _KINDS[self.spec.kind](self)
+
+    @property
+    def root(self) -> int:
+        """The root's rank in the group; 0 for operations that have none."""
+        return getattr(self.spec, "root", 0)
+
+    @property
+    def torch_root(self) -> int:
+        return self.communicator.group_rank(self.root)
+
+    @property
+    def torch_dtype(self) -> torch.dtype:
+        return DTYPES[self.dtype]
+
+    @property
+    def rank(self) -> int:
+        return self.communicator.rank
+
+    @property
+    def ranks(self) -> int:
+        return self.communicator.size
+
+    @property
+    def count(self) -> int:
+        """Elements of the whole array, rounded down to what divides evenly (as nccl-tests does)."""
+        item_bytes = ITEM_BYTES[self.dtype]
+        return rounded_elements(Kind(self.spec.kind), self.spec.size_bytes, self.ranks, item_bytes)
+
+    @property
+    def shard(self) -> int:
+        """Elements of one rank's part of the whole array."""
+        return self.count // self.ranks
+
+    def post(
+        self,
+        call: Callable[[Group], Any],
+        verify: Callable[[], None] | None,
+        counted: bool = True,
+        has_future: bool = True,
+        tensors: tuple[torch.Tensor, torch.Tensor] | None = None,
+        **details: object,
+    ) -> Pending:
+        """`tensors` are source and target of collectives that can run as programs."""
+        kind = self.spec.kind
+        element_bytes = ITEM_BYTES[self.dtype]
+        if tensors is not None:
+            size_bytes = self.count * element_bytes
+            shape = Shape(Kind(kind), size_bytes, self.ranks, element_bytes, self.root)
+            entry = getattr(self.spec, "program", None)
+            plan = self.communicator.plan(shape, entry)
+            if plan is not None:
+                return self.communicator.post_program(
+                    plan,
+                    *tensors,
+                    self.id,
+                    self.phase or kind,
+                    self.iteration,
+                    verify,
+                    element_bytes=element_bytes,
+                    program=self.communicator.entry(shape.kind, entry),
+                    **details,
+                )
+        return self.communicator.post(
+            self.id,
+            kind,
+            self.phase or kind,
+            self.count * element_bytes,
+            self.iteration,
+            call,
+            verify,
+            counted,
+            has_future,
+            None,
+            element_bytes=element_bytes,
+            **details,
+        )
+
+
+def _all_reduce(op: RankOperation) -> Pending:
+    x = payload.reduction_input(op.count, op.rank, op.torch_dtype)
+    return op.post(
+        lambda g: dist.all_reduce(x, group=g, async_op=True),
+        lambda: payload.check_reduction(op.id, x, op.ranks),
+        tensors=(x, x),
+    )
+
+
+def _reduce(op: RankOperation) -> Pending:
+    x = payload.reduction_input(op.count, op.rank, op.torch_dtype)
+
+    def verify() -> None:
+        if op.rank == op.root:
+            payload.check_reduction(op.id, x, op.ranks)
+
+    return op.post(
+        lambda g: dist.reduce(x, group_dst=op.torch_root, group=g, async_op=True),
+        verify,
+        tensors=(x, x),
+        root=op.root,
+    )
+
+
+def _reduce_scatter(op: RankOperation) -> Pending:
+    x = payload.reduction_input(op.count, op.rank, op.torch_dtype)
+    y = torch.empty(op.shard, dtype=op.torch_dtype)
+    return op.post(
+        lambda g: dist.reduce_scatter_tensor(y, x, group=g, async_op=True),
+        lambda: payload.check_reduction(op.id, y, op.ranks, op.shard * op.rank),
+        has_future=False,
+        tensors=(x, y),
+    )
+
+
+def _all_gather(op: RankOperation) -> Pending:
+    x = payload.blocks(op.shard, [payload.block_code(op.rank, 0)], op.torch_dtype)
+    y = torch.empty(op.count, dtype=op.torch_dtype)
+    return op.post(
+        lambda g: dist.all_gather_into_tensor(y, x, group=g, async_op=True),
+        lambda: payload.check_blocks(op.id, y, payload.codes_to(0, op.ranks)),
+        tensors=(x, y),
+    )
+
+
+def _all_to_all(op: RankOperation) -> Pending:
+    x = payload.blocks(op.shard, payload.codes_from(op.rank, op.ranks), op.torch_dtype)
+    y = torch.empty(op.count, dtype=op.torch_dtype)
+    return op.post(
+        lambda g: dist.all_to_all_single(y, x, group=g, async_op=True),
+        lambda: payload.check_blocks(op.id, y, payload.codes_to(op.rank, op.ranks)),
+        tensors=(x, y),
+    )
+
+
+def _broadcast(op: RankOperation) -> Pending:
+    codes = [payload.block_code(op.root, 0)]
+    if op.rank == op.root:
+        x = payload.blocks(op.count, codes, op.torch_dtype)
+    else:
+        x = torch.empty(op.count, dtype=op.torch_dtype)
+    return op.post(
+        lambda g: dist.broadcast(x, group_src=op.torch_root, group=g, async_op=True),
+        lambda: payload.check_blocks(op.id, x, codes),
+        tensors=(x, x),
+        root=op.root,
+    )
+
+
+def _gather(op: RankOperation) -> Pending:
+    x = payload.blocks(op.shard, [payload.block_code(op.rank, 0)], op.torch_dtype)
+    y = [torch.empty_like(x) for _ in range(op.ranks)] if op.rank == op.root else None
+
+    def verify() -> None:
+        for source, part in enumerate(y or []):
+            payload.check_blocks(op.id, part, [payload.block_code(source, 0)])
+
+    return op.post(
+        lambda g: dist.gather(x, y, group_dst=op.torch_root, group=g, async_op=True),
+        verify,
+        root=op.root,
+    )
+
+
+def _scatter(op: RankOperation) -> Pending:
+    x = None
+    if op.rank == op.root:
+        codes = payload.codes_from(op.root, op.ranks)
+        x = list(payload.blocks(op.shard, codes, op.torch_dtype).split(op.shard))
+    y = torch.empty(op.shard, dtype=op.torch_dtype)
+    return op.post(
+        lambda g: dist.scatter(y, x, group_src=op.torch_root, group=g, async_op=True),
+        lambda: payload.check_blocks(op.id, y, [payload.block_code(op.root, op.rank)]),
+        root=op.root,
+    )
+
+
+def _barrier(op: RankOperation) -> Pending:
+    return op.post(lambda g: dist.barrier(group=g, async_op=True), None)
+
+
+class _JointWork:
+    """Several point-to-point works that complete together."""
+
+    def __init__(self, works: list[Any]) -> None:
+        self._works = works
+
+    def wait(self) -> None:
+        for work in self._works:
+            work.wait()
+
+
+def _exchange(op: RankOperation, to: list[int], sources: list[int], **details: object) -> Pending:
+    """Messages of the whole size to and from other ranks of the group, all at once."""
+    received = [torch.empty(op.count, dtype=op.torch_dtype) for _ in sources]
+    sent = [payload.blocks(op.count, [payload.block_code(op.rank, d)], op.torch_dtype) for d in to]
+    peer = op.communicator.group_rank
+
+    def call(group: Group) -> _JointWork:
+        receives = [
+            dist.irecv(y, group_src=peer(s), group=group)
+            for y, s in zip(received, sources, strict=True)
+        ]
+        sends = [
+            dist.isend(x, group_dst=peer(d), group=group) for x, d in zip(sent, to, strict=True)
+        ]
+        return _JointWork([*receives, *sends])
+
+    def verify() -> None:
+        for y, source in zip(received, sources, strict=True):
+            payload.check_blocks(op.id, y, [payload.block_code(source, op.rank)])
+
+    return op.post(call, verify, counted=False, has_future=False, tensors=None, **details)
+
+
+def _send_recv(op: RankOperation) -> Pending:
+    assert isinstance(op.spec, SendRecv)
+    root, peer = op.root, op.spec.peer
+    return _exchange(
+        op,
+        [peer] if op.rank == root else [],
+        [root] if op.rank == peer else [],
+        root=root,
+        peer=peer,
+    )
+
+
+def _permutation(op: RankOperation) -> Pending:
+    assert isinstance(op.spec, Permutation)
+    if op.spec.shift is None:
+        to = derangement(op.ranks, op.seed)
+    else:
+        to = tuple((rank + op.spec.shift) % op.ranks for rank in range(op.ranks))
+    return _exchange(op, [to[op.rank]], [to.index(op.rank)], shift=op.spec.shift)
+
+
+def _incast(op: RankOperation) -> Pending:
+    assert isinstance(op.spec, Incast)
+    degree = op.spec.degree or op.ranks - 1
+    senders = [(op.root + 1 + i) % op.ranks for i in range(degree)]
+    return _exchange(
+        op,
+        [op.root] if op.rank in senders else [],
+        senders if op.rank == op.root else [],
+        root=op.root,
+        degree=degree,
+    )
+
+
+_KINDS: dict[str, Callable[[RankOperation], Pending]] = {
+    Kind.ALL_REDUCE: _all_reduce,
+    Kind.REDUCE: _reduce,
+    Kind.REDUCE_SCATTER: _reduce_scatter,
+    Kind.ALL_GATHER: _all_gather,
+    Kind.ALL_TO_ALL: _all_to_all,
+    Kind.BROADCAST: _broadcast,
+    Kind.GATHER: _gather,
+    Kind.SCATTER: _scatter,
+    Kind.BARRIER: _barrier,
+    Kind.SEND_RECV: _send_recv,
+    Kind.PERMUTATION: _permutation,
+    Kind.INCAST: _incast,
+}
+
+
+def post_message(
+    world: Communicator,
+    id: str,
+    phase: str,
+    iteration: int,
+    ends: tuple[int, int],
+    size_bytes: int,
+    dtype: Dtype,
+    tag: int = 0,
+) -> Pending:
+    """`ends` are source and destination; where the message arrives, its payload is checked when it
+    is waited for."""
+    source, destination = ends
+    sends = world.rank == source
+    count, codes = (
+        max(size_bytes // ITEM_BYTES[dtype], 1),
+        [payload.block_code(source, destination)],
+    )
+    torch_dtype = DTYPES[dtype]
+    if sends:
+        buffer = payload.blocks(count, codes, torch_dtype)
+    else:
+        buffer = torch.empty(count, dtype=torch_dtype)
+
+    def call(group: Group) -> Any:
+        if sends:
+            return dist.isend(buffer, group_dst=destination, group=group, tag=tag)
+        return dist.irecv(buffer, group_src=source, group=group, tag=tag)
+
+    return world.post(
+        id,
+        Kind.SEND_RECV,
+        phase,
+        size_bytes,
+        iteration,
+        call,
+        None if sends else partial(payload.check_blocks, id, buffer, codes),
+        counted=False,
+        has_future=False,
+        members=ends,
+        element_bytes=ITEM_BYTES[dtype],
+        root=0,
+        peer=1,
+    )

@@ -1,0 +1,1 @@
+"""Programs of collectives, executed with real tensors over Gloo's point-to-point messages."""

@@ -1,0 +1,25 @@
+"""How ranks agree on the order of a collective: the highest of their proposals."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from collectives.plan import CollectivePlan
+from workloads.execution.programs.engine import ProgramEngine, ProgramWork
+
+
+def find_highest(
+    engine: ProgramEngine, plan: CollectivePlan, group: Any, numbers: torch.Tensor, first_slot: int
+) -> ProgramWork:
+    """Start to find the maximum of `numbers`, an int64, over all ranks, in place. It takes part in
+    no order itself. `plan` is `collectives.settings.agreement_of`."""
+    return engine.start(
+        plan,
+        group,
+        numbers,
+        numbers,
+        first_slot,
+        combine=lambda highest, other: torch.maximum(highest, other, out=highest),
+    )

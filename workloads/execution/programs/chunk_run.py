@@ -1,0 +1,157 @@
+"""One chunk of a collective at one rank: its sequences, step by step."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from threading import Condition, Lock
+from typing import Any
+
+import torch
+
+from collectives.plan import Chunk
+from collectives.program import RECEIVES, Action, At, Sequence, Step
+from collectives.waits import Waits
+from workloads.execution.clock import now_ns, sleep_until_ns
+from workloads.execution.programs.memory import ChunkMemory
+from workloads.execution.programs.turns import RankTurns
+
+Combine = Callable[[torch.Tensor, torch.Tensor], object]
+"""Reduces the second tensor into the first."""
+
+
+class ChunkRun:
+    """Posts the steps of a rank as its program says (`collectives.program`).
+
+    Gloo's point-to-point works block who waits for them and can be waited for once only, so each
+    sequence has a thread, and a step is completed by whoever needs it first. `first_slot` is the
+    tag of the program's message 0.
+    """
+
+    def __init__(
+        self,
+        chunk: Chunk,
+        rank: int,
+        waits: tuple[tuple[Waits, ...], ...],
+        memory: ChunkMemory,
+        group: Any,
+        first_slot: int,
+        turns: RankTurns | None,
+        endpoint_delay_ns: int,
+        combine: Combine,
+    ) -> None:
+        self._chunk = chunk
+        self._memory = memory
+        self._group = group
+        self._first_slot = first_slot
+        self._turns = turns
+        self._endpoint_delay_ns = endpoint_delay_ns
+        self._combine = combine
+        self.sequences = chunk.program.participants[rank]
+        self._waits = waits
+        self._works: dict[At, Any] = {}
+        self._arrived: dict[At, torch.Tensor] = {}
+        self._complete: set[At] = set()
+        # One for each step: who waits for a late step must not keep others from an earlier one of
+        # its sequence, as the late one's message may depend on what these post next.
+        self._locks: defaultdict[At, Lock] = defaultdict(Lock)
+        self._posted = Condition()
+        self._open = Counter(step.phase for sequence in self.sequences for step in sequence.steps)
+        self.phases: dict[int, tuple[int, int]] = {}
+        """When each phase began and ended here."""
+
+    def run(self, number: int) -> None:
+        """Run a sequence to its end. Raises what torch raises when the fabric fails."""
+        sequence = self.sequences[number]
+        before: int | None = None
+        for place, step in enumerate(sequence.steps):
+            if step.phase != before:
+                self._enter(number, place, before, step.phase)
+                before = step.phase
+            for at in self._waits[number][place].posted:
+                self._complete_step(at)
+            self._post(At(number, place), step)
+        self._drain(number, len(sequence.steps))
+        if before is not None:
+            self._leave(sequence, before)
+
+    def _enter(self, number: int, place: int, before: int | None, phase: int) -> None:
+        if before is not None:
+            if self._turns is not None:
+                self._drain(number, place)
+            self._leave(self.sequences[number], before)
+        if self._turns is not None:
+            self._turns.enter(self._chunk.index, phase)
+        now = now_ns()
+        with self._posted:
+            start, end = self.phases.get(phase, (now, now))
+            self.phases[phase] = min(start, now), end
+
+    def _leave(self, sequence: Sequence, phase: int) -> None:
+        """This sequence is through with a phase; the last one ends it."""
+        now = now_ns()
+        with self._posted:
+            start, end = self.phases[phase]
+            self.phases[phase] = start, max(end, now)
+            self._open[phase] -= sum(step.phase == phase for step in sequence.steps)
+            over = not self._open[phase]
+        if over and self._turns is not None:
+            self._turns.leave(self._chunk.index, phase)
+
+    def _drain(self, number: int, end: int) -> None:
+        for place in range(end):
+            self._complete_step(At(number, place))
+
+    def _post(self, at: At, step: Step) -> None:
+        work = None
+        if step.message is None:
+            self._do_locally(step)
+        else:
+            view = self._memory.view(step.blocks)
+            if step.action is Action.REDUCE:
+                view = torch.empty_like(view)
+                self._arrived[at] = view
+            # What is empty at one end is empty at the other.
+            if view.numel():
+                work = self._start(step, view)
+        with self._posted:
+            self._works[at] = work
+            self._posted.notify_all()
+
+    def _start(self, step: Step, view: torch.Tensor) -> Any:
+        assert step.message is not None
+        slot = self._first_slot + step.message
+        if step.action in RECEIVES:
+            return self._group.recv([view], step.peer, slot)
+        if self._endpoint_delay_ns:
+            sleep_until_ns(now_ns() + self._endpoint_delay_ns)
+        return self._group.send([view], step.peer, slot)
+
+    def _do_locally(self, step: Step) -> None:
+        assert step.source is not None
+        assert step.target is not None
+        source, target = self._memory.view(step.source), self._memory.view(step.target)
+        if step.action is Action.ADD:
+            self._combine(target, source)
+        else:
+            target.copy_(source)
+
+    def _complete_step(self, at: At) -> None:
+        """Wait until a step is complete; once posted, whoever comes first completes it."""
+        if at in self._complete:
+            return
+        with self._posted:
+            self._posted.wait_for(lambda: at in self._works)
+            lock = self._locks[at]
+        with lock:
+            if at in self._complete:
+                return
+            for other in self._waits[at.sequence][at.place].applied:
+                self._complete_step(other)
+            if self._works[at] is not None:
+                self._works[at].wait()
+            if at in self._arrived:
+                step = self.sequences[at.sequence].steps[at.place]
+                arrived = self._arrived.pop(at)
+                self._combine(self._memory.view(step.blocks), arrived)
+            self._complete.add(at)

@@ -1,0 +1,110 @@
+"""A rank's life: join the process group, run the workload, leave."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from topologies.spec.collectives_section import CollectivesSection
+from topologies.spec.workload_section import (
+    ChakraWorkload,
+    CollectivesWorkload,
+    CommandWorkload,
+    ModelWorkload,
+)
+from workloads.execution.benchmark import run_collectives
+from workloads.execution.chakra_replay import run_replay
+from workloads.execution.clock import set_minimal_timer_slack
+from workloads.execution.communicator import Communicator, subgroups
+from workloads.execution.compute_model import ComputeModel
+from workloads.execution.connections import ports_to_later_ranks
+from workloads.execution.events import EventLog
+from workloads.execution.process_groups import DefaultGroups, ProcessGroups
+from workloads.execution.rank_plan import RankPlan
+from workloads.execution.step_runner import run_steps
+from workloads.models.build import groups_of, step_of
+from workloads.models.replay import DIRECTORY
+from workloads.models.step import GroupName
+
+
+def run_rank(
+    plan: RankPlan,
+    on_iteration: Callable[[int], None],
+    join: Callable[[RankPlan], ProcessGroups] = DefaultGroups,
+) -> None:
+    """Run one rank to its end and write its event log, also when it fails.
+
+    `on_iteration(i)` is called by rank 0 only. `join` is ThreadGroups for ranks that are threads of
+    one process. Raises what torch raises when the fabric fails, and payload.WrongResult when a
+    collective delivered wrong numbers.
+    """
+    set_minimal_timer_slack()
+    log = EventLog(plan.events)
+    log.rank(plan.rank, plan.hosts[plan.rank], plan.addresses[plan.rank])
+    try:
+        groups = join(plan)
+        _take_part(plan, groups, log, on_iteration)
+        groups.leave()
+    finally:
+        log.write()
+
+
+def _take_part(
+    plan: RankPlan, groups: ProcessGroups, log: EventLog, on_iteration: Callable[[int], None]
+) -> None:
+    ports = ports_to_later_ranks(
+        groups.connections(), plan.rank, dict(enumerate(plan.addresses)), plan.store_port
+    )
+    log.connections("default", ports)
+    everybody = range(plan.world_size)
+    world = Communicator(
+        log,
+        "default",
+        everybody,
+        plan.rank,
+        plan.world_size,
+        groups.world,
+        plan.collectives,
+    )
+    compute = ComputeModel(plan.compute, log)
+    tell = on_iteration if plan.rank == 0 else lambda iteration: None
+    _workload(plan, groups, world, compute, log, tell)
+    # Nobody closes connections, and rank 0 its store, while others still use them.
+    world.align(-1)
+
+
+def _workload(
+    plan: RankPlan,
+    process_groups: ProcessGroups,
+    world: Communicator,
+    compute: ComputeModel,
+    log: EventLog,
+    on_iteration: Callable[[int], None],
+) -> None:
+    workload = plan.workload
+    if isinstance(workload, CollectivesWorkload):
+        run_collectives(workload, world, plan.seed, on_iteration)
+    elif isinstance(workload, ChakraWorkload):
+        program = plan.events.parent.parent / DIRECTORY
+        run_replay(workload, program, process_groups, world, compute, log, on_iteration)
+    elif isinstance(workload, CommandWorkload):
+        raise TypeError("programs are not ranks of ours")
+    else:
+        step = step_of(workload, plan.rank)
+        groups = _groups(workload, process_groups, world, log, plan.collectives)
+        run_steps(workload, step, groups, compute, log, on_iteration)
+
+
+def _groups(
+    workload: ModelWorkload,
+    process_groups: ProcessGroups,
+    world: Communicator,
+    log: EventLog,
+    settings: CollectivesSection,
+) -> dict[GroupName, Communicator]:
+    groups: dict[GroupName, Communicator] = {"world": world}
+    for name, partition in groups_of(workload).items():
+        if name not in groups and len(partition[0]) > 1:
+            mine = subgroups(process_groups, log, name, partition, world.rank, world.size, settings)
+            assert mine is not None  # the parts cover all ranks
+            groups[name] = mine
+    return groups

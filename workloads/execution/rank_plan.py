@@ -1,0 +1,32 @@
+"""All that a rank needs to know before it starts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from topologies.spec.collectives_section import CollectivesSection
+from topologies.spec.compute_section import ComputeSpec
+from topologies.spec.workload_section import WorkloadSpec
+
+
+@dataclass(frozen=True, slots=True)
+class RankPlan:
+    """One rank of a run. `hosts` and `addresses` are by rank; `interface` is the port that Gloo
+    uses.
+    """
+
+    rank: int
+    hosts: tuple[str, ...]
+    addresses: tuple[str, ...]
+    interface: str
+    store_port: int
+    workload: WorkloadSpec
+    compute: ComputeSpec
+    seed: int
+    events: Path
+    collectives: CollectivesSection = field(default_factory=CollectivesSection)
+
+    @property
+    def world_size(self) -> int:
+        return len(self.hosts)

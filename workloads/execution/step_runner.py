@@ -1,0 +1,116 @@
+"""Training steps with real Gloo: kernels take their time, collectives and messages go out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import assert_never
+
+from topologies.spec.workload_section import ITEM_BYTES, ModelWorkload
+from topologies.spec.workload_section import CollectiveOperation as CollectiveSpec
+from workloads.execution.clock import now_ns
+from workloads.execution.communicator import Communicator
+from workloads.execution.compute_model import ComputeModel
+from workloads.execution.events import EventLog, Pending
+from workloads.execution.operations import RankOperation, post_message
+from workloads.models.step import (
+    Action,
+    ComputeKernel,
+    GroupName,
+    Pause,
+    StartCollective,
+    StartMessage,
+    WaitFor,
+)
+
+
+def run_steps(
+    workload: ModelWorkload,
+    step: Iterable[Action],
+    groups: Mapping[GroupName, Communicator],
+    compute: ComputeModel,
+    log: EventLog,
+    on_iteration: Callable[[int], None],
+) -> None:
+    """Run this rank's step in every iteration.
+
+    Raises payload.WrongResult when a collective delivered wrong numbers.
+    """
+    actions = tuple(step)
+    for iteration in range(workload.iterations):
+        groups["world"].align(iteration)
+        on_iteration(iteration)
+        start_ns = now_ns()
+        _Step(workload, groups, compute, iteration).run(actions)
+        log.iteration(iteration, start_ns, now_ns())
+
+
+class _Step:
+    """One iteration of one rank."""
+
+    def __init__(
+        self,
+        workload: ModelWorkload,
+        groups: Mapping[GroupName, Communicator],
+        compute: ComputeModel,
+        iteration: int,
+    ) -> None:
+        self._dtype = workload.dtype
+        self._item_bytes = ITEM_BYTES[workload.dtype]
+        self._groups = groups
+        self._compute = compute
+        self._iteration = iteration
+        self._posted: dict[str, tuple[Communicator, Pending]] = {}
+
+    def run(self, actions: Iterable[Action]) -> None:
+        for action in actions:
+            match action:
+                case ComputeKernel():
+                    self._compute.run(
+                        action.name,
+                        action.phase,
+                        self._iteration,
+                        action.flops,
+                        action.moved_bytes,
+                        self._item_bytes,
+                    )
+                case Pause():
+                    self._compute.pause(
+                        action.name, action.phase, self._iteration, action.duration_ns
+                    )
+                case StartCollective():
+                    group = self._groups[action.group]
+                    self._posted[action.name] = group, self._collective(action, group)
+                case StartMessage():
+                    world = self._groups["world"]
+                    self._posted[action.name] = world, self._message(action, world)
+                case WaitFor():
+                    self._wait(*self._posted.pop(action.name))
+                case _:
+                    assert_never(action)
+
+    def _wait(self, communicator: Communicator, pending: Pending) -> None:
+        """Nobody else has `pending`, so its tensors are gone before the next action."""
+        communicator.wait(pending)
+
+    def _collective(self, action: StartCollective, group: Communicator) -> Pending:
+        size_bytes = action.elements * self._item_bytes
+        return RankOperation(
+            group,
+            f"i{self._iteration}.{action.name}",
+            CollectiveSpec.model_validate({"kind": action.kind, "size": size_bytes}),
+            self._dtype,
+            self._iteration,
+            seed=0,
+            phase=action.phase,
+        ).start()
+
+    def _message(self, action: StartMessage, world: Communicator) -> Pending:
+        return post_message(
+            world,
+            f"i{self._iteration}.{action.name}",
+            action.phase,
+            self._iteration,
+            (action.source, action.destination),
+            action.elements * self._item_bytes,
+            self._dtype,
+        )

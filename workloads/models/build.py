@@ -1,0 +1,31 @@
+"""A step and its process groups, whichever model a workload trains."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from topologies.spec.layers_section import LayersWorkload
+from topologies.spec.workload_section import DlrmWorkload, ModelWorkload, TrainingWorkload
+from workloads.models.dlrm import DlrmModel, dlrm_step
+from workloads.models.layer_table import layer_groups, layer_steps
+from workloads.models.step import Action, GroupName
+from workloads.models.transformer import Stage, training_groups, training_step
+
+
+def step_of(workload: ModelWorkload, rank: int) -> Iterator[Action]:
+    """One iteration of a rank."""
+    if isinstance(workload, DlrmWorkload):
+        return dlrm_step(DlrmModel(workload))
+    if isinstance(workload, LayersWorkload):
+        return layer_steps(workload)
+    return training_step(Stage(workload, rank))
+
+
+def groups_of(workload: ModelWorkload) -> dict[GroupName, list[list[int]]]:
+    """The groups of ranks of a step's collectives; each kind of group covers all ranks."""
+    groups: dict[GroupName, list[list[int]]] = {"world": [list(range(workload.ranks))]}
+    if isinstance(workload, TrainingWorkload):
+        groups |= training_groups(workload)
+    elif isinstance(workload, LayersWorkload):
+        groups |= layer_groups(workload)
+    return groups

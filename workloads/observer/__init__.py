@@ -1,0 +1,15 @@
+"""What programs that are not ours are observed with. `sitecustomize.py` beside this file is loaded
+by the program's own Python and imports nothing of Groundwire."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+OBSERVER: Final = Path(__file__).resolve().parent
+"""The directory to put first on a program's PYTHONPATH."""
+
+PLAN_VARIABLE: Final = "GROUNDWIRE_OBSERVE"
+"""Names the file that tells the observer of the run's ranks; it writes beside that."""
+
+PLAN_FILE: Final = "observe.json"

@@ -1,0 +1,379 @@
+"""A process group whose collectives run as programs, and the rest as Gloo's own.
+
+Every kind that has an entry in the configuration runs as a program over Gloo's point-to-point
+messages. Kinds without one, barriers, messages, gather and scatter are Gloo's own. What neither can
+do raises Unsupported with the call's name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import (  # type: ignore[attr-defined]
+    AllgatherOptions,
+    AllreduceCoalescedOptions,
+    AllreduceOptions,
+    AllToAllOptions,
+    BarrierOptions,
+    BroadcastOptions,
+    GatherOptions,
+    ReduceOptions,
+    ReduceScatterOptions,
+    ScatterOptions,
+    _create_work_from_future,
+)
+
+from collectives.algorithms.base import DoesNotFit
+from collectives.kinds import Kind, Shape
+from collectives.plan import CollectivePlan
+from collectives.settings import agreement_of, entry_of, plan_of
+from collectives.start_order import CollectiveOrder
+from workloads.execution.programs.agreement import find_highest
+from workloads.execution.programs.chunk_run import Combine
+from workloads.execution.programs.engine import FIRST_SLOT, ProgramEngine, ProgramWork
+from workloads.torch_backend.configuration import from_environment
+
+
+class Unsupported(RuntimeError):
+    """A call that the backend cannot do, by its name, with what is allowed."""
+
+
+def _maximum(target: torch.Tensor, other: torch.Tensor) -> None:
+    torch.maximum(target, other, out=target)
+
+
+def _minimum(target: torch.Tensor, other: torch.Tensor) -> None:
+    torch.minimum(target, other, out=target)
+
+
+_COMBINE: dict[object, Combine] = {
+    dist.ReduceOp.SUM: torch.Tensor.add_,
+    dist.ReduceOp.PRODUCT: torch.Tensor.mul_,
+    dist.ReduceOp.MAX: _maximum,
+    dist.ReduceOp.MIN: _minimum,
+}
+_COMBINED = "SUM, PRODUCT, MAX, MIN"
+
+
+class GroundwireGroup(dist.ProcessGroup):  # type: ignore[misc]
+    """One group. Raises ConfigurationError for a wrong configuration."""
+
+    def __init__(self, store: dist.Store, rank: int, size: int, timeout: timedelta) -> None:
+        super().__init__(rank, size)
+        self._own_rank = rank
+        self._own_size = size
+        self._section = from_environment()
+        self._gloo = dist.ProcessGroupGloo(store, rank, size, timeout=timeout)
+        self._engine = ProgramEngine(
+            rank,
+            self._section.in_flight,
+            CollectiveOrder(self._section.order),
+            self._section.endpoint_delay_ns,
+        )
+
+    def getBackendName(self) -> str:
+        """torch's name for it."""
+        return "groundwire"
+
+    def rank(self) -> int:
+        return self._own_rank
+
+    def size(self) -> int:
+        return self._own_size
+
+    def allreduce(self, tensors: Any, opts: Any = None) -> Any:
+        opts = opts or AllreduceOptions()
+        (tensor,) = _single(tensors, "allreduce")
+        return self._in_place(
+            Kind.ALL_REDUCE, tensor, 0, opts.reduceOp, lambda: self._gloo.allreduce(tensors, opts)
+        )
+
+    def allreduce_coalesced(self, tensors: Any, opts: Any = None) -> Any:
+        opts = opts or AllreduceCoalescedOptions()
+        if not self._has(Kind.ALL_REDUCE):
+            return self._gloo.allreduce_coalesced(tensors, opts)
+        flat = torch.cat([_plain(one, "allreduce_coalesced").reshape(-1) for one in tensors])
+        single = AllreduceOptions()
+        single.reduceOp = opts.reduceOp
+        work = self.allreduce([flat], single)
+
+        def scatter() -> list[torch.Tensor]:
+            first = 0
+            for one in tensors:
+                one.copy_(flat[first : first + one.numel()].view_as(one))
+                first += one.numel()
+            return list(tensors)
+
+        return _after(work, scatter)
+
+    def broadcast(self, tensors: Any, opts: Any = None) -> Any:
+        opts = opts or BroadcastOptions()
+        (tensor,) = _single(tensors, "broadcast")
+        return self._in_place(
+            Kind.BROADCAST, tensor, opts.rootRank, None, lambda: self._gloo.broadcast(tensors, opts)
+        )
+
+    def reduce(self, tensors: Any, opts: Any = None) -> Any:
+        opts = opts or ReduceOptions()
+        (tensor,) = _single(tensors, "reduce")
+        return self._in_place(
+            Kind.REDUCE,
+            tensor,
+            opts.rootRank,
+            opts.reduceOp,
+            lambda: self._gloo.reduce(tensors, opts),
+        )
+
+    def all_gather_single(self, output: Any, input: Any, opts: Any = None) -> Any:
+        return self._out_of_place(
+            Kind.ALL_GATHER,
+            _plain(input, "all_gather_single"),
+            _plain(output, "all_gather_single"),
+            None,
+            partial(self._gathered_by_gloo, output, input),
+        )
+
+    _allgather_base = all_gather_single
+
+    def allgather(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
+        if not self._has(Kind.ALL_GATHER):
+            return self._gloo.allgather(outputs, inputs, opts or AllgatherOptions())
+        (source,) = _single(inputs, "allgather")
+        (parts,) = outputs
+        if any(part.numel() != source.numel() for part in parts):
+            raise Unsupported("allgather: found tensors of different sizes, allowed: equal ones")
+        target = torch.empty(source.numel() * self._own_size, dtype=source.dtype)
+        work = self.all_gather_single(target, source.reshape(-1))
+
+        def scatter() -> list[torch.Tensor]:
+            for part, found in zip(parts, target.chunk(self._own_size), strict=True):
+                part.copy_(found.view_as(part))
+            return list(parts)
+
+        return _after(work, scatter)
+
+    def reduce_scatter_single(self, output: Any, input: Any, opts: Any = None) -> Any:
+        opts = opts or ReduceScatterOptions()
+        return self._out_of_place(
+            Kind.REDUCE_SCATTER,
+            _plain(input, "reduce_scatter_single"),
+            _plain(output, "reduce_scatter_single"),
+            opts.reduceOp,
+            lambda: self._gloo._reduce_scatter_base(output, input, opts),
+        )
+
+    _reduce_scatter_base = reduce_scatter_single
+
+    def reduce_scatter(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
+        if not self._has(Kind.REDUCE_SCATTER):
+            return self._gloo.reduce_scatter(outputs, inputs, opts or ReduceScatterOptions())
+        (output,) = _single(outputs, "reduce_scatter")
+        (parts,) = inputs
+        if any(part.numel() != output.numel() for part in parts):
+            raise Unsupported(
+                "reduce_scatter: found tensors of different sizes, allowed: equal ones"
+            )
+        source = torch.cat([part.reshape(-1) for part in parts])
+        return self.reduce_scatter_single(output, source, opts)
+
+    def all_to_all_single(
+        self, output: Any, input: Any, output_splits: Any, input_splits: Any, opts: Any = None
+    ) -> Any:
+        opts = opts or AllToAllOptions()
+        if len({*output_splits}) > 1 or len({*input_splits}) > 1:
+            if self._has(Kind.ALL_TO_ALL):
+                found = f"{list(output_splits)}, {list(input_splits)}"
+                raise Unsupported(f"all_to_all_single: found splits {found}, allowed: equal ones")
+            return self._gloo.alltoall_base(output, input, output_splits, input_splits, opts)
+        return self._out_of_place(
+            Kind.ALL_TO_ALL,
+            _plain(input, "all_to_all_single"),
+            _plain(output, "all_to_all_single"),
+            None,
+            lambda: self._gloo.alltoall_base(output, input, output_splits, input_splits, opts),
+        )
+
+    alltoall_base = all_to_all_single
+
+    def barrier(self, opts: Any = None) -> Any:
+        return self._gloo.barrier(opts or BarrierOptions())
+
+    def gather(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
+        return self._gloo.gather(outputs, inputs, opts or GatherOptions())
+
+    def scatter(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
+        return self._gloo.scatter(outputs, inputs, opts or ScatterOptions())
+
+    def send(self, tensors: Any, peer: int, tag: int) -> Any:
+        return self._gloo.send(tensors, peer, _checked(tag, "send"))
+
+    def recv(self, tensors: Any, peer: int, tag: int) -> Any:
+        return self._gloo.recv(tensors, peer, _checked(tag, "recv"))
+
+    def recv_anysource(self, tensors: Any, tag: int) -> Any:
+        return self._gloo.recv_anysource(tensors, _checked(tag, "recv_anysource"))
+
+    def alltoall(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
+        raise Unsupported("alltoall: found lists of tensors, allowed: all_to_all_single")
+
+    def all_gather_single_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
+        raise Unsupported("all_gather_single_coalesced: allowed: all_gather_single of each")
+
+    allgather_into_tensor_coalesced = all_gather_single_coalesced
+
+    def allgather_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
+        raise Unsupported("allgather_coalesced: allowed: allgather of each")
+
+    def reduce_scatter_single_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
+        raise Unsupported("reduce_scatter_single_coalesced: allowed: reduce_scatter_single of each")
+
+    reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
+
+    def monitored_barrier(self, *_: object, **__: object) -> None:
+        raise Unsupported("monitored_barrier: allowed: barrier")
+
+    def split_group(self, *_: object, **__: object) -> Any:
+        raise Unsupported("split_group: allowed: new_group")
+
+    def _has(self, kind: Kind) -> bool:
+        """Whether a kind runs as programs."""
+        return self._own_size > 1 and bool(entry_of(self._section, kind))
+
+    def _in_place(
+        self,
+        kind: Kind,
+        tensor: torch.Tensor,
+        root: int,
+        op: object,
+        by_gloo: Callable[[], Any],
+    ) -> Any:
+        plan = self._plan(kind, tensor.numel(), tensor.element_size(), root)
+        if plan is None:
+            return by_gloo()
+        combine = _combine_of(kind, op)
+        flat = _plain(tensor, kind).view(-1)
+        return self._run(plan, flat, flat, combine, [tensor])
+
+    def _out_of_place(
+        self,
+        kind: Kind,
+        source: torch.Tensor,
+        target: torch.Tensor,
+        op: object,
+        by_gloo: Callable[[], Any],
+    ) -> Any:
+        count = max(source.numel(), target.numel())
+        plan = self._plan(kind, count, source.element_size(), 0)
+        if plan is None:
+            return by_gloo()
+        combine = _combine_of(kind, op)
+        return self._run(plan, source.view(-1), target.view(-1), combine, [target])
+
+    def _plan(self, kind: Kind, count: int, item_bytes: int, root: int) -> CollectivePlan | None:
+        """How a collective runs as a program; None for Gloo's own."""
+        if not count or not self._has(kind):
+            return None
+        if kind.traits.splits and count % self._own_size:
+            raise Unsupported(f"{kind}: found {count} elements, allowed: multiples of the ranks")
+        try:
+            shape = Shape(kind, count * item_bytes, self._own_size, item_bytes, root)
+            return plan_of(self._section, shape)
+        except DoesNotFit as error:
+            raise Unsupported(f"{kind}: {error}") from error
+
+    def _run(
+        self,
+        plan: CollectivePlan,
+        source: torch.Tensor,
+        target: torch.Tensor,
+        combine: Combine,
+        result: Sequence[torch.Tensor],
+    ) -> Any:
+        first_slot = self._engine.take_slots(plan)
+        work = self._engine.start(
+            plan,
+            self._gloo,
+            source,
+            target,
+            first_slot,
+            agree=self._agree,
+            combine=combine,
+        )
+        future: torch.futures.Future[Any] = torch.futures.Future()
+        work.add_done_callback(partial(_complete, future, lambda: list(result)))
+        return _create_work_from_future(future)
+
+    def _agree(self, proposal: int, agreed: Callable[[int | BaseException], None]) -> None:
+        numbers = torch.tensor([proposal], dtype=torch.int64)
+        plan = agreement_of(self._own_size, self._section.endpoint_delay_ns)
+        first_slot = self._engine.take_slots(plan)
+
+        def completed(work: ProgramWork) -> None:
+            try:
+                work.wait()
+            except RuntimeError as error:
+                agreed(error)
+            else:
+                agreed(int(numbers.item()))
+
+        work = find_highest(self._engine, plan, self._gloo, numbers, first_slot)
+        work.add_done_callback(completed)
+
+    def _gathered_by_gloo(self, output: torch.Tensor, input: torch.Tensor) -> Any:
+        return self._gloo._allgather_base(output, input, AllgatherOptions())
+
+
+def _single(tensors: Sequence[torch.Tensor], call: str) -> Sequence[torch.Tensor]:
+    if len(tensors) != 1:
+        raise Unsupported(f"{call}: found {len(tensors)} tensors, allowed: 1")
+    return tensors
+
+
+def _plain(tensor: torch.Tensor, call: str) -> torch.Tensor:
+    """Raises Unsupported for what has no bytes that can be sent as they lie."""
+    if tensor.is_sparse or tensor.device.type != "cpu" or not tensor.is_contiguous():
+        kind = "sparse" if tensor.is_sparse else f"{tensor.device.type}, strided"
+        raise Unsupported(f"{call}: found a tensor that is {kind}, allowed: cpu, contiguous")
+    return tensor
+
+
+def _combine_of(kind: Kind, op: object) -> Combine:
+    if op is None:
+        return _COMBINE[dist.ReduceOp.SUM]
+    for known, combine in _COMBINE.items():
+        if op == known:
+            return combine
+    raise Unsupported(f"{kind} with {op}: allowed: {_COMBINED}")
+
+
+def _checked(tag: int, call: str) -> int:
+    """Programs have the tags from FIRST_SLOT on."""
+    if tag >= FIRST_SLOT:
+        raise Unsupported(f"{call}: found tag {tag}, allowed: below {FIRST_SLOT}")
+    return tag
+
+
+def _complete(
+    future: torch.futures.Future[Any], result: Callable[[], list[torch.Tensor]], work: ProgramWork
+) -> None:
+    try:
+        work.wait()
+    except Exception as error:
+        future.set_exception(error)
+    else:
+        future.set_result(result())
+
+
+def _after(work: Any, then: Callable[[], list[torch.Tensor]]) -> Any:
+    """Work that is complete once `then` has put the result of another one into its place."""
+
+    def done(found: torch.futures.Future[Any]) -> list[torch.Tensor]:
+        found.value()
+        return then()
+
+    return _create_work_from_future(work.get_future().then(done))
