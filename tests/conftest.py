@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -37,6 +38,8 @@ settings.load_profile("groundwire")
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # A shell's background ignores it, and everything that tests start would inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     config.addinivalue_line("markers", "guest: runs as root inside the virtual kernel")
 
 

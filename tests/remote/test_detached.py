@@ -71,6 +71,15 @@ def test_stop_is_an_interrupt_and_waits_for_the_end(tmp_path: Path) -> None:
     assert _detached("stop", tmp_path).stdout == "was not running\n"
 
 
+def test_an_interrupt_is_heard_though_the_starter_ignores_interrupts(tmp_path: Path) -> None:
+    sleep = [sys.executable, "-c", "import time; print('up', flush=True); time.sleep(1000)"]
+    start = [sys.executable, "-m", "groundwire.remote.detached", "start", str(tmp_path), *sleep]
+    subprocess.run(["bash", "-c", 'trap "" INT; exec "$@"', "bash", *start], cwd=ROOT, check=True)
+    _until(lambda: bool(_state(tmp_path)["last_lines"]))
+    assert _detached("stop", tmp_path).stdout == "stopped\n"
+    assert "KeyboardInterrupt" in _ended(tmp_path)["last_lines"]
+
+
 def test_another_process_of_the_same_number_is_not_taken_for_it(tmp_path: Path) -> None:
     known = {"pid": os.getpid(), "started": 1}
     (tmp_path / "process.json").write_text(json.dumps(known))

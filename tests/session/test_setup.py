@@ -36,6 +36,12 @@ _USUAL = {
 }
 
 
+def _as_from_a_terminal() -> None:
+    """What ignores a signal passes that on, and a shell cannot trap it then."""
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+
+
 class Machine:
     """A clone, a home and a PATH. `calls` are the commands run so far, as one line each."""
 
@@ -75,6 +81,7 @@ class Machine:
             stderr=subprocess.PIPE,
             text=True,
             start_new_session=True,
+            preexec_fn=_as_from_a_terminal,
         )
 
     def setup(self, purpose: str = "run", **environment: str) -> subprocess.CompletedProcess[str]:
