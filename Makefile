@@ -27,9 +27,9 @@ lint: ## ruff, mypy --strict and the directions of imports
 	@$(VENV)/bin/mypy
 	@$(VENV)/bin/lint-imports --no-logo
 
-# side_by_side.py compares with another clone, which it has to be given.
+# Left out are those that have to be given something: another clone, runs, which measurement.
 bench: setup ## the benchmarks that take minutes, not hours
-	@for script in $(filter-out %/side_by_side.py,$(wildcard benchmarks/*.py)); do echo "== $$script"; $(VENV)/bin/python $$script || exit 1; done
+	@for name in $(filter-out side_by_side dlrm_study programs,$(basename $(notdir $(wildcard benchmarks/*.py)))); do echo "== $$name"; $(VENV)/bin/python -m benchmarks.$$name || exit 1; done
 
 clean: ## remove what sessions left behind, .venv and run directories (the kernel cache stays)
 	@if [ -x $(GROUNDWIRE) ]; then $(GROUNDWIRE) clean; fi

@@ -7,19 +7,14 @@ from dataclasses import dataclass, field
 from xml.etree import ElementTree
 
 from collectives.kinds import Kind
+from collectives.msccl import names
+from collectives.msccl.names import MAX_STEPS, MAX_THREAD_BLOCKS
 
-MAX_STEPS = 256
-"""Steps of one thread block (MSCCL_MAX_NUM_STEPS in msccl.h)."""
-
-MAX_THREAD_BLOCKS = 216
-"""Thread blocks of one GPU (MSCCL_MAX_NUM_THREAD_BLOCKS in msccl.h)."""
-
-COLLECTIVES: dict[str, str] = {
-    Kind.ALL_REDUCE: "allreduce",
-    Kind.ALL_GATHER: "allgather",
-    Kind.REDUCE_SCATTER: Kind.REDUCE_SCATTER,
-    Kind.ALL_TO_ALL: "alltoall",
+COLLECTIVES = {
+    kind: names.COLLECTIVES[kind]
+    for kind in (Kind.ALL_REDUCE, Kind.ALL_GATHER, Kind.REDUCE_SCATTER, Kind.ALL_TO_ALL)
 }
+"""Those whose schedule in Gloo has a form in MSCCL."""
 
 
 @dataclass(frozen=True, slots=True)

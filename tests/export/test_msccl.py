@@ -7,7 +7,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from analysis.exporters.msccl import COLLECTIVES, MAX_STEPS, build_program, render_program
+from analysis.exporters.msccl import COLLECTIVES, build_program, render_program
+from collectives.msccl.names import MAX_STEPS
 
 Chunk = frozenset[tuple[int, int]]
 """Who contributed what: (rank, chunk of its input), reduced together."""
