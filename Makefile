@@ -29,7 +29,7 @@ lint: ## ruff, mypy --strict and the directions of imports
 
 # Left out are those that have to be given something: another clone, runs, which measurement.
 bench: setup ## the benchmarks that take minutes, not hours
-	@for name in $(filter-out side_by_side dlrm_study programs,$(basename $(notdir $(wildcard benchmarks/*.py)))); do echo "== $$name"; $(VENV)/bin/python -m benchmarks.$$name || exit 1; done
+	@for name in $(filter-out side_by_side dlrm_study programs themis,$(basename $(notdir $(wildcard benchmarks/*.py)))); do echo "== $$name"; $(VENV)/bin/python -m benchmarks.$$name || exit 1; done
 
 clean: ## remove what sessions left behind, .venv and run directories (the kernel cache stays)
 	@if [ -x $(GROUNDWIRE) ]; then $(GROUNDWIRE) clean; fi
