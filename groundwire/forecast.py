@@ -118,7 +118,9 @@ def predict_whole(spec: Spec, predictor: str) -> PredictedIteration:
     compared need one way for all. Raises PredictorError, CollectiveError.
     """
     setting, one = setting_of_spec(spec), load_predictor(predictor)
-    return predict_iteration(spec, setting, lambda call: one.predict(setting, call))
+    return predict_iteration(
+        spec, setting, lambda call: one.predict(setting, call), one, follow=False
+    )
 
 
 def _iteration(spec: Spec, setting: Setting, predictor: Predictor) -> PredictedIteration | str:

@@ -3,8 +3,8 @@
 Ranks run their step's actions (`workloads.models.step`): a computation takes the roofline's time, a
 collective begins when its last rank has posted it, a rank waits where its step waits. A process
 group runs as many collectives at once as it has worker threads; those that run share the links as
-in `overlap`. A collective's time alone is a predictor's. Where collectives run as programs, a
-predictor that can follows all ranks message by message instead (`engines.joint_programs`).
+in `link_load`. A collective's time alone is a predictor's. A predictor that can follows all ranks
+message by message instead (`engines.joint_programs`).
 
 Not modelled: what a message or a thread costs a rank's processor, and what windows remember of the
 collective before.
@@ -13,7 +13,7 @@ collective before.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import assert_never
 
@@ -25,9 +25,8 @@ from analysis.predict.engines.joint_programs import (
     PostCall,
     WaitForCall,
 )
-from analysis.predict.engines.message_costs import Effects
 from analysis.predict.interface import PredictorError, Setting
-from analysis.predict.models.alpha_beta import AlphaBeta
+from analysis.predict.link_load import LinkLoad, LoadOfCalls, slowdowns
 from analysis.predict.overlap import WORKERS
 from analysis.predict.planned import planned_calls
 from analysis.predict.together import PredictsTogether
@@ -73,10 +72,16 @@ Alone = Callable[[CollectiveCall], float]
 
 
 def predict_iteration(
-    spec: Spec, setting: Setting, alone: Alone, predictor: object = None
+    spec: Spec,
+    setting: Setting,
+    alone: Alone,
+    predictor: object = None,
+    *,
+    follow: bool = True,
 ) -> PredictedIteration:
     """Predict one iteration of a spec's workload. `predictor` is whose word `alone` is: it is asked
-    about the whole where it can follow it (`together.PredictsTogether`).
+    which links collectives load (`link_load.LoadsLinks`), and unless `follow` is false about the
+    whole, where it can follow it (`together.PredictsTogether`).
 
     A benchmark's collectives run one after another, each from a common start. Raises PredictorError
     for a traced workload, whose dependencies only a replay follows, and for a program; and
@@ -101,9 +106,9 @@ def predict_iteration(
             return kernel.duration_ns * spec.compute.slowdown
         return spec.compute.time_ns(kernel.flops, kernel.moved_bytes, item_bytes)
 
-    costs = _Costs(setting, alone, item_bytes, settings_of(spec))
+    costs = _Costs(LoadOfCalls(setting, predictor), alone, item_bytes, settings_of(spec))
     steps = [tuple(step_of(workload, rank)) for rank in range(workload.ranks)]
-    if isinstance(predictor, PredictsTogether):
+    if follow and isinstance(predictor, PredictsTogether):
         whole = _Whole(steps, members, time_ns, costs)
         try:
             followed = whole.predict(setting, predictor)
@@ -116,23 +121,22 @@ def predict_iteration(
 
 @dataclass(frozen=True, slots=True)
 class _Cost:
-    """What a transfer takes alone, and the part of that for which it loads its links."""
+    """What a transfer takes alone, and how it loads its links meanwhile."""
 
     alone_ns: float
-    utilisation: float
+    load: LinkLoad
 
 
 class _Costs:
     """A predictor's answers, asked once for each distinct call."""
 
     def __init__(
-        self, setting: Setting, alone: Alone, item_bytes: int, settings: CollectivesSection
+        self, loads: LoadOfCalls, alone: Alone, item_bytes: int, settings: CollectivesSection
     ) -> None:
         self._settings = settings
-        self._setting = setting
+        self._loads = loads
         self._alone = alone
         self._item_bytes = item_bytes
-        self._bulk = AlphaBeta.counting(Effects(headers=True, rendezvous=False))
         self._known: dict[CollectiveCall, _Cost] = {}
 
     def call(
@@ -150,8 +154,7 @@ class _Costs:
         call = self.call(action, ranks)
         if call not in self._known:
             alone_ns = self._alone(call)
-            wire_ns = self._bulk.predict(self._setting, call) if alone_ns else 0.0
-            self._known[call] = _Cost(alone_ns, min(1.0, wire_ns / alone_ns) if alone_ns else 0.0)
+            self._known[call] = _Cost(alone_ns, self._loads.of(call, alone_ns))
         return self._known[call]
 
 
@@ -262,19 +265,21 @@ class _Iteration:
 
     def run(self) -> PredictedIteration:
         """Follow all ranks to their ends. Raises PredictorError when they wait for each other."""
+        running: list[_Transfer] = []
+        slower: list[float] = []
         while True:
             for rank in self._ranks:
                 self._advance(rank)
             self._admit()
-            slowdowns = self._slowdowns
-            ends = [
-                self._now_ns + t.left_ns * s for t, s in zip(self._running, slowdowns, strict=True)
-            ]
+            if running != self._running:
+                running = list(self._running)
+                slower = slowdowns([transfer.cost.load for transfer in running])
+            ends = [self._now_ns + t.left_ns * s for t, s in zip(running, slower, strict=True)]
             computing = [r.busy_until_ns for r in self._ranks if r.busy_until_ns > self._now_ns]
             upcoming = min([*ends, *computing], default=math.inf)
             if math.isinf(upcoming):
                 break
-            self._pass_to(upcoming, slowdowns)
+            self._pass_to(upcoming, slower)
         if not all(rank.ended for rank in self._ranks):
             waiting = next(rank.number for rank in self._ranks if not rank.ended)
             raise PredictorError(f"rank {waiting} waits for what no other rank posts")
@@ -326,25 +331,10 @@ class _Iteration:
                 self._queued.remove(transfer)
                 self._running.append(transfer)
 
-    @property
-    def _slowdowns(self) -> list[float]:
-        """By how much each that runs is slowed down by the others that share ranks with it."""
-        load: Mapping[int, float] = self._load
-        return [max(1.0, max(load[rank] for rank in transfer.ranks)) for transfer in self._running]
-
-    @property
-    def _load(self) -> dict[int, float]:
-        """By rank: the utilisations of what runs there, added up."""
-        load: dict[int, float] = {}
-        for transfer in self._running:
-            for rank in transfer.ranks:
-                load[rank] = load.get(rank, 0.0) + transfer.cost.utilisation
-        return load
-
-    def _pass_to(self, time_ns: float, slowdowns: Sequence[float]) -> None:
+    def _pass_to(self, time_ns: float, slower: Sequence[float]) -> None:
         passed_ns = time_ns - self._now_ns
         self._now_ns = time_ns
-        for transfer, slowdown in zip(list(self._running), slowdowns, strict=True):
+        for transfer, slowdown in zip(list(self._running), slower, strict=True):
             transfer.left_ns -= passed_ns / slowdown
             if transfer.left_ns <= _FINISHED_NS:
                 transfer.done = True

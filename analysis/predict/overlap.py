@@ -2,14 +2,15 @@
 
 Predictors know one collective on an idle fabric. A process group runs as many at once as it has
 worker threads and the others wait their turn (ProcessGroupGloo's threads, 2 by default). Those that
-run share the links: each keeps them busy for a part of its time, its utilisation, and while
-these add up to more than one, all of them progress that much slower (processor sharing).
+run share the links, as `link_load` has it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+from analysis.predict.link_load import LinkLoad, slowdowns
 
 WORKERS = 2
 """ProcessGroupGloo::Options::threads as torch creates the group (ProcessGroupGloo.hpp)."""
@@ -21,13 +22,12 @@ class InFlight:
 
     group: str
     start_ns: int
-    ranks: frozenset[int]
     alone_ns: float
-    utilisation: float
+    load: LinkLoad
 
 
 def overlapped_durations_ns(posted: Sequence[InFlight], workers: int = WORKERS) -> list[float]:
-    """From each one's start to its end. Groups slow each other down where they share ranks."""
+    """From each one's start to its end. Groups slow each other down where they share links."""
     waiting = sorted(range(len(posted)), key=lambda i: (posted[i].start_ns, i))
     left = [p.alone_ns for p in posted]
     duration = [0.0] * len(posted)
@@ -39,7 +39,8 @@ def overlapped_durations_ns(posted: Sequence[InFlight], workers: int = WORKERS) 
         if not running:
             now = min(upcoming)
             continue
-        slowdown = {i: _slowdown(posted, running, i) for i in running}
+        found = slowdowns([posted[i].load for i in running])
+        slowdown = dict(zip(running, found, strict=True))
         step = min([left[i] * slowdown[i] for i in running] + [at - now for at in upcoming[:1]])
         now += step
         for i in list(running):
@@ -67,8 +68,3 @@ def _admit(
             waiting.remove(i)
             admitted.append(i)
     return admitted
-
-
-def _slowdown(posted: Sequence[InFlight], running: Sequence[int], member: int) -> float:
-    ranks = posted[member].ranks
-    return max(1.0, sum(posted[i].utilisation for i in running if posted[i].ranks & ranks))

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from analysis.predict.engines.joint_programs import GroupedCall
-from analysis.predict.engines.message_costs import Effects
 from analysis.predict.interface import Predictor, PredictorError, Setting, model_of
-from analysis.predict.models.alpha_beta import AlphaBeta
+from analysis.predict.link_load import LinkLoad, LoadOfCalls
 from analysis.predict.overlap import InFlight, overlapped_durations_ns
 from analysis.predict.together import PredictsTogether, as_posted, clusters
 from analysis.runs.collectives import MeasuredCollective
@@ -51,8 +50,8 @@ class RunPredictor:
         self._predictor = predictor
         self._asked: dict[CollectiveCall, int | CollectiveError] = {}
         self._models: dict[CollectiveCall, str | None] = {}
-        self._on_wire: dict[CollectiveCall, float] = {}
-        self._bulk = AlphaBeta.counting(Effects(headers=True, rendezvous=False))
+        self._loads: dict[CollectiveCall, LinkLoad] = {}
+        self._load_of = LoadOfCalls(setting, predictor)
 
     @property
     def source(self) -> Predictor | CollectiveError:
@@ -104,9 +103,8 @@ class RunPredictor:
             InFlight(
                 collective.group,
                 collective.start_ns // scale,
-                frozenset(collective.ranks),
                 float(answer),
-                self._utilisation(collective, answer),
+                self._load(collective, answer),
             )
             for collective, answer in zip(collectives, answers, strict=True)
             if not isinstance(answer, CollectiveError)
@@ -154,8 +152,8 @@ class RunPredictor:
             self._models[call] = model_of(self._predictor, self._setting, call)
         return self._models[call]
 
-    def _utilisation(self, collective: MeasuredCollective, alone_ns: int) -> float:
+    def _load(self, collective: MeasuredCollective, alone_ns: int) -> LinkLoad:
         call = call_of(collective)
-        if call not in self._on_wire:
-            self._on_wire[call] = self._bulk.predict(self._setting, call)
-        return min(1.0, self._on_wire[call] / alone_ns) if alone_ns else 0.0
+        if call not in self._loads:
+            self._loads[call] = self._load_of.of(call, alone_ns)
+        return self._loads[call]

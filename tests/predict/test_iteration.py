@@ -26,7 +26,7 @@ from workloads.models.step import ComputeKernel, StartCollective
 
 def _spec(workload: dict[str, Any], **sections: Any) -> Spec:
     fabric = {"kind": "flat", "hosts": 8, "link": {"rate": "100Gbps", "delay": "1us"}}
-    return parse_dict({"name": "it", "fabric": fabric, "workload": workload, **sections})
+    return parse_dict({"name": "it", "fabric": fabric, "workload": workload} | sections)
 
 
 def _predicted(spec: Spec, times_ns: float | None = None) -> PredictedIteration:
@@ -176,3 +176,22 @@ def test_known_times_of_layers_count_with_and_without_programs(programs: bool) -
     found = predict_iteration(spec, setting, lambda call: flow.predict(setting, call), flow)
     assert found.compute_ns == 2 * 5 * 100_000
     assert found.duration_ns == pytest.approx(found.compute_ns + found.exposed_comm_ns, abs=2)
+
+
+@pytest.mark.parametrize("collectives", [{}, {"backend": "programs", "all_reduce": "ring"}])
+def test_collectives_that_share_uplinks_slow_each_other_down(collectives: dict[str, str]) -> None:
+    """Priced one by one, with all ranks' traffic between leaves, they take what they take when they
+    are followed message by message."""
+    entry = {key: {"algorithm": v} if v == "ring" else v for key, v in collectives.items()}
+    spec = _spec(
+        {"kind": "dlrm", "ranks": 16, "iterations": 1},
+        fabric={"kind": "leaf-spine", "leaves": 4, "spines": 4, "hosts_per_leaf": 4},
+        placement="strided",
+        collectives=entry,
+    )
+    setting, flow = setting_of_spec(spec), load_predictor("flow")
+    apart, followed = (
+        predict_iteration(spec, setting, lambda c: flow.predict(setting, c), flow, follow=follow)
+        for follow in (False, True)
+    )
+    assert apart.duration_ns == pytest.approx(followed.duration_ns, rel=0.1)

@@ -8,17 +8,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from analysis.predict.link_load import LinkLoad
+from analysis.predict.models.flow import Flow
 from analysis.predict.overlap import InFlight, overlapped_durations_ns
+from tests.predict.settings import make_call, make_setting
 
-_EVERYBODY = frozenset(range(4))
+_EVERYBODY = (0, 1, 2, 3)
 _posted = st.lists(
     st.builds(
         InFlight,
         st.sampled_from(["default", "pipeline"]),
         st.integers(0, 10**7),
-        st.sampled_from([_EVERYBODY, frozenset({0, 1}), frozenset({2, 3})]),
         st.floats(1, 1e7),
-        st.floats(0.01, 1),
+        st.builds(
+            LinkLoad.of_ports,
+            st.sampled_from([_EVERYBODY, (0, 1), (2, 3)]),
+            st.floats(0.01, 1),
+        ),
     ),
     max_size=12,
 )
@@ -37,8 +43,9 @@ def test_nobody_is_faster_than_alone_nor_slower_than_one_after_another(
 def test_full_ports_are_never_idle_while_there_is_work(
     posted: list[InFlight], workers: int
 ) -> None:
-    """With one set of ranks and full utilisation, the last end is that of a single server."""
-    same = [replace(p, group="default", ranks=_EVERYBODY, utilisation=1.0) for p in posted]
+    """With one set of ranks and full ports, the last end is that of a single server."""
+    full = LinkLoad.of_ports(_EVERYBODY, 1.0)
+    same = [replace(p, group="default", load=full) for p in posted]
     clock = 0.0
     for p in sorted(same, key=lambda p: p.start_ns):
         clock = max(clock, p.start_ns) + p.alone_ns
@@ -47,14 +54,14 @@ def test_full_ports_are_never_idle_while_there_is_work(
     assert max(ends, default=0) == pytest.approx(clock, abs=1)
 
 
-def _at(start_ns: int, alone_ns: float, utilisation: float = 1.0, group: str = "g") -> InFlight:
-    return InFlight(group, start_ns, _EVERYBODY, alone_ns, utilisation)
+def _at(start_ns: int, alone_ns: float, share: float = 1.0, group: str = "g") -> InFlight:
+    return InFlight(group, start_ns, alone_ns, LinkLoad.of_ports(_EVERYBODY, share))
 
 
 def test_disjoint_ranks_do_not_share() -> None:
     posted = [
-        InFlight("a", 0, frozenset({0, 1}), 100, 1.0),
-        InFlight("b", 0, frozenset({2, 3}), 50, 1.0),
+        InFlight("a", 0, 100, LinkLoad.of_ports((0, 1), 1.0)),
+        InFlight("b", 0, 50, LinkLoad.of_ports((2, 3), 1.0)),
     ]
     assert overlapped_durations_ns(posted) == [100, 50]
 
@@ -80,3 +87,17 @@ def test_latency_bound_collectives_overlap_for_free_until_the_port_is_full() -> 
     assert overlapped_durations_ns([_at(0, 100, 0.75), _at(0, 100, 0.75)]) == pytest.approx(
         [150, 150]
     )
+
+
+def test_the_busiest_link_of_an_all_to_all_is_the_uplink() -> None:
+    """8 hosts on two leaves with one spine: four senders have one uplink for 4/7 of their bytes."""
+    fabric = "{kind: leaf-spine, leaves: 2, spines: 1, hosts_per_leaf: 4, %s}"
+    setting = make_setting(fabric=fabric)
+    call = make_call(setting, "all_to_all", 8_000_000)
+    links, busy_ns = Flow().busy_ns(setting, call)
+    kinds = [setting.fabric.links[link // 2].link_class for link in links.tolist()]
+    of_hosts = [ns for ns, kind in zip(busy_ns.tolist(), kinds, strict=True) if kind == "host"]
+    uplinks = [ns for ns, kind in zip(busy_ns.tolist(), kinds, strict=True) if kind != "host"]
+    assert (len(of_hosts), len(uplinks)) == (16, 4)
+    assert of_hosts == pytest.approx([7_000_000 * 8 / 100] * 16, rel=0.02)  # 100 Gb/s, and headers
+    assert uplinks == pytest.approx([of_hosts[0] * 16 / 7] * 4)

@@ -6,7 +6,7 @@ beyond, flows that share links max-min fairly (`rank_programs`, `fluid`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from enum import StrEnum
 
@@ -23,7 +23,7 @@ from analysis.predict.engines.max_min import max_min_rates
 from analysis.predict.engines.member_programs import CompiledPrograms
 from analysis.predict.engines.message_costs import MessageCosts
 from analysis.predict.engines.paths import Paths, paths_of
-from analysis.predict.engines.plan_programs import message_count
+from analysis.predict.engines.plan_programs import compile_plan, message_count
 from analysis.predict.engines.rank_programs import RankPrograms, connections_of
 from analysis.predict.engines.spread import SpreadPaths
 from analysis.predict.engines.trains import TRAINS_PER_MESSAGE, Cut, PacketTrains, Stream
@@ -162,6 +162,31 @@ class Flow:
         by_packets = self._by_packets and messages <= _MOST_TOGETHER
         self._run(paths_of(setting), joint, by_packets)
         return (FlowModel.TRAINS if by_packets else FlowModel.MAX_MIN).value
+
+    def busy_ns(self, setting: Setting, call: CollectiveCall) -> tuple[Ints, Floats]:
+        """The links that a call's messages take, and how long each is busy with them."""
+        paths = paths_of(setting)
+        costs = MessageCosts(call, self.parameters, paths.mtu_bytes)
+        ranks = np.array(call.ranks, dtype=np.int64)
+        carried = np.zeros(call.world**2)
+        for post in _posts(call, setting.seed):
+            pairs = post.source * call.world + post.destination
+            np.add.at(carried, pairs, costs.wire_bytes(post.size_bytes))
+        used = np.flatnonzero(carried)
+        found: Floats = np.zeros(0)
+        capacity: Floats = np.zeros(0)
+        for start in range(0, len(used), _BLOCK):
+            block = used[start : start + _BLOCK]
+            source, destination = ranks[block // call.world], ranks[block % call.world]
+            shared, capacity = self._route(paths, source, destination)
+            each = np.broadcast_to(carried[block][:, None], shared.shape).ravel()
+            on = shared.ravel() < len(capacity)
+            counted = np.bincount(shared.ravel()[on], each[on], len(capacity))
+            carried_now: Floats = counted.astype(np.float64)
+            carried_now[: len(found)] += found
+            found = carried_now
+        links = np.flatnonzero(found)
+        return links, found[links] / capacity[links]
 
     def follows(self, setting: Setting, calls: Sequence[GroupedCall]) -> bool:
         """Gloo's own as long as all of it can be followed packet by packet."""
@@ -326,6 +351,14 @@ class Flow:
             costs.sharing_factor,
         )
         return programs.run()
+
+
+def _posts(call: CollectiveCall, seed: int) -> Iterator[Post]:
+    """All messages of a call, in as many parts as its schedule has."""
+    if call.plan is not None:
+        yield compile_plan(call.plan).as_post()
+        return
+    yield from (step for step in gloo_schedule(call, seed) if isinstance(step, Post))
 
 
 def _distinct_pairs(call: CollectiveCall, posts: Iterable[Post]) -> tuple[Ints, Ints]:
