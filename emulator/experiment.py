@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
-from collectives.settings import settings_of
 from emulator.capture import Capture, CaptureStats, capture_ports, start_capture
 from emulator.fidelity import FidelityMonitor, busy_pollers
 from emulator.linux.real_time import real_time_priority
@@ -26,21 +25,19 @@ from emulator.network.sysctls import TcpSettings
 from emulator.ports.arrangement import PortArrangement
 from emulator.ports.queue_recorder import write_samples
 from emulator.progress import Progress, Report
-from emulator.ranks.launcher import Job, Launcher
-from emulator.ranks.packed_process import packed
-from emulator.ranks.packing import ranks_per_process
+from emulator.ranks.jobs_launcher import JobsLauncher
+from emulator.ranks.jobs_server import Process
+from emulator.ranks.launcher import Launcher
+from emulator.ranks.processes import processes_of
 from emulator.ranks.program import serve_programs
-from emulator.ranks.program_jobs import program_jobs
-from emulator.ranks.rank_process import RankJob
+from emulator.ranks.shared_run import SharedRun
 from emulator.switches.deadlock import DeadlockWatch
 from topologies.fabrics.fabric import Fabric
 from topologies.spec.queue_section import Lossless, QueueSpec
 from topologies.spec.spec import Spec
 from topologies.spec.workload_section import CommandWorkload
 from workloads.execution.clock import round_time_ns, sleep_until_ns
-from workloads.execution.rank_plan import RankPlan
 
-_STORE_PORT = 29500
 # In virtual time a fabric is made at a round time, once the launcher has imported everything: ports
 # sample their backlog from when they were made on.
 _IMPORT_MARGIN_NS = 50_000_000
@@ -78,7 +75,8 @@ def run_experiment(
     message when it refuses a request, RuntimeError when the ranks cannot be started. Whatever was
     made is gone afterwards.
     """
-    (run_directory / "ranks").mkdir()
+    if not spec.jobs:
+        (run_directory / "ranks").mkdir()
     with ExitStack() as stack:
         # First, so that it imports torch while the fabric is built.
         launcher = stack.enter_context(_launcher(spec, report))
@@ -119,16 +117,22 @@ def run_experiment(
             faults.on_iteration(iteration, launcher.iteration_began_ns)
             report(_began(spec, iteration, launcher))
 
-        if isinstance(spec.workload, CommandWorkload):
-            jobs: Sequence[Job] = stack.enter_context(
-                program_jobs(spec, spec.workload, network, run_directory, kernel.real_time)
-            )
+        def on_origin(origin_ns: int) -> None:
+            monitor.start(launcher.rank_pids.values())
+            faults.on_iteration(0, origin_ns)
+
+        of_jobs: dict[str, object] = {}
+        if isinstance(launcher, JobsLauncher):
+            several = SharedRun(spec, network, run_directory, kernel.real_time, report)
+            processes = stack.enter_context(several.processes())
+            with real_time_priority(kernel.real_time):
+                of_jobs = several.run(launcher, processes, on_origin)
         else:
-            jobs = _jobs(spec, kernel, hosts, network, run_directory)
-            if not kernel.real_time and ranks_per_process(spec) > 1:
-                jobs = packed(jobs, ranks_per_process(spec))
-        with real_time_priority(kernel.real_time):  # faults wait for word of an iteration
-            launcher.run(jobs, on_iteration)
+            jobs: Sequence[Process] = stack.enter_context(
+                processes_of(spec, network, run_directory, kernel.real_time)
+            )
+            with real_time_priority(kernel.real_time):  # faults wait for word of an iteration
+                launcher.run(jobs, on_iteration)
         monitor.stop()
         report(Progress("collect", "all ranks done, reading the counters"))
         captured = capture.stop() if capture is not None else []
@@ -140,14 +144,21 @@ def run_experiment(
         measured = _measured(spec, hosts, network, captured)
         late_ns = faults.worst_lateness_ns if kernel.real_time else 0
         measured["verdict"] = _verdict(monitor, captured, network, late_ns)
+        measured |= of_jobs
         measured["faults"] = [event.as_dict() for event in faults.events]
         (run_directory / "measured.json").write_text(json.dumps(measured, indent=1) + "\n")
 
 
 def _launcher(spec: Spec, report: Report) -> Launcher:
+    def on_output(stream: str, line: str) -> None:
+        report(Progress(stream, line))
+
+    if spec.jobs:
+        with_torch = any(not isinstance(each, CommandWorkload) for each in spec.workloads)
+        return JobsLauncher(with_torch, on_output)
     if not isinstance(spec.workload, CommandWorkload):
         return Launcher()
-    return Launcher(serve_programs, lambda stream, line: report(Progress(stream, line)))
+    return Launcher(serve_programs, on_output)
 
 
 def _began(spec: Spec, iteration: int, launcher: Launcher) -> Progress:
@@ -182,42 +193,6 @@ def _transport(spec: Spec) -> TcpSettings:
         spec.transport.min_rto_ns,
         spec.transport.initial_window,
     )
-
-
-def _jobs(
-    spec: Spec, kernel: KernelProfile, hosts: tuple[str, ...], network: Network, run_directory: Path
-) -> list[RankJob]:
-    # A rank that really computes never sleeps, and would keep the fabric's own work waiting.
-    real_time_priority = kernel.real_time and spec.compute.device != "real"
-    fabric = network.fabric
-    addresses = tuple(str(fabric.by_name[host].address) for host in hosts)
-    ranks = run_directory / "ranks"
-    names = run_directory / "ranks" / "hosts"
-    names.write_text(
-        "127.0.0.1 localhost\n"
-        + "".join(f"{n.address} {n.name}\n::ffff:{n.address} {n.name}\n" for n in fabric.nodes)
-    )
-    return [
-        RankJob(
-            RankPlan(
-                rank=rank,
-                hosts=hosts,
-                addresses=addresses,
-                interface=fabric.links_of[host][0].port(host).interface,
-                store_port=_STORE_PORT,
-                workload=spec.workload,
-                compute=spec.compute,
-                seed=spec.seed,
-                events=ranks / f"{rank:03d}.jsonl",
-                collectives=settings_of(spec),
-            ),
-            netns=network.netns_path(host),
-            names=names,
-            stderr=ranks / f"{rank:03d}.log",
-            real_time_priority=real_time_priority,
-        )
-        for rank, host in enumerate(hosts)
-    ]
 
 
 def _start_capture(

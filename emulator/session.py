@@ -22,11 +22,13 @@ from typing import Literal
 from emulator.experiment import KernelProfile, run_experiment
 from emulator.guest_entry import STAGE
 from emulator.guest_experiment import FAILED
+from emulator.job_directories import complete_job_directories
 from emulator.native.kernel import can_watch_ports, missing_for, native_arrangement
 from emulator.native.scaling import choose_scale
 from emulator.progress import Progress, Report
 from emulator.ranks.caller import Caller
 from emulator.ranks.program_jobs import WORK
+from emulator.ranks.shared_run import JOBS
 from emulator.ranks.working_directory import working_directory
 from emulator.virtual.boot import GuestSpec, run_guest
 from emulator.virtual.building.build import ensure_kernel
@@ -76,8 +78,8 @@ def run_session(
     """
     chosen = choose_kernel(spec, kernel)
     refuse_taken(directory)
-    workload = spec.workload
-    caller = Caller.here(workload) if isinstance(workload, CommandWorkload) else None
+    programs = _programs(spec, directory)
+    callers = [Caller.here(workload) for workload, _ in programs]
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "spec.yaml").write_text(spec.to_yaml())
     for name, content in (inputs or {}).items():
@@ -87,16 +89,27 @@ def run_session(
     started = time.monotonic()
     with ExitStack() as stack:
         readable: tuple[Path, ...] = ()
-        if caller is not None and isinstance(workload, CommandWorkload):
-            caller.write(directory)
-            readable = caller.needed(workload)
-            shown = working_directory(Path(workload.directory), directory / WORK)
-            stack.enter_context(shown)
+        for (workload, place), caller in zip(programs, callers, strict=True):
+            place.mkdir(parents=True, exist_ok=True)
+            caller.write(place)
+            readable += caller.needed(workload)
+            stack.enter_context(working_directory(Path(workload.directory), place / WORK))
         if chosen == "native":
             extra = _run_native(spec, directory.resolve(), report)
         else:
             extra = _run_virtual(spec, directory.resolve(), report, readable)
     _write_environment(directory, chosen, time.monotonic() - started, extra)
+    if spec.jobs:
+        complete_job_directories(spec, directory)
+
+
+def _programs(spec: Spec, directory: Path) -> list[tuple[CommandWorkload, Path]]:
+    """The programs of users that a spec runs, each with the run directory that is its own."""
+    if not spec.jobs:
+        places = [(spec.workload, directory)]
+    else:
+        places = [(job.workload, directory / JOBS / job.name) for job in spec.jobs]
+    return [(each, place) for each, place in places if isinstance(each, CommandWorkload)]
 
 
 def refuse_taken(directory: Path) -> None:
@@ -107,9 +120,10 @@ def refuse_taken(directory: Path) -> None:
 
 def choose_kernel(spec: Spec, wanted: KernelKind | None) -> KernelKind:
     """The kernel for a spec. Raises KernelRefused when the one that was asked for cannot run it."""
-    if spec.workload.ranks > MOST_RANKS:
+    ranks = sum(workload.ranks for workload in spec.workloads)
+    if ranks > MOST_RANKS:
         raise KernelRefused(
-            f"{spec.name}: {spec.workload.ranks:,} ranks; no kernel runs more than {MOST_RANKS:,}. "
+            f"{spec.name}: {ranks:,} ranks; no kernel runs more than {MOST_RANKS:,}. "
             "`groundwire predict` answers for them"
         )
     if spec.compute.device == "real" and wanted != "native":
@@ -206,8 +220,9 @@ def _run_virtual(
         said = "\n".join(lines[-20:]) if failure is None else failure
         for place, path in ((f"{STAGE}/run", directory), (f"{STAGE}/source", source)):
             said = said.replace(place, str(path))
-        if isinstance(spec.workload, CommandWorkload) and os.strerror(errno.EROFS) in said:
-            said += f"\n{_READ_ONLY.format(directory / WORK)}"
+        programs = _programs(spec, directory)
+        if programs and os.strerror(errno.EROFS) in said:
+            said += f"\n{_READ_ONLY.format(programs[0][1] / WORK)}"
         raise SessionFailed(f"the experiment failed in the virtual kernel: {said}".strip())
     return {"scale": 1, "stops": dict(result.stops)}
 
@@ -223,7 +238,8 @@ def _open_files(spec: Spec) -> int:
     captured = {
         port for point in spec.capture.points for port in select_ports(spec.plan.fabric, point)
     }
-    return _SYSTEM_FILES + _RANK_FILES * spec.workload.ranks + len(captured)
+    ranks = sum(workload.ranks for workload in spec.workloads)
+    return _SYSTEM_FILES + _RANK_FILES * ranks + len(captured)
 
 
 def _write_environment(
@@ -235,6 +251,6 @@ def _write_environment(
     measured.unlink()
     (directory / "environment.json").write_text(json.dumps(environment, indent=1) + "\n")
     for pattern in ("*.log", "*.err", "*.out"):
-        for log in (directory / "ranks").glob(pattern):
+        for log in directory.glob(f"**/ranks/{pattern}"):
             if log.stat().st_size == 0:
                 log.unlink()

@@ -14,7 +14,7 @@ from analysis.exporters.replay import replay_files
 from analysis.report.finish import finish_run
 from analysis.runs.judged import TWIN
 from analysis.runs.result import write_result
-from analysis.runs.run import Run, load_run
+from analysis.runs.run import JobsRun, Run, load_run
 from emulator.progress import Progress, Report
 from emulator.ranks.full_directory import full_directory_reported
 from emulator.session import KernelKind, KernelRefused, choose_kernel, run_session
@@ -85,7 +85,7 @@ def run(
             run_session(same, "virtual", directory / TWIN, progress, inputs)
         progress(Progress("predict", "comparing with the predictions"))
         made = load_run(directory)
-        if isinstance(resolved.workload, CommandWorkload) and add_found_collectives(made):
+        if _find_collectives(made):
             made = load_run(directory)
         write_result(made)
         if pages:
@@ -105,9 +105,21 @@ def _native_for_twin(spec: Spec, kernel: KernelKind | None) -> KernelKind:
     return choose_kernel(spec, "native")
 
 
+def _find_collectives(run: Run) -> bool:
+    """Add to the logs of programs what only the captures tell; whether there was any."""
+    runs = [own for _, own in run.finished] if isinstance(run, JobsRun) else [run]
+    programs = [each for each in runs if isinstance(each.spec.workload, CommandWorkload)]
+    found = [add_found_collectives(each) for each in programs]
+    return any(found)
+
+
 def _inputs(spec: Spec) -> dict[str, str]:
-    """The files that the workload reads: a trace's programs, read and checked here."""
-    if not isinstance(spec.workload, ChakraWorkload):
-        return {}
-    graphs = read_graphs(spec.workload.path)
-    return {f"replay/{name}": content for name, content in replay_files(graphs).items()}
+    """The files that the workload reads, or those of jobs: a trace's programs, read and checked
+    here."""
+    found: dict[str, str] = {}
+    for name, part in spec.parts.items():
+        place = f"jobs/{name}/" if spec.jobs else ""
+        if isinstance(part.workload, ChakraWorkload):
+            files = replay_files(read_graphs(part.workload.path))
+            found |= {f"{place}replay/{file}": content for file, content in files.items()}
+    return found

@@ -13,6 +13,7 @@ collective before.
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import assert_never
@@ -40,6 +41,7 @@ from topologies.spec.workload_section import (
     ChakraWorkload,
     CollectivesWorkload,
     CommandWorkload,
+    ModelWorkload,
 )
 from workloads.models.build import groups_of, step_of
 from workloads.models.step import (
@@ -93,30 +95,58 @@ def predict_iteration(
     if isinstance(workload, CollectivesWorkload):
         total = round(sum(alone(planned.call) for planned in planned_calls(spec)))
         return PredictedIteration(total, 0, total)
-    item_bytes = ITEM_BYTES[workload.dtype]
-    groups = groups_of(workload)
-
-    def members(action: StartCollective | StartMessage, rank: int) -> tuple[int, ...]:
-        if isinstance(action, StartMessage):
-            return action.source, action.destination
-        return next(tuple(group) for group in groups[action.group] if rank in group)
-
-    def time_ns(kernel: ComputeKernel | Pause) -> int:
-        if isinstance(kernel, Pause):
-            return kernel.duration_ns * spec.compute.slowdown
-        return spec.compute.time_ns(kernel.flops, kernel.moved_bytes, item_bytes)
-
-    costs = _Costs(LoadOfCalls(setting, predictor), alone, item_bytes, settings_of(spec))
-    steps = [tuple(step_of(workload, rank)) for rank in range(workload.ranks)]
+    costs = Costs(
+        LoadOfCalls(setting, predictor), alone, ITEM_BYTES[workload.dtype], settings_of(spec)
+    )
+    model = StepModel(spec, workload, costs)
     if follow and isinstance(predictor, PredictsTogether):
-        whole = _Whole(steps, members, time_ns, costs)
         try:
-            followed = whole.predict(setting, predictor)
+            followed = _followed(model, setting, predictor)
         except PredictorError:
             followed = None  # too many messages to follow
         if followed is not None:
             return followed
-    return _Iteration(steps, members, time_ns, costs).run()
+    return _Iteration(model.steps, model.members, model.time_ns, model.costs).run()
+
+
+class StepModel:
+    """What a model's ranks do in an iteration, and what that costs."""
+
+    def __init__(self, spec: Spec, workload: ModelWorkload, costs: Costs) -> None:
+        self._spec = spec
+        self._groups = groups_of(workload)
+        self._item_bytes = ITEM_BYTES[workload.dtype]
+        self.costs = costs
+        self.steps = [tuple(step_of(workload, rank)) for rank in range(workload.ranks)]
+
+    def members(self, action: StartCollective | StartMessage, rank: int) -> tuple[int, ...]:
+        """The ranks that take part in what a rank posts."""
+        if isinstance(action, StartMessage):
+            return action.source, action.destination
+        return next(tuple(group) for group in self._groups[action.group] if rank in group)
+
+    def time_ns(self, kernel: ComputeKernel | Pause) -> int:
+        """What a computation takes."""
+        if isinstance(kernel, Pause):
+            return kernel.duration_ns * self._spec.compute.slowdown
+        return self._spec.compute.time_ns(kernel.flops, kernel.moved_bytes, self._item_bytes)
+
+
+def _followed(
+    model: StepModel, setting: Setting, predictor: PredictsTogether
+) -> PredictedIteration | None:
+    """All ranks followed message by message to their ends; None where the predictor does not.
+    Raises PredictorError for too many messages, and when ranks wait for each other."""
+    whole = JointSteps()
+    whole.add(model)
+    if not predictor.follows(setting, whole.calls):
+        return None
+    joint = whole.run(setting, predictor)
+    return PredictedIteration(
+        round(max(joint.ended_ns.values())),
+        whole.compute_ns,
+        round(max(joint.waited_ns.values(), default=0.0)),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +157,7 @@ class _Cost:
     load: LinkLoad
 
 
-class _Costs:
+class Costs:
     """A predictor's answers, asked once for each distinct call."""
 
     def __init__(
@@ -158,64 +188,56 @@ class _Costs:
         return self._known[call]
 
 
-class _Whole:
-    """All ranks' steps, as what is followed message by message."""
+class JointSteps:
+    """Steps of ranks, of one job or several, as what is followed message by message. Of several,
+    ranks are numbered through."""
 
-    def __init__(
-        self,
-        steps: Sequence[Sequence[Action]],
-        members: Members,
-        time_ns: Callable[[ComputeKernel | Pause], int],
-        costs: _Costs,
-    ) -> None:
-        self._members = members
-        self._costs = costs
-        self._calls: list[GroupedCall] = []
-        self._places: dict[tuple[str, tuple[int, ...]], int] = {}
-        self._acts: dict[int, list[Act]] = {}
-        self._everybody = str(tuple(range(len(steps))))
-        self._compute_ns = 0
-        for rank, step in enumerate(steps):
-            acts: list[Act] = []
+    def __init__(self) -> None:
+        self.calls: list[GroupedCall] = []
+        self.acts: dict[int, list[Act]] = defaultdict(list)
+        self.compute_ns = 0
+        """Of a step, at the rank that computes most."""
+        self._places: dict[tuple[str, int, str, tuple[int, ...]], int] = {}
+
+    def add(self, model: StepModel, first: int = 0, job: str = "", iteration: int = 0) -> None:
+        """An iteration of a job whose first rank has this number."""
+        everybody = str(tuple(range(first, first + len(model.steps))))
+        for rank, step in enumerate(model.steps):
+            acts = self.acts[first + rank]
             mine: dict[str, int] = {}
             computed_ns = 0
             for action in step:
                 match action:
                     case ComputeKernel() | Pause():
-                        acts.append(Compute(time_ns(action)))
-                        computed_ns += time_ns(action)
+                        acts.append(Compute(model.time_ns(action)))
+                        computed_ns += model.time_ns(action)
                     case StartCollective() | StartMessage():
-                        mine[action.name] = self._place(action, rank)
+                        ranks = model.members(action, rank)
+                        key = job, iteration, action.name, ranks
+                        if key not in self._places:
+                            # A group of the same ranks is the same process group; messages are
+                            # that of all ranks.
+                            moved = tuple(first + member for member in ranks)
+                            message = isinstance(action, StartMessage)
+                            call = replace(model.costs.call(action, ranks), ranks=moved)
+                            group = everybody if message else str(moved)
+                            self._places[key] = len(self.calls)
+                            self.calls.append(GroupedCall(call, group))
+                        mine[action.name] = self._places[key]
                         acts.append(PostCall(mine[action.name]))
                     case WaitFor(name):
                         acts.append(WaitForCall(mine[name]))
                     case _:
                         assert_never(action)
-            self._acts[rank] = acts
-            self._compute_ns = max(self._compute_ns, computed_ns)
+            self.compute_ns = max(self.compute_ns, computed_ns)
 
-    def _place(self, action: StartCollective | StartMessage, rank: int) -> int:
-        ranks = self._members(action, rank)
-        if (action.name, ranks) not in self._places:
-            self._places[action.name, ranks] = len(self._calls)
-            # A group of the same ranks is the same process group; messages are that of all ranks.
-            group = self._everybody if isinstance(action, StartMessage) else str(ranks)
-            self._calls.append(GroupedCall(self._costs.call(action, ranks), group))
-        return self._places[action.name, ranks]
-
-    def predict(self, setting: Setting, predictor: PredictsTogether) -> PredictedIteration | None:
-        """Follow all ranks to their ends; None where the predictor does not. Raises PredictorError
-        for too many messages, and when ranks wait for each other."""
-        if not predictor.follows(setting, self._calls):
-            return None
-        joint = JointPrograms(self._calls, self._acts, setting.seed)
+    def run(self, setting: Setting, predictor: PredictsTogether) -> JointPrograms:
+        """Follow all ranks to their ends. Raises PredictorError for too many messages, and when
+        ranks wait for each other."""
+        joint = JointPrograms(self.calls, self.acts, setting.seed)
         predictor.run_together(setting, joint)
         joint.durations_ns()
-        return PredictedIteration(
-            round(max(joint.ended_ns.values())),
-            self._compute_ns,
-            round(max(joint.waited_ns.values(), default=0.0)),
-        )
+        return joint
 
 
 @dataclass(eq=False, slots=True)
@@ -252,7 +274,7 @@ class _Iteration:
         steps: Sequence[Iterable[Action]],
         members: Members,
         time_ns: Callable[[ComputeKernel | Pause], int],
-        costs: _Costs,
+        costs: Costs,
     ) -> None:
         self._ranks = [_Rank(number, iter(step)) for number, step in enumerate(steps)]
         self._members = members

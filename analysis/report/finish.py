@@ -7,24 +7,31 @@ from pathlib import Path
 
 from analysis.exporters.perfetto import write_trace_of
 from analysis.report.html import render_html
-from analysis.report.run_figures import figures_of
-from analysis.runs.run import Run
+from analysis.report.run_figures import figures_of, figures_of_jobs
+from analysis.runs.run import JobsRun, Run
 
 
 @dataclass(frozen=True)
 class FinishedRun:
-    """What `finish_run` wrote."""
+    """What `finish_run` wrote. Of several jobs each has a trace of its own."""
 
     report: Path
-    trace: Path
+    traces: tuple[Path, ...]
 
 
 def finish_run(run: Run) -> FinishedRun:
-    """Write report.html and trace.json of a run whose directory has its result.json.
+    """Write report.html and trace.json of a run whose directory has its result.json; of several
+    jobs those of each, and a report that has them side by side.
 
     Raises RunError for a damaged run directory.
     """
+    if isinstance(run, JobsRun):
+        finished = [finish_run(own) for _, own in run.finished]
+        report = run.directory / "report.html"
+        report.write_text(render_html(figures_of_jobs(run)), encoding="utf-8")
+        return FinishedRun(report, tuple(trace for each in finished for trace in each.traces))
     figures = figures_of(run)
     report = run.directory / "report.html"
     report.write_text(render_html([figures]), encoding="utf-8")
-    return FinishedRun(report, write_trace_of(figures.run, figures.queues, figures.flows))
+    trace = write_trace_of(figures.run, figures.queues, figures.flows)
+    return FinishedRun(report, (trace,))

@@ -18,7 +18,7 @@ from analysis.metrics.traffic import TrafficMatrix, captured_traffic, traffic_ma
 from analysis.report.tables.run_tables import tables
 from analysis.report.tables.table import Table
 from analysis.runs.queue_samples import QueueSeries, queue_series
-from analysis.runs.run import Run, load_run
+from analysis.runs.run import JobsRun, Run, load_run
 
 
 @dataclass(frozen=True)
@@ -100,12 +100,25 @@ def figures_of(run: Run) -> RunFigures:
     return RunFigures(run, *_labels([run.directory.resolve()]))
 
 
+def figures_of_jobs(run: JobsRun) -> tuple[RunFigures, ...]:
+    """The figures of the jobs that came to their end, labelled by their names."""
+    return tuple(RunFigures(own, job.name) for job, own in run.finished)
+
+
 def run_figures(directories: Sequence[Path]) -> tuple[RunFigures, ...]:
-    """Load runs and label them by their directories' names, as short as tells them apart.
+    """Load runs and label them by their directories' names, as short as tells them apart. Of a run
+    of several jobs each is one.
 
     Raises RunError or SpecError.
     """
-    runs = [load_run(directory) for directory in directories]
+    loaded = [load_run(directory) for directory in directories]
+    if len(loaded) == 1 and isinstance(loaded[0], JobsRun):
+        return figures_of_jobs(loaded[0])
+    runs = [
+        own
+        for run in loaded
+        for own in ([each for _, each in run.finished] if isinstance(run, JobsRun) else [run])
+    ]
     labels = _labels([run.directory.resolve() for run in runs])
     return tuple(RunFigures(run, label) for run, label in zip(runs, labels, strict=True))
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from analysis.runs.records import CollectiveRecord
-from analysis.runs.run import Run, RunError
+from analysis.runs.run import JobOfRun, JobsRun, Run, RunError
 from collectives.kinds import Kind, Shape, Traits, bus_factor
 from collectives.plan import CollectivePlan
 from collectives.settings import plan_of, settings_of
@@ -88,7 +88,11 @@ class MeasuredCollective:
 
 def collectives_of(run: Run) -> tuple[MeasuredCollective, ...]:
     """All collectives but alignments, by start. Raises RunError when a rank's record is missing;
-    of a program, what not all members saw the end of is left out (`unfinished_of`)."""
+    of a program, what not all members saw the end of is left out (`unfinished_of`). Of several
+    jobs, those of all, with ranks and groups as in `JobsRun`."""
+    if isinstance(run, JobsRun):
+        every = [_among_all(job, c) for job, own in run.finished for c in collectives_of(own)]
+        return tuple(sorted(every, key=lambda c: (c.start_ns, c.group, c.id)))
     seen: dict[tuple[str, str], dict[int, CollectiveRecord]] = defaultdict(dict)
     for log in run.ranks:
         for record in log.collectives:
@@ -98,6 +102,15 @@ def collectives_of(run: Run) -> tuple[MeasuredCollective, ...]:
         seen = {key: by_rank for key, by_rank in seen.items() if not _missing(run, by_rank)}
     found = [_assemble(run, by_rank) for by_rank in seen.values()]
     return tuple(sorted(found, key=lambda c: (c.start_ns, c.group, c.id)))
+
+
+def _among_all(job: JobOfRun, collective: MeasuredCollective) -> MeasuredCollective:
+    return replace(
+        collective,
+        group=f"{job.name}/{collective.group}",
+        ranks=tuple(job.first + rank for rank in collective.ranks),
+        by_rank={job.first + rank: record for rank, record in collective.by_rank.items()},
+    )
 
 
 def iterations_of(run: Run, collectives: Sequence[MeasuredCollective]) -> tuple[int, ...]:

@@ -114,13 +114,17 @@ def _iteration_times(run: Run) -> dict[int, int]:
     }
 
 
-def judged_times(run: Run) -> JudgedTimes | None:
-    """The times of a native run, judged; None for the virtual kernel, whose time is exact."""
+def judged_times(run: Run, shared: bool = False) -> JudgedTimes | None:
+    """The times of a native run, judged; None for the virtual kernel, whose time is exact. With a
+    fabric that is shared with other jobs only a twin tells what they should be."""
     if run.environment.kernel == "virtual":
         return None
     twin = twin_of(run)
     if twin is not None and twin.environment.verdict.valid:
         return _by_twin(differences(run, twin))
+    if shared:
+        reason = "jobs shared the fabric, and only a twin tells what they should take (--twin)"
+        return JudgedTimes("bytes", 0, len(collectives_of(run)), 0.0, 0.0, (reason,))
     return _by_bytes(run)
 
 

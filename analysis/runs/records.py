@@ -170,6 +170,24 @@ class VerdictRecord(Record):
     """Those of the reasons that threaten times alone."""
 
 
+class FailureRecord(Record):
+    """A job that ended badly, at `at_ns` of the ranks' clock: which rank of it, and what is said of
+    that."""
+
+    at_ns: int
+    rank: int
+    said: str
+
+
+class JobRecord(Record):
+    """A job of a run of several."""
+
+    name: str
+    hosts: list[str]
+    retransmits: int
+    failed: FailureRecord | None = None
+
+
 class Environment(Record):
     """environment.json: the kernel that ran it, how, and what it noticed."""
 
@@ -185,6 +203,10 @@ class Environment(Record):
     verdict: VerdictRecord
     captures: list[dict[str, Any]] = Field(default_factory=list)
     details: dict[str, Any] = Field(default_factory=dict)
+    jobs: list[JobRecord] = Field(default_factory=list)
+    """Of a run of several."""
+    origin_ns: int | None = None
+    """From when on the jobs' starts are counted."""
 
     @property
     def lateness_ns(self) -> int:

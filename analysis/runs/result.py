@@ -1,223 +1,31 @@
-"""result.json: what was measured, with the predictions beside it and the verdict on top."""
+"""result.json, written into its run directory."""
 
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from analysis.predict.interface import Predictor, load_predictor
-from analysis.predict.iteration import predict_iteration
-from analysis.predict.run_predictions import RunPredictor
-from analysis.runs.collectives import MeasuredCollective, collectives_of, iterations_of
-from analysis.runs.judged import exact_times, twin_of
-from analysis.runs.notes import notes_of
-from analysis.runs.run import RESULT_SCHEMA, Run
-from analysis.runs.setting import setting_of
-from analysis.runs.verdict import JudgedRun, judge_run
-from collectives.call import CollectiveError
+from analysis.runs.jobs_result import build_jobs_results
+from analysis.runs.run import JobsRun, Run
+from analysis.runs.run_result import build_result, error_summary
 
-POSTING_TIMES, PORTS = "posting_times", "ports"
-"""What a prediction may know of the run that it is held against (`conditioned`): when collectives
-were posted, and so which were in flight together; and the TCP ports of the ranks' connections,
-which decide the paths that ECMP takes. `groundwire predict` knows the spec alone."""
+__all__ = ["build_result", "error_summary", "write_result"]
 
 
 def write_result(run: Run) -> dict[str, Any]:
-    """Build result.json of a run, write it into its directory and return it. Raises RunError."""
-    result = build_result(run)
+    """Build result.json of a run, write it into its directory and return it; of several jobs, that
+    of each as well. Raises RunError."""
+    if not isinstance(run, JobsRun):
+        return _write(run, build_result(run))
+    whole, of_jobs = build_jobs_results(run)
+    for job, own in run.finished:
+        _write(own, of_jobs[job.name])
+    return _write(run, whole)
+
+
+def _write(run: Run, result: dict[str, Any]) -> dict[str, Any]:
     # A half-written one, of a full disk or a kill, must not look like a result.
     unfinished = run.directory / "result.json.unfinished"
     unfinished.write_text(json.dumps(result, indent=1) + "\n")
     unfinished.replace(run.directory / "result.json")
     return result
-
-
-def build_result(run: Run) -> dict[str, Any]:
-    """result.json (docs/formats.md has its keys) of a run. Times are in target units."""
-    environment, scale = run.environment, run.environment.scale
-    collectives = collectives_of(run)
-    predictors = _predictors(run)
-    predicted = _predictions(run, collectives, predictors)
-    judged = judge_run(run)
-    twin = twin_of(run)
-    exact = exact_times(run, twin) if twin is not None else {}
-    rows = [
-        _row(c, scale, p, exact.get((c.group, c.id)))
-        for c, p in zip(collectives, predicted, strict=True)
-    ]
-    iterations = _iterations(run, collectives, scale)
-    _add_predictions(iterations, run, predictors)
-    return {
-        "schema": RESULT_SCHEMA,
-        "name": run.spec.name,
-        "kernel": environment.kernel,
-        "valid": judged.verdict.valid,
-        "invalid_reasons": judged.verdict.reasons,
-        "judged": _judged(judged),
-        "notes": notes_of(run),
-        "wall_s": environment.wall_s,
-        "scale": scale,
-        "collectives": rows,
-        "iterations": iterations,
-        "summary": {
-            "error": {name: _summary(name, rows) for name in run.spec.predict},
-            "iteration_error": {name: _summary(name, iterations) for name in run.spec.predict},
-            "drops": sum(link.drops for link in run.links),
-            "ecn_marks": sum(link.ecn_marks for link in run.links),
-            "pauses": sum(link.pauses for link in run.links),
-            "retransmits": environment.retransmits,
-        },
-    }
-
-
-def _judged(judged: JudgedRun) -> dict[str, Any] | None:
-    if judged.times is None:
-        return None
-    return judged.times.as_dict() | {"outweighed": list(judged.outweighed)}
-
-
-def _row(
-    collective: MeasuredCollective,
-    scale: int,
-    predicted: dict[str, dict[str, Any]],
-    exact_ns: int | None,
-) -> dict[str, Any]:
-    duration_ns = collective.duration_ns // scale
-    return {
-        "id": collective.id,
-        "kind": collective.kind,
-        "phase": collective.phase,
-        "group": collective.group,
-        "size_bytes": collective.size_bytes,
-        "ranks": len(collective.ranks),
-        "iteration": collective.iteration,
-        "start_ns": collective.start_ns // scale,
-        "end_ns": collective.end_ns // scale,
-        "duration_ns": duration_ns,
-        "exact_ns": exact_ns,
-        "algbw_gbps": round(collective.algbw_gbps * scale, 6),
-        "busbw_gbps": round(collective.busbw_gbps * scale, 6),
-        "predicted": predicted,
-    } | _program_row(collective)
-
-
-def _program_row(collective: MeasuredCollective) -> dict[str, Any]:
-    if collective.plan is None:
-        return {}
-    return {"algorithm": collective.algorithm, "chunks": len(collective.plan.chunks)}
-
-
-def _predictors(run: Run) -> dict[str, RunPredictor]:
-    """The spec's predictors, each told where the run took place."""
-    setting = setting_of(run)
-    found = {}
-    for name in run.spec.predict:
-        try:
-            predictor: Predictor | CollectiveError = load_predictor(name)
-        except CollectiveError as error:
-            predictor = error
-        found[name] = RunPredictor(setting, predictor)
-    return found
-
-
-def _predictions(
-    run: Run, collectives: Sequence[MeasuredCollective], predictors: Mapping[str, RunPredictor]
-) -> list[dict[str, dict[str, Any]]]:
-    """For each collective, predictor name -> its entry in result.json."""
-    scale = run.environment.scale
-    found: list[dict[str, dict[str, Any]]] = [{} for _ in collectives]
-    for name, predictor in predictors.items():
-        answers = predictor.together(collectives, scale)
-        for entry, collective, answer in zip(found, collectives, answers, strict=True):
-            if isinstance(answer, CollectiveError):
-                entry[name] = {"duration_ns": None, "error": None, "reason": str(answer)}
-                continue
-            entry[name] = {
-                "duration_ns": answer.duration_ns,
-                "error": _error(answer.duration_ns, collective.duration_ns // scale),
-                "alone_ns": answer.alone_ns,
-                "conditioned": [POSTING_TIMES, PORTS],
-            }
-            if answer.model is not None:
-                entry[name]["model"] = answer.model
-    return found
-
-
-def _add_predictions(
-    iterations: Sequence[dict[str, Any]], run: Run, predictors: Mapping[str, RunPredictor]
-) -> None:
-    """Put each predictor's iteration beside the measured ones; all of a spec are alike."""
-    setting = setting_of(run)
-    for iteration in iterations:
-        iteration["predicted"] = {}
-    for name, predictor in predictors.items():
-        try:
-            whole = predict_iteration(run.spec, setting, predictor.of_call, predictor.source)
-        except CollectiveError as error:
-            for iteration in iterations:
-                unknown = {"duration_ns": None, "error": None, "reason": str(error)}
-                iteration["predicted"][name] = unknown
-            continue
-        for iteration in iterations:
-            iteration["predicted"][name] = {
-                "duration_ns": whole.duration_ns,
-                "error": _error(whole.duration_ns, iteration["duration_ns"]),
-                "exposed_comm_ns": whole.exposed_comm_ns,
-                "conditioned": [PORTS],
-            }
-
-
-def _error(predicted_ns: int, measured_ns: int) -> float | None:
-    return round(predicted_ns / measured_ns - 1, 6) if measured_ns else None
-
-
-def _iterations(
-    run: Run, collectives: Sequence[MeasuredCollective], scale: int
-) -> list[dict[str, Any]]:
-    """Per iteration: its duration, and the compute and exposed (blocked) time of the rank that has
-    most of it. An iteration lasts from its first rank's start to its last one's end; where
-    workloads log none (the collectives benchmark aligns in between), its collectives' sum."""
-    found = []
-    for index in iterations_of(run, collectives):
-        spans = [i for log in run.ranks for i in log.iterations if i.index == index]
-        mine = [c for c in collectives if c.iteration == index]
-        if spans:
-            duration_ns = max(s.end_ns for s in spans) - min(s.start_ns for s in spans)
-        else:
-            duration_ns = sum(c.duration_ns for c in mine)
-        computes = [
-            sum(c.end_ns - c.start_ns for c in log.computes if c.iteration == index)
-            for log in run.ranks
-        ]
-        exposed = [
-            sum(c.by_rank[log.rank].waited_ns for c in mine if log.rank in c.by_rank)
-            for log in run.ranks
-        ]
-        found.append(
-            {
-                "index": index,
-                "duration_ns": duration_ns // scale,
-                "compute_ns": max(computes) // scale,
-                "exposed_comm_ns": max(exposed) // scale,
-            }
-        )
-    return found
-
-
-def _summary(name: str, rows: Sequence[dict[str, Any]]) -> dict[str, float | int | None]:
-    errors = [row["predicted"][name]["error"] for row in rows]
-    return error_summary(error for error in errors if error is not None and error > -1)
-
-
-def error_summary(errors: Iterable[float]) -> dict[str, float | int | None]:
-    """geomean = exp(mean(|ln(predicted/measured)|)) - 1; worst = the same of the worst one."""
-    logs = [abs(math.log1p(error)) for error in errors]
-    if not logs:
-        return {"geomean": None, "worst": None, "count": 0}
-    return {
-        "geomean": round(math.expm1(sum(logs) / len(logs)), 6),
-        "worst": round(math.expm1(max(logs)), 6),
-        "count": len(logs),
-    }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,7 +17,9 @@ from analysis.runs.records import (
     ComputeRecord,
     ConnectionRecord,
     Environment,
+    FailureRecord,
     IterationRecord,
+    JobRecord,
     LinkRecord,
     NoteRecord,
     ObserverRecord,
@@ -98,8 +100,44 @@ class Run:
         return _result(self.directory / "result.json")
 
 
+@dataclass(frozen=True)
+class JobOfRun:
+    """A job of a run of several. `first` is the number of its first rank among those of all jobs;
+    `run` is its own run directory, None where it failed: `failed` then says by whom and when."""
+
+    name: str
+    first: int
+    start_ns: int
+    run: Run | None
+    record: JobRecord
+
+    @property
+    def ranks(self) -> range:
+        """Their numbers among those of all jobs."""
+        return range(self.first, self.first + len(self.record.hosts))
+
+    @property
+    def failed(self) -> FailureRecord | None:
+        return self.record.failed
+
+
+@dataclass(frozen=True)
+class JobsRun(Run):
+    """A run of several jobs: they share `environment` and `links`. `ranks` are those of all jobs
+    that came to their end, numbered through, and names of groups begin with `JOB/`."""
+
+    jobs: tuple[JobOfRun, ...] = ()
+    """Those that did something, in order."""
+
+    @property
+    def finished(self) -> tuple[tuple[JobOfRun, Run], ...]:
+        """The jobs that came to their end."""
+        return tuple((job, job.run) for job in self.jobs if job.run is not None)
+
+
 def load_run(directory: Path | str) -> Run:
-    """Read a run directory. Raises RunError, naming the file and the line, or SpecError."""
+    """Read a run directory; of several jobs it is a JobsRun. Raises RunError, naming the file and
+    the line, or SpecError."""
     directory = Path(directory)
     if not directory.is_dir():
         raise RunError(f"{directory}: not a directory; a run directory is what `run` leaves behind")
@@ -107,15 +145,22 @@ def load_run(directory: Path | str) -> Run:
     if not spec_path.exists():
         raise RunError(f"{directory}: no spec.yaml in it, so it is no run directory")
     logs = sorted((directory / "ranks").glob("*.jsonl"))
+    spec = load_spec(spec_path)
+    if spec.jobs:
+        return _load_jobs(directory, spec)
     if not logs:
         raise RunError(f"{directory}: no ranks/*.jsonl in it; did the run fail?")
-    spec = load_spec(spec_path)
     environment = _model(directory / "environment.json", Environment)
     fabric = spec.plan.fabric
     ranks = tuple(sorted((_rank_log(path) for path in logs), key=lambda log: log.rank))
     expected, found = range(len(environment.hosts)), [log.rank for log in ranks]
     if found != list(expected):
         raise RunError(f"{directory / 'ranks'}: expected ranks 0 to {expected[-1]}, found {found}")
+    links = _links(directory, fabric)
+    return Run(directory, spec, environment, ranks, links)
+
+
+def _links(directory: Path, fabric: Fabric) -> tuple[LinkRecord, ...]:
     links_path = directory / "links.jsonl"
     links = tuple(_records(links_path, TypeAdapter(LinkRecord)))
     ports = {port.interface for link in fabric.links for port in (link.a, link.b)}
@@ -124,7 +169,49 @@ def load_run(directory: Path | str) -> Run:
             f"{links_path}: {len(missing)} of the fabric's {len(ports)} ports are not in it, "
             f"such as {min(missing)}"
         )
-    return Run(directory, spec, environment, ranks, links)
+    return links
+
+
+def _load_jobs(directory: Path, spec: Spec) -> JobsRun:
+    environment = _model(directory / "environment.json", Environment)
+    records = {record.name: record for record in environment.jobs}
+    jobs = []
+    for placed, job in zip(spec.plan.jobs, spec.jobs, strict=True):
+        if job.idle:
+            continue
+        if job.name not in records:
+            raise RunError(f"{directory / 'environment.json'}: no job {job.name} in it")
+        record = records[job.name]
+        run = None if record.failed else load_run(directory / "jobs" / job.name)
+        jobs.append(JobOfRun(job.name, placed.first, job.start_ns, run, record))
+    ranks = tuple(
+        _among_all(log, job) for job in jobs if job.run is not None for log in job.run.ranks
+    )
+    links = _links(directory, spec.plan.fabric)
+    return JobsRun(directory, spec, environment, ranks, links, tuple(jobs))
+
+
+def _among_all(log: RankLog, job: JobOfRun) -> RankLog:
+    """A rank's log with the number that it has among those of all jobs."""
+    everybody = list(job.ranks)
+
+    def of_collective(record: CollectiveRecord) -> CollectiveRecord:
+        ranks = everybody if record.ranks is None else [job.first + r for r in record.ranks]
+        return record.model_copy(update={"group": f"{job.name}/{record.group}", "ranks": ranks})
+
+    return replace(
+        log,
+        rank=job.first + log.rank,
+        collectives=tuple(of_collective(record) for record in log.collectives),
+        connections=tuple(
+            record.model_copy(
+                update={"group": f"{job.name}/{record.group}", "peer": job.first + record.peer}
+            )
+            for record in log.connections
+        ),
+        events=(),
+        chunks=(),
+    )
 
 
 def _rank_log(path: Path) -> RankLog:

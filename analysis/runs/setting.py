@@ -19,6 +19,7 @@ def setting_of(run: Run) -> Setting:
             (log.rank, connection.peer): (connection.port, connection.peer_port)
             for log in run.ranks
             for connection in log.connections
-            if connection.group == "default"
+            # Of several jobs, groups begin with the job's name.
+            if connection.group.rpartition("/")[2] == "default"
         },
     )

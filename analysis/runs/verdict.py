@@ -28,8 +28,9 @@ def verdict_of(run: Run) -> VerdictRecord:
     return judge_run(run).verdict
 
 
-def judge_run(run: Run) -> JudgedRun:
-    """The verdict on a run, and what it says of its times.
+def judge_run(run: Run, shared: bool = False) -> JudgedRun:
+    """The verdict on a run, and what it says of its times. It is `shared` where it is a job's, and
+    other jobs were on the same fabric.
 
     The run's own verdict (environment.json), one reason more when times were measured that cannot
     have been, and natively those for which times are not the fabric's. What only threatens times is
@@ -46,7 +47,7 @@ def judge_run(run: Run) -> JudgedRun:
             f"times were measured that no fabric of this spec{slowed} can have made, so the clock "
             f"or the links were wrong: {quoted}" + (f"; and {more:,} more" if more > 0 else "")
         )
-    times = judged_times(run) if not impossible else None
+    times = judged_times(run, shared) if not impossible else None
     outweighed: tuple[str, ...] = ()
     if times is not None:
         if times.by == "twin" and not times.reasons:

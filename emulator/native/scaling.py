@@ -136,9 +136,7 @@ def timer_scale(spec: Spec, lateness_ns: int) -> float:
     are late by `lateness_ns`, is a small part of the shortest collective; 1 where that is not known
     beforehand. The longest one bounds it, so that no run takes for ever."""
     try:
-        calls = {planned.call for planned in planned_calls(spec)}
-        setting, predictor = setting_of_spec(spec), AlphaBeta()
-        times_ns = [predictor.predict(setting, call) for call in calls]
+        times_ns = [time_ns for part in spec.parts.values() for time_ns in _times_ns(part)]
     except CollectiveError:
         return 1.0
     times_ns = [time_ns for time_ns in times_ns if time_ns > 0]
@@ -146,6 +144,13 @@ def timer_scale(spec: Spec, lateness_ns: int) -> float:
         return 1.0
     needed = lateness_ns / (_LATENESS_SHARE * min(times_ns))
     return max(1.0, min(needed, _LONGEST_NS / max(times_ns)))
+
+
+def _times_ns(spec: Spec) -> list[float]:
+    """What the collectives of a spec with one workload take. Raises CollectiveError."""
+    calls = {planned.call for planned in planned_calls(spec)}
+    setting, predictor = setting_of_spec(spec), AlphaBeta()
+    return [predictor.predict(setting, call) for call in calls]
 
 
 def needed_packet_hops(fabric: Fabric, hosts: Sequence[str]) -> float:

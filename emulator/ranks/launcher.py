@@ -175,10 +175,10 @@ class Launcher:
                         raise raised[rank]
                     job = by_rank[rank]
                     log = None if isinstance(job, RankJob | PackedJob) else job.stderr
-                    raise RankFailed(rank, report["status"], _tail(job.stderr), job.who, log)
+                    raise RankFailed(rank, report["status"], tail(job.stderr), job.who, log)
                 elif "raised" in report:
                     process, member = threads[report["raised"]]
-                    failure = RankFailed(member.rank, report["status"], _tail(member.stderr))
+                    failure = RankFailed(member.rank, report["status"], tail(member.stderr))
                     raised.setdefault(process, failure)
                 elif "line" in report:
                     if self._on_output is not None:
@@ -195,7 +195,8 @@ class Launcher:
         raise RuntimeError("the process that starts the ranks died unexpectedly")
 
 
-def _tail(path: Path) -> str:
+def tail(path: Path) -> str:
+    """The last lines of a process's stderr; empty where it has none."""
     if not path.exists():
         return ""
     return "\n".join(path.read_text(errors="replace").splitlines()[-_STDERR_TAIL_LINES:])
@@ -216,22 +217,7 @@ def _fork_server_main(orders: socket.socket, serve: Callable[[socket.socket], No
 
 
 def _serve(orders: socket.socket) -> None:
-    # Intra-op threads would contend for the cores that carry the fabric, and a pool does not
-    # survive a fork.
-    os.environ.update(OMP_NUM_THREADS="1", MKL_NUM_THREADS="1")
-    import gc
-
-    import torch
-
-    import workloads.execution.rank  # noqa: F401  (so that ranks inherit it)
-
-    torch.set_num_threads(1)
-    _keep_freed_memory()
-    gc.collect()
-    gc.freeze()  # keeps the collector from writing to, and so copying, every inherited page
-    # The pages of Python and torch that ranks share stay in memory. Else a guest that is too small
-    # drops and rereads them for ever, and never says so. Best effort: a host may forbid it.
-    _libc.mlockall(_MCL_CURRENT | _MCL_ONFAULT)
+    prepare_torch()
     jobs: tuple[RankJob | PackedJob, ...] | None = receive_jobs(orders)
     if jobs is None:
         return
@@ -254,6 +240,26 @@ def _serve(orders: socket.socket) -> None:
             send_report(orders, {"failed": rank, "status": describe_status(status)})
             return
     send_report(orders, {"done": True})
+
+
+def prepare_torch() -> None:
+    """In a server: import what ranks inherit, and keep it in memory."""
+    # Intra-op threads would contend for the cores that carry the fabric, and a pool does not
+    # survive a fork.
+    os.environ.update(OMP_NUM_THREADS="1", MKL_NUM_THREADS="1")
+    import gc
+
+    import torch
+
+    import workloads.execution.rank  # noqa: F401  (so that ranks inherit it)
+
+    torch.set_num_threads(1)
+    _keep_freed_memory()
+    gc.collect()
+    gc.freeze()  # keeps the collector from writing to, and so copying, every inherited page
+    # The pages of Python and torch that ranks share stay in memory. Else a guest that is too small
+    # drops and rereads them for ever, and never says so. Best effort: a host may forbid it.
+    _libc.mlockall(_MCL_CURRENT | _MCL_ONFAULT)
 
 
 def receive_jobs(orders: socket.socket) -> Any:

@@ -22,6 +22,7 @@ from typing import NoReturn
 from emulator.linux import namespaces
 from emulator.linux.signals import end_with_parent
 from emulator.ranks.full_directory import FULL
+from emulator.ranks.gate import Gate
 from emulator.ranks.rank_process import RankJob, send_report, set_name, use_one_heap, write_to
 from workloads.execution.clock import sleep_until_ns
 
@@ -49,7 +50,7 @@ class PackedJob:
     def stderr(self) -> Path:
         return self.members[0].stderr
 
-    def become(self, start_ns: int, reports: socket.socket) -> NoReturn:
+    def become(self, start_ns: int, reports: socket.socket, gate: Gate | None = None) -> NoReturn:
         """In a process just forked: be these ranks, from a time of the clock on, to their end."""
         status = 1
         try:
@@ -61,7 +62,7 @@ class PackedJob:
             namespaces.cover_file(Path("/etc/hosts"), self.members[0].names)
             use_one_heap()
             sys.setswitchinterval(_SWITCH_INTERVAL_S)
-            self._run(start_ns, reports)
+            self._run(start_ns, reports, gate)
             status = 0
         except BaseException:
             traceback.print_exc()
@@ -71,11 +72,11 @@ class PackedJob:
     def _range(self, to: str) -> str:
         return f"{self.rank}{to}{self.members[-1].rank}"
 
-    def _run(self, start_ns: int, reports: socket.socket) -> None:
+    def _run(self, start_ns: int, reports: socket.socket, gate: Gate | None) -> None:
         ended: list[int] = []
 
         def run(job: RankJob) -> None:
-            _become_rank(job, start_ns, reports)
+            _become_rank(job, start_ns, reports, gate)
             ended.append(job.rank)
 
         threads = [Thread(target=run, args=(job,)) for job in self.members]
@@ -93,7 +94,7 @@ def packed(jobs: Sequence[RankJob], per_process: int) -> list[PackedJob]:
     return [PackedJob(tuple(jobs[first : first + per_process])) for first in firsts]
 
 
-def _become_rank(job: RankJob, start_ns: int, reports: socket.socket) -> None:
+def _become_rank(job: RankJob, start_ns: int, reports: socket.socket, gate: Gate | None) -> None:
     """Body of a rank's thread. When it fails the process ends: others of it would wait for ever."""
     try:
         from workloads.execution.process_groups import ThreadGroups
@@ -103,7 +104,10 @@ def _become_rank(job: RankJob, start_ns: int, reports: socket.socket) -> None:
         namespaces.enter(job.netns)
         sleep_until_ns(start_ns)
         run_rank(
-            job.plan, lambda iteration: send_report(reports, {"iteration": iteration}), ThreadGroups
+            job.plan,
+            lambda iteration: send_report(reports, {"iteration": iteration, **job.of_job}),
+            ThreadGroups,
+            lambda: job.begin(gate),
         )
     except BaseException as error:
         if isinstance(error, OSError) and error.errno in FULL:
@@ -111,7 +115,8 @@ def _become_rank(job: RankJob, start_ns: int, reports: socket.socket) -> None:
         with suppress(OSError), job.stderr.open("a") as log:
             traceback.print_exc(file=log)
         # Before its connections close, at which others fail.
-        send_report(reports, {"raised": job.rank, "status": f"raised {type(error).__name__}"})
+        status = f"raised {type(error).__name__}"
+        send_report(reports, {"raised": job.rank, "status": status, **job.of_job})
         _exit(1)
 
 

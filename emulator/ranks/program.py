@@ -9,13 +9,15 @@ import os
 import selectors
 import signal
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Generic, TypeVar
 
 from emulator.linux import namespaces
 from emulator.linux.signals import end_with_parent
+from emulator.ranks.gate import Seat
 from emulator.ranks.launcher import (
     common_start_ns,
     describe_status,
@@ -56,23 +58,24 @@ class ProgramJob:
     stdout: Path
     stderr: Path
     live: bool
+    seat: Seat | None = None
+    """Of a program that is of one of several jobs: its place at their gate."""
 
 
 def serve_programs(orders: socket.socket) -> None:
     """The body of a `Launcher`'s server for `ProgramJob`s."""
-    # What programs leave behind becomes ours, to be ended.
-    _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    inherit_orphans()
     jobs: tuple[ProgramJob, ...] | None = receive_jobs(orders)
     if jobs is None:
         return
     start_ns = common_start_ns()
-    watch = _Watch(orders)
+    watch: Watch[ProgramJob] = Watch(orders)
     for job in jobs:
-        watch.start(job, start_ns)
+        watch.start(job, lambda: sleep_until_ns(start_ns))
     send_report(orders, {"pids": {job.rank: pid for pid, job in watch.running.items()}})
     sleep_until_ns(start_ns)
     send_report(orders, {"iteration": 0, "began_ns": start_ns})
-    failed = watch.until_all_ended()
+    failed = next(((job, status) for _, job, status in watch.ended() if status != 0), None)
     end_descendants()
     watch.drain()
     if failed is None:
@@ -82,17 +85,26 @@ def serve_programs(orders: socket.socket) -> None:
         send_report(orders, {"failed": job.rank, "status": describe_status(status)})
 
 
-class _Watch:
-    """The programs that run, and the output of those that are live."""
+def inherit_orphans() -> None:
+    """What programs leave behind becomes this process's own, to be ended."""
+    _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+Watched = TypeVar("Watched")
+
+
+class Watch(Generic[Watched]):
+    """Processes that run, and the output of programs that are live."""
 
     def __init__(self, orders: socket.socket) -> None:
-        self.running: dict[int, ProgramJob] = {}
+        self.running: dict[int, Watched] = {}
         self._orders = orders
         self._selector = selectors.DefaultSelector()
         self._selector.register(orders, selectors.EVENT_READ, None)
         self._outputs: list[_LiveOutput] = []
 
-    def start(self, job: ProgramJob, start_ns: int) -> None:
+    def start(self: Watch[Any], job: ProgramJob, wait: Callable[[], None]) -> int:
+        """Fork a program, which calls `wait` before it is executed; returns its process."""
         streams = [
             (name, os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644))
             for name, path in (("stdout", job.stdout), ("stderr", job.stderr))
@@ -104,21 +116,30 @@ class _Watch:
                 continue
             reading, writing = os.pipe()
             os.set_blocking(reading, False)
-            output = _LiveOutput(name, reading, file, self._orders)
+            output = _LiveOutput(name, reading, file, self._orders, job.seat)
             self._outputs.append(output)
             self._selector.register(reading, selectors.EVENT_READ, output)
             targets.append(writing)
         pid = os.fork()
         if pid == 0:
-            _become_program(job, start_ns, targets)
+            _become_program(job, wait, targets)
         for target in targets:
             os.close(target)
+        self.add(pid, job)
+        return pid
+
+    def add(self, pid: int, job: Watched) -> None:
+        """Watch a process that has been forked."""
         self.running[pid] = job
         self._selector.register(os.pidfd_open(pid), selectors.EVENT_READ, pid)
 
-    def until_all_ended(self) -> tuple[ProgramJob, int] | None:
-        """Wait for the end of all, or of the first that ends badly: who, and its wait status. Where
-        nobody listens any more, all are as good as ended."""
+    def call_when_readable(self, descriptor: int, call: Callable[[], None]) -> None:
+        """Have something done while `ended` waits."""
+        self._selector.register(descriptor, selectors.EVENT_READ, call)
+
+    def ended(self) -> Iterator[tuple[int, Watched, int]]:
+        """(process, job, wait status) of each as it ends, to the last one. Where nobody listens any
+        more, all are as good as ended."""
         while self.running:
             for key, _ in self._selector.select():
                 if isinstance(key.data, _LiveOutput):
@@ -128,12 +149,11 @@ class _Watch:
                     self._selector.unregister(key.fd)
                     os.close(key.fd)
                     _, status = os.waitpid(key.data, 0)
-                    job = self.running.pop(key.data)
-                    if status != 0:
-                        return job, status
+                    yield key.data, self.running.pop(key.data), status
+                elif key.data is not None:
+                    key.data()
                 else:
-                    return None
-        return None
+                    return
 
     def drain(self) -> None:
         """Copy what is left of the output."""
@@ -145,8 +165,11 @@ class _Watch:
 class _LiveOutput:
     """A stream of a program that goes into its file and, line by line, to whoever listens."""
 
-    def __init__(self, name: str, reading: int, file: int, reports: socket.socket) -> None:
+    def __init__(
+        self, name: str, reading: int, file: int, reports: socket.socket, seat: Seat | None
+    ) -> None:
         self._name, self._reading, self._file, self._reports = name, reading, file, reports
+        self._of_job = {} if seat is None else {"job": seat.job}
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
         self._line = ""
 
@@ -170,10 +193,13 @@ class _LiveOutput:
 
     def _tell(self, line: str) -> None:
         with suppress(BrokenPipeError):
-            send_report(self._reports, {"stream": self._name, "line": line.rstrip("\r")})
+            send_report(
+                self._reports,
+                {"stream": self._name, "line": line.rstrip("\r"), **self._of_job},
+            )
 
 
-def _become_program(job: ProgramJob, start_ns: int, outputs: list[int]) -> None:
+def _become_program(job: ProgramJob, wait: Callable[[], None], outputs: list[int]) -> None:
     """Body of a program's process before it is one; never returns."""
     try:
         end_with_parent()
@@ -186,7 +212,7 @@ def _become_program(job: ProgramJob, start_ns: int, outputs: list[int]) -> None:
         namespaces.enter(job.netns)
         namespaces.become_host(job.host, job.covers)
         os.chdir(job.directory)
-        sleep_until_ns(start_ns)
+        wait()
         os.execvpe(job.argv[0], job.argv, dict(job.environment))
     except OSError as error:
         os.write(2, f"cannot run {job.argv[0]}: {error.strerror}\n".encode())
@@ -198,7 +224,7 @@ def _become_program(job: ProgramJob, start_ns: int, outputs: list[int]) -> None:
 
 def end_descendants() -> None:
     """End every process that this one has started, or that those have started, and wait for it."""
-    while found := _descendants(os.getpid()):
+    while found := descendants(os.getpid()):
         for pid in found:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -206,7 +232,8 @@ def end_descendants() -> None:
             os.waitpid(-1, 0)
 
 
-def _descendants(root: int) -> list[int]:
+def descendants(root: int) -> list[int]:
+    """The processes that a process has started, and that those have started."""
     children: dict[int, list[int]] = {}
     for name in os.listdir("/proc"):
         if name.isdigit():

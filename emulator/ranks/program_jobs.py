@@ -13,6 +13,7 @@ from pathlib import Path
 from emulator.network.host_names import Covers, write_host_names
 from emulator.network.network import Network
 from emulator.ranks.caller import Caller
+from emulator.ranks.gate import Seat
 from emulator.ranks.program import ProgramJob
 from topologies.fabrics.fabric import Fabric
 from topologies.spec.spec import Spec
@@ -36,6 +37,11 @@ _ALWAYS = {
 }
 
 
+def store_port(seat: Seat | None) -> int:
+    """Where rank 0 listens. Jobs may share hosts, so each has one of its own."""
+    return MASTER_PORT + (0 if seat is None else seat.number)
+
+
 @contextmanager
 def program_jobs(
     spec: Spec,
@@ -43,9 +49,10 @@ def program_jobs(
     network: Network,
     run_directory: Path,
     real_time: bool,
+    seat: Seat | None = None,
 ) -> Iterator[list[ProgramJob]]:
     """A job per rank or per host; `ranks/NNN.jsonl` of every rank has its first line. The files of
-    host names are gone at the end of the block."""
+    host names are gone at the end of the block. With a `seat` the program is one of several."""
     fabric, hosts = network.fabric, spec.plan.hosts
     ranks = run_directory / "ranks"
     names = ranks / "names"
@@ -58,14 +65,15 @@ def program_jobs(
             {
                 "hosts": hosts,
                 "addresses": addresses,
-                "store_port": MASTER_PORT,
+                "store_port": store_port(seat),
                 "observe": workload.observe,
                 "grid_ns": None if real_time else _GRID_NS,
             }
         )
     )
     covers = write_host_names(fabric, dict.fromkeys(hosts), names)
-    start = _Start(spec, workload, fabric, run_directory, Caller.read(run_directory), real_time)
+    caller = Caller.read(run_directory)
+    start = _Start(spec, workload, fabric, run_directory, caller, real_time, seat)
     step = 1 if workload.per == "rank" else workload.ranks_per_host
     try:
         yield [
@@ -87,6 +95,7 @@ class _Start:
     run_directory: Path
     caller: Caller
     real_time: bool
+    seat: Seat | None
 
     def job(self, rank: int, netns: Path, covers: Covers) -> ProgramJob:
         """The process of a rank, or of the host whose first rank it is."""
@@ -106,6 +115,7 @@ class _Start:
             stdout=log / f"{rank:03d}.out",
             stderr=log / f"{rank:03d}.err",
             live=rank == 0,
+            seat=self.seat,
         )
 
     def environment(self, rank: int) -> dict[str, str]:
@@ -121,7 +131,7 @@ class _Start:
             "GROUP_RANK": str(rank // together),
             "GROUP_WORLD_SIZE": str(workload.hosts),
             "MASTER_ADDR": str(fabric.by_name[hosts[0]].address),
-            "MASTER_PORT": str(MASTER_PORT),
+            "MASTER_PORT": str(store_port(self.seat)),
             "GLOO_SOCKET_IFNAME": interface,
             "TP_SOCKET_IFNAME": interface,
         }

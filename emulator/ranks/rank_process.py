@@ -18,6 +18,7 @@ from emulator.linux import namespaces
 from emulator.linux.real_time import RANK, use_real_time_priority
 from emulator.linux.signals import end_with_parent
 from emulator.ranks.full_directory import FULL
+from emulator.ranks.gate import Gate, Seat
 from workloads.execution.clock import sleep_until_ns
 from workloads.execution.rank_plan import RankPlan
 
@@ -42,6 +43,8 @@ class RankJob:
     names: Path
     stderr: Path
     real_time_priority: bool = False
+    seat: Seat | None = None
+    """Of a rank that is of one of several jobs: its place at their gate."""
 
     @property
     def rank(self) -> int:
@@ -51,12 +54,24 @@ class RankJob:
     def who(self) -> str:
         return f"rank {self.rank}"
 
-    def become(self, start_ns: int, reports: socket.socket) -> NoReturn:
+    @property
+    def of_job(self) -> dict[str, object]:
+        """What its reports have besides."""
+        return {} if self.seat is None else {"job": self.seat.job}
+
+    def begin(self, gate: Gate | None) -> None:
+        """Called when it is connected: wait for the other jobs, and until its own begins."""
+        if self.seat is not None and gate is not None:
+            gate.wait(self.seat)
+
+    def become(self, start_ns: int, reports: socket.socket, gate: Gate | None = None) -> NoReturn:
         """In a process just forked: be this rank, from a time of the clock on, to its end."""
-        _become_rank(self, start_ns, reports)
+        _become_rank(self, start_ns, reports, gate)
 
 
-def _become_rank(job: RankJob, start_ns: int, reports: socket.socket) -> NoReturn:
+def _become_rank(
+    job: RankJob, start_ns: int, reports: socket.socket, gate: Gate | None
+) -> NoReturn:
     status = 1
     try:
         end_with_parent()
@@ -74,12 +89,12 @@ def _become_rank(job: RankJob, start_ns: int, reports: socket.socket) -> NoRetur
         sleep_until_ns(start_ns)
 
         def on_iteration(iteration: int) -> None:
-            report: dict[str, object] = {"iteration": iteration}
+            report: dict[str, object] = {"iteration": iteration, **job.of_job}
             if job.real_time_priority:  # in virtual time to read the clock would take time
                 report["began_ns"] = time.monotonic_ns()
             send_report(reports, report)
 
-        run_rank(job.plan, on_iteration)
+        run_rank(job.plan, on_iteration, begin=lambda: job.begin(gate))
         status = 0
     except BaseException as error:
         if isinstance(error, OSError) and error.errno in FULL:

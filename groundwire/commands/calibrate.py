@@ -24,7 +24,8 @@ from analysis.calibration.observations import (
 from analysis.calibration.suite import TRAIN_FABRICS, standard_suite
 from analysis.predict.interface import load_predictor
 from analysis.runs.run import Run, load_run
-from groundwire.commands.console.result_table import output_console, percent, share
+from groundwire.commands.console.cells import percent, share
+from groundwire.commands.console.result_table import output_console
 from groundwire.commands.console.suite_runs import make_runs
 from groundwire.commands.predict import PREDICTOR_NAMES
 from groundwire.commands.run import KernelChoice, KernelOption

@@ -16,13 +16,8 @@ from rich.table import Table
 from analysis.compare.comparison import Comparison
 from analysis.compare.decomposition import PARTS, Decomposition
 from groundwire import comparing
-from groundwire.commands.console.result_table import (
-    errors_table,
-    microseconds,
-    output_console,
-    percent,
-    share,
-)
+from groundwire.commands.console.cells import microseconds, percent, share
+from groundwire.commands.console.result_table import errors_table, output_console
 from groundwire.commands.predict import PREDICTOR_NAMES
 from groundwire.comparing import ComparedRun
 from topologies.units import format_size

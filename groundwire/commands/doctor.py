@@ -13,7 +13,8 @@ from rich.table import Table
 from emulator.doctor.check import Check
 from emulator.doctor.doctor import Diagnosis, diagnose
 from emulator.native.trust import measure_trust
-from groundwire.commands.console.result_table import output_console, share
+from groundwire.commands.console.cells import share
+from groundwire.commands.console.result_table import output_console
 from topologies.units import format_rate
 
 _SIGNS = {True: "[green]yes[/]", False: "[red]no[/]", None: "[yellow]unknown[/]"}

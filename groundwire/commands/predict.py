@@ -13,8 +13,9 @@ from rich.table import Table
 from analysis.predict.interface import available_predictors
 from analysis.predict.iteration import PredictedIteration
 from groundwire import forecast as forecasting
+from groundwire.commands.console.cells import microseconds
 from groundwire.commands.console.overrides import parse_overrides
-from groundwire.commands.console.result_table import microseconds, models_used, output_console
+from groundwire.commands.console.result_table import models_used, output_console
 from groundwire.commands.run import SetOption, SpecPath
 from groundwire.forecast import Forecast
 from topologies.spec.spec import load_spec

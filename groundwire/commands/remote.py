@@ -11,9 +11,10 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from groundwire.commands.console.cells import microseconds
 from groundwire.commands.console.outcome import outcome
 from groundwire.commands.console.overrides import parse_overrides
-from groundwire.commands.console.result_table import microseconds, output_console
+from groundwire.commands.console.result_table import output_console
 from groundwire.commands.run import SetOption, SpecPath
 from groundwire.remote.playbook import HostEvent
 from groundwire.remote.running import Hosts, RemoteOutcome, remote_collect, remote_run

@@ -116,6 +116,8 @@ def run_and_print(
         print(render_nccl_style(made), end="")
     else:
         print_result(made.result, directory, output_console())
+    if any(job["failed"] is not None for job in made.result.get("jobs", ())):
+        return 1
     return 0 if made.result["valid"] else 3
 
 

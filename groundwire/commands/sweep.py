@@ -11,9 +11,10 @@ from rich.console import Console
 from rich.table import Table
 
 from groundwire import sweeping
+from groundwire.commands.console.cells import microseconds
 from groundwire.commands.console.overrides import parse_overrides
 from groundwire.commands.console.progress_display import SweepProgress
-from groundwire.commands.console.result_table import microseconds, output_console
+from groundwire.commands.console.result_table import output_console
 from groundwire.commands.run import KERNELS, KernelChoice, KernelOption, SpecPath
 from groundwire.sweeping import SweepCase
 

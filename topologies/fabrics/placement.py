@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from hashlib import sha256
 
 from topologies.fabrics.fabric import Fabric
@@ -14,8 +14,11 @@ def place(
     ranks: int,
     seed: int,
     ranks_per_host: int = 1,
+    taken: Collection[str] = (),
 ) -> tuple[str, ...]:
     """Host names by rank. Each host has `ranks_per_host` neighbouring ranks, or none.
+
+    A policy leaves out the hosts that are `taken`.
 
     `linear`: the fabric's order of hosts. `random`: an order drawn from the seed (by SHA-256, so
     that it is the same everywhere). `strided`: the last coordinate varies slowest, so that
@@ -23,10 +26,12 @@ def place(
     Raises ValueError for more ranks than the hosts have room for, an unknown policy, or a mapping
     that lacks a rank, names an unknown host, or one host for ranks that are no neighbours.
     """
-    hosts = fabric.hosts
+    given = isinstance(placement, Mapping)
+    hosts = [host for host in fabric.hosts if given or host.name not in taken]
     needed = -(-ranks // ranks_per_host)
     if needed > len(hosts):
-        raise ValueError(f"{ranks} ranks need {needed} hosts, the fabric has {len(hosts)}")
+        left = "has" if len(hosts) == len(fabric.hosts) else "has left"
+        raise ValueError(f"{ranks} ranks need {needed} hosts, the fabric {left} {len(hosts)}")
     if isinstance(placement, Mapping):
         chosen = tuple(placement.get(rank, "") for rank in range(ranks))
         known = {host.name for host in hosts}

@@ -10,6 +10,7 @@ from topologies.fabrics.selectors import links_between, select_ports
 from topologies.fabrics.wiring import FabricError
 from topologies.spec.errors import Key, Problem, shown, suggestion
 from topologies.spec.fabric_section import GraphSpec
+from topologies.spec.jobs.checks import check_jobs
 from topologies.spec.sections import Sections
 from topologies.spec.workload_section import ranks_per_host
 
@@ -30,6 +31,10 @@ def register(check_of_room: Check) -> Check:
 
 def check(spec: Sections) -> list[Problem]:
     """Every disagreement between sections; empty when the spec can be run."""
+    return check_jobs(spec, _check_one) if spec.jobs else _check_one(spec)
+
+
+def _check_one(spec: Sections) -> list[Problem]:
     problems = [problem for each in _REGISTERED for problem in each(spec)]
     if spec.compute.device == "real" and spec.scale not in (1, "auto"):
         problems.append(

@@ -52,6 +52,10 @@ def scale_spec(spec: Spec, factor: int) -> Spec:
         elif fault["kind"] == "delay":
             fault["value"] = _longer(fault["value"], factor)
     raw["compute"]["slowdown"] *= factor
+    for job in raw.get("jobs", ()):
+        _replace(job, "start", lambda text: _longer(text, factor))
+        if job["compute"] is not None:
+            job["compute"]["slowdown"] *= factor
     raw["scale"] = 1
     return parse_dict(raw, f"{spec.name} slowed down {factor} times")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Annotated
 
 from pydantic import AfterValidator, Field, PlainValidator
@@ -10,6 +9,7 @@ from pydantic import AfterValidator, Field, PlainValidator
 from topologies.spec.collectives_section import CollectivesSection
 from topologies.spec.compute_section import ComputeSpec
 from topologies.spec.fabric_section import FabricSpec, GraphSpec, Integer
+from topologies.spec.jobs.section import JobSpec, check_name, parse_placement
 from topologies.spec.queue_section import SpecSection, marks
 from topologies.spec.run_sections import (
     CaptureSpec,
@@ -19,24 +19,6 @@ from topologies.spec.run_sections import (
     VirtualSpec,
 )
 from topologies.spec.workload_section import WorkloadSpec
-
-
-def _check_name(name: str) -> str:
-    if re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", name) is None:
-        raise ValueError("expected up to 64 letters, digits, dots, - or _, as in a file's name")
-    return name
-
-
-def _parse_placement(value: object) -> str | dict[int, str]:
-    expected = "expected linear, random, strided, or a host for every rank ({0: h3, 1: h0})"
-    if value in ("linear", "random", "strided"):
-        return str(value)
-    if not isinstance(value, dict) or not value:
-        raise ValueError(expected)
-    for rank, host in value.items():
-        if isinstance(rank, bool) or not isinstance(rank, int) or not isinstance(host, str):
-            raise ValueError(expected)
-    return dict(sorted(value.items()))
 
 
 def _parse_scale(value: object) -> int | str:
@@ -50,16 +32,18 @@ def _parse_scale(value: object) -> int | str:
 class Sections(SpecSection):
     """All keys of a spec.
 
-    `placement` is a policy's name or a host per rank. `scale` is `auto` or the factor by which the
-    native kernel slows the target fabric down; the virtual kernel always runs at 1.
+    There is either a `workload` or `jobs`. `placement` is a policy's name or a host per rank.
+    `scale` is `auto` or the factor by which the native kernel slows the target fabric down; the
+    virtual kernel always runs at 1.
     """
 
-    name: Annotated[str, AfterValidator(_check_name)]
+    name: Annotated[str, AfterValidator(check_name)]
     seed: Integer = Field(default=1, ge=0, lt=2**32)
     fabric: FabricSpec
     transport: TransportSpec = TransportSpec()
-    placement: Annotated[str | dict[int, str], PlainValidator(_parse_placement)] = "linear"
-    workload: WorkloadSpec
+    placement: Annotated[str | dict[int, str], PlainValidator(parse_placement)] = "linear"
+    only_workload: WorkloadSpec | None = Field(default=None, alias="workload")
+    jobs: tuple[JobSpec, ...] = ()
     collectives: CollectivesSection = CollectivesSection()
     compute: ComputeSpec = ComputeSpec()
     capture: CaptureSpec = CaptureSpec()
@@ -68,6 +52,21 @@ class Sections(SpecSection):
     faults: tuple[FaultSpec, ...] = ()
     counters: CountersSpec = CountersSpec()
     virtual: VirtualSpec = VirtualSpec()
+
+    @property
+    def workload(self) -> WorkloadSpec:
+        """What runs on the ranks. Raises ValueError for a spec of several jobs, each of which is a
+        spec with a workload (`Spec.of_job`)."""
+        if self.only_workload is None:
+            raise ValueError("a spec of jobs has no workload of its own")
+        return self.only_workload
+
+    @property
+    def workloads(self) -> tuple[WorkloadSpec, ...]:
+        """The workload, or those of the jobs."""
+        if self.only_workload is not None:
+            return (self.only_workload,)
+        return tuple(job.workload for job in self.jobs)
 
     @property
     def ecn(self) -> bool:

@@ -16,6 +16,7 @@ from topologies.plan import Plan
 from topologies.spec.checks import check
 from topologies.spec.document import Document, read_document
 from topologies.spec.errors import Problem, SpecError, problems_of, shown
+from topologies.spec.jobs.section import JobSpec
 from topologies.spec.overrides import apply_overrides
 from topologies.spec.sections import Sections
 
@@ -27,7 +28,8 @@ class Spec(Sections):
 
     @model_validator(mode="after")
     def _agree(self) -> Spec:
-        problems = check(self)
+        without = self.only_workload is None and not self.jobs
+        problems = [_NO_WORKLOAD] if without else check(self)
         if problems:
             raise PydanticCustomError(
                 "spec_sections", "{text}", {"text": str(problems[0]), "problems": problems}
@@ -39,9 +41,29 @@ class Spec(Sections):
         """The fabric, the routes and the hosts of the ranks, made once."""
         return Plan.of(self)
 
+    @cached_property
+    def parts(self) -> dict[str, Spec]:
+        """The jobs that do something, by name, each as a spec with one workload. A spec with one
+        workload is its only part, by its own name."""
+        if not self.jobs:
+            return {self.name: self}
+        return {job.name: self.of_job(job) for job in self.jobs if not job.idle}
+
+    def of_job(self, job: JobSpec) -> Spec:
+        """One of the jobs as a spec of its own, its hosts given and its repetitions spelt out."""
+        raw = self.to_dict()
+        hosts = self.plan.job(job.name).hosts
+        plain = next(each for each in raw.pop("jobs") if each["name"] == job.name)
+        raw["name"] = job.name
+        raw["placement"] = dict(enumerate(hosts))
+        raw["workload"] = plain["workload"] | job.repeated
+        raw["compute"] = plain["compute"] or raw["compute"]
+        return parse_dict(raw, f"{self.name}, job {job.name}")
+
     def to_dict(self) -> dict[str, Any]:
         """Plain data with every default filled in."""
         plain: dict[str, Any] = _with_kind_first(self.model_dump(mode="python", by_alias=True))
+        del plain["workload" if self.jobs else "jobs"]
         return plain
 
     def to_yaml(self) -> str:
@@ -62,6 +84,9 @@ class Spec(Sections):
         """
         raw = self.model_dump(mode="python", by_alias=True, exclude_unset=True)
         return _validate(apply_overrides(type(self), raw, overrides, source), source, None)
+
+
+_NO_WORKLOAD = Problem(("workload",), "nothing", "this key is required")
 
 
 def _with_kind_first(value: Any) -> Any:
@@ -113,9 +138,10 @@ def load_spec(path: str | Path, sections: Mapping[str, object] | None = None) ->
     raw = document.data
     if isinstance(raw, dict):
         raw.setdefault("name", path.stem)
+        if sections and "workload" in sections:
+            raw.pop("jobs", None)
         raw.update(sections or {})
-        workload = raw.get("workload")
-        if isinstance(workload, dict):
+        for workload in _workloads(raw):
             if isinstance(workload.get("path"), str):
                 workload["path"] = str(path.resolve().parent / workload["path"])
             if workload.get("kind") == "command":
@@ -130,13 +156,23 @@ def load_spec(path: str | Path, sections: Mapping[str, object] | None = None) ->
 
 def _algorithm_entries(raw: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """What says which algorithm runs a collective: by kind, and of single operations."""
-    section, workload = raw.get("collectives"), raw.get("workload")
+    section = raw.get("collectives")
     if isinstance(section, dict):
         yield from (entry for entry in section.values() if isinstance(entry, dict))
-    operations = workload.get("operations") if isinstance(workload, dict) else None
-    for operation in operations if isinstance(operations, list) else []:
-        if isinstance(operation, dict) and isinstance(operation.get("program"), dict):
-            yield operation["program"]
+    for workload in _workloads(raw):
+        operations = workload.get("operations")
+        for operation in operations if isinstance(operations, list) else []:
+            if isinstance(operation, dict) and isinstance(operation.get("program"), dict):
+                yield operation["program"]
+
+
+def _workloads(raw: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The sections of workloads: the spec's own, or those of its jobs."""
+    jobs = raw.get("jobs")
+    around = [raw, *(jobs if isinstance(jobs, list) else [])]
+    for each in around:
+        if isinstance(each, dict) and isinstance(each.get("workload"), dict):
+            yield each["workload"]
 
 
 def _validate(raw: object, source: str, document: Document | None) -> Spec:
@@ -147,6 +183,8 @@ def _validate(raw: object, source: str, document: Document | None) -> Spec:
         return Spec.model_validate(raw)
     except ValidationError as error:
         problems = problems_of(error, Spec, raw)
+    if not {"workload", "jobs"} & set(raw) and _NO_WORKLOAD not in problems:
+        problems.append(_NO_WORKLOAD)
     if document is not None:
         problems = [replace(p, line=document.line_of(p.key)) for p in problems]
     raise SpecError(source, tuple(problems))

@@ -28,10 +28,16 @@ from workloads.execution.programs.engine import ProgramEngine, ProgramWork, slot
 # microseconds more or less while connecting do not move everything that follows.
 _ALIGN_MARGIN_NS = 1_000_000
 _ALIGN_GRID_NS = 10_000_000
+AT_THE_END = -1
+"""What `align` is called with after the last iteration."""
 
 
 class Communicator:
-    """One Gloo process group over some ranks of the run."""
+    """One Gloo process group over some ranks of the run.
+
+    With `begin` its ranks do not align themselves before an iteration: it is called before the
+    first one, and the others follow without a pause.
+    """
 
     def __init__(
         self,
@@ -42,8 +48,11 @@ class Communicator:
         world_size: int,
         group: dist.ProcessGroup | None = None,
         settings: CollectivesSection | None = None,
+        begin: Callable[[], None] | None = None,
     ) -> None:
         self.name = name
+        self._begin = begin
+        self._begun = False
         self.ranks = tuple(ranks)
         self.size = len(self.ranks)
         self.rank = self.ranks.index(me)
@@ -220,12 +229,22 @@ class Communicator:
             pending.end_ns = woken_ns
         self._log.collective(pending, woken_ns - blocked_ns if waited_ns is None else waited_ns)
 
+    def begin(self) -> None:
+        """Wait until it is time, where there is something that says when; the first time only."""
+        if self._begin is not None and not self._begun:
+            self._begun = True
+            self._begin()
+
     def align(self, iteration: int) -> None:
         """Start all ranks at the same nanosecond of the common clock.
 
         A barrier lets its ranks go at different times; here they agree on a time that lies ahead
-        for all of them (a maximum over the group) and sleep until it.
+        for all of them (a maximum over the group) and sleep until it. Where there is something that
+        says when to begin, they do so at the end alone.
         """
+        if self._begin is not None and iteration != AT_THE_END:
+            self.begin()
+            return
         ahead_ns = round_time_ns(_ALIGN_MARGIN_NS, _ALIGN_GRID_NS)
         proposal = torch.tensor([ahead_ns], dtype=torch.int64)
         self.wait(

@@ -14,7 +14,7 @@ from topologies.spec.workload_section import (
 from workloads.execution.benchmark import run_collectives
 from workloads.execution.chakra_replay import run_replay
 from workloads.execution.clock import set_minimal_timer_slack
-from workloads.execution.communicator import Communicator, subgroups
+from workloads.execution.communicator import AT_THE_END, Communicator, subgroups
 from workloads.execution.compute_model import ComputeModel
 from workloads.execution.connections import ports_to_later_ranks
 from workloads.execution.events import EventLog
@@ -30,8 +30,12 @@ def run_rank(
     plan: RankPlan,
     on_iteration: Callable[[int], None],
     join: Callable[[RankPlan], ProcessGroups] = DefaultGroups,
+    begin: Callable[[], None] = lambda: None,
 ) -> None:
     """Run one rank to its end and write its event log, also when it fails.
+
+    Of one of several jobs, `begin` is called when the rank is connected, and returns when the
+    workload is to begin.
 
     `on_iteration(i)` is called by rank 0 only. `join` is ThreadGroups for ranks that are threads of
     one process. Raises what torch raises when the fabric fails, and payload.WrongResult when a
@@ -42,14 +46,18 @@ def run_rank(
     log.rank(plan.rank, plan.hosts[plan.rank], plan.addresses[plan.rank])
     try:
         groups = join(plan)
-        _take_part(plan, groups, log, on_iteration)
+        _take_part(plan, groups, log, on_iteration, begin)
         groups.leave()
     finally:
         log.write()
 
 
 def _take_part(
-    plan: RankPlan, groups: ProcessGroups, log: EventLog, on_iteration: Callable[[int], None]
+    plan: RankPlan,
+    groups: ProcessGroups,
+    log: EventLog,
+    on_iteration: Callable[[int], None],
+    begin: Callable[[], None],
 ) -> None:
     ports = ports_to_later_ranks(
         groups.connections(), plan.rank, dict(enumerate(plan.addresses)), plan.store_port
@@ -64,12 +72,14 @@ def _take_part(
         plan.world_size,
         groups.world,
         plan.collectives,
+        None if plan.aligned else begin,
     )
     compute = ComputeModel(plan.compute, log)
     tell = on_iteration if plan.rank == 0 else lambda iteration: None
     _workload(plan, groups, world, compute, log, tell)
+    world.begin()
     # Nobody closes connections, and rank 0 its store, while others still use them.
-    world.align(-1)
+    world.align(AT_THE_END)
 
 
 def _workload(

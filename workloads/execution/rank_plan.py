@@ -14,6 +14,9 @@ from topologies.spec.workload_section import WorkloadSpec
 class RankPlan:
     """One rank of a run. `hosts` and `addresses` are by rank; `interface` is the port that Gloo
     uses.
+
+    With `aligned` all ranks begin an iteration at a common, round time. Ranks of one of several
+    jobs begin an iteration when the one before is over, as training does.
     """
 
     rank: int
@@ -26,6 +29,7 @@ class RankPlan:
     seed: int
     events: Path
     collectives: CollectivesSection = field(default_factory=CollectivesSection)
+    aligned: bool = True
 
     @property
     def world_size(self) -> int:

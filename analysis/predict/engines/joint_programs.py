@@ -69,7 +69,14 @@ class WaitForCall:
     call: int
 
 
-Act = Compute | PostCall | WaitForCall
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """The main thread comes by here; when is kept under this number."""
+
+    number: int
+
+
+Act = Compute | PostCall | WaitForCall | Pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +130,8 @@ class JointPrograms:
         self.completed_ns: list[dict[int, float]] = [{} for _ in calls]
         self.ended_ns: dict[int, float] = {}
         self.waited_ns: dict[int, float] = defaultdict(float)
+        self.passed_ns: dict[tuple[int, int], tuple[float, float]] = {}
+        """(rank, number of a `Pass`) -> when it came by, and how long it had waited until then."""
         self._sizes: list[int] = []
         self._ends: dict[tuple[str, int], int] = {}
         self._marks = Marks()
@@ -220,8 +229,16 @@ class JointPrograms:
                         Await([], [], [mark]),
                         self._count_wait(rank, 1),
                     ]
+                case Pass(number):
+                    program.append(self._pass(rank, number))
         program.append(Do(lambda _, now: self.ended_ns.__setitem__(rank, now)))
         return program
+
+    def _pass(self, rank: int, number: int) -> Do:
+        def passed(_: Programs, now: float) -> None:
+            self.passed_ns[rank, number] = now, self.waited_ns[rank]
+
+        return Do(passed)
 
     def _count_wait(self, rank: int, sign: int) -> Do:
         def count(_: Programs, now: float) -> None:

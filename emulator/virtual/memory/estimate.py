@@ -81,6 +81,12 @@ def guest_memory_bytes(spec: Spec, run_directory: Path) -> int:
     What a trace exchanges is in the replay programs of the run directory. Raises OSError when they
     are not there, pydantic.ValidationError.
     """
+    if spec.jobs:
+        own = [
+            guest_memory_bytes(spec.of_job(job), run_directory / "jobs" / job.name)
+            for job in spec.jobs
+        ]
+        return sum(own) - (len(own) - 1) * _SYSTEM_BYTES
     workload = spec.workload
     ranks = range(workload.ranks)
     if isinstance(workload, CommandWorkload):

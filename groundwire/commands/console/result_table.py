@@ -12,6 +12,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from groundwire.commands.console.cells import microseconds, percent, share
+from groundwire.commands.console.jobs_table import print_jobs
 from topologies.units import format_size
 
 _WIDTH_IN_FILES = 120
@@ -39,20 +41,6 @@ def output_console() -> Console:
     return console if console.is_terminal else _Output(width=_WIDTH_IN_FILES)
 
 
-def microseconds(duration_ns: int | None) -> str:
-    """Nanoseconds as microseconds with the digits that matter."""
-    return "-" if duration_ns is None else f"{duration_ns / 1000:,.2f}"
-
-
-def percent(error: float | None) -> str:
-    return "-" if error is None else f"{error * 100:+.1f}%"
-
-
-def share(error: float | None) -> str:
-    """Without a sign."""
-    return "-" if error is None else f"{error:.1%}"
-
-
 def print_result(result: dict[str, Any], directory: Path, console: Console) -> None:
     """Print the tables of a result and where its run directory is."""
     predictors = list(result["summary"]["error"])
@@ -61,6 +49,8 @@ def print_result(result: dict[str, Any], directory: Path, console: Console) -> N
         console.print(_twin(result["collectives"]))
     if result["iterations"]:
         console.print(_iterations(result["iterations"], predictors))
+    if "jobs" in result:
+        print_jobs(result, predictors, console)
     console.print(errors_table("Prediction error", result["summary"]["error"]))
     console.print(
         "predictions of collectives know when the run posted them, and the ports that ECMP hashes; "
@@ -93,6 +83,11 @@ def models_used(predictor: str, models: Iterable[str | None]) -> list[str]:
     return [f"{predictor} answered by: {said}"]
 
 
+def _named(row: Mapping[str, Any], name: str) -> str:
+    """With the job before it, where there are several."""
+    return f"{row['job']}/{name}" if "job" in row else name
+
+
 def _collectives(rows: Sequence[dict[str, Any]], predictors: Sequence[str]) -> Table:
     table = Table(title="Collectives (times in us)", title_justify="left")
     table.add_column("collective", no_wrap=True, overflow="fold")
@@ -103,7 +98,11 @@ def _collectives(rows: Sequence[dict[str, Any]], predictors: Sequence[str]) -> T
         table.add_column("error", justify="right")
     table.add_column("busbw Gb/s", justify="right")
     for row in rows:
-        cells = [row["id"], format_size(row["size_bytes"]), microseconds(row["duration_ns"])]
+        cells = [
+            _named(row, row["id"]),
+            format_size(row["size_bytes"]),
+            microseconds(row["duration_ns"]),
+        ]
         for name in predictors:
             predicted = row["predicted"][name]
             cells += [microseconds(predicted["duration_ns"]), percent(predicted["error"])]
@@ -119,7 +118,7 @@ def _twin(rows: Sequence[dict[str, Any]]) -> Table:
         native_ns, exact_ns = row["duration_ns"], row["exact_ns"]
         difference = native_ns / exact_ns - 1 if exact_ns else None
         cells = (microseconds(native_ns), microseconds(exact_ns), percent(difference))
-        table.add_row(row["id"], *cells)
+        table.add_row(_named(row, row["id"]), *cells)
     return table
 
 
@@ -133,7 +132,7 @@ def _iterations(rows: Sequence[dict[str, Any]], predictors: Sequence[str]) -> Ta
     for row in rows:
         share = row["exposed_comm_ns"] / row["duration_ns"] if row["duration_ns"] else 0.0
         table.add_row(
-            str(row["index"]),
+            _named(row, str(row["index"])),
             microseconds(row["duration_ns"]),
             microseconds(row["compute_ns"]),
             microseconds(row["exposed_comm_ns"]),

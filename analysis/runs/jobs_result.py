@@ -1,0 +1,211 @@
+"""What result.json says of several jobs that shared a fabric: of each by itself, and of all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from statistics import mean
+from typing import Any
+
+from analysis.predict.interface import PredictorError
+from analysis.predict.iteration import PredictedIteration
+from analysis.predict.run_predictions import RunPredictor
+from analysis.predict.shared_fabric import JobToPredict, PredictedJob, predict_jobs
+from analysis.runs.collectives import collectives_of
+from analysis.runs.run import RESULT_SCHEMA, JobOfRun, JobsRun, Run
+from analysis.runs.run_result import (
+    PORTS,
+    Predictions,
+    assemble,
+    error_of,
+    predictions_of,
+    predictors_of,
+    summary_of,
+    unanswered,
+)
+from analysis.runs.setting import setting_of
+from analysis.runs.verdict import judge_run
+from collectives.call import CollectiveError
+
+
+def build_jobs_results(run: JobsRun) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    """result.json of the run, and by name that of each job that came to its end
+    (docs/formats.md has the keys). Times are in target units. Raises RunError."""
+    predicted = _Predicted(run)
+    of_jobs = {
+        job.name: assemble(own, predicted.of(job, own), judge_run(own, shared=True))
+        for job, own in run.finished
+    }
+    for job, _ in run.finished:
+        _mark(run, job, of_jobs[job.name])
+    rows = _merged(run, of_jobs, "collectives")
+    iterations = _merged(run, of_jobs, "iterations")
+    rows.sort(key=lambda row: (row["start_ns"], row["job"], row["id"]))
+    reasons = dict.fromkeys(
+        reason for result in of_jobs.values() for reason in result["invalid_reasons"]
+    )
+    environment = run.environment
+    whole = {
+        "schema": RESULT_SCHEMA,
+        "name": run.spec.name,
+        "kernel": environment.kernel,
+        "valid": all(result["valid"] for result in of_jobs.values()),
+        "invalid_reasons": list(reasons),
+        "judged": None,
+        "notes": _notes(run, of_jobs),
+        "wall_s": environment.wall_s,
+        "scale": environment.scale,
+        "jobs": [_job(run, job, of_jobs.get(job.name), predicted) for job in run.jobs],
+        "collectives": rows,
+        "iterations": iterations,
+        "summary": summary_of(run, rows, iterations),
+    }
+    return whole, of_jobs
+
+
+class _Predicted:
+    """What the spec's predictors say of all jobs together, and of each with the others idle."""
+
+    def __init__(self, run: JobsRun) -> None:
+        self._run = run
+        merged, predictors = collectives_of(run), predictors_of(run)
+        entries = predictions_of(run, merged, predictors)
+        self._entries = {(c.group, c.id): e for c, e in zip(merged, entries, strict=True)}
+        self._jobs = [
+            JobToPredict(job.name, own.spec, job.first, job.start_ns) for job, own in run.finished
+        ]
+        self.together = {name: self._all(predictor) for name, predictor in predictors.items()}
+        self.alone = {name: self._each(predictor) for name, predictor in predictors.items()}
+
+    def _all(self, predictor: RunPredictor) -> Mapping[str, PredictedJob] | CollectiveError:
+        failed = [job.name for job in self._run.jobs if job.failed is not None]
+        if failed:
+            return PredictorError(f"job {failed[0]} failed; until when it sent is not predicted")
+        return self._predict(self._jobs, predictor)
+
+    def _each(self, predictor: RunPredictor) -> dict[str, PredictedJob | CollectiveError]:
+        found: dict[str, PredictedJob | CollectiveError] = {}
+        for job in self._jobs:
+            answer = self._predict([job], predictor)
+            found[job.name] = answer if isinstance(answer, CollectiveError) else answer[job.name]
+        return found
+
+    def _predict(
+        self, jobs: list[JobToPredict], predictor: RunPredictor
+    ) -> Mapping[str, PredictedJob] | CollectiveError:
+        if isinstance(predictor.source, CollectiveError):
+            return predictor.source
+        try:
+            return predict_jobs(jobs, setting_of(self._run), predictor.source)
+        except CollectiveError as error:
+            return error
+
+    def of(self, job: JobOfRun, own: Run) -> Predictions:
+        """What stands beside a job's figures."""
+        collectives = [self._entries[f"{job.name}/{c.group}", c.id] for c in collectives_of(own)]
+        iterations = {name: self._iterations(name, job.name) for name in self.together}
+        return Predictions(collectives, iterations)
+
+    def _iterations(
+        self, predictor: str, job: str
+    ) -> dict[int | None, PredictedIteration | CollectiveError]:
+        answer = self.together[predictor]
+        if isinstance(answer, CollectiveError):
+            return {None: answer}
+        return dict(enumerate(answer[job].iterations))
+
+    def entry(self, predictor: str, job: str, measured_ns: int) -> dict[str, Any]:
+        """A predictor's word on how long a job took, beside the others and alone."""
+        together, alone = self.together[predictor], self.alone[predictor].get(job)
+        if isinstance(together, CollectiveError):
+            return unanswered(together)
+        duration_ns = together[job].duration_ns
+        entry = {
+            "duration_ns": duration_ns,
+            "error": error_of(duration_ns, measured_ns),
+            "conditioned": [PORTS],
+        }
+        if isinstance(alone, PredictedJob) and alone.duration_ns:
+            entry["alone_ns"] = alone.duration_ns
+            entry["slowdown"] = round(duration_ns / alone.duration_ns, 6)
+        return entry
+
+
+def _mark(run: JobsRun, job: JobOfRun, result: dict[str, Any]) -> None:
+    """What of a job's figures came after another had failed, and so had less company."""
+    scale = run.environment.scale
+    for other in run.jobs:
+        if other.failed is None:
+            continue
+        at_ns = other.failed.at_ns // scale
+        late = [row for row in result["collectives"] if row["end_ns"] > at_ns]
+        for row in late:
+            row.setdefault("after_failure_of", []).append(other.name)
+        result["notes"].append(
+            f"job {other.name} failed at {_since(run, other.failed.at_ns):,} ns: "
+            f"{len(late)} of {len(result['collectives'])} collectives ended after that"
+        )
+
+
+def _since(run: JobsRun, at_ns: int) -> int:
+    """Nanoseconds of target time from when starts are counted."""
+    return (at_ns - (run.environment.origin_ns or 0)) // run.environment.scale
+
+
+def _merged(run: JobsRun, of_jobs: Mapping[str, dict[str, Any]], key: str) -> list[dict[str, Any]]:
+    return [
+        {"job": job.name} | row
+        for job in run.jobs
+        if job.run is not None
+        for row in of_jobs[job.name][key]
+    ]
+
+
+def _notes(run: JobsRun, of_jobs: Mapping[str, dict[str, Any]]) -> list[str]:
+    failed = [job.failed.said for job in run.jobs if job.failed]
+    return failed + [
+        f"job {name}: {n}" for name, result in of_jobs.items() for n in result["notes"]
+    ]
+
+
+def _job(
+    run: JobsRun, job: JobOfRun, result: dict[str, Any] | None, predicted: _Predicted
+) -> dict[str, Any]:
+    spec = next(each for each in run.spec.jobs if each.name == job.name)
+    entry: dict[str, Any] = {
+        "name": job.name,
+        "kind": spec.workload.kind,
+        "ranks": spec.workload.ranks,
+        "hosts": list(job.record.hosts),
+        "start_ns": job.start_ns,
+        "retransmits": job.record.retransmits,
+    }
+    if job.run is None or result is None:
+        assert job.failed is not None
+        failed = {"at_ns": _since(run, job.failed.at_ns)} | job.failed.model_dump(exclude={"at_ns"})
+        return entry | {"failed": failed}
+    begun_ns, ended_ns = _span_ns(job.run)
+    duration_ns = max(0, ended_ns - begun_ns) // run.environment.scale
+    iterations = [row["duration_ns"] for row in result["iterations"]]
+    return entry | {
+        "failed": None,
+        "begun_ns": _since(run, begun_ns),
+        "duration_ns": duration_ns,
+        "iterations": len(iterations),
+        "iteration_ns": round(mean(iterations)) if iterations else None,
+        "collectives": len(result["collectives"]),
+        "predicted": {
+            name: predicted.entry(name, job.name, duration_ns) for name in predicted.together
+        },
+    }
+
+
+def _span_ns(run: Run) -> tuple[int, int]:
+    """From a job's first iteration to the end of its last one; of what logs none, from its first
+    collective to the end of its last."""
+    spans = [(i.start_ns, i.end_ns) for log in run.ranks for i in log.iterations]
+    if not spans:
+        posted = [r for c in collectives_of(run) for r in c.by_rank.values()]
+        spans = [(record.start_ns, record.end_ns) for record in posted]
+    if not spans:
+        return 0, 0
+    return min(start for start, _ in spans), max(end for _, end in spans)

@@ -1,0 +1,252 @@
+"""What result.json says of one workload: what was measured, with the predictions beside it and the
+verdict on top."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from analysis.predict.interface import Predictor, load_predictor
+from analysis.predict.iteration import PredictedIteration, predict_iteration
+from analysis.predict.run_predictions import RunPredictor
+from analysis.runs.collectives import MeasuredCollective, collectives_of, iterations_of
+from analysis.runs.judged import exact_times, twin_of
+from analysis.runs.notes import notes_of
+from analysis.runs.run import RESULT_SCHEMA, Run
+from analysis.runs.setting import setting_of
+from analysis.runs.verdict import JudgedRun, judge_run
+from collectives.call import CollectiveError
+
+POSTING_TIMES, PORTS = "posting_times", "ports"
+"""What a prediction may know of the run that it is held against (`conditioned`): when collectives
+were posted, and so which were in flight together; and the TCP ports of the ranks' connections,
+which decide the paths that ECMP takes. `groundwire predict` knows the spec alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Predictions:
+    """What stands beside a run's figures, as result.json has it: of each collective, by predictor,
+    in the order of `collectives_of`; and of each iteration, by predictor and index. What is said of
+    None holds for all iterations."""
+
+    collectives: Sequence[dict[str, dict[str, Any]]]
+    iterations: Mapping[str, Mapping[int | None, PredictedIteration | CollectiveError]]
+
+
+def build_result(run: Run) -> dict[str, Any]:
+    """result.json (docs/formats.md has its keys) of a run with one workload. Times are in target
+    units."""
+    predictors = predictors_of(run)
+    return assemble(
+        run,
+        Predictions(
+            predictions_of(run, collectives_of(run), predictors),
+            {name: {None: _iteration(run, one)} for name, one in predictors.items()},
+        ),
+        judge_run(run),
+    )
+
+
+def assemble(run: Run, predictions: Predictions, judged: JudgedRun) -> dict[str, Any]:
+    """result.json of a run with one workload, beside which these predictions stand."""
+    environment, scale = run.environment, run.environment.scale
+    collectives = collectives_of(run)
+    twin = twin_of(run)
+    exact = exact_times(run, twin) if twin is not None else {}
+    rows = [
+        _row(c, scale, p, exact.get((c.group, c.id)))
+        for c, p in zip(collectives, predictions.collectives, strict=True)
+    ]
+    iterations = _iterations(run, collectives, scale)
+    _add_predictions(iterations, predictions.iterations)
+    return {
+        "schema": RESULT_SCHEMA,
+        "name": run.spec.name,
+        "kernel": environment.kernel,
+        "valid": judged.verdict.valid,
+        "invalid_reasons": judged.verdict.reasons,
+        "judged": _judged(judged),
+        "notes": notes_of(run),
+        "wall_s": environment.wall_s,
+        "scale": scale,
+        "collectives": rows,
+        "iterations": iterations,
+        "summary": summary_of(run, rows, iterations),
+    }
+
+
+def summary_of(
+    run: Run, rows: Sequence[dict[str, Any]], iterations: Sequence[dict[str, Any]]
+) -> dict[str, Any]:
+    """The errors of the predictions in these rows, and what the ports counted."""
+    return {
+        "error": {name: _summary(name, rows) for name in run.spec.predict},
+        "iteration_error": {name: _summary(name, iterations) for name in run.spec.predict},
+        "drops": sum(link.drops for link in run.links),
+        "ecn_marks": sum(link.ecn_marks for link in run.links),
+        "pauses": sum(link.pauses for link in run.links),
+        "retransmits": run.environment.retransmits,
+    }
+
+
+def _judged(judged: JudgedRun) -> dict[str, Any] | None:
+    if judged.times is None:
+        return None
+    return judged.times.as_dict() | {"outweighed": list(judged.outweighed)}
+
+
+def _row(
+    collective: MeasuredCollective,
+    scale: int,
+    predicted: dict[str, dict[str, Any]],
+    exact_ns: int | None,
+) -> dict[str, Any]:
+    duration_ns = collective.duration_ns // scale
+    return {
+        "id": collective.id,
+        "kind": collective.kind,
+        "phase": collective.phase,
+        "group": collective.group,
+        "size_bytes": collective.size_bytes,
+        "ranks": len(collective.ranks),
+        "iteration": collective.iteration,
+        "start_ns": collective.start_ns // scale,
+        "end_ns": collective.end_ns // scale,
+        "duration_ns": duration_ns,
+        "exact_ns": exact_ns,
+        "algbw_gbps": round(collective.algbw_gbps * scale, 6),
+        "busbw_gbps": round(collective.busbw_gbps * scale, 6),
+        "predicted": predicted,
+    } | _program_row(collective)
+
+
+def _program_row(collective: MeasuredCollective) -> dict[str, Any]:
+    if collective.plan is None:
+        return {}
+    return {"algorithm": collective.algorithm, "chunks": len(collective.plan.chunks)}
+
+
+def predictors_of(run: Run) -> dict[str, RunPredictor]:
+    """The spec's predictors, each told where the run took place."""
+    setting = setting_of(run)
+    found = {}
+    for name in run.spec.predict:
+        try:
+            predictor: Predictor | CollectiveError = load_predictor(name)
+        except CollectiveError as error:
+            predictor = error
+        found[name] = RunPredictor(setting, predictor)
+    return found
+
+
+def predictions_of(
+    run: Run, collectives: Sequence[MeasuredCollective], predictors: Mapping[str, RunPredictor]
+) -> list[dict[str, dict[str, Any]]]:
+    """For each collective of a run, predictor name -> its entry in result.json: with all others in
+    flight, those of other jobs included."""
+    scale = run.environment.scale
+    found: list[dict[str, dict[str, Any]]] = [{} for _ in collectives]
+    for name, predictor in predictors.items():
+        answers = predictor.together(collectives, scale)
+        for entry, collective, answer in zip(found, collectives, answers, strict=True):
+            if isinstance(answer, CollectiveError):
+                entry[name] = unanswered(answer)
+                continue
+            entry[name] = {
+                "duration_ns": answer.duration_ns,
+                "error": error_of(answer.duration_ns, collective.duration_ns // scale),
+                "alone_ns": answer.alone_ns,
+                "conditioned": [POSTING_TIMES, PORTS],
+            }
+            if answer.model is not None:
+                entry[name]["model"] = answer.model
+    return found
+
+
+def _iteration(run: Run, predictor: RunPredictor) -> PredictedIteration | CollectiveError:
+    try:
+        return predict_iteration(run.spec, setting_of(run), predictor.of_call, predictor.source)
+    except CollectiveError as error:
+        return error
+
+
+def _add_predictions(
+    iterations: Sequence[dict[str, Any]],
+    predicted: Mapping[str, Mapping[int | None, PredictedIteration | CollectiveError]],
+) -> None:
+    """Put each predictor's iteration beside the measured ones."""
+    for iteration in iterations:
+        iteration["predicted"] = {}
+        for name, by_index in predicted.items():
+            whole = by_index.get(iteration["index"], by_index.get(None))
+            if whole is None or isinstance(whole, CollectiveError):
+                iteration["predicted"][name] = unanswered(whole or "it has no such iteration")
+                continue
+            iteration["predicted"][name] = {
+                "duration_ns": whole.duration_ns,
+                "error": error_of(whole.duration_ns, iteration["duration_ns"]),
+                "exposed_comm_ns": whole.exposed_comm_ns,
+                "conditioned": [PORTS],
+            }
+
+
+def unanswered(why: object) -> dict[str, Any]:
+    """A predictor's entry where it has no answer."""
+    return {"duration_ns": None, "error": None, "reason": str(why)}
+
+
+def error_of(predicted_ns: int, measured_ns: int) -> float | None:
+    """predicted / measured - 1; None where nothing was measured."""
+    return round(predicted_ns / measured_ns - 1, 6) if measured_ns else None
+
+
+def _iterations(
+    run: Run, collectives: Sequence[MeasuredCollective], scale: int
+) -> list[dict[str, Any]]:
+    """Per iteration: its duration, and the compute and exposed (blocked) time of the rank that has
+    most of it. An iteration lasts from its first rank's start to its last one's end; where
+    workloads log none (the collectives benchmark aligns in between), its collectives' sum."""
+    found = []
+    for index in iterations_of(run, collectives):
+        spans = [i for log in run.ranks for i in log.iterations if i.index == index]
+        mine = [c for c in collectives if c.iteration == index]
+        if spans:
+            duration_ns = max(s.end_ns for s in spans) - min(s.start_ns for s in spans)
+        else:
+            duration_ns = sum(c.duration_ns for c in mine)
+        computes = [
+            sum(c.end_ns - c.start_ns for c in log.computes if c.iteration == index)
+            for log in run.ranks
+        ]
+        exposed = [
+            sum(c.by_rank[log.rank].waited_ns for c in mine if log.rank in c.by_rank)
+            for log in run.ranks
+        ]
+        found.append(
+            {
+                "index": index,
+                "duration_ns": duration_ns // scale,
+                "compute_ns": max(computes) // scale,
+                "exposed_comm_ns": max(exposed) // scale,
+            }
+        )
+    return found
+
+
+def _summary(name: str, rows: Sequence[dict[str, Any]]) -> dict[str, float | int | None]:
+    errors = [row["predicted"][name]["error"] for row in rows]
+    return error_summary(error for error in errors if error is not None and error > -1)
+
+
+def error_summary(errors: Iterable[float]) -> dict[str, float | int | None]:
+    """geomean = exp(mean(|ln(predicted/measured)|)) - 1; worst = the same of the worst one."""
+    logs = [abs(math.log1p(error)) for error in errors]
+    if not logs:
+        return {"geomean": None, "worst": None, "count": 0}
+    return {
+        "geomean": round(math.expm1(sum(logs) / len(logs)), 6),
+        "worst": round(math.expm1(max(logs)), 6),
+        "count": len(logs),
+    }

@@ -1,0 +1,83 @@
+"""The processes of a workload: ranks of ours, or programs of users."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from collectives.settings import settings_of
+from emulator.network.network import Network
+from emulator.ranks.gate import Seat
+from emulator.ranks.jobs_server import Process
+from emulator.ranks.packed_process import packed
+from emulator.ranks.packing import ranks_per_process
+from emulator.ranks.program_jobs import program_jobs, store_port
+from emulator.ranks.rank_process import RankJob
+from topologies.spec.spec import Spec
+from topologies.spec.workload_section import CommandWorkload
+from workloads.execution.rank_plan import RankPlan
+
+
+@contextmanager
+def processes_of(
+    spec: Spec,
+    network: Network,
+    run_directory: Path,
+    real_time: bool,
+    seat: Seat | None = None,
+    idle: bool = False,
+) -> Iterator[Sequence[Process]]:
+    """What is to be started for a spec with one workload; `ranks/` is there already. With a `seat`
+    it is one of several jobs, and when it is `idle` its ranks are connected and do nothing."""
+    if isinstance(spec.workload, CommandWorkload):
+        with program_jobs(spec, spec.workload, network, run_directory, real_time, seat) as programs:
+            yield [] if idle else programs
+        return
+    jobs = _ranks(spec, network, run_directory, real_time, seat, idle)
+    threads = 1 if real_time else ranks_per_process(spec)
+    yield packed(jobs, threads) if threads > 1 else jobs
+
+
+def _ranks(
+    spec: Spec,
+    network: Network,
+    run_directory: Path,
+    real_time: bool,
+    seat: Seat | None,
+    idle: bool,
+) -> list[RankJob]:
+    # A rank that really computes never sleeps, and would keep the fabric's own work waiting.
+    real_time_priority = real_time and spec.compute.device != "real"
+    fabric, hosts = network.fabric, spec.plan.hosts
+    addresses = tuple(str(fabric.by_name[host].address) for host in hosts)
+    ranks = run_directory / "ranks"
+    names = run_directory / "ranks" / "hosts"
+    names.write_text(
+        "127.0.0.1 localhost\n"
+        + "".join(f"{n.address} {n.name}\n::ffff:{n.address} {n.name}\n" for n in fabric.nodes)
+    )
+    workload = spec.workload.model_copy(update={"iterations": 0}) if idle else spec.workload
+    return [
+        RankJob(
+            RankPlan(
+                rank=rank,
+                hosts=hosts,
+                addresses=addresses,
+                interface=fabric.links_of[host][0].port(host).interface,
+                store_port=store_port(seat),
+                workload=workload,
+                compute=spec.compute,
+                seed=spec.seed,
+                events=ranks / f"{rank:03d}.jsonl",
+                collectives=settings_of(spec),
+                aligned=seat is None,
+            ),
+            netns=network.netns_path(host),
+            names=names,
+            stderr=ranks / f"{rank:03d}.log",
+            real_time_priority=real_time_priority,
+            seat=seat,
+        )
+        for rank, host in enumerate(hosts)
+    ]

@@ -1,0 +1,143 @@
+"""Several jobs on one fabric in the virtual kernel: as measured, predicted, repeated and failed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from analysis.runs.run import JobsRun, load_run
+from tests.session.command import groundwire, result_of
+
+_SPEC = """
+name: shared
+fabric:
+  kind: leaf-spine
+  leaves: 2
+  spines: 2
+  hosts_per_leaf: 2
+  link: {rate: 10Gbps, delay: 1us, mtu: 9000}
+  links: {leaf-spine: {rate: 5Gbps}}
+transport: {initial_window: 1000}
+jobs:
+  - name: left
+    placement: {0: h0, 1: h2}
+    workload:
+      {kind: collectives, ranks: 2, iterations: 2, operations: [{kind: all_reduce, size: 1MB}]}
+  - name: right
+    start: 500us
+    workload: {kind: dlrm, ranks: 2, iterations: 1, batch_size: 64, sparse_features: 8}
+predict: [flow]
+"""
+_CRASH = """
+import os, sys, time
+time.sleep(0.002)
+print("about to fail", file=sys.stderr, flush=True)
+sys.exit(3) if os.environ["RANK"] == "1" else time.sleep(100)
+"""
+
+
+def _run(directory: Path, name: str, *more: str, code: int = 0) -> Path:
+    out = directory / name
+    done = groundwire("run", directory / "spec.yaml", "--kernel", "virtual", "--out", out, *more)
+    assert done.returncode == code, done.stderr
+    return out
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    home = tmp_path_factory.mktemp("jobs")
+    (home / "spec.yaml").write_text(_SPEC)
+    return home
+
+
+@pytest.fixture(scope="module")
+def shared(home: Path) -> Path:
+    return _run(home, "shared")
+
+
+@pytest.fixture(scope="module")
+def alone(home: Path) -> Path:
+    return _run(home, "alone", "--set", "jobs.1.repeat=0")
+
+
+def _job(directory: Path, name: str) -> dict[str, Any]:
+    found: dict[str, Any] = next(j for j in result_of(directory)["jobs"] if j["name"] == name)
+    return found
+
+
+def test_jobs_begin_when_they_should(shared: Path) -> None:
+    begun = {job["name"]: job["begun_ns"] for job in result_of(shared)["jobs"]}
+    assert begun["left"] == pytest.approx(0, abs=5)  # to read a clock takes a nanosecond
+    assert begun["right"] == pytest.approx(500_000, abs=5)
+
+
+def test_rows_say_whose_they_are(shared: Path) -> None:
+    result = result_of(shared)
+    assert result["valid"] is True
+    assert {row["job"] for row in result["collectives"]} == {"left", "right"}
+    assert [row["index"] for row in result["iterations"] if row["job"] == "left"] == [0, 1]
+    for name in ("left", "right"):
+        own = result_of(shared / "jobs" / name)
+        mine = [row for row in result["collectives"] if row["job"] == name]
+        assert mine == [{"job": name} | row for row in own["collectives"]]
+
+
+def test_a_job_has_a_run_directory_of_its_own(shared: Path) -> None:
+    run = load_run(shared)
+    assert isinstance(run, JobsRun) and [job.name for job in run.jobs] == ["left", "right"]
+    for name, hosts in (("left", ["h0", "h2"]), ("right", ["h1", "h3"])):
+        own = load_run(shared / "jobs" / name)
+        assert list(own.hosts) == hosts and [log.rank for log in own.ranks] == [0, 1]
+        assert {path.stem for path in own.captures} == {f"{host}-eth0" for host in hosts}
+        for file in ("report.html", "trace.json"):
+            assert (own.directory / file).stat().st_size > 1000
+    text = (shared / "report.html").read_text()
+    assert "left" in text and "right" in text
+    done = groundwire("report", shared / "jobs" / "left", "--format", "md")
+    assert done.returncode == 0 and "all_reduce" in done.stdout
+
+
+def _ports(directory: Path) -> list[object]:
+    logs = sorted((directory / "jobs").glob("*/ranks/*.jsonl"))
+    lines = [json.loads(line) for log in logs for line in log.read_text().splitlines()]
+    return [line for line in lines if line["event"] == "connection"]
+
+
+def test_alone_it_takes_the_same_paths_and_less_time(shared: Path, alone: Path) -> None:
+    assert _ports(shared) == _ports(alone)
+    beside, by_itself = _job(shared, "left"), _job(alone, "left")
+    assert beside["duration_ns"] > 1.05 * by_itself["duration_ns"]
+    assert [job["name"] for job in result_of(alone)["jobs"]] == ["left"]
+    measured = beside["duration_ns"] / by_itself["duration_ns"]
+    predicted = beside["predicted"]["flow"]
+    assert predicted["slowdown"] == pytest.approx(measured, rel=0.08)
+    assert abs(predicted["error"]) < 0.08
+    assert predicted["alone_ns"] == by_itself["predicted"]["flow"]["duration_ns"]
+
+
+def test_two_runs_are_the_same_to_the_bit(home: Path, shared: Path) -> None:
+    again = _run(home, "again")
+    assert result_of(again) == result_of(shared)
+    for log in sorted((shared / "jobs").glob("*/ranks/*.jsonl")):
+        assert (again / log.relative_to(shared)).read_bytes() == log.read_bytes()
+
+
+def test_a_job_that_fails_ends_alone(tmp_path: Path) -> None:
+    (tmp_path / "crash.py").write_text(_CRASH)
+    start, _ = _SPEC.split("  - name: right")
+    program = "{kind: command, argv: [python, crash.py], ranks: 2}"
+    (tmp_path / "spec.yaml").write_text(f"{start}  - {{name: right, workload: {program}}}\n")
+    out = tmp_path / "out"
+    done = groundwire("run", tmp_path / "spec.yaml", "--kernel", "virtual", "--out", out)
+    assert done.returncode == 1
+    assert "job right: rank 1 on h3 exited with status 3" in done.stdout
+    assert "about to fail" in done.stdout
+    failed = _job(out, "right")["failed"]
+    assert failed["rank"] == 1 and failed["at_ns"] == pytest.approx(2_000_000, abs=100_000)
+    rows = result_of(out)["collectives"]
+    assert [row["job"] for row in rows] == ["left", "left"]
+    assert [row.get("after_failure_of") for row in rows] == [None, ["right"]]
+    assert (out / "jobs" / "right" / "ranks" / "001.err").read_text() == "about to fail\n"

@@ -1,0 +1,1 @@
+"""The jobs of a spec: their section, and what is checked of them."""
