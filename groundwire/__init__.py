@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from emulator.progress import Progress
     from emulator.session import KernelRefused, SessionFailed
     from groundwire.comparing import ComparedRun, compare
+    from groundwire.designs.design import Design, design
     from groundwire.forecast import Forecast, predict
     from groundwire.pipeline import resolve, run
     from groundwire.studies.study import Study, study
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "ComparedRun": "groundwire.comparing",
     "Comparison": "analysis.compare.comparison",
+    "Design": "groundwire.designs.design",
     "Forecast": "groundwire.forecast",
     "KernelRefused": "emulator.session",
     "Progress": "emulator.progress",
@@ -42,6 +44,7 @@ _HOMES = {
     "Study": "groundwire.studies.study",
     "SweepCase": "groundwire.sweeping",
     "compare": "groundwire.comparing",
+    "design": "groundwire.designs.design",
     "load_run": "analysis.runs.run",
     "load_spec": "topologies.spec.spec",
     "predict": "groundwire.forecast",
@@ -54,6 +57,7 @@ _HOMES = {
 __all__ = [
     "ComparedRun",
     "Comparison",
+    "Design",
     "Forecast",
     "KernelRefused",
     "Progress",
@@ -65,6 +69,7 @@ __all__ = [
     "Study",
     "SweepCase",
     "compare",
+    "design",
     "load_run",
     "load_spec",
     "predict",

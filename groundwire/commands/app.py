@@ -18,6 +18,7 @@ COMMANDS = {
     "exec": "groundwire.commands.execute:execute",
     "sweep": "groundwire.commands.sweep:sweep",
     "study": "groundwire.commands.study:study_command",
+    "design": "groundwire.commands.designs.design:design_command",
     "predict": "groundwire.commands.predict:predict_command",
     "compare": "groundwire.commands.compare:compare_command",
     "calibrate": "groundwire.commands.calibrate:calibrate_command",

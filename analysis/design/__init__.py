@@ -1,0 +1,1 @@
+"""Searching the design of a cluster by models: bandwidths, strategies and resources."""

@@ -1,0 +1,156 @@
+"""A transformer's iteration on one host, as COMET goes about it: layers, the strategy, a host's
+time by roofline, collectives, exposed communication. Equations of COMET's were not to be had: these
+are Megatron's layers (Narayanan et al., SC 2021) and ZeRO's collectives, put together here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from analysis.design.models.demand import Demand, Traffic
+from analysis.design.models.footprint import (
+    UPDATE_BYTES,
+    layer_activation_bytes,
+    state_bytes_per_parameter,
+)
+from analysis.design.models.host import Host, Kernel, product
+from analysis.design.models.listed_work import merged, traffic_of
+from analysis.design.models.messages import split_degrees
+from analysis.design.network import Dimension
+from analysis.design.point import Strategy, Work
+from collectives.kinds import Kind
+from topologies.spec.design.models import TransformerModel
+from topologies.spec.workload_section import ITEM_BYTES
+
+BACKWARD, GATHERS = 0, 1
+"""Windows: the last microbatch's backward pass hides the reduction of gradients, all passes hide
+the gathering of parameters that ZeRO's third stage spreads; each less the layer at its end."""
+
+
+def parameters(model: TransformerModel) -> float:
+    """Of the layers (12 h^2 each) and of the vocabulary."""
+    return 12.0 * model.layers * model.hidden**2 + float(model.vocabulary) * model.hidden
+
+
+def fits(model: TransformerModel, strategy: Strategy) -> bool:
+    """Whether the degrees divide the model: hidden by tensor, layers by pipeline, samples by data
+    and microbatches."""
+    return not (
+        model.hidden % strategy.tensor
+        or model.layers % strategy.pipeline
+        or model.batch_size % (strategy.data * strategy.microbatches)
+    )
+
+
+def layer_kernels(model: TransformerModel, samples: float, tensor: int) -> tuple[Kernel, ...]:
+    """The forward pass of a layer for a microbatch: projections, attention, MLP; and two norms and
+    two residual sums, which are memory traffic alone."""
+    item = ITEM_BYTES[model.dtype]
+    tokens, hidden = samples * model.sequence, float(model.hidden)
+    scores = samples * model.heads * model.sequence**2 / tensor
+    attention = Kernel(
+        2 * tokens * model.sequence * hidden / tensor,
+        item * (2 * tokens * hidden / tensor + scores),
+        2,
+    )
+    return (
+        product(tokens, hidden, 3 * hidden / tensor, item),
+        attention,
+        product(tokens, hidden / tensor, hidden, item),
+        product(tokens, hidden, 4 * hidden / tensor, item),
+        product(tokens, 4 * hidden / tensor, hidden, item),
+        Kernel(0.0, 10 * item * tokens * hidden),
+    )
+
+
+def footprint_parts(model: TransformerModel, strategy: Strategy) -> tuple[tuple[str, float], ...]:
+    """Bytes of a host by what they are of. A stage of a pipeline keeps the activations of as many
+    microbatches as there are stages (1F1B)."""
+    samples = model.batch_size / (strategy.data * strategy.microbatches)
+    layers = model.layers // strategy.pipeline
+    own = parameters(model) / (strategy.tensor * strategy.pipeline)
+    kept = min(strategy.pipeline, strategy.microbatches)
+    whole = layer_activation_bytes(
+        samples, model.sequence, model.hidden, model.heads, strategy.tensor
+    )
+    if model.recompute:
+        inputs = ITEM_BYTES[model.dtype] * samples * model.sequence * model.hidden
+        activations = kept * layers * inputs + whole
+    else:
+        activations = kept * layers * whole
+    states = own * state_bytes_per_parameter(strategy.zero, strategy.data)
+    return (("model states", states), ("activations", activations))
+
+
+def work_of_transformer(
+    model: TransformerModel, strategy: Strategy, host: Host, dimensions: Sequence[Dimension]
+) -> Work | None:
+    """An iteration; None when the degrees divide neither model nor dimensions."""
+    sizes = [dimension.size for dimension in dimensions]
+    parts = split_degrees((strategy.tensor, strategy.data, strategy.pipeline), sizes)
+    if parts is None or not fits(model, strategy):
+        return None
+    tensor_group, data_group, pipeline_group = parts
+    item = ITEM_BYTES[model.dtype]
+    samples = model.batch_size / (strategy.data * strategy.microbatches)
+    layers = model.layers // strategy.pipeline
+    footprint = footprint_parts(model, strategy)
+    footprint_bytes = sum(size for _, size in footprint)
+
+    def time_of(kernels: Sequence[Kernel]) -> float:
+        return sum(kernel.time_ns(host, footprint_bytes) for kernel in kernels)
+
+    forward_ns = time_of(layer_kernels(model, samples, strategy.tensor))
+    again = 1 if model.recompute else 0
+    backward_ns = (2 + again) * forward_ns
+    tokens = samples * model.sequence
+    logits = product(tokens, model.hidden, model.vocabulary / strategy.tensor, item, 3)
+    rounds = strategy.microbatches + strategy.pipeline - 1
+    own = parameters(model) / (strategy.tensor * strategy.pipeline)
+    updated = own / (strategy.data if strategy.zero else 1)
+    compute_ns = rounds * (layers * (forward_ns + backward_ns) + time_of([logits]))
+    compute_ns += time_of([Kernel(0.0, UPDATE_BYTES * updated)])
+
+    hides = (layers - 1) / layers
+    windows = (hides * layers * backward_ns, hides * rounds * layers * (forward_ns + backward_ns))
+    activation = item * tokens * model.hidden
+    reduces = 2 * (2 + again)
+    gradients = item * own
+    traffic: list[Traffic | None] = [
+        traffic_of(
+            "tensor",
+            Kind.ALL_REDUCE,
+            activation,
+            tensor_group,
+            dimensions,
+            rounds * layers * reduces,
+        )
+    ]
+    if strategy.zero == 0:
+        kind = Kind.ALL_REDUCE
+        traffic.append(traffic_of("data", kind, gradients, data_group, dimensions, 1, BACKWARD))
+    else:
+        kind = Kind.REDUCE_SCATTER
+        traffic.append(traffic_of("data", kind, gradients, data_group, dimensions, 1, BACKWARD))
+        gathers = traffic_of("gathers", Kind.ALL_GATHER, gradients, data_group, dimensions)
+        if gathers is not None and strategy.zero < 3:
+            traffic.append(gathers)
+        elif gathers is not None:
+            times = 2.0 * strategy.microbatches
+            latency_ns = gathers.latency_ns
+            traffic.append(
+                Traffic("gathers", gathers.bytes_by_dimension, times, latency_ns, GATHERS)
+            )
+    traffic.append(_sends(activation, pipeline_group, dimensions, 2 * rounds))
+    return Work(Demand(compute_ns, merged(traffic), windows), footprint_bytes, footprint)
+
+
+def _sends(
+    size_bytes: float, group: Sequence[int], dimensions: Sequence[Dimension], times: float
+) -> Traffic | None:
+    """What a stage sends to the next, by the innermost dimension in which that is."""
+    along = next((d for d, ranks in enumerate(group) if ranks > 1), None)
+    if along is None:
+        return None
+    sent = [0.0] * len(dimensions)
+    sent[along] = size_bytes / dimensions[along].used
+    return Traffic("pipeline", tuple(sent), times, dimensions[along].latency_ns)

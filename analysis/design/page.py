@@ -1,0 +1,152 @@
+"""design.html: one self-contained page of a design."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from jinja2 import Environment
+
+from analysis.design.charts.front import front_chart
+from analysis.design.charts.gains import gains_chart
+from analysis.design.charts.sensitivities import sensitivities_chart
+from analysis.design.charts.strategies import strategies_chart
+from analysis.design.confirmed import Confirmation, confirmation_table, confirmation_words
+from analysis.design.findings import (
+    best_table,
+    clusters_table,
+    findings,
+    front_table,
+    memory_table,
+    points_table,
+    sensitivity_table,
+)
+from analysis.design.search import Found
+from analysis.report.charts.drawing import Drawing
+from analysis.report.page import page_environment
+from analysis.report.tables.figures import duration, number
+from analysis.report.tables.table import Table
+
+_WIDTH = 1080.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Section:
+    """`key` is its anchor, and the name of its figure's file."""
+
+    key: str
+    title: str
+    caption: str
+    drawing: Drawing | None = None
+    table: Table | None = None
+
+
+def write_page(found: Found, confirmation: Confirmation | None, directory: Path) -> Path:
+    """Write design.html and figures/*.svg into `directory`; returns the page's path."""
+    sections = tuple(_sections(found, confirmation))
+    said = findings(found)
+    if confirmation is not None:
+        said = (*confirmation_words(confirmation), *said)
+    page = directory / "design.html"
+    page.write_text(
+        _environment()
+        .get_template("design.html")
+        .render(
+            name=found.file.sections.name,
+            figures=tuple(_figures(found, confirmation)),
+            findings=said,
+            sections=sections,
+            tables=[points_table(found)],
+        ),
+        encoding="utf-8",
+    )
+    folder = directory / "figures"
+    folder.mkdir(exist_ok=True)
+    for old in folder.glob("*.svg"):
+        old.unlink()
+    for section in sections:
+        if section.drawing is not None:
+            text = _standalone(section.drawing)
+            (folder / f"{section.key}.svg").write_text(text, encoding="utf-8")
+    return page
+
+
+def _figures(found: Found, confirmation: Confirmation | None) -> Iterator[tuple[str, str, str]]:
+    best = found.best
+    yield "iteration", duration(best.time_ns), "of the best point, by the model"
+    yield "exposed", duration(best.exposed_ns), "communication that ranks wait for"
+    yield "cost", number(best.cost), "dollars"
+    yield "points", str(found.points), f"{len(found.solved)} solved, {found.pruned} pruned"
+    if confirmation is not None:
+        yield "emulation", confirmation.verdict.split(":")[0], "of the model's gain"
+
+
+def _sections(found: Found, confirmation: Confirmation | None) -> Iterator[_Section]:
+    if confirmation is not None:
+        yield _Section(
+            "confirmation",
+            "Predicted and measured",
+            f"Gains over {confirmation.baseline}: by the model, and of real ranks on an emulated "
+            "network of the size that can be emulated.",
+            gains_chart(confirmation, _WIDTH),
+            confirmation_table(confirmation),
+        )
+    yield _Section(
+        "best", "The best point", "Bandwidth of a host in each dimension, one direction.",
+        table=best_table(found),
+    )  # fmt: skip
+    rows = sensitivity_table(found)
+    if rows.rows:
+        yield _Section(
+            "sensitivities",
+            "What it hangs on",
+            "Constraints that the best point meets with equality, and their multipliers.",
+            sensitivities_chart(found, _WIDTH),
+            rows,
+        )
+    memory = memory_table(found)
+    if memory.rows:
+        yield _Section(
+            "memory",
+            "With more memory",
+            "Strategies that do not fit into the best point's host, and would be faster on it if "
+            "all memory were as fast as the first tier.",
+            table=memory,
+        )
+    strategies = strategies_chart(found, _WIDTH)
+    if strategies is not None:
+        yield _Section(
+            "strategies",
+            "Degree of tensor parallelism",
+            "The best point of each degree. A line begins at the least degree that fits into the "
+            "memory; its large dot is its optimum.",
+            strategies,
+        )
+    clusters = clusters_table(found)
+    if clusters is not None:
+        caption = "The best strategy of each combination of resources."
+        yield _Section("clusters", "Clusters", caption, table=clusters)
+    front = front_chart(found, _WIDTH)
+    yield _Section(
+        "front",
+        "Time against cost",
+        "The line joins the points that no other beats in both: the Pareto front. The large dot is "
+        "the best point.",
+        front,
+        front_table(found),
+    )
+
+
+@cache
+def _environment() -> Environment:
+    return page_environment("analysis.design")
+
+
+def _standalone(drawing: Drawing) -> str:
+    """The drawing as a file, with the page's colours in it."""
+    style = _environment().get_template("style.css").render()
+    opening, rest = str(drawing.render()).split(">", 1)
+    head = opening.replace("<svg", '<svg xmlns="http://www.w3.org/2000/svg"')
+    return f"{head}><style>{style}</style>{rest}\n"

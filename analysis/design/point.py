@@ -1,0 +1,80 @@
+"""A point of the design's space: what has been chosen, and what follows from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import prod
+
+from analysis.design.models.demand import Demand
+from analysis.design.models.host import Host
+from analysis.design.network import Dimension
+from topologies.spec.errors import Key
+
+
+@dataclass(frozen=True, slots=True)
+class Strategy:
+    """How a transformer is spread over the ranks."""
+
+    data: int
+    tensor: int
+    pipeline: int = 1
+    microbatches: int = 1
+    zero: int = 0
+
+    def __str__(self) -> str:
+        parts = [f"tensor {self.tensor}", f"data {self.data}"]
+        if self.pipeline > 1:
+            parts.append(f"pipeline {self.pipeline}")
+        if self.microbatches > 1:
+            parts.append(f"microbatches {self.microbatches}")
+        if self.zero:
+            parts.append(f"ZeRO {self.zero}")
+        return ", ".join(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """All discrete choices: dimensions with their sizes, a strategy and a host where the model has
+    them. `chosen` are those of which there was more than one, by name, in words."""
+
+    dimensions: tuple[Dimension, ...]
+    host: Host | None = None
+    strategy: Strategy | None = None
+    chosen: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def ranks(self) -> int:
+        """One on each host."""
+        return prod(dimension.size for dimension in self.dimensions)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Of the dimensions, the innermost first."""
+        return tuple(dimension.size for dimension in self.dimensions)
+
+    @property
+    def words(self) -> str:
+        """What tells it from the others."""
+        return ", ".join(f"{name} {value}" for name, value in self.chosen.items())
+
+
+@dataclass(frozen=True, slots=True)
+class Impossible:
+    """Why there is no such point: the constraint that it breaks, by what. `shortfall` is how far it
+    is off, relative, to find the nearest."""
+
+    constraint: str
+    key: Key
+    found: str
+    expected: str
+    shortfall: float
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What an iteration of a point asks for: its demand, and the bytes that a host keeps."""
+
+    demand: Demand
+    footprint_bytes: float = 0.0
+    parts: tuple[tuple[str, float], ...] = ()
+    """The footprint by what it is of."""

@@ -1,0 +1,1 @@
+"""The command for designs, and what it shows."""

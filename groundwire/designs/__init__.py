@@ -1,0 +1,1 @@
+"""Designs from their file to their directory, and their confirmation by emulation."""

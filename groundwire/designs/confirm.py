@@ -1,0 +1,135 @@
+"""Confirmation: real ranks on emulated networks, for the winner, the baseline and points around."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from analysis.design.confirmed import Confirmation, ConfirmedRow, EmulatedPoint
+from analysis.design.search import Found
+from analysis.runs.run import read_json
+from emulator.session import KernelKind
+from groundwire.designs.emulated_point import emulation_of
+from groundwire.studies.dask_engine import DaskEngine
+from groundwire.studies.engine import Engine, JobEvent
+from groundwire.studies.jobs import JOB_FILE, Job, emulation
+from groundwire.studies.worker import remove_parts
+from topologies.spec.spec import Spec
+from topologies.spec.workload_section import CollectivesWorkload
+
+CASES = "cases"
+
+
+def confirm(
+    found: Found,
+    around: int,
+    directory: Path,
+    *,
+    kernel: KernelKind = "virtual",
+    engine: Engine | None = None,
+    progress: Callable[[JobEvent], None] = lambda event: None,
+) -> Confirmation:
+    """Emulate the winner, the baseline and `around` points around the winner, each once: runs that
+    are done, by this or an earlier confirmation into `directory`, are kept.
+
+    Raises NotEmulated, EngineError.
+    """
+    emulated = emulation_of(found, around)
+    cases = directory / CASES
+    cases.mkdir(parents=True, exist_ok=True)
+    remove_parts(cases)
+    jobs = [emulation(spec, kernel, point.name) for point, spec in emulated.points]
+    failures: dict[str, str] = {}
+
+    def tell(event: JobEvent) -> None:
+        if event.failure is not None:
+            failures[event.job.key] = event.failure
+        progress(event)
+
+    left = {job.key: job for job in jobs if not (cases / job.key / JOB_FILE).exists()}
+    if left:
+        (engine or DaskEngine())(list(left.values()), cases, tell)
+    rows = [
+        _measured(point, spec, job, cases, failures)
+        for (point, spec), job in zip(emulated.points, jobs, strict=True)
+    ]
+    return _beside(rows, found, emulated.rules)
+
+
+def _measured(
+    point: EmulatedPoint, spec: Spec, job: Job, cases: Path, failures: Mapping[str, str]
+) -> ConfirmedRow:
+    place = f"{CASES}/{job.key}"
+    if not (cases / job.key / JOB_FILE).exists():
+        failure = failures.get(job.key, "not done")
+        return ConfirmedRow(point, place, 0.0, 0.0, failure=failure.splitlines()[0])
+    result = read_json(cases / job.key / "result.json")
+    measured, flow = _times(result, spec)
+    valid = bool(result["valid"])
+    return ConfirmedRow(point, place, 0.0, 0.0, measured, flow_ns=flow, valid=valid)
+
+
+def _times(result: Mapping[str, Any], spec: Spec) -> tuple[float, float | None]:
+    """Of an iteration, measured and by flow: listed collectives count without the barriers between
+    them."""
+    if not isinstance(spec.workload, CollectivesWorkload):
+        rows = result["iterations"]
+        return sum(row["duration_ns"] for row in rows) / len(rows), None
+    rows = [row for row in result["collectives"] if row["kind"] != "barrier"]
+    iterations = spec.workload.iterations
+    flows = [row["predicted"].get("flow", {}).get("duration_ns") for row in rows]
+    flow = sum(flows) / iterations if flows and None not in flows else None
+    return sum(row["duration_ns"] for row in rows) / iterations, flow
+
+
+def _beside(rows: list[ConfirmedRow], found: Found, rules: tuple[str, ...]) -> Confirmation:
+    """The rows with their gains over the baseline, which is the second."""
+    baseline = rows[1]
+    complete = []
+    for row in rows:
+        gain = None
+        if row.measured_ns is not None and baseline.measured_ns is not None:
+            gain = baseline.measured_ns / row.measured_ns
+        complete.append(
+            ConfirmedRow(
+                row.point,
+                row.directory,
+                baseline.point.predicted_ns / row.point.predicted_ns,
+                baseline.point.full_size_ns / row.point.full_size_ns,
+                row.measured_ns,
+                gain,
+                row.flow_ns,
+                row.valid,
+                row.failure,
+            )
+        )
+    tolerance = found.file.sections.design.confirm.tolerance
+    return Confirmation(tuple(complete), baseline.point.name, tolerance, rules)
+
+
+def confirmation_document(found: Confirmation) -> dict[str, Any]:
+    """Plain data, for design.json."""
+    return {
+        "verdict": found.verdict,
+        "refuted": bool(found.refutations),
+        "baseline": found.baseline,
+        "tolerance": found.tolerance,
+        "rules": list(found.rules),
+        "points": [
+            {
+                "point": row.point.name,
+                "run": row.directory,
+                "predicted_ns": row.point.predicted_ns,
+                "measured_ns": row.measured_ns,
+                "flow_ns": row.flow_ns,
+                "full_size_gain": row.full_size_gain,
+                "predicted_gain": row.predicted_gain,
+                "measured_gain": row.measured_gain,
+                "error": row.error,
+                "valid": row.valid,
+                "failure": row.failure,
+            }
+            for row in found.rows
+        ],
+    }

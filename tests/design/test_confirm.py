@@ -1,0 +1,180 @@
+"""A design from its file to its directory, and its confirmation, by an engine that makes up runs."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import groundwire
+from analysis.design.models.messages import bytes_by_dimension
+from analysis.runs.run import RESULT_SCHEMA
+from collectives.kinds import Kind
+from groundwire.designs.design import Design, design, design_document
+from groundwire.designs.emulated_network import dimension_fabric, shrunk
+from groundwire.designs.emulated_point import NotEmulated
+from groundwire.studies.engine import JobEvent
+from groundwire.studies.jobs import JOB_FILE, Job
+from tests.design.design_files import listed
+from topologies.fabrics.fabric import NodeKind
+from topologies.spec.spec import Spec, load_spec, parse_spec
+from topologies.spec.workload_section import CollectivesWorkload
+
+TimeOf = Callable[[Spec], float]
+
+
+def ideal_ns(spec: Spec) -> float:
+    """What the model says of an emulated spec, from its fabric alone."""
+    workload, sizes = spec.workload, spec.collectives.dimensions
+    assert isinstance(workload, CollectivesWorkload) and sizes is not None
+    rates = {link.link_class: link.rate_bps / 8e9 for link in spec.plan.fabric.links}
+    total = 0.0
+    for operation in workload.operations:
+        sent = bytes_by_dimension(Kind(operation.kind), operation.size_bytes, sizes)
+        total += max(one / rates[f"dimension{d}"] for d, one in enumerate(sent))
+    return total
+
+
+class MadeUp:
+    """An engine: each run takes what `time_of` says. `asked` counts jobs."""
+
+    def __init__(self, time_of: TimeOf, fails: str = "") -> None:
+        self._time_of, self._fails = time_of, fails
+        self.asked = 0
+
+    def __call__(self, jobs: Sequence[Job], cases: Path, tell: Callable[[JobEvent], None]) -> None:
+        for job in jobs:
+            self.asked += 1
+            if job.label == self._fails:
+                tell(JobEvent(job, "failed", failure="made up to fail"))
+                continue
+            spec = parse_spec(job.spec)
+            barrier = {"kind": "barrier", "duration_ns": 5, "predicted": {}}
+            row = {"kind": "all_reduce", "duration_ns": self._time_of(spec), "predicted": {}}
+            result = {"schema": RESULT_SCHEMA, "valid": True, "collectives": [barrier, row]}
+            directory = cases / job.key
+            directory.mkdir()
+            (directory / "result.json").write_text(json.dumps(result))
+            (directory / JOB_FILE).write_text("{}")
+            tell(JobEvent(job, "done"))
+
+
+def _confirmed(
+    folder: Path, time_of: TimeOf, sizes: Sequence[int] = (4, 4), around: int = 2
+) -> Design:
+    file = folder / "some.yaml"
+    file.write_text(listed(sizes))
+    return design(file, out=folder / "out", confirm_around=around, engine=MadeUp(time_of))
+
+
+def test_a_gain_that_holds_is_confirmed(tmp_path: Path) -> None:
+    made = _confirmed(tmp_path, lambda spec: 1.03 * ideal_ns(spec))
+    assert made.confirmation is not None
+    names = [row.point.name for row in made.confirmation.rows]
+    assert names == ["winner", "equal split", "15% to d0", "15% to d1"]
+    assert made.confirmation.refutations == ()
+    for row in made.confirmation.rows:
+        assert row.measured_gain == pytest.approx(row.predicted_gain, rel=1e-4)
+        assert row.full_size_gain == pytest.approx(row.predicted_gain, rel=1e-6)
+        assert row.measured_ns == pytest.approx(1.03 * row.point.predicted_ns, rel=1e-4)
+    assert made.confirmation.rows[0].predicted_gain == pytest.approx(1.6, rel=1e-5)
+    page = (tmp_path / "out" / "design.html").read_text()
+    assert "confirmed: the gain over equal split is 1.600x" in page
+
+
+def test_a_gain_that_does_not_hold_is_refuted(tmp_path: Path) -> None:
+    made = _confirmed(tmp_path, lambda spec: 1e6)
+    assert made.confirmation is not None
+    assert made.confirmation.verdict.startswith("refuted: the gain over equal split is 1.000x")
+    document = design_document(made)
+    assert document["confirmation"]["refuted"] is True
+
+
+def test_a_neighbour_that_is_faster_refutes_it(tmp_path: Path) -> None:
+    def time_of(spec: Spec) -> float:
+        return ideal_ns(spec) * (0.5 if "15-to-d1" in spec.name else 1)
+
+    made = _confirmed(tmp_path, time_of)
+    assert made.confirmation is not None
+    (why,) = made.confirmation.refutations
+    assert why.startswith("15% to d1 is measured")
+
+
+def test_runs_are_kept_and_what_failed_is_told(tmp_path: Path) -> None:
+    file = tmp_path / "some.yaml"
+    file.write_text(listed((4, 4)))
+    first = MadeUp(ideal_ns, fails="winner")
+    made = design(file, out=tmp_path / "out", confirm_around=0, engine=first)
+    assert made.confirmation is not None
+    assert made.confirmation.rows[0].failure == "made up to fail"
+    assert made.confirmation.verdict.startswith("not judged")
+    again = MadeUp(ideal_ns)
+    made = design(file, out=tmp_path / "out", confirm_around=0, engine=again)
+    assert again.asked == 1
+    assert made.confirmation is not None and not made.confirmation.refutations
+
+
+def test_a_large_network_is_shrunk_and_searched_again(tmp_path: Path) -> None:
+    made = _confirmed(tmp_path, ideal_ns, (16, 8, 32), around=0)
+    assert made.confirmation is not None
+    winner = made.confirmation.rows[0]
+    assert winner.full_size_gain == pytest.approx(2.813, abs=0.001)
+    # 4-4-4: the bytes are 3/2, 3/8 and 3/32, so 3 * 48 / 63.
+    assert winner.predicted_gain == pytest.approx(3 * 48 / 63, rel=1e-4)
+    assert made.confirmation.rules[0].startswith("16x8x32 is emulated as 4x4x4")
+
+
+def test_the_directory_has_the_winner_ready_to_run(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text(listed((4, 4)))
+    made = groundwire.design(file, out=tmp_path / "out")
+    spec = load_spec(tmp_path / "out" / "winner.yaml")
+    rates = {link.link_class: link.rate_bps for link in spec.plan.fabric.links}
+    assert rates["dimension0"] / rates["dimension1"] == pytest.approx(4, rel=1e-6)
+    rows = list(csv.DictReader((tmp_path / "out" / "points.csv").open()))
+    assert float(rows[0]["d0_gbytes_per_s"]) == pytest.approx(400, rel=1e-4)
+    assert json.loads((tmp_path / "out" / "design.json").read_text())["name"] == "mine"
+    assert made.confirmation is None
+    front = list(csv.DictReader((tmp_path / "out" / "front.csv").open()))
+    costs, times = ([float(row[key]) for row in front] for key in ("cost", "time_ns"))
+    assert len(front) > 10 and costs == sorted(costs) and times == sorted(times, reverse=True)
+
+
+def test_what_cannot_be_emulated_says_so(tmp_path: Path) -> None:
+    file = tmp_path / "one.yaml"
+    file.write_text(listed((4,)))
+    with pytest.raises(NotEmulated, match="fewer than 2 dimensions"):
+        design(file, out=tmp_path / "out", confirm_around=0, engine=MadeUp(ideal_ns))
+
+
+@given(st.lists(st.integers(2, 64), min_size=1, max_size=6))
+def test_shrunk_networks_keep_their_dimensions(sizes: list[int]) -> None:
+    found = shrunk(sizes, 64)
+    ranks = 1
+    for small, size in zip(found, sizes, strict=True):
+        assert 2 <= small <= size
+        ranks *= small
+    assert ranks <= 64
+
+
+def test_neighbours_along_a_dimension_share_a_switch() -> None:
+    fabric = dimension_fabric((2, 3), (10**9, 2 * 10**9), (0.0, 600.0))
+    raw = {
+        "name": "x",
+        "fabric": fabric,
+        "workload": {
+            "kind": "collectives",
+            "ranks": 6,
+            "operations": [{"kind": "all_reduce", "size": 24}],
+        },
+    }
+    plan = parse_spec(json.dumps(raw)).plan
+    switches = [node for node in plan.fabric.nodes if node.kind is NodeKind.SWITCH]
+    assert len(switches) == 3 + 2
+    ends = {link.b.node: link for link in plan.fabric.links}
+    assert (ends["d1s0"].rate_bps, ends["d1s0"].delay_ns) == (2 * 10**9, 300)
