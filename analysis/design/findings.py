@@ -67,12 +67,15 @@ def _of_clusters(found: Found) -> list[str]:
     optima = {words: min(line.values(), key=lambda s: s.objective) for words, line in lines.items()}
     degrees = {s.point.strategy.tensor for s in optima.values() if s.point.strategy is not None}
     if len(optima) > 1 and len(degrees) > 1:
+        clusters_of: dict[int, list[str]] = {}
+        for words, solution in optima.items():
+            if solution.point.strategy is not None:
+                clusters_of.setdefault(solution.point.strategy.tensor, []).append(words)
         each = "; ".join(
-            f"{words}: {s.point.strategy.tensor}"
-            for words, s in optima.items()
-            if s.point.strategy is not None
+            f"{degree} in {len(named)} ({named[0]}{' and others' if len(named) > 1 else ''})"
+            for degree, named in sorted(clusters_of.items())
         )
-        told.append(f"The best degree of tensor parallelism moves: {each}.")
+        told.append(f"The best degree of tensor parallelism differs by cluster: {each}.")
     return told
 
 

@@ -28,10 +28,12 @@ def confirm(
     *,
     kernel: KernelKind = "virtual",
     engine: Engine | None = None,
+    workers: int | None = None,
     progress: Callable[[JobEvent], None] = lambda event: None,
 ) -> Confirmation:
     """Emulate the winner, the baseline and `around` points around the winner, each once: runs that
-    are done, by this or an earlier confirmation into `directory`, are kept.
+    are done, by this or an earlier confirmation into `directory`, are kept. `engine` does the runs
+    in place of Dask and its `workers` here.
 
     Raises NotEmulated, EngineError.
     """
@@ -49,7 +51,7 @@ def confirm(
 
     left = {job.key: job for job in jobs if not (cases / job.key / JOB_FILE).exists()}
     if left:
-        (engine or DaskEngine())(list(left.values()), cases, tell)
+        (engine or DaskEngine(workers=workers))(list(left.values()), cases, tell)
     rows = [
         _measured(point, spec, job, cases, failures)
         for (point, spec), job in zip(emulated.points, jobs, strict=True)

@@ -51,6 +51,7 @@ def design(
     confirm_around: int | None = None,
     kernel: KernelKind = "virtual",
     engine: Engine | None = None,
+    workers: int | None = None,
     searching: Callable[[int, int], None] = lambda done, total: None,
     emulating: Callable[[JobEvent], None] = lambda event: None,
 ) -> Design:
@@ -68,7 +69,13 @@ def design(
     if confirm_around is None:
         return made
     confirmation = confirm(
-        found, confirm_around, directory, kernel=kernel, engine=engine, progress=emulating
+        found,
+        confirm_around,
+        directory,
+        kernel=kernel,
+        engine=engine,
+        workers=workers,
+        progress=emulating,
     )
     return _write(found, confirmation, directory)
 

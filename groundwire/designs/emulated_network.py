@@ -1,7 +1,9 @@
 """A network of dimensions as a fabric that can be emulated, and the rule by which it is shrunk.
 
-A host has a port in each dimension. Hosts that differ in one coordinate only share a switch there,
-whatever the dimension's kind: what counts in the model is what a host sends into a dimension.
+What counts in the model is what a host sends into a dimension, whatever the dimension's kind. Hosts
+that differ in one coordinate only are on a ring there: each has a link to the next, on which its
+bytes go one way and nothing but acknowledgements and Gloo's rendezvous the other. A switch instead
+would make each step of a ring wait for a packet more, and the rendezvous for the host's own data.
 """
 
 from __future__ import annotations
@@ -14,7 +16,6 @@ from collectives.dimensions import lines
 
 _LEAST_DELAY_NS = 100
 _HOST_BUFFER = "1GB"
-_SWITCH_BUFFER = "64MB"
 
 
 def shrunk(sizes: Sequence[int], most_ranks: int) -> tuple[int, ...]:
@@ -33,32 +34,25 @@ def shrunk(sizes: Sequence[int], most_ranks: int) -> tuple[int, ...]:
 def dimension_fabric(
     sizes: Sequence[int], rates_bps: Sequence[int], latencies_ns: Sequence[float]
 ) -> dict[str, Any]:
-    """The `fabric` section. `latencies_ns` are those of a message; a message crosses two links.
-    The buffers hold what windows let through, so that nothing but the rates decides."""
-    nodes: list[dict[str, Any]] = [
-        {"name": f"h{rank}", "kind": "host", "forwards": True} for rank in range(prod(sizes))
-    ]
+    """The `fabric` section, link classes `dimension0` and on. `latencies_ns` are those of a
+    message. The buffers hold what windows let through, so that nothing but the rates decides."""
+    ranks = prod(sizes)
+    nodes = [{"name": f"h{rank}", "kind": "host", "forwards": True} for rank in range(ranks)]
     links: list[dict[str, Any]] = []
     for dimension, (rate_bps, latency_ns) in enumerate(zip(rates_bps, latencies_ns, strict=True)):
-        if sizes[dimension] < 2:
-            continue
-        delay_ns = max(_LEAST_DELAY_NS, round(latency_ns / 2))
-        for number, members in enumerate(lines(sizes, dimension)):
-            switch = f"d{dimension}s{number}"
-            nodes.append({"name": switch, "kind": "switch"})
-            links += [
-                {
-                    "ends": [f"h{rank}", switch],
-                    "class": f"dimension{dimension}",
-                    "rate": f"{rate_bps}bps",
-                    "delay": f"{delay_ns}ns",
-                }
-                for rank in members
-            ]
+        of_link = {
+            "class": f"dimension{dimension}",
+            "rate": f"{rate_bps}bps",
+            "delay": f"{max(_LEAST_DELAY_NS, round(latency_ns))}ns",
+        }
+        for members in lines(sizes, dimension) if sizes[dimension] > 1 else []:
+            following = (*members[1:], members[0])
+            pairs = list(zip(members, following, strict=True))
+            for a, b in pairs if len(members) > 2 else pairs[:1]:
+                links.append({"ends": [f"h{a}", f"h{b}"], **of_link})
     return {
         "kind": "graph",
         "link": {"mtu": 9000},
-        "queue": {"kind": "droptail", "buffer": _SWITCH_BUFFER},
         "queues": {"hosts": {"kind": "droptail", "buffer": _HOST_BUFFER}},
         "nodes": nodes,
         "links": links,

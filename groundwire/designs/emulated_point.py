@@ -11,6 +11,8 @@ from analysis.design.comparison import equal_split_of
 from analysis.design.confirmed import EmulatedPoint
 from analysis.design.point import Point
 from analysis.design.search import Found, Solution, solve_point
+from collectives.algorithms.ring import Ring
+from collectives.kinds import Kind
 from groundwire.designs.emulated_network import dimension_fabric, shrunk
 from topologies.spec.design.document import DesignFile, DesignSections
 from topologies.spec.errors import SpecError
@@ -86,12 +88,19 @@ def winning_spec(found: Found) -> Spec:
 
 
 def _refuse_unlisted(file: DesignFile) -> None:
-    kind = file.sections.workload.kind
-    if kind != "collectives":
+    """Raises NotEmulated for what does not run on rings."""
+    workload = file.sections.workload
+    if not isinstance(workload, CollectivesWorkload):
         raise NotEmulated(
-            f"{file.source}: workload.kind: found {kind}; allowed: collectives, the workload whose "
-            "designs are emulated"
+            f"{file.source}: workload.kind: found {workload.kind}; allowed: collectives, the "
+            "workload whose designs are emulated"
         )
+    for index, operation in enumerate(workload.operations):
+        if operation.kind not in Ring.parts | {Kind.ALL_REDUCE}:
+            raise NotEmulated(
+                f"{file.source}: workload.operations[{index}].kind: found {operation.kind}; "
+                "allowed: collectives that run on rings, as dimensions are emulated by them"
+            )
 
 
 def _at_emulated_size(found: Found) -> Solution:
@@ -216,8 +225,8 @@ class _Scale:
             )
         told.append(
             f"Bandwidths are multiplied by {self.rate:.4g} and sizes by {self.size:.4g}, so that "
-            f"times are divided by {self.time:.4g}. Each dimension is a switch for each of its "
-            f"lines, with a ring on it; collectives are cut into "
+            f"times are divided by {self.time:.4g}. Each dimension is a ring of hosts, "
+            f"whatever its kind; collectives are cut into "
             f"{found.file.sections.design.confirm.chunks} chunks, one at a time in a dimension."
         )
         return tuple(told)

@@ -1,4 +1,4 @@
-"""A design from its file to its directory, and its confirmation, by an engine that makes up runs."""
+"""A design from its file to its directory, and its confirmation, by an engine that invents runs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ from groundwire.designs.emulated_point import NotEmulated
 from groundwire.studies.engine import JobEvent
 from groundwire.studies.jobs import JOB_FILE, Job
 from tests.design.design_files import listed
-from topologies.fabrics.fabric import NodeKind
 from topologies.spec.spec import Spec, load_spec, parse_spec
 from topologies.spec.workload_section import CollectivesWorkload
 
@@ -162,7 +161,7 @@ def test_shrunk_networks_keep_their_dimensions(sizes: list[int]) -> None:
     assert ranks <= 64
 
 
-def test_neighbours_along_a_dimension_share_a_switch() -> None:
+def test_neighbours_along_a_dimension_share_a_link() -> None:
     fabric = dimension_fabric((2, 3), (10**9, 2 * 10**9), (0.0, 600.0))
     raw = {
         "name": "x",
@@ -173,8 +172,9 @@ def test_neighbours_along_a_dimension_share_a_switch() -> None:
             "operations": [{"kind": "all_reduce", "size": 24}],
         },
     }
-    plan = parse_spec(json.dumps(raw)).plan
-    switches = [node for node in plan.fabric.nodes if node.kind is NodeKind.SWITCH]
-    assert len(switches) == 3 + 2
-    ends = {link.b.node: link for link in plan.fabric.links}
-    assert (ends["d1s0"].rate_bps, ends["d1s0"].delay_ns) == (2 * 10**9, 300)
+    links = parse_spec(json.dumps(raw)).plan.fabric.links
+    ends = {frozenset((link.a.node, link.b.node)): link for link in links}
+    assert len(links) == len(ends) == 3 + 2 * 3
+    along = ends[frozenset(("h4", "h0"))]
+    assert (along.link_class, along.rate_bps, along.delay_ns) == ("dimension1", 2 * 10**9, 600)
+    assert ends[frozenset(("h2", "h3"))].link_class == "dimension0"

@@ -31,10 +31,11 @@ class Host:
         """The bandwidth of memory for a footprint: of the first tier as long as it fits, else the
         harmonic mean of both, weighted by what lies where. Of a footprint that does not fit at
         all, it is that of what would."""
-        beyond = min(max(0.0, footprint_bytes - self.memory_bytes), self.expansion_bytes)
-        if not beyond:
+        held = min(footprint_bytes, self.capacity_bytes)
+        beyond = held - self.memory_bytes
+        if beyond <= 0:
             return self.memory_gbytes_per_s
-        share = beyond / footprint_bytes
+        share = beyond / held
         return 1 / ((1 - share) / self.memory_gbytes_per_s + share / self.expansion_gbytes_per_s)
 
 

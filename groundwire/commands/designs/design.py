@@ -50,6 +50,10 @@ def design_command(
         bool,
         typer.Option("--native", help="Emulate on this machine's kernel, as root, in real time."),
     ] = False,
+    workers: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=1, help="Runs at once (default: a core each, by memory)."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print design.json.")] = False,
 ) -> int:
     """Search bandwidths, strategies and resources of a cluster for the least time, cost or both.
@@ -65,6 +69,7 @@ def design_command(
             out=out,
             confirm_around=confirm,
             kernel=kernel,
+            workers=workers,
             searching=display.searching,
             emulating=display.emulating,
         )

@@ -40,10 +40,9 @@ class ConfirmSection(SpecSection):
     is refuted."""
 
     ranks: Integer = Field(default=MOST_CONFIRMED_RANKS, ge=2, le=MOST_CONFIRMED_RANKS)
-    rate_bps: RateBps = Field(default=100 * 10**9, alias="rate", gt=0)
+    rate_bps: RateBps = Field(default=10 * 10**9, alias="rate", gt=0)
     size_bytes: SizeBytes = Field(default=16 * 2**20, alias="size", ge=2**16, le=2**30)
-    chunks: Integer = Field(default=64, ge=1, le=1024)
-    layers: Integer = Field(default=4, ge=1, le=64)
+    chunks: Integer = Field(default=32, ge=1, le=1024)
     tolerance: Fraction = 0.08
 
 
