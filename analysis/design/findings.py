@@ -29,10 +29,13 @@ def findings(found: Found) -> tuple[str, ...]:
         told.append(f"{text}.")
     active = [one for one in sensitivities(found) if one.per_unit]
     for one in active[:4]:
-        change = f"{one.elasticity:+.3f}".replace("-", "−")
+        worth = f"{number(abs(one.per_unit))} {_objective_unit(found)}"
+        sign = "more" if one.per_unit > 0 else "less"
         told.append(
-            f"Active: {one.constraint} ({one.value}); 1% more of it changes the objective by "
-            f"{change}%."
+            f"Active: {one.constraint} ({one.value}); each {one.unit} more of it makes it {worth} "
+            f"{sign}, 1% {abs(one.elasticity):.3f}%."
+            if one.limit
+            else f"Active: {one.constraint}; each {one.unit} between them makes it {worth} {sign}."
         )
     steps = memory_steps(found)
     if steps:
@@ -50,6 +53,11 @@ def findings(found: Found) -> tuple[str, ...]:
         + (f" ({', '.join(broken)})." if broken else ".")
     )
     return tuple(told)
+
+
+def _objective_unit(found: Found) -> str:
+    """What multipliers count: those of a product are its time's."""
+    return "$" if found.file.sections.design.objective == "cost" else "ns"
 
 
 def _of_clusters(found: Found) -> list[str]:
@@ -151,12 +159,12 @@ def best_table(found: Found) -> Table:
 
 def sensitivity_table(found: Found) -> Table:
     """A row for each active constraint."""
-    objective = found.file.sections.design.objective
+    of = f"{_objective_unit(found)} for each more"
     columns = [
         Column("constraint", "active constraint"),
         Column("value", "as it is"),
         Column("unit", "unit"),
-        Column("per_unit", f"change of {objective} per unit", Unit.NUMBER),
+        Column("per_unit", of, Unit.NUMBER),
         Column("elasticity", "change (%) for 1% more", Unit.NUMBER),
     ]
     rows: list[tuple[Value, ...]] = [

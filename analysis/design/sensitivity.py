@@ -8,8 +8,6 @@ from math import inf, isinf
 from analysis.design.points import points_of, work_of
 from analysis.design.search import Found
 
-_UNITS = {"time": "ns", "cost": "$", "time-x-cost": "ns$"}
-
 
 @dataclass(frozen=True, slots=True)
 class Sensitivity:
@@ -80,8 +78,3 @@ def memory_steps(found: Found) -> tuple[MemoryStep, ...]:
             chosen.append(step)
             fastest = step.time_ns
     return tuple(chosen)
-
-
-def objective_unit(objective: str) -> str:
-    """The unit of an objective."""
-    return _UNITS[objective]

@@ -17,7 +17,7 @@ from analysis.design.findings import (
     memory_table,
     sensitivity_table,
 )
-from analysis.report.tables.cells import cell, heading, is_numeric
+from analysis.report.tables.cells import cell, heading, is_numeric, without
 from analysis.report.tables.table import Table
 from emulator.session import KernelKind
 from groundwire.commands.console.result_table import output_console
@@ -95,7 +95,7 @@ def _print(made: Design) -> None:
     tables = [best_table(found), sensitivity_table(found), memory_table(found)]
     clusters = clusters_table(found)
     if clusters is not None:
-        tables.append(clusters)
+        tables.append(without(clusters, "footprint_bytes", "cost", "strategies"))
     if made.confirmation is not None:
         tables.append(confirmation_table(made.confirmation))
     for table in tables:
