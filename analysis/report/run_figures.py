@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis.metrics.collective import CollectiveMetrics, collective_metrics
+from analysis.metrics.dimension import DimensionUse, dimension_uses
 from analysis.metrics.ecmp import EcmpGroup, ecmp_groups
 from analysis.metrics.flow import Flows, NoFlows, read_flows
 from analysis.metrics.iteration import IterationBreakdown, iteration_breakdowns
@@ -55,6 +56,10 @@ class RunFigures:
     @cached_property
     def tiers(self) -> tuple[TierUse, ...]:
         return tier_uses(self.run)
+
+    @cached_property
+    def dimensions(self) -> tuple[DimensionUse, ...]:
+        return dimension_uses(self.run)
 
     @cached_property
     def traffic(self) -> TrafficMatrix:

@@ -11,6 +11,7 @@ from analysis.metrics.phase_names import phase_name
 from analysis.report.charts.breakdown import breakdown_chart
 from analysis.report.charts.cdf import cdf_chart
 from analysis.report.charts.colours import PhaseColours
+from analysis.report.charts.dimension_load import dimension_load_chart
 from analysis.report.charts.drawing import Drawing
 from analysis.report.charts.fabric import MAX_LINKS, fabric_chart
 from analysis.report.charts.heat_map import MAX_CELLS, heat_map
@@ -208,13 +209,17 @@ def _fabric(runs: Sequence[RunFigures], colours: PhaseColours, width: float) -> 
         over_time = link_use_chart(run, width)
         if over_time is not None:
             views.append(("over time", over_time.render()))
+        by_dimension = dimension_load_chart(run, width)
+        if by_dimension is not None:
+            views.append(("by dimension", by_dimension.render()))
         panels.append(Panel(run, tuple(views), note))
     return ReportSection(
         "fabric",
         "Fabric and link use",
         "Share of the communicating time (any collective in flight) that each link spent sending, "
         "L1 overhead included; the two lanes of a link are its two directions. Over time: the "
-        "ports next to a capture. Hover for figures.",
+        "ports next to a capture. By dimension: what programs send along each, from the ranks' "
+        "logs. Hover for figures.",
         tuple(panels),
         scale=("idle", *(f"≤ {round(100 * (i + 1) / 6)}%" for i in range(6))),
     )

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from analysis import RunError, load_run
@@ -15,6 +16,7 @@ from analysis.metrics import (
     tier_uses,
     traffic_matrix,
 )
+from analysis.metrics.dimension import DimensionUse, dimension_uses
 from analysis.runs.queue_samples import queue_series
 from tests.report.synthetic_run import COMPUTE_NS, FORWARD_NS, GRADIENT_NS, STEP_NS, make_run
 
@@ -150,3 +152,15 @@ def test_a_scaled_run_is_shown_in_target_time(tmp_path: Path) -> None:
     forward = collective_metrics(load_run(directory))[0]
     assert forward.duration_ns == (FORWARD_NS + STEP_NS * (RANKS - 1)) // 10
     assert forward.algbw_gbps == pytest.approx(8 * 1_048_576 / forward.duration_ns)
+
+
+def test_bytes_of_a_phase_flow_evenly() -> None:
+    start, end = np.array([0, 10, 50]), np.array([10, 30, 50])
+    use = DimensionUse(1, 2.0, start, end, np.array([100, 40, 7]))
+    times = np.array([-5.0, 0.0, 5.0, 10.0, 20.0, 30.0, 50.0, 51.0, 99.0])
+    assert use.sent_until(times).tolist() == [0, 0, 50, 100, 120, 140, 140, 147, 147]
+    assert (use.payload_bytes, use.load, use.busy_ns) == (147, 73.5, 30)
+
+
+def test_collectives_without_dimensions_load_none(run_directory: Path) -> None:
+    assert dimension_uses(load_run(run_directory)) == ()

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from analysis.metrics.collective import collective_metrics
+from analysis.metrics.dimension import dimension_uses
 from analysis.metrics.ecmp import ecmp_groups
 from analysis.metrics.flow import Flows
 from analysis.metrics.iteration import iteration_breakdowns
-from analysis.metrics.link import port_metrics
+from analysis.metrics.link import communicating_spans, port_metrics
 from analysis.metrics.phase_names import phase_name
+from analysis.metrics.spans import length_ns
 from analysis.metrics.tier import bisection_use, tier_uses
 from analysis.metrics.traffic import traffic_matrix
 from analysis.report.tables.capture_tables import flows_table, phases_table, wire_table
@@ -31,6 +33,8 @@ def tables(run: Run, flows: Flows | None = None) -> dict[str, Table]:
         ecmp_table(run),
         traffic_table(run),
     ]
+    dimensions = dimensions_table(run)
+    found += [dimensions] if dimensions.rows else []
     if flows is not None:
         found += [flows_table(flows), wire_table(flows.capture.attribution)]
         phases = phases_table(flows.capture.attribution)
@@ -269,6 +273,33 @@ def tiers_table(run: Run) -> Table:
             )
         )
     return table("tiers", "Use by tier", columns, rows)
+
+
+def dimensions_table(run: Run) -> Table:
+    """A row per dimension that programs went along: their payload, and its load (payload over the
+    dimension's relative rate) as a share of the largest. Busy is the time in which some rank had a
+    phase along it, as a share of that in which collectives were in flight."""
+    uses = dimension_uses(run)
+    columns = (
+        Column("dimension", "dimension", Unit.COUNT),
+        Column("payload_bytes", "payload", Unit.SIZE),
+        Column("rate", "relative rate", Unit.NUMBER),
+        Column("load_share", "of the largest load", Unit.SHARE),
+        Column("busy_share", "busy", Unit.SHARE),
+    )
+    largest = max((use.load for use in uses), default=0.0)
+    flight_ns = length_ns(communicating_spans(run))
+    rows = [
+        (
+            use.dimension,
+            use.payload_bytes,
+            use.rate,
+            round(use.load / largest, 6) if largest else None,
+            round(use.busy_ns / flight_ns, 6) if flight_ns else None,
+        )
+        for use in uses
+    ]
+    return table("dimensions", "Load by dimension", columns, rows)
 
 
 def traffic_table(run: Run) -> Table:
