@@ -65,6 +65,56 @@ def test_the_short_end_of_a_message_goes_behind_what_is_queued_by_then() -> None
     assert ended[-1] - ended[0] < frame_ns
 
 
+def _in_turn(*posts: list[tuple[int, int, Cut]]) -> PacketTrains:
+    """Four members on one switch. Each post has (source, destination, cut) of its messages; a
+    member posts the next one when it has received what the first one brings it."""
+    members = 4
+    streams = {
+        (a, b): Stream((2 * a, 2 * b + 1)) for a in range(members) for b in range(members) if a != b
+    }
+    steps: list[Step] = []
+    for number, messages in enumerate(posts):
+        source, destination = (np.array([m[end] for m in messages]) for end in (0, 1))
+        steps.append(Post(source, destination, np.ones(len(messages), dtype=np.int64)))
+        if number == 0:
+            steps.append(Wait(0, sends=False))
+    trains = PacketTrains(
+        steps,
+        members,
+        [[cut for _, _, cut in messages] for messages in posts],
+        streams,
+        [_BYTES_PER_NS] * 2 * members,
+        [_DELAY_NS] * 2 * members,
+        notice_bytes=138.0,
+        queued_segments=[queued_segments(_MSS, _BYTES_PER_NS)] * 2 * members,
+    )
+    trains.run()
+    return trains
+
+
+@pytest.mark.parametrize("teller", [1, 3])
+def test_what_comes_from_the_other_end_lets_a_short_end_go(teller: int) -> None:
+    """Member 0's message to 1 waits behind 20 segments for 2, and its short end for a packet of its
+    own to leave, or for one of member 1's to come. Then 20 segments for 3 follow."""
+    trains = _in_turn(
+        [(0, 2, _cut(20)), (0, 1, _cut(5, 1000.0)), (teller, 0, _cut(0, 200.0))],
+        [(0, 3, _cut(20))],
+    )
+    before_the_last_message = trains.completed_ns[1] < 28 * _FRAME / _BYTES_PER_NS + 3 * _DELAY_NS
+    assert before_the_last_message == (teller == 1)
+
+
+def test_what_full_segments_follow_is_not_held_back() -> None:
+    """Member 0 announces a message to 1 while its own RECV_READY is behind 20 segments: the
+    announcement travels in the message's first segment, and the message goes before the next."""
+    trains = _in_turn(
+        [(0, 2, _cut(20)), (3, 0, _cut(0, 200.0))],
+        [(0, 1, _cut(5)), (1, 0, _cut(5))],
+        [(0, 3, _cut(20))],
+    )
+    assert trains.completed_ns[1] < 28 * _FRAME / _BYTES_PER_NS + 3 * _DELAY_NS
+
+
 def test_a_connection_has_a_limited_share_of_its_port() -> None:
     """Messages of many times the limit take turns, and end within about one turn of each other."""
     times = sorted(_fan_out([_cut(1000)] * 4))

@@ -7,7 +7,8 @@ what is in a host's port (net/ipv4/tcp.c and tcp_output.c of Linux 6.12):
 - a connection has little there (`small_queues`); each packet that leaves lets the next one in, at
   the end of the queue;
 - a message's last piece, shorter than a full segment, waits until a packet of its connection has
-  left, if there is any ("auto corking"), and so do notifications;
+  left or a packet of the other end has come, if any is there ("auto corking"), and so do
+  notifications; but for those that full segments follow, as they are in the first of these then;
 - otherwise the whole message goes in at once: windows are taken to be wider than that.
 """
 
@@ -39,13 +40,15 @@ class Cut:
 @dataclass(slots=True)
 class Stream:
     """One direction of a TCP connection: the directed links of its path, and what waits to enter
-    its host's port. `corked` pieces go in when a packet of the stream has left, or when none is
-    there."""
+    its host's port, `full_waiting` trains of full segments among it. `corked` pieces go in when a
+    packet of the stream has left, when none is there, when full segments follow them, or when a
+    packet has come by the other direction."""
 
     links: tuple[int, ...]
     waiting: deque[_Train] = field(default_factory=deque)
     queued: int = 0
     queued_segments: int = 0
+    full_waiting: int = 0
 
 
 @dataclass(slots=True)
@@ -91,6 +94,7 @@ class PacketTrains(Programs):
         self._trains_per_message = trains_per_message
         self._cuts = [cut for post in cuts for cut in post]
         self._streams = streams
+        self._other_way = {id(streams[a, b]): streams.get((b, a)) for a, b in streams}
         self._capacity = bytes_per_ns
         self._delay = delay_ns
         self._notice_bytes = notice_bytes
@@ -173,6 +177,7 @@ class PacketTrains(Programs):
             stream.waiting.append(
                 _Train(stream, count, size, cut.full_bytes, message, False, last, False)
             )
+            stream.full_waiting += 1
         if cut.rest_bytes:
             rest = cut.rest_bytes
             stream.waiting.append(_Train(stream, 1, rest, rest, message, False, True, True))
@@ -187,9 +192,10 @@ class PacketTrains(Programs):
             if stream.queued:
                 if stream.queued_segments + train.segments > self._limit(stream):
                     break
-                if train.corked and not left:
+                if train.corked and not left and not stream.full_waiting:
                     break
             waiting.popleft()
+            stream.full_waiting -= not train.corked
             stream.queued += 1
             stream.queued_segments += train.segments
             train.tail_ns = now
@@ -224,6 +230,10 @@ class PacketTrains(Programs):
         self._schedule(arrives, _ARRIVED, train)
 
     def _deliver(self, train: _Train, now: float) -> None:
+        # What comes has the kernel try to send what is held back (tcp_data_snd_check).
+        other_way = self._other_way[id(train.stream)]
+        if other_way is not None:
+            self._fill(other_way, now, left=True)
         if train.invites:
             self._has_been_invited(train.message, now)
         elif train.last:
