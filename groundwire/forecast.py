@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from analysis.calibration.calibration import read_calibration
@@ -96,15 +96,16 @@ def predict(
         name: load_predictor(name) if known is None else known.load(name) for name in names
     }
     setting = setting_of_spec(resolved)
+    priced = {name: _Priced(one, setting) for name, one in loaded.items()}
     collectives = tuple(
         ForecastCollective(
             planned.name,
             planned.call,
-            {name: _answer(one, setting, planned.call) for name, one in loaded.items()},
+            {name: _answer(one, setting, planned.call) for name, one in priced.items()},
         )
         for planned in planned_calls(resolved)
     )
-    iterations = {name: _iteration(resolved, setting, one) for name, one in loaded.items()}
+    iterations = {name: _iteration(resolved, setting, one) for name, one in priced.items()}
     ignores = {name: one.ignores for name, one in loaded.items()}
     return Forecast(resolved, collectives, iterations, ignores)
 
@@ -123,18 +124,42 @@ def predict_whole(spec: Spec, predictor: str) -> PredictedIteration:
     )
 
 
-def _iteration(spec: Spec, setting: Setting, predictor: Predictor) -> PredictedIteration | str:
+@dataclass
+class _Priced:
+    """A predictor's answers, each call's worked out once: many layers have collectives alike."""
+
+    predictor: Predictor
+    setting: Setting
+    _known: dict[tuple[CollectiveCall, str, int], float | CollectiveError] = field(
+        default_factory=dict
+    )
+
+    def __call__(self, call: CollectiveCall) -> float:
+        """Nanoseconds. Raises CollectiveError."""
+        # Plans that are equal are one object (`collectives.settings`).
+        key = replace(call, plan=None), call.name, id(call.plan)
+        if key not in self._known:
+            try:
+                self._known[key] = self.predictor.predict(self.setting, call)
+            except CollectiveError as error:
+                self._known[key] = error
+        found = self._known[key]
+        if isinstance(found, CollectiveError):
+            raise found
+        return found
+
+
+def _iteration(spec: Spec, setting: Setting, priced: _Priced) -> PredictedIteration | str:
     try:
-        return predict_iteration(
-            spec, setting, lambda call: predictor.predict(setting, call), predictor
-        )
+        return predict_iteration(spec, setting, priced, priced.predictor)
     except CollectiveError as error:
         return str(error)
 
 
-def _answer(predictor: Predictor, setting: Setting, call: CollectiveCall) -> ForecastAnswer:
+def _answer(priced: _Priced, setting: Setting, call: CollectiveCall) -> ForecastAnswer:
+    predictor = priced.predictor
     try:
-        duration_ns = round(predictor.predict(setting, call))
+        duration_ns = round(priced(call))
     except CollectiveError as error:
         return ForecastAnswer(None, str(error))
     return ForecastAnswer(duration_ns, model=model_of(predictor, setting, call))

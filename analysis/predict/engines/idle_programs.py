@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from analysis.predict.engines.joint_programs import MOST_MESSAGES, JointPrograms
+from analysis.predict.engines.many_chunks import price
 from analysis.predict.engines.message_costs import MessageCosts
 from analysis.predict.engines.paths import Paths
 from analysis.predict.engines.rank_programs import RankPrograms, connections_of
@@ -18,9 +19,12 @@ def price_idle(
     paths: Paths, call: CollectiveCall, plan: CollectivePlan, costs: MessageCosts
 ) -> float:
     """Nanoseconds until the last rank has finished its program. Raises PredictorError."""
-    joint = JointPrograms.of_plan(call, plan)
-    run_idle(paths, joint, costs)
-    return joint.durations_ns()[0]
+
+    def run(joint: JointPrograms) -> float:
+        run_idle(paths, joint, costs)
+        return joint.durations_ns()[0]
+
+    return price(call, plan, run)
 
 
 def run_idle(paths: Paths, joint: JointPrograms, costs: MessageCosts) -> None:

@@ -38,8 +38,8 @@ from collectives.plan import CollectivePlan
 from collectives.settings import agreement_of
 from collectives.start_order import CollectiveOrder, StartOrder
 
-MOST_MESSAGES = 200_000
-"""Beyond this many, which take about 20 s, there is no answer."""
+MOST_MESSAGES = 300_000
+"""Beyond this many, which take about 30 s, collectives are not followed message by message."""
 
 GLOO_THREADS = 2
 """ProcessGroupGloo::Options::threads as torch creates the group (ProcessGroupGloo.hpp)."""

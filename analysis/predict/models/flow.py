@@ -19,6 +19,7 @@ from analysis.predict.engines.joint_programs import (
     at_most,
     has_programs,
 )
+from analysis.predict.engines.many_chunks import price
 from analysis.predict.engines.max_min import max_min_rates
 from analysis.predict.engines.member_programs import CompiledPrograms
 from analysis.predict.engines.message_costs import MessageCosts
@@ -150,9 +151,12 @@ class Flow:
         self, paths: Paths, call: CollectiveCall, plan: CollectivePlan, model: FlowModel
     ) -> float:
         """A collective that runs as a program: what its ranks do, message by message."""
-        joint = JointPrograms.of_plan(call, plan)
-        self._run(paths, joint, model is FlowModel.TRAINS)
-        return joint.durations_ns()[0]
+
+        def run(joint: JointPrograms) -> float:
+            self._run(paths, joint, model is FlowModel.TRAINS)
+            return joint.durations_ns()[0]
+
+        return price(call, plan, run)
 
     def run_together(self, setting: Setting, joint: JointPrograms) -> str | None:
         """Run collectives that are in flight together. The name of the model that did."""
