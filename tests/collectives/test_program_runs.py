@@ -5,15 +5,21 @@ from __future__ import annotations
 import json
 import math
 import re
+import shutil
+import struct
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from analysis.decode.phase_bytes import bytes_by_phase
 from analysis.decode.run_capture import load_capture
+from analysis.metrics.dimension import dimension_uses
+from analysis.report.tables.run_tables import tables
+from analysis.runs.collectives import collectives_of
 from analysis.runs.run import load_run
 from collectives.plan import plan_messages
 from tests.session.command import groundwire
@@ -167,6 +173,28 @@ def test_the_timeline_has_the_phases_of_chunks_by_dimension(run: Path) -> None:
         assert all(a[1] <= b[0] + 0.001 for a, b in pairwise(sorted(spans)))
 
 
+def test_the_load_of_each_dimension_is_what_its_programs_send(run: Path) -> None:
+    found = load_run(run)
+    sent: Counter[int] = Counter()
+    for collective in collectives_of(found):
+        if collective.plan is None:
+            continue
+        for message in plan_messages(collective.plan):
+            program = collective.plan.chunks[message.chunk].program
+            dimension = program.phases[message.phase].dimension
+            if dimension is not None:
+                sent[dimension] += message.size_bytes
+    uses = dimension_uses(found)
+    assert {use.dimension: use.payload_bytes for use in uses} == sent
+    assert set(sent) == {0, 1}
+    for use in uses:
+        ends = np.array([use.start_ns.min(), use.end_ns.max()], dtype=np.float64)
+        assert use.sent_until(ends).tolist() == pytest.approx([0, use.payload_bytes])
+    low, high = sorted(float(str(s)) for s in tables(found)["dimensions"].column("load_share"))
+    assert 0 < low <= high == 1
+    assert "Load by dimension over time" in (run / "report.html").read_text()
+
+
 MISTAKES = {
     "all_reduce={algorithm: rong}": "collectives.all_reduce.algorithm: found rong; allowed: bruck",
     "all_reduce={algorithm: ring, chunks: 0}": "all_reduce.chunks: found 0; allowed: 1 and more",
@@ -282,6 +310,19 @@ def test_the_last_posted_goes_first_and_the_highest_priority_before_it(ordered: 
         assert all(spans[i][1] > backward[1] for i in waiting)
 
 
+def test_a_run_of_programs_repeats_bit_for_bit(ordered: Path, tmp_path: Path) -> None:
+    """Threads, slots and agreements as well; capturing takes no virtual time."""
+    done = groundwire(
+        "run", ordered.parent / "order.yaml", "--kernel", "virtual", "--out", tmp_path / "run",
+        "--set", "capture.points=[]",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    first, second = (
+        json.loads((run / "result.json").read_text()) for run in (ordered, tmp_path / "run")
+    )
+    assert {**first, "wall_s": 0} == {**second, "wall_s": 0}
+
+
 def test_chunks_in_flight_are_bounded_over_all_collectives(ordered: Path) -> None:
     for log in logged(ordered, "chunk"):
         starts = sorted((chunk["start_ns"], 1) for chunk in log)
@@ -320,3 +361,32 @@ def test_bytes_of_agreements_are_attributed(ordered: Path) -> None:
     assert capture is not None
     attribution = capture.attribution
     assert attribution.unattributed_bytes == attribution.unlogged_bytes == 0
+
+
+def test_headers_are_enough_where_windows_are_wide(ordered: Path, tmp_path: Path) -> None:
+    """Preambles behind the snap length are hidden; the programs say what must be there."""
+    shutil.copytree(ordered, tmp_path / "run")
+    for path in (tmp_path / "run" / "capture").glob("*.pcap"):
+        path.write_bytes(shortened(path.read_bytes(), 160))
+    seen = []
+    for run in (ordered, tmp_path / "run"):
+        capture = load_capture(load_run(run))
+        assert capture is not None
+        attribution = capture.attribution
+        assert attribution.unattributed_bytes == attribution.assumed_bytes == 0
+        phases = bytes_by_phase(attribution)
+        seen.append({(p.collective.id, p.chunk, p.phase.name): p.data_bytes for p in phases})
+    assert any(c.inferred_messages for c in attribution.connections)
+    assert seen[0] == seen[1]
+
+
+def shortened(pcap: bytes, snaplen: int) -> bytes:
+    """A capture file with at most this many bytes of each packet."""
+    parts, at = [pcap[:16] + struct.pack("<I", snaplen) + pcap[20:24]], 24
+    while at < len(pcap):
+        kept, whole = struct.unpack("<II", pcap[at + 8 : at + 16])
+        fewer = min(kept, snaplen)
+        parts.append(pcap[at : at + 8] + struct.pack("<II", fewer, whole))
+        parts.append(pcap[at + 16 : at + 16 + fewer])
+        at += 16 + kept
+    return b"".join(parts)

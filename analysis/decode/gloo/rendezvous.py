@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from analysis.decode.gloo.exchanges import Exchange, Expected, key_of, known_exchanges
+from analysis.decode.gloo.gap_partition import Filling, Hidden, OpenGap, partition
 from analysis.decode.gloo.gap_tiling import Key, tile
 from analysis.decode.gloo.stream import Gap, MessageStream, StreamMessage
 from analysis.decode.gloo.wire_format import PREAMBLE_BYTES, Opcode
@@ -111,9 +112,19 @@ def _fill_gaps(side: int, stream: MessageStream, exchanges: dict[Key, Exchange])
     assumed = 0
     starts = sorted((e.first_ns, key) for key, e in exchanges.items() if key[0] == side)
     overlapping = _overlapping(exchanges)
+    logged = _logged_fillings(side, stream, exchanges)
     for number, part in enumerate(stream.parts):
         if isinstance(part, StreamMessage):
             parts.append(part)
+            continue
+        if number in logged:
+            small, messages = logged[number]
+            owned = [(one.key, one.size_bytes) for one in messages]
+            for key, size in owned:
+                exchanges[key].seen[Opcode.SEND_UNBOUND_BUFFER] += 1
+                exchanges[key].sent[size] += 1
+            owned.sort(key=lambda one: exchanges[one[0]].received_ns or _NEVER_NS)
+            parts.extend(_place_messages(part.position, small, owned))
             continue
         if not stream.direction.is_whole(part.position, part.end):
             # Packets are missing, and with them any bound on what was in the gap.
@@ -145,6 +156,44 @@ def _fill_gaps(side: int, stream: MessageStream, exchanges: dict[Key, Exchange])
         parts.extend(_place_messages(part.position, small, owned))
     stream.parts[:] = parts
     return assumed
+
+
+def _logged_fillings(
+    side: int, stream: MessageStream, exchanges: Mapping[Key, Exchange]
+) -> dict[int, Filling]:
+    """What is in each gap, by its place among the parts, where the log tells all messages of the
+    connection and no packet is missing; else nothing."""
+    gaps = {
+        number: OpenGap(
+            part.end - part.position,
+            stream.direction.time_ns(part.position),
+            stream.direction.time_ns(part.end - 1),
+        )
+        for number, part in enumerate(stream.parts)
+        if isinstance(part, Gap)
+    }
+    whole = all(
+        stream.direction.is_whole(part.position, part.end)
+        for part in stream.parts
+        if isinstance(part, Gap)
+    )
+    used = [e for e in exchanges.values() if e.seen.total() or e.sizes.total()]
+    if not gaps or not whole or any(e.expected is None for e in used):
+        return {}
+    hidden: list[Hidden] = []
+    notifications = 0
+    for key, one in exchanges.items():
+        if key[0] != side:
+            notifications += one.missing(Opcode.NOTIFY_RECV_READY)
+            continue
+        notifications += one.missing(Opcode.NOTIFY_SEND_READY)
+        for size, count in (one.sizes - one.sent).items():
+            if size:
+                hidden += [Hidden(key, size, one.first_ns, one.last_ns)] * count
+            else:
+                notifications += count
+    found = partition(list(gaps.values()), hidden, notifications)
+    return {} if found is None else dict(zip(gaps, found, strict=True))
 
 
 def _choose_slot(
