@@ -79,7 +79,7 @@ def build_program(kind: str, ranks: int) -> MscclProgram:
             f"MSCCL allows {MAX_STEPS} and {MAX_THREAD_BLOCKS}"
         )
     return MscclProgram(
-        COLLECTIVES[kind],
+        COLLECTIVES[Kind(kind)],
         in_place=kind == Kind.ALL_REDUCE,
         input_chunks=1 if kind == Kind.ALL_GATHER else ranks,
         output_chunks=1 if kind == Kind.REDUCE_SCATTER else ranks,

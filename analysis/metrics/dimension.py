@@ -18,7 +18,6 @@ from analysis.metrics.spans import length_ns, union
 from analysis.runs.collectives import MeasuredCollective, collectives_of
 from analysis.runs.run import Run
 from collectives.plan import Chunk
-from collectives.settings import settings_of
 
 Int64 = npt.NDArray[np.int64]
 Float64 = npt.NDArray[np.float64]
@@ -75,7 +74,7 @@ def dimension_uses(run: Run) -> tuple[DimensionUse, ...]:
         for dimension, *entry in _entries(run, measured):
             start_ns, end_ns, sent = entry
             entries[dimension].append((start_ns, end_ns, sent))
-    rates = settings_of(run.spec).dimension_rates
+    rates = run.spec.collectives.dimension_rates
     found = []
     for dimension in sorted(entries):
         start_ns, end_ns, sent = np.array(entries[dimension], dtype=np.int64).T
