@@ -18,8 +18,11 @@ from analysis.runs.run import JobsRun, Run, load_run
 from emulator.progress import Progress, Report
 from emulator.ranks.full_directory import full_directory_reported
 from emulator.session import KernelKind, KernelRefused, choose_kernel, run_session
+from topologies.spec.partition.section import PartitionedInferenceWorkload
 from topologies.spec.spec import Spec, load_spec
 from topologies.spec.workload_section import ChakraWorkload, CommandWorkload
+from workloads.models.partition.split_file import NETWORK_FILE, split_text
+from workloads.models.partition.splitting import batch_of, split_of
 
 
 def silent(progress: Progress) -> None:
@@ -115,11 +118,14 @@ def _find_collectives(run: Run) -> bool:
 
 def _inputs(spec: Spec) -> dict[str, str]:
     """The files that the workload reads, or those of jobs: a trace's programs, read and checked
-    here."""
+    here; or a network that is trained and split here."""
     found: dict[str, str] = {}
     for name, part in spec.parts.items():
         place = f"jobs/{name}/" if spec.jobs else ""
         if isinstance(part.workload, ChakraWorkload):
             files = replay_files(read_graphs(part.workload.path))
             found |= {f"{place}replay/{file}": content for file, content in files.items()}
+        elif isinstance(part.workload, PartitionedInferenceWorkload):
+            split = split_of(part.workload)
+            found[place + NETWORK_FILE] = split_text(split, batch_of(part.workload))
     return found

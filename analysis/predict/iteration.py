@@ -135,11 +135,12 @@ class StepModel:
 def _followed(
     model: StepModel, setting: Setting, predictor: PredictsTogether
 ) -> PredictedIteration | None:
-    """All ranks followed message by message to their ends; None where the predictor does not.
-    Raises PredictorError for too many messages, and when ranks wait for each other."""
+    """All ranks followed message by message to their ends; None where the predictor does not, or
+    nothing is sent. Raises PredictorError for too many messages, and when ranks wait for each
+    other."""
     whole = JointSteps()
     whole.add(model)
-    if not predictor.follows(setting, whole.calls):
+    if not whole.calls or not predictor.follows(setting, whole.calls):
         return None
     joint = whole.run(setting, predictor)
     return PredictedIteration(

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from analysis.metrics.phase_names import phase_name
 from analysis.report.run_figures import RunFigures
 from analysis.report.tables.figures import count, duration, number, share, signed_percent, size
+from analysis.runs.partition import in_words
 
 _UNEVEN = 1.25
 
@@ -41,11 +42,25 @@ def key_figures(figures: RunFigures) -> tuple[KeyFigure, ...]:
         if error["geomean"] is not None:
             remark = f"geometric mean; worst {share(error['worst'])}"
             found.append(KeyFigure(f"{name} error", share(error["geomean"]), remark))
+    found += _partition_figures(figures)
     retransmits = f"{count(summary['retransmits'])} retransmits"
     found.append(KeyFigure("drops", count(summary["drops"]), retransmits))
     pauses = f"{count(summary['pauses'])} pauses"
     found.append(KeyFigure("ECN marks", count(summary["ecn_marks"]), pauses, summary["ecn_marks"]))
     return tuple(found)
+
+
+def _partition_figures(figures: RunFigures) -> list[KeyFigure]:
+    row = figures.result.get("partition")
+    if row is None:
+        return []
+    across = row["bytes_across"]
+    told = f"for each batch; {size(row['most_bytes_across'])} if all did"
+    right = f"unsplit {share(row['unsplit_accuracy'])}"
+    return [
+        KeyFigure("bytes across workers", size(across), told, across),
+        KeyFigure("accuracy", share(row["accuracy"]), right, row["accuracy"]),
+    ]
 
 
 def _iteration_figures(figures: RunFigures) -> list[KeyFigure]:
@@ -77,6 +92,7 @@ def findings(figures: RunFigures) -> tuple[str, ...]:
             _prediction(figures),
             _losses(figures),
             _attributed(figures),
+            _partition(figures),
             *(f"{note[0].upper()}{note[1:]}." for note in figures.result.get("notes", ())),
         )
         if text
@@ -171,6 +187,11 @@ def _losses(figures: RunFigures) -> str:
             f"{count(summary['retransmits'])} times."
         )
     return ""
+
+
+def _partition(figures: RunFigures) -> str:
+    row = figures.result.get("partition")
+    return "" if row is None else f"{in_words(row)}."
 
 
 def _attributed(figures: RunFigures) -> str:

@@ -14,6 +14,7 @@ from analysis.predict.run_predictions import RunPredictor
 from analysis.runs.collectives import MeasuredCollective, collectives_of, iterations_of
 from analysis.runs.judged import exact_times, twin_of
 from analysis.runs.notes import notes_of
+from analysis.runs.partition import partition_row
 from analysis.runs.run import RESULT_SCHEMA, Run
 from analysis.runs.setting import setting_of
 from analysis.runs.verdict import JudgedRun, judge_run
@@ -61,6 +62,7 @@ def assemble(run: Run, predictions: Predictions, judged: JudgedRun) -> dict[str,
     ]
     iterations = _iterations(run, collectives, scale)
     _add_predictions(iterations, predictions.iterations)
+    partition = partition_row(run.spec, collectives)
     return {
         "schema": RESULT_SCHEMA,
         "name": run.spec.name,
@@ -74,7 +76,7 @@ def assemble(run: Run, predictions: Predictions, judged: JudgedRun) -> dict[str,
         "collectives": rows,
         "iterations": iterations,
         "summary": summary_of(run, rows, iterations),
-    }
+    } | ({} if partition is None else {"partition": partition})
 
 
 def summary_of(

@@ -15,6 +15,7 @@ from topologies.spec import run_sections as run_spec
 from topologies.spec import workload_section as workload_spec
 from topologies.spec.collectives_section import CollectivesSection
 from topologies.spec.compute_section import ComputeSpec
+from topologies.spec.partition import section as partition_spec
 from topologies.spec.spec import Spec, parse_spec
 
 REFERENCE = (Path(__file__).parents[2] / "docs" / "spec.md").read_text()
@@ -31,6 +32,7 @@ SECTIONS: list[type[BaseModel]] = [
     *(fabric_spec.LinkSpec, fabric_spec.GraphNodeSpec, fabric_spec.GraphLinkSpec),
     *(run_spec.TransportSpec, run_spec.CaptureSpec, run_spec.CountersSpec, run_spec.VirtualSpec),
     *(workload_spec.Parallelism, CollectivesSection, ComputeSpec, Spec),
+    *(partition_spec.PartitionSpec, *get_args(partition_spec.NetworkSpec)),
 ]
 
 

@@ -11,6 +11,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from topologies.spec.collectives_section import AlgorithmEntry
 from topologies.spec.fabric_section import Integer
 from topologies.spec.layers_section import LayersWorkload
+from topologies.spec.partition.section import PartitionedInferenceWorkload
 from topologies.spec.queue_section import SpecSection
 from topologies.spec.workload_types import MAX_SIZE_BYTES, Dtype, Iterations, PlainCollective, Ranks
 from topologies.units import SizeBytes
@@ -250,7 +251,9 @@ class CommandWorkload(SpecSection):
         return self
 
 
-ModelWorkload: TypeAlias = DlrmWorkload | TrainingWorkload | LayersWorkload
+ModelWorkload: TypeAlias = (
+    DlrmWorkload | TrainingWorkload | LayersWorkload | PartitionedInferenceWorkload
+)
 WorkloadSpec = Annotated[
     CollectivesWorkload | ModelWorkload | ChakraWorkload | CommandWorkload,
     Field(discriminator="kind"),

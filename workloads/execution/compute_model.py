@@ -6,6 +6,8 @@ does that many operations on this machine's CPU instead.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 
 from topologies.spec.compute_section import ComputeSpec
@@ -30,12 +32,16 @@ class ComputeModel:
         flops: int,
         moved_bytes: int,
         item_bytes: int,
+        work: Callable[[], None] | None = None,
     ) -> None:
-        """One kernel of `flops` operations that moves `moved_bytes`, on numbers of `item_bytes`."""
+        """One kernel of `flops` operations that moves `moved_bytes`, on numbers of `item_bytes`.
+        `work` is done meanwhile: with device `real` it is the kernel."""
         start_ns = now_ns()
-        if self._spec.device == "real":
+        if work is not None:
+            work()
+        elif self._spec.device == "real":
             _compute_here(flops, moved_bytes)
-        else:
+        if self._spec.device != "real":
             self._sleep(start_ns, self._spec.time_ns(flops, moved_bytes, item_bytes))
         self._log.compute(name, phase, iteration, start_ns, now_ns(), flops, moved_bytes)
 

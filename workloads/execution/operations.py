@@ -7,6 +7,7 @@ sends in total for all-to-all, the buffer for the others.
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
@@ -27,6 +28,7 @@ from topologies.spec.workload_types import Dtype
 from workloads.execution import payload
 from workloads.execution.communicator import Communicator
 from workloads.execution.events import Pending
+from workloads.execution.watched_work import WatchedWork
 
 DTYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32}
 
@@ -325,21 +327,43 @@ def post_message(
     """`ends` are source and destination; where the message arrives, its payload is checked when it
     is waited for."""
     source, destination = ends
-    sends = world.rank == source
     count, codes = (
         max(size_bytes // ITEM_BYTES[dtype], 1),
         [payload.block_code(source, destination)],
     )
     torch_dtype = DTYPES[dtype]
-    if sends:
+    if world.rank == source:
         buffer = payload.blocks(count, codes, torch_dtype)
     else:
         buffer = torch.empty(count, dtype=torch_dtype)
+    check = partial(payload.check_blocks, id, buffer, codes)
+    return post_tensor(world, id, phase, iteration, ends, size_bytes, buffer, check, tag)
+
+
+def post_tensor(
+    world: Communicator,
+    id: str,
+    phase: str,
+    iteration: int,
+    ends: tuple[int, int],
+    size_bytes: int,
+    buffer: torch.Tensor,
+    check: Callable[[], None],
+    tag: int = 0,
+    watchers: ThreadPoolExecutor | None = None,
+) -> Pending:
+    """A message of about `size_bytes` that is sent from `buffer`, or received into it: `ends` are
+    source and destination. Where it arrives, `check` is called when it is waited for. With
+    `watchers` it ends when it is over, and not when it is waited for."""
+    source, destination = ends
+    sends = world.rank == source
 
     def call(group: Group) -> Any:
         if sends:
-            return dist.isend(buffer, group_dst=destination, group=group, tag=tag)
-        return dist.irecv(buffer, group_src=source, group=group, tag=tag)
+            work = dist.isend(buffer, group_dst=destination, group=group, tag=tag)
+        else:
+            work = dist.irecv(buffer, group_src=source, group=group, tag=tag)
+        return work if watchers is None else WatchedWork(work, watchers)
 
     return world.post(
         id,
@@ -348,11 +372,11 @@ def post_message(
         size_bytes,
         iteration,
         call,
-        None if sends else partial(payload.check_blocks, id, buffer, codes),
+        None if sends else check,
         counted=False,
-        has_future=False,
+        has_future=watchers is not None,
         members=ends,
-        element_bytes=ITEM_BYTES[dtype],
+        element_bytes=buffer.element_size(),
         root=0,
         peer=1,
     )

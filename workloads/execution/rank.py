@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from topologies.spec.collectives_section import CollectivesSection
+from topologies.spec.partition.section import PartitionedInferenceWorkload
 from topologies.spec.workload_section import (
     ChakraWorkload,
     CollectivesWorkload,
@@ -18,10 +19,13 @@ from workloads.execution.communicator import AT_THE_END, Communicator, subgroups
 from workloads.execution.compute_model import ComputeModel
 from workloads.execution.connections import ports_to_later_ranks
 from workloads.execution.events import EventLog
+from workloads.execution.inference import InferenceShare
 from workloads.execution.process_groups import DefaultGroups, ProcessGroups
 from workloads.execution.rank_plan import RankPlan
 from workloads.execution.step_runner import run_steps
 from workloads.models.build import groups_of, step_of
+from workloads.models.partition.split_file import read_split
+from workloads.models.partition.step import inference_step
 from workloads.models.replay import DIRECTORY
 from workloads.models.step import GroupName
 
@@ -98,6 +102,11 @@ def _workload(
         run_replay(workload, program, process_groups, world, compute, log, on_iteration)
     elif isinstance(workload, CommandWorkload):
         raise TypeError("programs are not ranks of ours")
+    elif isinstance(workload, PartitionedInferenceWorkload):
+        split, inputs = read_split(plan.events.parent.parent)
+        step = inference_step(workload, split, plan.rank)
+        share = InferenceShare(split, plan.rank, inputs, workload.dtype)
+        run_steps(workload, step, {"world": world}, compute, log, on_iteration, share)
     else:
         step = step_of(workload, plan.rank)
         groups = _groups(workload, process_groups, world, log, plan.collectives)

@@ -1,9 +1,13 @@
-"""Training steps with real Gloo: kernels take their time, collectives and messages go out."""
+"""Steps of models with real Gloo: kernels take their time, collectives and messages go out."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import assert_never
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Protocol, assert_never
+
+import torch
 
 from topologies.spec.workload_section import ITEM_BYTES, ModelWorkload
 from topologies.spec.workload_section import CollectiveOperation as CollectiveSpec
@@ -11,7 +15,7 @@ from workloads.execution.clock import now_ns
 from workloads.execution.communicator import Communicator
 from workloads.execution.compute_model import ComputeModel
 from workloads.execution.events import EventLog, Pending
-from workloads.execution.operations import RankOperation, post_message
+from workloads.execution.operations import RankOperation, post_message, post_tensor
 from workloads.models.step import (
     Action,
     ComputeKernel,
@@ -22,6 +26,29 @@ from workloads.models.step import (
     WaitFor,
 )
 
+_WATCHERS = 1024
+"""At most so many messages with contents are under way; a thread is made when there is none."""
+
+
+class Contents(Protocol):
+    """What a step's kernels compute and its messages hold, where that is more than time and known
+    numbers."""
+
+    def begin(self) -> None:
+        """An iteration begins."""
+
+    def work(self, kernel: ComputeKernel) -> None:
+        """Compute what a kernel stands for."""
+
+    def buffer(self, message: StartMessage) -> torch.Tensor:
+        """What this rank sends, or where it receives."""
+
+    def check(self, message: StartMessage, id: str) -> None:
+        """A message has arrived. Raises payload.WrongResult for wrong numbers."""
+
+    def end(self, id: str) -> None:
+        """An iteration is over. Raises payload.WrongResult for wrong numbers."""
+
 
 def run_steps(
     workload: ModelWorkload,
@@ -30,18 +57,26 @@ def run_steps(
     compute: ComputeModel,
     log: EventLog,
     on_iteration: Callable[[int], None],
+    contents: Contents | None = None,
 ) -> None:
-    """Run this rank's step in every iteration.
+    """Run this rank's step in every iteration. Without `contents` messages hold numbers that the
+    other end knows.
 
     Raises payload.WrongResult when a collective delivered wrong numbers.
     """
     actions = tuple(step)
-    for iteration in range(workload.iterations):
-        groups["world"].align(iteration)
-        on_iteration(iteration)
-        start_ns = now_ns()
-        _Step(workload, groups, compute, iteration).run(actions)
-        log.iteration(iteration, start_ns, now_ns())
+    with ThreadPoolExecutor(_WATCHERS) as watchers:
+        for iteration in range(workload.iterations):
+            groups["world"].align(iteration)
+            on_iteration(iteration)
+            if contents is not None:
+                contents.begin()
+            start_ns = now_ns()
+            _Step(workload, groups, compute, iteration, contents, watchers).run(actions)
+            log.iteration(iteration, start_ns, now_ns())
+            if contents is not None:
+                contents.end(f"i{iteration}")
+                log.check(f"i{iteration}.outputs")
 
 
 class _Step:
@@ -53,7 +88,11 @@ class _Step:
         groups: Mapping[GroupName, Communicator],
         compute: ComputeModel,
         iteration: int,
+        contents: Contents | None,
+        watchers: ThreadPoolExecutor,
     ) -> None:
+        self._watchers = watchers
+        self._contents = contents
         self._dtype = workload.dtype
         self._item_bytes = ITEM_BYTES[workload.dtype]
         self._groups = groups
@@ -72,6 +111,7 @@ class _Step:
                         action.flops,
                         action.moved_bytes,
                         self._item_bytes,
+                        self._work(action),
                     )
                 case Pause():
                     self._compute.pause(
@@ -104,10 +144,26 @@ class _Step:
             phase=action.phase,
         ).start()
 
+    def _work(self, kernel: ComputeKernel) -> Callable[[], None] | None:
+        return None if self._contents is None else partial(self._contents.work, kernel)
+
     def _message(self, action: StartMessage, world: Communicator) -> Pending:
+        id = f"i{self._iteration}.{action.name}"
+        if self._contents is not None:
+            return post_tensor(
+                world,
+                id,
+                action.phase,
+                self._iteration,
+                (action.source, action.destination),
+                action.elements * self._item_bytes,
+                self._contents.buffer(action),
+                partial(self._contents.check, action, id),
+                watchers=self._watchers,
+            )
         return post_message(
             world,
-            f"i{self._iteration}.{action.name}",
+            id,
             action.phase,
             self._iteration,
             (action.source, action.destination),

@@ -1,13 +1,16 @@
-"""A step and its process groups, whichever model a workload trains."""
+"""A step and its process groups, whichever model a workload trains or infers with."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from topologies.spec.layers_section import LayersWorkload
+from topologies.spec.partition.section import PartitionedInferenceWorkload
 from topologies.spec.workload_section import DlrmWorkload, ModelWorkload, TrainingWorkload
 from workloads.models.dlrm import DlrmModel, dlrm_step
 from workloads.models.layer_table import layer_groups, layer_steps
+from workloads.models.partition.splitting import split_of
+from workloads.models.partition.step import inference_step
 from workloads.models.step import Action, GroupName
 from workloads.models.transformer import Stage, training_groups, training_step
 
@@ -18,6 +21,8 @@ def step_of(workload: ModelWorkload, rank: int) -> Iterator[Action]:
         return dlrm_step(DlrmModel(workload))
     if isinstance(workload, LayersWorkload):
         return layer_steps(workload)
+    if isinstance(workload, PartitionedInferenceWorkload):
+        return inference_step(workload, split_of(workload), rank)
     return training_step(Stage(workload, rank))
 
 

@@ -247,7 +247,7 @@ class GroupDirectory:
                 for index in candidates
                 if self.collectives[index].intervals_ns[sender][0]
                 <= time_ns
-                <= self.collectives[index].intervals_ns[sender][1]
+                <= _over_ns(self.collectives[index], sender, receiver)
             ]
         # One operation sends at most one message from a rank to another, in order of posting.
         unused = [i for i in candidates if (i, sender, receiver) not in self._sent]
@@ -255,6 +255,13 @@ class GroupDirectory:
             return UNLOGGED
         self._sent.add((unused[0], sender, receiver))
         return unused[0]
+
+
+def _over_ns(collective: LoggedCollective, sender: int, receiver: int) -> int:
+    """When the later of the two was done. A send is over once the socket has its data, which may be
+    before the announcement has left the port; the receiver cannot be."""
+    known = collective.intervals_ns
+    return max(known[rank][1] for rank in (sender, receiver) if rank in known)
 
 
 def _may_send(collective: LoggedCollective, sender: int, receiver: int) -> bool:

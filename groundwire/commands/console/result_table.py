@@ -12,6 +12,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from analysis.runs.partition import in_words
 from groundwire.commands.console.cells import microseconds, percent, share
 from groundwire.commands.console.jobs_table import print_jobs
 from topologies.units import format_size
@@ -67,6 +68,8 @@ def print_result(result: dict[str, Any], directory: Path, console: Console) -> N
         f"pauses {summary['pauses']}, retransmits {summary['retransmits']}",
         highlight=False,
     )
+    if "partition" in result:
+        console.print(f"partition: {in_words(result['partition'])}", highlight=False)
     console.print(_verdict(result), highlight=False)
     for note in result.get("notes", ()):
         console.print(f"note: {note}", highlight=False)

@@ -1,0 +1,1 @@
+"""A network that is split over workers, and how."""

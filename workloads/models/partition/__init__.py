@@ -1,0 +1,1 @@
+"""A trained network split over workers: which neuron goes where, and what crosses."""
