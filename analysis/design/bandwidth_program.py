@@ -262,7 +262,7 @@ class _Program:
         true_ns = self._demand.exposed_ns(rates)
         if self._limit_ns is None:
             true = true_ns / self._reference_ns
-            return (true - bound) / max(true, 1e-12)
+            return max(0.0, true - bound) / max(true, 1e-12)
         left_ns = self._limit_ns - self._demand.compute_ns
         return max(0.0, true_ns - left_ns) / max(left_ns, 1e-12)
 

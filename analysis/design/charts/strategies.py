@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from analysis.design.comparison import by_tensor
-from analysis.design.search import Found
+from analysis.design.search import Found, Solution
 from analysis.report.charts.axis import LogScale, horizontal_axis, log_ticks, vertical_axis
 from analysis.report.charts.drawing import Drawing
 from analysis.report.tables.figures import duration, size, time_unit
@@ -11,13 +11,24 @@ from analysis.report.tables.figures import duration, size, time_unit
 _HEIGHT, _TOP, _LEFT, _KEY = 300.0, 24.0, 64.0, 15.0
 _LINES = 6
 
+_Line = tuple[str, dict[int, Solution]]
+
 
 def strategies_chart(found: Found, width: float) -> Drawing | None:
-    """The clusters whose optima are best; a line begins at the least degree that fits into memory.
+    """For each degree that is best somewhere the best such cluster, then the others by their
+    optima, as many as can be told apart; a line begins at the least degree that fits into memory.
     None without strategies."""
     lines = by_tensor(found)
     ordered = sorted(lines.items(), key=lambda pair: min(s.objective for s in pair[1].values()))
-    shown_lines = ordered[:_LINES]
+    seen: set[int] = set()
+    first: list[_Line] = []
+    others: list[_Line] = []
+    for words, line in ordered:
+        degree = min(line, key=lambda tensor: line[tensor].objective)
+        (others if degree in seen else first).append((words, line))
+        seen.add(degree)
+    spread = [first[i * (len(first) - 1) // (_LINES - 1)] for i in range(_LINES)]
+    shown_lines = spread if len(first) > _LINES else [*first, *others][:_LINES]
     times = [s.time_ns for _, line in shown_lines for s in line.values()]
     degrees = sorted({degree for _, line in shown_lines for degree in line})
     if len(degrees) < 2:

@@ -1,0 +1,31 @@
+"""The model's gains, measured: real ranks on networks, as `groundwire design` runs them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.session.command import ROOT
+from tests.session.command import groundwire as command
+
+READY = ROOT / "topologies" / "designs"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("name", "gain"), [("libra-4x4", 1.6), ("libra-2x4x4", 48 / 31)])
+def test_the_gain_over_the_equal_split_holds(name: str, gain: float, tmp_path: Path) -> None:
+    """Within 8%: the first and the last of 32 chunks have a dimension for themselves (3%), headers
+    are 1%, and a ring's steps wait for each other."""
+    out = tmp_path / "out"
+    done = command("design", READY / f"{name}.yaml", "--out", out, "--confirm", "0")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Emulation: confirmed" in done.stdout
+    found = json.loads((out / "design.json").read_text())["confirmation"]
+    winner, equal = found["points"]
+    assert winner["predicted_gain"] == pytest.approx(gain, rel=1e-3)
+    assert winner["measured_gain"] == pytest.approx(gain, rel=0.08)
+    assert winner["valid"] and equal["valid"]
+    # No run is faster than its bytes at line rate.
+    assert all(one["measured_ns"] > one["predicted_ns"] for one in (winner, equal))
