@@ -121,7 +121,7 @@ def confirmation_table(found: Confirmation) -> Table:
             round(row.predicted_gain, 6),
             None if row.measured_gain is None else round(row.measured_gain, 6),
             None if row.error is None else round(row.error, 6),
-            row.failure or row.directory,
+            "failed" if row.failure is not None else row.directory,
         )
         for row in found.rows
     ]
@@ -137,4 +137,5 @@ def confirmation_words(found: Confirmation) -> tuple[str, ...]:
             f"The winner takes {duration(winner.measured_ns)} on the wire, "
             f"{duration(winner.point.predicted_ns)} predicted."
         )
-    return (*told, *found.rules)
+    failed = [f"{row.point.name} failed: {row.failure}" for row in found.rows if row.failure]
+    return (*told, *failed, *found.rules)
