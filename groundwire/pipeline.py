@@ -8,10 +8,13 @@ from datetime import datetime
 from pathlib import Path
 
 import analysis.predict  # noqa: F401  (its checks of a spec are registered)
+from analysis.chakra.errors import ChakraError
 from analysis.chakra.files import read_graphs
+from analysis.chakra.summary import problems
 from analysis.decode.found_collectives import add_found_collectives
 from analysis.exporters.replay import replay_files
 from analysis.report.finish import finish_run
+from analysis.runs.jobs_result import ALONE
 from analysis.runs.judged import TWIN
 from analysis.runs.result import write_result
 from analysis.runs.run import JobsRun, Run, load_run
@@ -23,6 +26,10 @@ from topologies.spec.spec import Spec, load_spec
 from topologies.spec.workload_section import ChakraWorkload, CommandWorkload
 from workloads.models.partition.split_file import NETWORK_FILE, split_text
 from workloads.models.partition.splitting import batch_of, split_of
+
+
+class JobsMissing(ValueError):
+    """A spec of one workload where one of several jobs is needed."""
 
 
 def silent(progress: Progress) -> None:
@@ -60,6 +67,7 @@ def run(
     out: str | Path | None = None,
     progress: Report = silent,
     twin: bool = False,
+    alone: bool = False,
     pages: bool = True,
 ) -> Run:
     """Run a spec and return its run, with result.json, report.html and trace.json written.
@@ -70,12 +78,17 @@ def run(
     the same spec on the virtual kernel after a native run, without captures, in `twin/` of the run
     directory, and judges the native times by its exact ones.
 
+    `alone` runs each of several jobs once more with the others idle, in `alone/NAME` of the run
+    directory, and says by how much each is slowed down.
+
     Without `pages` there are no report.html and no trace.json; `groundwire report` makes them.
 
     Raises SpecError, FileExistsError for a directory that is not empty, KernelRefused,
     SessionFailed, RankFailed and RunDirectoryFull.
     """
     resolved = resolve(spec, overrides)
+    if alone and len(resolved.parts) < 2:
+        raise JobsMissing(f"{resolved.name}: expected several jobs, to run each of them alone")
     directory = default_directory(resolved) if out is None else Path(out)
     with full_directory_reported(directory):
         if twin:
@@ -86,6 +99,8 @@ def run(
             progress(Progress("twin", "native run done; its twin follows on the virtual kernel"))
             same = resolved.with_overrides({"capture.points": "[]"}, source="the twin")
             run_session(same, "virtual", directory / TWIN, progress, inputs)
+        if alone:
+            _run_alone(resolved, kernel, directory, progress, inputs)
         progress(Progress("predict", "comparing with the predictions"))
         made = load_run(directory)
         if _find_collectives(made):
@@ -95,6 +110,24 @@ def run(
             progress(Progress("report", "writing the report"))
             finish_run(made)
     return made
+
+
+def _run_alone(
+    spec: Spec,
+    kernel: KernelKind | None,
+    directory: Path,
+    progress: Report,
+    inputs: Mapping[str, str],
+) -> None:
+    """Each job with the others idle, without captures."""
+    for name in spec.parts:
+        progress(Progress("alone", f"job {name} follows alone"))
+        idle = {
+            f"jobs.{number}.repeat": "0" for number, job in enumerate(spec.jobs) if job.name != name
+        }
+        overrides = {"capture.points": "[]"} | idle
+        by_itself = spec.with_overrides(overrides, source=f"{name} alone")
+        run_session(by_itself, kernel, directory / ALONE / name, progress, inputs)
 
 
 def _native_for_twin(spec: Spec, kernel: KernelKind | None) -> KernelKind:
@@ -123,7 +156,10 @@ def _inputs(spec: Spec) -> dict[str, str]:
     for name, part in spec.parts.items():
         place = f"jobs/{name}/" if spec.jobs else ""
         if isinstance(part.workload, ChakraWorkload):
-            files = replay_files(read_graphs(part.workload.path))
+            graphs = read_graphs(part.workload.path)
+            if wrong := problems(graphs):
+                raise ChakraError(part.workload.path, None, wrong[0])
+            files = replay_files(graphs)
             found |= {f"{place}replay/{file}": content for file, content in files.items()}
         elif isinstance(part.workload, PartitionedInferenceWorkload):
             split = split_of(part.workload)

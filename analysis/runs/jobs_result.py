@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from statistics import mean
 from typing import Any
 
@@ -11,7 +12,7 @@ from analysis.predict.iteration import PredictedIteration
 from analysis.predict.run_predictions import RunPredictor
 from analysis.predict.shared_fabric import JobToPredict, PredictedJob, predict_jobs
 from analysis.runs.collectives import collectives_of
-from analysis.runs.run import RESULT_SCHEMA, JobOfRun, JobsRun, Run
+from analysis.runs.run import RESULT_SCHEMA, JobOfRun, JobsRun, Run, load_run
 from analysis.runs.run_result import (
     PORTS,
     Predictions,
@@ -23,8 +24,12 @@ from analysis.runs.run_result import (
     unanswered,
 )
 from analysis.runs.setting import setting_of
+from analysis.runs.shared_links import SharedLink, shared_links
 from analysis.runs.verdict import judge_run
 from collectives.call import CollectiveError
+
+ALONE = "alone"
+"""Below a run directory: by job, runs in which the others are idle."""
 
 
 def build_jobs_results(run: JobsRun) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
@@ -37,6 +42,11 @@ def build_jobs_results(run: JobsRun) -> tuple[dict[str, Any], dict[str, dict[str
     }
     for job, _ in run.finished:
         _mark(run, job, of_jobs[job.name])
+    jobs = [_job(run, job, of_jobs.get(job.name), predicted) for job in run.jobs]
+    links = shared_links(run)
+    for entry in jobs:
+        if entry["failed"] is None:
+            of_jobs[entry["name"]]["notes"] += _of_sharing(entry, links)
     rows = _merged(run, of_jobs, "collectives")
     iterations = _merged(run, of_jobs, "iterations")
     rows.sort(key=lambda row: (row["start_ns"], row["job"], row["id"]))
@@ -54,7 +64,9 @@ def build_jobs_results(run: JobsRun) -> tuple[dict[str, Any], dict[str, dict[str
         "notes": _notes(run, of_jobs),
         "wall_s": environment.wall_s,
         "scale": environment.scale,
-        "jobs": [_job(run, job, of_jobs.get(job.name), predicted) for job in run.jobs],
+        "jobs": jobs,
+        "fairness": _fairness(jobs),
+        "shared_links": [_link(link) for link in links],
         "collectives": rows,
         "iterations": iterations,
         "summary": summary_of(run, rows, iterations),
@@ -184,7 +196,8 @@ def _job(
         failed = {"at_ns": _since(run, job.failed.at_ns)} | job.failed.model_dump(exclude={"at_ns"})
         return entry | {"failed": failed}
     begun_ns, ended_ns = _span_ns(job.run)
-    duration_ns = max(0, ended_ns - begun_ns) // run.environment.scale
+    duration_ns = (ended_ns - begun_ns) // run.environment.scale
+    alone = _alone(run, job)
     iterations = [row["duration_ns"] for row in result["iterations"]]
     return entry | {
         "failed": None,
@@ -193,9 +206,80 @@ def _job(
         "iterations": len(iterations),
         "iteration_ns": round(mean(iterations)) if iterations else None,
         "collectives": len(result["collectives"]),
+        "alone": alone,
+        "slowdown": (
+            round(duration_ns / alone["duration_ns"], 6) if alone and alone["duration_ns"] else None
+        ),
         "predicted": {
             name: predicted.entry(name, job.name, duration_ns) for name in predicted.together
         },
+    }
+
+
+def _alone(run: JobsRun, job: JobOfRun) -> dict[str, Any] | None:
+    """What the job took while the others were idle, if it was run so; and whether its connections
+    had the same ports, and so took the same paths."""
+    directory = run.directory / ALONE / job.name
+    if not (directory / "environment.json").exists():
+        return None
+    by_itself = load_run(directory)
+    assert isinstance(by_itself, JobsRun)
+    found = next((own for other, own in by_itself.finished if other.name == job.name), None)
+    if found is None or job.run is None:
+        return None
+    begun_ns, ended_ns = _span_ns(found)
+    same = setting_of(found).ports == setting_of(job.run).ports
+    duration_ns = (ended_ns - begun_ns) // by_itself.environment.scale
+    return {"duration_ns": duration_ns, "same_paths": same}
+
+
+def _fairness(jobs: Sequence[Mapping[str, Any]]) -> float | None:
+    """Jain's index (Jain, Chiu and Hawe, DEC-TR-301, 1984) of what share of its own speed each job
+    has: 1 when all are slowed down alike, 1/n when one has everything. None where not all jobs were
+    run alone, too."""
+    shares = [1 / job["slowdown"] for job in jobs if job.get("slowdown")]
+    if len(shares) < max(2, len(jobs)):
+        return None
+    squares = sum(share * share for share in shares)
+    return round(float(sum(shares) ** 2 / (len(shares) * squares)), 6)
+
+
+def _of_sharing(job: Mapping[str, Any], links: Sequence[SharedLink]) -> list[str]:
+    """What a reader of a job's figures has to know of the other jobs."""
+    found = [] if job["slowdown"] is None else [_of_slowdown(job)]
+    mine = [link for link in links if job["name"] in link.bytes_by_job]
+    waits = [(w, link) for link in mine for w in link.waits if w.job == job["name"]]
+    if waits:
+        worst, link = max(waits, key=lambda each: each[0].waited_ns)
+        found.append(
+            f"it shares {len(mine)} links with other jobs; most it waits from {link.node} to "
+            f"{link.peer}, where its messages wait {worst.waited_ns / 1000:,.2f} us behind "
+            f"{worst.behind}'s"
+        )
+    return found
+
+
+def _of_slowdown(job: Mapping[str, Any]) -> str:
+    alone = job["alone"]
+    said = f"alone it takes {alone['duration_ns'] / 1000:,.2f} us, so it is slowed down by "
+    said += f"{job['slowdown']:.3f}"
+    expected = [
+        f"{name} expects {entry['slowdown']:.3f}"
+        for name, entry in job["predicted"].items()
+        if "slowdown" in entry
+    ]
+    same = "" if alone["same_paths"] else "; its connections had other ports, maybe other paths"
+    return said + (f" ({', '.join(expected)})" if expected else "") + same
+
+
+def _link(link: SharedLink) -> dict[str, Any]:
+    return {
+        "link": link.link,
+        "node": link.node,
+        "peer": link.peer,
+        "rate_bps": link.rate_bps,
+        "bytes": link.bytes_by_job,
+        "waits": [asdict(wait) for wait in link.waits],
     }
 
 

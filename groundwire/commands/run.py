@@ -76,6 +76,14 @@ TwinOption = Annotated[
         "every collective, and judge the native ones by the exact ones.",
     ),
 ]
+AloneOption = Annotated[
+    bool,
+    typer.Option(
+        "--alone",
+        help="Of several jobs, run each once more with the others idle, and say by how much it is "
+        "slowed down, and how fair that is.",
+    ),
+]
 
 
 def run(
@@ -86,6 +94,7 @@ def run(
     as_json: JsonOption = False,
     style: StyleOption = ReportStyle.groundwire,
     twin: TwinOption = False,
+    alone: AloneOption = False,
 ) -> int:
     """Run a spec: build the fabric, run the ranks on it, measure, and compare with predictions.
 
@@ -94,7 +103,7 @@ def run(
     run is done but that its figures are not valid, and the reasons are printed.
     """
     spec = load_spec(spec_path).with_overrides(parse_overrides(set_ or []), source="--set")
-    return run_and_print(spec, kernel, out, as_json=as_json, style=style, twin=twin)
+    return run_and_print(spec, kernel, out, as_json=as_json, style=style, twin=twin, alone=alone)
 
 
 def run_and_print(
@@ -105,11 +114,12 @@ def run_and_print(
     as_json: bool,
     style: ReportStyle,
     twin: bool = False,
+    alone: bool = False,
 ) -> int:
     """Run a spec and print its result; returns the exit code."""
     directory = out or pipeline.default_directory(spec)
     output = sys.stderr if as_json else None
-    made = run_showing(spec, kernel, directory, Console(stderr=True), twin, output)
+    made = run_showing(spec, kernel, directory, Console(stderr=True), twin, output, alone)
     if as_json:
         print(json.dumps(made.result, indent=1))
     elif style is ReportStyle.nccl_tests:
@@ -128,13 +138,19 @@ def run_showing(
     console: Console,
     twin: bool = False,
     output: TextIO | None = None,
+    alone: bool = False,
 ) -> Run:
-    """Run one spec, and its twin when asked for, with the progress on `console`, and what programs
-    write on `output`."""
+    """Run one spec, and its twin or its jobs alone when asked for, with the progress on `console`,
+    and what programs write on `output`."""
     try:
         with ProgressDisplay(console, output) as display:
             return pipeline.run(
-                spec, kernel=KERNELS[kernel], out=directory, progress=display.report, twin=twin
+                spec,
+                kernel=KERNELS[kernel],
+                out=directory,
+                progress=display.report,
+                twin=twin,
+                alone=alone,
             )
     except KeyboardInterrupt:
         with suppress(OSError):  # the terminal may have gone

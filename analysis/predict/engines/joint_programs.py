@@ -30,6 +30,7 @@ from analysis.predict.engines.rank_slots import RankSlots
 from analysis.predict.engines.trains import Cut
 from analysis.predict.engines.wire import Ints
 from analysis.predict.interface import PredictorError
+from analysis.predict.queue_waits import QueueWaits
 from collectives.call import CollectiveCall
 from collectives.gloo.schedule import Post as GlooPost
 from collectives.gloo.schedule import gloo_schedule
@@ -132,6 +133,8 @@ class JointPrograms:
         self.waited_ns: dict[int, float] = defaultdict(float)
         self.passed_ns: dict[tuple[int, int], tuple[float, float]] = {}
         """(rank, number of a `Pass`) -> when it came by, and how long it had waited until then."""
+        self.waits: QueueWaits | None = None
+        """Is told of packet trains that pass ports, where somebody wants to know."""
         self._sizes: list[int] = []
         self._ends: dict[tuple[str, int], int] = {}
         self._marks = Marks()

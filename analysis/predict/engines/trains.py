@@ -20,6 +20,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from analysis.predict.engines.member_programs import CompiledPrograms, Programs, Start
+from analysis.predict.queue_waits import QueueWaits
 from collectives.gloo.schedule import Step
 
 TRAINS_PER_MESSAGE = 48
@@ -89,8 +90,10 @@ class PacketTrains(Programs):
         overhead_ns: float = 0.0,
         sharing_factor: float = 1.0,
         trains_per_message: int = TRAINS_PER_MESSAGE,
+        waits: QueueWaits | None = None,
     ) -> None:
         super().__init__(steps, world)
+        self._waits = waits
         self._trains_per_message = trains_per_message
         self._cuts = [cut for post in cuts for cut in post]
         self._streams = streams
@@ -219,6 +222,8 @@ class PacketTrains(Programs):
         end = max(start + train.wire_bytes / rate, train.tail_ns + train.first_bytes / rate)
         self._free[link] = end
         self._user[link] = train.stream
+        if self._waits is not None:
+            self._waits.passes(link, train.message, now, start, end)
         delay = self._delay[link]
         if train.hop == 0:
             if train.segments > 1:

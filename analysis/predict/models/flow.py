@@ -32,6 +32,7 @@ from analysis.predict.engines.wire import CONTROL_BYTES, Floats, Ints
 from analysis.predict.interface import PredictorError, Setting
 from analysis.predict.models.alpha_beta import AlphaBeta
 from analysis.predict.parameters import RANGES, Parameters
+from analysis.predict.queue_waits import QueueWaits
 from collectives.call import CollectiveCall
 from collectives.gloo.schedule import Post, Step, gloo_schedule
 from collectives.kinds import Kind
@@ -203,7 +204,7 @@ class Flow:
         costs = MessageCosts(joint.first, self.parameters, paths.mtu_bytes)
         if by_packets:
             cuts = joint.cuts(costs)
-            self._run_trains(paths, ranks, joint.compiled, joint.pairs, [cuts], costs)
+            self._run_trains(paths, ranks, joint.compiled, joint.pairs, [cuts], costs, joint.waits)
         else:
             wire = joint.wire_bytes(costs)
             self._run_events(paths, ranks, joint.compiled, joint.pairs, [wire], costs)
@@ -228,6 +229,7 @@ class Flow:
         pairs: tuple[Ints, Ints],
         cuts: list[list[Cut]],
         costs: MessageCosts,
+        waits: QueueWaits | None = None,
     ) -> float:
         world, messages = len(ranks), sum(map(len, cuts))
         source, destination = pairs
@@ -252,6 +254,7 @@ class Flow:
             self.parameters.message_overhead_ns,
             costs.sharing_factor,
             min(TRAINS_PER_MESSAGE, max(_FEWEST_TRAINS, _TRAINS_IN_ALL // max(1, messages))),
+            waits,
         )
         return trains.run()
 

@@ -9,13 +9,18 @@ from rich.console import Console
 from rich.table import Table
 
 from groundwire.commands.console.cells import microseconds, percent
+from topologies.units import format_size
+
+_SHOWN = 10
 
 
 def print_jobs(result: dict[str, Any], predictors: Sequence[str], console: Console) -> None:
     """Print how long each job took, and what predictors say of it beside the others and alone."""
     table = Table(title="Jobs (times in us)", title_justify="left")
     table.add_column("job", no_wrap=True)
-    for heading in ("ranks", "start", "took", "iteration"):
+    measured = any(job.get("slowdown") is not None for job in result["jobs"])
+    of_alone = ("alone", "slow-down") if measured else ()
+    for heading in ("ranks", "start", "took", "iteration", *of_alone):
         table.add_column(heading, justify="right")
     for name in predictors:
         for heading in (name, "error", "slow-down"):
@@ -27,13 +32,37 @@ def print_jobs(result: dict[str, Any], predictors: Sequence[str], console: Conso
             table.add_row(*cells, f"[bold red]failed[/] at {at}")
             continue
         cells += [microseconds(job["duration_ns"]), microseconds(job["iteration_ns"])]
+        if measured:
+            alone, slower = job["alone"], job["slowdown"]
+            cells += [microseconds(alone and alone["duration_ns"]), _times(slower)]
         for name in predictors:
             predicted = job["predicted"][name]
-            slower = predicted.get("slowdown")
             cells += [microseconds(predicted["duration_ns"]), percent(predicted["error"])]
-            cells.append("-" if slower is None else f"{slower:.3f}")
+            cells.append(_times(predicted.get("slowdown")))
         table.add_row(*cells)
     console.print(table)
+    if result["fairness"] is not None:
+        console.print(f"fairness (Jain) {result['fairness']:.3f}", highlight=False)
+    if result["shared_links"]:
+        console.print(_shared(result["shared_links"]))
     for job in result["jobs"]:
         if job["failed"] is not None:
             console.print(f"[bold red]job failed[/]: {job['failed']['said']}", highlight=False)
+
+
+def _times(factor: float | None) -> str:
+    return "-" if factor is None else f"{factor:.3f}"
+
+
+def _shared(links: Sequence[dict[str, Any]]) -> Table:
+    title = "Links that jobs shared"
+    if len(links) > _SHOWN:
+        title += f", {_SHOWN} of {len(links)} (times in us)"
+    table = Table("link", "bytes", "waited behind", title=title, title_justify="left")
+    for link in links[:_SHOWN]:
+        sent = ", ".join(f"{job} {format_size(size)}" for job, size in link["bytes"].items())
+        waits = ", ".join(
+            f"{w['job']} behind {w['behind']} {microseconds(w['waited_ns'])}" for w in link["waits"]
+        )
+        table.add_row(f"{link['node']} to {link['peer']}", sent, waits or "-")
+    return table
