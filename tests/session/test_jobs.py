@@ -7,9 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from analysis.runs.run import JobsRun, load_run
 from tests.session.command import groundwire, result_of
+from topologies.spec.jobs.flows import FlowsWorkload
+from workloads.models.flow_sizes import flows_of
 
 _SPEC = """
 name: shared
@@ -55,12 +58,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def shared(home: Path) -> Path:
-    return _run(home, "shared")
-
-
-@pytest.fixture(scope="module")
-def alone(home: Path) -> Path:
-    return _run(home, "alone", "--set", "jobs.1.repeat=0")
+    return _run(home, "shared", "--alone")
 
 
 def _job(directory: Path, name: str) -> dict[str, Any]:
@@ -106,21 +104,50 @@ def _ports(directory: Path) -> list[object]:
     return [line for line in lines if line["event"] == "connection"]
 
 
-def test_alone_it_takes_the_same_paths_and_less_time(shared: Path, alone: Path) -> None:
-    assert _ports(shared) == _ports(alone)
-    beside, by_itself = _job(shared, "left"), _job(alone, "left")
-    assert beside["duration_ns"] > 1.05 * by_itself["duration_ns"]
-    assert [job["name"] for job in result_of(alone)["jobs"]] == ["left"]
-    measured = beside["duration_ns"] / by_itself["duration_ns"]
-    predicted = beside["predicted"]["flow"]
-    assert predicted["slowdown"] == pytest.approx(measured, rel=0.08)
-    assert abs(predicted["error"]) < 0.08
-    assert predicted["alone_ns"] == by_itself["predicted"]["flow"]["duration_ns"]
+def test_alone_it_takes_the_same_paths_and_less_time(shared: Path) -> None:
+    result = result_of(shared)
+    for name in ("left", "right"):
+        assert _ports(shared) == _ports(shared / "alone" / name)
+        job = _job(shared, name)
+        assert job["alone"]["same_paths"] is True
+        assert job["slowdown"] == pytest.approx(job["duration_ns"] / job["alone"]["duration_ns"])
+        predicted = job["predicted"]["flow"]
+        assert predicted["slowdown"] == pytest.approx(job["slowdown"], rel=0.08)
+        assert abs(predicted["error"]) < 0.08
+    slowdowns = [job["slowdown"] for job in result["jobs"]]
+    assert max(slowdowns) > 1.05
+    shares = [1 / slowdown for slowdown in slowdowns]
+    jain = sum(shares) ** 2 / (2 * sum(share**2 for share in shares))
+    assert result["fairness"] == pytest.approx(jain, abs=1e-6)
+
+
+def test_shared_links_are_named_with_who_waited(shared: Path) -> None:
+    """Both jobs have a host under either leaf: whatever the paths, they meet between leaves only if
+    they chose the same spine, and nowhere else."""
+    links = result_of(shared)["shared_links"]
+    ends = {(link["node"], link["peer"]) for link in links}
+    assert ends and all(not {"h0", "h1", "h2", "h3"} & set(pair) for pair in ends)
+    for link in links:
+        assert set(link["bytes"]) == {"left", "right"} and link["rate_bps"] == 5_000_000_000
+        # A ring of two sends what it reduces and what it gathers: 1 MB each way, and headers.
+        assert 2_000_000 <= link["bytes"]["left"] <= 2_000_000 * 1.02
+    assert any(wait["waited_ns"] > 1000 for link in links for wait in link["waits"])
+
+
+def test_alone_needs_several_jobs(home: Path) -> None:
+    out = home / "one"
+    spec = home / "spec.yaml"
+    done = groundwire("run", spec, "--alone", "--set", "jobs.0.repeat=0", "--out", out)
+    assert done.returncode == 2 and "expected several jobs" in done.stderr
+    assert not out.exists()
 
 
 def test_two_runs_are_the_same_to_the_bit(home: Path, shared: Path) -> None:
     again = _run(home, "again")
-    assert result_of(again) == result_of(shared)
+    for name in ("left", "right"):
+        own, before = (result_of(each / "jobs" / name) for each in (again, shared))
+        assert own["collectives"] == before["collectives"]
+        assert own["iterations"] == before["iterations"]
     for log in sorted((shared / "jobs").glob("*/ranks/*.jsonl")):
         assert (again / log.relative_to(shared)).read_bytes() == log.read_bytes()
 
@@ -129,7 +156,11 @@ def test_a_job_that_fails_ends_alone(tmp_path: Path) -> None:
     (tmp_path / "crash.py").write_text(_CRASH)
     start, _ = _SPEC.split("  - name: right")
     program = "{kind: command, argv: [python, crash.py], ranks: 2}"
-    (tmp_path / "spec.yaml").write_text(f"{start}  - {{name: right, workload: {program}}}\n")
+    flows = "{kind: flows, ranks: 2, sizes: storage, rate: 1Gbps, duration: 5ms, pattern: random}"
+    (tmp_path / "spec.yaml").write_text(
+        f"{start}  - {{name: right, workload: {program}}}\n"
+        f"  - {{name: noise, placement: {{0: h1, 1: h3}}, workload: {flows}}}\n"
+    )
     out = tmp_path / "out"
     done = groundwire("run", tmp_path / "spec.yaml", "--kernel", "virtual", "--out", out)
     assert done.returncode == 1
@@ -137,7 +168,19 @@ def test_a_job_that_fails_ends_alone(tmp_path: Path) -> None:
     assert "about to fail" in done.stdout
     failed = _job(out, "right")["failed"]
     assert failed["rank"] == 1 and failed["at_ns"] == pytest.approx(2_000_000, abs=100_000)
-    rows = result_of(out)["collectives"]
-    assert [row["job"] for row in rows] == ["left", "left"]
+    every = result_of(out)["collectives"]
+    rows = [row for row in every if row["job"] == "left"]
     assert [row.get("after_failure_of") for row in rows] == [None, ["right"]]
     assert (out / "jobs" / "right" / "ranks" / "001.err").read_text() == "about to fail\n"
+    # Background traffic beside it, also at the hosts of the job that failed, goes on to its end.
+    drawn = flows_of(FlowsWorkload.model_validate(yaml.safe_load(flows)))
+    noise = {row["id"]: row for row in every if row["job"] == "noise"}
+    assert set(noise) == {f"i0.flow.{flow.number}" for flow in drawn} and len(drawn) > 10
+    first = min(row["start_ns"] for row in noise.values()) - drawn[0].at_ns
+    for flow in drawn:
+        row = noise[f"i0.flow.{flow.number}"]
+        assert row["kind"] == "send_recv" and row["size_bytes"] == flow.size_bytes
+        # To post one takes some nanoseconds, which push those after it.
+        assert row["start_ns"] - first == pytest.approx(flow.at_ns, abs=1000)
+        assert row["duration_ns"] >= flow.size_bytes * 8 / 5  # of the link between leaves
+    assert max(row["start_ns"] - first for row in noise.values()) > 3_000_000

@@ -10,6 +10,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from topologies.spec.collectives_section import AlgorithmEntry
 from topologies.spec.fabric_section import Integer
+from topologies.spec.jobs.flows import FlowsWorkload
 from topologies.spec.layers_section import LayersWorkload
 from topologies.spec.partition.section import PartitionedInferenceWorkload
 from topologies.spec.queue_section import SpecSection
@@ -252,7 +253,7 @@ class CommandWorkload(SpecSection):
 
 
 ModelWorkload: TypeAlias = (
-    DlrmWorkload | TrainingWorkload | LayersWorkload | PartitionedInferenceWorkload
+    DlrmWorkload | TrainingWorkload | LayersWorkload | PartitionedInferenceWorkload | FlowsWorkload
 )
 WorkloadSpec = Annotated[
     CollectivesWorkload | ModelWorkload | ChakraWorkload | CommandWorkload,

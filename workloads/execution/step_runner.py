@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from threading import Thread
 from typing import Protocol, assert_never
 
 import torch
 
+from topologies.spec.jobs.flows import FlowsWorkload
 from topologies.spec.workload_section import ITEM_BYTES, ModelWorkload
 from topologies.spec.workload_section import CollectiveOperation as CollectiveSpec
 from workloads.execution.clock import now_ns
@@ -79,6 +81,31 @@ def run_steps(
                 log.check(f"i{iteration}.outputs")
 
 
+class _Awaited:
+    """A message that a thread of its own waits for, from now on."""
+
+    def __init__(self, communicator: Communicator, pending: Pending) -> None:
+        self._communicator = communicator
+        self._pending: Pending | None = pending
+        self._failure: BaseException | None = None
+        self._thread = Thread(target=self._wait)
+        self._thread.start()
+
+    def _wait(self) -> None:
+        assert self._pending is not None
+        try:
+            self._communicator.wait(self._pending, waited_ns=0)
+        except BaseException as error:
+            self._failure = error
+        self._pending = None
+
+    def join(self) -> None:
+        """Wait for it. Raises what the thread raised."""
+        self._thread.join()
+        if self._failure is not None:
+            raise self._failure
+
+
 class _Step:
     """One iteration of one rank."""
 
@@ -99,6 +126,9 @@ class _Step:
         self._compute = compute
         self._iteration = iteration
         self._posted: dict[str, tuple[Communicator, Pending]] = {}
+        # A flow's end is when it is over, not when somebody waits for it.
+        self._awaits_at_once = isinstance(workload, FlowsWorkload)
+        self._awaited: dict[str, _Awaited] = {}
 
     def run(self, actions: Iterable[Action]) -> None:
         for action in actions:
@@ -122,9 +152,16 @@ class _Step:
                     self._posted[action.name] = group, self._collective(action, group)
                 case StartMessage():
                     world = self._groups["world"]
-                    self._posted[action.name] = world, self._message(action, world)
+                    posted = world, self._message(action, world)
+                    if self._awaits_at_once:
+                        self._awaited[action.name] = _Awaited(*posted)
+                    else:
+                        self._posted[action.name] = posted
                 case WaitFor():
-                    self._wait(*self._posted.pop(action.name))
+                    if self._awaits_at_once:
+                        self._awaited.pop(action.name).join()
+                    else:
+                        self._wait(*self._posted.pop(action.name))
                 case _:
                     assert_never(action)
 

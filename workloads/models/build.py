@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from topologies.spec.jobs.flows import FlowsWorkload
 from topologies.spec.layers_section import LayersWorkload
 from topologies.spec.partition.section import PartitionedInferenceWorkload
 from topologies.spec.workload_section import DlrmWorkload, ModelWorkload, TrainingWorkload
 from workloads.models.dlrm import DlrmModel, dlrm_step
+from workloads.models.flow_sizes import flow_steps
 from workloads.models.layer_table import layer_groups, layer_steps
 from workloads.models.partition.splitting import split_of
 from workloads.models.partition.step import inference_step
@@ -23,6 +25,8 @@ def step_of(workload: ModelWorkload, rank: int) -> Iterator[Action]:
         return layer_steps(workload)
     if isinstance(workload, PartitionedInferenceWorkload):
         return inference_step(workload, split_of(workload), rank)
+    if isinstance(workload, FlowsWorkload):
+        return flow_steps(workload, rank)
     return training_step(Stage(workload, rank))
 
 
