@@ -120,7 +120,7 @@ def refuse_taken(directory: Path) -> None:
 
 def choose_kernel(spec: Spec, wanted: KernelKind | None) -> KernelKind:
     """The kernel for a spec. Raises KernelRefused when the one that was asked for cannot run it."""
-    ranks = sum(workload.ranks for workload in spec.workloads)
+    ranks = spec.ranks
     if ranks > MOST_RANKS:
         raise KernelRefused(
             f"{spec.name}: {ranks:,} ranks; no kernel runs more than {MOST_RANKS:,}. "
@@ -238,8 +238,7 @@ def _open_files(spec: Spec) -> int:
     captured = {
         port for point in spec.capture.points for port in select_ports(spec.plan.fabric, point)
     }
-    ranks = sum(workload.ranks for workload in spec.workloads)
-    return _SYSTEM_FILES + _RANK_FILES * ranks + len(captured)
+    return _SYSTEM_FILES + _RANK_FILES * spec.ranks + len(captured)
 
 
 def _write_environment(

@@ -12,6 +12,7 @@ from analysis.predict.iteration import PredictedIteration, predict_iteration
 from analysis.predict.planned import planned_calls, setting_of_spec
 from collectives.call import CollectiveCall, CollectiveError
 from groundwire.pipeline import resolve
+from groundwire.shared_forecast import mean_iteration
 from topologies.spec.spec import Spec
 
 
@@ -117,7 +118,11 @@ def predict_whole(spec: Spec, predictor: str) -> PredictedIteration:
     Collectives in flight together share their links by their times alone. Followed message by
     message, as `predict` does where a predictor can, 1,024 ranks take 10 GB; sizes that are to be
     compared need one way for all. Raises PredictorError, CollectiveError.
+
+    Of several jobs it is the mean of all iterations of all of them, beside each other.
     """
+    if spec.jobs:
+        return mean_iteration(spec, predictor)
     setting, one = setting_of_spec(spec), load_predictor(predictor)
     return predict_iteration(
         spec, setting, lambda call: one.predict(setting, call), one, follow=False

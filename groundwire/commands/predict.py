@@ -18,7 +18,8 @@ from groundwire.commands.console.overrides import parse_overrides
 from groundwire.commands.console.result_table import models_used, output_console
 from groundwire.commands.run import SetOption, SpecPath
 from groundwire.forecast import Forecast
-from topologies.spec.spec import load_spec
+from groundwire.shared_forecast import predict_shared
+from topologies.spec.spec import Spec, load_spec
 from topologies.units import format_size
 
 # `external` reads another simulator's results: `groundwire compare --external`.
@@ -42,16 +43,45 @@ def predict_command(
     set_: SetOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the predictions as JSON.")] = False,
 ) -> int:
-    """Predict every collective of one iteration of a spec, each alone on the fabric.
+    """Predict every collective of one iteration of a spec, each alone on the fabric; of a spec of
+    several jobs how long each of them takes, beside the others and alone.
 
     ECMP choices depend on a run's ports, so here flow draws them from the spec's seed.
     """
     spec = load_spec(spec_path).with_overrides(parse_overrides(set_ or []), source="--set")
+    if spec.jobs:
+        return _predict_jobs(spec, predictor, calibration, as_json)
     forecast = forecasting.predict(spec, predictors=predictor, calibration=calibration)
     if as_json:
         print(json.dumps(_document(forecast), indent=1))
     else:
         _print(forecast)
+    return 0
+
+
+def _predict_jobs(
+    spec: Spec, predictors: list[str] | None, calibration: Path | None, as_json: bool
+) -> int:
+    found = predict_shared(spec, predictors=predictors, calibration=calibration)
+    if as_json:
+        print(json.dumps({"name": spec.name, "jobs": [each.as_dict() for each in found]}, indent=1))
+        return 0
+    table = Table(title="Jobs (times in us)", title_justify="left")
+    table.add_column("job", no_wrap=True)
+    for heading in ("predictor", "takes", "alone", "slow-down"):
+        table.add_column(heading, justify="left" if heading == "predictor" else "right")
+    for each in found:
+        table.add_row(
+            each.job,
+            each.predictor,
+            microseconds(each.duration_ns),
+            microseconds(each.alone_ns),
+            "-" if each.slowdown is None else f"{each.slowdown:.3f}",
+        )
+    console = output_console()
+    console.print(table)
+    for text in dict.fromkeys(f"{e.predictor}: {e.reason}" for e in found if e.reason is not None):
+        console.print(text, highlight=False)
     return 0
 
 

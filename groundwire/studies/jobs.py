@@ -50,7 +50,7 @@ def emulation(spec: Spec, kernel: KernelKind, label: str) -> Job:
         "emulate",
         text,
         label,
-        spec.workload.ranks,
+        spec.ranks,
         (_guest_bytes(spec) if kernel == "virtual" else 0) + _BESIDE_GUEST_BYTES,
         kernel,
         made_by=made_by,
@@ -61,7 +61,7 @@ def prediction(spec: Spec, predictor: str, label: str) -> Job:
     """The job of predicting a spec's iteration."""
     text = spec.to_yaml()
     made_by = software("predict")
-    ranks = spec.workload.ranks
+    ranks = spec.ranks
     key = _key("predict", text, predictor, repr(made_by), _files(spec))
     memory_bytes = _PREDICTOR_BYTES + ranks * _RANK_PREDICTED_BYTES
     return Job(
@@ -80,17 +80,17 @@ def _guest_bytes(spec: Spec) -> int:
     """Raises OSError for a trace, whose programs only a run writes: then its own setting counts."""
     if spec.virtual.memory_bytes is not None:
         return spec.virtual.memory_bytes
-    if isinstance(spec.workload, ChakraWorkload):
-        return 2 * 2**30 + spec.workload.ranks * 64 * 2**20
+    if any(isinstance(workload, ChakraWorkload) for workload in spec.workloads):
+        return 2 * 2**30 + spec.ranks * 64 * 2**20
     return guest_memory_bytes(spec, Path())
 
 
 def _files(spec: Spec) -> str:
     """A digest of the files that a spec names: traces and MSCCL programs."""
     named: list[Path] = []
-    if isinstance(spec.workload, ChakraWorkload):
-        path, ranks = spec.workload.path, range(spec.workload.ranks)
-        named += [Path(f"{path}.{rank}.et") for rank in ranks]
+    for workload in spec.workloads:
+        if isinstance(workload, ChakraWorkload):
+            named += [Path(f"{workload.path}.{rank}.et") for rank in range(workload.ranks)]
     named += [Path(name) for name in _named_files(spec.to_dict())]
     return " ".join(hashlib.sha256(p.read_bytes()).hexdigest() for p in named if p.is_file())
 

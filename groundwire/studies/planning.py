@@ -119,7 +119,7 @@ def _case(
     source = str(file.path)
     overrides = _overrides(file, combination)
     spec = resolve(file.base, {**overrides, "seed": seed}, source=source)
-    ranks = spec.workload.ranks
+    ranks = spec.ranks
     predicted = prediction(spec, file.sections.predictor, label)
     emulated = None
     if ranks <= file.sections.emulate_up_to_ranks:
@@ -174,15 +174,15 @@ def _overrides(file: StudyFile, combination: Combination) -> dict[str, object]:
 
 def _ranks(file: StudyFile, combination: Combination) -> int:
     """How many ranks a combination has, for the levels that depend on it."""
-    found: object = file.sections.set.get("workload.ranks", file.base.workload.ranks)
+    found: object = file.sections.set.get("workload.ranks", file.base.ranks)
     for level in combination.values():
         # What does not depend on the ranks says so with any number; what does, sets no other.
         try:
-            sets = level.overrides(file.base.workload.ranks)
+            sets = level.overrides(file.base.ranks)
         except LevelUnfit:
             continue
         if "workload.parallelism" not in sets:
             found = sets.get("workload.ranks", found)
     if isinstance(found, str) and found.isdecimal():
         found = int(found)
-    return found if isinstance(found, int) and found > 0 else file.base.workload.ranks
+    return found if isinstance(found, int) and found > 0 else file.base.ranks

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 
 import analysis.predict  # noqa: F401
 from analysis.predict.interface import PredictorError, load_predictor
 from analysis.predict.planned import setting_of_spec
 from analysis.predict.shared_fabric import JobToPredict, PredictedJob, predict_jobs
+from groundwire.commands.predict import predict_command
 from topologies.spec.spec import Spec, parse_spec
 
 _SPEC = """
@@ -99,3 +103,17 @@ def test_who_knows_collectives_alone_says_so() -> None:
     spec = parse_spec(_SPEC.format(a=_ACROSS, b=_BESIDE, start="0ns", workload=_SENDS))
     with pytest.raises(PredictorError, match="message by message"):
         predict_jobs(_jobs(spec), setting_of_spec(spec), load_predictor("alpha-beta"))
+
+
+def test_the_command_predicts_jobs_before_a_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "spec.yaml"
+    path.write_text(_SPEC.format(a=_ACROSS, b=_BESIDE, start="0ns", workload=_SENDS))
+    assert predict_command(path, predictor=["flow", "alpha-beta"], as_json=True) == 0
+    rows = {(r["job"], r["predictor"]): r for r in json.loads(capsys.readouterr().out)["jobs"]}
+    for job in ("a", "b"):
+        assert rows[job, "flow"]["slowdown"] == pytest.approx(2, rel=0.02)
+        assert "message by message" in rows[job, "alpha-beta"]["reason"]
+    assert predict_command(path, predictor=["flow"], set_=["jobs.1.start=1s"]) == 0
+    assert "1.000" in capsys.readouterr().out

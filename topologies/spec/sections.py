@@ -58,7 +58,8 @@ class Sections(SpecSection):
         """What runs on the ranks. Raises ValueError for a spec of several jobs, each of which is a
         spec with a workload (`Spec.of_job`)."""
         if self.only_workload is None:
-            raise ValueError("a spec of jobs has no workload of its own")
+            names = ", ".join(job.name for job in self.jobs)
+            raise ValueError(f"{self.name} has several jobs ({names}): expected one workload")
         return self.only_workload
 
     @property
@@ -67,6 +68,11 @@ class Sections(SpecSection):
         if self.only_workload is not None:
             return (self.only_workload,)
         return tuple(job.workload for job in self.jobs)
+
+    @property
+    def ranks(self) -> int:
+        """How many ranks there are, those of all jobs together."""
+        return sum(workload.ranks for workload in self.workloads)
 
     @property
     def ecn(self) -> bool:
