@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from analysis.chakra.deadlock import deadlock_of
 from analysis.chakra.graph import CollectiveNode, ComputeNode, Graph, Groups, ReceiveNode, SendNode
 
 _KIND_OF = {
@@ -64,8 +65,8 @@ def _groups(graphs: Sequence[Graph]) -> dict[int, tuple[int, ...]]:
 
 def problems(graphs: Sequence[Graph]) -> list[str]:
     """What keeps ranks from running these graphs together: collectives of a group that differ
-    between its ranks (in order of ids), members and peers that are not there, and messages
-    without their other end."""
+    between its ranks (in order of ids), members and peers that are not there, messages without
+    their other end, and ranks that wait for each other."""
     found: list[str] = []
     world = len(graphs)
     sequences: dict[tuple[int, ...], dict[int, list[tuple[str, int, int]]]] = defaultdict(dict)
@@ -109,7 +110,8 @@ def problems(graphs: Sequence[Graph]) -> list[str]:
                 f"{abs(balance)} message(s) of {size_bytes} bytes with tag {tag} from rank "
                 f"{source} to rank {destination} are {'sent' if balance > 0 else 'received'} only"
             )
-    return found
+    stuck = None if found else deadlock_of(graphs)
+    return found if stuck is None else [stuck]
 
 
 def _shown(sequence: Sequence[tuple[str, int, int]], at: int) -> str:
