@@ -27,8 +27,10 @@ def strategies_chart(found: Found, width: float) -> Drawing | None:
         degree = min(line, key=lambda tensor: line[tensor].objective)
         (others if degree in seen else first).append((words, line))
         seen.add(degree)
-    spread = [first[i * (len(first) - 1) // (_LINES - 1)] for i in range(_LINES)]
-    shown_lines = spread if len(first) > _LINES else [*first, *others][:_LINES]
+    shown_lines = [*first, *others][:_LINES]
+    if len(first) > _LINES:
+        last = len(first) - 1
+        shown_lines = [first[i * last // (_LINES - 1)] for i in range(_LINES)]
     times = [s.time_ns for _, line in shown_lines for s in line.values()]
     degrees = sorted({degree for _, line in shown_lines for degree in line})
     if len(degrees) < 2:
