@@ -35,7 +35,9 @@ def complete_job_directories(spec: Spec, directory: Path) -> None:
         others = {h for other in spec.plan.jobs if other.name != name for h in other.hosts}
         if not others & set(part.plan.hosts):
             _link_captures(part, directory, place)
-        (place / _TWIN).symlink_to(Path("..", "..", _TWIN, JOBS, name))
+        if environment["kernel"] == "native":
+            # Where the job's part of the run's twin is, if there will be one.
+            (place / _TWIN).symlink_to(Path("..", "..", _TWIN, JOBS, name))
 
 
 def _link_captures(part: Spec, directory: Path, place: Path) -> None:
