@@ -74,7 +74,7 @@ def write_page(study: StudyCases, directory: Path) -> tuple[Path, ...]:
     for section in sections:
         if section.drawing is not None:
             path = folder / f"{section.key}.svg"
-            path.write_text(_standalone(section.drawing), encoding="utf-8")
+            path.write_text(standalone(section.drawing), encoding="utf-8")
             written.append(path)
     return tuple(written)
 
@@ -138,7 +138,7 @@ def _environment() -> Environment:
     return page_environment("analysis.studies")
 
 
-def _standalone(drawing: Drawing) -> str:
+def standalone(drawing: Drawing) -> str:
     """The drawing as a file, with the page's colours in it."""
     environment = _environment()
     style = environment.get_template("style.css").render()

@@ -8,10 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from analysis.predict.interface import load_predictor
 from analysis.predict.planned import planned_calls, setting_of_spec
+from analysis.studies.charts.series import bars, lines
 from collectives.kinds import Kind
+from groundwire.pipeline import resolve
 from tests.session.command import groundwire
 from topologies.spec.layers_section import LayersWorkload
 from topologies.spec.spec import Spec, load_spec
@@ -142,3 +145,22 @@ def test_a_small_system_runs_and_no_pass_beats_its_bounds(system: str, tmp_path:
     # Two passes, whose gradients all go over the same port.
     (iteration,) = found["iterations"]
     assert iteration["duration_ns"] >= 2 * 2 * 8 * sum(sizes) * share / 100e9 * 1e9
+
+
+def test_the_study_starts_from_the_ready_systems() -> None:
+    study = yaml.safe_load((READY.parent / "studies" / "dlrm-case-study.yaml").read_text())
+    base = spec_of("flat100g", "small-")
+    systems = study["factors"]["system"]
+    assert sorted(name.lower() for name in systems) == sorted(SYSTEMS)
+    for name, sets in systems.items():
+        found, ready = resolve(base, sets or {}), spec_of(name.lower(), "small-")
+        assert {**found.to_dict(), "name": ""} == {**ready.to_dict(), "name": ""}
+
+
+def test_figures_have_every_series_and_place() -> None:
+    series = {"Flat": {"1": 100.0, "4": 20.0}, "Hier": {"1": 30.0, "4": 0.0}}
+    for drawing in (lines(series, "by chunks", True), bars(series, "by system")):
+        text = str(drawing.render())
+        for name in ("Flat", "Hier", "1", "4"):
+            assert f">{name}</text>" in text
+        assert "nan" not in text
