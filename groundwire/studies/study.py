@@ -5,11 +5,9 @@ from __future__ import annotations
 import fcntl
 import json
 import shutil
-import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from analysis.studies.cases import StudyCases
@@ -19,9 +17,10 @@ from analysis.studies.page import write_page
 from analysis.studies.table import NoParquet, render_table_csv, study_table, write_parquet
 from emulator.session import KernelKind
 from groundwire.studies.dask_engine import DaskEngine
-from groundwire.studies.engine import Engine, JobEvent
+from groundwire.studies.engine import Engine
 from groundwire.studies.outcomes import collect, is_done
-from groundwire.studies.planning import StudyPlan, plan_study
+from groundwire.studies.planning import plan_study
+from groundwire.studies.watch import JobsWatch, StudyProgress
 from groundwire.studies.worker import remove_parts
 
 CASES = "cases"
@@ -29,21 +28,6 @@ CASES = "cases"
 
 class StudyBusy(RuntimeError):
     """Another process is at this study."""
-
-
-@dataclass(frozen=True, slots=True)
-class StudyProgress:
-    """Where a study is. `kept` jobs were done before; `left_s` is when the others will be, if they
-    take as long as those so far, None while nothing is known. `event` is what has just happened."""
-
-    total: int
-    kept: int
-    done: int
-    running: int
-    failed: int
-    elapsed_s: float
-    left_s: float | None
-    event: JobEvent | None = None
 
 
 @dataclass(frozen=True)
@@ -94,7 +78,7 @@ def study(
     with _alone(directory):
         remove_parts(cases)
         shutil.copyfile(path, directory / "study.yaml")
-        watch = _Watch(plan, cases, progress)
+        watch = JobsWatch(plan.jobs, cases, progress)
         chosen = engine or DaskEngine(scheduler, workers)
         left = [job for job in plan.jobs if not is_done(job, cases)]
         watch.begin()
@@ -163,55 +147,3 @@ def _alone(directory: Path) -> Iterator[None]:
         except OSError as error:
             raise StudyBusy(f"{directory}: another study is at work in it") from error
         yield
-
-
-@dataclass
-class _Watch:
-    """Counts jobs by what is told of them."""
-
-    plan: StudyPlan
-    cases: Path
-    progress: Callable[[StudyProgress], None]
-    failures: dict[str, str] = field(default_factory=dict)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
-    _running: dict[str, str] = field(default_factory=dict)  # worker -> the key of its job
-    _done: set[str] = field(default_factory=set)
-    _kept: int = 0
-    _total: int = 0
-    _started: float = 0.0
-
-    def begin(self) -> None:
-        jobs = self.plan.jobs
-        self._kept = sum(is_done(job, self.cases) for job in jobs)
-        self._total = len(jobs)
-        self._started = time.monotonic()
-        self._report(None)
-
-    def tell(self, event: JobEvent) -> None:
-        key = event.job.key
-        with self._lock:  # beginnings are told by a thread of Dask's
-            if event.state == "running":
-                self._running[event.worker] = key
-            else:
-                self._running = {w: k for w, k in self._running.items() if k != key}
-                self._done.add(key)
-            if event.state == "failed":
-                self.failures[key] = event.failure or "failed"
-            self._report(event)
-
-    def _report(self, event: JobEvent | None) -> None:
-        elapsed_s = time.monotonic() - self._started
-        ended = len(self._done)
-        left = self._total - self._kept - ended
-        self.progress(
-            StudyProgress(
-                self._total,
-                self._kept,
-                ended - len(self.failures),
-                len(self._running),
-                len(self.failures),
-                elapsed_s,
-                elapsed_s / ended * left if ended else None,
-                event,
-            )
-        )

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,76 +19,33 @@ from distributed import LocalCluster
 from analysis.studies.effects import effects_of
 from emulator.virtual.building.build import find_kernel
 from groundwire.studies.dask_engine import DaskEngine, local_workers
-from groundwire.studies.engine import EngineError, JobEvent
-from groundwire.studies.jobs import Job
+from groundwire.studies.engine import EngineError
 from groundwire.studies.planning import plan_study
-from groundwire.studies.study import StudyProgress, study
-from groundwire.studies.worker import TOKEN, Place, unpack, work
+from groundwire.studies.study import study
+from groundwire.studies.watch import StudyProgress
+from groundwire.studies.worker import Place, unpack, work
 from tests.session.command import ROOT
 from tests.session.leftovers import left_by
+from tests.studies.small_study import (
+    SMALL_STUDY,
+    job_processes,
+    one_after_the_other,
+    parent,
+    small_study,
+)
 
 _PATIENCE_S = 120
 needs_kernel = pytest.mark.skipif(
     find_kernel() is None, reason="needs the virtual kernel (make setup)"
 )
 
-_STUDY = """
-spec:
-  fabric: {kind: flat, hosts: 2, link: {rate: 10Gbps, delay: 1us, mtu: 1500}}
-  workload:
-    kind: collectives
-    ranks: 2
-    operations: [{kind: all_reduce, size: 1MB}]
-  capture: {points: []}
-  predict: []
-factors:
-  fabric.link.rate: [5Gbps, 10Gbps]
-responses: [iteration_ns]
-"""
-
-
-def _file(tmp_path: Path, text: str = _STUDY) -> Path:
-    path = tmp_path / "small.yaml"
-    path.write_text(text)
-    return path
-
-
-def _job_processes(parent: int) -> list[int]:
-    """The processes of jobs whose worker is below `parent`."""
-    found = []
-    for entry in Path("/proc").glob("[0-9]*"):
-        try:
-            command = (entry / "cmdline").read_bytes()
-            above = int(entry.name)
-            while b"groundwire.studies.job_process" in command and above not in (0, 1, parent):
-                above = int(Path(f"/proc/{above}/stat").read_text().rsplit(")", 1)[1].split()[1])
-        except OSError:
-            continue
-        if above == parent and b"groundwire.studies.job_process" in command:
-            found.append(int(entry.name))
-    return found
-
-
-def _one_after_the_other(
-    jobs: Sequence[Job], cases: Path, tell: Callable[[JobEvent], None]
-) -> None:
-    """An engine without Dask, and so without other workers."""
-    (cases / TOKEN).write_text("seen")
-    for job in jobs:
-        assert work(job, Place(str(cases), "seen"), lambda: False).failure is None
-    (cases / TOKEN).unlink()
-
-
-def _parent(pid: int) -> int:
-    return int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
-
 
 @needs_kernel
 def test_a_killed_worker_changes_nothing_but_the_time(tmp_path: Path) -> None:
     """One study without Dask; the same on two workers, of which one is killed while it runs a
     case."""
-    path = _file(tmp_path)
-    quiet = study(path, out=tmp_path / "quiet", engine=_one_after_the_other)
+    path = small_study(tmp_path)
+    quiet = study(path, out=tmp_path / "quiet", engine=one_after_the_other)
     assert quiet.failed == 0
     killed = threading.Event()
     begun: list[str] = []
@@ -99,9 +56,9 @@ def test_a_killed_worker_changes_nothing_but_the_time(tmp_path: Path) -> None:
             time.sleep(0.02)
             if not begun:
                 continue
-            for job in _job_processes(os.getpid()):
+            for job in job_processes(os.getpid()):
                 try:
-                    os.kill(_parent(job), signal.SIGKILL)
+                    os.kill(parent(job), signal.SIGKILL)
                 except OSError:
                     continue
                 killed.set()
@@ -128,7 +85,7 @@ def test_a_killed_worker_changes_nothing_but_the_time(tmp_path: Path) -> None:
 @needs_kernel
 def test_ctrl_c_leaves_no_guest_and_the_next_time_goes_on(tmp_path: Path) -> None:
     """As a terminal sends it: to every process of the command."""
-    path, out = _file(tmp_path), tmp_path / "out"
+    path, out = small_study(tmp_path), tmp_path / "out"
     text = path.read_text().replace("ranks: 2\n", "ranks: 2\n    iterations: 100000\n", 1)
     path.write_text(text)
     process = subprocess.Popen(
@@ -143,7 +100,7 @@ def test_ctrl_c_leaves_no_guest_and_the_next_time_goes_on(tmp_path: Path) -> Non
     deadline = time.monotonic() + _PATIENCE_S
     while not guests and time.monotonic() < deadline and process.poll() is None:
         time.sleep(0.05)
-        jobs = _job_processes(process.pid)
+        jobs = job_processes(process.pid)
         guests = [g for job in jobs for g in Path("/dev/shm").glob(f"groundwire-guest-{job}-*")]
     assert guests, process.stderr.read() if process.stderr and process.poll() is not None else ""
     os.killpg(process.pid, signal.SIGINT)
@@ -176,43 +133,43 @@ def test_what_runs_at_workers_elsewhere_ends_with_the_study(
     tmp_path: Path, cluster: LocalCluster
 ) -> None:
     """Interrupted when the prediction is done, while the run would go on for long."""
-    text = _STUDY.replace("ranks: 2\n", "ranks: 2\n    iterations: 100000\n", 1)
+    text = SMALL_STUDY.replace("ranks: 2\n", "ranks: 2\n    iterations: 100000\n", 1)
     text = text.replace("[5Gbps, 10Gbps]", "[5Gbps]")
     jobs: list[int] = []
 
     def interrupt(progress: StudyProgress) -> None:
         event = progress.event
         if event is not None and event.job.kind == "predict" and event.state == "done":
-            jobs.extend(_job_processes(os.getpid()))
+            jobs.extend(job_processes(os.getpid()))
             raise KeyboardInterrupt
 
     engine = DaskEngine(scheduler=cluster.scheduler_address)
     with pytest.raises(KeyboardInterrupt):
-        study(_file(tmp_path, text), out=tmp_path / "out", engine=engine, progress=interrupt)
+        study(small_study(tmp_path, text), out=tmp_path / "out", engine=engine, progress=interrupt)
     assert len(jobs) == 1
-    assert _job_processes(os.getpid()) == []
+    assert job_processes(os.getpid()) == []
     assert left_by(jobs[0]) == []
     assert len(list((tmp_path / "out" / "cases").glob("*"))) == 1
 
 
 def test_a_job_that_fits_no_worker_is_told(tmp_path: Path, cluster: LocalCluster) -> None:
-    text = _STUDY + "set: {virtual.memory: 5GB}\n"
+    text = SMALL_STUDY + "set: {virtual.memory: 5GB}\n"
     engine = DaskEngine(scheduler=cluster.scheduler_address)
     with pytest.raises(EngineError, match=r"its job needs 5,419 MB; of 2 workers none .* 4,000 MB"):
-        study(_file(tmp_path, text), out=tmp_path / "out", engine=engine)
+        study(small_study(tmp_path, text), out=tmp_path / "out", engine=engine)
 
 
 def test_without_a_scheduler_at_the_address_it_is_told(tmp_path: Path) -> None:
     with pytest.raises(EngineError, match=r"no Dask scheduler answers at tcp://127\.0\.0\.1:1"):
         study(
-            _file(tmp_path),
+            small_study(tmp_path),
             out=tmp_path / "out",
             engine=DaskEngine(scheduler="tcp://127.0.0.1:1", timeout_s=1),
         )
 
 
 def test_more_workers_than_memory_are_refused(tmp_path: Path) -> None:
-    jobs = plan_study(_file(tmp_path)).jobs
+    jobs = plan_study(small_study(tmp_path)).jobs
     number, each_bytes = local_workers(jobs, None)
     assert number >= 1
     assert each_bytes >= max(job.memory_bytes for job in jobs)
@@ -222,8 +179,8 @@ def test_more_workers_than_memory_are_refused(tmp_path: Path) -> None:
 
 def test_workers_elsewhere_send_what_they_make(tmp_path: Path) -> None:
     """A worker that does not see the study's directory sends an archive of the case's."""
-    text = _STUDY + "emulate_up_to_ranks: 0\n"
-    job = plan_study(_file(tmp_path, text)).jobs[0]
+    text = SMALL_STUDY + "emulate_up_to_ranks: 0\n"
+    job = plan_study(small_study(tmp_path, text)).jobs[0]
     cases = tmp_path / "cases"
     cases.mkdir()
     outcome = work(job, Place(str(tmp_path / "nowhere"), "token"), lambda: False)
@@ -234,8 +191,8 @@ def test_workers_elsewhere_send_what_they_make(tmp_path: Path) -> None:
 
 
 def test_a_job_of_other_software_is_refused(tmp_path: Path) -> None:
-    text = _STUDY + "emulate_up_to_ranks: 0\n"
-    job = plan_study(_file(tmp_path, text)).jobs[0]
+    text = SMALL_STUDY + "emulate_up_to_ranks: 0\n"
+    job = plan_study(small_study(tmp_path, text)).jobs[0]
     other = replace(job, made_by=(("groundwire", "0.0.1"),))
     outcome = work(other, Place(str(tmp_path / "nowhere"), ""), lambda: False)
     assert outcome.failure is not None

@@ -16,7 +16,8 @@ import groundwire
 from groundwire.studies.axes import AXES, LevelUnfit
 from groundwire.studies.engine import EngineError
 from groundwire.studies.planning import StudyPlan, plan_study
-from groundwire.studies.study import Study, StudyBusy, StudyProgress, study
+from groundwire.studies.study import Study, StudyBusy, study
+from groundwire.studies.watch import StudyProgress
 from tests.session.command import ROOT
 from tests.session.command import groundwire as command
 from tests.studies.fake_engine import FakeEngine

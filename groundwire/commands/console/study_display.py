@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from groundwire.studies.study import StudyProgress
+from groundwire.studies.watch import StudyProgress
 
 _EVERY_S = 10.0
 

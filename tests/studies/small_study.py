@@ -1,0 +1,60 @@
+"""A study of two small runs, and its processes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from groundwire.studies.engine import JobEvent
+from groundwire.studies.jobs import Job
+from groundwire.studies.worker import TOKEN, Place, work
+
+SMALL_STUDY = """
+spec:
+  fabric: {kind: flat, hosts: 2, link: {rate: 10Gbps, delay: 1us, mtu: 1500}}
+  workload:
+    kind: collectives
+    ranks: 2
+    operations: [{kind: all_reduce, size: 1MB}]
+  capture: {points: []}
+  predict: []
+factors:
+  fabric.link.rate: [5Gbps, 10Gbps]
+responses: [iteration_ns]
+"""
+
+
+def small_study(directory: Path, text: str = SMALL_STUDY) -> Path:
+    """Its file, small.yaml."""
+    path = directory / "small.yaml"
+    path.write_text(text)
+    return path
+
+
+def one_after_the_other(jobs: Sequence[Job], cases: Path, tell: Callable[[JobEvent], None]) -> None:
+    """An engine without Dask, and so without other workers."""
+    (cases / TOKEN).write_text("seen")
+    for job in jobs:
+        assert work(job, Place(str(cases), "seen"), lambda: False).failure is None
+    (cases / TOKEN).unlink()
+
+
+def job_processes(above: int) -> list[int]:
+    """The processes of jobs whose worker is below this process."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            command = (entry / "cmdline").read_bytes()
+            at = int(entry.name)
+            while b"groundwire.studies.job_process" in command and at not in (0, 1, above):
+                at = parent(at)
+        except OSError:
+            continue
+        if at == above and b"groundwire.studies.job_process" in command:
+            found.append(int(entry.name))
+    return found
+
+
+def parent(process: int) -> int:
+    """Raises OSError for one that has ended."""
+    return int(Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[1])
