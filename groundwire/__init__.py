@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from groundwire.forecast import Forecast, predict
     from groundwire.pipeline import resolve, run
     from groundwire.studies.study import Study, study
-    from groundwire.sweeping import SweepCase, sweep
+    from groundwire.sweeping import SweepCase, sweep, sweep_at_once
     from topologies.spec.spec import Spec, SpecError, load_spec
 
 _HOMES = {
@@ -52,6 +52,7 @@ _HOMES = {
     "run": "groundwire.pipeline",
     "study": "groundwire.studies.study",
     "sweep": "groundwire.sweeping",
+    "sweep_at_once": "groundwire.sweeping",
 }
 
 __all__ = [
@@ -77,6 +78,7 @@ __all__ = [
     "run",
     "study",
     "sweep",
+    "sweep_at_once",
 ]
 
 _ROOMS = ("analysis", "collectives", "emulator", "topologies", "workloads")

@@ -1,17 +1,25 @@
-"""One spec, several values of some keys: a run for every combination."""
+"""One spec, several values of some keys: a run for every combination, one after another, or several
+at once by the engine of studies."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from analysis.runs.run import Run
+from analysis.runs.run import Run, load_run
 from emulator.progress import Progress, Report
-from emulator.session import KernelKind, refuse_taken
+from emulator.session import KernelKind, choose_kernel, refuse_taken
 from groundwire.pipeline import resolve, run, silent
+from groundwire.studies.dask_engine import DaskEngine
+from groundwire.studies.engine import Engine
+from groundwire.studies.jobs import JOB_FILE, emulation
+from groundwire.studies.watch import JobsWatch, StudyProgress
 from topologies.spec.spec import Spec
+
+_AT_WORK = ".at-work"
 
 
 @dataclass(frozen=True)
@@ -27,6 +35,14 @@ class _Planned:
     overrides: dict[str, object]
     spec: Spec
     directory: Path
+
+    @property
+    def label(self) -> str:
+        return ", ".join(f"{key}={value}" for key, value in self.overrides.items())
+
+
+class SweepFailed(RuntimeError):
+    """Runs of a sweep that have failed; the message has each with its reason."""
 
 
 def sweep(
@@ -45,21 +61,69 @@ def sweep(
     `list()` makes all of them. `progress` is told where a case begins by the stage "case";
     errors in the axes name `source`. Raises what `run` raises.
     """
+    return _run(_planned(spec, axes, Path(out), source), kernel, progress)
+
+
+def sweep_at_once(
+    spec: Spec | str | Path,
+    axes: Mapping[str, Sequence[object]],
+    *,
+    workers: int | None = None,
+    scheduler: str | None = None,
+    kernel: KernelKind | None = None,
+    out: str | Path = "runs/sweep",
+    progress: Callable[[StudyProgress], None] = lambda progress: None,
+    source: str = "axes",
+    engine: Engine | None = None,
+) -> Iterator[SweepCase]:
+    """As `sweep`, by Dask: on `workers` processes here (None: one per core, as memory allows), or
+    on the workers of a running `scheduler`.
+
+    A run that fails ends no other. Yields when all have ended. Raises SweepFailed after the last
+    when some have failed; EngineError, and what `sweep` raises before the first run.
+    """
+    place = Path(out) / _AT_WORK
+    cases = _planned(spec, axes, Path(out), source)
+    refuse_taken(place)
+    jobs = [
+        emulation(case.spec, choose_kernel(case.spec, kernel), case.label, pages=True)
+        for case in cases
+    ]
+    place.mkdir(parents=True, exist_ok=True)
+    watch = JobsWatch(tuple({job.key: job for job in jobs}.values()), place, progress)
+    try:
+        watch.begin()
+        (engine or DaskEngine(scheduler, workers))(watch.jobs, place, watch.tell)
+        for case, job in zip(cases, jobs, strict=True):
+            if job.key not in watch.failures:
+                shutil.copytree(
+                    place / job.key, case.directory, ignore=shutil.ignore_patterns(JOB_FILE)
+                )
+                yield SweepCase(case.overrides, load_run(case.directory))
+    finally:
+        shutil.rmtree(place)
+    if watch.failures:
+        labels = {job.key: job.label for job in jobs}
+        raise SweepFailed("\n".join(f"{labels[k]}: {why}" for k, why in watch.failures.items()))
+
+
+def _planned(
+    spec: Spec | str | Path, axes: Mapping[str, Sequence[object]], out: Path, source: str
+) -> list[_Planned]:
     base = resolve(spec)
     cases = []
     for number, values in enumerate(itertools.product(*axes.values()), start=1):
         overrides = dict(zip(axes, values, strict=True))
-        directory = Path(out) / f"{number:03d}"
+        directory = out / f"{number:03d}"
         refuse_taken(directory)
         cases.append(_Planned(overrides, resolve(base, overrides, source=source), directory))
-    return _run(cases, kernel, progress)
+    return cases
 
 
 def _run(
     cases: Sequence[_Planned], kernel: KernelKind | None, progress: Report
 ) -> Iterator[SweepCase]:
     for number, case in enumerate(cases, start=1):
-        label = ", ".join(f"{key}={value}" for key, value in case.overrides.items())
-        progress(Progress("case", f"run {number} of {len(cases)}: {label}"))
+        progress(Progress("case", f"run {number} of {len(cases)}: {case.label}"))
         made = run(case.spec, kernel=kernel, out=case.directory, progress=progress)
         yield SweepCase(case.overrides, made)

@@ -15,6 +15,7 @@ from groundwire.commands.console.cells import microseconds
 from groundwire.commands.console.overrides import parse_overrides
 from groundwire.commands.console.progress_display import SweepProgress
 from groundwire.commands.console.result_table import output_console
+from groundwire.commands.console.study_display import StudyDisplay
 from groundwire.commands.run import KERNELS, KernelChoice, KernelOption, SpecPath
 from groundwire.sweeping import SweepCase
 
@@ -34,30 +35,50 @@ def sweep(
     out: Annotated[Path, typer.Option(metavar="DIR", help="Where the run directories go.")] = Path(
         "runs/sweep"
     ),
+    workers: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=1, help="So many runs at once, by Dask (default: 1)."),
+    ] = None,
+    scheduler: Annotated[
+        str | None,
+        typer.Option(metavar="ADDRESS", help="Runs on the workers of a running Dask scheduler."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
 ) -> int:
     """Run a spec once for every combination of the values given, and tabulate.
 
     All combinations and run directories are checked before the first one runs. A run that fails
-    ends the sweep; the table then has the runs before it. A value that holds commas of its own is
-    put in braces or brackets, as YAML:
+    ends the sweep; the table then has the runs before it. With --workers or --scheduler runs are
+    jobs as those of `groundwire study`: one that fails ends no other. A value that holds commas of
+    its own is put in braces or brackets, as YAML:
     --set 'fabric.queue={kind: droptail, buffer: 1MB},{...}'.
     """
     axes = {key: _values(text) for key, text in parse_overrides(set_).items()}
     console = Console(stderr=True)
     done: list[SweepCase] = []
-    progress = SweepProgress(console)
     try:
-        with progress:
-            for case in sweeping.sweep(
-                spec_path,
-                axes,
-                kernel=KERNELS[kernel],
-                out=out,
-                progress=progress.report,
-                source="--set",
-            ):
-                done.append(case)
+        if workers is None and scheduler is None:
+            with SweepProgress(console) as progress:
+                done += sweeping.sweep(
+                    spec_path,
+                    axes,
+                    kernel=KERNELS[kernel],
+                    out=out,
+                    progress=progress.report,
+                    source="--set",
+                )
+        else:
+            with StudyDisplay(console) as display:
+                done += sweeping.sweep_at_once(
+                    spec_path,
+                    axes,
+                    workers=workers,
+                    scheduler=scheduler,
+                    kernel=KERNELS[kernel],
+                    out=out,
+                    progress=display.report,
+                    source="--set",
+                )
     finally:  # what has been measured is told, also when a run fails or is interrupted
         if done and as_json:
             print(json.dumps([_document(case) for case in done], indent=1))

@@ -38,7 +38,7 @@ def _emulate(job: Job, directory: Path) -> None:
     from groundwire.pipeline import run
     from topologies.spec.spec import parse_spec
 
-    run(parse_spec(job.spec, job.key), kernel=job.kernel, out=directory, pages=False)
+    run(parse_spec(job.spec, job.key), kernel=job.kernel, out=directory, pages=job.pages)
 
 
 def _predict(job: Job, directory: Path) -> None:

@@ -26,7 +26,8 @@ class Job:
     """A run of a spec, or a prediction of one. It is whole in itself: another machine can do it.
 
     `key` is the name of its directory: a hash of the resolved spec, of what is done with it, and of
-    the software. `memory_bytes` is what it may take, `made_by` the software that must do it.
+    the software. `memory_bytes` is what it may take, `made_by` the software that must do it. A run
+    has report.html and trace.json with `pages`.
     """
 
     key: str
@@ -38,9 +39,10 @@ class Job:
     kernel: KernelKind = "virtual"
     predictor: str = ""
     made_by: tuple[tuple[str, str], ...] = ()
+    pages: bool = False
 
 
-def emulation(spec: Spec, kernel: KernelKind, label: str) -> Job:
+def emulation(spec: Spec, kernel: KernelKind, label: str, *, pages: bool = False) -> Job:
     """The job of running a spec."""
     text = spec.to_yaml()
     made_by = software("emulate")
@@ -54,6 +56,7 @@ def emulation(spec: Spec, kernel: KernelKind, label: str) -> Job:
         (_guest_bytes(spec) if kernel == "virtual" else 0) + _BESIDE_GUEST_BYTES,
         kernel,
         made_by=made_by,
+        pages=pages,
     )
 
 

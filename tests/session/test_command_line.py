@@ -17,10 +17,11 @@ from typer.testing import CliRunner
 from analysis.predict.models.textbook import Textbook
 from analysis.runs.result import write_result
 from analysis.runs.run import load_run
+from emulator.virtual.building.build import find_kernel
 from groundwire.commands.app import COMMANDS, app
 from groundwire.commands.console.outcome import outcome
 from tests.predict.measured_run import write_run
-from tests.session.command import ROOT, groundwire
+from tests.session.command import ROOT, groundwire, result_of
 
 _GOOD = """
 name: small
@@ -286,3 +287,22 @@ def test_a_shell_without_standard_input_ends() -> None:
         ["sh", "-c", f"exec {shell} <&-"], cwd=ROOT, capture_output=True, text=True, timeout=120
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.skipif(find_kernel() is None, reason="needs the virtual kernel (make setup)")
+def test_a_sweep_of_two_at_once_has_the_runs_of_one_after_the_other(tmp_path: Path) -> None:
+    """By the engine of studies; the directories are those of runs, with their pages."""
+    axis = ("--set", "fabric.link.rate=5Gbps,10Gbps", "--set", "capture.points=[]")
+    both = [tmp_path / "one", tmp_path / "at-once"]
+    at_once: list[list[str]] = [[], ["--workers", "2"]]
+    for out, more in zip(both, at_once, strict=True):
+        options = ("--kernel", "virtual", "--json", "--out", str(out), *more)
+        done = groundwire("sweep", "topologies/two-hosts.yaml", *axis, *options)
+        assert done.returncode == 0, done.stderr
+        assert [Path(case["run"]).name for case in json.loads(done.stdout)] == ["001", "002"]
+    assert "2 of 2 jobs done" in done.stderr
+    for name in ("001", "002"):
+        assert result_of(both[0] / name) == result_of(both[1] / name)
+        files = [{path.name for path in (out / name).iterdir()} for out in both]
+        assert files[0] == files[1]
+    assert sorted(path.name for path in both[1].iterdir()) == ["001", "002"]
