@@ -57,8 +57,7 @@ def shared_links(run: JobsRun) -> tuple[SharedLink, ...]:
             known.append((collective, GroupedCall(call_of(collective), collective.group)))
         except CollectiveError:
             continue  # its ranks send each other unequal parts, of which nobody knows the sizes
-    hosts = [host for job in run.jobs for host in job.record.hosts]
-    known = [each for each in known if _on_own_hosts(each[0], hosts)]
+    known = [each for each in known if _on_own_hosts(each[0], run.hosts)]
     if not known:
         return ()
     bytes_by_link = _loads(run, known)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from analysis.runs.result import write_result
 from analysis.runs.run import JobsRun, load_run
 from tests.session.command import groundwire, result_of
 from topologies.spec.jobs.flows import FlowsWorkload
@@ -119,6 +120,14 @@ def test_alone_it_takes_the_same_paths_and_less_time(shared: Path) -> None:
     shares = [1 / slowdown for slowdown in slowdowns]
     jain = sum(shares) ** 2 / (2 * sum(share**2 for share in shares))
     assert result["fairness"] == pytest.approx(jain, abs=1e-6)
+
+
+def test_a_run_in_which_the_first_job_is_idle_has_a_result(shared: Path) -> None:
+    result = write_result(load_run(shared / "alone" / "right"))
+    (job,) = result["jobs"]
+    assert job["name"] == "right" and job["begun_ns"] == pytest.approx(500_000, abs=5)
+    assert {row["job"] for row in result["collectives"]} == {"right"}
+    assert result["shared_links"] == [] and job["predicted"]["flow"]["slowdown"] == 1.0
 
 
 def test_shared_links_are_named_with_who_waited(shared: Path) -> None:
