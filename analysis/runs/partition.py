@@ -10,7 +10,6 @@ from analysis.runs.collectives import MeasuredCollective
 from topologies.spec.partition.section import PartitionedInferenceWorkload
 from topologies.spec.spec import Spec
 from topologies.spec.workload_section import ITEM_BYTES
-from workloads.models.partition.splitting import figures_of
 
 
 def partition_row(spec: Spec, collectives: Sequence[MeasuredCollective]) -> dict[str, Any] | None:
@@ -19,6 +18,9 @@ def partition_row(spec: Spec, collectives: Sequence[MeasuredCollective]) -> dict
     workload = spec.workload
     if not isinstance(workload, PartitionedInferenceWorkload):
         return None
+    # Training takes seconds and scipy: what other workloads' results do without.
+    from workloads.models.partition.splitting import figures_of
+
     figures = asdict(figures_of(workload))
     most = figures.pop("most_crossing_elements")
     del figures["crossing_elements"]

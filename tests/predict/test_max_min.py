@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
-from analysis.predict.engines.fluid import drain
-from analysis.predict.engines.max_min import max_min_rates, pad_paths
+from analysis.predict.engines.max_min import drain, max_min_rates, pad_paths
 
 
 @st.composite

@@ -12,7 +12,6 @@ from enum import StrEnum
 
 import numpy as np
 
-from analysis.predict.engines.fluid import drain
 from analysis.predict.engines.joint_programs import (
     GroupedCall,
     JointPrograms,
@@ -20,7 +19,7 @@ from analysis.predict.engines.joint_programs import (
     has_programs,
 )
 from analysis.predict.engines.many_chunks import price
-from analysis.predict.engines.max_min import max_min_rates
+from analysis.predict.engines.max_min import drain, max_min_rates
 from analysis.predict.engines.member_programs import CompiledPrograms
 from analysis.predict.engines.message_costs import MessageCosts
 from analysis.predict.engines.paths import Paths, paths_of
