@@ -7,9 +7,6 @@ from typing import Any, Literal
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict
-from scipy.optimize import least_squares
-from scipy.stats import f as fisher
-from scipy.stats import t as student
 
 from analysis.calibration.observations import CalibrationError, Observation
 from analysis.predict.engines.wire import Floats
@@ -84,6 +81,8 @@ def _explains(before: float, after: float, parameters: int, distinct: int) -> bo
     Repetitions of a call are not counted as observations: in virtual time they say the same again.
     Of fewer calls than `_CALLS_PER_PARAMETER` there is no telling, and the fit is taken.
     """
+    from scipy.stats import f as fisher  # not on top: it takes 0.6 s, of every command
+
     if distinct < _CALLS_PER_PARAMETER * parameters:
         return True
     freedom = distinct - parameters
@@ -97,6 +96,8 @@ def _solve(
     residuals: _Residuals, free: Sequence[int], observations: int
 ) -> tuple[Floats, Floats, float]:
     """(solution, half width of its interval) by free parameter, in their scales; and the loss."""
+    from scipy.optimize import least_squares
+
     ideal = np.zeros(residuals.parameters)
     low, high = residuals.bounds
 
@@ -242,6 +243,8 @@ def _half_widths(jacobian: Any, cost: float, observations: int) -> Floats:
     scipy returns the Jacobian already weighted by the robust loss, and the cost is half the sum of
     squares that a Gaussian would have.
     """
+    from scipy.stats import t as student
+
     freedom = max(1, observations - jacobian.shape[1])
     covariance = np.linalg.pinv(jacobian.T @ jacobian) * (2 * cost / freedom)
     quantile = float(student.ppf(0.5 + _CONFIDENCE / 2, freedom))

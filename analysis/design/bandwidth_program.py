@@ -16,7 +16,6 @@ from math import exp, inf, isinf, log
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import linprog, minimize_scalar
 
 from analysis.design.bounds import Bound
 from analysis.design.models.demand import Demand
@@ -80,6 +79,8 @@ def extreme(
 ) -> float | None:
     """The least (or most) of a weighted sum of bandwidths that the bounds allow; None where it has
     no end. Raises Infeasible."""
+    from scipy.optimize import linprog  # not on top: it takes 0.5 s, of every command
+
     sign = -1.0 if most else 1.0
     rows, limits = _rows(bounds, len(weights), len(weights))
     found = linprog(
@@ -172,6 +173,8 @@ class _Program:
         return max(most, 1e-12)
 
     def solve(self) -> BestBandwidths:
+        from scipy.optimize import linprog
+
         rows, limits = self._linear()
         rates: list[float] = []
         for dimension in range(self._count):
@@ -302,6 +305,8 @@ def best_product(
     on a grid first, then by Brent's method around the best of it. `objective` is nanoseconds times
     dollars. Raises Infeasible, Unbounded.
     """
+    from scipy.optimize import minimize_scalar
+
     fastest = least_time(demand, bounds, len(weights))
     highest = sum(w * rate for w, rate in zip(weights, fastest.gbytes_per_s, strict=True))
     lowest = max(extreme(weights, bounds) or 0.0, highest * 1e-3)
