@@ -18,10 +18,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from analysis.report.summary_page import standalone
 from analysis.runs.collectives import collectives_of
 from analysis.runs.run import load_run
 from analysis.studies.charts.series import bars, lines
-from analysis.studies.page import standalone
 from groundwire.studies.outcomes import is_done
 from groundwire.studies.planning import plan_study
 

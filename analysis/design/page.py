@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
-
-from jinja2 import Environment
 
 from analysis.design.charts.front import front_chart
 from analysis.design.charts.gains import gains_chart
@@ -24,23 +20,10 @@ from analysis.design.findings import (
     sensitivity_table,
 )
 from analysis.design.search import Found
-from analysis.report.charts.drawing import Drawing
-from analysis.report.page import page_environment
+from analysis.report.summary_page import Section, SummaryPage
 from analysis.report.tables.figures import duration, number
-from analysis.report.tables.table import Table
 
 _WIDTH = 1080.0
-
-
-@dataclass(frozen=True, slots=True)
-class _Section:
-    """`key` is its anchor, and the name of its figure's file."""
-
-    key: str
-    title: str
-    caption: str
-    drawing: Drawing | None = None
-    table: Table | None = None
 
 
 def write_page(found: Found, confirmation: Confirmation | None, directory: Path) -> Path:
@@ -49,28 +32,16 @@ def write_page(found: Found, confirmation: Confirmation | None, directory: Path)
     said = findings(found)
     if confirmation is not None:
         said = (*confirmation_words(confirmation), *said)
-    page = directory / "design.html"
-    page.write_text(
-        _environment()
-        .get_template("design.html")
-        .render(
-            name=found.file.sections.name,
-            figures=tuple(_figures(found, confirmation)),
-            findings=said,
-            sections=sections,
-            tables=[points_table(found)],
-        ),
-        encoding="utf-8",
+    page = SummaryPage(
+        "design",
+        found.file.sections.name,
+        "points.csv",
+        tuple(_figures(found, confirmation)),
+        said,
+        sections,
+        [points_table(found)],
     )
-    folder = directory / "figures"
-    folder.mkdir(exist_ok=True)
-    for old in folder.glob("*.svg"):
-        old.unlink()
-    for section in sections:
-        if section.drawing is not None:
-            text = _standalone(section.drawing)
-            (folder / f"{section.key}.svg").write_text(text, encoding="utf-8")
-    return page
+    return page.write(directory)[0]
 
 
 def _figures(found: Found, confirmation: Confirmation | None) -> Iterator[tuple[str, str, str]]:
@@ -83,9 +54,9 @@ def _figures(found: Found, confirmation: Confirmation | None) -> Iterator[tuple[
         yield "emulation", confirmation.verdict.split(":")[0], "of the model's gain"
 
 
-def _sections(found: Found, confirmation: Confirmation | None) -> Iterator[_Section]:
+def _sections(found: Found, confirmation: Confirmation | None) -> Iterator[Section]:
     if confirmation is not None:
-        yield _Section(
+        yield Section(
             "confirmation",
             "Predicted and measured",
             f"Gains over {confirmation.baseline}: by the model, and of real ranks on an emulated "
@@ -93,13 +64,13 @@ def _sections(found: Found, confirmation: Confirmation | None) -> Iterator[_Sect
             gains_chart(confirmation, _WIDTH),
             confirmation_table(confirmation),
         )
-    yield _Section(
+    yield Section(
         "best", "The best point", "Bandwidth of a host in each dimension, one direction.",
         table=best_table(found),
     )  # fmt: skip
     rows = sensitivity_table(found)
     if rows.rows:
-        yield _Section(
+        yield Section(
             "sensitivities",
             "What it hangs on",
             "Constraints that the best point meets with equality, and their multipliers.",
@@ -108,7 +79,7 @@ def _sections(found: Found, confirmation: Confirmation | None) -> Iterator[_Sect
         )
     memory = memory_table(found)
     if memory.rows:
-        yield _Section(
+        yield Section(
             "memory",
             "With more memory",
             "Strategies that do not fit into the best point's host, and would be faster on it if "
@@ -117,7 +88,7 @@ def _sections(found: Found, confirmation: Confirmation | None) -> Iterator[_Sect
         )
     strategies = strategies_chart(found, _WIDTH)
     if strategies is not None:
-        yield _Section(
+        yield Section(
             "strategies",
             "Degree of tensor parallelism",
             "The best point of each degree. A line begins at the least degree that fits into the "
@@ -127,9 +98,9 @@ def _sections(found: Found, confirmation: Confirmation | None) -> Iterator[_Sect
     clusters = clusters_table(found)
     if clusters is not None:
         caption = "The best strategy of each combination of resources."
-        yield _Section("clusters", "Clusters", caption, table=clusters)
+        yield Section("clusters", "Clusters", caption, table=clusters)
     front = front_chart(found, _WIDTH)
-    yield _Section(
+    yield Section(
         "front",
         "Time against cost",
         "The line joins the points that no other beats in both: the Pareto front. The large dot is "
@@ -137,16 +108,3 @@ def _sections(found: Found, confirmation: Confirmation | None) -> Iterator[_Sect
         front,
         front_table(found),
     )
-
-
-@cache
-def _environment() -> Environment:
-    return page_environment("analysis.design")
-
-
-def _standalone(drawing: Drawing) -> str:
-    """The drawing as a file, with the page's colours in it."""
-    style = _environment().get_template("style.css").render()
-    opening, rest = str(drawing.render()).split(">", 1)
-    head = opening.replace("<svg", '<svg xmlns="http://www.w3.org/2000/svg"')
-    return f"{head}><style>{style}</style>{rest}\n"

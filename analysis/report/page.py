@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from analysis.report.tables.cells import cell, heading, is_numeric
 from analysis.report.tables.table import Unit
 
 
-def page_environment(*packages: str) -> Environment:
-    """Templates of these packages, and the report's, which have the style and the script."""
+def page_environment() -> Environment:
+    """The pages' templates, with the style and the script."""
     environment = Environment(
-        loader=ChoiceLoader([PackageLoader(name) for name in (*packages, "analysis.report")]),
+        loader=PackageLoader("analysis.report"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

@@ -3,15 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
-from jinja2 import Environment
-
-from analysis.report.charts.drawing import Drawing
-from analysis.report.page import page_environment
-from analysis.report.tables.table import Table
+from analysis.report.summary_page import Section, SummaryPage
 from analysis.studies.cases import RESPONSES, StudyCases
 from analysis.studies.charts.agreement import agreement_chart
 from analysis.studies.charts.cost import cost_chart
@@ -32,17 +26,6 @@ _WIDTH = 1080.0
 _SHOWN_INTERACTIONS = 6
 
 
-@dataclass(frozen=True, slots=True)
-class _Section:
-    """`key` is its anchor, and the name of its figure's file."""
-
-    key: str
-    title: str
-    caption: str
-    drawing: Drawing | None = None
-    table: Table | None = None
-
-
 def write_page(study: StudyCases, directory: Path) -> tuple[Path, ...]:
     """Write study.html and figures/*.svg into `directory`; returns their paths. Figures of an
     earlier version of the study are removed."""
@@ -53,30 +36,16 @@ def write_page(study: StudyCases, directory: Path) -> tuple[Path, ...]:
     for one in effects.values():
         if one is not None and one.mains:
             tables += [effects_table(one), variance_table(one)]
-    page = directory / "study.html"
-    page.write_text(
-        _environment()
-        .get_template("study.html")
-        .render(
-            study=study,
-            figures=_figures(study),
-            findings=findings(study, first),
-            sections=sections,
-            tables=tables,
-        ),
-        encoding="utf-8",
+    page = SummaryPage(
+        "study",
+        study.name,
+        "table.csv",
+        tuple(_figures(study)),
+        findings(study, first),
+        sections,
+        tables,
     )
-    folder = directory / "figures"
-    folder.mkdir(exist_ok=True)
-    for old in folder.glob("*.svg"):
-        old.unlink()
-    written = [page]
-    for section in sections:
-        if section.drawing is not None:
-            path = folder / f"{section.key}.svg"
-            path.write_text(standalone(section.drawing), encoding="utf-8")
-            written.append(path)
-    return tuple(written)
+    return page.write(directory)
 
 
 def _figures(study: StudyCases) -> Iterator[tuple[str, str, str]]:
@@ -87,19 +56,19 @@ def _figures(study: StudyCases) -> Iterator[tuple[str, str, str]]:
     yield "failed", str(sum(case.failure is not None for case in study.cases)), "without an outcome"
 
 
-def _sections(study: StudyCases, effects: dict[str, Effects | None]) -> Iterator[_Section]:
+def _sections(study: StudyCases, effects: dict[str, Effects | None]) -> Iterator[Section]:
     for response, one in effects.items():
         if one is None or not one.mains or not one.variance.total:
             continue
         title = RESPONSES[response][0]
-        yield _Section(
+        yield Section(
             f"shares-{response}",
             f"What decides: {title}",
             "The spread of all cases about their mean, as sums of squares: what each factor "
             "explains alone, what two explain only together, and what is left.",
             shares_chart(one, _WIDTH),
         )
-        yield _Section(
+        yield Section(
             f"effects-{response}",
             f"Main effects: {title}",
             "The mean of all cases at each level; the dashed line is the mean of all. Under each "
@@ -108,7 +77,7 @@ def _sections(study: StudyCases, effects: dict[str, Effects | None]) -> Iterator
         )
         shown = one.interactions[:_SHOWN_INTERACTIONS]
         if shown:
-            yield _Section(
+            yield Section(
                 f"interactions-{response}",
                 f"Interactions: {title}",
                 "The pairs of factors that explain most beyond their main effects. Parallel lines "
@@ -117,7 +86,7 @@ def _sections(study: StudyCases, effects: dict[str, Effects | None]) -> Iterator
             )
     ends = best_and_worst(study)
     if ends.rows:
-        yield _Section(
+        yield Section(
             "best",
             "Best and worst cases",
             f"By {RESPONSES[study.response][0]}, within the limits.",
@@ -126,22 +95,8 @@ def _sections(study: StudyCases, effects: dict[str, Effects | None]) -> Iterator
     costs, front = cost_chart(study, _WIDTH), front_table(study)
     if costs is not None:
         caption = "The line joins the cases that no other beats in both: the Pareto front."
-        yield _Section("cost", "Time against cost", caption, costs, front)
+        yield Section("cost", "Time against cost", caption, costs, front)
     agreement = agreement_chart(study, _WIDTH)
     if agreement is not None:
         caption = "Iterations that are emulated and predicted, too; on the line both agree."
-        yield _Section("agreement", "Predicted against measured", caption, agreement)
-
-
-@cache
-def _environment() -> Environment:
-    return page_environment("analysis.studies")
-
-
-def standalone(drawing: Drawing) -> str:
-    """The drawing as a file, with the page's colours in it."""
-    environment = _environment()
-    style = environment.get_template("style.css").render()
-    opening, rest = str(drawing.render()).split(">", 1)
-    head = opening.replace("<svg", '<svg xmlns="http://www.w3.org/2000/svg"')
-    return f"{head}><style>{style}</style>{rest}\n"
+        yield Section("agreement", "Predicted against measured", caption, agreement)
