@@ -160,6 +160,8 @@ class SshHost:
             f"for f in passwd group shadow sudoers; do if [ -e /etc/$f ];"
             f" then mount --bind {self._directory}/etc/$f /etc/$f; fi; done",
             f"mount --bind {self.home} {_HOME}",
+            # Semaphores of processes that are killed with the host stay in it, as on a real one.
+            "mount -t tmpfs -o mode=1777 shm /dev/shm",
         ]
         if runs_disk is not None:
             script.append(
