@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from analysis.decode.tcp.pcap import read_pcap
+from tests.session.captured_headers import captured_headers
 from tests.session.command import ROOT, copy_clone, result_of
 
 _SPEC = """
@@ -37,11 +37,6 @@ counters: {interval: 3us}
 predict: [alpha-beta]
 """
 
-_HEADERS = (
-    *("timestamp_ns", "wire_bytes", "source", "destination", "source_port", "destination_port"),
-    *("tos", "ttl", "ip_identification", "sequence", "acknowledgement", "flags", "window"),
-    *("payload_bytes", "timestamp_value", "timestamp_echo"),
-)
 # Ends by itself when this process is killed.
 _HOG = "import os; parent = os.getppid()\nwhile os.getppid() == parent: pass"
 
@@ -68,22 +63,12 @@ def _run(
     # Hosts queue up to a window, switches where flows meet; what was seen of it must repeat too.
     waited = [json.loads(line)["backlog_byte_us"] for line in (out / "links.jsonl").open()]
     assert sum(integral > 0 for integral in waited) > len(waited) / 2
-    captures = sorted((out / "capture").glob("*.pcap"))
+    captures = captured_headers(out)
     assert len(captures) == 4
+    assert all(len(fields[0]) > 100 * 8 for fields in captures.values())
     result = result_of(out)
     assert result["summary"]["retransmits"] > 0
-    return found | {"result": result} | {file.name: _packets(file) for file in captures}
-
-
-def _packets(capture: Path) -> list[bytes]:
-    """When each packet was seen, and its headers.
-
-    Not the payload: torch's store sends some bytes of an address that nobody has written, in which
-    a pointer shows through; it moves when Python finds no compiled files in a fresh clone.
-    """
-    packets = read_pcap(capture)
-    assert len(packets.timestamp_ns) > 100
-    return [getattr(packets, name).tobytes() for name in _HEADERS]
+    return found | {"result": result} | captures
 
 
 def _clone(directory: Path, compiled: bool) -> Path:
