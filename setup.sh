@@ -325,6 +325,8 @@ make_environment() {
         say "      which may mean gigabytes for accelerators; GROUNDWIRE_TORCH_INDEX can name a mirror of it"
     fi
     attempt "check the network; delete $venv and try again" "$venv/bin/pip" install --progress-bar off -e ".$extras"
+    # A guest cannot write into the clone, so it compiles anew what nobody has compiled before.
+    "$venv/bin/python" -m compileall -q topologies collectives workloads analysis emulator groundwire
     touch "$stamp"
 }
 
