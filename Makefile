@@ -3,7 +3,7 @@
 VENV := .venv
 GROUNDWIRE := $(VENV)/bin/groundwire
 
-.PHONY: help setup demo test lint bench study clean
+.PHONY: help setup demo test lint bench study claims clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -29,11 +29,14 @@ lint: ## ruff, mypy --strict and the directions of imports
 
 # Left out are those that have to be given something: another clone, runs, which measurement.
 bench: setup ## the benchmarks that take minutes, not hours
-	@for name in $(filter-out side_by_side dlrm_study flat_all_reduce program_predictions programs themis,$(basename $(notdir $(wildcard benchmarks/*.py)))); do echo "== $$name"; $(VENV)/bin/python -m benchmarks.$$name || exit 1; done
+	@for name in $(filter-out __init__ side_by_side claims dlrm_study flat_all_reduce partitions program_predictions programs themis,$(basename $(notdir $(wildcard benchmarks/*.py)))); do echo "== $$name"; $(VENV)/bin/python -m benchmarks.$$name || exit 1; done
 
 study: setup ## run the DLRM case study, small, and write docs/dlrm-study.md; goes on where it was
 	@$(GROUNDWIRE) study studies/dlrm-case-study.yaml --out runs/dlrm-case-study
 	@$(VENV)/bin/python -m benchmarks.dlrm_study runs/dlrm-case-study --page docs/dlrm-study.md
+
+claims: setup ## run the command of every claim in docs/claims.md: hours
+	@$(VENV)/bin/python -m benchmarks.claims
 
 clean: ## remove what sessions left behind, .venv and run directories (the kernel cache stays)
 	@if [ -x $(GROUNDWIRE) ]; then $(GROUNDWIRE) clean; fi

@@ -1,0 +1,1 @@
+"""Measurements that print ratios; none of them is a test."""
