@@ -35,8 +35,11 @@ class HostEvent:
     result: Mapping[str, Any]
 
     def in_words(self) -> str:
-        """What went wrong, as the module, the command or ssh put it."""
-        said = [self.result.get(key) for key in ("msg", "stderr", "stdout", "module_stderr")]
+        """What went wrong, as the module, the command or ssh put it. Of a loop, the item's words:
+        the loop's own are that all items were gone through."""
+        items = [item for item in self.result.get("results", ()) if item.get("failed")]
+        result = items[0] if items else self.result
+        said = [result.get(key) for key in ("msg", "stderr", "stdout", "module_stderr")]
         why = "\n".join(str(text).strip() for text in said if text) or "it did not say why"
         what = "cannot be reached" if self.kind == "unreachable" else f"{self.task!r} failed"
         return f"{what}: {why}"
