@@ -18,7 +18,7 @@ demo: setup ## set up, then run 16 Gloo ranks of DLRM on a k=4 fat-tree, beside 
 test: ## set up, then check style, types and behaviour
 	@./setup.sh test
 	@$(MAKE) --no-print-directory lint
-	@$(VENV)/bin/pytest -n auto --maxprocesses=4 --dist=loadfile --ignore=tests/native
+	@$(VENV)/bin/pytest -n auto --maxprocesses=4 --dist=loadfile --no-loadscope-reorder --ignore=tests/native
 	@$(VENV)/bin/pytest tests/native
 
 lint: ## ruff, mypy --strict and the directions of imports

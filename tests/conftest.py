@@ -30,6 +30,7 @@ _IN_GUEST = "GROUNDWIRE_TESTS_IN_GUEST"
 _REPORT = "groundwire-report "
 # All of them pass with 1 GB; a host should not be found too small for more than they need.
 _MEMORY_BYTES = 1_500_000_000
+_ROOMS_OF_RUNS = ("howto", "labs", "remote", "session", "studies", "virtual")
 
 
 # How long an example takes says how busy the machine is, and nothing of what is tested.
@@ -41,6 +42,12 @@ def pytest_configure(config: pytest.Config) -> None:
     # A shell's background ignores it, and everything that tests start would inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     config.addinivalue_line("markers", "guest: runs as root inside the virtual kernel")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files of whole runs come first, as one that begins last is waited for by all workers."""
+    tests = ROOT / "tests"
+    items.sort(key=lambda item: item.path.relative_to(tests).parts[0] not in _ROOMS_OF_RUNS)
 
 
 if os.environ.get(_IN_GUEST):

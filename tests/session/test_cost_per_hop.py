@@ -53,7 +53,7 @@ def _per_hop(directory: Path, kind: str, ranks: int, few: int, many: int) -> dic
 
 
 @skip_where_traced
-@pytest.mark.parametrize("kind", ["all_reduce", "all_to_all"])
+@pytest.mark.parametrize("kind", ["all_reduce", pytest.param("all_to_all", marks=pytest.mark.long)])
 def test_more_ranks_cost_no_more_per_packet_hop(tmp_path: Path, kind: str) -> None:
     few = _per_hop(tmp_path, kind, ranks=4, few=10, many=60)
     many = _per_hop(tmp_path, kind, ranks=16, few=1, many=6)
