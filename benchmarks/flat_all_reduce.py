@@ -30,6 +30,8 @@ INJECTION_NS = 10
 TOP1_BYTES = 8_388_608
 """The gradients of a layer of the top MLP."""
 SMALL_BYTES = 65_536
+RANKS_PER_PROCESS = 16
+"""All 128 in one exceed Linux's usual vm.max_map_count."""
 
 SPEC = """
 name: flat-all-reduce
@@ -48,7 +50,7 @@ workload:
     - {{kind: all_reduce, size: {size}, program: {{algorithm: {algorithm}, chunks: {chunks},
        smallest_chunk: 1024B}}}}
 collectives: {{in_flight: 64, endpoint_delay: {injection}ns}}
-virtual: {{ranks_per_process: {ranks}}}
+virtual: {{ranks_per_process: {packed}}}
 capture: {{points: []}}
 predict: [alpha-beta]
 """
@@ -69,6 +71,7 @@ class Case:
         """The spec of its run."""
         return SPEC.format(
             ranks=RANKS,
+            packed=RANKS_PER_PROCESS,
             rate=RATE_GBPS,
             latency=LATENCY_NS,
             injection=INJECTION_NS,
