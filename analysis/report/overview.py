@@ -32,7 +32,7 @@ class KeyFigure:
 def key_figures(figures: RunFigures) -> tuple[KeyFigure, ...]:
     """The same figures in the same order for every run, so that runs compare line by line."""
     summary = figures.result["summary"]
-    found = _iteration_figures(figures)
+    found = _iteration_figures(figures) + _job_figures(figures)
     best = max(figures.collectives, key=lambda m: m.busbw_gbps, default=None)
     if best is not None:
         value = f"{number(best.busbw_gbps)}\u202fGb/s"
@@ -48,6 +48,28 @@ def key_figures(figures: RunFigures) -> tuple[KeyFigure, ...]:
     pauses = f"{count(summary['pauses'])} pauses"
     found.append(KeyFigure("ECN marks", count(summary["ecn_marks"]), pauses, summary["ecn_marks"]))
     return tuple(found)
+
+
+def _job_figures(figures: RunFigures) -> list[KeyFigure]:
+    """Of a job that shared its fabric: how long it took, and how much less it takes alone."""
+    job = figures.job
+    if job is None:
+        return []
+    predicted = [
+        f"{name} {signed_percent(answer['error'])}"
+        for name, answer in job["predicted"].items()
+        if answer.get("error") is not None
+    ]
+    found = [KeyFigure("job", duration(job["duration_ns"]), ", ".join(predicted))]
+    if job["slowdown"] is not None:
+        expected = [
+            f"{name} {number(answer['slowdown'])}"
+            for name, answer in job["predicted"].items()
+            if "slowdown" in answer
+        ]
+        remark = ", ".join([f"alone {duration(job['alone']['duration_ns'])}", *expected])
+        found.append(KeyFigure("slow-down", number(job["slowdown"]), remark))
+    return found
 
 
 def _partition_figures(figures: RunFigures) -> list[KeyFigure]:

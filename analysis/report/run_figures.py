@@ -17,6 +17,7 @@ from analysis.metrics.link import PortMetrics, port_metrics
 from analysis.metrics.tier import TierUse, tier_uses
 from analysis.metrics.traffic import TrafficMatrix, captured_traffic, traffic_matrix
 from analysis.report.tables.run_tables import tables
+from analysis.report.tables.shared_tables import shared_links_table
 from analysis.report.tables.table import Table
 from analysis.runs.queue_samples import QueueSeries, queue_series
 from analysis.runs.run import JobsRun, Run, load_run
@@ -24,10 +25,12 @@ from analysis.runs.run import JobsRun, Run, load_run
 
 @dataclass(frozen=True)
 class RunFigures:
-    """A run and its metrics. `label` tells it from the other runs of the same report."""
+    """A run and its metrics. `label` tells it from the other runs of the same report. A job that
+    shared its fabric has `sharing`, the result of all jobs, and is called there as `label` says."""
 
     run: Run
     label: str
+    sharing: dict[str, Any] | None = None
 
     @property
     def scale(self) -> int:
@@ -83,7 +86,21 @@ class RunFigures:
 
     @cached_property
     def tables(self) -> dict[str, Table]:
-        return tables(self.run, self.flows)
+        found = tables(self.run, self.flows)
+        if self.sharing is not None:
+            shared = shared_links_table(self.sharing, self.label)
+            found |= {shared.name: shared} if shared.rows else {}
+        return found
+
+    @property
+    def job(self) -> dict[str, Any] | None:
+        """What the result of all jobs says of this one."""
+        if self.sharing is None:
+            return None
+        found: dict[str, Any] = next(
+            job for job in self.sharing["jobs"] if job["name"] == self.label
+        )
+        return found
 
     @cached_property
     def queues(self) -> tuple[QueueSeries, ...]:
@@ -102,12 +119,13 @@ class RunFigures:
 
 def figures_of(run: Run) -> RunFigures:
     """The figures of one run, labelled by its directory's name."""
-    return RunFigures(run, *_labels([run.directory.resolve()]))
+    (label,) = _labels([run.directory.resolve()])
+    return RunFigures(run, label)
 
 
 def figures_of_jobs(run: JobsRun) -> tuple[RunFigures, ...]:
     """The figures of the jobs that came to their end, labelled by their names."""
-    return tuple(RunFigures(own, job.name) for job, own in run.finished)
+    return tuple(RunFigures(own, job.name, run.result) for job, own in run.finished)
 
 
 def run_figures(directories: Sequence[Path]) -> tuple[RunFigures, ...]:

@@ -143,6 +143,24 @@ def test_shared_links_are_named_with_who_waited(shared: Path) -> None:
     assert any(wait["waited_ns"] > 1000 for link in links for wait in link["waits"])
 
 
+def test_a_report_shows_slow_downs_and_shared_links(shared: Path) -> None:
+    links = result_of(shared)["shared_links"]
+    done = groundwire("report", shared, "--json")
+    assert done.returncode == 0, done.stderr
+    for name, tables in json.loads(done.stdout).items():
+        rows = {(row["node"], row["peer"]): row for row in tables["shared_links"]}
+        assert len(rows) == len(links)
+        for link in links:
+            row = rows[link["node"], link["peer"]]
+            assert row["bytes"] == link["bytes"][name]
+            assert row["bytes"] + row["bytes_of_others"] == sum(link["bytes"].values())
+            waits = [wait for wait in link["waits"] if wait["job"] == name]
+            assert row["waited_ns"] == sum(wait["waited_ns"] for wait in waits)
+    page = groundwire("report", shared, "--format", "md").stdout
+    assert page.count("| slow-down | ") == 2 and "### Links shared with other jobs" in page
+    assert "Links shared with other jobs" in (shared / "report.html").read_text()
+
+
 def test_alone_needs_several_jobs(home: Path) -> None:
     out = home / "one"
     spec = home / "spec.yaml"
