@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from math import prod
 
 
@@ -29,3 +30,22 @@ def lines(dimensions: Sequence[int], along: int) -> list[tuple[int, ...]]:
     stride = prod(dimensions[:along])
     starts = [r for r in range(prod(dimensions)) if coordinates(r, dimensions)[along] == 0]
     return [tuple(r + i * stride for i in range(dimensions[along])) for r in starts]
+
+
+@lru_cache(maxsize=1024)
+def part_of_grid(ranks: tuple[int, ...], dimensions: tuple[int, ...]) -> tuple[int, ...] | None:
+    """The sizes of the part of a grid that some ranks are: how many coordinates they have in each
+    dimension, 1 where they differ in none. None where they are not all combinations of these
+    coordinates in the grid's order, or not in the grid."""
+    if not ranks or min(ranks) < 0 or max(ranks) >= prod(dimensions):
+        return None
+    points = [coordinates(rank, dimensions) for rank in ranks]
+    sides = [sorted({point[d] for point in points}) for d in range(len(dimensions))]
+    sizes = tuple(len(side) for side in sides)
+    if prod(sizes) != len(ranks):
+        return None
+    for place, point in enumerate(points):
+        here = coordinates(place, sizes)
+        if any(side[i] != at for side, i, at in zip(sides, here, point, strict=True)):
+            return None
+    return sizes

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from math import prod
 from typing import Any
@@ -12,6 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from collectives.algorithms import algorithm, algorithms
 from collectives.algorithms.base import Algorithm, DoesNotFit
+from collectives.dimensions import part_of_grid
 from collectives.kinds import Kind, Shape
 from collectives.plan import CollectivePlan, DimensionOrder, Schedule, plan
 from collectives.program import PROGRAM_KINDS
@@ -41,16 +42,25 @@ _SIZE: TypeAdapter[int] = TypeAdapter(SizeBytes)
 
 
 def plan_of(
-    section: CollectivesSection, shape: Shape, entry: Mapping[str, Any] | None = None
+    section: CollectivesSection,
+    shape: Shape,
+    entry: Mapping[str, Any] | None = None,
+    members: Sequence[int] | None = None,
 ) -> CollectivePlan | None:
     """How a collective runs as a program; None when it is Gloo's own.
 
-    `entry` is an operation's own, which goes before that of its kind. Raises DoesNotFit, and
-    MscclError for a wrong MSCCL file. The programs of what is returned have been verified.
+    `entry` is an operation's own, which goes before that of its kind. `members` are the ranks of
+    its group, in group order; None are all. A group that is a part of the section's grid of
+    dimensions has that part's. Raises DoesNotFit, and MscclError for a wrong MSCCL file. The
+    programs of what is returned have been verified.
     """
     found = entry or entry_of(section, shape.kind)
     if not found or shape.kind not in PROGRAM_KINDS or shape.ranks < 2:
         return None
+    if members is not None and section.dimensions:
+        part = part_of_grid(tuple(members), section.dimensions)
+        if part is not None:
+            section = section.model_copy(update={"dimensions": part})
     settings = section.model_dump_json(by_alias=True)
     return _planned(settings, shape, json.dumps(found, sort_keys=True))
 

@@ -78,8 +78,8 @@ def program_problems(spec: Sections) -> Iterator[Problem]:
         entry: AlgorithmEntry = getattr(section, kind)
         if entry:
             key: Key = ("collectives", kind)
-            for shape in _shapes(workload, kind):
-                problem = _program_problem(section, shape, entry, key)
+            for shape, members in _shapes(workload, kind):
+                problem = _program_problem(section, shape, entry, key, members)
                 if problem is not None:
                     yield problem
                     break
@@ -93,24 +93,27 @@ def program_problems(spec: Sections) -> Iterator[Problem]:
                     yield problem
 
 
-def _shapes(workload: WorkloadSpec, kind: Kind) -> Iterator[Shape]:
-    """What a workload asks of a kind: of models, one of each size of their groups."""
+def _shapes(workload: WorkloadSpec, kind: Kind) -> Iterator[tuple[Shape, range | None]]:
+    """What a workload asks of a kind, and of whom (None: all): of models, by one of their groups of
+    each sort."""
     if isinstance(workload, CollectivesWorkload):
         asked = [op for op in workload.operations if op.kind == kind and not _has_own(op)]
         for operation in asked:
             if isinstance(operation, (CollectiveOperation, RootedCollective)):
-                yield _shape(workload, operation)
+                yield _shape(workload, operation), None
         if asked:
             return
-    sizes = {workload.ranks}
+    inside = None
     if isinstance(workload, TrainingWorkload):
-        degrees = workload.parallelism
-        sizes = {size for size in (degrees.data, degrees.tensor) if size > 1}
-    elif isinstance(workload, LayersWorkload) and workload.innermost is not None:
-        inside = workload.innermost
-        sizes = {size for size in (inside, workload.ranks // inside) if size > 1}
-    for ranks in sorted(sizes):
-        yield Shape(kind, _NOMINAL_BYTES * ranks, ranks, 4)
+        inside, whole = workload.parallelism.tensor, workload.ranks // workload.parallelism.pipeline
+    elif isinstance(workload, LayersWorkload):
+        inside, whole = workload.innermost, workload.ranks
+    if inside is None:
+        yield Shape(kind, _NOMINAL_BYTES * workload.ranks, workload.ranks, 4), None
+        return
+    for members in (range(inside), range(0, whole, inside)):
+        if len(members) > 1:
+            yield Shape(kind, _NOMINAL_BYTES * len(members), len(members), 4), members
 
 
 def _has_own(operation: Operation) -> bool:
@@ -130,10 +133,14 @@ def _shape(
 
 
 def _program_problem(
-    section: CollectivesSection, shape: Shape, entry: AlgorithmEntry, key: Key
+    section: CollectivesSection,
+    shape: Shape,
+    entry: AlgorithmEntry,
+    key: Key,
+    members: range | None = None,
 ) -> Problem | None:
     try:
-        plan_of(section, shape, entry)
+        plan_of(section, shape, entry, members)
     except MscclError as error:
         return Problem((*key, "file"), str(error), "expected an MSCCL file that is right")
     except DoesNotFit as error:

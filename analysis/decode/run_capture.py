@@ -81,7 +81,7 @@ def _logged(run: Run, by_rank: dict[int, CollectiveRecord]) -> LoggedCollective:
         first.root,
         first.peer,
         {rank: (record.start_ns, record.end_ns) for rank, record in by_rank.items()},
-        plan_of_record(run, first, len(ranks)),
+        plan_of_record(run, first, ranks),
         None if first.slots is None else (first.slots[0], first.slots[1]),
     )
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from analysis.design.network import network_cost
 from analysis.design.search import Found, Solution
 
+_ALIKE = 1e-3
+
 
 @dataclass(frozen=True, slots=True)
 class EqualSplit:
@@ -69,6 +71,29 @@ def cluster_words(solution: Solution) -> str:
     """What has been chosen but for the strategy."""
     chosen = solution.point.chosen
     return ", ".join(f"{name} {value}" for name, value in chosen.items() if name != "strategy")
+
+
+def neighbours(found: Found) -> tuple[Solution, ...]:
+    """For each other value of each choice the best point that has it, whatever its other choices;
+    of strategies, for each degree of tensor parallelism. The best first. Of those that take equally
+    long one is kept, and none that takes as long as the best: times could not tell them apart."""
+    best = found.best
+    kept: dict[tuple[str, str], Solution] = {}
+    for solution in found.solved:
+        if abs(solution.time_ns / best.time_ns - 1) < _ALIKE:
+            continue
+        for name, value in solution.point.chosen.items():
+            strategy, of_best = solution.point.strategy, best.point.strategy
+            differs = value != best.point.chosen.get(name)
+            if name == "strategy" and strategy is not None and of_best is not None:
+                value, differs = str(strategy.tensor), strategy.tensor != of_best.tensor
+            if differs:
+                kept.setdefault((name, value), solution)
+    chosen: list[Solution] = []
+    for one in sorted(kept.values(), key=lambda one: one.objective):
+        if all(abs(one.time_ns / other.time_ns - 1) >= _ALIKE for other in chosen):
+            chosen.append(one)
+    return tuple(chosen)
 
 
 def by_tensor(found: Found) -> dict[str, dict[int, Solution]]:

@@ -58,7 +58,8 @@ class Confirmation:
         """Why the design is refuted; empty when its gain holds.
 
         It is refuted when the winner's measured gain falls short of the predicted one by more than
-        the tolerance, or when another point is measured faster than the winner by more than that.
+        the tolerance, or when another point is measured faster than the winner by more than that,
+        and is not predicted so at this size.
         """
         winner = self.rows[0]
         if winner.measured_gain is None or winner.measured_ns is None:
@@ -71,7 +72,10 @@ class Confirmation:
             )
         for row in self.rows[1:]:
             measured = row.measured_ns
-            if measured is not None and measured < winner.measured_ns * (1 - self.tolerance):
+            fair = row.point.predicted_ns >= winner.point.predicted_ns * (1 - self.tolerance)
+            if measured is None or not fair:
+                continue
+            if measured < winner.measured_ns * (1 - self.tolerance):
                 found.append(
                     f"{row.point.name} is measured {winner.measured_ns / measured:.3f}x as fast "
                     "as the winner"

@@ -150,10 +150,11 @@ def search(
     return Found(file, solved[0], tuple(solved), front, len(points), pruned, misses.all())
 
 
-def solve_point(file: DesignFile, point: Point) -> Solution:
-    """The best bandwidths of one point. Raises SpecError when it can keep not all constraints."""
+def solve_point(file: DesignFile, point: Point, work: Work | None = None) -> Solution:
+    """The best bandwidths of one point, whose work is that of the file's workload or what is given.
+    Raises SpecError when it can keep not all constraints."""
     misses = _Misses()
-    for one in _bounded(file, [point], misses):
+    for one in _bounded(file, [point], misses, work):
         try:
             return _solve(file, one)
         except Infeasible:
@@ -161,14 +162,17 @@ def solve_point(file: DesignFile, point: Point) -> Solution:
     raise _no_point(file, misses)
 
 
-def _bounded(file: DesignFile, points: Sequence[Point], misses: _Misses) -> list[_Bounded]:
-    """The points that their own constraints allow. Raises SpecError for a bandwidth that nothing
+def _bounded(
+    file: DesignFile, points: Sequence[Point], misses: _Misses, given: Work | None = None
+) -> list[_Bounded]:
+    """The points that their own constraints allow; `given` is their work if it is not that of the
+    file's workload. Raises SpecError for a bandwidth that nothing
     bounds."""
     sections = file.sections
     known: dict[object, tuple[tuple[Bound, ...], tuple[float, ...], float, Impossible | None]] = {}
     found = []
     for point in points:
-        work = work_of(sections, point)
+        work = given or work_of(sections, point)
         if work is None:
             misses.add(_does_not_divide(point))
             continue

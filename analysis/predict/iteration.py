@@ -178,7 +178,7 @@ class Costs:
         if isinstance(action, StartMessage):
             return CollectiveCall(Kind.SEND_RECV, size_bytes, ranks, self._item_bytes, peer=1)
         call = CollectiveCall(action.kind, size_bytes, ranks, self._item_bytes)
-        return replace(call, plan=plan_of(self._settings, call.shape))
+        return replace(call, plan=plan_of(self._settings, call.shape, members=ranks))
 
     def of(self, action: StartCollective | StartMessage, ranks: tuple[int, ...]) -> _Cost:
         """What it takes alone."""

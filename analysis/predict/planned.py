@@ -63,7 +63,7 @@ def _with_plan(
     spec: Spec, call: CollectiveCall, entry: Mapping[str, Any] | None = None
 ) -> CollectiveCall:
     """The call with how it runs as a program, if it does."""
-    return replace(call, plan=plan_of(settings_of(spec), call.shape, entry))
+    return replace(call, plan=plan_of(settings_of(spec), call.shape, entry, call.ranks))
 
 
 def _of_benchmark(spec: Spec, workload: CollectivesWorkload) -> Iterator[PlannedCall]:

@@ -162,19 +162,21 @@ def _assemble(run: Run, by_rank: dict[int, CollectiveRecord]) -> MeasuredCollect
         max(record.start_ns for record in by_rank.values()),
         max(record.end_ns for record in by_rank.values()),
         by_rank,
-        plan_of_record(run, first, len(ranks)),
+        plan_of_record(run, first, ranks),
         any(record.uneven for record in by_rank.values()),
     )
 
 
-def plan_of_record(run: Run, record: CollectiveRecord, ranks: int) -> CollectivePlan | None:
-    """How a collective ran as a program; None for Gloo's own. Raises RunError when it cannot be
-    told any more, as when an MSCCL file is gone."""
+def plan_of_record(
+    run: Run, record: CollectiveRecord, ranks: Sequence[int]
+) -> CollectivePlan | None:
+    """How a collective of these ranks ran as a program; None for Gloo's own. Raises RunError when
+    it cannot be told any more, as when an MSCCL file is gone."""
     if record.program is None:
         return None
     kind = Kind(record.kind)
-    shape = Shape(kind, record.size_bytes, ranks, record.element_bytes, record.root)
+    shape = Shape(kind, record.size_bytes, len(ranks), record.element_bytes, record.root)
     try:
-        return plan_of(settings_of(run.spec), shape, record.program)
+        return plan_of(settings_of(run.spec), shape, record.program, ranks)
     except (ValueError, OSError) as error:
         raise RunError(f"{run.directory}: the program of {record.id}: {error}") from error

@@ -77,7 +77,9 @@ def _times(result: Mapping[str, Any], spec: Spec) -> tuple[float, float | None]:
     them."""
     if not isinstance(spec.workload, CollectivesWorkload):
         rows = result["iterations"]
-        return sum(row["duration_ns"] for row in rows) / len(rows), None
+        flows = [(row.get("predicted") or {}).get("flow", {}).get("duration_ns") for row in rows]
+        flow = sum(flows) / len(rows) if None not in flows else None
+        return sum(row["duration_ns"] for row in rows) / len(rows), flow
     rows = [row for row in result["collectives"] if row["kind"] != "barrier"]
     iterations = spec.workload.iterations
     flows = [row["predicted"].get("flow", {}).get("duration_ns") for row in rows]

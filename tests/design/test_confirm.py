@@ -13,14 +13,17 @@ from hypothesis import strategies as st
 
 import groundwire
 from analysis.design.models.messages import bytes_by_dimension
+from analysis.design.search import Found
+from analysis.predict.planned import planned_calls
 from analysis.runs.run import RESULT_SCHEMA
 from collectives.kinds import Kind
 from groundwire.designs.design import Design, design, design_document
 from groundwire.designs.emulated_network import dimension_fabric, shrunk
-from groundwire.designs.emulated_point import NotEmulated
+from groundwire.designs.emulated_point import Emulation, NotEmulated, emulation_of
 from groundwire.studies.engine import JobEvent
 from groundwire.studies.jobs import JOB_FILE, Job
-from tests.design.design_files import listed
+from tests.design.design_files import found_in, listed
+from topologies.spec.layers_section import LayersWorkload
 from topologies.spec.spec import Spec, load_spec, parse_spec
 from topologies.spec.workload_section import CollectivesWorkload
 
@@ -147,7 +150,7 @@ def test_the_directory_has_the_winner_ready_to_run(tmp_path: Path) -> None:
 def test_what_cannot_be_emulated_says_so(tmp_path: Path) -> None:
     file = tmp_path / "one.yaml"
     file.write_text(listed((4,)))
-    with pytest.raises(NotEmulated, match="fewer than 2 dimensions"):
+    with pytest.raises(NotEmulated, match="fewer than 2 bandwidths"):
         design(file, out=tmp_path / "out", confirm_around=0, engine=MadeUp(ideal_ns))
 
 
@@ -178,3 +181,109 @@ def test_neighbours_along_a_dimension_share_a_link() -> None:
     along = ends[frozenset(("h4", "h0"))]
     assert (along.link_class, along.rate_bps, along.delay_ns) == ("dimension1", 2 * 10**9, 600)
     assert ends[frozenset(("h2", "h3"))].link_class == "dimension0"
+
+
+LAYERS = """
+workload:
+  kind: layers
+  ranks: 64
+  parallelism: hybrid-data-model
+  innermost: 16
+  layers:
+    - name: a
+      forward: {compute: 200us, collective: all_reduce, size: 8MB}
+      input_gradient: {compute: 200us, collective: all_gather, size: 250KB}
+      weight_gradient: {compute: 200us, collective: all_reduce, size: 4MB}
+design:
+  dimensions:
+    - {name: a, kind: ring, size: 4}
+    - {name: b, kind: switch, size: 8}
+    - {name: c, kind: switch, size: 2}
+  constraints: {total_bandwidth: 100GB/s}
+  confirm: {ranks: 16, size: 1MiB, chunks: 4}
+"""
+
+TRANSFORMER = """
+workload: {kind: transformer, layers: 8, hidden: 4096, heads: 32, batch_size: 64}
+design:
+  dimensions:
+    - {name: a, kind: fully-connected, size: 4, bandwidth: 100GB/s}
+    - {name: b, kind: switch, size: 4, bandwidth: 10GB/s}
+  strategy: {tensor: [1, 2, 4, 8], microbatches: [1, 2], zero: [1]}
+  confirm: {ranks: 16, size: 1MiB, chunks: 4}
+"""
+
+RECOMMENDER = """
+workload: {kind: recommender, batch_size: 65536, rows: 20000000}
+design:
+  dimensions:
+    - {name: a, kind: fully-connected, size: 4, bandwidth: 100GB/s}
+    - {name: b, kind: switch, size: [1, 2, 4], bandwidth: 10GB/s}
+  host: {memory: 32GB, memory_bandwidth: 900GB/s, flops: 60TFLOPS, expansion: [0, 100GB],
+    expansion_bandwidth: 300GB/s}
+  confirm: {ranks: 16, size: 1MiB, chunks: 4}
+"""
+
+
+def _emulation(text: str, around: int) -> tuple[Found, Emulation]:
+    found = found_in(text)
+    return found, emulation_of(found, around)
+
+
+def test_layers_are_emulated_with_groups_of_the_degrees() -> None:
+    found, emulation = _emulation(LAYERS, 1)
+    assert [point.name for point, _ in emulation.points] == ["winner", "equal split", "15% to a"]
+    winner, spec = emulation.points[0]
+    workload = spec.workload
+    assert isinstance(workload, LayersWorkload) and not workload.overlap
+    # Model parallelism takes 4 and 4 of 8; the 2 that are left and the last 2 are data's.
+    assert (workload.ranks, workload.innermost) == (16, 4)
+    assert spec.collectives.dimensions == (2, 2, 2, 2)
+    # The best split of the shrunk network is searched anew, and no slower than the equal split's.
+    assert winner.predicted_ns < emulation.points[1][0].predicted_ns
+    (row,) = workload.layers
+    assert row.forward.size_bytes == 2**20
+    gathered = row.input_gradient.size_bytes / row.forward.size_bytes
+    # What all 16 ranks gather is divided among the 4 of the shrunk group.
+    assert gathered == pytest.approx(16 * 0.25 / 8 / 4, rel=1e-3)
+    predicted = {planned.name for planned in planned_calls(spec)}
+    assert len(predicted) == 3
+    assert "is a table of layers" in " ".join(emulation.rules)
+    assert found.best.time_ns == winner.full_size_ns
+
+
+def test_a_transformer_is_compared_with_other_degrees() -> None:
+    found, emulation = _emulation(TRANSFORMER, 1)
+    names = [point.name for point, _ in emulation.points]
+    assert names == ["winner", "neighbour 1", "neighbour 2"]
+    ranks = {spec.workload.ranks for _, spec in emulation.points}
+    assert ranks == {16}
+    degrees = [
+        spec.workload.innermost
+        for _, spec in emulation.points
+        if isinstance(spec.workload, LayersWorkload)
+    ]
+    best = found.best.point.strategy
+    assert best is not None
+    assert degrees[0] == best.tensor and len(set(degrees)) == 3
+    for point, spec in emulation.points:
+        # Nothing is shrunk: predictions are the full size's, but for layers that are joined.
+        full = point.full_size_ns / emulation.points[0][0].full_size_ns
+        small = point.predicted_ns / emulation.points[0][0].predicted_ns
+        assert small == pytest.approx(full, rel=0.1)
+        assert list(planned_calls(spec))
+
+
+def test_a_recommender_is_emulated_with_its_exchanges() -> None:
+    found, emulation = _emulation(RECOMMENDER, 1)
+    assert found.best.point.chosen["b size"] == "4"
+    (_, winner), (other, neighbour) = emulation.points[:2]
+    assert winner.workload.ranks == 16 and neighbour.workload.ranks == 8
+    assert other.words.startswith("b size 2 for 4")
+    kinds = {planned.call.kind for planned in planned_calls(winner)}
+    assert kinds == {"all_to_all", "all_reduce"}
+    # All hosts of a line are connected.
+    sizes = winner.collectives.dimensions
+    assert sizes == (4, 4)
+    rates = [link.rate_bps for link in winner.plan.fabric.links if link.link_class == "dimension0"]
+    assert len(rates) == 4 * 6 and set(rates) == {round(10e9 / 3)}

@@ -14,7 +14,9 @@ READY = ROOT / "topologies" / "designs"
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("name", "gain"), [("libra-4x4", 1.6), ("libra-2x4x4", 48 / 31)])
+@pytest.mark.parametrize(
+    ("name", "gain"), [("libra-4x4", 1.6), ("libra-2x4x4", 48 / 31), ("libra-8x8", 16 / 9)]
+)
 def test_the_gain_over_the_equal_split_holds(name: str, gain: float, tmp_path: Path) -> None:
     """Within 8%: the first and the last of 32 chunks have a dimension for themselves (3%), headers
     are 1%, and a ring's steps wait for each other."""
@@ -29,3 +31,18 @@ def test_the_gain_over_the_equal_split_holds(name: str, gain: float, tmp_path: P
     assert winner["valid"] and equal["valid"]
     # No run is faster than its bytes at line rate.
     assert all(one["measured_ns"] > one["predicted_ns"] for one in (winner, equal))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["libra-layers-16", "comet-transformer-16", "comet-dlrm-16"])
+def test_models_are_confirmed_as_tables_of_layers(name: str, tmp_path: Path) -> None:
+    """Computing is exact, so that what is off is communication: within what collectives are."""
+    out = tmp_path / "out"
+    done = command("design", READY / f"{name}.yaml", "--out", out, "--confirm", "1")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Emulation: confirmed" in done.stdout
+    rows = json.loads((out / "design.json").read_text())["confirmation"]["points"]
+    for row in rows:
+        assert row["valid"]
+        assert row["measured_gain"] == pytest.approx(row["predicted_gain"], rel=0.08)
+        assert row["measured_ns"] == pytest.approx(row["predicted_ns"], rel=0.12)

@@ -94,6 +94,19 @@ def test_dlrm() -> None:
     assert told(table("hybrid-dlrm", layers)) == expected
 
 
+def test_without_overlap_each_collective_is_awaited() -> None:
+    """LIBRA's no_overlap: forward, then backward, the first layer's input gradient included."""
+    forward = "Fa +Fa -Fa Fb +Fb -Fb Fc +Fc -Fc"
+    backward = " ".join(f"I{x} +I{x} -I{x} W{x} +W{x} -W{x} U{x}" for x in "cba")
+    for parallelism in ("hybrid-data-model", "hybrid-dlrm"):
+        workload = table(parallelism, three("all_to_all"), overlap=False, passes=2)
+        assert told(workload) == " ".join([forward, backward] * 2)
+    data = "Fa Fb Fc " + " ".join(f"I{x} W{x} +W{x} -W{x} U{x}" for x in "cba")
+    assert told(table("data", three("all_gather"), overlap=False, passes=1)) == data
+    model = forward + " " + " ".join(f"I{x} +I{x} -I{x} W{x} U{x}" for x in "cba")
+    assert told(table("model", three("all_gather"), overlap=False, passes=1)) == model
+
+
 def test_groups_of_hybrids() -> None:
     inside = [[0, 1], [2, 3], [4, 5], [6, 7]]
     across = [[0, 2, 4, 6], [1, 3, 5, 7]]

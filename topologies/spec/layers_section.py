@@ -50,7 +50,8 @@ class LayersWorkload(SpecSection):
     An iteration is all `passes`, as a pass waits for gradients of the one before. `innermost` are
     the ranks of the innermost dimension, over which `hybrid-data-model` is model-parallel and
     `hybrid-model-data` data-parallel. Layer 0 of `hybrid-dlrm` is the embedding, and layers 1 to
-    `last_bottom_layer` the bottom MLP.
+    `last_bottom_layer` the bottom MLP. Without `overlap` every collective is awaited where it is
+    posted, and nothing is computed meanwhile: LIBRA's `no_overlap`.
     """
 
     kind: Literal["layers"]
@@ -61,6 +62,7 @@ class LayersWorkload(SpecSection):
     parallelism: Strategy
     innermost: Integer | None = Field(default=None, ge=1, le=1024)
     last_bottom_layer: Integer | None = Field(default=None, ge=1)
+    overlap: bool = Field(default=True, strict=True)
     dtype: Dtype = "float32"
     layers: tuple[LayerSpec, ...] = Field(min_length=1, max_length=10_000)
 

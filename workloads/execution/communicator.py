@@ -71,7 +71,7 @@ class Communicator:
     def plan(self, shape: Shape, entry: Mapping[str, Any] | None = None) -> CollectivePlan | None:
         """How a collective of this group runs as a program; None for Gloo's own. `entry` is the
         operation's own. Raises DoesNotFit."""
-        return plan_of(self._settings, shape, entry)
+        return plan_of(self._settings, shape, entry, self.ranks)
 
     def entry(self, kind: Kind, entry: Mapping[str, Any] | None) -> Mapping[str, Any]:
         """What the spec says of a collective that runs as a program."""

@@ -13,6 +13,10 @@ model         forward: compute, collective, wait; backward: input gradient, its 
 hybrid-*      as model, and weight gradients are reduced among the ranks of the other dimension
 hybrid-dlrm   as data; the embedding's AlltoAll is awaited after the bottom MLP, and that of its
               gradients, posted after the top MLP, when all is done
+
+With `overlap: false` all of them are LIBRA's loop (astra-sim/libra, inputs/training_loop/
+no_overlap.py): forward, then backward, each layer's input gradient before its weight gradient, and
+every collective is awaited at once, the first layer's, too.
 """
 
 from __future__ import annotations
@@ -53,7 +57,9 @@ class _Loop:
     def run(self) -> Iterator[Action]:
         strategy = self._workload.parallelism
         for number in range(self._workload.passes):
-            if strategy == "data":
+            if not self._workload.overlap:
+                yield from self._one_by_one(number)
+            elif strategy == "data":
                 yield from self._data(number)
             elif strategy == "hybrid-dlrm":
                 yield from self._dlrm(number)
@@ -106,6 +112,24 @@ class _Loop:
                 yield from self._compute("input_gradient", index)
             if last_bottom is not None and index == last_bottom + 1:
                 yield from self._post("input_gradient", number, 0)
+
+    def _one_by_one(self, number: int) -> Iterator[Action]:
+        for index in range(len(self._layers)):
+            yield from self._alone("forward", number, index)
+        for index in reversed(range(len(self._layers))):
+            yield from self._alone("input_gradient", number, index)
+            yield from self._alone("weight_gradient", number, index)
+            layer = self._layers[index]
+            if layer.update_ns:
+                yield Pause(layer.name, "update", layer.update_ns)
+
+    def _alone(self, phase: str, number: int, index: int) -> Iterator[Action]:
+        """A pass of a layer, its collective awaited."""
+        yield from self._compute(phase, index)
+        unused = {"data": ("forward", "input_gradient"), "model": ("weight_gradient",)}
+        if phase not in unused.get(self._workload.parallelism, ()):
+            yield from self._post(phase, number, index)
+            yield from self._wait(self._name(phase, number, index))
 
     def _update(self, index: int, number: int) -> Iterator[Action]:
         """Wait for a layer's gradients of the pass before, and use them."""

@@ -152,5 +152,5 @@ def _call(run: Run, record: CollectiveRecord) -> CollectiveCall:
         record.degree,
         record.peer,
         record.shift,
-        plan_of_record(run, record, len(ranks)),
+        plan_of_record(run, record, ranks),
     )

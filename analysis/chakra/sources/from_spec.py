@@ -90,7 +90,8 @@ def _graph(
             case StartCollective():
                 size_bytes, ranks = action.elements * item_bytes, groups[action.group]
                 call = CollectiveCall(action.kind, size_bytes, ranks, item_bytes)
-                call = replace(call, plan=plan_of(settings_of(spec), call.shape))
+                plan = plan_of(settings_of(spec), call.shape, members=ranks)
+                call = replace(call, plan=plan)
                 posted[action.name] = program.post(action.name, call)
             case StartMessage():
                 size_bytes, ends = action.elements * item_bytes, (action.source, action.destination)

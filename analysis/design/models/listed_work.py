@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from math import prod
 
 from analysis.design.models.demand import Demand, Traffic
 from analysis.design.models.messages import bytes_by_dimension, split_degrees, steps_of
@@ -70,7 +71,7 @@ def work_of_operations(workload: CollectivesWorkload, dimensions: Sequence[Dimen
 def work_of_layers(workload: LayersWorkload, dimensions: Sequence[Dimension]) -> Work | None:
     """LIBRA's iteration (its no_overlap): all computing and all collectives of each layer, one
     after the other, in each pass. None when its groups do not divide the dimensions."""
-    groups = _groups(workload, [dimension.size for dimension in dimensions])
+    groups = layer_groups(workload, tuple(dimension.size for dimension in dimensions))
     if groups is None:
         return None
     compute_ns = 0.0
@@ -83,12 +84,7 @@ def work_of_layers(workload: LayersWorkload, dimensions: Sequence[Dimension]) ->
             if part.collective is None or group is None:
                 continue
             kind = Kind(part.collective)
-            ranks = 1
-            for size in group:
-                ranks *= size
-            # A table counts what a rank brings; the size of an all-gather is all of it.
-            gathers = kind.traits.size_of is SizeOf.WHOLE and not kind.traits.reduces
-            size_bytes = part.size_bytes * (ranks if gathers else 1)
+            size_bytes = whole_bytes(kind, part.size_bytes, prod(group))
             found.append(
                 traffic_of(kind.value, kind, size_bytes, group, dimensions, workload.passes)
             )
@@ -96,11 +92,19 @@ def work_of_layers(workload: LayersWorkload, dimensions: Sequence[Dimension]) ->
     return Work(Demand(compute_ns, merged(found)))
 
 
-def _groups(
-    workload: LayersWorkload, sizes: Sequence[int]
+def whole_bytes(kind: Kind, brought_bytes: float, ranks: int) -> float:
+    """A collective's size as a spec counts it, of what a table counts, which each rank brings: the
+    size of an all-gather is all of it."""
+    gathers = kind.traits.size_of is SizeOf.WHOLE and not kind.traits.reduces
+    return brought_bytes * (ranks if gathers else 1)
+
+
+def layer_groups(
+    workload: LayersWorkload, sizes: tuple[int, ...]
 ) -> dict[str, tuple[int, ...] | None] | None:
-    """Who exchanges activations (model) and who reduces gradients (data); None for nobody."""
-    whole = tuple(sizes)
+    """Who exchanges activations (model) and who reduces gradients (data), by dimension; None for
+    nobody, and where the groups do not divide the dimensions."""
+    whole = sizes
     match workload.parallelism:
         case "data":
             return {"data": whole, "model": None}

@@ -32,6 +32,21 @@ def mlp_shapes(model: RecommenderModel) -> tuple[list[tuple[int, int]], list[tup
     return bottom, list(pairwise((joined, *model.top_mlp)))
 
 
+def footprint_of(model: RecommenderModel, ranks: int) -> tuple[tuple[str, float], ...]:
+    """Bytes of a host by what they are of: its share of the tables; MLPs in 16 bit with their
+    gradients and optimizer states; activations of its samples."""
+    item = ITEM_BYTES[model.dtype]
+    layers = [shape for shapes in mlp_shapes(model) for shape in shapes]
+    weights = float(sum(inputs * outputs for inputs, outputs in layers))
+    vectors = float(model.sparse_features * model.embedding_dimension)
+    kept = model.batch_size // ranks * (vectors + sum(outputs for _, outputs in layers))
+    return (
+        ("tables", vectors * model.rows * item / ranks),
+        ("MLPs", weights * (2 * item + OPTIMIZER_BYTES)),
+        ("activations", item * kept),
+    )
+
+
 def work_of_recommender(
     model: RecommenderModel, host: Host, dimensions: Sequence[Dimension]
 ) -> Work | None:
@@ -47,12 +62,7 @@ def work_of_recommender(
     bottom, top = mlp_shapes(model)
     weights = float(sum(inputs * outputs for inputs, outputs in (*bottom, *top)))
     vectors = float(model.sparse_features * model.embedding_dimension)
-    kept = local * (vectors + sum(outputs for _, outputs in (*bottom, *top)))
-    footprint = (
-        ("tables", vectors * model.rows * item / ranks),
-        ("MLPs", weights * (2 * item + OPTIMIZER_BYTES)),
-        ("activations", item * kept),
-    )
+    footprint = footprint_of(model, ranks)
     footprint_bytes = sum(size for _, size in footprint)
 
     def time_of(*kernels: Kernel) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -105,7 +105,7 @@ def guest_memory_bytes(spec: Spec, run_directory: Path) -> int:
                 ),
                 operation.kind,
                 operation.size_bytes,
-                len(ranks),
+                ranks,
                 ITEM_BYTES[workload.dtype],
                 getattr(operation, "program", None),
             )
@@ -120,10 +120,10 @@ def guest_memory_bytes(spec: Spec, run_directory: Path) -> int:
         tensors_bytes = _TRACE * at_once + at_once // _GAPS
     else:
         item_bytes = ITEM_BYTES[workload.dtype]
-        sizes = {name: len(parts[0]) for name, parts in groups_of(workload).items()}
+        groups = {name: parts[0] for name, parts in groups_of(workload).items()}
         tensors_bytes = sum(
             _step_bytes(
-                step_of(workload, rank), item_bytes, sizes, connection_bytes, _ProgramBytes(spec)
+                step_of(workload, rank), item_bytes, groups, connection_bytes, _ProgramBytes(spec)
             )
             for rank in ranks
         )
@@ -190,16 +190,17 @@ class _ProgramBytes:
         call: _Call,
         kind: str,
         size_bytes: int,
-        ranks: int,
+        members: Sequence[int],
         item_bytes: int,
         entry: Mapping[str, Any] | None,
     ) -> _Call:
         """The call with its program's buffers, threads and messages, if it has one."""
         if kind not in PROGRAM_KINDS:
             return call
+        ranks = len(members)
         elements = rounded_elements(Kind(kind), size_bytes, ranks, item_bytes)
         shape = Shape(Kind(kind), elements * item_bytes, ranks, item_bytes)
-        plan = plan_of(self._settings, shape, entry)
+        plan = plan_of(self._settings, shape, entry, members)
         if plan is None:
             return call
         more = ranks * (working_bytes(plan) + threads_of(plan) * _THREAD_BYTES)
@@ -209,12 +210,12 @@ class _ProgramBytes:
 def _step_bytes(
     step: Iterable[Action],
     item_bytes: int,
-    sizes: Mapping[GroupName, int],
+    groups: Mapping[GroupName, Sequence[int]],
     connection_bytes: int,
     programs: _ProgramBytes,
 ) -> int:
     """The most that a rank's shares of calls under way take at a time, and what malloc keeps of
-    them; `sizes` are those of its groups."""
+    them; `groups` has the ranks of one group of each kind."""
     under_way: dict[str, int] = {}
     used = most = kept = 0
     for action in step:
@@ -226,12 +227,13 @@ def _step_bytes(
                 used -= under_way.pop(name)
                 continue
             case StartCollective():
-                kind, ranks = action.kind, sizes[action.group]
+                kind, members = action.kind, groups[action.group]
             case StartMessage():
-                kind, ranks = Kind.SEND_RECV, 2
+                kind, members = Kind.SEND_RECV, (action.source, action.destination)
+        ranks = len(members)
         size_bytes = action.elements * item_bytes
         call = _call(kind, size_bytes, ranks, connection_bytes)
-        call = programs.with_them(call, kind, size_bytes, ranks, item_bytes, None)
+        call = programs.with_them(call, kind, size_bytes, members, item_bytes, None)
         under_way[action.name] = call.used_bytes // ranks
         used += under_way[action.name]
         most = max(most, used)

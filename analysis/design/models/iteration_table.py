@@ -1,0 +1,109 @@
+"""A design's iteration as a table of layers that ranks can train: the same computing, the same
+collectives over the same groups, in few rows.
+
+What the model adds up is joined, so that a row stands for many layers: collectives of the same kind
+and group become one of all their bytes. What hides behind computing keeps its window.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Literal
+
+from analysis.design.models.demand import Demand
+from analysis.design.models.listed_work import traffic_of
+from analysis.design.network import Dimension
+from collectives.kinds import Kind
+from topologies.spec.layers_section import Strategy
+
+PassName = Literal["forward", "input_gradient", "weight_gradient"]
+PASSES: tuple[PassName, ...] = ("forward", "input_gradient", "weight_gradient")
+
+
+@dataclass(frozen=True, slots=True)
+class TablePass:
+    """What a row does in a pass: computing, then a collective of `size_bytes` as a spec counts it
+    (the whole array of an all-gather), which may hide behind a window (None: ranks wait)."""
+
+    compute_ns: float = 0.0
+    kind: Kind | None = None
+    size_bytes: float = 0.0
+    window: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TableRow:
+    """A layer, or many that are joined."""
+
+    name: str
+    forward: TablePass = TablePass()
+    input_gradient: TablePass = TablePass()
+    weight_gradient: TablePass = TablePass()
+    update_ns: float = 0.0
+
+    def of(self, name: PassName) -> TablePass:
+        """The pass of a name."""
+        found: TablePass = getattr(self, name)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class IterationTable:
+    """An iteration in rows, and what hides what. `degrees` are the parts that each degree of
+    parallelism takes of each dimension, the innermost degree first; one where all ranks act
+    together. `overlap` and `last_bottom` are those of a spec's table of layers."""
+
+    parallelism: Strategy
+    degrees: tuple[tuple[int, ...], ...]
+    rows: tuple[TableRow, ...]
+    windows_ns: tuple[float, ...] = ()
+    overlap: bool = True
+    last_bottom: int | None = None
+
+    @property
+    def compute_ns(self) -> float:
+        """Of all rows."""
+        return sum(row.update_ns + sum(row.of(p).compute_ns for p in PASSES) for row in self.rows)
+
+    @property
+    def exchanges(self) -> bool:
+        """Whether there is an all-to-all."""
+        return any(row.of(p).kind is Kind.ALL_TO_ALL for row in self.rows for p in PASSES)
+
+    def largest_bytes(self, degrees: Sequence[Sequence[int]]) -> float:
+        """The largest collective that groups of these degrees have."""
+        sizes = [
+            row.of(p).size_bytes
+            for row in self.rows
+            for p in PASSES
+            if row.of(p).kind is not None and prod(self.group_of(p, degrees)) > 1
+        ]
+        return max(sizes, default=0.0)
+
+    def group_of(self, name: PassName, degrees: Sequence[Sequence[int]]) -> Sequence[int]:
+        """Who takes part in a pass's collectives, in each dimension, for these degrees."""
+        if len(degrees) == 1:
+            return degrees[0]
+        model_first = self.parallelism == "hybrid-data-model"
+        return degrees[(name == "weight_gradient") == model_first]
+
+    def demand(self, degrees: Sequence[Sequence[int]], dimensions: Sequence[Dimension]) -> Demand:
+        """What the model says of these rows, for groups of these degrees: those of the design, or
+        smaller ones."""
+        found = [
+            traffic_of(
+                f"{row.name} {name}",
+                one.kind,
+                one.size_bytes,
+                self.group_of(name, degrees),
+                dimensions,
+                window=one.window,
+            )
+            for row in self.rows
+            for name in PASSES
+            if (one := row.of(name)).kind is not None
+        ]
+        traffic = tuple(one for one in found if one is not None)
+        return Demand(self.compute_ns, traffic, self.windows_ns)

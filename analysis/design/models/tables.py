@@ -1,0 +1,175 @@
+"""The iteration of each workload of a design as a table of layers."""
+
+from __future__ import annotations
+
+from math import prod
+
+from analysis.design.models.footprint import UPDATE_BYTES
+from analysis.design.models.host import Kernel, product
+from analysis.design.models.iteration_table import PASSES, IterationTable, TablePass, TableRow
+from analysis.design.models.listed_work import layer_groups, whole_bytes
+from analysis.design.models.messages import split_degrees
+from analysis.design.models.recommender import (
+    BACKWARD,
+    FORWARD,
+    GRADIENTS,
+    footprint_of,
+    mlp_shapes,
+)
+from analysis.design.models.transformer import footprint_parts, layer_kernels, parameters
+from analysis.design.point import Point
+from collectives.kinds import Kind
+from topologies.spec.design.document import DesignSections
+from topologies.spec.design.models import RecommenderModel, TransformerModel
+from topologies.spec.layers_section import LayersWorkload
+from topologies.spec.workload_section import ITEM_BYTES, CollectivesWorkload
+
+MOST_ROWS = 4
+"""Rows that stand for the layers of a transformer."""
+
+
+class NoTable(ValueError):
+    """An iteration that has no table: the key, what was found and what is allowed."""
+
+
+def table_of(sections: DesignSections, point: Point) -> IterationTable:
+    """The iteration of a point that the search has solved. Raises NoTable."""
+    workload = sections.workload
+    assert not isinstance(workload, CollectivesWorkload)
+    if isinstance(workload, LayersWorkload):
+        return table_of_layers(workload, point)
+    if isinstance(workload, TransformerModel):
+        return table_of_transformer(workload, point)
+    return table_of_recommender(workload, point)
+
+
+def table_of_layers(workload: LayersWorkload, point: Point) -> IterationTable:
+    """All layers and passes joined by pass and kind, one after the other: LIBRA's no_overlap."""
+    groups = layer_groups(workload, point.sizes)
+    assert groups is not None
+    compute_ns = sum(
+        layer.update_ns + sum(getattr(layer, name).compute_ns for name in PASSES)
+        for layer in workload.layers
+    )
+    joined: dict[str, list[TablePass]] = {name: [] for name in PASSES}
+    for name in PASSES:
+        group = groups["data" if name == "weight_gradient" else "model"]
+        if group is None or prod(group) < 2:
+            continue
+        sizes: dict[Kind, float] = {}
+        for layer in workload.layers:
+            part = getattr(layer, name)
+            if part.collective is not None:
+                kind = Kind(part.collective)
+                size_bytes = whole_bytes(kind, part.size_bytes, prod(group))
+                sizes[kind] = sizes.get(kind, 0.0) + size_bytes * workload.passes
+        joined[name] = [TablePass(0.0, kind, size) for kind, size in sizes.items()]
+    count = max(1, *(len(passes) for passes in joined.values()))
+    rows = []
+    for index in range(count):
+        of_row = {name: passes[index] for name, passes in joined.items() if index < len(passes)}
+        update_ns = float(compute_ns * workload.passes) if index == 0 else 0.0
+        rows.append(TableRow(f"joined{index}", update_ns=update_ns, **of_row))
+    degrees: tuple[tuple[int, ...], ...] = (point.sizes,)
+    if workload.innermost is not None:
+        pair = [group or (1,) * len(point.sizes) for group in groups.values()]
+        degrees = tuple(reversed(pair)) if workload.parallelism == "hybrid-model-data" else (*pair,)
+    last_bottom = None
+    if workload.parallelism == "hybrid-dlrm":
+        # Its table must have a bottom and a top MLP, whose loop is not run without overlap.
+        rows += [TableRow(f"none{i}") for i in range(len(rows), 3)]
+        last_bottom = 1
+    return IterationTable(
+        workload.parallelism, degrees, tuple(rows), overlap=False, last_bottom=last_bottom
+    )
+
+
+def table_of_transformer(model: TransformerModel, point: Point) -> IterationTable:
+    """At most `MOST_ROWS` rows for the layers of the last microbatch, which come first, as their
+    backward passes come last; one for all other microbatches; and one before that gathers
+    parameters, with ZeRO. Raises NoTable for pipelines and for ZeRO's third stage."""
+    strategy, host = point.strategy, point.host
+    assert strategy is not None and host is not None
+    if strategy.pipeline > 1:
+        found = f"pipeline {strategy.pipeline}"
+        raise NoTable(f"design.strategy.pipeline: found {found}; allowed: 1, for what is emulated")
+    if strategy.zero == 3:
+        raise NoTable("design.strategy.zero: found 3; allowed: 0 to 2, for what is emulated")
+    parts = split_degrees((strategy.tensor, strategy.data), point.sizes)
+    assert parts is not None
+    item = ITEM_BYTES[model.dtype]
+    samples = model.batch_size / (strategy.data * strategy.microbatches)
+    tokens = samples * model.sequence
+    footprint_bytes = sum(size for _, size in footprint_parts(model, strategy))
+
+    def time_of(*kernels: Kernel) -> float:
+        return sum(kernel.time_ns(host, footprint_bytes) for kernel in kernels)
+
+    forward_ns = time_of(*layer_kernels(model, samples, strategy.tensor))
+    again = 1 if model.recompute else 0
+    logits_ns = time_of(product(tokens, model.hidden, model.vocabulary / strategy.tensor, item, 3))
+    own = parameters(model) / strategy.tensor
+    updated = own / (strategy.data if strategy.zero else 1)
+    gradients = item * own
+    activation = item * tokens * model.hidden
+
+    def passes(layers: float) -> tuple[TablePass, TablePass]:
+        # Two all-reduces of each layer in each of forward, recomputation and backward.
+        forward = TablePass(layers * forward_ns, Kind.ALL_REDUCE, 2 * layers * activation)
+        times = layers * (1 + again)
+        backward_ns = (layers + times) * forward_ns
+        return forward, TablePass(backward_ns, Kind.ALL_REDUCE, 2 * times * activation)
+
+    count = min(MOST_ROWS, model.layers)
+    reduce = Kind.REDUCE_SCATTER if strategy.zero else Kind.ALL_REDUCE
+    rows = []
+    if strategy.zero:
+        gathered = TablePass(0.0, Kind.ALL_GATHER, gradients)
+        rows.append(TableRow("parameters", weight_gradient=gathered))
+    for index in range(count):
+        reduced = TablePass(0.0, reduce, gradients / count, window=0)
+        update_ns = time_of(Kernel(0.0, UPDATE_BYTES * updated)) / count
+        rows.append(TableRow(f"layers{index}", *passes(model.layers / count), reduced, update_ns))
+    others = strategy.microbatches - 1
+    if others:
+        rows.append(TableRow("others", *passes(model.layers * others)))
+    rows.append(TableRow("logits", TablePass(strategy.microbatches * logits_ns)))
+    window_ns = (count - 1) / count * model.layers * (2 + again) * forward_ns
+    return IterationTable("hybrid-data-model", parts, tuple(rows), (window_ns,))
+
+
+def table_of_recommender(model: RecommenderModel, point: Point) -> IterationTable:
+    """A row for the tables, two for the bottom MLP (the layer whose gradients come last, and the
+    others), one for the top MLP."""
+    host = point.host
+    assert host is not None
+    item = ITEM_BYTES[model.dtype]
+    local = model.batch_size // point.ranks
+    bottom, top = mlp_shapes(model)
+    footprint_bytes = sum(size for _, size in footprint_of(model, point.ranks))
+    vectors = float(model.sparse_features * model.embedding_dimension)
+    looked_up = item * model.batch_size * model.pooling * vectors / point.ranks
+    exchanged = item * local * vectors
+
+    def time_of(*kernels: Kernel) -> float:
+        return sum(kernel.time_ns(host, footprint_bytes) for kernel in kernels)
+
+    def mlp(name: str, shapes: list[tuple[int, int]]) -> TableRow:
+        pass_ns = time_of(*(product(local, inputs, outputs, item) for inputs, outputs in shapes))
+        weights = float(sum(inputs * outputs for inputs, outputs in shapes))
+        reduced = TablePass(pass_ns, Kind.ALL_REDUCE, item * weights, BACKWARD)
+        update_ns = time_of(Kernel(0.0, UPDATE_BYTES * weights))
+        return TableRow(name, TablePass(pass_ns), TablePass(pass_ns), reduced, update_ns)
+
+    tables = TableRow(
+        "tables",
+        TablePass(time_of(Kernel(0.0, looked_up)), Kind.ALL_TO_ALL, exchanged, FORWARD),
+        TablePass(0.0, Kind.ALL_TO_ALL, exchanged, GRADIENTS),
+        TablePass(time_of(Kernel(0.0, 2 * looked_up))),
+    )
+    below = [mlp("bottom0", bottom[:1]), *([mlp("bottom", bottom[1:])] if bottom[1:] else [])]
+    rows = (tables, *below, mlp("top", top))
+    bottom_ns = sum(row.forward.compute_ns for row in below)
+    all_ns = bottom_ns + rows[-1].forward.compute_ns
+    windows = (bottom_ns, 2 * bottom_ns, 2 * all_ns - below[0].forward.compute_ns)
+    return IterationTable("hybrid-dlrm", (point.sizes,), rows, windows, last_bottom=len(below))

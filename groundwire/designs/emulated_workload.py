@@ -1,0 +1,195 @@
+"""What is emulated of a design's workload, and how bandwidths, sizes and times are scaled."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any, Protocol
+
+from analysis.design.models.demand import Demand
+from analysis.design.models.iteration_table import PASSES, IterationTable, TablePass
+from analysis.design.models.listed_work import work_of_operations
+from analysis.design.models.tables import table_of
+from analysis.design.network import Dimension
+from analysis.design.point import Point
+from collectives.kinds import Kind, SizeOf
+from groundwire.designs.emulated_network import Part
+from topologies.spec.design.document import DesignSections
+from topologies.spec.workload_section import ITEM_BYTES, CollectivesWorkload
+from topologies.spec.workload_types import Dtype
+
+Degrees = Sequence[Sequence[int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """Bandwidths are multiplied by `rate`, times divided by `time`, sizes multiplied by `size`."""
+
+    rate: float
+    time: float
+
+    @property
+    def size(self) -> float:
+        return self.rate / self.time
+
+
+class Emulated(Protocol):
+    """An iteration that can be emulated. `degrees` are the parts that each degree of parallelism
+    takes of each of the design's dimensions; other methods take smaller ones."""
+
+    @property
+    def degrees(self) -> Degrees: ...
+    @property
+    def exchanges(self) -> bool:
+        """Whether there is an all-to-all."""
+        ...
+
+    def demand(self, degrees: Degrees, dimensions: Sequence[Dimension]) -> Demand: ...
+    def largest_bytes(self, degrees: Degrees) -> float: ...
+    def kinds(self) -> tuple[Kind, ...]: ...
+    def section(self, parts: Sequence[Part], scale: Scale) -> dict[str, Any]:
+        """The `workload` section of the emulated spec."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Operations:
+    """Listed collectives, over all ranks."""
+
+    workload: CollectivesWorkload
+    sizes: tuple[int, ...]
+
+    @property
+    def degrees(self) -> Degrees:
+        return (self.sizes,)
+
+    @property
+    def exchanges(self) -> bool:
+        return Kind.ALL_TO_ALL in self.kinds()
+
+    def demand(self, degrees: Degrees, dimensions: Sequence[Dimension]) -> Demand:
+        return work_of_operations(self.workload, dimensions).demand
+
+    def largest_bytes(self, degrees: Degrees) -> float:
+        return max(operation.size_bytes for operation in self.workload.operations)
+
+    def kinds(self) -> tuple[Kind, ...]:
+        return tuple(dict.fromkeys(Kind(one.kind) for one in self.workload.operations))
+
+    def section(self, parts: Sequence[Part], scale: Scale) -> dict[str, Any]:
+        ranks = prod(part.size for part in parts)
+        step = ranks * ITEM_BYTES[self.workload.dtype]
+
+        def scaled(size_bytes: int) -> int:
+            return max(1, round(size_bytes * scale.size / step)) * step
+
+        return {
+            "kind": "collectives",
+            "ranks": ranks,
+            "dtype": self.workload.dtype,
+            "operations": [
+                {"kind": one.kind, "size": scaled(one.size_bytes)}
+                for one in self.workload.operations
+            ],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table of layers."""
+
+    table: IterationTable
+    dtype: Dtype
+
+    @property
+    def degrees(self) -> Degrees:
+        return self.table.degrees
+
+    @property
+    def exchanges(self) -> bool:
+        return self.table.exchanges
+
+    def demand(self, degrees: Degrees, dimensions: Sequence[Dimension]) -> Demand:
+        return self.table.demand(degrees, dimensions)
+
+    def largest_bytes(self, degrees: Degrees) -> float:
+        return self.table.largest_bytes(degrees)
+
+    def kinds(self) -> tuple[Kind, ...]:
+        passes = [row.of(name) for row in self.table.rows for name in PASSES]
+        return tuple(dict.fromkeys(one.kind for one in passes if one.kind is not None))
+
+    def section(self, parts: Sequence[Part], scale: Scale) -> dict[str, Any]:
+        ranks = prod(part.size for part in parts)
+        found: dict[str, Any] = {
+            "kind": "layers",
+            "ranks": ranks,
+            "passes": 1,
+            "parallelism": self.table.parallelism,
+            "overlap": self.table.overlap,
+            "dtype": self.dtype,
+        }
+        inner = prod(part.size for part in parts if part.degree == 0)
+        if len(self.table.degrees) > 1:
+            found["innermost"] = inner
+        if self.table.last_bottom is not None:
+            found["last_bottom_layer"] = self.table.last_bottom
+        weights_inside = self.table.parallelism == "hybrid-model-data"
+        layers = []
+        for row in self.table.rows:
+            layer: dict[str, Any] = {"name": row.name, "update": _time(row.update_ns, scale)}
+            for name in PASSES:
+                group = ranks
+                if len(self.table.degrees) > 1:
+                    inside = (name == "weight_gradient") == weights_inside
+                    group = inner if inside else ranks // inner
+                layer[name] = _pass(row.of(name), scale, group)
+            layers.append(layer)
+        return {**found, "layers": layers}
+
+
+def emulated_workload(sections: DesignSections, point: Point) -> Emulated:
+    """What is emulated of a point. Raises NoTable."""
+    workload = sections.workload
+    if isinstance(workload, CollectivesWorkload):
+        return Operations(workload, point.sizes)
+    return Table(table_of(sections, point), workload.dtype)
+
+
+def _time(time_ns: float, scale: Scale) -> str:
+    return f"{round(time_ns / scale.time)}ns"
+
+
+def _pass(one: TablePass, scale: Scale, group: int) -> dict[str, Any]:
+    """A pass of a layer, for a group of so many ranks."""
+    found: dict[str, Any] = {"compute": _time(one.compute_ns, scale)}
+    if one.kind is not None and group > 1:
+        # A table counts what a rank brings; the size of an all-gather is all of it.
+        gathers = one.kind.traits.size_of is SizeOf.WHOLE and not one.kind.traits.reduces
+        size_bytes = one.size_bytes * scale.size / (group if gathers else 1)
+        found |= {"collective": one.kind.value, "size": max(1, round(size_bytes))}
+    return found
+
+
+def collectives_section(
+    sizes: Sequence[int],
+    rates_bps: Sequence[int],
+    chunks: int,
+    kinds: Sequence[Kind],
+    *,
+    connected: bool = False,
+) -> dict[str, Any]:
+    """Hierarchical programs over the dimensions, whose chunks take turns: on rings, or directly
+    where all hosts of a line are connected."""
+    along = "direct" if connected else "ring"
+    entry: Mapping[str, Any] = {"algorithm": "hierarchical", "inside": along, "across": along}
+    least = min(rates_bps)
+    return {
+        "backend": "programs",
+        "dimensions": list(sizes),
+        "dimension_rates": [max(1, round(1000 * rate / least)) for rate in rates_bps],
+        "active_per_dimension": 1,
+        "chunks": chunks,
+        **{kind.value: dict(entry) for kind in kinds},
+    }
