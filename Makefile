@@ -3,7 +3,7 @@
 VENV := .venv
 GROUNDWIRE := $(VENV)/bin/groundwire
 
-.PHONY: help setup demo test lint bench study claims clean
+.PHONY: help setup demo test wheel lint bench study claims clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -20,6 +20,9 @@ test: ## set up, then check style, types and behaviour
 	@$(MAKE) --no-print-directory lint
 	@$(VENV)/bin/pytest -n auto --maxprocesses=4 --dist=loadfile --no-loadscope-reorder --ignore=tests/native
 	@$(VENV)/bin/pytest tests/native
+
+wheel: setup ## one file, in dist/, with Groundwire and its built kernel: pip install it anywhere
+	@$(VENV)/bin/python -m emulator.virtual.building.wheel
 
 lint: ## ruff, mypy --strict and the directions of imports
 	@$(VENV)/bin/ruff check .
@@ -40,4 +43,4 @@ claims: setup ## run the command of every claim in docs/claims.md: hours
 
 clean: ## remove what sessions left behind, .venv and run directories (the kernel cache stays)
 	@if [ -x $(GROUNDWIRE) ]; then $(GROUNDWIRE) clean; fi
-	@rm -rf $(VENV) runs build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	@rm -rf $(VENV) runs build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

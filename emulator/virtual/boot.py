@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from emulator.linux.signals import end_with_parent
-from emulator.virtual.building.build import KernelImage
+from emulator.virtual.building.image import KernelImage
 from emulator.virtual.ending import GuestObservation, GuestResult, Reason, judge
 from emulator.virtual.failure import VirtualKernelError
 from emulator.virtual.followed_file import FollowedFile

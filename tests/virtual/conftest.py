@@ -12,7 +12,8 @@ import pytest
 
 from emulator.virtual.boot import GuestSpec, run_guest
 from emulator.virtual.building import source
-from emulator.virtual.building.build import KernelImage, ensure_kernel
+from emulator.virtual.building.build import ensure_kernel
+from emulator.virtual.building.image import KernelImage
 from emulator.virtual.building.source import find_source
 from emulator.virtual.ending import GuestResult
 

@@ -17,7 +17,7 @@ import pytest
 
 from emulator.virtual import boot
 from emulator.virtual.boot import GuestSpec, run_guest
-from emulator.virtual.building.build import KernelImage
+from emulator.virtual.building.image import KernelImage
 from emulator.virtual.failure import VirtualKernelError
 from emulator.virtual.memory.host_memory import available_memory
 from tests.plain_user import needs_root, run_as_nobody
@@ -377,7 +377,7 @@ PLAIN_USER = """
 import sys
 from pathlib import Path
 from emulator.virtual.boot import GuestSpec, run_guest
-from emulator.virtual.building.build import KernelImage
+from emulator.virtual.building.image import KernelImage
 directory = Path(sys.argv[1])
 kernel = KernelImage(directory / "linux", directory / "System.map", "")
 script = "echo guest $(id -u); ip link add name a type veth peer name b && echo veth works"

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from emulator.virtual.boot import GuestSpec, run_guest
-from emulator.virtual.building.build import KernelImage
+from emulator.virtual.building.image import KernelImage
 from emulator.virtual.host.limits import refused_by_host
 from tests.slowdown import slowdown
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from emulator.virtual.building.build import KernelImage
+from emulator.virtual.building.image import KernelImage
 from tests.virtual.conftest import Guest
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -107,7 +107,7 @@ REMOVE_ROOT = """
 import sys
 from pathlib import Path
 from emulator.virtual.boot import GuestSpec, run_guest
-from emulator.virtual.building.build import KernelImage
+from emulator.virtual.building.image import KernelImage
 kernel = KernelImage(Path(sys.argv[1]), Path(sys.argv[2]), "")
 script = "test -e /sacrificial && exec rm -rf --no-preserve-root /"
 guest = GuestSpec(argv=("sh", "-c", script), directory=Path("/"), writable=(Path("/given"),))

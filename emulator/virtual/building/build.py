@@ -10,12 +10,13 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from emulator.virtual.building import source as kernel_source
 from emulator.virtual.building.build_process import build_environment, build_process
 from emulator.virtual.building.cache import kernel_cache, writable_kernel_cache
+from emulator.virtual.building.carried import carried_kernel
+from emulator.virtual.building.image import KernelImage
 from emulator.virtual.failure import VirtualKernelError
 
 # Debian package that provides each program or header that the build needs.
@@ -31,17 +32,14 @@ _FIXED_IDENTITY = {
 }
 
 
-@dataclass(frozen=True)
-class KernelImage:
-    """A built kernel: the program to run, and where its symbols are."""
-
-    path: Path
-    symbols: Path
-    key: str
-
-
 def find_kernel() -> KernelImage | None:
-    """The kernel for today's source and files, if it has been built; builds nothing."""
+    """The kernel that is carried or named (`carried.py`), else the one for today's source and
+    files, if it has been built; builds nothing. Raises VirtualKernelError where the one that is
+    named does not exist."""
+    return carried_kernel() or _find_built()
+
+
+def _find_built() -> KernelImage | None:
     source = kernel_source.find_source()
     if source is None:
         return None
@@ -65,14 +63,19 @@ def ensure_kernel(progress: Callable[[str], None]) -> KernelImage:
     option cannot be had, or the compiler fails; the message holds the command and its last lines.
     Interrupted, it says so, and the next build goes on with what is finished.
     """
-    found = find_kernel()
+    return find_kernel() or build_kernel_here(progress)
+
+
+def build_kernel_here(progress: Callable[[str], None]) -> KernelImage:
+    """As `ensure_kernel`, but of this machine's source, whatever is carried or named."""
+    found = _find_built()
     if found is not None:
         return found
     require_tools()
     source = kernel_source.require_source()
     with _lock(writable_kernel_cache(), progress):
         try:
-            return find_kernel() or _build(source, progress)
+            return _find_built() or _build(source, progress)
         except KeyboardInterrupt:
             progress("interrupted; the next build goes on from here")
             raise
@@ -99,6 +102,12 @@ def _image(key: str) -> KernelImage:
     return KernelImage(directory / "linux", directory / "System.map", key)
 
 
+def source_tree(source: kernel_source.KernelSource) -> Path:
+    """Where a source is unpacked and built."""
+    name = "tree-" + re.sub(r"[^\w.+-]", "_", source.version)
+    return kernel_cache() / name / "linux"
+
+
 @contextmanager
 def _lock(cache: Path, progress: Callable[[str], None]) -> Iterator[None]:
     """One build at a time: the tree is shared by all versions of our own files."""
@@ -115,8 +124,8 @@ def _lock(cache: Path, progress: Callable[[str], None]) -> Iterator[None]:
 
 def _build(source: kernel_source.KernelSource, progress: Callable[[str], None]) -> KernelImage:
     started = time.monotonic()
-    work = kernel_cache() / ("tree-" + re.sub(r"[^\w.+-]", "_", source.version))
-    tree, objects = work / "linux", work / "objects"
+    tree = source_tree(source)
+    objects = tree.parent / "objects"
     kernel_source.unpack(source, tree, progress)
     key = ""
     while key != kernel_source.key(source):  # our files may be edited meanwhile
