@@ -26,6 +26,7 @@ COMMANDS = {
     "shell": "groundwire.commands.shell:shell",
     "astra": "groundwire.commands.astra:astra",
     "trace": "groundwire.commands.traces.trace:trace_app",
+    "lab": "groundwire.commands.labs.lab:lab_app",
     "doctor": "groundwire.commands.doctor:doctor",
     "clean": "groundwire.commands.clean:clean",
     "kernel": "groundwire.commands.kernel:kernel_app",

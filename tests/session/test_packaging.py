@@ -14,7 +14,7 @@ def test_every_data_file_is_in_the_package() -> None:
     for package, patterns in project["tool"]["setuptools"]["package-data"].items():
         for pattern in patterns:
             packed |= set((ROOT / package).glob(pattern))
-    for package in ("topologies", "emulator", "workloads", "analysis"):
+    for package in ("topologies", "emulator", "workloads", "analysis", "labs"):
         for path in (ROOT / package).rglob("*"):
             plain = path.is_file() and path.suffix != ".py" and "__pycache__" not in path.parts
             assert not plain or path in packed, path

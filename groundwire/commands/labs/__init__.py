@@ -1,0 +1,1 @@
+"""`groundwire lab`: labs started, run and graded."""

@@ -1,0 +1,125 @@
+"""Labs and their grades on a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from groundwire.labs.formula import Number
+from groundwire.labs.grading import Graded, Verdict
+from groundwire.labs.lab import Lab
+from groundwire.labs.submissions import Submission
+
+_LOOK_LETTERS = 200
+
+
+def print_labs(console: Console, labs: Iterable[Lab]) -> None:
+    """A row for each lab."""
+    table = Table()
+    for heading in ("", "name", "title", "minutes", "needs"):
+        table.add_column(heading)
+    for lab in labs:
+        minutes = "{} to {}".format(*lab.minutes)
+        table.add_row(str(lab.number), lab.name, lab.title, minutes, lab.needs)
+    console.print(table)
+
+
+def print_verdict(console: Console, verdict: Verdict) -> None:
+    """A row for each question, then the sum; hints for what is wrong."""
+    table = Table(title=f"{verdict.student.lab.title}: {escape(verdict.student.name)}")
+    table.add_column("question")
+    table.add_column("points", justify="right")
+    for heading in ("found", "expected"):
+        table.add_column(heading, justify="right")
+    table.add_column("")
+    for graded in verdict.questions:
+        table.add_row(
+            graded.question.name,
+            f"{graded.points}/{graded.question.points}",
+            with_unit(graded.found, graded.question.unit),
+            expected_text(graded),
+            "[green]pass[/green]" if graded.passed else "[red]no[/red]",
+        )
+    console.print(table)
+    for graded in verdict.questions:
+        if graded.missing is not None:
+            _say(console, f"{graded.question.name}: {graded.missing}")
+        elif not graded.passed:
+            _say(console, f"{graded.question.name}: {graded.hint}")
+    _say(console, f"{verdict.points} of {verdict.of} points")
+
+
+def print_class(console: Console, graded: Iterable[Submission]) -> None:
+    """A row for each submission: points, by question, and what its instructor should look at."""
+    table = Table()
+    for heading in ("submission", "student", "lab"):
+        table.add_column(heading)
+    table.add_column("points", justify="right")
+    for heading in ("not passed", "look at"):
+        table.add_column(heading)
+    for each in graded:
+        look = [each.problem] if each.problem else []
+        if each.answers_of is not None:
+            look.append(f"answers of {each.answers_of}")
+        verdict = each.verdict
+        if verdict is None:
+            table.add_row(escape(each.name), "", "", "", "", escape("; ".join(look)))
+            continue
+        look += [f"{name}: {failure}" for name, failure in verdict.failures.items()]
+        failing = (graded.question.name for graded in verdict.questions if not graded.passed)
+        table.add_row(
+            escape(each.name),
+            escape(verdict.student.name),
+            verdict.student.lab.name,
+            f"{verdict.points}/{verdict.of}",
+            " ".join(failing),
+            escape("; ".join(text[:_LOOK_LETTERS] for text in look)),
+        )
+    console.print(table)
+
+
+def print_hint(console: Console, graded: Graded | None) -> None:
+    """What is known of a question's answer."""
+    if graded is None:
+        _say(console, "all questions pass")
+        return
+    _say(console, f"{graded.question.name}: {graded.question.text.strip()}")
+    if graded.missing is not None:
+        _say(console, graded.missing)
+    _say(console, "right" if graded.hint is None else graded.hint.strip())
+
+
+def print_failures(console: Console, failures: Mapping[str, str]) -> None:
+    """Why runs have no result."""
+    for name, failure in failures.items():
+        _say(console, f"{name}: {failure}")
+
+
+def expected_text(graded: Graded) -> str:
+    """What is expected, with the tolerance."""
+    if graded.expected is None:
+        return ""
+    if len(graded.expected) == 2:
+        least, most = (plain(each) for each in graded.expected)
+        return f"{least} to {most} {graded.question.unit}".rstrip()
+    about = f" ± {plain(graded.within)}" if graded.within else ""
+    return f"{plain(graded.expected[0])}{about} {graded.question.unit}".rstrip()
+
+
+def with_unit(number: Number | None, unit: str) -> str:
+    """A number for people, with its unit."""
+    return "" if number is None else f"{plain(number)} {unit}".rstrip()
+
+
+def plain(number: Number) -> str:
+    """A number with its thousands apart, and no more digits than matter."""
+    if float(number).is_integer():
+        return f"{int(number):,}"
+    return f"{number:,.1f}" if abs(number) >= 1000 else f"{number:.5g}"
+
+
+def _say(console: Console, text: str) -> None:
+    console.print(text, highlight=False, markup=False)

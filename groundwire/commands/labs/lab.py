@@ -1,0 +1,206 @@
+"""`groundwire lab`: from a starter to a grade, and to the table of a class."""
+
+from __future__ import annotations
+
+import getpass
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from analysis.report import render_html
+from analysis.report.run_figures import run_figures
+from emulator.virtual.building.build import ensure_kernel
+from groundwire.commands.console.outcome import outcome
+from groundwire.commands.console.progress_display import ProgressDisplay
+from groundwire.commands.console.result_table import output_console
+from groundwire.commands.labs.display import (
+    print_class,
+    print_failures,
+    print_hint,
+    print_labs,
+    print_verdict,
+)
+from groundwire.labs.errors import LabError
+from groundwire.labs.folder import (
+    STUDENT,
+    LabFolder,
+    open_folder,
+    read_answers,
+    start,
+    write_answers,
+)
+from groundwire.labs.grading import Verdict, grade, right_answers
+from groundwire.labs.lab import lab_names, load_lab
+from groundwire.labs.running import outcome_of, run_lab
+from groundwire.labs.sandbox import Limits, require_sandbox
+from groundwire.labs.student import Student
+from groundwire.labs.submissions import grade_submissions, submissions_in
+
+lab_app = typer.Typer(
+    help="Labs for courses: a page, a starter with TODOs, questions with numbers of your own, and "
+    "a grade. Start with: groundwire lab start packet-time",
+    no_args_is_help=True,
+)
+
+_Folder = Annotated[
+    Path, typer.Argument(metavar="DIR", help="Your folder of the lab (default: this one).")
+]
+_Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@lab_app.command(name="list")
+@outcome
+def list_(as_json: _Json = False) -> int:
+    """Which labs there are, how long they take and what they need to be known first."""
+    labs = sorted((load_lab(name) for name in lab_names()), key=lambda lab: lab.number)
+    if as_json:
+        rows = [{"name": lab.name, "title": lab.title, "minutes": lab.minutes} for lab in labs]
+        print(json.dumps(rows, indent=1))
+    else:
+        print_labs(output_console(), labs)
+    return 0
+
+
+@lab_app.command(name="start")
+@outcome
+def start_(
+    lab: Annotated[str, typer.Argument(metavar="NAME", help="A lab; `groundwire lab list`.")],
+    folder: Annotated[
+        Path | None,
+        typer.Argument(metavar="DIR", help="The folder to make (default: ./NAME)."),
+    ] = None,
+    name: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TEXT",
+            help="Your name, from which your numbers come (default: your user name).",
+        ),
+    ] = None,
+    solution: Annotated[
+        bool, typer.Option("--solution", help="Solved, for instructors: `run` fills the answers.")
+    ] = False,
+) -> int:
+    """Make a folder of your own with a lab's page, its starter and answers.yaml."""
+    student = Student(getpass.getuser() if name is None else name, load_lab(lab))
+    if not student.name.strip():
+        raise LabError("--name: found nothing; expected your name")
+    made = start(student, folder or Path(lab), solution)
+    print(f"{made.path}: read README.md there, and go on from it", flush=True)
+    return 0
+
+
+@lab_app.command()
+@outcome
+def run(
+    folder: _Folder = Path(),
+    only: Annotated[
+        str | None, typer.Option(metavar="RUN", help="This run of the lab, not all of them.")
+    ] = None,
+) -> int:
+    """Make the lab's runs with your files as they are. Exit code 1 when one has failed."""
+    found = open_folder(folder.resolve())
+    if found.solved:  # what is chosen must be there before, what is measured comes after
+        write_answers(found, right_answers(found.student, {}))
+    with ProgressDisplay(Console(stderr=True)) as display:
+        done = run_lab(found, display.report, only=only)
+    if found.solved:
+        write_answers(found, right_answers(found.student, done.facts))
+    console = output_console()
+    for each in found.lab.runs:
+        if each not in done.failures:
+            place = found.run_directory(each)
+            console.print(f"{each}: {place}", highlight=False, soft_wrap=True)
+    print_failures(console, done.failures)
+    failed = done.failures if only is None else {only} & set(done.failures)
+    return 1 if failed else 0
+
+
+@lab_app.command()
+@outcome
+def check(
+    folder: Annotated[
+        Path,
+        typer.Argument(
+            metavar="DIR",
+            help="Your folder of the lab (default: this one), or a folder of submissions.",
+        ),
+    ] = Path(),
+    as_json: _Json = False,
+    limit: Annotated[
+        float,
+        typer.Option("--limit", metavar="SECONDS", help="How long a submission may run."),
+    ] = 300,
+) -> int:
+    """Grade your answers and runs: what passes, what was found and what is expected. Exit code 1
+    without full marks.
+
+    Of a folder of submissions, what each hands in is run again, in a sandbox, and the table of the
+    class is printed. Where there is no sandbox nothing is run (exit code 1).
+    """
+    if not (folder / STUDENT).exists() and folder.is_dir() and submissions_in(folder):
+        return _check_all(folder.resolve(), limit, as_json)
+    verdict = _verdict(open_folder(folder.resolve()))
+    if as_json:
+        print(json.dumps(verdict.document(), indent=1))
+    else:
+        print_verdict(output_console(), verdict)
+    return 0 if verdict.points == verdict.of else 1
+
+
+@lab_app.command()
+@outcome
+def hint(
+    question: Annotated[
+        str | None,
+        typer.Argument(metavar="QUESTION", help="Its name (default: the first that fails)."),
+    ] = None,
+    folder: Annotated[Path, typer.Option("--dir", metavar="DIR", help="Your folder.")] = Path(),
+) -> int:
+    """Say what is probably wrong with an answer, or how to begin with it."""
+    verdict = _verdict(open_folder(folder.resolve()))
+    asked = {graded.question.name: graded for graded in verdict.questions}
+    if question is not None and question not in asked:
+        raise LabError(f"question: found {question!r}; allowed are {', '.join(asked)}")
+    failing = [graded for graded in verdict.questions if not graded.passed]
+    print_hint(output_console(), asked[question] if question else failing[0] if failing else None)
+    return 0
+
+
+@lab_app.command()
+@outcome
+def report(folder: _Folder = Path()) -> int:
+    """Make one page of all the lab's runs, side by side: report.html in your folder."""
+    found = open_folder(folder.resolve())
+    failures = outcome_of(found).failures
+    done = [found.run_directory(name) for name in found.lab.runs if name not in failures]
+    if not done:
+        raise LabError(f"{found.path}: no run to report of; `groundwire lab run` makes them")
+    page = found.path / "report.html"
+    page.write_text(render_html(run_figures(done)), encoding="utf-8", errors="backslashreplace")
+    print(page)
+    print_failures(Console(stderr=True), failures)
+    return 0
+
+
+def _verdict(folder: LabFolder) -> Verdict:
+    return grade(folder.student, read_answers(folder), outcome_of(folder))
+
+
+def _check_all(folder: Path, limit_s: float, as_json: bool) -> int:
+    require_sandbox()
+    said = Console(stderr=True)
+    kernel = ensure_kernel(lambda text: said.print(text, highlight=False))
+    graded = grade_submissions(
+        folder,
+        kernel.path.parent,
+        Limits(time_s=limit_s),
+        lambda text: said.print(text, highlight=False, markup=False),
+    )
+    if as_json:
+        print(json.dumps([each.document() for each in graded], indent=1))
+    else:
+        print_class(output_console(), graded)
+    return 0

@@ -1,0 +1,11 @@
+"""What a lab, a student's folder or a machine that grades can have wrong."""
+
+from __future__ import annotations
+
+
+class LabError(ValueError):
+    """A lab or a student's folder is not as it must be: the file, the key, found, allowed."""
+
+
+class NoSandbox(RuntimeError):
+    """This machine cannot keep foreign code in; nothing of it is run."""

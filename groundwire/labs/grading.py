@@ -1,0 +1,171 @@
+"""Answers and runs held against what is right."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from groundwire.labs.formula import Number, UnknownName, value
+from groundwire.labs.lab import Formula, Lab, Mistake, Question
+from groundwire.labs.running import Outcome
+from groundwire.labs.student import Student
+
+NO_ANSWER = "no answer yet"
+
+
+@dataclass(frozen=True)
+class Graded:
+    """A question, graded. `expected` has one value, or the least and the most; None where there is
+    no answer or no run to hold against it, and `missing` says what."""
+
+    question: Question
+    found: Number | None
+    expected: tuple[Number, ...] | None
+    within: Number
+    passed: bool
+    missing: str | None
+    hint: str | None
+    """For a wrong answer: what its mistake probably is. None where it is right."""
+
+    @property
+    def points(self) -> int:
+        return self.question.points if self.passed else 0
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A lab, graded."""
+
+    student: Student
+    questions: tuple[Graded, ...]
+    failures: Mapping[str, str]
+
+    @property
+    def points(self) -> int:
+        return sum(graded.points for graded in self.questions)
+
+    @property
+    def of(self) -> int:
+        return self.student.lab.points
+
+    def document(self) -> dict[str, object]:
+        """The verdict as plain data, for `--json`."""
+        return {
+            "lab": self.student.lab.name,
+            "student": self.student.name,
+            "points": self.points,
+            "of": self.of,
+            "failures": dict(self.failures),
+            "questions": [_document(graded) for graded in self.questions],
+        }
+
+
+def grade(student: Student, answers: Mapping[str, Number], outcome: Outcome) -> Verdict:
+    """Hold answers, and what the runs came to, against what is right for the student."""
+    names = student.numbers | outcome.facts
+    graded = tuple(
+        _grade(student.lab, each, answers, names, outcome) for each in student.lab.questions
+    )
+    return Verdict(student, graded, outcome.failures)
+
+
+def right_answers(student: Student, facts: Mapping[str, Number]) -> dict[str, Number]:
+    """Right answers, as far as these facts tell them: the solution's, exactly."""
+    names = student.numbers | dict(facts)
+    answers: dict[str, Number] = {}
+    for question in student.lab.questions:
+        right = question.expected if question.solution is None else question.solution
+        if question.measured is None and right is not None:
+            try:
+                answers[question.name] = value(right, names)
+            except UnknownName:
+                continue
+    return answers
+
+
+def fits(question: Question, found: Number, names: Mapping[str, Number]) -> bool:
+    """Whether a value is right. Raises UnknownName where a fact is missing."""
+    if question.between is not None:
+        least, most = (value(each, names) for each in question.between)
+        return least <= found <= most
+    assert question.expected is not None
+    return _near(found, question.expected, question.within, names)
+
+
+def _grade(
+    lab: Lab,
+    question: Question,
+    answers: Mapping[str, Number],
+    names: Mapping[str, Number],
+    outcome: Outcome,
+) -> Graded:
+    fact = question.measured
+    found = answers.get(question.name) if fact is None else outcome.facts.get(fact)
+    if found is None:
+        missing = NO_ANSWER if fact is None else _why_no_fact(lab, fact, outcome)
+        hint = _hint_of_failure(question.mistakes, missing) or question.hint
+        return Graded(question, None, None, 0, False, missing, hint)
+    try:
+        passed = fits(question, found, names)
+        formulas = question.between or (question.expected or 0,)
+        expected = tuple(value(each, names) for each in formulas)
+        within = 0 if question.between else tolerance(question.within, expected[0], names)
+    except UnknownName as error:
+        missing = _why_no_fact(lab, error.name, outcome)
+        return Graded(question, found, None, 0, False, missing, question.hint)
+    wrong = None if passed else _hint(question, found, names)
+    return Graded(question, found, expected, within, passed, None, wrong)
+
+
+def _why_no_fact(lab: Lab, fact: str, outcome: Outcome) -> str:
+    run = lab.facts[fact].run
+    printed = lab.facts[fact].printed
+    said = f"run {run} does not print {printed}" if printed else f"run {run} has no {fact}"
+    return f"run {run}: {outcome.failures[run]}" if run in outcome.failures else said
+
+
+def _hint(question: Question, found: Number, names: Mapping[str, Number]) -> str:
+    for mistake in question.mistakes:
+        if mistake.found is not None:
+            try:
+                if _near(found, mistake.found, question.within, names):
+                    return mistake.hint
+            except UnknownName:
+                continue
+    return question.hint
+
+
+def _hint_of_failure(mistakes: tuple[Mistake, ...], missing: str) -> str | None:
+    for mistake in mistakes:
+        if mistake.failed is not None and re.search(mistake.failed, missing):
+            return mistake.hint
+    return None
+
+
+def _near(found: Number, right: Formula, within: Formula, names: Mapping[str, Number]) -> bool:
+    expected = value(right, names)
+    return abs(found - expected) <= tolerance(within, expected, names) + 1e-9 * abs(expected)
+
+
+def tolerance(within: Formula, expected: Number, names: Mapping[str, Number]) -> Number:
+    """How far off an answer may be: a number, or a share such as "1%" of what is expected."""
+    if isinstance(within, str) and within.endswith("%"):
+        return float(within[:-1]) / 100 * abs(expected)
+    return value(within, names)
+
+
+def _document(graded: Graded) -> dict[str, object]:
+    expected = graded.expected
+    return {
+        "name": graded.question.name,
+        "passed": graded.passed,
+        "points": graded.points,
+        "of": graded.question.points,
+        "unit": graded.question.unit,
+        "found": graded.found,
+        "expected": None if expected is None else expected[0] if len(expected) == 1 else expected,
+        "within": graded.within,
+        "missing": graded.missing,
+        "hint": graded.hint,
+    }
