@@ -70,6 +70,9 @@ def test_the_wheel_has_the_kernel_its_licence_and_its_origin(wheel: Path) -> Non
         assert f"emulator/kernel/{changed}" in names
     assert any(name.startswith("emulator/kernel/patches/") for name in names)
     assert {"labs/packet-time/page.md", "labs/packet-time/starter/measure.py"} <= names
+    for room in ("groundwire", "emulator", "analysis", "workloads", "collectives", "topologies"):
+        modules = {str(path.relative_to(ROOT)) for path in (ROOT / room).rglob("*.py")}
+        assert modules <= names
     assert not any(name.startswith(("tests/", "benchmarks/")) for name in names)
     assert re.search(r"-py3-none-manylinux_2_\d+_x86_64\.whl$", wheel.name)
 

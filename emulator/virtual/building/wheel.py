@@ -23,9 +23,8 @@ from emulator.virtual.building.source import KernelSource, require_source, unpac
 from emulator.virtual.failure import VirtualKernelError
 
 _ROOT = Path(__file__).resolve().parents[3]
-_NOT_PACKED = shutil.ignore_patterns(
-    ".*", "__pycache__", "*.egg-info", "runs", "build", "dist", "tests", "benchmarks", "docs"
-)
+_NOT_PACKED = {"runs", "build", "dist", "tests", "benchmarks", "docs"}
+"""At the top of the clone; rooms may have directories of these names."""
 _ORIGIN = """# Where this kernel comes from
 
 `linux` in this folder is Linux for the user-mode architecture (`ARCH=um`), under the GNU General
@@ -48,7 +47,7 @@ def make_wheel(to: Path) -> Path:
     source = require_source()
     with tempfile.TemporaryDirectory(prefix="groundwire-wheel-") as scratch:
         tree = Path(scratch, "tree")
-        shutil.copytree(_ROOT, tree, ignore=_NOT_PACKED)
+        shutil.copytree(_ROOT, tree, ignore=_left_out)
         (tree / "docs").mkdir()
         _carry(image, source, tree / "emulator" / "kernel" / "carried")
         (tree / "setup.cfg").write_text(f"[bdist_wheel]\nplat_name = {_platform(image.path)}\n")
@@ -66,6 +65,12 @@ def make_wheel(to: Path) -> Path:
         (wheel,) = made.glob("*.whl")
         to.mkdir(parents=True, exist_ok=True)
         return Path(shutil.copy(wheel, to / wheel.name))
+
+
+def _left_out(directory: str, names: list[str]) -> set[str]:
+    left = {name for name in names if name.startswith(".") or name.endswith(".egg-info")}
+    top = _NOT_PACKED & set(names) if Path(directory) == _ROOT else set()
+    return left | top | {"__pycache__"}
 
 
 def _carry(image: KernelImage, source: KernelSource, directory: Path) -> None:
