@@ -89,17 +89,27 @@ class Builder:
 
     def round(self, moves: Iterable[Move], channel: int = 0) -> None:
         """Messages that no participant waits between: it posts its receives, then its sends."""
-        numbered = []
-        for move in moves:
-            numbered.append((self._messages, move))
-            self._messages += 1
+        numbered = [(self.number(), move) for move in moves]
         for number, move in numbered:
-            action = Action.REDUCE if move.reduce else Action.RECEIVE
-            step = Step(action, None, move.target, move.sender, number)
-            self._add(move.receiver, channel, step)
+            self.receive(number, move, channel)
         for number, move in numbered:
-            step = Step(Action.SEND, move.source, None, move.receiver, number)
-            self._add(move.sender, channel, step)
+            self.send(number, move, channel)
+
+    def number(self) -> int:
+        """The number of a message whose ends are posted one by one, `receive` and `send`. Whoever
+        does so answers for it that nobody waits for ever."""
+        self._messages += 1
+        return self._messages - 1
+
+    def receive(self, number: int, move: Move, channel: int = 0) -> None:
+        """The receiver's end of a message."""
+        action = Action.REDUCE if move.reduce else Action.RECEIVE
+        self._add(move.receiver, channel, Step(action, None, move.target, move.sender, number))
+
+    def send(self, number: int, move: Move, channel: int = 0) -> None:
+        """The sender's end of a message."""
+        step = Step(Action.SEND, move.source, None, move.receiver, number)
+        self._add(move.sender, channel, step)
 
     def copy(self, participant: int, source: Blocks, target: Blocks, channel: int = 0) -> None:
         """Copy within one participant."""

@@ -11,6 +11,7 @@ from enum import StrEnum
 
 from collectives.algorithms.base import Algorithm, DoesNotFit
 from collectives.algorithms.hierarchical import Hierarchical
+from collectives.in_network.node import Aggregator
 from collectives.kinds import Kind, Shape
 from collectives.program import Message, Program
 from collectives.start_order import CollectiveOrder
@@ -92,7 +93,8 @@ class Chunk:
 @dataclass(frozen=True, slots=True)
 class CollectivePlan:
     """A collective that is ready to run. `in_flight` is 0 where all chunks are. `turns` has, by
-    dimension, the order in which the phases of chunks use it; empty where whoever comes goes."""
+    dimension, the order in which the phases of chunks use it; empty where whoever comes goes.
+    `aggregators` are the switches that take part, after the ranks."""
 
     shape: Shape
     chunks: tuple[Chunk, ...]
@@ -102,6 +104,11 @@ class CollectivePlan:
     endpoint_delay_ns: int = 0
     order: CollectiveOrder = CollectiveOrder.FIFO
     priority: int = 0
+    aggregators: tuple[Aggregator, ...] = ()
+
+    def participants(self, ranks: Sequence[int]) -> tuple[int, ...]:
+        """The numbers of all participants, of which the ranks have these."""
+        return (*ranks, *(switch.number for switch in self.aggregators))
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +194,10 @@ def plan(shape: Shape, algorithm: Algorithm, schedule: Schedule | None = None) -
         )
     per_shard //= grain
     most = shape.size_bytes // max(1, schedule.smallest_chunk_bytes)
-    count = max(1, min(schedule.chunks, per_shard, most))
+    wanted = schedule.chunks
+    if algorithm.largest_chunk_bytes is not None:
+        wanted = max(wanted, -(-shape.size_bytes // algorithm.largest_chunk_bytes))
+    count = max(1, min(wanted, per_shard, most))
     bounds = [per_shard * i // count * grain for i in range(count + 1)]
     orders = _orders(shape, algorithm, schedule, count)
     programs: dict[Algorithm, Program] = {}
@@ -200,6 +210,11 @@ def plan(shape: Shape, algorithm: Algorithm, schedule: Schedule | None = None) -
             programs[chosen] = chosen.program(shape.kind, shape.ranks, shape.root)
         chunks.append(Chunk(index, first, end - first, programs[chosen]))
     turns = _turns(shape, chunks, schedule)
+    if algorithm.most_in_flight is not None:
+        # Slots of switches are taken in the order of posting, whatever else is in flight.
+        schedule = replace(
+            schedule, in_flight=algorithm.most_in_flight, order=CollectiveOrder.FIFO, priority=0
+        )
     return CollectivePlan(
         shape,
         tuple(chunks),
@@ -209,6 +224,7 @@ def plan(shape: Shape, algorithm: Algorithm, schedule: Schedule | None = None) -
         schedule.endpoint_delay_ns,
         schedule.order,
         schedule.priority,
+        algorithm.aggregators,
     )
 
 

@@ -11,15 +11,17 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from collectives.algorithms import algorithm, algorithms
-from collectives.algorithms.base import Algorithm, DoesNotFit
+from collectives.algorithms.aggregation import Aggregation
+from collectives.algorithms.base import Algorithm, DoesNotFit, Refused
 from collectives.dimensions import part_of_grid
+from collectives.in_network.of_run import aggregation, aggregation_of_run
 from collectives.kinds import Kind, Shape
 from collectives.plan import CollectivePlan, DimensionOrder, Schedule, plan
 from collectives.program import PROGRAM_KINDS
 from collectives.start_order import CollectiveOrder
 from collectives.turns import WithinDimension
 from collectives.verify import verify
-from topologies.spec.collectives_section import CollectivesSection
+from topologies.spec.collectives_section import CollectivesOfRun, CollectivesSection
 from topologies.spec.fabric_section import (
     FabricSpec,
     FatTreeSpec,
@@ -65,15 +67,17 @@ def plan_of(
     return _planned(settings, shape, json.dumps(found, sort_keys=True))
 
 
-def settings_of(spec: Sections) -> CollectivesSection:
-    """The section of a spec, with the fabric's dimensions where it gives none."""
+def settings_of(spec: Sections) -> CollectivesOfRun:
+    """The section of a spec, with the fabric's dimensions where it gives none, and the tree of its
+    switches where these aggregate."""
     section = spec.collectives
-    if section.dimensions is not None:
-        return section
-    found = fabric_dimensions(spec.fabric)
-    if prod(found) != spec.workload.ranks:
-        return section
-    return section.model_copy(update={"dimensions": found})
+    dimensions = section.dimensions
+    if dimensions is None:
+        found = fabric_dimensions(spec.fabric)
+        dimensions = found if prod(found) == spec.workload.ranks else None
+    given = {name: getattr(section, name) for name in CollectivesSection.model_fields}
+    given |= {"dimensions": dimensions, "aggregation": aggregation_of_run(spec)}
+    return CollectivesOfRun.model_construct(**given)
 
 
 def fabric_dimensions(fabric: FabricSpec) -> tuple[int, ...]:
@@ -97,6 +101,8 @@ def algorithm_of(section: CollectivesSection, entry: Mapping[str, Any]) -> Algor
     """The algorithm of an entry, with the section's dimensions where it needs some. Raises
     DoesNotFit."""
     options = {key: value for key, value in entry.items() if key not in (*SCHEDULED, "algorithm")}
+    if entry.get("algorithm") == Aggregation.name:
+        return aggregation(section, options)
     name = entry.get("algorithm")
     if not isinstance(name, str):
         raise DoesNotFit("algorithm", repr(name), ", ".join(algorithms()))
@@ -157,8 +163,15 @@ def entry_of(section: CollectivesSection, kind: Kind) -> Mapping[str, Any]:
 @lru_cache(maxsize=256)
 def _planned(section: str, shape: Shape, entry: str) -> CollectivePlan:
     """Both are JSON: what is asked for again is the same text."""
-    settings, wanted = CollectivesSection.model_validate_json(section), json.loads(entry)
-    found = plan(shape, algorithm_of(settings, wanted), schedule_of(settings, wanted))
+    settings, wanted = CollectivesOfRun.model_validate_json(section), json.loads(entry)
+    try:
+        found = plan(shape, algorithm_of(settings, wanted), schedule_of(settings, wanted))
+    except Refused:
+        of_run = settings.aggregation
+        if of_run is None or of_run.section.when_full != "fall-back":
+            raise
+        wanted = of_run.section.fall_back
+        found = plan(shape, algorithm_of(settings, wanted), schedule_of(settings, wanted))
     for program in {id(chunk.program): chunk.program for chunk in found.chunks}.values():
         verify(program)
     return found

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
+from collectives.in_network.of_run import nodes_of
+from collectives.settings import settings_of
 from emulator.capture import Capture, CaptureStats, capture_ports, start_capture
 from emulator.fidelity import FidelityMonitor, busy_pollers
 from emulator.linux.real_time import real_time_priority
@@ -87,6 +89,7 @@ def run_experiment(
             hash_seed=spec.seed,
             receive_coalescing_ns=spec.virtual.receive_coalescing_ns,
             watched=kernel.watches_ports,
+            aggregating=_aggregating(spec),
         )
         if not kernel.real_time:
             sleep_until_ns(round_time_ns(_IMPORT_MARGIN_NS, _FABRIC_GRID_NS))
@@ -182,6 +185,13 @@ def _began(spec: Spec, iteration: int, launcher: Launcher) -> Progress:
 
 def _queues(fabric: Fabric) -> list[QueueSpec]:
     return [port.queue for link in fabric.links for port in (link.a, link.b)]
+
+
+def _aggregating(spec: Spec) -> frozenset[str]:
+    """The switches that take part in collectives."""
+    if spec.jobs or spec.aggregation is None:
+        return frozenset()
+    return frozenset(node.name for node in nodes_of(settings_of(spec)))
 
 
 def _transport(spec: Spec) -> TcpSettings:

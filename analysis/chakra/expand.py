@@ -14,7 +14,7 @@ from analysis.predict.engines.member_programs import (
     Start,
 )
 from analysis.predict.engines.plan_programs import compile_plan
-from collectives.call import CollectiveCall
+from collectives.call import CollectiveCall, CollectiveError
 from collectives.gloo.schedule import Post, gloo_schedule
 from collectives.plan import CollectivePlan
 
@@ -90,7 +90,13 @@ def parts(call: CollectiveCall, seed: int = 1) -> dict[int, Part]:
 
 def program_parts(call: CollectiveCall, plan: CollectivePlan) -> dict[int, Part]:
     """Every rank's messages of a collective that runs as a program. Chunks that take turns, and
-    sequences that wait for each other, do so here as well; injecting takes no time."""
+    sequences that wait for each other, do so here as well; injecting takes no time. Raises
+    CollectiveError where switches take part."""
+    if plan.aggregators:
+        raise CollectiveError(
+            f"{call.kind} by {plan.chunks[0].program.algorithm}: switches take part in it, and "
+            "messages here are those between ranks"
+        )
     compiled = compile_plan(plan)
     programs, sizes = compiled.programs, compiled.size_bytes.tolist()
     found = {}

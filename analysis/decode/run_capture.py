@@ -46,6 +46,9 @@ def load_capture(run: Run) -> RunCapture | None:
     files = tuple(read_pcap(path) for path in run.captures)
     offset_ns = clock_offset_ns(run)
     addresses = {log.rank: log.address for log in run.ranks}
+    # Switches are numbered after the ranks (collectives.in_network.node).
+    for number, node in enumerate(run.fabric.switches, start=len(run.ranks)):
+        addresses[number] = str(node.address)
     attribution = attribute(files, logged_collectives(run), addresses, offset_ns)
     return RunCapture(run, files, attribution, offset_ns or 0)
 

@@ -157,6 +157,8 @@ def flows_of(capture: RunCapture) -> Flows:
         source, destination = ends[side], ends[1 - side]
         if source is None or destination is None:
             continue
+        if max(source, destination) >= len(capture.run.ranks):
+            continue  # to or from a switch that aggregates
         flow_of[number] = len(found)
         found.append(
             FlowMetrics(

@@ -60,7 +60,8 @@ def _of_call(call: CollectiveCall, size: int, seed: int) -> Ints:
     ranks = np.array(call.ranks, dtype=np.int64)
     if call.plan is not None:
         for message in plan_messages(call.plan):
-            found[ranks[message.source], ranks[message.destination]] += message.size_bytes
+            if max(message.source, message.destination) < call.world:  # else it is a switch's
+                found[ranks[message.source], ranks[message.destination]] += message.size_bytes
         return found
     for step in gloo_schedule(call, seed):
         if isinstance(step, Post):

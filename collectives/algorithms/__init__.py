@@ -29,7 +29,7 @@ def algorithm(name: str, **options: object) -> Algorithm:
     if name not in known:
         raise DoesNotFit("algorithm", str(name), ", ".join(known))
     types = get_type_hints(known[name])
-    allowed = [field.name for field in fields(known[name])]
+    allowed = [field.name for field in fields(known[name]) if field.metadata.get("asked", True)]
     for key in options:
         if key not in allowed:
             raise DoesNotFit(key, f"option of {name}", ", ".join(allowed) or "none")

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from collectives.builder import Builder
+from collectives.in_network.node import Aggregator
 from collectives.kinds import Kind, Shape
 from collectives.program import PROGRAM_KINDS, Blocks, Buffer, Division, Program
 
@@ -20,6 +21,10 @@ class DoesNotFit(ValueError):
         self.key = key
         self.found = found
         self.allowed = allowed
+
+
+class Refused(DoesNotFit):
+    """What asks for more than switches have, and might run by an algorithm of hosts instead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +69,21 @@ class Algorithm:
         both = {Kind.REDUCE_SCATTER, Kind.ALL_GATHER} <= self.parts
         return self.parts | ({Kind.ALL_REDUCE} if both else set())
 
+    @property
+    def aggregators(self) -> tuple[Aggregator, ...]:
+        """The switches that take part, whose participants come after the ranks."""
+        return ()
+
+    @property
+    def largest_chunk_bytes(self) -> int | None:
+        """What a chunk has at most, where the algorithm bounds it."""
+        return None
+
+    @property
+    def most_in_flight(self) -> int | None:
+        """How many of its chunks may be in flight, where the algorithm bounds them."""
+        return None
+
     def program(self, kind: Kind, ranks: int, root: int = 0) -> Program:
         """The program of a collective. Raises DoesNotFit."""
         if kind not in self.kinds:
@@ -74,7 +94,8 @@ class Algorithm:
         if not 0 <= root < ranks:
             raise DoesNotFit("root", str(root), f"0 to {ranks - 1}")
         self.check(ranks)
-        builder = Builder(kind, ranks, self.pieces(kind, ranks), root)
+        participants = ranks + len(self.aggregators)
+        builder = Builder(kind, ranks, self.pieces(kind, ranks), root, participants)
         self.write(Team(builder, tuple(range(ranks))))
         return replace(builder.build(self.window, self.division), algorithm=self.name)
 

@@ -5,7 +5,8 @@ Pure: it computes the requests, `emulator.network.network` sends them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from ipaddress import IPv4Network
 
 from emulator.linux import rtnetlink
 from emulator.linux.netlink import Request
@@ -14,7 +15,7 @@ from emulator.network.sysctls import LINUX_INITIAL_WINDOW, LINUX_MIN_RTO_NS, Tcp
 from emulator.ports.arrangement import PortArrangement, PortContext
 from emulator.ports.port_watch import PortWatch
 from topologies.fabrics.fabric import Fabric, Link, NodeKind
-from topologies.routing.routes import Route, Routes
+from topologies.routing.routes import NextHop, Route, Routes
 
 LOOPBACK = 1
 _FIRST_PORT = 2
@@ -41,7 +42,9 @@ class Blueprint:
         arrangement: PortArrangement,
         transport: TcpSettings,
         watch: PortWatch | None = None,
+        aggregating: frozenset[str] = frozenset(),
     ) -> None:
+        self._aggregating = aggregating
         self._fabric = fabric
         self._watch = watch
         self._arrangement = arrangement
@@ -106,7 +109,27 @@ class Blueprint:
                     )
                 )
         requests.extend(self.route_request(node, route) for route in routes.tables[node])
+        requests.extend(self.neighbour_routes(node, self.contexts[node]))
         return requests
+
+    def neighbour_routes(self, node: str, contexts: Sequence[PortContext]) -> list[Request]:
+        """Routes to the switches at the far ends of some ports that aggregate: tables lead to hosts
+        only. Of parallel links the first is taken."""
+        far: dict[str, PortContext] = {}
+        for context in contexts:
+            peer = context.link.other(node).node
+            if peer in self._aggregating:
+                far.setdefault(peer, context)
+        return [
+            self.route_request(
+                node,
+                Route(
+                    IPv4Network(self._fabric.by_name[peer].address),
+                    (NextHop(context.port.interface, context.link.index, peer),),
+                ),
+            )
+            for peer, context in far.items()
+        ]
 
     def neighbour_request(self, node: str, context: PortContext) -> Request:
         """The far end of a port, by address and MAC."""
@@ -116,13 +139,14 @@ class Blueprint:
         )
 
     def route_request(self, node: str, route: Route) -> Request:
-        """A route of a node; hosts' routes carry TCP's metrics."""
+        """A route of a node; routes of those who talk TCP carry its metrics."""
         hops = [
             Hop(self.ifindex[hop.interface], self._fabric.by_name[hop.node].address)
             for hop in route.next_hops
         ]
         own = self._fabric.by_name[node]
-        metrics = self._host_metrics if own.kind is NodeKind.HOST else Metrics()
+        talks = own.kind is NodeKind.HOST or node in self._aggregating
+        metrics = self._host_metrics if talks else Metrics()
         return rtnetlink.route(route.prefix, hops, own.address, metrics)
 
 

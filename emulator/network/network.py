@@ -58,7 +58,8 @@ class NetworkOptions:
 
     `receive_coalescing_ns` is how long a host's port may hold received packets to hand them up
     together; 0 never does. `watched` ports are counted while they are busy (`Network.watch`), which
-    needs eBPF classifiers: without them making the network raises OSError.
+    needs eBPF classifiers: without them making the network raises OSError. `aggregating` switches
+    have processes that talk TCP, with the switches next to them and with hosts.
     """
 
     arrangement: PortArrangement = field(default_factory=NetemArrangement)
@@ -66,6 +67,7 @@ class NetworkOptions:
     hash_seed: int = 1
     receive_coalescing_ns: int = 0
     watched: bool = False
+    aggregating: frozenset[str] = frozenset()
 
 
 class Network:
@@ -85,7 +87,9 @@ class Network:
         self.watch: PortWatch | None = None
         if options.watched:
             self.watch = PortWatch(fabric)
-        self._blueprint = Blueprint(fabric, options.arrangement, options.transport, self.watch)
+        self._blueprint = Blueprint(
+            fabric, options.arrangement, options.transport, self.watch, options.aggregating
+        )
         self._contexts = self._blueprint.contexts
 
     def __enter__(self) -> Network:
@@ -161,6 +165,7 @@ class Network:
                     multihomed=len(self._contexts[node.name]) > 1,
                     marks=marks,
                     hash_seed=self.options.hash_seed,
+                    aggregates=node.name in self.options.aggregating,
                 )
             )
 
@@ -275,11 +280,12 @@ class Network:
         ]
 
     def tcp_counters(self) -> dict[str, TcpCounters]:
-        """Host -> its TCP counters."""
+        """Host, or switch that aggregates -> its TCP counters."""
         found = {}
-        for host in self.fabric.hosts:
-            with self.enter(host.name):
-                found[host.name] = read_tcp()
+        for node in self.fabric.nodes:
+            if node.kind is NodeKind.HOST or node.name in self.options.aggregating:
+                with self.enter(node.name):
+                    found[node.name] = read_tcp()
         return found
 
     def softnet_drops(self) -> int:
@@ -341,6 +347,7 @@ class Network:
         """The kernel forgets an interface's neighbours and single routes when it goes down."""
         context = next(c for c in self._contexts[port.node] if c.port == port)
         requests = [self._blueprint.neighbour_request(port.node, context)]
+        requests += self._blueprint.neighbour_routes(port.node, [context])
         requests += [
             self._blueprint.route_request(port.node, route)
             for route in self.routes.tables[port.node]

@@ -37,7 +37,13 @@ class TcpSettings:
 
 
 def node_sysctls(
-    node: Node, transport: TcpSettings, *, multihomed: bool, marks: bool, hash_seed: int
+    node: Node,
+    transport: TcpSettings,
+    *,
+    multihomed: bool,
+    marks: bool,
+    hash_seed: int,
+    aggregates: bool = False,
 ) -> tuple[tuple[str, str], ...]:
     """(path below net/, value) of everything that is set in a node's namespace, in order.
 
@@ -71,7 +77,7 @@ def node_sysctls(
             ("ipv4/fib_multipath_hash_fields", str(HASH_FIELDS)),
             ("ipv4/fib_multipath_hash_seed", str(node_hash_seed(hash_seed, node.name))),
         ]
-    if node.kind is NodeKind.HOST:
+    if node.kind is NodeKind.HOST or aggregates:
         settings += _host_sysctls(transport, marks)
     return tuple(settings)
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+from emulator.ranks.aggregation_process import AggregationJob
 from emulator.ranks.gate import Gate
 from emulator.ranks.launcher import (
     common_start_ns,
@@ -29,7 +30,7 @@ from emulator.ranks.program import (
 )
 from emulator.ranks.rank_process import RankJob, send_report
 
-Process = RankJob | PackedJob | ProgramJob
+Process = RankJob | PackedJob | ProgramJob | AggregationJob
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from collectives.settings import settings_of
 from emulator.network.network import Network
+from emulator.ranks.aggregation_process import Tree
 from emulator.ranks.gate import Seat
 from emulator.ranks.jobs_server import Process
 from emulator.ranks.packed_process import packed
@@ -34,29 +35,43 @@ def processes_of(
         with program_jobs(spec, spec.workload, network, run_directory, real_time, seat) as programs:
             yield [] if idle else programs
         return
-    jobs = _ranks(spec, network, run_directory, real_time, seat, idle)
+    names = _write_names(network, run_directory)
+    tree = Tree.of_run(settings_of(spec), spec.plan.hosts, network)
+    jobs = _ranks(spec, network, run_directory, names, real_time, seat, idle, tree)
     threads = 1 if real_time else ranks_per_process(spec)
-    yield packed(jobs, threads) if threads > 1 else jobs
+    processes: list[Process] = [*(packed(jobs, threads) if threads > 1 else jobs)]
+    if tree is not None:
+        processes += tree.jobs(network, run_directory / "ranks", names, real_time)
+    yield processes
+
+
+def _write_names(network: Network, run_directory: Path) -> Path:
+    """The fabric's names, as /etc/hosts has them."""
+    names = run_directory / "ranks" / "hosts"
+    names.write_text(
+        "127.0.0.1 localhost\n"
+        + "".join(
+            f"{n.address} {n.name}\n::ffff:{n.address} {n.name}\n" for n in network.fabric.nodes
+        )
+    )
+    return names
 
 
 def _ranks(
     spec: Spec,
     network: Network,
     run_directory: Path,
+    names: Path,
     real_time: bool,
     seat: Seat | None,
     idle: bool,
+    tree: Tree | None,
 ) -> list[RankJob]:
     # A rank that really computes never sleeps, and would keep the fabric's own work waiting.
     real_time_priority = real_time and spec.compute.device != "real"
     fabric, hosts = network.fabric, spec.plan.hosts
     addresses = tuple(str(fabric.by_name[host].address) for host in hosts)
     ranks = run_directory / "ranks"
-    names = run_directory / "ranks" / "hosts"
-    names.write_text(
-        "127.0.0.1 localhost\n"
-        + "".join(f"{n.address} {n.name}\n::ffff:{n.address} {n.name}\n" for n in fabric.nodes)
-    )
     workload = spec.workload.model_copy(update={"iterations": 0}) if idle else spec.workload
     return [
         RankJob(
@@ -72,6 +87,7 @@ def _ranks(
                 events=ranks / f"{rank:03d}.jsonl",
                 collectives=settings_of(spec),
                 aligned=seat is None,
+                tree=None if tree is None else tree.place(rank, network),
             ),
             netns=network.netns_path(host),
             names=names,

@@ -76,9 +76,11 @@ class Routes:
         self._towards: dict[tuple[str, str], tuple[int, ...]] = {}
 
     def next_hops(self, node: str, destination: str) -> tuple[NextHop, ...]:
-        """Next hops from a node towards a host; none when it is there already, or unreachable.
+        """Next hops from a node towards a host, or towards a switch by any shortest way; none when
+        it is there already, or unreachable. Kernel tables lead to hosts, and to switches that
+        aggregate from those next to them.
 
-        Raises KeyError for an unknown node, or a destination that is not a host.
+        Raises KeyError for an unknown node.
         """
         hops = self._hops[node]
         return tuple(hops[link] for link in self._links(node, destination))
@@ -154,6 +156,8 @@ class Routes:
     def _links(self, node: str, destination: str) -> tuple[int, ...]:
         if node == destination:
             return ()
+        if destination not in self._root:
+            return self._nearer(node, self.fabric.by_name[destination].name)
         if self.mode == "dimension-order":
             return self._in_dimension_order(node, destination)
         root = self._root[destination]

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from topologies.spec.aggregation.section import AggregationSection
 from topologies.spec.fabric_section import Integer
 from topologies.spec.queue_section import SpecSection
 from topologies.units import SizeBytes, TimeNs
@@ -46,3 +47,21 @@ class CollectivesSection(SpecSection):
     active_per_dimension: Integer = Field(default=0, ge=0, le=4096)
     within_dimension: Literal["fifo", "smallest-first"] = "fifo"
     endpoint_delay_ns: TimeNs = Field(default=0, alias="endpoint_delay")
+
+
+class AggregationOfRun(SpecSection):
+    """A run's aggregation tree (`topologies.aggregation_tree`) and what its nodes can: found from
+    the fabric, in no spec. Where there is no tree, `reason` says why. `numbers` are those of the
+    switches as `collectives.in_network.node` counts them."""
+
+    section: AggregationSection
+    switches: tuple[str, ...] = ()
+    parents: tuple[int, ...] = ()
+    numbers: tuple[int, ...] = ()
+    reason: str = ""
+
+
+class CollectivesOfRun(CollectivesSection):
+    """The section with what follows from the fabric of a run filled in."""
+
+    aggregation: AggregationOfRun | None = None

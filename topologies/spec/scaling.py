@@ -52,6 +52,10 @@ def scale_spec(spec: Spec, factor: int) -> Spec:
         elif fault["kind"] == "delay":
             fault["value"] = _longer(fault["value"], factor)
     raw["compute"]["slowdown"] *= factor
+    aggregation = raw["aggregation"] or {"nodes": {}}
+    for node in (aggregation, *aggregation["nodes"].values()):
+        _replace(node, "rate", lambda text: _slower(text, factor))
+        _replace(node, "latency", lambda text: _longer(text, factor))
     for job in raw.get("jobs", ()):
         _replace(job, "start", lambda text: _longer(text, factor))
         if job["compute"] is not None:

@@ -6,6 +6,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field, PlainValidator
 
+from topologies.spec.aggregation.section import AggregationSection
 from topologies.spec.collectives_section import CollectivesSection
 from topologies.spec.compute_section import ComputeSpec
 from topologies.spec.fabric_section import FabricSpec, GraphSpec, Integer
@@ -45,6 +46,7 @@ class Sections(SpecSection):
     only_workload: WorkloadSpec | None = Field(default=None, alias="workload")
     jobs: tuple[JobSpec, ...] = ()
     collectives: CollectivesSection = CollectivesSection()
+    aggregation: AggregationSection | None = None
     compute: ComputeSpec = ComputeSpec()
     capture: CaptureSpec = CaptureSpec()
     predict: tuple[str, ...] = ("alpha-beta",)

@@ -18,11 +18,17 @@ from collectives.plan import CollectivePlan
 from collectives.settings import AGREEMENT, agreement_of, entry_of, plan_of
 from collectives.start_order import CollectiveOrder
 from topologies.spec.collectives_section import CollectivesSection
+from workloads.execution.aggregation.client import AggregationClient
 from workloads.execution.clock import now_ns, round_time_ns, sleep_until_ns
 from workloads.execution.events import EventLog, Pending
 from workloads.execution.process_groups import ProcessGroups
 from workloads.execution.programs.agreement import find_highest
-from workloads.execution.programs.engine import ProgramEngine, ProgramWork, slots_of
+from workloads.execution.programs.engine import (
+    ChunkTimes,
+    ProgramEngine,
+    ProgramWork,
+    slots_of,
+)
 
 # Far enough ahead for everybody to be asleep by then. Starts lie on a grid, so that a few
 # microseconds more or less while connecting do not move everything that follows.
@@ -35,8 +41,9 @@ AT_THE_END = -1
 class Communicator:
     """One Gloo process group over some ranks of the run.
 
-    With `begin` its ranks do not align themselves before an iteration: it is called before the
-    first one, and the others follow without a pause.
+    Switches take part in its programs by `tree`, where they aggregate. With `begin` its ranks do
+    not align themselves before an iteration: it is called before the first one, and the others
+    follow without a pause.
     """
 
     def __init__(
@@ -49,8 +56,10 @@ class Communicator:
         group: dist.ProcessGroup | None = None,
         settings: CollectivesSection | None = None,
         begin: Callable[[], None] | None = None,
+        tree: AggregationClient | None = None,
     ) -> None:
         self.name = name
+        self._tree = tree
         self._begin = begin
         self._begun = False
         self.ranks = tuple(ranks)
@@ -91,21 +100,32 @@ class Communicator:
         """Start a collective as a program, from `source` into `target`."""
         shape = plan.shape
         first_slot = self._engine.take_slots(plan)
+
+        def start(group: dist.ProcessGroup | None) -> ProgramWork:
+            def report(times: ChunkTimes) -> None:
+                self._log.chunk(self.name, id, times)
+
+            if plan.aggregators:
+                assert self._tree is not None, "ranks of a tree have a place in it"
+                entry = details["program"]
+                return self._tree.start(plan, source, target, first_slot, report, entry)
+            return self._engine.start(
+                plan,
+                dist.group.WORLD if group is None else group,
+                source,
+                target,
+                first_slot,
+                report,
+                partial(self._agree, f"{id}.order", iteration),
+            )
+
         return self.post(
             id,
             shape.kind,
             phase,
             shape.size_bytes,
             iteration,
-            lambda group: self._engine.start(
-                plan,
-                dist.group.WORLD if group is None else group,
-                source,
-                target,
-                first_slot,
-                lambda times: self._log.chunk(self.name, id, times),
-                partial(self._agree, f"{id}.order", iteration),
-            ),
+            start,
             verify,
             counted=False,
             has_future=True,
@@ -158,6 +178,11 @@ class Communicator:
             agreed(int(numbers.item()))
 
         pending.work.add_done_callback(completed)
+
+    def leave_tree(self) -> None:
+        """Tell switches that aggregate, where there are some, that nothing comes any more."""
+        if self._tree is not None:
+            self._tree.leave()
 
     def group_rank(self, rank: int) -> int:
         """What torch calls a rank of this group: it counts them in order."""

@@ -12,6 +12,7 @@ from topologies.spec.workload_section import (
     CommandWorkload,
     ModelWorkload,
 )
+from workloads.execution.aggregation.client import AggregationClient
 from workloads.execution.benchmark import run_collectives
 from workloads.execution.chakra_replay import run_replay
 from workloads.execution.clock import set_minimal_timer_slack
@@ -77,6 +78,7 @@ def _take_part(
         groups.world,
         plan.collectives,
         None if plan.aligned else begin,
+        AggregationClient(plan.tree) if plan.tree is not None else None,
     )
     compute = ComputeModel(plan.compute, log)
     tell = on_iteration if plan.rank == 0 else lambda iteration: None
@@ -84,6 +86,7 @@ def _take_part(
     world.begin()
     # Nobody closes connections, and rank 0 its store, while others still use them.
     world.align(AT_THE_END)
+    world.leave_tree()
 
 
 def _workload(

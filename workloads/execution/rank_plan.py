@@ -8,6 +8,7 @@ from pathlib import Path
 from topologies.spec.collectives_section import CollectivesSection
 from topologies.spec.compute_section import ComputeSpec
 from topologies.spec.workload_section import WorkloadSpec
+from workloads.execution.aggregation.place import TreePlace
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +18,8 @@ class RankPlan:
 
     With `aligned` all ranks begin an iteration at a common, round time. Ranks of one of several
     jobs begin an iteration when the one before is over, as training does.
+
+    `tree` is the rank's place among switches that aggregate, where there are some.
     """
 
     rank: int
@@ -30,6 +33,7 @@ class RankPlan:
     events: Path
     collectives: CollectivesSection = field(default_factory=CollectivesSection)
     aligned: bool = True
+    tree: TreePlace | None = None
 
     @property
     def world_size(self) -> int:

@@ -65,6 +65,25 @@ class LoggedCollective:
     slots: tuple[int, int] | None = None
 
     @property
+    def participants(self) -> tuple[int, ...]:
+        """The ranks, and after them the switches of its program."""
+        return self.ranks if self.plan is None else self.plan.participants(self.ranks)
+
+    @property
+    def edges(self) -> Mapping[str, tuple[int, int]]:
+        """Where switches take part in the program: the pairs that have a connection of their own,
+        lower number first, by the name that it has here."""
+        if self.plan is None or not self.plan.aggregators:
+            return {}
+        numbers = self.participants
+        pairs = {
+            (min(m.source, m.destination), max(m.source, m.destination))
+            for m in self.plan.chunks[0].program.messages()
+        }
+        ends = sorted((numbers[a], numbers[b]) for a, b in pairs)
+        return {f"{self.group}/{a}-{b}": (a, b) for a, b in ends}
+
+    @property
     def start_ns(self) -> int:
         return min((start for start, _ in self.intervals_ns.values()), default=0)
 
@@ -96,7 +115,7 @@ class GroupDirectory:
 
         Args:
             collectives: every collective of the run, barriers and alignments included.
-            addresses: IPv4 address of each rank.
+            addresses: IPv4 address of each rank, and of switches that take part in programs.
             clock_offset_ns: time stamp of a packet minus the log's time at the same moment;
                 None when not known, then send/recv are told apart by order alone.
         """
@@ -109,12 +128,15 @@ class GroupDirectory:
         self._messages: dict[str, list[int]] = defaultdict(list)
         self._programs: dict[str, list[tuple[int, int]]] = defaultdict(list)
         self._ranks: dict[str, tuple[int, ...]] = {}
+        edges: dict[str, tuple[int, int]] = {}
         for index, collective in sorted(
             enumerate(self.collectives), key=lambda c: (c[1].start_ns, c[0])
         ):
             self._ranks.setdefault(collective.group, ())
             if collective.slots is not None:
-                self._programs[collective.group].append((collective.slots[0], index))
+                for edge in collective.edges or (collective.group,):
+                    self._programs[edge].append((collective.slots[0], index))
+                edges |= collective.edges
                 continue
             if collective.tag is None:
                 self._messages[collective.group].append(index)
@@ -129,6 +151,7 @@ class GroupDirectory:
                 self._ranks[group] = tuple(
                     sorted({r for i in self._uncounted(group) for r in self.collectives[i].ranks})
                 )
+        self._ranks |= edges
         # The default group, which has all ranks, is made before any other.
         self._order = sorted(self._ranks, key=lambda group: -len(self._ranks[group]))
         self._taken: set[tuple[str, int, int]] = set()

@@ -31,7 +31,8 @@ class ExpectedMessages:
         for collective in collectives:
             if collective.plan is not None and collective.slots is not None:
                 sized = _program_messages(collective, collective.plan, collective.slots[0])
-                self._programs.setdefault(collective.group, []).append((collective, sized))
+                for group in collective.edges or (collective.group,):
+                    self._programs.setdefault(group, []).append((collective, sized))
                 continue
             prefixes = slot_prefixes(collective.kind)
             if collective.tag is None or len(prefixes) != 1:
@@ -65,6 +66,9 @@ class ExpectedMessages:
         """When the slot can be in use between two ranks, and when the second of them had received
         everything, in the captures' time; 0 if unknown."""
         known = [collective.intervals_ns[rank] for rank in pair if rank in collective.intervals_ns]
+        if collective.edges:
+            # A switch keeps no log: it is busy with a collective while some rank is.
+            known = list(collective.intervals_ns.values())
         if self._offset_ns is None or not known:
             return 0, 0, 0
         received = collective.intervals_ns.get(pair[1])
@@ -80,8 +84,9 @@ def _program_messages(
 ) -> dict[Pair, list[Sized]]:
     """The messages of a collective that ran as a program, by (source, destination)."""
     found: dict[Pair, list[Sized]] = {}
+    numbers = collective.participants
     for message in plan_messages(plan):
-        pair = collective.ranks[message.source], collective.ranks[message.destination]
+        pair = numbers[message.source], numbers[message.destination]
         found.setdefault(pair, []).append((first_slot + message.slot, message.size_bytes))
     return found
 

@@ -139,7 +139,7 @@ class JointPrograms:
         self._ends: dict[tuple[str, int], int] = {}
         self._marks = Marks()
         self._calls = calls
-        self._slots: dict[tuple[str, bool, int], RankSlots] = {}
+        self._slots: dict[tuple[object, ...], RankSlots] = {}
         self._proposals: dict[int, int] = {}
         self._left: dict[tuple[object, ...], int] = {}
         for rank, doing in acts.items():
@@ -258,6 +258,8 @@ class JointPrograms:
 
         def post(programs: Programs, now: float) -> None:
             self.posted_ns[number][rank] = now
+            if plan is not None and plan.aggregators:
+                programs.mark(self._marks.number("asked", number), now)
             if slots is None:
                 for mark in marks:
                     programs.mark(mark, now)
@@ -277,7 +279,9 @@ class JointPrograms:
             return None
         if plan is None and grouped.call.kind in _POINT_TO_POINT:
             return None
-        key = grouped.group, plan is None, rank
+        # Switches have slots of their own, of each of their two kinds.
+        own = (plan.in_flight,) if plan is not None and plan.aggregators else ()
+        key = grouped.group, plan is None, rank, *own
         if key not in self._slots:
             order = CollectiveOrder.FIFO if plan is None else plan.order
             bound = GLOO_THREADS if plan is None else plan.in_flight
@@ -285,7 +289,7 @@ class JointPrograms:
         return self._slots[key]
 
     def _add_plan(self, number: int, plan: CollectivePlan) -> None:
-        ranks = self._calls[number].call.ranks
+        ranks = plan.participants(self._calls[number].call.ranks)
         if plan.in_flight and plan.order is not CollectiveOrder.FIFO:
             agreement = agreement_of(len(ranks), plan.endpoint_delay_ns)
             gates = Gates(
@@ -293,25 +297,35 @@ class JointPrograms:
                 lambda _, rank, count: Do(self._agreed(number, ranks[rank], count)),
             )
             self._compile(number, agreement, gates, "order")
-        gates = Gates(
-            lambda chunk, rank: Await(
-                [], [], [self._marks.number("start", number, chunk, ranks[rank])]
-            ),
-            lambda chunk, rank, count: Do(self._ended(number, chunk, ranks[rank], count)),
-        )
-        self._compile(number, plan, gates, "chunks")
+        members = len(self._calls[number].call.ranks)
+
+        def begin(chunk: int, rank: int) -> Operation:
+            if rank < members:
+                return Await([], [], [self._marks.number("start", number, chunk, ranks[rank])])
+            # A switch sets out when the first rank asks it to; then slots get free one by one.
+            before = chunk - plan.in_flight
+            slot = ("free", number, before, rank) if plan.in_flight and before >= 0 else None
+            return Await([], [], [self._marks.number(*(slot or ("asked", number)))])
+
+        def end(chunk: int, rank: int, count: int) -> Operation:
+            if rank < members:
+                return Do(self._ended(number, chunk, ranks[rank], count))
+            return Do(self._passed_on(number, chunk, rank, count))
+
+        self._compile(number, plan, Gates(begin, end), "chunks")
 
     def _compile(self, number: int, plan: CollectivePlan, gates: Gates, name: str) -> None:
-        ends = self._ends_of(self._calls[number])
+        ends = self._ends_of(self._calls[number], plan)
         PlanCompiler(
             plan, self.compiled, self._sizes, self._marks, ends, gates, (name, number)
         ).compile()
         self.owners += [number] * (len(self._sizes) - len(self.owners))
 
-    def _ends_of(self, grouped: GroupedCall) -> tuple[int, ...]:
+    def _ends_of(self, grouped: GroupedCall, plan: CollectivePlan | None = None) -> tuple[int, ...]:
+        ranks = grouped.call.ranks
         return tuple(
             self._ends.setdefault((grouped.group, rank), len(self._ends))
-            for rank in grouped.call.ranks
+            for rank in (ranks if plan is None else plan.participants(ranks))
         )
 
     def _add_gloo(self, number: int, call: CollectiveCall, seed: int) -> None:
@@ -345,6 +359,13 @@ class JointPrograms:
                 slots.agree(place, self._proposals[number], programs, now)
 
         return agreed
+
+    def _passed_on(self, number: int, chunk: int, switch: int, count: int) -> _Call:
+        def ended(programs: Programs, now: float) -> None:
+            if self._is_last(("passed on", number, chunk, switch), count):
+                programs.mark(self._marks.number("free", number, chunk, switch), now)
+
+        return ended
 
     def _ended(self, number: int, chunk: int, rank: int, count: int) -> _Call:
         def ended(programs: Programs, now: float) -> None:

@@ -43,6 +43,16 @@ class Pause:
 
 
 @dataclass(frozen=True, slots=True)
+class Occupy:
+    """A unit is taken for a while, by one after the other; what it does is ready `latency_ns` after
+    that."""
+
+    unit: int
+    duration_ns: float
+    latency_ns: float
+
+
+@dataclass(frozen=True, slots=True)
 class Do:
     """Something is done at once, such as choosing what starts next: it gets the programs that run
     and the time."""
@@ -50,7 +60,7 @@ class Do:
     call: Callable[[Programs, float], None]
 
 
-Operation = Start | Await | Mark | Pause | Do
+Operation = Start | Await | Mark | Pause | Occupy | Do
 
 
 @dataclass(slots=True)
@@ -86,6 +96,7 @@ class Programs(ABC):
         self._received = bytearray(messages)
         self._marked: set[int] = set()
         self._asleep: set[int] = set()
+        self._free_ns: dict[int, float] = {}
         self._position = [0] * len(self._programs)
         self.completed_ns = [0.0] * len(self._programs)
         # Members that wait for what is another's.
@@ -164,6 +175,12 @@ class Programs(ABC):
             elif isinstance(operation, Pause):
                 self._asleep.add(member)
                 self._wake_at(member, now + operation.duration_ns)
+                return
+            elif isinstance(operation, Occupy):
+                begins = max(now, self._free_ns.get(operation.unit, 0.0))
+                self._free_ns[operation.unit] = begins + operation.duration_ns
+                self._asleep.add(member)
+                self._wake_at(member, begins + operation.duration_ns + operation.latency_ns)
                 return
         self.completed_ns[member] = now
 

@@ -73,7 +73,9 @@ class Paths:
         self.mtu_bytes = min((link.mtu_bytes for link in fabric.links), default=1500)
         self._nodes = [node.name for node in fabric.nodes]
         self._index = {name: i for i, name in enumerate(self._nodes)}
-        self._host_of_rank = np.array([self._index[h] for h in setting.hosts], dtype=np.int64)
+        # Switches that aggregate are numbered after the ranks (collectives.in_network.node).
+        ends = (*setting.hosts, *(node.name for node in fabric.switches))
+        self._host_of_rank = np.array([self._index[name] for name in ends], dtype=np.int64)
         self._root = np.array([self._attachment(name) for name in self._nodes], dtype=np.int64)
         self._kernel_paths: dict[tuple[int, int], tuple[int, ...] | None] = {}
         # By node * nodes + goal: the number of the equal-cost set, -1 where not asked for yet.

@@ -2,7 +2,8 @@
 
 Every rank, chunk and sequence is a program of posts and waits, by the rules of
 `collectives.program`; the same that ranks keep to when they execute the plan
-(`workloads.execution.programs`). Copies and sums take no time.
+(`workloads.execution.programs`). Copies and sums take no time; a copy at a switch is the way
+through its unit (`collectives.in_network.node`).
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from analysis.predict.engines.member_programs import (
     Await,
     CompiledPrograms,
     Mark,
+    Occupy,
     Operation,
     Pause,
     Start,
@@ -252,7 +254,7 @@ class _ChunkCompiler:
             if message is None:
                 return
             delay_ns = self._of.plan.endpoint_delay_ns
-            if step.action is Action.SEND and delay_ns:
+            if step.action is Action.SEND and delay_ns and self._rank < self._chunk.program.ranks:
                 program.append(Pause(delay_ns))
             if not program or not isinstance(program[-1], Start):
                 program.append(Start([], []))
@@ -263,7 +265,14 @@ class _ChunkCompiler:
                 start = Start([], [])
                 program.append(start)
             (start.receives if step.action in RECEIVES else start.sends).append(message)
-        elif at in self._watched:
+            return
+        ranks = self._chunk.program.ranks
+        if step.action is Action.COPY and self._rank >= ranks:
+            unit = self._of.plan.aggregators[self._rank - ranks]
+            elements = self._chunk.program.elements_of(step.blocks, self._chunk.elements)
+            taken_ns = unit.occupied_ns(elements * self._of.plan.shape.element_bytes)
+            program.append(Occupy(unit.number, taken_ns, unit.latency_ns))
+        if at in self._watched:
             program.append(Mark(self._of.mark("step", self._rank, self._chunk.index, at)))
 
     def _wait(

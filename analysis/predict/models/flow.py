@@ -171,17 +171,18 @@ class Flow:
         """The links that a call's messages take, and how long each is busy with them."""
         paths = paths_of(setting)
         costs = MessageCosts(call, self.parameters, paths.mtu_bytes)
-        ranks = np.array(call.ranks, dtype=np.int64)
-        carried = np.zeros(call.world**2)
+        ends = call.ranks if call.plan is None else call.plan.participants(call.ranks)
+        ranks, world = np.array(ends, dtype=np.int64), len(ends)
+        carried = np.zeros(world**2)
         for post in _posts(call, setting.seed):
-            pairs = post.source * call.world + post.destination
+            pairs = post.source * world + post.destination
             np.add.at(carried, pairs, costs.wire_bytes(post.size_bytes))
         used = np.flatnonzero(carried)
         found: Floats = np.zeros(0)
         capacity: Floats = np.zeros(0)
         for start in range(0, len(used), _BLOCK):
             block = used[start : start + _BLOCK]
-            source, destination = ranks[block // call.world], ranks[block % call.world]
+            source, destination = ranks[block // world], ranks[block % world]
             shared, capacity = self._route(paths, source, destination)
             each = np.broadcast_to(carried[block][:, None], shared.shape).ravel()
             on = shared.ravel() < len(capacity)

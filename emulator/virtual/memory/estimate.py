@@ -10,6 +10,7 @@ from typing import Any
 
 import networkx as nx
 
+from collectives.in_network.of_run import nodes_of
 from collectives.kinds import Kind, Shape, rounded_elements
 from collectives.plan import threads_of, working_bytes
 from collectives.program import PROGRAM_KINDS
@@ -130,6 +131,7 @@ def guest_memory_bytes(spec: Spec, run_directory: Path) -> int:
     system_bytes = _SYSTEM_BYTES
     if not version("torch").endswith("+cpu"):
         system_bytes += _ACCELERATORS_BYTES
+    system_bytes += len(nodes_of(settings_of(spec))) * _RANK_BYTES
     return system_bytes + _ranks_bytes(spec) + tensors_bytes + _samples_bytes(spec)
 
 
@@ -203,7 +205,8 @@ class _ProgramBytes:
         plan = plan_of(self._settings, shape, entry, members)
         if plan is None:
             return call
-        more = ranks * (working_bytes(plan) + threads_of(plan) * _THREAD_BYTES)
+        participants = len(plan.participants(range(ranks)))
+        more = participants * (working_bytes(plan) + threads_of(plan) * _THREAD_BYTES)
         return _Call(call.used_bytes + 2 * more, call.kept_bytes + more)
 
 

@@ -53,6 +53,9 @@ def _shared_problems(spec: Sections) -> Iterator[Problem]:
     if not isinstance(spec.placement, str):
         expected = "expected a policy; with jobs, hosts for every rank are given in jobs[..]"
         yield Problem(("placement",), shown(dict(spec.placement)), expected)
+    if spec.aggregation is not None:
+        expected = "expected one workload: the tree of switches is that of all ranks"
+        yield Problem(("aggregation",), "with jobs", expected)
     for name, count in Counter(job.name for job in spec.jobs).items():
         if count > 1:
             yield Problem(("jobs",), f"{count} jobs named {name}", "expected each name once")

@@ -39,7 +39,9 @@ class ChunkRun:
         turns: RankTurns | None,
         endpoint_delay_ns: int,
         combine: Combine,
+        passes: Callable[[int], None] | None = None,
     ) -> None:
+        self._passes = passes
         self._chunk = chunk
         self._memory = memory
         self._group = group
@@ -134,6 +136,8 @@ class ChunkRun:
         if step.action is Action.ADD:
             self._combine(target, source)
         else:
+            if self._passes is not None:
+                self._passes(source.numel() * source.element_size())
             target.copy_(source)
 
     def _complete_step(self, at: At) -> None:

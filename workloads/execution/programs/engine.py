@@ -55,6 +55,12 @@ class ProgramWork:
         if self._error is not None:
             raise self._error
 
+    def is_over(self) -> bool:
+        """Whether it is complete. Raises what torch raised in one of its messages."""
+        if self._over.is_set() and self._error is not None:
+            raise self._error
+        return self._over.is_set()
+
     def get_future(self) -> ProgramWork:
         return self
 
@@ -123,8 +129,12 @@ class ProgramEngine:
         in_flight: int = 0,
         order: CollectiveOrder = CollectiveOrder.FIFO,
         endpoint_delay_ns: int = 0,
+        passes: Callable[[int], None] | None = None,
     ) -> None:
+        """`passes` is called with the bytes of each copy that the program has: at switches, where
+        a copy is the way through a unit that takes time."""
         self._rank = rank
+        self._passes = passes
         self._endpoint_delay_ns = endpoint_delay_ns
         self._next_slot = FIRST_SLOT
         self._order = StartOrder(order, in_flight) if in_flight else None
@@ -234,6 +244,7 @@ class ProgramEngine:
             task.turns,
             self._endpoint_delay_ns,
             task.combine,
+            self._passes,
         )
         others = range(1, len(run.sequences))
         while len(helpers) < len(others):

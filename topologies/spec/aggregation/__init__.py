@@ -1,0 +1,1 @@
+"""The `aggregation` section of a spec: switches that compute."""

@@ -1,0 +1,1 @@
+"""Aggregation nodes: the switches' part of collectives, and how ranks reach them."""

@@ -1,0 +1,59 @@
+"""A rank's end of an aggregation tree."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from collectives.plan import CollectivePlan
+from workloads.execution.aggregation.engines import TreeEngines
+from workloads.execution.aggregation.links import TreeLinks
+from workloads.execution.aggregation.place import TreePlace
+from workloads.execution.aggregation.requests import Request, Requests
+from workloads.execution.programs.engine import ChunkTimes, ProgramWork
+
+
+class AggregationClient:
+    """Starts collectives at a rank, and has the switches above it start them. To be made once the
+    rank is in its network namespace."""
+
+    def __init__(self, place: TreePlace) -> None:
+        """Waits for the whole tree. Raises RuntimeError when the switch above cannot be reached."""
+        self._requests = Requests(place)
+        links = TreeLinks(place)
+        links.await_ready(place.switches)
+        self._engines = TreeEngines(place.me, links)
+        self._count = 0
+
+    def start(
+        self,
+        plan: CollectivePlan,
+        source: torch.Tensor,
+        target: torch.Tensor,
+        first_slot: int,
+        report: Callable[[ChunkTimes], None],
+        entry: Any,
+    ) -> ProgramWork:
+        """Start a collective, which all ranks do in the same order; `entry` is what the spec says
+        of it."""
+        shape = plan.shape
+        self._requests.tell(
+            Request(
+                self._count,
+                str(shape.kind),
+                shape.size_bytes,
+                shape.element_bytes,
+                shape.root,
+                str(source.dtype).removeprefix("torch."),
+                first_slot,
+                dict(entry),
+            )
+        )
+        self._count += 1
+        return self._engines.start(plan, source, target, first_slot, report)
+
+    def leave(self) -> None:
+        """Say that nothing comes any more."""
+        self._requests.leave()

@@ -1,0 +1,46 @@
+"""Programs on an aggregation tree: an engine for each bound of what is in flight."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from collectives.plan import CollectivePlan
+from workloads.execution.programs.engine import ChunkTimes, ProgramEngine, ProgramWork
+
+
+class TreeEngines:
+    """The programs of one participant. Operations with slots and streams have bounds of their own,
+    as SHARP's trees of the two kinds have. `passes` is called with the bytes of what goes through
+    the unit of a switch."""
+
+    def __init__(self, me: int, links: Any, passes: Callable[[int], None] | None = None) -> None:
+        self._me = me
+        self._links = links
+        self._passes = passes
+        self._engines: dict[int, ProgramEngine] = {}
+
+    def start(
+        self,
+        plan: CollectivePlan,
+        source: torch.Tensor,
+        target: torch.Tensor,
+        first_slot: int,
+        report: Callable[[ChunkTimes], None] = lambda times: None,
+    ) -> ProgramWork:
+        """Start a collective; chunks wait for slots in the order of posting."""
+        if plan.in_flight not in self._engines:
+            self._engines[plan.in_flight] = ProgramEngine(
+                self._me,
+                plan.in_flight,
+                endpoint_delay_ns=0 if self._passes else plan.endpoint_delay_ns,
+                passes=self._passes,
+            )
+        engine = self._engines[plan.in_flight]
+        return engine.start(plan, self._links, source, target, first_slot, report, _no_agreement)
+
+
+def _no_agreement(proposal: int, agreed: Callable[[int | BaseException], None]) -> None:
+    raise AssertionError("first in, first out needs no agreement")

@@ -1,0 +1,36 @@
+"""Where a participant stands in the aggregation tree of a run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class TreePlace:
+    """`me` is the participant's number, `parents` are by participant (-1: the root's). `directory`
+    is one that all participants see, for what they agree on before anything is sent: the addresses
+    of connections, and which collective comes next."""
+
+    me: int
+    parents: tuple[int, ...]
+    interface: str
+    directory: Path
+
+    @property
+    def parent(self) -> int | None:
+        """The participant above; None at the root."""
+        return self.parents[self.me] if self.parents[self.me] >= 0 else None
+
+    @property
+    def children(self) -> tuple[int, ...]:
+        return tuple(i for i, parent in enumerate(self.parents) if parent == self.me)
+
+    @property
+    def switches(self) -> tuple[int, ...]:
+        """All participants that have somebody below."""
+        return tuple(sorted({parent for parent in self.parents if parent >= 0}))
+
+    def requests_of(self, participant: int) -> Path:
+        """The pipe in which a switch is told what comes next."""
+        return self.directory / f"requests.{participant}"
