@@ -115,6 +115,10 @@ class Builder:
         """Copy within one participant."""
         self._add(participant, channel, Step(Action.COPY, source, target))
 
+    def add(self, participant: int, source: Blocks, target: Blocks, channel: int = 0) -> None:
+        """Reduce blocks of one participant into others of its own."""
+        self._add(participant, channel, Step(Action.ADD, source, target))
+
     def build(self, window: int | None = None, division: Division = Division.EVEN) -> Program:
         """The program. Its messages are numbered by sender, sequence and place."""
         participants = tuple(
