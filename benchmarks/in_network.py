@@ -152,8 +152,8 @@ def tables(found: dict[str, Any]) -> str:
                     f"{of_size['published_at_128']} |"
                 )
     if "modes" in found:
-        names = ("size", "low latency", "streaming", "ring", "of goodput", "ring / streaming")
-        lines += ["", f"| {' | '.join(names)} |", "|" + "---|" * len(names)]
+        titles = ("size", "low latency", "streaming", "ring", "of goodput", "ring / streaming")
+        lines += ["", f"| {' | '.join(titles)} |", "|" + "---|" * len(titles)]
         for size, row in found["modes"].items():
             low = f"{row['low latency']:.2f}" if "low latency" in row else ""
             lines.append(

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from markupsafe import Markup
 
 from analysis.metrics.phase_names import phase_name
+from analysis.report.charts.aggregation_tree import aggregation_tree_chart
 from analysis.report.charts.breakdown import breakdown_chart
 from analysis.report.charts.cdf import cdf_chart
 from analysis.report.charts.colours import PhaseColours
@@ -212,6 +213,9 @@ def _fabric(runs: Sequence[RunFigures], colours: PhaseColours, width: float) -> 
         by_dimension = dimension_load_chart(run, width)
         if by_dimension is not None:
             views.append(("by dimension", by_dimension.render()))
+        tree = aggregation_tree_chart(run, width)
+        if tree is not None:
+            views.append(("aggregation tree", tree.render()))
         panels.append(Panel(run, tuple(views), note))
     return ReportSection(
         "fabric",
@@ -219,7 +223,8 @@ def _fabric(runs: Sequence[RunFigures], colours: PhaseColours, width: float) -> 
         "Share of the communicating time (any collective in flight) that each link spent sending, "
         "L1 overhead included; the two lanes of a link are its two directions. Over time: the "
         "ports next to a capture. By dimension: what programs send along each, from the ranks' "
-        "logs. Hover for figures.",
+        "logs. Aggregation tree: payload of collectives in which switches took part, as a share of "
+        "what hosts would have sent over the link that they load most. Hover for figures.",
         tuple(panels),
         scale=("idle", *(f"≤ {round(100 * (i + 1) / 6)}%" for i in range(6))),
     )

@@ -10,6 +10,7 @@ import pytest
 
 from analysis.decode.phase_bytes import bytes_by_phase
 from analysis.decode.run_capture import load_capture
+from analysis.report.tables.run_tables import tables
 from analysis.runs.run import load_run
 from tests.session.command import groundwire
 
@@ -109,3 +110,26 @@ def test_ports_carry_the_size_up_and_down(run: Path) -> None:
         come = sum(port["bytes"] for port in links if port["peer"] == f"h{host}")
         for found in (sent, come):
             assert 2 * SIZE < found < 2 * (1.03 * SIZE + 5 * 4096) + 30_000
+
+
+def test_the_report_shows_the_tree_beside_what_hosts_would_send(run: Path) -> None:
+    rows = tables(load_run(run))["in_network"].rows
+    assert [row[:3] for row in rows] == [
+        ("h0", "leaf0", "host"),
+        ("h1", "leaf0", "host"),
+        ("h2", "leaf1", "host"),
+        ("h3", "leaf1", "host"),
+        ("leaf0", "spine0", "leaf-spine"),
+        ("leaf1", "spine0", "leaf-spine"),
+    ]
+    # Of both iterations: three all-reduces; a reduce to rank 2 and a broadcast from rank 3.
+    all_reduces, small = 2 * (8 + 4096 + SIZE), 2 * 4096
+    up_and_down = [row[3:5] for row in rows]
+    once, not_at_all = all_reduces + small, all_reduces
+    assert up_and_down[0] == (once, once)
+    assert up_and_down[2] == (once, once + small)
+    assert up_and_down[3] == (once + small, not_at_all)
+    ring = 2 * (4 - 1) / 4 * all_reduces
+    by_hosts = [sent for row in rows[:4] for sent in row[5:] if isinstance(sent, int)]
+    assert len(by_hosts) == 8 and min(by_hosts) > 0.99 * ring
+    assert "The aggregation tree on the fabric" in (run / "report.html").read_text()

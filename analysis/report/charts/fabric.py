@@ -30,7 +30,7 @@ def fabric_chart(figures: RunFigures, width: float) -> Drawing | None:
     order = sorted(fabric.links, key=lambda link: _busiest(link, ports))
     for link in order:
         _draw_link(drawing, layout, link, ports, shades, both)
-    _draw_nodes(drawing, layout, figures)
+    draw_nodes(drawing, layout, figures)
     return drawing
 
 
@@ -108,7 +108,8 @@ def _draw_stub(
     drawing.line(*here, x, y, f"link stub {shades.css(use)} w{shades.step(use)}", tip)
 
 
-def _draw_nodes(drawing: Drawing, layout: Layout, figures: RunFigures) -> None:
+def draw_nodes(drawing: Drawing, layout: Layout, figures: RunFigures) -> None:
+    """Hosts and switches, with what is on them."""
     fabric = figures.run.fabric
     ranks: dict[str, list[int]] = {}
     for rank, host in enumerate(figures.run.hosts):

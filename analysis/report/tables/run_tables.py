@@ -6,6 +6,7 @@ from analysis.metrics.collective import collective_metrics
 from analysis.metrics.dimension import dimension_uses
 from analysis.metrics.ecmp import ecmp_groups
 from analysis.metrics.flow import Flows
+from analysis.metrics.in_network import tree_links
 from analysis.metrics.iteration import iteration_breakdowns
 from analysis.metrics.link import communicating_spans, port_metrics
 from analysis.metrics.phase_names import phase_name
@@ -35,6 +36,8 @@ def tables(run: Run, flows: Flows | None = None) -> dict[str, Table]:
     ]
     dimensions = dimensions_table(run)
     found += [dimensions] if dimensions.rows else []
+    in_network = in_network_table(run)
+    found += [in_network] if in_network.rows else []
     if flows is not None:
         found += [flows_table(flows), wire_table(flows.capture.attribution)]
         phases = phases_table(flows.capture.attribution)
@@ -300,6 +303,33 @@ def dimensions_table(run: Run) -> Table:
         for use in uses
     ]
     return table("dimensions", "Load by dimension", columns, rows)
+
+
+def in_network_table(run: Run) -> Table:
+    """A row per link of the aggregation tree: payload of collectives in which switches took part,
+    away from the hosts and back, and of the ring or tree that hosts would have run."""
+    columns = (
+        Column("child", "below"),
+        Column("parent", "above"),
+        Column("link_class", "link"),
+        Column("up_bytes", "up", Unit.SIZE),
+        Column("down_bytes", "down", Unit.SIZE),
+        Column("by_hosts_up_bytes", "up, by hosts", Unit.SIZE),
+        Column("by_hosts_down_bytes", "down, by hosts", Unit.SIZE),
+    )
+    rows = [
+        (
+            each.child,
+            each.parent,
+            each.link.link_class,
+            each.up_bytes,
+            each.down_bytes,
+            each.by_hosts_up_bytes,
+            each.by_hosts_down_bytes,
+        )
+        for each in tree_links(run)
+    ]
+    return table("in_network", "Links of the aggregation tree", columns, rows)
 
 
 def traffic_table(run: Run) -> Table:

@@ -1,0 +1,94 @@
+"""What switches that compute save: bytes on links, beside those of an algorithm of hosts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from analysis.predict.engines.paths import Paths
+from analysis.predict.engines.wire import Ints
+from analysis.runs.collectives import MeasuredCollective, collectives_of
+from analysis.runs.run import Run
+from analysis.runs.setting import setting_of
+from collectives.algorithms.base import DoesNotFit
+from collectives.kinds import Kind
+from collectives.plan import CollectivePlan, plan_messages
+from collectives.settings import plan_of, settings_of
+from topologies.fabrics.fabric import Link
+
+_HOSTS: Mapping[Kind, str] = {Kind.ALL_REDUCE: "ring", Kind.BROADCAST: "tree", Kind.REDUCE: "tree"}
+"""The algorithms of hosts that are beside: those that send least over a host's link."""
+
+
+@dataclass(frozen=True)
+class TreeLink:
+    """A link of the aggregation tree: what its collectives sent over it, up and down, in payload,
+    and what an algorithm of hosts would have sent over it in their place."""
+
+    link: Link
+    child: str
+    parent: str
+    up_bytes: int
+    down_bytes: int
+    by_hosts_up_bytes: int
+    by_hosts_down_bytes: int
+
+
+def tree_links(run: Run) -> tuple[TreeLink, ...]:
+    """The links of a run's aggregation tree, in order; empty where switches took no part."""
+    collectives = [c for c in collectives_of(run) if c.plan is not None and c.plan.aggregators]
+    if not collectives:
+        return ()
+    paths = Paths(setting_of(run))
+    mine = np.zeros(paths.links, dtype=np.int64)
+    hosts = np.zeros(paths.links, dtype=np.int64)
+    for collective in collectives:
+        assert collective.plan is not None
+        _add(mine, paths, collective, collective.plan)
+        instead = _by_hosts(run, collective)
+        if instead is not None:
+            _add(hosts, paths, collective, instead)
+    return tuple(_links(run, collectives[0], mine, hosts))
+
+
+def _by_hosts(run: Run, collective: MeasuredCollective) -> CollectivePlan | None:
+    settings = settings_of(run.spec)
+    try:
+        return plan_of(settings, collective.shape, {"algorithm": _HOSTS[Kind(collective.kind)]})
+    except DoesNotFit:
+        return None
+
+
+def _add(carried: Ints, paths: Paths, of: MeasuredCollective, plan: CollectivePlan) -> None:
+    """Add the payload of a plan's messages to the directed links that they take."""
+    numbers = plan.participants(of.ranks)
+    sizes: dict[tuple[int, int], int] = {}
+    for message in plan_messages(plan):
+        pair = numbers[message.source], numbers[message.destination]
+        sizes[pair] = sizes.get(pair, 0) + message.size_bytes
+    ends = np.array(list(sizes), dtype=np.int64)
+    ways = paths.hashed(ends[:, 0], ends[:, 1])
+    each = np.broadcast_to(np.array(list(sizes.values()))[:, None], ways.shape)
+    on = ways < paths.links
+    np.add.at(carried, ways[on], each[on])
+
+
+def _links(run: Run, collective: MeasuredCollective, mine: Ints, hosts: Ints) -> Iterator[TreeLink]:
+    plan, of_run = collective.plan, settings_of(run.spec).aggregation
+    assert plan is not None and of_run is not None
+    names = (*run.hosts, *(switch.name for switch in plan.aggregators))
+    above = {
+        names[child]: names[parent] for child, parent in enumerate(of_run.parents) if parent >= 0
+    }
+    seen = set()
+    for link in run.fabric.links:
+        for here, there in ((link.a, link.b), (link.b, link.a)):
+            # Of parallel links the first one is the tree's.
+            if above.get(here.node) == there.node and here.node not in seen:
+                seen.add(here.node)
+                up = 2 * link.index + (here is link.b)
+                down = 2 * link.index + (here is link.a)
+                sent = [int(of[way]) for of in (mine, hosts) for way in (up, down)]
+                yield TreeLink(link, here.node, there.node, *sent)
