@@ -32,7 +32,7 @@ class _Data(BaseModel):
 
 class LabRun(_Data):
     """A run of the lab: a spec of the student's folder. `choices` are keys of the spec -> the
-    question whose answer they take, with a unit behind it."""
+    question whose answer they take, with a prefix before it and a unit behind it."""
 
     spec: str
     choices: dict[str, Choice] = {}
@@ -42,6 +42,7 @@ class Choice(_Data):
     """A key of a spec that the student decides."""
 
     answer: _Name
+    prefix: str = ""
     unit: str = ""
 
 

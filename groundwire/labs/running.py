@@ -111,7 +111,7 @@ def _spec_of(path: Path, run: LabRun, choices: Mapping[str, Number]) -> Spec:
     for key, choice in run.choices.items():
         if choice.answer not in choices:
             raise LabError(f"{ANSWERS}: no {choice.answer} yet, which this run needs for {key}")
-        overrides[key] = f"{choices[choice.answer]}{choice.unit}"
+        overrides[key] = f"{choice.prefix}{choices[choice.answer]}{choice.unit}"
     spec = load_spec(path / run.spec)
     return spec.with_overrides(overrides, source=ANSWERS) if overrides else spec
 

@@ -24,8 +24,10 @@ _CLASS = [f"student {number}" for number in range(60)]
 
 
 def _some_facts(lab: Lab) -> dict[str, Number]:
-    """What runs could have come to: numbers of no special kind."""
-    return {name: 1_234_567 + 1_001 * index for index, name in enumerate(sorted(lab.facts))}
+    """What runs could have come to: numbers of no special kind, far from each other."""
+    return {
+        name: int(123_456 * 1.7 ** (index**1.3)) for index, name in enumerate(sorted(lab.facts))
+    }
 
 
 def _graded(student: Student, answers: dict[str, Number]) -> Verdict:

@@ -141,5 +141,6 @@ def _root_of(system: str) -> Path:
     for place in ("wheel", "home/student", os.environ.get("PIP_FIND_LINKS", "").lstrip("/")):
         (part / place).mkdir(parents=True, exist_ok=True)
     (part / "etc" / "resolv.conf").touch()
+    (part / "etc" / "hosts").write_text("127.0.0.1 localhost\n")  # as installers do
     part.rename(root)
     return root
