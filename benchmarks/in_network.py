@@ -32,8 +32,15 @@ PUBLISHED = {8: 2.1, 4096: 3.24}
 """SHArP 2016, 128 hosts: 6.01 to 2.83 us and 46.93 to 14.48 us."""
 SMALL = (8, 4096)
 LOW_LATENCY_UP_TO = 262_144
-SIZES = (8, 1024, 4096, 16_384, 65_536, 262_144, 1_048_576, 4_194_304, 16_777_216)
-BYTES = 1_000_000
+SIZES = ((8, 1024, 4096, 16_384), (65_536, 262_144), (1_048_576, 4_194_304), (16_777_216,))
+"""Of the table of modes; those of a run together."""
+MODES = {
+    "low latency": "{algorithm: aggregation}",
+    "streaming": "{algorithm: aggregation, mode: streaming}",
+    "ring": "{algorithm: ring}",
+}
+BYTES, FEW_BYTES = 1_000_000, 65_536
+"""A payload of 1 KiB is an operation of its own: of these there need not be many."""
 RATE_GBPS, MTU = 100, 9000
 
 
@@ -90,21 +97,22 @@ def latency(hosts: int, runs: Path) -> dict[str, Any]:
 
 def modes(runs: Path) -> dict[str, Any]:
     """Microseconds by size: both modes and a ring; the share of the goodput bound of a stream."""
-    streaming = "{algorithm: aggregation, mode: streaming}"
-    small = [size for size in SIZES if size <= LOW_LATENCY_UP_TO]
-    rows = last(kept_run(spec(16, [(size, "{algorithm: aggregation}") for size in small]), runs))
-    found: dict[str, Any] = {str(size): {} for size in SIZES}
-    for size, row in zip(small, rows, strict=True):
-        found[str(size)]["low latency"] = row["duration_ns"] / 1000
-    for size in SIZES:
-        rows = last(kept_run(spec(16, [(size, streaming), (size, "{algorithm: ring}")]), runs))
-        stream, ring = (row["duration_ns"] / 1000 for row in rows)
-        goodput = RATE_GBPS * (MTU - 52) / (MTU + 38)
-        found[str(size)] |= {
-            "streaming": stream,
-            "ring": ring,
-            "of goodput": size * 8 / 1000 / stream / goodput,
-        }
+    found: dict[str, Any] = {}
+    goodput = RATE_GBPS * (MTU - 52) / (MTU + 38)
+    for sizes in SIZES:
+        asked = [
+            (size, name)
+            for size in sizes
+            for name in MODES
+            if name != "low latency" or size <= LOW_LATENCY_UP_TO
+        ]
+        operations = [(size, MODES[name]) for size, name in asked]
+        rows = last(kept_run(spec(16, operations), runs))
+        for (size, name), row in zip(asked, rows, strict=True):
+            found.setdefault(str(size), {})[name] = row["duration_ns"] / 1000
+        for size in sizes:
+            stream = found[str(size)]["streaming"]
+            found[str(size)]["of goodput"] = size * 8 / 1000 / stream / goodput
     return found
 
 
@@ -112,17 +120,17 @@ def host_bytes(runs: Path) -> dict[str, Any]:
     """Bytes that a host's port sends and receives for an all-reduce, beside what theory says."""
     found = {}
     n = 16
-    for name, program, theory in (
-        ("streaming", "{algorithm: aggregation, mode: streaming}", 1.0),
-        ("low latency", "{algorithm: aggregation}", 1.0),
-        ("ring", "{algorithm: ring}", 2 * (n - 1) / n),
+    for name, program, size, theory in (
+        ("streaming", "{algorithm: aggregation, mode: streaming}", BYTES, 1.0),
+        ("low latency", "{algorithm: aggregation}", FEW_BYTES, 1.0),
+        ("ring", "{algorithm: ring}", BYTES, 2 * (n - 1) / n),
     ):
         once, thrice = (
-            _of_ports(kept_run(spec(n, [(BYTES, program)], iterations), runs))
+            _of_ports(kept_run(spec(n, [(size, program)], iterations), runs))
             for iterations in (1, 3)
         )
-        sent, come = ((more - few) / 2 for few, more in zip(once, thrice, strict=True))
-        found[name] = {"sent / S": sent / BYTES, "received / S": come / BYTES, "theory": theory}
+        sent, come = ((more - few) / 2 / size for few, more in zip(once, thrice, strict=True))
+        found[name] = {"size": size, "sent / S": sent, "received / S": come, "theory": theory}
     return found
 
 
@@ -161,10 +169,10 @@ def tables(found: dict[str, Any]) -> str:
                 f"{row['of goodput']:.1%} | {row['ring'] / row['streaming']:.2f} |"
             )
     if "bytes" in found:
-        lines += ["", "| | sent / S | received / S | without headers |", "|---|---|---|---|"]
+        lines += ["", "| | S | sent / S | received / S | payload |", "|---|---|---|---|---|"]
         for name, row in found["bytes"].items():
             lines.append(
-                f"| {name} | {row['sent / S']:.4f} | {row['received / S']:.4f} | "
+                f"| {name} | {row['size']} | {row['sent / S']:.4f} | {row['received / S']:.4f} | "
                 f"{row['theory']:.4f} |"
             )
     return "\n".join(lines)
