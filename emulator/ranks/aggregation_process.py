@@ -20,7 +20,7 @@ from emulator.network.network import Network
 from emulator.ranks.gate import Gate
 from emulator.ranks.rank_process import set_name, use_one_heap, write_to
 from topologies.spec.collectives_section import CollectivesOfRun
-from workloads.execution.aggregation.node import NodePlan
+from workloads.execution.aggregation.node_plan import NodePlan
 from workloads.execution.aggregation.place import TreePlace
 from workloads.execution.clock import sleep_until_ns
 

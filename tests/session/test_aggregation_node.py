@@ -16,7 +16,7 @@ from emulator.ranks.launcher import Launcher, RankFailed
 from emulator.ranks.rank_process import RankJob
 from tests.collectives.test_aggregation import spec_of
 from tests.slowdown import slowdown
-from workloads.execution.aggregation.node import NodePlan
+from workloads.execution.aggregation.node_plan import NodePlan
 from workloads.execution.aggregation.place import TreePlace
 from workloads.execution.rank_plan import RankPlan
 

@@ -267,7 +267,17 @@ def test_unknown_names_are_errors() -> None:
     with pytest.raises(KeyError):
         routes.next_hops("h9", "h0")
     with pytest.raises(KeyError):
-        routes.next_hops("h0", "s0")
+        routes.next_hops("h0", "s9")
+
+
+def test_a_switch_is_reached_by_shortest_ways() -> None:
+    raw = {"kind": "leaf-spine", "leaves": 2, "spines": 3, "hosts_per_leaf": 1}
+    routes = compute_routes(fabric_of(raw))
+    leaf, other = (node.name for node in routes.fabric.switches if "leaf" in node.name)
+    (hop,) = routes.next_hops("h0", leaf)
+    assert hop.node == leaf
+    ways = {hop.node for hop in routes.next_hops(leaf, other)}
+    assert len(ways) == 3 and all("spine" in node for node in ways)
 
 
 def test_path_count_does_not_list() -> None:

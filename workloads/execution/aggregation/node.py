@@ -2,31 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 
-from collectives.in_network.node import Aggregator
 from collectives.kinds import Kind, Shape
 from collectives.settings import plan_of
-from topologies.spec.collectives_section import CollectivesSection
 from workloads.execution.aggregation.engines import TreeEngines
 from workloads.execution.aggregation.links import TreeLinks
-from workloads.execution.aggregation.place import TreePlace
+from workloads.execution.aggregation.node_plan import NodePlan
 from workloads.execution.aggregation.requests import Requests, heard
 from workloads.execution.aggregation.unit import ReductionUnit
 from workloads.execution.clock import set_minimal_timer_slack
-
-
-@dataclass(frozen=True, slots=True)
-class NodePlan:
-    """All that an aggregation node needs to know before it starts; `ranks` are those of its
-    collectives."""
-
-    node: Aggregator
-    ranks: int
-    place: TreePlace
-    collectives: CollectivesSection
 
 
 def run_node(plan: NodePlan) -> None:
