@@ -110,11 +110,9 @@ def test_files_are_short_and_have_their_instructions(name: str) -> None:
         ast.parse(path.read_text())
         assert len(path.read_text().splitlines()) <= 150
     assert "| common mistake |" in (folder / "instructor.md").read_text()
-    solved = [path for path in (folder / "solution").rglob("*") if path.is_file()]
-    for path in solved:
-        begun = folder / "starter" / path.relative_to(folder / "solution")
-        assert "TODO" in begun.read_text()
-        assert "TODO" not in path.read_text()
+    for path in load_lab(name).solution:
+        assert "TODO" in (folder / "starter" / path).read_text()
+        assert "TODO" not in (folder / "solution" / path).read_text()
 
 
 @given(st.text(min_size=1, max_size=30))
