@@ -68,6 +68,11 @@ class Traits:
     ends_together: bool = False
     options: frozenset[str] = frozenset()
 
+    def contributions(self, ranks: int) -> int:
+        """How many ranks' contributions the size counts: those of all where it is the whole array
+        and nothing is reduced, as of an all-gather; else one."""
+        return ranks if self.size_of is SizeOf.WHOLE and not self.reduces else 1
+
 
 _ROOT = frozenset({"root"})
 

@@ -13,8 +13,8 @@ from analysis.design.models.listed_work import work_of_operations
 from analysis.design.models.tables import table_of
 from analysis.design.network import Dimension
 from analysis.design.point import Point
-from collectives.kinds import Kind, SizeOf
-from groundwire.designs.emulated_network import Part
+from collectives.kinds import Kind
+from groundwire.designs.emulated_network import Part, degrees_of
 from topologies.spec.design.document import DesignSections
 from topologies.spec.workload_section import ITEM_BYTES, CollectivesWorkload
 from topologies.spec.workload_types import Dtype
@@ -130,20 +130,16 @@ class Table:
             "overlap": self.table.overlap,
             "dtype": self.dtype,
         }
-        inner = prod(part.size for part in parts if part.degree == 0)
-        if len(self.table.degrees) > 1:
-            found["innermost"] = inner
+        degrees = degrees_of(parts, len(self.table.degrees[0]), len(self.table.degrees))
+        if len(degrees) > 1:
+            found["innermost"] = prod(degrees[0])
         if self.table.last_bottom is not None:
             found["last_bottom_layer"] = self.table.last_bottom
-        weights_inside = self.table.parallelism == "hybrid-model-data"
         layers = []
         for row in self.table.rows:
             layer: dict[str, Any] = {"name": row.name, "update": _time(row.update_ns, scale)}
             for name in PASSES:
-                group = ranks
-                if len(self.table.degrees) > 1:
-                    inside = (name == "weight_gradient") == weights_inside
-                    group = inner if inside else ranks // inner
+                group = prod(self.table.group_of(name, degrees))
                 layer[name] = _pass(row.of(name), scale, group)
             layers.append(layer)
         return {**found, "layers": layers}
@@ -165,9 +161,8 @@ def _pass(one: TablePass, scale: Scale, group: int) -> dict[str, Any]:
     """A pass of a layer, for a group of so many ranks."""
     found: dict[str, Any] = {"compute": _time(one.compute_ns, scale)}
     if one.kind is not None and group > 1:
-        # A table counts what a rank brings; the size of an all-gather is all of it.
-        gathers = one.kind.traits.size_of is SizeOf.WHOLE and not one.kind.traits.reduces
-        size_bytes = one.size_bytes * scale.size / (group if gathers else 1)
+        # A table counts what a rank brings.
+        size_bytes = one.size_bytes * scale.size / one.kind.traits.contributions(group)
         found |= {"collective": one.kind.value, "size": max(1, round(size_bytes))}
     return found
 

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from collectives.kinds import Kind, SizeOf, rounded_elements
+from collectives.kinds import Kind, rounded_elements
 from topologies.spec.layers_section import LayerPass, LayersWorkload
 from topologies.spec.workload_section import ITEM_BYTES
 from workloads.models.step import Action, GroupName, Pause, StartCollective, WaitFor
@@ -156,8 +156,7 @@ class _Loop:
             return
         kind = Kind(part.collective)
         # A table counts what a rank brings; the size of an all-gather is all that comes together.
-        gathers = kind.traits.size_of is SizeOf.WHOLE and not kind.traits.reduces
-        size_bytes = part.size_bytes * (ranks if gathers else 1)
+        size_bytes = part.size_bytes * kind.traits.contributions(ranks)
         elements = rounded_elements(kind, size_bytes, ranks, ITEM_BYTES[self._workload.dtype])
         name = self._name(phase, number, index)
         self._under_way[name] = None

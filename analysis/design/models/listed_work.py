@@ -9,7 +9,7 @@ from analysis.design.models.demand import Demand, Traffic
 from analysis.design.models.messages import bytes_by_dimension, split_degrees, steps_of
 from analysis.design.network import Dimension
 from analysis.design.point import Work
-from collectives.kinds import Kind, SizeOf
+from collectives.kinds import Kind
 from topologies.spec.layers_section import LayersWorkload
 from topologies.spec.workload_section import CollectiveOperation, CollectivesWorkload
 
@@ -84,19 +84,12 @@ def work_of_layers(workload: LayersWorkload, dimensions: Sequence[Dimension]) ->
             if part.collective is None or group is None:
                 continue
             kind = Kind(part.collective)
-            size_bytes = whole_bytes(kind, part.size_bytes, prod(group))
+            size_bytes = part.size_bytes * kind.traits.contributions(prod(group))
             found.append(
                 traffic_of(kind.value, kind, size_bytes, group, dimensions, workload.passes)
             )
         compute_ns += layer.update_ns * workload.passes
     return Work(Demand(compute_ns, merged(found)))
-
-
-def whole_bytes(kind: Kind, brought_bytes: float, ranks: int) -> float:
-    """A collective's size as a spec counts it, of what a table counts, which each rank brings: the
-    size of an all-gather is all of it."""
-    gathers = kind.traits.size_of is SizeOf.WHOLE and not kind.traits.reduces
-    return brought_bytes * (ranks if gathers else 1)
 
 
 def layer_groups(

@@ -8,7 +8,7 @@ from math import prod
 from analysis.design.models.footprint import UPDATE_BYTES
 from analysis.design.models.host import Kernel, product
 from analysis.design.models.iteration_table import PASSES, IterationTable, TablePass, TableRow
-from analysis.design.models.listed_work import layer_groups, whole_bytes
+from analysis.design.models.listed_work import layer_groups
 from analysis.design.models.messages import split_degrees
 from analysis.design.models.recommender import (
     BACKWARD,
@@ -62,7 +62,7 @@ def table_of_layers(workload: LayersWorkload, point: Point) -> IterationTable:
             part = getattr(layer, name)
             if part.collective is not None:
                 kind = Kind(part.collective)
-                size_bytes = whole_bytes(kind, part.size_bytes, prod(group))
+                size_bytes = part.size_bytes * kind.traits.contributions(prod(group))
                 sizes[kind] = sizes.get(kind, 0.0) + size_bytes * workload.passes
         joined[name] = [TablePass(0.0, kind, size) for kind, size in sizes.items()]
     count = max(1, *(len(passes) for passes in joined.values()))
