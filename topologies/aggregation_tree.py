@@ -26,26 +26,19 @@ class AggregationTree:
     switches: tuple[str, ...]
     parents: tuple[int, ...]
 
-    @property
-    def ranks(self) -> int:
-        return len(self.parents) - len(self.switches)
 
-    @property
-    def depth(self) -> int:
-        """Links from the rank farthest away up to the root."""
-        return max(len(self.above(rank)) for rank in range(self.ranks))
+def way_up(parents: Sequence[int], participant: int) -> tuple[int, ...]:
+    """A participant and those above it, the root last."""
+    found = []
+    while participant >= 0:
+        found.append(participant)
+        participant = parents[participant]
+    return tuple(found)
 
-    def above(self, participant: int) -> tuple[int, ...]:
-        """The participants on the way up, the root last."""
-        found = []
-        while self.parents[participant] >= 0:
-            participant = self.parents[participant]
-            found.append(participant)
-        return tuple(found)
 
-    def children(self, participant: int) -> tuple[int, ...]:
-        """Those right below a participant, in order."""
-        return tuple(i for i, parent in enumerate(self.parents) if parent == participant)
+def children(parents: Sequence[int], participant: int) -> tuple[int, ...]:
+    """Those right below a participant, in order."""
+    return tuple(i for i, parent in enumerate(parents) if parent == participant)
 
 
 def aggregating_switches(fabric: Fabric, selectors: tuple[str, ...]) -> tuple[str, ...]:

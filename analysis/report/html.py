@@ -37,6 +37,7 @@ def render_html(runs: Sequence[RunFigures]) -> str:
         facts={run.label: _facts(run) for run in runs},
         sections=sections(runs, width),
         tables=table_panels(runs),
+        command="report",
         title=" · ".join(dict.fromkeys(run.run.spec.name for run in runs)),
     )
 

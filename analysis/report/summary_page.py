@@ -42,7 +42,8 @@ class SummaryPage:
         """Write the page and figures/*.svg into `directory`; returns their paths, the page's first.
         Figures of an earlier page there are removed."""
         page = directory / f"{self.command}.html"
-        text = _environment().get_template("summary.html").render(page=self)
+        template = _environment().get_template("summary.html")
+        text = template.render(page=self, title=self.name, command=self.command)
         page.write_text(text, encoding="utf-8")
         folder = directory / "figures"
         folder.mkdir(exist_ok=True)

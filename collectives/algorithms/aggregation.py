@@ -19,6 +19,7 @@ from collectives.builder import Builder, Move
 from collectives.in_network.node import Aggregator
 from collectives.kinds import Kind, Shape
 from collectives.program import Blocks, Buffer
+from topologies.aggregation_tree import children, way_up
 
 LOW_LATENCY, STREAMING = "low-latency", "streaming"
 MOST_PIECES = 256
@@ -94,28 +95,18 @@ class Aggregation(Algorithm):
 
     def reduce(self, team: Team, blocks: Blocks, root: int) -> None:
         everybody = frozenset(range(len(self.parents)))
-        path = frozenset(self._path(root))
+        path = frozenset(way_up(self.parents, root))
         _Flow(self, team.builder, blocks).write(contribute=everybody, get=path)
 
     def broadcast(self, team: Team, blocks: Blocks, root: int) -> None:
         everybody = frozenset(range(len(self.parents)))
-        path = frozenset(self._path(root))
+        path = frozenset(way_up(self.parents, root))
         _Flow(self, team.builder, blocks).write(contribute=path, get=everybody - path | {root})
-
-    def _path(self, rank: int) -> Iterator[int]:
-        """A rank and what is above it."""
-        while rank >= 0:
-            yield rank
-            rank = self.parents[rank]
 
     @cached_property
     def children(self) -> dict[int, tuple[int, ...]]:
         """Those below each switch, in order: the order in which contributions are added."""
-        found: dict[int, list[int]] = {}
-        for child, parent in enumerate(self.parents):
-            if parent >= 0:
-                found.setdefault(parent, []).append(child)
-        return {switch: tuple(below) for switch, below in found.items()}
+        return {switch: children(self.parents, switch) for switch in {*self.parents} - {-1}}
 
 
 class _Flow:

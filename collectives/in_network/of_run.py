@@ -17,7 +17,11 @@ from topologies.fabrics.wiring import FabricError
 from topologies.plan import Plan
 from topologies.spec.aggregation.section import AggregationSection, class_of
 from topologies.spec.checks import register
-from topologies.spec.collectives_section import AggregationOfRun, CollectivesSection
+from topologies.spec.collectives_section import (
+    AggregationOfRun,
+    CollectivesOfRun,
+    CollectivesSection,
+)
 from topologies.spec.errors import Problem
 from topologies.spec.sections import Sections
 from topologies.spec.spec import Spec
@@ -87,10 +91,14 @@ def _of_plan(plan: Plan, given: str, dtype: str | None) -> AggregationOfRun:
     )
 
 
+def _of_section(section: CollectivesSection) -> AggregationOfRun | None:
+    return section.aggregation if isinstance(section, CollectivesOfRun) else None
+
+
 def nodes_of(section: CollectivesSection) -> tuple[Aggregator, ...]:
     """The aggregation nodes that take part in a run: those of its tree, where collectives may run
     on it. Empty where none do."""
-    of_run: AggregationOfRun | None = getattr(section, "aggregation", None)
+    of_run = _of_section(section)
     if of_run is None or of_run.reason:
         return ()
     nodes = {switch: of_run.section.of(switch) for switch in of_run.switches}
@@ -105,7 +113,7 @@ def aggregation(section: CollectivesSection, options: Mapping[str, Any]) -> Aggr
     for, DoesNotFit for other mistakes."""
     found = algorithm(Aggregation.name, **options)
     assert isinstance(found, Aggregation)
-    of_run: AggregationOfRun | None = getattr(section, "aggregation", None)
+    of_run = _of_section(section)
     if of_run is None:
         allowed = "with a section aggregation, which says what switches reduce"
         raise DoesNotFit("algorithm", Aggregation.name, allowed)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import os
 import socket
-import sys
 import traceback
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
@@ -18,7 +16,7 @@ from emulator.linux.real_time import RANK, use_real_time_priority
 from emulator.linux.signals import end_with_parent
 from emulator.network.network import Network
 from emulator.ranks.gate import Gate
-from emulator.ranks.rank_process import set_name, use_one_heap, write_to
+from emulator.ranks.rank_process import end_process, set_name, use_one_heap, write_to
 from topologies.spec.collectives_section import CollectivesOfRun
 from workloads.execution.aggregation.node_plan import NodePlan
 from workloads.execution.aggregation.place import TreePlace
@@ -64,10 +62,7 @@ class AggregationJob:
         except BaseException:
             traceback.print_exc()
         finally:
-            with suppress(OSError):
-                sys.stdout.flush()
-                sys.stderr.flush()
-            os._exit(status)
+            end_process(status)
 
 
 @dataclass(frozen=True, slots=True)

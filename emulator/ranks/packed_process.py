@@ -7,7 +7,6 @@ change the address space, which is what a switch costs most.
 
 from __future__ import annotations
 
-import os
 import resource
 import socket
 import sys
@@ -23,7 +22,14 @@ from emulator.linux import namespaces
 from emulator.linux.signals import end_with_parent
 from emulator.ranks.full_directory import FULL
 from emulator.ranks.gate import Gate
-from emulator.ranks.rank_process import RankJob, send_report, set_name, use_one_heap, write_to
+from emulator.ranks.rank_process import (
+    RankJob,
+    end_process,
+    send_report,
+    set_name,
+    use_one_heap,
+    write_to,
+)
 from workloads.execution.clock import sleep_until_ns
 
 # A thread that waits for Python's lock wakes up this often to ask for it. In virtual time who has
@@ -67,7 +73,7 @@ class PackedJob:
         except BaseException:
             traceback.print_exc()
         finally:
-            _exit(status)
+            end_process(status)
 
     def _range(self, to: str) -> str:
         return f"{self.rank}{to}{self.members[-1].rank}"
@@ -117,7 +123,7 @@ def _become_rank(job: RankJob, start_ns: int, reports: socket.socket, gate: Gate
         # Before its connections close, at which others fail.
         status = f"raised {type(error).__name__}"
         send_report(reports, {"raised": job.rank, "status": status, **job.of_job})
-        _exit(1)
+        end_process(1)
 
 
 def _allow_many_files() -> None:
@@ -128,10 +134,3 @@ def _allow_many_files() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     except ValueError:  # outside of a guest, root may not be allowed to raise it
         resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, allowed))
-
-
-def _exit(status: int) -> NoReturn:
-    with suppress(OSError):
-        sys.stdout.flush()
-        sys.stderr.flush()
-    os._exit(status)

@@ -101,10 +101,7 @@ def _become_rank(
             send_report(reports, {"full": error.errno})  # there is no room for last words either
         traceback.print_exc()
     finally:
-        with suppress(OSError):
-            sys.stdout.flush()
-            sys.stderr.flush()
-        os._exit(status)
+        end_process(status)
 
 
 def write_to(log: Path) -> None:
@@ -116,6 +113,14 @@ def write_to(log: Path) -> None:
     # The parent may have replaced these two (a test runner captures them).
     sys.stdout = os.fdopen(1, "w", buffering=1, closefd=False)
     sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False)
+
+
+def end_process(status: int) -> NoReturn:
+    """What has been written goes out; nothing that was forked with this process is torn down."""
+    with suppress(OSError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(status)
 
 
 def use_one_heap() -> None:

@@ -14,7 +14,7 @@ from collectives.algorithms.base import Refused
 from collectives.kinds import Kind, Shape
 from collectives.plan import CollectivePlan, plan_messages
 from collectives.settings import plan_of, settings_of
-from topologies.aggregation_tree import NoTree, aggregation_tree
+from topologies.aggregation_tree import NoTree, aggregation_tree, children, way_up
 from topologies.fabrics.build import build_fabric
 from topologies.routing.routes import compute_routes
 from topologies.spec.scaling import scale_spec
@@ -78,22 +78,23 @@ def test_parents_are_neighbours_and_all_ranks_are_below_the_root(data: st.DataOb
     placed = data.draw(st.permutations([host.name for host in fabric.hosts]))[:ranks]
     tree = aggregation_tree(fabric, placed, {switch.name for switch in fabric.switches})
     names = (*placed, *tree.switches)
-    assert tree.ranks == ranks
+    assert len(tree.parents) == len(names)
     for participant, parent in enumerate(tree.parents):
         if parent >= 0:
             around = {link.other(names[parent]).node for link in fabric.links_of[names[parent]]}
             assert names[participant] in around
     roots = [i for i, parent in enumerate(tree.parents) if parent < 0]
-    assert len(roots) == 1 and all(tree.above(rank)[-1] == roots[0] for rank in range(ranks))
+    ways = [way_up(tree.parents, rank) for rank in range(ranks)]
+    assert len(roots) == 1 and all(way[-1] == roots[0] for way in ways)
     # No switch without somebody below, no longer way than the fabric's shortest.
-    assert all(tree.children(ranks + i) for i in range(len(tree.switches)))
+    assert all(children(tree.parents, ranks + i) for i in range(len(tree.switches)))
     routes = compute_routes(fabric)
     for rank in range(ranks):
-        way, here = 0, placed[rank]
+        way, here = 1, placed[rank]
         while here != names[roots[0]]:
             here = routes.next_hops(here, names[roots[0]])[0].node
             way += 1
-        assert len(tree.above(rank)) == way
+        assert len(ways[rank]) == way
 
 
 def test_a_tree_is_as_low_as_its_ranks_allow() -> None:
@@ -102,7 +103,9 @@ def test_a_tree_is_as_low_as_its_ranks_allow() -> None:
     assert aggregation_tree(fabric, ["h0", "h1"], switches).switches == ("edge0-0",)
     in_pod = aggregation_tree(fabric, ["h0", "h2"], switches)
     assert in_pod.switches == ("edge0-0", "edge0-1", "agg0-0")
-    assert aggregation_tree(fabric, ["h0", "h4"], switches).depth == 3
+    over_pods = aggregation_tree(fabric, ["h0", "h4"], switches)
+    # A host, its edge switch, one of its pod's and a core switch.
+    assert len(way_up(over_pods.parents, 0)) == len(way_up(over_pods.parents, 1)) == 4
     other = aggregation_tree(fabric, ["h0", "h4"], switches, root="core3")
     assert other.switches[-1] == "core3" and "agg0-1" in other.switches
 

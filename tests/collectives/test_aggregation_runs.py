@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -12,7 +11,7 @@ from analysis.decode.phase_bytes import bytes_by_phase
 from analysis.decode.run_capture import load_capture
 from analysis.report.tables.run_tables import tables
 from analysis.runs.run import load_run
-from tests.session.command import groundwire
+from tests.session.command import run_spec, valid_rows
 
 SIZE = 400_000
 SPEC = f"""
@@ -41,46 +40,35 @@ collectives:
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    directory = tmp_path_factory.mktemp("in-network")
-    (directory / "spec.yaml").write_text(SPEC)
-    out = directory / "run"
-    done = groundwire("run", directory / "spec.yaml", "--kernel", "virtual", "--out", out)
-    assert done.returncode == 0, done.stderr
-    return out
-
-
-def rows(run: Path, iteration: int) -> list[dict[str, Any]]:
-    found = json.loads((run / "result.json").read_text())
-    assert found["valid"] is True
-    return [row for row in found["collectives"] if row["iteration"] == iteration]
+    return run_spec(tmp_path_factory.mktemp("in-network"), SPEC)
 
 
 def test_every_rank_checks_its_numbers(run: Path) -> None:
     for log in load_run(run).ranks:
         assert log.checks == 12
-    assert [row.get("algorithm") for row in rows(run, 0)] == ["aggregation"] * 5 + [
+    assert [row.get("algorithm") for row in valid_rows(run, 0)] == ["aggregation"] * 5 + [
         "halving-doubling"
     ]
     # A payload of 1 KiB, rounded to whole elements.
-    assert [row["chunks"] for row in rows(run, 0)] == [1, 4, 1, 4, 4, 1]
+    assert [row["chunks"] for row in valid_rows(run, 0)] == [1, 4, 1, 4, 4, 1]
 
 
 def test_the_tree_is_there_before_the_first_collective(run: Path) -> None:
     """What has slots takes the same from the first on; a stream's connections have small windows
     in the beginning."""
-    for first, second in zip(rows(run, 0), rows(run, 1), strict=True):
+    for first, second in zip(valid_rows(run, 0), valid_rows(run, 1), strict=True):
         within = 0.15 if first["size_bytes"] == SIZE else 0.01
         assert first["duration_ns"] == pytest.approx(second["duration_ns"], rel=within)
 
 
 def test_switches_are_faster_than_hosts(run: Path) -> None:
     """Two links up and down and one for the rendezvous, against two exchanges over up to four."""
-    small, *_, by_hosts = rows(run, 1)
+    small, *_, by_hosts = valid_rows(run, 1)
     assert small["duration_ns"] < by_hosts["duration_ns"] / 1.5
 
 
 def test_predictions_follow_the_switches(run: Path) -> None:
-    for row in rows(run, 1):
+    for row in valid_rows(run, 1):
         for predictor in ("alpha-beta", "flow"):
             assert abs(row["predicted"][predictor]["error"]) < 0.03, row
 

@@ -22,7 +22,7 @@ from analysis.report.tables.run_tables import tables
 from analysis.runs.collectives import collectives_of
 from analysis.runs.run import load_run
 from collectives.plan import plan_messages
-from tests.session.command import groundwire
+from tests.session.command import groundwire, run_spec, valid_rows
 
 ROOT = Path(__file__).resolve().parents[2]
 SPEC = """
@@ -59,17 +59,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("programs")
     program = algorithm("tree").program(Kind.ALL_REDUCE, 4)
     (directory / "tree.xml").write_text(write(program, "a tree"))
-    (directory / "programs.yaml").write_text(SPEC)
-    out = directory / "run"
-    done = groundwire("run", directory / "programs.yaml", "--kernel", "virtual", "--out", out)
-    assert done.returncode == 0, done.stderr
-    return out
-
-
-def rows(run: Path, iteration: int) -> list[dict[str, Any]]:
-    found = json.loads((run / "result.json").read_text())
-    assert found["valid"] is True
-    return [row for row in found["collectives"] if row["iteration"] == iteration]
+    return run_spec(directory, SPEC)
 
 
 def test_every_rank_checks_its_numbers(run: Path) -> None:
@@ -78,7 +68,7 @@ def test_every_rank_checks_its_numbers(run: Path) -> None:
 
 
 def test_results_name_the_algorithm_and_the_chunks(run: Path) -> None:
-    found = [(row.get("algorithm"), row.get("chunks")) for row in rows(run, 0)]
+    found = [(row.get("algorithm"), row.get("chunks")) for row in valid_rows(run, 0)]
     assert found == [
         (None, None),
         ("gloo-ring", 1),
@@ -95,18 +85,18 @@ def test_results_name_the_algorithm_and_the_chunks(run: Path) -> None:
 
 def test_glooring_takes_what_gloo_takes(run: Path) -> None:
     """Ours with Gloo's own segments, within 2% of Gloo's own where connections are warm."""
-    own, ours, *_ = rows(run, 1)
+    own, ours, *_ = valid_rows(run, 1)
     assert ours["duration_ns"] == pytest.approx(own["duration_ns"], rel=0.02)
 
 
 def test_no_collective_is_faster_than_its_bytes(run: Path) -> None:
     for iteration in (0, 1):
-        assert all(0 < row["busbw_gbps"] < 100 for row in rows(run, iteration))
+        assert all(0 < row["busbw_gbps"] < 100 for row in valid_rows(run, iteration))
 
 
 def test_predictions_follow_the_programs(run: Path) -> None:
     """Where no window limits: these have been sending for a while by then."""
-    for row in rows(run, 1):
+    for row in valid_rows(run, 1):
         if row["kind"] in ("all_reduce", "all_gather", "reduce"):
             assert abs(row["predicted"]["flow"]["error"]) < 0.08, row
 
@@ -279,12 +269,7 @@ capture: {points: [hosts], snaplen: 9216}
 
 @pytest.fixture(scope="module")
 def ordered(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    directory = tmp_path_factory.mktemp("order")
-    (directory / "order.yaml").write_text(ORDER)
-    out = directory / "run"
-    done = groundwire("run", directory / "order.yaml", "--kernel", "virtual", "--out", out)
-    assert done.returncode == 0, done.stderr
-    return out
+    return run_spec(tmp_path_factory.mktemp("order"), ORDER)
 
 
 def logged(run: Path, event: str) -> list[list[dict[str, Any]]]:
@@ -314,7 +299,7 @@ def test_the_last_posted_goes_first_and_the_highest_priority_before_it(ordered: 
 def test_a_run_of_programs_repeats_bit_for_bit(ordered: Path, tmp_path: Path) -> None:
     """Threads, slots and agreements as well; capturing takes no virtual time."""
     done = groundwire(
-        "run", ordered.parent / "order.yaml", "--kernel", "virtual", "--out", tmp_path / "run",
+        "run", ordered.parent / "spec.yaml", "--kernel", "virtual", "--out", tmp_path / "run",
         "--set", "capture.points=[]",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

@@ -26,6 +26,22 @@ def groundwire(
     )
 
 
+def run_spec(directory: Path, text: str, *options: str) -> Path:
+    """Write a spec to `directory` and run it in the virtual kernel; returns the run directory."""
+    spec, out = directory / "spec.yaml", directory / "run"
+    spec.write_text(text)
+    done = groundwire("run", spec, "--kernel", "virtual", "--out", out, *options)
+    assert done.returncode == 0, done.stderr
+    return out
+
+
+def valid_rows(run: Path, iteration: int) -> list[dict[str, Any]]:
+    """The collectives of an iteration, of a run that must be valid."""
+    found = json.loads((run / "result.json").read_text())
+    assert found["valid"] is True
+    return [row for row in found["collectives"] if row["iteration"] == iteration]
+
+
 def copy_clone(to: Path) -> Path:
     """What of this clone a run needs; runs there are by this clone's Python."""
     ignored = shutil.ignore_patterns(".*", "runs", "__pycache__", "*.egg-info", "tests", "docs")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from analysis.runs.run import load_run
-from tests.session.command import groundwire
+from tests.session.command import run_spec
 
 SPEC = """
 name: table
@@ -35,12 +35,7 @@ predict: [alpha-beta, flow]
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    directory = tmp_path_factory.mktemp("layers")
-    (directory / "spec.yaml").write_text(SPEC)
-    out = directory / "run"
-    done = groundwire("run", directory / "spec.yaml", "--kernel", "virtual", "--out", out)
-    assert done.returncode == 0, done.stderr
-    return out
+    return run_spec(tmp_path_factory.mktemp("layers"), SPEC)
 
 
 def test_ranks_compute_and_exchange_what_the_table_says(run: Path) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from topologies.aggregation_tree import children
+
 
 @dataclass(frozen=True, slots=True)
 class TreePlace:
@@ -24,7 +26,7 @@ class TreePlace:
 
     @property
     def children(self) -> tuple[int, ...]:
-        return tuple(i for i, parent in enumerate(self.parents) if parent == self.me)
+        return children(self.parents, self.me)
 
     @property
     def switches(self) -> tuple[int, ...]:
