@@ -9,6 +9,7 @@ byte of the footprint is touched alike, and the tiers are read one after the oth
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 
@@ -51,6 +52,11 @@ class Kernel:
         """The roofline's."""
         arithmetic = self.flops / host.flops_per_ns
         return self.times * max(arithmetic, self.memory_bytes / host.bytes_per_ns(footprint_bytes))
+
+
+def time_of(kernels: Iterable[Kernel], host: Host, footprint_bytes: float) -> float:
+    """Of kernels one after the other, in nanoseconds."""
+    return sum(kernel.time_ns(host, footprint_bytes) for kernel in kernels)
 
 
 def product(rows: float, inner: float, columns: float, item_bytes: int, times: float = 1) -> Kernel:

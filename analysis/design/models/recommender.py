@@ -9,11 +9,13 @@ gradients of the MLPs behind the backward pass but for the layer that comes last
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
+from math import prod
 
 from analysis.design.models.demand import Demand
 from analysis.design.models.footprint import OPTIMIZER_BYTES, UPDATE_BYTES
-from analysis.design.models.host import Host, Kernel, product
+from analysis.design.models.host import Host, Kernel, product, time_of
 from analysis.design.models.listed_work import merged, traffic_of
 from analysis.design.network import Dimension
 from analysis.design.point import Work
@@ -47,42 +49,79 @@ def footprint_of(model: RecommenderModel, ranks: int) -> tuple[tuple[str, float]
     )
 
 
+@dataclass(frozen=True, slots=True)
+class MlpShare:
+    """Layers of an MLP on a host: what each of a forward, an input-gradient and a weight-gradient
+    pass takes, the bytes of their gradients, and what their update takes."""
+
+    pass_ns: float
+    gradient_bytes: float
+    update_ns: float
+
+
+@dataclass(frozen=True, slots=True)
+class RecommenderShare:
+    """What a host has to do of an iteration: `tables_ns` are look-ups and updates of its part of
+    the tables, `exchanged_bytes` the vectors of an AlltoAll."""
+
+    model: RecommenderModel
+    host: Host
+    samples: int
+    tables_ns: float
+    exchanged_bytes: float
+    footprint: tuple[tuple[str, float], ...]
+
+    @property
+    def footprint_bytes(self) -> float:
+        """Of all parts."""
+        return sum(size for _, size in self.footprint)
+
+    def mlp(self, shapes: Sequence[tuple[int, int]]) -> MlpShare:
+        """Layers of these shapes."""
+        item = ITEM_BYTES[self.model.dtype]
+        products = (product(self.samples, inputs, outputs, item) for inputs, outputs in shapes)
+        weights = float(sum(inputs * outputs for inputs, outputs in shapes))
+        update = Kernel(0.0, UPDATE_BYTES * weights)
+        return MlpShare(
+            time_of(products, self.host, self.footprint_bytes),
+            item * weights,
+            update.time_ns(self.host, self.footprint_bytes),
+        )
+
+
+def share_of_recommender(model: RecommenderModel, host: Host, ranks: int) -> RecommenderShare:
+    """The share of each host, of ranks that divide the batch."""
+    item = ITEM_BYTES[model.dtype]
+    samples = model.batch_size // ranks
+    vectors = float(model.sparse_features * model.embedding_dimension)
+    looked_up = item * model.batch_size * model.pooling * vectors / ranks
+    footprint = footprint_of(model, ranks)
+    # A gradient reads each row that was looked up, and writes it.
+    tables = (Kernel(0.0, looked_up), Kernel(0.0, 2 * looked_up))
+    tables_ns = time_of(tables, host, sum(size for _, size in footprint))
+    return RecommenderShare(model, host, samples, tables_ns, item * samples * vectors, footprint)
+
+
 def work_of_recommender(
     model: RecommenderModel, host: Host, dimensions: Sequence[Dimension]
 ) -> Work | None:
     """An iteration; None when the ranks do not divide the batch."""
     sizes = [dimension.size for dimension in dimensions]
-    ranks = 1
-    for size in sizes:
-        ranks *= size
+    ranks = prod(sizes)
     if model.batch_size % ranks:
         return None
-    item = ITEM_BYTES[model.dtype]
-    local = model.batch_size // ranks
-    bottom, top = mlp_shapes(model)
-    weights = float(sum(inputs * outputs for inputs, outputs in (*bottom, *top)))
-    vectors = float(model.sparse_features * model.embedding_dimension)
-    footprint = footprint_of(model, ranks)
-    footprint_bytes = sum(size for _, size in footprint)
-
-    def time_of(*kernels: Kernel) -> float:
-        return sum(kernel.time_ns(host, footprint_bytes) for kernel in kernels)
-
-    def pass_of(shapes: Sequence[tuple[int, int]]) -> float:
-        return time_of(*(product(local, inputs, outputs, item) for inputs, outputs in shapes))
-
-    bottom_ns, top_ns = pass_of(bottom), pass_of(top)
-    looked_up = item * model.batch_size * model.pooling * vectors / ranks
-    # A gradient reads each row that was looked up, and writes it.
-    tables_ns = time_of(Kernel(0.0, looked_up), Kernel(0.0, 2 * looked_up))
-    compute_ns = 3 * (bottom_ns + top_ns) + tables_ns
-    compute_ns += time_of(Kernel(0.0, UPDATE_BYTES * weights))
-    last = pass_of(bottom[:1])
-    windows = (bottom_ns, 2 * bottom_ns, 2 * (bottom_ns + top_ns) - last)
-    exchanged = item * local * vectors
+    share = share_of_recommender(model, host, ranks)
+    shapes = mlp_shapes(model)
+    bottom, top = (share.mlp(one) for one in shapes)
+    last = share.mlp(shapes[0][:1])
+    pass_ns = bottom.pass_ns + top.pass_ns
+    compute_ns = 3 * pass_ns + share.tables_ns + bottom.update_ns + top.update_ns
+    windows = (bottom.pass_ns, 2 * bottom.pass_ns, 2 * pass_ns - last.pass_ns)
+    exchanged, reduced = share.exchanged_bytes, bottom.gradient_bytes + top.gradient_bytes
     traffic = (
         traffic_of("exchange", Kind.ALL_TO_ALL, exchanged, sizes, dimensions, 1, FORWARD),
         traffic_of("exchange back", Kind.ALL_TO_ALL, exchanged, sizes, dimensions, 1, GRADIENTS),
-        traffic_of("data", Kind.ALL_REDUCE, item * weights, sizes, dimensions, 1, BACKWARD),
+        traffic_of("data", Kind.ALL_REDUCE, reduced, sizes, dimensions, 1, BACKWARD),
     )
-    return Work(Demand(compute_ns, merged(traffic), windows), footprint_bytes, footprint)
+    demand = Demand(compute_ns, merged(traffic), windows)
+    return Work(demand, share.footprint_bytes, share.footprint)

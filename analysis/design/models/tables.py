@@ -5,8 +5,6 @@ from __future__ import annotations
 from itertools import pairwise
 from math import prod
 
-from analysis.design.models.footprint import UPDATE_BYTES
-from analysis.design.models.host import Kernel, product
 from analysis.design.models.iteration_table import PASSES, IterationTable, TablePass, TableRow
 from analysis.design.models.listed_work import layer_groups
 from analysis.design.models.messages import split_degrees
@@ -14,16 +12,16 @@ from analysis.design.models.recommender import (
     BACKWARD,
     FORWARD,
     GRADIENTS,
-    footprint_of,
     mlp_shapes,
+    share_of_recommender,
 )
-from analysis.design.models.transformer import footprint_parts, layer_kernels, parameters
+from analysis.design.models.transformer import recomputed, share_of_transformer
 from analysis.design.point import Point
 from collectives.kinds import Kind
 from topologies.spec.design.document import DesignSections
 from topologies.spec.design.models import RecommenderModel, TransformerModel
 from topologies.spec.layers_section import LayersWorkload
-from topologies.spec.workload_section import ITEM_BYTES, CollectivesWorkload
+from topologies.spec.workload_section import CollectivesWorkload
 
 MOST_ROWS = 4
 """Rows that stand for the layers of a transformer."""
@@ -98,44 +96,31 @@ def table_of_transformer(model: TransformerModel, point: Point) -> IterationTabl
         raise NoTable("design.strategy.zero: found 3; allowed: 0 to 2, for what is emulated")
     parts = split_degrees((strategy.tensor, strategy.data), point.sizes)
     assert parts is not None
-    item = ITEM_BYTES[model.dtype]
-    samples = model.batch_size / (strategy.data * strategy.microbatches)
-    tokens = samples * model.sequence
-    footprint_bytes = sum(size for _, size in footprint_parts(model, strategy))
-
-    def time_of(*kernels: Kernel) -> float:
-        return sum(kernel.time_ns(host, footprint_bytes) for kernel in kernels)
-
-    forward_ns = time_of(*layer_kernels(model, samples, strategy.tensor))
-    again = 1 if model.recompute else 0
-    logits_ns = time_of(product(tokens, model.hidden, model.vocabulary / strategy.tensor, item, 3))
-    own = parameters(model) / strategy.tensor
-    updated = own / (strategy.data if strategy.zero else 1)
-    gradients = item * own
-    activation = item * tokens * model.hidden
+    share = share_of_transformer(model, strategy, host)
+    again = recomputed(model)
 
     def passes(layers: float) -> tuple[TablePass, TablePass]:
         # Two all-reduces of each layer in each of forward, recomputation and backward.
-        forward = TablePass(layers * forward_ns, Kind.ALL_REDUCE, 2 * layers * activation)
-        times = layers * (1 + again)
-        backward_ns = (layers + times) * forward_ns
-        return forward, TablePass(backward_ns, Kind.ALL_REDUCE, 2 * times * activation)
+        size_bytes = 2 * layers * share.activation_bytes
+        forward = TablePass(layers * share.forward_ns, Kind.ALL_REDUCE, size_bytes)
+        backward_ns = layers * share.backward_ns
+        return forward, TablePass(backward_ns, Kind.ALL_REDUCE, (1 + again) * size_bytes)
 
     count = min(MOST_ROWS, model.layers)
     reduce = Kind.REDUCE_SCATTER if strategy.zero else Kind.ALL_REDUCE
     rows = []
     if strategy.zero:
-        gathered = TablePass(0.0, Kind.ALL_GATHER, gradients)
+        gathered = TablePass(0.0, Kind.ALL_GATHER, share.gradient_bytes)
         rows.append(TableRow("parameters", weight_gradient=gathered))
     for index in range(count):
-        reduced = TablePass(0.0, reduce, gradients / count, window=0)
-        update_ns = time_of(Kernel(0.0, UPDATE_BYTES * updated)) / count
+        reduced = TablePass(0.0, reduce, share.gradient_bytes / count, window=0)
+        update_ns = share.update_ns / count
         rows.append(TableRow(f"layers{index}", *passes(model.layers / count), reduced, update_ns))
     others = strategy.microbatches - 1
     if others:
         rows.append(TableRow("others", *passes(model.layers * others)))
-    rows.append(TableRow("logits", TablePass(strategy.microbatches * logits_ns)))
-    window_ns = (count - 1) / count * model.layers * (2 + again) * forward_ns
+    rows.append(TableRow("logits", TablePass(strategy.microbatches * share.logits_ns)))
+    window_ns = (count - 1) / count * model.layers * share.backward_ns
     return IterationTable("hybrid-data-model", parts, tuple(rows), (window_ns,))
 
 
@@ -145,31 +130,21 @@ def table_of_recommender(model: RecommenderModel, point: Point) -> IterationTabl
     soon."""
     host = point.host
     assert host is not None
-    item = ITEM_BYTES[model.dtype]
-    local = model.batch_size // point.ranks
+    share = share_of_recommender(model, host, point.ranks)
     bottom, top = mlp_shapes(model)
-    footprint_bytes = sum(size for _, size in footprint_of(model, point.ranks))
-    vectors = float(model.sparse_features * model.embedding_dimension)
-    looked_up = item * model.batch_size * model.pooling * vectors / point.ranks
-    exchanged = item * local * vectors
-
-    def time_of(*kernels: Kernel) -> float:
-        return sum(kernel.time_ns(host, footprint_bytes) for kernel in kernels)
 
     def mlp(name: str, shapes: list[tuple[int, int]]) -> TableRow:
-        pass_ns = time_of(*(product(local, inputs, outputs, item) for inputs, outputs in shapes))
-        weights = float(sum(inputs * outputs for inputs, outputs in shapes))
-        reduced = TablePass(pass_ns, Kind.ALL_REDUCE, item * weights, BACKWARD)
-        update_ns = time_of(Kernel(0.0, UPDATE_BYTES * weights))
-        return TableRow(name, TablePass(pass_ns), TablePass(pass_ns), reduced, update_ns)
+        layers = share.mlp(shapes)
+        pass_ns = layers.pass_ns
+        reduced = TablePass(pass_ns, Kind.ALL_REDUCE, layers.gradient_bytes, BACKWARD)
+        return TableRow(name, TablePass(pass_ns), TablePass(pass_ns), reduced, layers.update_ns)
 
     # Tables are updated when their gradients have come, which is before the next look-up: computed
     # there, it hides no exchange.
-    tables_ns = time_of(Kernel(0.0, looked_up), Kernel(0.0, 2 * looked_up))
     tables = TableRow(
         "tables",
-        TablePass(tables_ns, Kind.ALL_TO_ALL, exchanged, FORWARD),
-        TablePass(0.0, Kind.ALL_TO_ALL, exchanged, GRADIENTS),
+        TablePass(share.tables_ns, Kind.ALL_TO_ALL, share.exchanged_bytes, FORWARD),
+        TablePass(0.0, Kind.ALL_TO_ALL, share.exchanged_bytes, GRADIENTS),
     )
     below = [mlp("bottom0", bottom[:1]), *([mlp("bottom", bottom[1:])] if bottom[1:] else [])]
     count = min(MOST_ROWS, len(top))

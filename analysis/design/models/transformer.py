@@ -5,6 +5,7 @@ are Megatron's layers (Narayanan et al., SC 2021) and ZeRO's collectives, put to
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from analysis.design.models.demand import Demand, Traffic
 from analysis.design.models.footprint import (
@@ -12,7 +13,7 @@ from analysis.design.models.footprint import (
     layer_activation_bytes,
     state_bytes_per_parameter,
 )
-from analysis.design.models.host import Host, Kernel, product
+from analysis.design.models.host import Host, Kernel, product, time_of
 from analysis.design.models.listed_work import merged, traffic_of
 from analysis.design.models.messages import split_degrees
 from analysis.design.network import Dimension
@@ -81,6 +82,57 @@ def footprint_parts(model: TransformerModel, strategy: Strategy) -> tuple[tuple[
     return (("model states", states), ("activations", activations))
 
 
+@dataclass(frozen=True, slots=True)
+class TransformerShare:
+    """What a host has to do of an iteration: times of one of its `layers` for a microbatch, of the
+    logits for one, and of the update; bytes of all its gradients, which are as many as its
+    parameters, and of a microbatch's activations."""
+
+    layers: int
+    forward_ns: float
+    backward_ns: float
+    logits_ns: float
+    update_ns: float
+    gradient_bytes: float
+    activation_bytes: float
+    footprint: tuple[tuple[str, float], ...]
+
+    @property
+    def footprint_bytes(self) -> float:
+        """Of all parts."""
+        return sum(size for _, size in self.footprint)
+
+
+def share_of_transformer(
+    model: TransformerModel, strategy: Strategy, host: Host
+) -> TransformerShare:
+    """The share of each host. With recomputation the backward pass has the forward one in it."""
+    item = ITEM_BYTES[model.dtype]
+    samples = model.batch_size / (strategy.data * strategy.microbatches)
+    tokens = samples * model.sequence
+    own = parameters(model) / (strategy.tensor * strategy.pipeline)
+    updated = own / (strategy.data if strategy.zero else 1)
+    footprint = footprint_parts(model, strategy)
+    footprint_bytes = sum(size for _, size in footprint)
+    forward_ns = time_of(layer_kernels(model, samples, strategy.tensor), host, footprint_bytes)
+    logits = product(tokens, model.hidden, model.vocabulary / strategy.tensor, item, 3)
+    return TransformerShare(
+        layers=model.layers // strategy.pipeline,
+        forward_ns=forward_ns,
+        backward_ns=(2 + recomputed(model)) * forward_ns,
+        logits_ns=logits.time_ns(host, footprint_bytes),
+        update_ns=Kernel(0.0, UPDATE_BYTES * updated).time_ns(host, footprint_bytes),
+        gradient_bytes=item * own,
+        activation_bytes=item * tokens * model.hidden,
+        footprint=footprint,
+    )
+
+
+def recomputed(model: TransformerModel) -> int:
+    """Forward passes that are computed again for a backward pass."""
+    return 1 if model.recompute else 0
+
+
 def work_of_transformer(
     model: TransformerModel, strategy: Strategy, host: Host, dimensions: Sequence[Dimension]
 ) -> Work | None:
@@ -90,31 +142,16 @@ def work_of_transformer(
     if parts is None or not fits(model, strategy):
         return None
     tensor_group, data_group, pipeline_group = parts
-    item = ITEM_BYTES[model.dtype]
-    samples = model.batch_size / (strategy.data * strategy.microbatches)
-    layers = model.layers // strategy.pipeline
-    footprint = footprint_parts(model, strategy)
-    footprint_bytes = sum(size for _, size in footprint)
-
-    def time_of(kernels: Sequence[Kernel]) -> float:
-        return sum(kernel.time_ns(host, footprint_bytes) for kernel in kernels)
-
-    forward_ns = time_of(layer_kernels(model, samples, strategy.tensor))
-    again = 1 if model.recompute else 0
-    backward_ns = (2 + again) * forward_ns
-    tokens = samples * model.sequence
-    logits = product(tokens, model.hidden, model.vocabulary / strategy.tensor, item, 3)
+    share = share_of_transformer(model, strategy, host)
+    layers = share.layers
     rounds = strategy.microbatches + strategy.pipeline - 1
-    own = parameters(model) / (strategy.tensor * strategy.pipeline)
-    updated = own / (strategy.data if strategy.zero else 1)
-    compute_ns = rounds * (layers * (forward_ns + backward_ns) + time_of([logits]))
-    compute_ns += time_of([Kernel(0.0, UPDATE_BYTES * updated)])
+    pass_ns = share.forward_ns + share.backward_ns
+    compute_ns = rounds * (layers * pass_ns + share.logits_ns) + share.update_ns
 
     hides = (layers - 1) / layers
-    windows = (hides * layers * backward_ns, hides * rounds * layers * (forward_ns + backward_ns))
-    activation = item * tokens * model.hidden
-    reduces = 2 * (2 + again)
-    gradients = item * own
+    windows = (hides * layers * share.backward_ns, hides * rounds * layers * pass_ns)
+    activation, gradients = share.activation_bytes, share.gradient_bytes
+    reduces = 2 * (2 + recomputed(model))
     traffic: list[Traffic | None] = [
         traffic_of(
             "tensor",
@@ -141,7 +178,8 @@ def work_of_transformer(
                 Traffic("gathers", gathers.bytes_by_dimension, times, latency_ns, GATHERS)
             )
     traffic.append(_sends(activation, pipeline_group, dimensions, 2 * rounds))
-    return Work(Demand(compute_ns, merged(traffic), windows), footprint_bytes, footprint)
+    demand = Demand(compute_ns, merged(traffic), windows)
+    return Work(demand, share.footprint_bytes, share.footprint)
 
 
 def _sends(
