@@ -20,6 +20,7 @@ from collectives.in_network.of_run import nodes_of
 from collectives.settings import settings_of
 from emulator.capture import Capture, CaptureStats, capture_ports, start_capture
 from emulator.fidelity import FidelityMonitor, busy_pollers
+from emulator.linux.random_numbers import renew_random_numbers
 from emulator.linux.real_time import real_time_priority
 from emulator.network.faults import FaultInjector
 from emulator.network.network import Network, NetworkOptions
@@ -93,6 +94,7 @@ def run_experiment(
         )
         if not kernel.real_time:
             sleep_until_ns(round_time_ns(_IMPORT_MARGIN_NS, _FABRIC_GRID_NS))
+            renew_random_numbers()
         network = stack.enter_context(Network(fabric, spec.plan.routes, options))
         report(
             Progress(

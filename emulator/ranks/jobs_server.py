@@ -19,6 +19,7 @@ from emulator.ranks.launcher import (
     describe_status,
     prepare_torch,
     receive_jobs,
+    renew_before,
 )
 from emulator.ranks.packed_process import PackedJob
 from emulator.ranks.program import (
@@ -80,6 +81,7 @@ class _Server:
                 job_of[pid] = number
                 pids[len(pids)] = pid
         send_report(self._orders, {"pids": pids})
+        renew_before(start_ns)
         self._watch.call_when_readable(self._gate.descriptor, self._some_are_ready)
         for pid, process, status in self._watch.ended():
             number = job_of.pop(pid)

@@ -21,10 +21,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
+from emulator.linux.random_numbers import renew_random_numbers
 from emulator.linux.signals import end_with_parent, ignore_ending_signals
 from emulator.ranks.packed_process import PackedJob
 from emulator.ranks.rank_process import RankJob, send_report, set_name
-from workloads.execution.clock import round_time_ns
+from workloads.execution.clock import round_time_ns, sleep_until_ns
 
 _MCL_CURRENT, _MCL_ONFAULT = 1, 4
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
@@ -32,6 +33,8 @@ _STDERR_TAIL_LINES = 12
 # Ranks set out together, at a round time.
 _START_MARGIN_NS = 50_000_000
 _START_GRID_NS = 500_000_000
+# Random numbers start anew before that, when all have been forked.
+_RANDOM_MARGIN_NS = 10_000_000
 # What a server gets to end what runs, before it is killed itself.
 _PATIENCE_S = 10
 
@@ -228,6 +231,7 @@ def _serve(orders: socket.socket) -> None:
         if pid == 0:
             job.become(start_ns, orders)
         rank_of[pid] = job.rank
+    renew_before(start_ns)
     send_report(orders, {"pids": {rank: pid for pid, rank in rank_of.items()}})
     while rank_of:
         pid, status = os.wait()
@@ -274,6 +278,13 @@ def receive_jobs(orders: socket.socket) -> Any:
 def common_start_ns() -> int:
     """The round time at which all ranks set out together."""
     return round_time_ns(_START_MARGIN_NS, _START_GRID_NS)
+
+
+def renew_before(start_ns: int) -> None:
+    """In a server, when it has forked all: sleep until shortly before they set out, and have what
+    they draw depend on nothing that was drawn before."""
+    sleep_until_ns(start_ns - _RANDOM_MARGIN_NS)
+    renew_random_numbers()
 
 
 def _keep_freed_memory() -> None:

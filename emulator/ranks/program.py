@@ -22,6 +22,7 @@ from emulator.ranks.launcher import (
     common_start_ns,
     describe_status,
     receive_jobs,
+    renew_before,
 )
 from emulator.ranks.rank_process import send_report
 from workloads.execution.clock import sleep_until_ns
@@ -73,6 +74,7 @@ def serve_programs(orders: socket.socket) -> None:
     for job in jobs:
         watch.start(job, lambda: sleep_until_ns(start_ns))
     send_report(orders, {"pids": {job.rank: pid for pid, job in watch.running.items()}})
+    renew_before(start_ns)
     sleep_until_ns(start_ns)
     send_report(orders, {"iteration": 0, "began_ns": start_ns})
     failed = next(((job, status) for _, job, status in watch.ended() if status != 0), None)

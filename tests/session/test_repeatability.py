@@ -1,6 +1,6 @@
 """The same spec and seed give the same bytes, whatever the machine is doing, wherever the clone
-is and whatever memory the guest has. Five boots; `test_virtual_runs` has two more, of a larger
-spec."""
+is, whatever is installed and whatever memory the guest has. Six boots; `test_virtual_runs` has two
+more, of a larger spec."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import os
 import shutil
 import subprocess
 import sys
+import sysconfig
+import venv
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -47,12 +49,13 @@ def _run(
     prefix: tuple[str, ...] = (),
     environment: Mapping[str, str] | None = None,
     memory: str = "auto",
+    python: str = sys.executable,
 ) -> dict[str, object]:
     """One run; everything of it that must repeat."""
     directory.mkdir(parents=True)
     (directory / "spec.yaml").write_text(_SPEC)
     done = subprocess.run(
-        [*prefix, sys.executable, "-m", "groundwire.cli", "run", directory / "spec.yaml",
+        [*prefix, python, "-m", "groundwire.cli", "run", directory / "spec.yaml",
          "--kernel", "virtual", "--set", f"virtual.memory={memory}", "--out", directory / "out"],
         cwd=clone, env={**os.environ, **(environment or {})}, capture_output=True, text=True,
     )  # fmt: skip
@@ -105,6 +108,30 @@ def first(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
 
 def test_again_from_another_clone(first: dict[str, object], tmp_path: Path) -> None:
     _assert_same(_run(tmp_path / "deeper" / "down", _clone(tmp_path, compiled=True)), first)
+
+
+def _other_environment(directory: Path) -> str:
+    """A Python with what this one has and more: its imports look through other directories first,
+    and find other things in them."""
+    environment = directory / "environment"
+    venv.create(environment, symlinks=True)
+    packages = next(environment.glob("lib/python*/site-packages"))
+    ours = sysconfig.get_path("purelib")
+    (packages / "ours.pth").write_text(f"import site; site.addsitedir({ours!r})\n")
+    for number in range(300):
+        (packages / f"package{number}").mkdir()
+        (packages / f"package{number}" / "__init__.py").touch()
+    (packages / "sitecustomize.py").write_text(
+        "import os\nfrom pathlib import Path\n"
+        "[os.urandom(8) for _ in range(20)]\n"
+        "[path.read_bytes() for path in Path(__file__).parent.glob('package*/*.py')]\n"
+    )
+    return str(environment / "bin" / "python")
+
+
+def test_again_with_other_packages(first: dict[str, object], tmp_path: Path) -> None:
+    python = _other_environment(tmp_path)
+    _assert_same(_run(tmp_path / "run", python=python), first)
 
 
 def test_again_with_another_memory(first: dict[str, object], tmp_path: Path) -> None:
