@@ -107,7 +107,7 @@ def _shapes(workload: WorkloadSpec, kind: Kind) -> Iterator[tuple[Shape, range |
     if isinstance(workload, TrainingWorkload):
         inside, whole = workload.parallelism.tensor, workload.ranks // workload.parallelism.pipeline
     elif isinstance(workload, LayersWorkload):
-        inside, whole = workload.innermost, workload.ranks
+        inside, whole = workload.innermost, workload.ranks // workload.stages
     if inside is None:
         yield Shape(kind, _NOMINAL_BYTES * workload.ranks, workload.ranks, 4), None
         return

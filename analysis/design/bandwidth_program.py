@@ -3,9 +3,10 @@
 LIBRA poses it with B and 1/B as variables whose product is 1, which is not convex, and needs a
 commercial solver. Here u stands for 1/B with u >= 1/B, which is convex and loses nothing, as time
 grows with u. A collective's time y has y >= bytes * u for each dimension, what is exposed of hidden
-ones e >= sum(y) - window, and everything else is linear. u >= 1/B is replaced by tangents, which
-are added where the solution of the linear program (HiGHS, by scipy) breaks it, until the program's
-bound from below and the true time of its bandwidths agree: the result is the optimum to `GAP`.
+ones e >= sum(y) - window for each window of the same end, and everything else is linear. u >= 1/B
+is replaced by tangents, which are added where the solution of the linear program (HiGHS, by scipy)
+breaks it, until the program's bound from below and the true time of its bandwidths agree: the
+result is the optimum to `GAP`.
 """
 
 from __future__ import annotations
@@ -134,7 +135,7 @@ def _rows(bounds: Sequence[Bound], dimensions: int, width: int) -> tuple[Matrix,
 
 class _Program:
     """Columns: B of each dimension over its largest, u times that, y of each traffic over the
-    reference time, e of each window. All are near 1, as solvers like it."""
+    reference time, e of each end of windows. All are near 1, as solvers like it."""
 
     def __init__(
         self,
@@ -155,7 +156,7 @@ class _Program:
         self._traffic = demand.traffic
         self._at_y = 2 * dimensions
         self._at_e = self._at_y + len(self._traffic)
-        self._width = self._at_e + len(demand.windows_ns)
+        self._width = self._at_e + len(demand.ends)
         self._reference_ns = max(
             demand.communication_ns([max(rate, 1e-30) for rate in self._most]), 1e-9
         )
@@ -216,14 +217,14 @@ class _Program:
                     row[self._at_y + index] = -1.0
                     more.append(row)
                     more_limits.append(-one.latency_ns / self._reference_ns)
-        for window, window_ns in enumerate(self._demand.windows_ns):
+        ends = self._demand.ends
+        for window in self._demand.windows:
             row = np.zeros(self._width)
-            for index, one in enumerate(self._traffic):
-                if one.window == window:
-                    row[self._at_y + index] = one.times
-            row[self._at_e + window] = -1.0
+            for index in self._demand.behind(window):
+                row[self._at_y + index] = self._traffic[index].times
+            row[self._at_e + ends.index(window.end)] = -1.0
             more.append(row)
-            more_limits.append(window_ns / self._reference_ns)
+            more_limits.append(window.length_ns / self._reference_ns)
         self._time_row: int | None = None
         if self._limit_ns is not None:
             self._time_row = len(rows) + len(more)

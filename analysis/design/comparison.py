@@ -75,19 +75,17 @@ def cluster_words(solution: Solution) -> str:
 
 def neighbours(found: Found) -> tuple[Solution, ...]:
     """For each other value of each choice the best point that has it, whatever its other choices;
-    of strategies, for each degree of tensor parallelism. The best first. Of those that take equally
-    long one is kept, and none that takes as long as the best: times could not tell them apart."""
+    of strategies, for each degree of tensor and of pipeline parallelism, and each stage of ZeRO.
+    The best first. Of those that take equally long one is kept, and none that takes as long as the
+    best: times could not tell them apart."""
     best = found.best
     kept: dict[tuple[str, str], Solution] = {}
+    of_best = best.point.choices
     for solution in found.solved:
         if abs(solution.time_ns / best.time_ns - 1) < _ALIKE:
             continue
-        for name, value in solution.point.chosen.items():
-            strategy, of_best = solution.point.strategy, best.point.strategy
-            differs = value != best.point.chosen.get(name)
-            if name == "strategy" and strategy is not None and of_best is not None:
-                value, differs = str(strategy.tensor), strategy.tensor != of_best.tensor
-            if differs:
+        for name, value in solution.point.choices.items():
+            if name not in ("data", "microbatches") and value != of_best.get(name):
                 kept.setdefault((name, value), solution)
     chosen: list[Solution] = []
     for one in sorted(kept.values(), key=lambda one: one.objective):

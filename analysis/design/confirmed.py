@@ -6,22 +6,26 @@ from dataclasses import dataclass
 
 from analysis.report.tables.figures import duration
 from analysis.report.tables.table import Column, Table, Unit, Value, table
+from topologies.spec.design.document import Objective
 
 
 @dataclass(frozen=True, slots=True)
 class EmulatedPoint:
     """A point at the size at which it is emulated. `predicted_ns` is the design's model there,
-    `full_size_ns` for the design itself."""
+    `full_size_ns` for the design itself; costs are in dollars."""
 
     name: str
     words: str
     predicted_ns: float
     full_size_ns: float
+    cost: float = 0.0
+    full_size_cost: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class ConfirmedRow:
-    """An emulated point beside its prediction. Gains are the baseline's time over the point's;
+    """An emulated point beside its prediction. Gains are the baseline's objective over the point's:
+    time, or time x cost, with a cost that is known; of the objective cost they are those of time.
     `flow_ns` is Groundwire's own predictor of the emulated run. `failure` is why nothing was
     measured."""
 
@@ -52,34 +56,44 @@ class Confirmation:
     baseline: str
     tolerance: float
     rules: tuple[str, ...]
+    objective: Objective = "time"
+
+    @property
+    def gained(self) -> str:
+        """What gains are of, in words."""
+        return "gain in time x cost" if self.objective == "time-x-cost" else "gain"
 
     @property
     def refutations(self) -> tuple[str, ...]:
         """Why the design is refuted; empty when its gain holds.
 
         It is refuted when the winner's measured gain falls short of the predicted one by more than
-        the tolerance, or when another point is measured faster than the winner by more than that,
-        and is not predicted so at this size.
+        the tolerance, or when another point is measured better than the winner by more than that,
+        and is not predicted so at this size. Where the cost is what counts, it is refuted when the
+        winner takes longer than predicted by more than that: it would not keep the time.
         """
         winner = self.rows[0]
         if winner.measured_gain is None or winner.measured_ns is None:
             return ()
+        if self.objective == "cost":
+            if winner.measured_ns <= winner.point.predicted_ns * (1 + self.tolerance):
+                return ()
+            took, told = duration(winner.measured_ns), duration(winner.point.predicted_ns)
+            return (f"the winner takes {took} and not {told}",)
         found = []
         if winner.measured_gain < winner.predicted_gain * (1 - self.tolerance):
             found.append(
-                f"the gain over {self.baseline} is {winner.measured_gain:.3f}x and not "
+                f"the {self.gained} over {self.baseline} is {winner.measured_gain:.3f}x and not "
                 f"{winner.predicted_gain:.3f}x"
             )
         for row in self.rows[1:]:
-            measured = row.measured_ns
-            fair = row.point.predicted_ns >= winner.point.predicted_ns * (1 - self.tolerance)
-            if measured is None or not fair:
+            fair = row.predicted_gain <= winner.predicted_gain / (1 - self.tolerance)
+            if row.measured_gain is None or not fair:
                 continue
-            if measured < winner.measured_ns * (1 - self.tolerance):
-                found.append(
-                    f"{row.point.name} is measured {winner.measured_ns / measured:.3f}x as fast "
-                    "as the winner"
-                )
+            if row.measured_gain > winner.measured_gain / (1 - self.tolerance):
+                better = row.measured_gain / winner.measured_gain
+                how = "as fast" if self.objective == "time" else "as good"
+                found.append(f"{row.point.name} is measured {better:.3f}x {how} as the winner")
         return tuple(found)
 
     @property
@@ -94,23 +108,28 @@ class Confirmation:
             return f"not judged: runs are not valid: {', '.join(invalid)}"
         if self.refutations:
             return f"refuted: {'; '.join(self.refutations)}"
+        if self.objective == "cost" and winner.measured_ns is not None:
+            took, told = duration(winner.measured_ns), duration(winner.point.predicted_ns)
+            return f"confirmed: the winner takes {took}, {told} predicted"
         return (
-            f"confirmed: the gain over {self.baseline} is {winner.measured_gain:.3f}x, "
+            f"confirmed: the {self.gained} over {self.baseline} is {winner.measured_gain:.3f}x, "
             f"{winner.predicted_gain:.3f}x predicted"
         )
 
 
 def confirmation_table(found: Confirmation) -> Table:
     """A row for each emulated point."""
+    with_cost = found.objective != "time"
     columns = [
         Column("point", "point"),
         Column("what", "what it is"),
-        Column("full_size_gain", "gain, full size", Unit.NUMBER),
+        Column("full_size_gain", f"{found.gained}, full size", Unit.NUMBER),
+        *([Column("cost", "cost, emulated size", Unit.NUMBER)] if with_cost else []),
         Column("predicted_ns", "predicted, emulated size", Unit.DURATION),
         Column("measured_ns", "measured", Unit.DURATION),
         Column("flow_ns", "flow", Unit.DURATION),
-        Column("predicted_gain", "gain, predicted", Unit.NUMBER),
-        Column("measured_gain", "gain, measured", Unit.NUMBER),
+        Column("predicted_gain", f"{found.gained}, predicted", Unit.NUMBER),
+        Column("measured_gain", f"{found.gained}, measured", Unit.NUMBER),
         Column("error", "error of the gain", Unit.ERROR),
         Column("run", "run"),
     ]
@@ -119,6 +138,7 @@ def confirmation_table(found: Confirmation) -> Table:
             row.point.name,
             row.point.words,
             round(row.full_size_gain, 6),
+            *([round(row.point.cost, 6)] if with_cost else []),
             round(row.point.predicted_ns),
             None if row.measured_ns is None else round(row.measured_ns),
             None if row.flow_ns is None else round(row.flow_ns),

@@ -21,15 +21,21 @@ class Strategy:
     microbatches: int = 1
     zero: int = 0
 
+    @property
+    def parts(self) -> dict[str, int]:
+        """By name."""
+        return {
+            "tensor": self.tensor,
+            "data": self.data,
+            "pipeline": self.pipeline,
+            "microbatches": self.microbatches,
+            "ZeRO": self.zero,
+        }
+
     def __str__(self) -> str:
-        parts = [f"tensor {self.tensor}", f"data {self.data}"]
-        if self.pipeline > 1:
-            parts.append(f"pipeline {self.pipeline}")
-        if self.microbatches > 1:
-            parts.append(f"microbatches {self.microbatches}")
-        if self.zero:
-            parts.append(f"ZeRO {self.zero}")
-        return ", ".join(parts)
+        usual = {"pipeline": 1, "microbatches": 1, "ZeRO": 0}
+        parts = self.parts.items()
+        return ", ".join(f"{name} {value}" for name, value in parts if value != usual.get(name))
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +57,14 @@ class Point:
     def sizes(self) -> tuple[int, ...]:
         """Of the dimensions, the innermost first."""
         return tuple(dimension.size for dimension in self.dimensions)
+
+    @property
+    def choices(self) -> dict[str, str]:
+        """What has been chosen, the strategy taken apart."""
+        found = {name: value for name, value in self.chosen.items() if name != "strategy"}
+        if self.strategy is not None and "strategy" in self.chosen:
+            found |= {name: str(value) for name, value in self.strategy.parts.items()}
+        return found
 
     @property
     def words(self) -> str:

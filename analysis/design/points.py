@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import product
 from math import prod
 
@@ -10,7 +10,7 @@ from analysis.design.models.host import Host
 from analysis.design.models.listed_work import work_of_layers, work_of_operations
 from analysis.design.models.recommender import work_of_recommender
 from analysis.design.models.transformer import work_of_transformer
-from analysis.design.network import Dimension, dimension_of
+from analysis.design.network import Dimension, dimension_of, network_cost
 from analysis.design.point import Point, Strategy, Work
 from topologies.spec.design.document import DesignSection, DesignSections
 from topologies.spec.design.models import HostSection, RecommenderModel, TransformerModel
@@ -72,6 +72,11 @@ def host_cost(sections: DesignSections, point: Point) -> float:
         + prices.expansion_gb * host.expansion_bytes / _GB
     )
     return point.ranks * each
+
+
+def point_cost(sections: DesignSections, point: Point, gbytes_per_s: Sequence[float]) -> float:
+    """Dollars of hosts and network, with these bandwidths."""
+    return host_cost(sections, point) + network_cost(point.dimensions, gbytes_per_s)
 
 
 def _networks(design: DesignSection) -> Iterator[tuple[tuple[Dimension, ...], dict[str, str]]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -89,27 +90,29 @@ def _times(result: Mapping[str, Any], spec: Spec) -> tuple[float, float | None]:
 
 def _beside(rows: list[ConfirmedRow], found: Found, rules: tuple[str, ...]) -> Confirmation:
     """The rows with their gains over the baseline, which is the second."""
+    design = found.file.sections.design
     baseline = rows[1]
     complete = []
     for row in rows:
+        point, of_baseline = row.point, baseline.point
+        cheaper = full_cheaper = 1.0
+        if design.objective == "time-x-cost" and point.cost and point.full_size_cost:
+            cheaper = of_baseline.cost / point.cost
+            full_cheaper = of_baseline.full_size_cost / point.full_size_cost
         gain = None
         if row.measured_ns is not None and baseline.measured_ns is not None:
-            gain = baseline.measured_ns / row.measured_ns
+            gain = baseline.measured_ns / row.measured_ns * cheaper
         complete.append(
-            ConfirmedRow(
-                row.point,
-                row.directory,
-                baseline.point.predicted_ns / row.point.predicted_ns,
-                baseline.point.full_size_ns / row.point.full_size_ns,
-                row.measured_ns,
-                gain,
-                row.flow_ns,
-                row.valid,
-                row.failure,
+            replace(
+                row,
+                predicted_gain=of_baseline.predicted_ns / point.predicted_ns * cheaper,
+                full_size_gain=of_baseline.full_size_ns / point.full_size_ns * full_cheaper,
+                measured_gain=gain,
             )
         )
-    tolerance = found.file.sections.design.confirm.tolerance
-    return Confirmation(tuple(complete), baseline.point.name, tolerance, rules)
+    return Confirmation(
+        tuple(complete), baseline.point.name, design.confirm.tolerance, rules, design.objective
+    )
 
 
 def confirmation_document(found: Confirmation) -> dict[str, Any]:
@@ -117,6 +120,7 @@ def confirmation_document(found: Confirmation) -> dict[str, Any]:
     return {
         "verdict": found.verdict,
         "refuted": bool(found.refutations),
+        "objective": found.objective,
         "baseline": found.baseline,
         "tolerance": found.tolerance,
         "rules": list(found.rules),
@@ -127,6 +131,7 @@ def confirmation_document(found: Confirmation) -> dict[str, Any]:
                 "predicted_ns": row.point.predicted_ns,
                 "measured_ns": row.measured_ns,
                 "flow_ns": row.flow_ns,
+                "cost": row.point.cost,
                 "full_size_gain": row.full_size_gain,
                 "predicted_gain": row.predicted_gain,
                 "measured_gain": row.measured_gain,

@@ -9,8 +9,9 @@ from typing import Any
 
 from analysis.design.comparison import equal_split_of, neighbours
 from analysis.design.confirmed import EmulatedPoint
-from analysis.design.models.tables import NoTable
+from analysis.design.models.tables import MOST_MICROBATCHES
 from analysis.design.point import Work
+from analysis.design.points import point_cost
 from analysis.design.search import Found, Solution, solve_point
 from collectives.algorithms.ring import Ring
 from collectives.kinds import Kind
@@ -81,11 +82,19 @@ def emulation_of(found: Found, around: int) -> Emulation:
     else:
         points = _around_choices(found, winner, around)
     made = []
-    for name, words, small, rates, full_ns in points:
-        predicted_ns = small.solution.work.demand.time_ns(rates) / scale.time
-        point = EmulatedPoint(name, words, predicted_ns, full_ns)
-        made.append((point, _spec(found.file, small, rates, scale, name)))
-    return Emulation(tuple(made), _rules(found, winner, scale))
+    sections = found.file.sections
+    for one in points:
+        small, full = one.small.solution, one.small.full
+        point = EmulatedPoint(
+            one.name,
+            one.words,
+            small.work.demand.time_ns(one.gbytes_per_s) / scale.time,
+            full.work.demand.time_ns(one.full_gbytes_per_s),
+            point_cost(sections, small.point, one.gbytes_per_s),
+            point_cost(sections, full.point, one.full_gbytes_per_s),
+        )
+        made.append((point, _spec(found.file, one.small, one.gbytes_per_s, scale, one.name)))
+    return Emulation(tuple(made), _rules(found, points, scale))
 
 
 def winning_spec(found: Found) -> Spec:
@@ -95,29 +104,37 @@ def winning_spec(found: Found) -> Spec:
     return _spec(found.file, winner, winner.solution.gbytes_per_s, scale, WINNER)
 
 
-_Point = tuple[str, str, _Small, Sequence[float], float]
-"""A name, words, what is emulated with which bandwidths, and the time of the full size."""
+@dataclass(frozen=True, slots=True)
+class _Point:
+    """What is emulated with which bandwidths, and those of the full size."""
+
+    name: str
+    words: str
+    small: _Small
+    gbytes_per_s: Sequence[float]
+    full_gbytes_per_s: Sequence[float]
 
 
 def _around_bandwidths(
     found: Found, winner: _Small, free: Sequence[int], around: int
 ) -> list[_Point]:
-    full, small = found.best, winner.solution
-    equal, equal_full = equal_split_of(small), equal_split_of(full)
-    assert equal is not None and equal_full is not None
-    points: list[_Point] = [
-        (WINNER, "the best bandwidths", winner, small.gbytes_per_s, full.time_ns),
-        (EQUAL, "the same total, split equally", winner, equal.gbytes_per_s, equal_full.time_ns),
+    best, small = found.best, winner.solution
+    equal, of_best = equal_split_of(small), equal_split_of(best)
+    assert equal is not None and of_best is not None
+    words = "the same total, split equally"
+    points = [
+        _Point(WINNER, "the best bandwidths", winner, small.gbytes_per_s, best.gbytes_per_s),
+        _Point(EQUAL, words, winner, equal.gbytes_per_s, of_best.gbytes_per_s),
     ]
     for number in range(around):
         to = free[number % len(free)]
         part = _MOVED * (1 + number // len(free))
         if part >= 1:
             break
-        name = f"{part:.0%} to {full.point.dimensions[to].name}"
+        name = f"{part:.0%} to {best.point.dimensions[to].name}"
         words = f"{part:.0%} of the total taken from all and given to one"
-        moved = [_moved(one, free, to, part) for one in (small.gbytes_per_s, full.gbytes_per_s)]
-        points.append((name, words, winner, moved[0], full.work.demand.time_ns(moved[1])))
+        moved = [_moved(one, free, to, part) for one in (small.gbytes_per_s, best.gbytes_per_s)]
+        points.append(_Point(name, words, winner, *moved))
     return points
 
 
@@ -132,24 +149,21 @@ def _around_choices(found: Found, winner: _Small, around: int) -> list[_Point]:
         full.key: full.size // small.size
         for full, small in zip(parts_of(winner.iteration.degrees), winner.parts, strict=True)
     }
-    points: list[_Point] = [
-        (WINNER, found.best.point.words, winner, found.best.gbytes_per_s, found.best.time_ns)
-    ]
+    rates = found.best.gbytes_per_s
+    points = [_Point(WINNER, found.best.point.words, winner, rates, rates)]
     for number, solution in enumerate(near[: around + 1], 1):
         iteration = _iteration(found.file, solution)
         most = found.file.sections.design.confirm.ranks
         parts = shrunk_alike(parts_of(iteration.degrees), divided, most)
         small = _same_bandwidths(solution, iteration, parts)
-        words = _differing(found.best, solution)
-        points.append(
-            (f"neighbour {number}", words, small, solution.gbytes_per_s, solution.time_ns)
-        )
+        words, rates = _differing(found.best, solution), solution.gbytes_per_s
+        points.append(_Point(f"neighbour {number}", words, small, rates, rates))
     return points
 
 
 def _differing(best: Solution, other: Solution) -> str:
     """What a neighbour has in place of what the winner has."""
-    before, after = best.point.chosen, other.point.chosen
+    before, after = best.point.choices, other.point.choices
     return ", ".join(
         f"{name} {after.get(name, 'none')} for {before.get(name, 'none')}"
         for name in {**before, **after}
@@ -159,10 +173,7 @@ def _differing(best: Solution, other: Solution) -> str:
 
 def _iteration(file: DesignFile, solution: Solution) -> Emulated:
     """What is emulated of a solution. Raises NotEmulated."""
-    try:
-        found = emulated_workload(file.sections, solution.point)
-    except NoTable as error:
-        raise NotEmulated(f"{file.source}: {error}") from error
+    found = emulated_workload(file.sections, solution.point)
     wrong = [kind for kind in found.kinds() if kind not in _RUNS]
     if wrong:
         raise NotEmulated(
@@ -269,8 +280,9 @@ def _spec(file: DesignFile, small: _Small, rates: Sequence[float], scale: Scale,
     return parse_dict(raw, f"{file.source}: {name}, emulated")
 
 
-def _rules(found: Found, winner: _Small, scale: Scale) -> tuple[str, ...]:
+def _rules(found: Found, points: Sequence[_Point], scale: Scale) -> tuple[str, ...]:
     """How the points were scaled, in words."""
+    winner = points[0].small
     confirm = found.file.sections.design.confirm
     told = []
     full = parts_of(winner.iteration.degrees)
@@ -287,6 +299,11 @@ def _rules(found: Found, winner: _Small, scale: Scale) -> tuple[str, ...]:
             "The iteration is a table of layers: what the model adds up is joined in few rows, "
             "with its computing as time. A dimension that two degrees of parallelism share is "
             "two, each with its bandwidth."
+        )
+    if any(one.small.iteration.microbatches > 1 for one in points):
+        told.append(
+            f"With a pipeline or ZeRO's third stage microbatches are run one by one; more than "
+            f"{MOST_MICROBATCHES} are joined."
         )
     kind = "connects all its hosts" if winner.iteration.exchanges else "is a ring of hosts"
     told.append(

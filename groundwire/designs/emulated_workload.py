@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, Protocol
 
 from analysis.design.models.demand import Demand
-from analysis.design.models.iteration_table import PASSES, IterationTable, TablePass
+from analysis.design.models.iteration_table import PASSES, IterationTable, TablePass, TableRow
 from analysis.design.models.listed_work import work_of_operations
 from analysis.design.models.tables import table_of
 from analysis.design.network import Dimension
@@ -45,6 +45,11 @@ class Emulated(Protocol):
         """Whether there is an all-to-all."""
         ...
 
+    @property
+    def microbatches(self) -> int:
+        """That are run one by one."""
+        ...
+
     def demand(self, degrees: Degrees, dimensions: Sequence[Dimension]) -> Demand: ...
     def largest_bytes(self, degrees: Degrees) -> float: ...
     def kinds(self) -> tuple[Kind, ...]: ...
@@ -67,6 +72,10 @@ class Operations:
     @property
     def exchanges(self) -> bool:
         return Kind.ALL_TO_ALL in self.kinds()
+
+    @property
+    def microbatches(self) -> int:
+        return 1
 
     def demand(self, degrees: Degrees, dimensions: Sequence[Dimension]) -> Demand:
         return work_of_operations(self.workload, dimensions).demand
@@ -110,6 +119,10 @@ class Table:
     def exchanges(self) -> bool:
         return self.table.exchanges
 
+    @property
+    def microbatches(self) -> int:
+        return self.table.microbatches
+
     def demand(self, degrees: Degrees, dimensions: Sequence[Dimension]) -> Demand:
         return self.table.demand(degrees, dimensions)
 
@@ -118,7 +131,10 @@ class Table:
 
     def kinds(self) -> tuple[Kind, ...]:
         passes = [row.of(name) for row in self.table.rows for name in PASSES]
-        return tuple(dict.fromkeys(one.kind for one in passes if one.kind is not None))
+        kinds = [one.kind for one in passes if one.kind is not None]
+        if any(row.parameter_bytes for row in self.table.rows):
+            kinds.append(Kind.ALL_GATHER)
+        return tuple(dict.fromkeys(kinds))
 
     def section(self, parts: Sequence[Part], scale: Scale) -> dict[str, Any]:
         ranks = prod(part.size for part in parts)
@@ -135,18 +151,34 @@ class Table:
             found["innermost"] = prod(degrees[0])
         if self.table.last_bottom is not None:
             found["last_bottom_layer"] = self.table.last_bottom
-        layers = []
-        for row in self.table.rows:
-            layer: dict[str, Any] = {"name": row.name, "update": _time(row.update_ns, scale)}
-            for name in PASSES:
-                group = prod(self.table.group_of(name, degrees))
-                layer[name] = _pass(row.of(name), scale, group)
-            layers.append(layer)
+        stages = self.table.stages(degrees)
+        if stages > 1:
+            found["stages"] = stages
+            found["activation"] = max(1, round(self.table.activation_bytes * scale.size))
+        if self.table.microbatches > 1:
+            found["microbatches"] = self.table.microbatches
+        layers = [self._layer(row, degrees, scale) for row in self.table.rows]
         return {**found, "layers": layers}
+
+    def _layer(self, row: TableRow, degrees: Degrees, scale: Scale) -> dict[str, Any]:
+        found: dict[str, Any] = {"name": row.name, "update": _time(row.update_ns, scale)}
+        reducing = prod(self.table.group_of("weight_gradient", degrees))
+        for name in PASSES:
+            one = row.of(name)
+            if name == "weight_gradient" and self.table.overlap and reducing < 2:
+                # With nobody to reduce gradients with, ranks update where they are computed.
+                update_ns = row.update_ns / self.table.microbatches
+                one = replace(one, compute_ns=one.compute_ns + update_ns)
+                found["update"] = _time(0.0, scale)
+            found[name] = _pass(one, scale, prod(self.table.group_of(name, degrees)))
+        if row.parameter_bytes and reducing > 1:
+            shard_bytes = row.parameter_bytes * scale.size / reducing
+            found["parameter_shard"] = max(1, round(shard_bytes))
+        return found
 
 
 def emulated_workload(sections: DesignSections, point: Point) -> Emulated:
-    """What is emulated of a point. Raises NoTable."""
+    """What is emulated of a point."""
     workload = sections.workload
     if isinstance(workload, CollectivesWorkload):
         return Operations(workload, point.sizes)

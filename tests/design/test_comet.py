@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analysis.design.comparison import by_tensor, clusters
-from analysis.design.models.demand import Demand, Traffic
+from analysis.design.models.demand import Demand, Traffic, Window
 from analysis.design.models.footprint import state_bytes_per_parameter
 from analysis.design.models.host import Host, Kernel
 from analysis.design.models.recommender import mlp_shapes, work_of_recommender
@@ -97,9 +98,23 @@ def test_more_tensor_parallelism_takes_less_memory_and_more_messages() -> None:
 
 def test_traffic_is_hidden_as_far_as_its_window_goes() -> None:
     one = Traffic("data", (100.0,), window=0)
-    assert Demand(50.0, (one,), (30.0,)).time_ns([1.0]) == 50 + 70
-    assert Demand(50.0, (one,), (30.0,)).time_ns([10.0]) == 50
+    windows = (Window(30.0, "backward"),)
+    assert Demand(50.0, (one,), windows).time_ns([1.0]) == 50 + 70
+    assert Demand(50.0, (one,), windows).time_ns([10.0]) == 50
     assert Demand(50.0, (Traffic("tensor", (100.0,)),)).time_ns([10.0]) == 60
+
+
+def test_what_hides_behind_the_same_computation_shares_the_network() -> None:
+    exchange, gradients = Traffic("exchange", (40.0,), window=0), Traffic("data", (80.0,), window=1)
+    inside = (Window(30.0, "backward"), Window(100.0, "backward"))
+    # Each by itself would leave 10 of the exchange; together they leave 20 behind all of it.
+    assert Demand(100.0, (exchange, gradients), inside).exposed_ns([1.0]) == 20
+    apart = (Window(30.0, "forward"), Window(100.0, "backward"))
+    assert Demand(100.0, (exchange, gradients), apart).exposed_ns([1.0]) == 10
+    # What is posted last has its own window alone, however much was hidden before.
+    assert Demand(100.0, (exchange, gradients), inside).exposed_ns([2.0]) == 0
+    late = replace(exchange, bytes_by_dimension=(90.0,))
+    assert Demand(100.0, (late, replace(gradients, times=0.25)), inside).exposed_ns([1.0]) == 60
 
 
 def test_the_dlrm_is_that_of_hot_interconnects() -> None:
@@ -112,7 +127,9 @@ def test_the_dlrm_is_that_of_hot_interconnects() -> None:
     flat = (Dimension("all", "switch", 128, 12.5, 12.5),)
     work = work_of_recommender(model, host, flat)
     assert work is not None
-    sent = {one.name: one.bytes_by_dimension[0] for one in work.demand.traffic}
+    sent: dict[str, float] = {}
+    for one in work.demand.traffic:
+        sent[one.name] = sent.get(one.name, 0.0) + one.bytes_by_dimension[0]
     assert sent["exchange"] == pytest.approx(4_194_304 * 127 / 128)
     assert sent["data"] == pytest.approx(2 * 114_823_168 * 127 / 128)
     assert work.demand.compute_ns == pytest.approx(3 * 979_800, rel=1e-3)

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import groundwire
+from analysis.design.comparison import equal_split
 from analysis.design.models.messages import bytes_by_dimension
 from analysis.design.search import Found
 from analysis.predict.planned import planned_calls
@@ -105,6 +106,66 @@ def test_a_neighbour_that_is_faster_refutes_it(tmp_path: Path) -> None:
     assert made.confirmation is not None
     (why,) = made.confirmation.refutations
     assert why.startswith("15% to d1 is measured")
+
+
+def _priced(folder: Path, time_of: TimeOf, more: str) -> Design:
+    """Two dimensions, the outer one dearer, by another objective than the time."""
+    file = folder / "priced.yaml"
+    text = listed((4, 4), more).replace(
+        "name: d1, kind: switch", "name: d1, tier: pod, kind: switch"
+    )
+    file.write_text(text)
+    return design(file, out=folder / "out", confirm_around=2, engine=MadeUp(time_of))
+
+
+PRODUCT = (
+    "  objective: time-x-cost\n  constraints: {total_bandwidth: 500GB/s}\n  prices: {host: 3000}"
+)
+
+
+def test_the_product_is_judged_and_not_the_time(tmp_path: Path) -> None:
+    made = _priced(tmp_path, ideal_ns, PRODUCT)
+    assert made.confirmation is not None and not made.confirmation.refutations
+    winner, equal, *_ = made.confirmation.rows
+    split = equal_split(made.found)
+    assert split is not None
+    assert winner.predicted_gain == pytest.approx(split.product_gain, rel=1e-6)
+    assert winner.measured_gain == pytest.approx(split.product_gain, rel=1e-3)
+    assert winner.full_size_gain == pytest.approx(split.product_gain, rel=1e-6)
+    assert winner.point.cost < equal.point.cost
+    times = equal.point.predicted_ns / winner.point.predicted_ns
+    assert winner.predicted_gain == pytest.approx(times * equal.point.cost / winner.point.cost)
+    assert "the gain in time x cost over equal split is" in made.confirmation.verdict
+    page = (tmp_path / "out" / "design.html").read_text()
+    assert "gain in time x cost, measured" in page
+
+
+def test_a_product_that_does_not_hold_is_refuted(tmp_path: Path) -> None:
+    def time_of(spec: Spec) -> float:
+        return ideal_ns(spec) * (1.2 if spec.name.endswith("winner") else 1)
+
+    made = _priced(tmp_path, time_of, PRODUCT)
+    assert made.confirmation is not None
+    assert made.confirmation.refutations[0].startswith("the gain in time x cost over equal split")
+
+
+def test_a_faster_point_that_costs_as_much_more_refutes_no_product(tmp_path: Path) -> None:
+    def time_of(spec: Spec) -> float:
+        return ideal_ns(spec) * (0.9 if "15-to-d1" in spec.name else 1)
+
+    made = _priced(tmp_path, time_of, PRODUCT)
+    assert made.confirmation is not None and not made.confirmation.refutations
+    moved = next(row for row in made.confirmation.rows if row.point.name == "15% to d1")
+    assert moved.point.cost > made.confirmation.rows[0].point.cost
+
+
+def test_of_the_least_cost_the_time_must_hold(tmp_path: Path) -> None:
+    objective = "  objective: cost\n  constraints: {total_bandwidth: 500GB/s, time: 1ms}"
+    held = _priced(tmp_path, lambda spec: 1.05 * ideal_ns(spec), objective).confirmation
+    assert held is not None and held.verdict.startswith("confirmed: the winner takes")
+    (tmp_path / "later").mkdir()
+    late = _priced(tmp_path / "later", lambda spec: 1.1 * ideal_ns(spec), objective).confirmation
+    assert late is not None and late.refutations[0].startswith("the winner takes")
 
 
 def test_runs_are_kept_and_what_failed_is_told(tmp_path: Path) -> None:

@@ -34,9 +34,19 @@ def test_the_gain_over_the_equal_split_holds(name: str, gain: float, tmp_path: P
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", ["libra-layers-16", "comet-transformer-16", "comet-dlrm-16"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "libra-layers-16",
+        "comet-transformer-16",
+        "comet-zero-16",
+        "comet-pipeline-16",
+        "comet-dlrm-16",
+    ],
+)
 def test_models_are_confirmed_as_tables_of_layers(name: str, tmp_path: Path) -> None:
-    """Computing is exact, so that what is off is communication: within what collectives are."""
+    """Computing is exact, so that what is off is communication, a part of the iteration: within 6%,
+    which the first and the last of 16 chunks can take of it."""
     out = tmp_path / "out"
     done = command("design", READY / f"{name}.yaml", "--out", out, "--confirm", "1")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -45,4 +55,4 @@ def test_models_are_confirmed_as_tables_of_layers(name: str, tmp_path: Path) -> 
     for row in rows:
         assert row["valid"]
         assert row["measured_gain"] == pytest.approx(row["predicted_gain"], rel=0.08)
-        assert row["measured_ns"] == pytest.approx(row["predicted_ns"], rel=0.12)
+        assert row["measured_ns"] == pytest.approx(row["predicted_ns"], rel=0.06)

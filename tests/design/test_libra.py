@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from analysis.design.bandwidth_program import Infeasible, best_product, least_cost, least_time
 from analysis.design.bounds import Bound
 from analysis.design.comparison import equal_split
-from analysis.design.models.demand import Demand, Traffic
+from analysis.design.models.demand import Demand, Traffic, Window
 from analysis.design.models.messages import bytes_by_dimension, split_degrees
 from collectives.algorithms import algorithm
 from collectives.kinds import Kind
@@ -66,10 +66,12 @@ def test_no_other_bandwidths_are_better(data: st.DataObject) -> None:
     dimensions = data.draw(st.integers(2, 3))
     many = st.lists(_BYTES, min_size=dimensions, max_size=dimensions)
     traffic = tuple(
-        Traffic(f"t{i}", tuple(data.draw(many)), window=data.draw(st.sampled_from((None, 0))))
+        Traffic(f"t{i}", tuple(data.draw(many)), window=data.draw(st.sampled_from((None, 0, 1, 2))))
         for i in range(data.draw(st.integers(1, 3)))
     )
-    demand = Demand(5e6, traffic, (data.draw(st.floats(0, 1e7)),))
+    ends = ("forward", "backward", "backward")
+    windows = tuple(Window(data.draw(st.floats(0, 1e7)), end) for end in ends)
+    demand = Demand(5e6, traffic, windows)
     best = least_time(demand, [_total(dimensions, 100.0)], dimensions)
     assert sum(best.gbytes_per_s) <= 100 * (1 + 1e-6)
     assert best.time_ns == pytest.approx(demand.time_ns(best.gbytes_per_s))

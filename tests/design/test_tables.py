@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import prod
 
 import pytest
@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from analysis.design.models.host import Host
+from analysis.design.models.iteration_table import PASSES
 from analysis.design.models.listed_work import work_of_layers
 from analysis.design.models.messages import split_degrees
 from analysis.design.models.recommender import work_of_recommender
 from analysis.design.models.tables import (
-    NoTable,
     table_of_layers,
     table_of_recommender,
     table_of_transformer,
@@ -29,11 +29,24 @@ from groundwire.designs.emulated_network import (
     parts_of,
     shrunk_alike,
 )
+from groundwire.designs.emulated_workload import Scale, emulated_workload
 from topologies.spec.design.models import RecommenderModel, TransformerModel
 from topologies.spec.layers_section import LayersWorkload
+from workloads.models.build import step_of
+from workloads.models.step import Pause, StartCollective, StartMessage
 
 _HOST = Host(312_000.0, 1e15, 2039.0)
 _SIZES = (4, 8, 4)
+_TRANSFORMER = TransformerModel(
+    kind="transformer", layers=16, hidden=8192, heads=64, batch_size=512
+)
+
+
+@dataclass
+class _Sections:
+    """As much of a design's sections as says what is emulated."""
+
+    workload: TransformerModel
 
 
 def _dimensions(sizes: tuple[int, ...] = _SIZES) -> tuple[Dimension, ...]:
@@ -76,26 +89,86 @@ def test_layers_are_joined_without_loss(workload: LayersWorkload, rates: list[fl
     assert demand.time_ns(rates) == pytest.approx(work.demand.time_ns(rates), rel=1e-9)
 
 
-@given(st.sampled_from((1, 4, 8, 64)), st.sampled_from((1, 4)), st.integers(0, 2))
-@settings(max_examples=20, deadline=None)
-def test_a_transformer_s_table_is_its_iteration(tensor: int, micro: int, zero: int) -> None:
-    model = TransformerModel(kind="transformer", layers=16, hidden=8192, heads=64, batch_size=512)
+def _strategies() -> st.SearchStrategy[Strategy]:
+    """Of 128 ranks."""
+    return st.builds(
+        lambda tensor, pipeline, micro, zero: Strategy(
+            128 // (tensor * pipeline), tensor, pipeline, micro, zero
+        ),
+        st.sampled_from((1, 4, 8, 32)),
+        st.sampled_from((1, 2, 4)),
+        st.sampled_from((1, 4)),
+        st.integers(0, 3),
+    )
+
+
+@given(_strategies())
+@settings(max_examples=40, deadline=None)
+def test_a_transformer_s_table_is_its_iteration(strategy: Strategy) -> None:
     dimensions = _dimensions()
-    point = Point(dimensions, _HOST, Strategy(128 // tensor, tensor, 1, micro, zero))
-    assert point.strategy is not None
-    work = work_of_transformer(model, point.strategy, _HOST, dimensions)
+    work = work_of_transformer(_TRANSFORMER, strategy, _HOST, dimensions)
     assert work is not None
-    table = table_of_transformer(model, point)
+    table = table_of_transformer(_TRANSFORMER, Point(dimensions, _HOST, strategy))
     demand = table.demand(table.degrees, dimensions)
     assert demand.compute_ns == pytest.approx(work.demand.compute_ns)
     rates = (300.0, 25.0, 5.0)
     assert demand.communication_ns(rates) == pytest.approx(work.demand.communication_ns(rates))
-    # 4 rows hide what 16 layers do but for the last one's share.
-    window = work.demand.windows_ns[0]
-    assert demand.windows_ns[0] == pytest.approx(window * (3 / 4) / (15 / 16))
-    shorter = window - demand.windows_ns[0]
+    # What comes last is exposed: of 4 rows a quarter, and of 16 layers less.
     later = demand.time_ns(rates) - work.demand.time_ns(rates)
-    assert -1e-6 * window <= later <= shorter * (1 + 1e-6)
+    assert -1e-9 * demand.time_ns(rates) <= later <= demand.communication_ns(rates) / 4
+
+
+def test_more_microbatches_than_are_run_one_by_one_are_joined() -> None:
+    strategy = Strategy(32, 1, 4, 16, 3)
+    dimensions = _dimensions()
+    work = work_of_transformer(_TRANSFORMER, strategy, _HOST, dimensions)
+    assert work is not None
+    table = table_of_transformer(_TRANSFORMER, Point(dimensions, _HOST, strategy))
+    assert table.microbatches == 8
+    # 8 of two microbatches each: 8 + 3 rounds of twice the length for 16 + 3.
+    demand = table.demand(table.degrees, dimensions)
+    rounds = demand.compute_ns / work.demand.compute_ns
+    assert rounds == pytest.approx(2 * (8 + 3) / (16 + 3), rel=0.01)
+
+
+@given(_strategies())
+@settings(max_examples=40, deadline=None)
+def test_ranks_do_all_that_a_transformer_s_table_says(strategy: Strategy) -> None:
+    dimensions = _dimensions()
+    sections = _Sections(_TRANSFORMER)
+    point = Point(dimensions, _HOST, strategy)
+    iteration = emulated_workload(sections, point)  # type: ignore[arg-type]
+    workload = LayersWorkload.model_validate(
+        iteration.section(parts_of(iteration.degrees), Scale(1e-3, 1.0))
+    )
+    table = table_of_transformer(_TRANSFORMER, point)
+    told = {"computed": 0.0, "model": 0.0, "data": 0.0}
+    for row in table.rows:
+        told["computed"] += row.update_ns
+        told["data"] += 1e-3 * 2 * table.microbatches * row.parameter_bytes
+        for name in PASSES:
+            one = row.of(name)
+            told["computed"] += table.microbatches * one.compute_ns
+            reduces = name == "weight_gradient"
+            times = 1 if reduces else table.microbatches
+            told["data" if reduces else "model"] += 1e-3 * times * one.size_bytes
+    if strategy.tensor == 1:
+        told["model"] = 0.0
+    if strategy.data == 1:
+        told["data"] = 0.0
+    found = dict.fromkeys(told, 0.0)
+    messages = 0
+    for action in step_of(workload, 0):
+        match action:
+            case Pause():
+                found["computed"] += action.duration_ns
+            case StartCollective():
+                found[action.group] += 2 * action.elements
+            case StartMessage():
+                messages += 1
+                assert 2 * action.elements == pytest.approx(1e-3 * table.activation_bytes, rel=1e-3)
+    assert found == pytest.approx(told, rel=1e-2)
+    assert messages == (2 * table.microbatches if strategy.pipeline > 1 else 0)
 
 
 def test_a_recommender_s_table_is_its_iteration() -> None:
@@ -105,16 +178,15 @@ def test_a_recommender_s_table_is_its_iteration() -> None:
     assert work is not None
     table = table_of_recommender(model, Point(dimensions, _HOST))
     demand = table.demand(table.degrees, dimensions)
+    assert demand.compute_ns == pytest.approx(work.demand.compute_ns)
     for rates in ((300.0, 25.0, 5.0), (1.0, 1.0, 1.0), (1e6, 1e6, 1e6)):
-        assert demand.time_ns(rates) == pytest.approx(work.demand.time_ns(rates), rel=1e-6)
+        assert demand.communication_ns(rates) == pytest.approx(work.demand.communication_ns(rates))
+        # Layers that are joined are reduced when the last of them is done.
+        later = demand.time_ns(rates) - work.demand.time_ns(rates)
+        reduced_ns = demand.traffic[2:]
+        longest_ns = max(one.each_ns(rates) for one in reduced_ns)
+        assert -1e-9 * demand.time_ns(rates) <= later <= longest_ns
     assert table.exchanges
-
-
-def test_what_has_no_table() -> None:
-    model = TransformerModel(kind="transformer", layers=16, hidden=8192, heads=64, batch_size=512)
-    for strategy, key in ((Strategy(16, 4, 2), "pipeline"), (Strategy(32, 4, zero=3), "zero")):
-        with pytest.raises(NoTable, match=f"design.strategy.{key}: found .*; allowed"):
-            table_of_transformer(model, Point(_dimensions(), _HOST, strategy))
 
 
 @given(st.integers(0, 7))

@@ -32,13 +32,19 @@ class LayerPass(SpecSection):
 
 
 class LayerSpec(SpecSection):
-    """A layer. `update` is what using its reduced gradients takes."""
+    """A layer. `update` is what using its gradients takes, when they are reduced.
+    `parameter_shard` are a rank's bytes of the layer's parameters, which are gathered before each
+    forward and each backward pass, a layer ahead, where they are spread over the ranks that reduce
+    its gradients (ZeRO's third stage)."""
 
     name: str = Field(min_length=1, max_length=64)
     forward: LayerPass = LayerPass()
     input_gradient: LayerPass = LayerPass()
     weight_gradient: LayerPass = LayerPass()
     update_ns: TimeNs = Field(default=0, alias="update")
+    parameter_shard_bytes: SizeBytes = Field(
+        default=0, alias="parameter_shard", ge=0, le=MAX_SIZE_BYTES
+    )
 
 
 Strategy = Literal["data", "model", "hybrid-data-model", "hybrid-model-data", "hybrid-dlrm"]
@@ -52,6 +58,11 @@ class LayersWorkload(SpecSection):
     `hybrid-model-data` data-parallel. Layer 0 of `hybrid-dlrm` is the embedding, and layers 1 to
     `last_bottom_layer` the bottom MLP. Without `overlap` every collective is awaited where it is
     posted, and nothing is computed meanwhile: LIBRA's `no_overlap`.
+
+    A pass goes through all layers for each of `microbatches`; gradients are reduced behind the last
+    one. With `stages` above 1 ranks are divided among the stages of a pipeline, the first ranks to
+    the first; `layers` are those of a stage, and a stage hands on `activation` bytes of a
+    microbatch, from each rank to its like.
     """
 
     kind: Literal["layers"]
@@ -63,6 +74,9 @@ class LayersWorkload(SpecSection):
     innermost: Integer | None = Field(default=None, ge=1, le=1024)
     last_bottom_layer: Integer | None = Field(default=None, ge=1)
     overlap: bool = Field(default=True, strict=True)
+    microbatches: Integer = Field(default=1, ge=1, le=1024)
+    stages: Integer = Field(default=1, ge=1, le=1024)
+    activation_bytes: SizeBytes = Field(default=0, alias="activation", ge=0, le=MAX_SIZE_BYTES)
     dtype: Dtype = "float32"
     layers: tuple[LayerSpec, ...] = Field(min_length=1, max_length=10_000)
 
@@ -93,8 +107,9 @@ class LayersWorkload(SpecSection):
                     f"expected innermost, the ranks of the innermost dimension, "
                     f"with parallelism: {self.parallelism}"
                 )
-            if self.ranks % self.innermost:
-                raise ValueError("expected ranks to be a multiple of innermost")
+            if self.ranks % (self.innermost * self.stages):
+                each = "innermost" if self.stages == 1 else "innermost x stages"
+                raise ValueError(f"expected ranks to be a multiple of {each}")
         elif self.innermost is not None:
             raise ValueError(f"expected no innermost with parallelism: {self.parallelism}")
         if self.parallelism == "hybrid-dlrm":
@@ -103,4 +118,14 @@ class LayersWorkload(SpecSection):
                 raise ValueError(f"expected last_bottom_layer from 1 to {last - 1}")
         elif self.last_bottom_layer is not None:
             raise ValueError(f"expected no last_bottom_layer with parallelism: {self.parallelism}")
+        spread = any(layer.parameter_shard_bytes for layer in self.layers)
+        if self.microbatches > 1 or self.stages > 1 or spread:
+            hybrid = ("hybrid-data-model", "hybrid-model-data")
+            if self.parallelism not in hybrid or not self.overlap:
+                raise ValueError(
+                    "expected parallelism hybrid-data-model or hybrid-model-data, and overlap, "
+                    "with microbatches, stages or a parameter_shard"
+                )
+        if (self.stages > 1) != (self.activation_bytes > 0):
+            raise ValueError("expected stages above 1 and their activation, or neither")
         return self

@@ -22,7 +22,7 @@ def step_of(workload: ModelWorkload, rank: int) -> Iterator[Action]:
     if isinstance(workload, DlrmWorkload):
         return dlrm_step(DlrmModel(workload))
     if isinstance(workload, LayersWorkload):
-        return layer_steps(workload)
+        return layer_steps(workload, rank)
     if isinstance(workload, PartitionedInferenceWorkload):
         return inference_step(workload, split_of(workload), rank)
     if isinstance(workload, FlowsWorkload):

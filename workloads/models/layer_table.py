@@ -10,9 +10,15 @@ computation; here the rank does them, then.
 data          forward: compute; backward: weight gradient, its all-reduce, input gradient
 model         forward: compute, collective, wait; backward: input gradient, its collective, weight
               gradient, wait for the former
-hybrid-*      as model, and weight gradients are reduced among the ranks of the other dimension
+hybrid-*      as model, and weight gradients are reduced among the ranks of the other dimension;
+              microbatches, stages of a pipeline and parameters that are spread are ours
 hybrid-dlrm   as data; the embedding's AlltoAll is awaited after the bottom MLP, and that of its
               gradients, posted after the top MLP, when all is done
+
+Stages of a pipeline run 1F1B (Narayanan et al., PipeDream, SOSP 2019): as many microbatches forward
+as there are stages behind, then one backward and one forward in turn, then those that are left
+backward. Nobody waits until a message is sent; messages are received from one pass ahead on.
+Parameters are gathered a layer ahead, also across passes.
 
 With `overlap: false` all of them are LIBRA's loop (astra-sim/libra, inputs/training_loop/
 no_overlap.py): forward, then backward, each layer's input gradient before its weight gradient, and
@@ -22,11 +28,15 @@ every collective is awaited at once, the first layer's, too.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Literal
 
 from collectives.kinds import Kind, rounded_elements
 from topologies.spec.layers_section import LayerPass, LayersWorkload
 from topologies.spec.workload_section import ITEM_BYTES
-from workloads.models.step import Action, GroupName, Pause, StartCollective, WaitFor
+from workloads.models.step import Action, GroupName, Pause, StartCollective, StartMessage, WaitFor
+
+Pass = tuple[Literal["forward", "backward"], int]
+"""A pass of a stage's layers, and its microbatch."""
 
 
 def layer_groups(workload: LayersWorkload) -> dict[GroupName, list[list[int]]]:
@@ -35,21 +45,39 @@ def layer_groups(workload: LayersWorkload) -> dict[GroupName, list[list[int]]]:
     ranks, inner = workload.ranks, workload.innermost
     if inner is None:
         return {}
+    each = ranks // workload.stages
     inside = [list(range(first, first + inner)) for first in range(0, ranks, inner)]
-    across = [list(range(first, ranks, inner)) for first in range(inner)]
+    across = [
+        list(range(stage + first, stage + each, inner))
+        for stage in range(0, ranks, each)
+        for first in range(inner)
+    ]
     if workload.parallelism == "hybrid-data-model":
         return {"model": inside, "data": across}
     return {"model": across, "data": inside}
 
 
-def layer_steps(workload: LayersWorkload) -> Iterator[Action]:
-    """All passes; the same on every rank."""
-    return _Loop(workload).run()
+def layer_steps(workload: LayersWorkload, rank: int) -> Iterator[Action]:
+    """All passes of a rank; the same on every rank of a stage, but for whom it exchanges with."""
+    return _Loop(workload, rank).run()
+
+
+def stage_passes(stage: int, stages: int, microbatches: int) -> tuple[Pass, ...]:
+    """What a stage of a pipeline runs, in its order (1F1B)."""
+    ahead = min(stages - 1 - stage, microbatches)
+    order: list[Pass] = [("forward", number) for number in range(ahead)]
+    for number in range(microbatches):
+        if ahead + number < microbatches:
+            order.append(("forward", ahead + number))
+        order.append(("backward", number))
+    return tuple(order)
 
 
 class _Loop:
-    def __init__(self, workload: LayersWorkload) -> None:
+    def __init__(self, workload: LayersWorkload, rank: int) -> None:
         self._workload = workload
+        self._rank = rank
+        self._stride = workload.ranks // workload.stages
         self._layers = workload.layers
         self._sizes = {name: len(parts[0]) for name, parts in layer_groups(workload).items()}
         self._under_way: dict[str, None] = {}
@@ -66,7 +94,7 @@ class _Loop:
             else:
                 yield from self._model(number)
         for index in range(len(self._layers)):
-            yield from self._update(index, self._workload.passes)
+            yield from self._update(index, self._workload.passes * self._workload.microbatches)
         for name in list(self._under_way):
             yield from self._wait(name)
 
@@ -81,19 +109,84 @@ class _Loop:
                 yield from self._compute("input_gradient", index)
 
     def _model(self, number: int) -> Iterator[Action]:
-        for index in range(len(self._layers)):
-            yield from self._update(index, number)
-            yield from self._compute("forward", index)
-            yield from self._post("forward", number, index)
-            yield from self._wait(self._name("forward", number, index))
-        for index in reversed(range(len(self._layers))):
-            yield from self._compute("input_gradient", index)
-            if index:
-                yield from self._post("input_gradient", number, index)
-            yield from self._compute("weight_gradient", index)
-            if self._workload.parallelism != "model":
-                yield from self._post("weight_gradient", number, index)
-            yield from self._wait(self._name("input_gradient", number, index))
+        microbatches, stages = self._workload.microbatches, self._workload.stages
+        passes = stage_passes(self._rank // self._stride, stages, microbatches)
+        yield from self._receive(passes[0], number)
+        yield from self._gather(passes, 0, 0, number)
+        for position, one in enumerate(passes):
+            direction, microbatch = one
+            if position + 1 < len(passes):
+                yield from self._receive(passes[position + 1], number)
+            yield from self._wait(self._handed(one, number, self._source(direction)))
+            places = range(len(self._layers))
+            for turn, index in enumerate(places if direction == "forward" else reversed(places)):
+                yield from self._wait(self._gathered(one, number, index))
+                yield from self._gather(passes, position, turn + 1, number)
+                at = number * microbatches + microbatch
+                if direction == "forward":
+                    yield from self._update(index, at)
+                    yield from self._forward(at, index)
+                else:
+                    yield from self._backward(at, index, microbatch == microbatches - 1)
+            yield from self._hand_on(one, number)
+
+    def _forward(self, number: int, index: int) -> Iterator[Action]:
+        yield from self._compute("forward", index)
+        yield from self._post("forward", number, index)
+        yield from self._wait(self._name("forward", number, index))
+
+    def _backward(self, number: int, index: int, last: bool) -> Iterator[Action]:
+        yield from self._compute("input_gradient", index)
+        if index:
+            yield from self._post("input_gradient", number, index)
+        yield from self._compute("weight_gradient", index)
+        if last and self._workload.parallelism != "model":
+            yield from self._post("weight_gradient", number, index)
+        yield from self._wait(self._name("input_gradient", number, index))
+
+    def _source(self, direction: str) -> int | None:
+        """The rank that hands this one a microbatch in a pass; None at the pipeline's end."""
+        source = self._rank + (-self._stride if direction == "forward" else self._stride)
+        return source if 0 <= source < self._workload.ranks else None
+
+    def _receive(self, one: Pass, number: int) -> Iterator[Action]:
+        source = self._source(one[0])
+        if source is not None:
+            yield self._message(one, number, source, self._rank)
+
+    def _hand_on(self, one: Pass, number: int) -> Iterator[Action]:
+        destination = self._rank + (self._stride if one[0] == "forward" else -self._stride)
+        if 0 <= destination < self._workload.ranks:
+            yield self._message(one, number, self._rank, destination)
+
+    def _message(self, one: Pass, number: int, source: int, destination: int) -> StartMessage:
+        name = self._handed(one, number, source)
+        self._under_way[name] = None
+        elements = max(1, self._workload.activation_bytes // ITEM_BYTES[self._workload.dtype])
+        return StartMessage(name, f"pipeline_{one[0]}", elements, source, destination)
+
+    def _handed(self, one: Pass, number: int, source: int | None) -> str:
+        return f"pipeline_{one[0]}.{number}.{one[1]}.{source}"
+
+    def _gather(
+        self, passes: tuple[Pass, ...], position: int, turn: int, number: int
+    ) -> Iterator[Action]:
+        """Gather the parameters of the layer that has its turn; after the last that of the first in
+        the next pass."""
+        count = len(self._layers)
+        position, turn = (position + 1, 0) if turn == count else (position, turn)
+        if position == len(passes):
+            return
+        one = passes[position]
+        index = turn if one[0] == "forward" else count - 1 - turn
+        size_bytes = self._layers[index].parameter_shard_bytes
+        if size_bytes:
+            name = self._gathered(one, number, index)
+            phase = f"parameters_{one[0]}"
+            yield from self._start(name, phase, Kind.ALL_GATHER, size_bytes, "data")
+
+    def _gathered(self, one: Pass, number: int, index: int) -> str:
+        return f"parameters_{one[0]}.{number}.{one[1]}.{index}.{self._layers[index].name}"
 
     def _dlrm(self, number: int) -> Iterator[Action]:
         last_bottom = self._workload.last_bottom_layer
@@ -147,18 +240,22 @@ class _Loop:
 
     def _post(self, phase: str, number: int, index: int) -> Iterator[Action]:
         part = self._part(phase, index)
-        groups = self._sizes
         group: GroupName = "world"
-        if groups:
+        if self._sizes:
             group = "data" if phase == "weight_gradient" else "model"
-        ranks = groups.get(group, self._workload.ranks)
-        if part.collective is None or ranks < 2:
+        if part.collective is not None:
+            name, kind = self._name(phase, number, index), Kind(part.collective)
+            yield from self._start(name, phase, kind, part.size_bytes, group)
+
+    def _start(
+        self, name: str, phase: str, kind: Kind, brought_bytes: int, group: GroupName
+    ) -> Iterator[Action]:
+        ranks = self._sizes.get(group, self._workload.ranks)
+        if ranks < 2:
             return
-        kind = Kind(part.collective)
         # A table counts what a rank brings; the size of an all-gather is all that comes together.
-        size_bytes = part.size_bytes * kind.traits.contributions(ranks)
+        size_bytes = brought_bytes * kind.traits.contributions(ranks)
         elements = rounded_elements(kind, size_bytes, ranks, ITEM_BYTES[self._workload.dtype])
-        name = self._name(phase, number, index)
         self._under_way[name] = None
         yield StartCollective(name, phase, kind, elements, group)
 

@@ -30,26 +30,50 @@ class Traffic:
 
 
 @dataclass(frozen=True, slots=True)
+class Window:
+    """Computation that traffic may hide behind: what a host computes from when it is posted until
+    it is waited for, which is at `end`. Windows of the same end are parts of each other."""
+
+    length_ns: float
+    end: str
+
+
+@dataclass(frozen=True, slots=True)
 class Demand:
     """`compute_ns` of an iteration, its traffic, and windows of computation, which are parts of
-    `compute_ns`: traffic that is hidden behind one is exposed as far as it is longer."""
+    `compute_ns`. What hides behind windows of the same end shares the network: of a window and all
+    that are parts of it, the traffic together is exposed as far as it is longer than the window,
+    and the window where that is most decides."""
 
     compute_ns: float
     traffic: tuple[Traffic, ...] = ()
-    windows_ns: tuple[float, ...] = ()
+    windows: tuple[Window, ...] = ()
+
+    @property
+    def ends(self) -> tuple[str, ...]:
+        """Where hidden traffic is waited for, each once."""
+        return tuple(dict.fromkeys(window.end for window in self.windows))
+
+    def behind(self, window: Window) -> tuple[int, ...]:
+        """The traffic that hides behind a window or a part of it, by index."""
+        return tuple(
+            index
+            for index, one in enumerate(self.traffic)
+            if one.window is not None
+            and self.windows[one.window].end == window.end
+            and self.windows[one.window].length_ns <= window.length_ns
+        )
 
     def exposed_ns(self, gbytes_per_s: Sequence[float]) -> float:
         """Communication that ranks wait for."""
-        waited = 0.0
-        hidden = [0.0] * len(self.windows_ns)
-        for one in self.traffic:
-            total_ns = one.times * one.each_ns(gbytes_per_s)
-            if one.window is None:
-                waited += total_ns
-            else:
-                hidden[one.window] += total_ns
-        pairs = zip(hidden, self.windows_ns, strict=True)
-        return waited + sum(max(0.0, total - window) for total, window in pairs)
+        total_ns = [one.times * one.each_ns(gbytes_per_s) for one in self.traffic]
+        pairs = zip(self.traffic, total_ns, strict=True)
+        waited = sum(took for one, took in pairs if one.window is None)
+        exposed = dict.fromkeys(self.ends, 0.0)
+        for window in self.windows:
+            hidden = sum(total_ns[index] for index in self.behind(window))
+            exposed[window.end] = max(exposed[window.end], hidden - window.length_ns)
+        return waited + sum(exposed.values())
 
     def time_ns(self, gbytes_per_s: Sequence[float]) -> float:
         """The whole iteration."""

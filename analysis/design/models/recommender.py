@@ -3,7 +3,8 @@
 Model and loop: Naumov et al., arXiv 1906.00091; Rashidi et al., Hot Interconnects 2020, whose layer
 table (astra-sim/libra, inputs/workload/DLRM.txt) the defaults give again. The AlltoAll of the
 forward pass hides behind the bottom MLP, that of gradients behind the bottom MLP's backward pass,
-gradients of the MLPs behind the backward pass but for the layer that comes last.
+and gradients of the MLPs behind what is left of the backward pass when they are posted. The last
+two share the network.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from math import prod
 
-from analysis.design.models.demand import Demand
+from analysis.design.models.demand import Demand, Window
 from analysis.design.models.footprint import OPTIMIZER_BYTES, UPDATE_BYTES
 from analysis.design.models.host import Host, Kernel, product, time_of
 from analysis.design.models.listed_work import merged, traffic_of
@@ -23,7 +24,9 @@ from collectives.kinds import Kind
 from topologies.spec.design.models import RecommenderModel
 from topologies.spec.workload_section import ITEM_BYTES
 
-FORWARD, GRADIENTS, BACKWARD = 0, 1, 2
+EXCHANGE, EXCHANGE_BACK, FIRST_LAYER = 0, 1, 2
+"""Windows of the vectors, of their gradients, and of the first layer's gradients; those of other
+layers follow."""
 
 
 def mlp_shapes(model: RecommenderModel) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
@@ -112,16 +115,30 @@ def work_of_recommender(
         return None
     share = share_of_recommender(model, host, ranks)
     shapes = mlp_shapes(model)
-    bottom, top = (share.mlp(one) for one in shapes)
-    last = share.mlp(shapes[0][:1])
-    pass_ns = bottom.pass_ns + top.pass_ns
-    compute_ns = 3 * pass_ns + share.tables_ns + bottom.update_ns + top.update_ns
-    windows = (bottom.pass_ns, 2 * bottom.pass_ns, 2 * pass_ns - last.pass_ns)
-    exchanged, reduced = share.exchanged_bytes, bottom.gradient_bytes + top.gradient_bytes
-    traffic = (
-        traffic_of("exchange", Kind.ALL_TO_ALL, exchanged, sizes, dimensions, 1, FORWARD),
-        traffic_of("exchange back", Kind.ALL_TO_ALL, exchanged, sizes, dimensions, 1, GRADIENTS),
-        traffic_of("data", Kind.ALL_REDUCE, reduced, sizes, dimensions, 1, BACKWARD),
-    )
+    below, above = ([share.mlp([shape]) for shape in mlp] for mlp in shapes)
+    layers = (*below, *above)
+    compute_ns = share.tables_ns + sum(3 * one.pass_ns + one.update_ns for one in layers)
+    exchanged, kind = share.exchanged_bytes, Kind.ALL_TO_ALL
+    traffic = [
+        traffic_of("exchange", kind, exchanged, sizes, dimensions, window=EXCHANGE),
+        traffic_of("exchange back", kind, exchanged, sizes, dimensions, window=EXCHANGE_BACK),
+    ]
+    for window, one in enumerate(layers, FIRST_LAYER):
+        size_bytes, kind = one.gradient_bytes, Kind.ALL_REDUCE
+        traffic.append(traffic_of("data", kind, size_bytes, sizes, dimensions, window=window))
+    windows = windows_of([one.pass_ns for one in layers], len(below))
     demand = Demand(compute_ns, merged(traffic), windows)
     return Work(demand, share.footprint_bytes, share.footprint)
+
+
+def windows_of(passes_ns: Sequence[float], below: int) -> tuple[Window, ...]:
+    """What hides the exchanges, and the gradients of each layer, or of layers that are one: the
+    rest of the backward pass from where they are posted, behind the weight gradient. `passes_ns`
+    are of one pass of each, the first `below` the bottom MLP's."""
+    bottom_ns = sum(passes_ns[:below])
+    windows = [Window(bottom_ns, "forward pass"), Window(2 * bottom_ns, "backward pass")]
+    before_ns = 0.0
+    for pass_ns in passes_ns:
+        windows.append(Window(pass_ns + 2 * before_ns, "backward pass"))
+        before_ns += pass_ns
+    return tuple(windows)

@@ -5,17 +5,23 @@ from __future__ import annotations
 from itertools import pairwise
 from math import prod
 
+from analysis.design.models.demand import Window
 from analysis.design.models.iteration_table import PASSES, IterationTable, TablePass, TableRow
 from analysis.design.models.listed_work import layer_groups
 from analysis.design.models.messages import split_degrees
 from analysis.design.models.recommender import (
-    BACKWARD,
-    FORWARD,
-    GRADIENTS,
+    EXCHANGE,
+    EXCHANGE_BACK,
+    FIRST_LAYER,
     mlp_shapes,
     share_of_recommender,
+    windows_of,
 )
-from analysis.design.models.transformer import recomputed, share_of_transformer
+from analysis.design.models.transformer import (
+    LAST_BACKWARD,
+    recomputed,
+    share_of_transformer,
+)
 from analysis.design.point import Point
 from collectives.kinds import Kind
 from topologies.spec.design.document import DesignSections
@@ -25,14 +31,12 @@ from topologies.spec.workload_section import CollectivesWorkload
 
 MOST_ROWS = 4
 """Rows that stand for the layers of a transformer."""
-
-
-class NoTable(ValueError):
-    """An iteration that has no table: the key, what was found and what is allowed."""
+MOST_MICROBATCHES = 8
+"""Microbatches that are run one by one, where that matters; more are joined."""
 
 
 def table_of(sections: DesignSections, point: Point) -> IterationTable:
-    """The iteration of a point that the search has solved. Raises NoTable."""
+    """The iteration of a point that the search has solved."""
     workload = sections.workload
     assert not isinstance(workload, CollectivesWorkload)
     if isinstance(workload, LayersWorkload):
@@ -66,9 +70,12 @@ def table_of_layers(workload: LayersWorkload, point: Point) -> IterationTable:
     count = max(1, *(len(passes) for passes in joined.values()))
     rows = []
     for index in range(count):
-        of_row = {name: passes[index] for name, passes in joined.items() if index < len(passes)}
+        forward, input_gradient, weight_gradient = (
+            joined[name][index] if index < len(joined[name]) else TablePass() for name in PASSES
+        )
         update_ns = float(compute_ns * workload.passes) if index == 0 else 0.0
-        rows.append(TableRow(f"joined{index}", update_ns=update_ns, **of_row))
+        passes = (forward, input_gradient, weight_gradient)
+        rows.append(TableRow(f"joined{index}", *passes, update_ns))
     degrees: tuple[tuple[int, ...], ...] = (point.sizes,)
     if workload.innermost is not None:
         pair = [group or (1,) * len(point.sizes) for group in groups.values()]
@@ -84,20 +91,26 @@ def table_of_layers(workload: LayersWorkload, point: Point) -> IterationTable:
 
 
 def table_of_transformer(model: TransformerModel, point: Point) -> IterationTable:
-    """At most `MOST_ROWS` rows for the layers of the last microbatch, which come first, as their
-    backward passes come last; one for all other microbatches; and one before that gathers
-    parameters, with ZeRO. Raises NoTable for pipelines and for ZeRO's third stage."""
+    """A row for the logits, and at most `MOST_ROWS` for the layers. A row before the layers gathers
+    parameters in ZeRO's first stages; in the third all layers' rows do.
+
+    With a pipeline, or ZeRO's third stage, rows are those of a stage and a microbatch, of which
+    there are at most `MOST_MICROBATCHES`. Otherwise they are those of the last microbatch, and a
+    row has all others; it comes last, as its backward pass comes first.
+    """
     strategy, host = point.strategy, point.host
     assert strategy is not None and host is not None
-    if strategy.pipeline > 1:
-        found = f"pipeline {strategy.pipeline}"
-        raise NoTable(f"design.strategy.pipeline: found {found}; allowed: 1, for what is emulated")
-    if strategy.zero == 3:
-        raise NoTable("design.strategy.zero: found 3; allowed: 0 to 2, for what is emulated")
-    parts = split_degrees((strategy.tensor, strategy.data), point.sizes)
+    parts = split_degrees((strategy.tensor, strategy.data, strategy.pipeline), point.sizes)
     assert parts is not None
     share = share_of_transformer(model, strategy, host)
     again = recomputed(model)
+    one_by_one = strategy.pipeline > 1 or strategy.zero == 3
+    microbatches = 1
+    if one_by_one:
+        allowed = range(1, MOST_MICROBATCHES + 1)
+        microbatches = max(n for n in allowed if strategy.microbatches % n == 0)
+    # Microbatches that a pass of the table stands for.
+    joined = strategy.microbatches // microbatches if one_by_one else 1
 
     def passes(layers: float) -> tuple[TablePass, TablePass]:
         # Two all-reduces of each layer in each of forward, recomputation and backward.
@@ -106,22 +119,37 @@ def table_of_transformer(model: TransformerModel, point: Point) -> IterationTabl
         backward_ns = layers * share.backward_ns
         return forward, TablePass(backward_ns, Kind.ALL_REDUCE, (1 + again) * size_bytes)
 
-    count = min(MOST_ROWS, model.layers)
+    count = min(MOST_ROWS, share.layers)
+    of_row = joined * share.layers / count
     reduce = Kind.REDUCE_SCATTER if strategy.zero else Kind.ALL_REDUCE
-    rows = []
-    if strategy.zero:
+    alone = 1 if one_by_one else strategy.microbatches
+    rows = [TableRow("logits", TablePass(joined * alone * share.logits_ns))]
+    if strategy.zero in (1, 2):
         gathered = TablePass(0.0, Kind.ALL_GATHER, share.gradient_bytes)
         rows.append(TableRow("parameters", weight_gradient=gathered))
     for index in range(count):
-        reduced = TablePass(0.0, reduce, share.gradient_bytes / count, window=0)
-        update_ns = share.update_ns / count
-        rows.append(TableRow(f"layers{index}", *passes(model.layers / count), reduced, update_ns))
-    others = strategy.microbatches - 1
-    if others:
-        rows.append(TableRow("others", *passes(model.layers * others)))
-    rows.append(TableRow("logits", TablePass(strategy.microbatches * share.logits_ns)))
-    window_ns = (count - 1) / count * model.layers * share.backward_ns
-    return IterationTable("hybrid-data-model", parts, tuple(rows), (window_ns,))
+        # The row whose gradients come last has nothing to hide them behind.
+        window = 0 if index else None
+        rows.append(
+            TableRow(
+                f"layers{index}",
+                *passes(of_row),
+                TablePass(0.0, reduce, share.gradient_bytes / count, window),
+                share.update_ns / count,
+                joined * share.gradient_bytes / count if strategy.zero == 3 else 0.0,
+            )
+        )
+    if alone > 1:
+        rows.append(TableRow("others", *passes(share.layers * (alone - 1))))
+    window_ns = (count - 1) * of_row * share.backward_ns
+    return IterationTable(
+        "hybrid-data-model",
+        parts,
+        tuple(rows),
+        (Window(window_ns, LAST_BACKWARD),),
+        microbatches=microbatches,
+        activation_bytes=joined * share.activation_bytes,
+    )
 
 
 def table_of_recommender(model: RecommenderModel, point: Point) -> IterationTable:
@@ -133,25 +161,24 @@ def table_of_recommender(model: RecommenderModel, point: Point) -> IterationTabl
     share = share_of_recommender(model, host, point.ranks)
     bottom, top = mlp_shapes(model)
 
-    def mlp(name: str, shapes: list[tuple[int, int]]) -> TableRow:
-        layers = share.mlp(shapes)
-        pass_ns = layers.pass_ns
-        reduced = TablePass(pass_ns, Kind.ALL_REDUCE, layers.gradient_bytes, BACKWARD)
-        return TableRow(name, TablePass(pass_ns), TablePass(pass_ns), reduced, layers.update_ns)
+    count = min(MOST_ROWS, len(top))
+    cuts = [len(top) * i // count for i in range(count + 1)]
+    parts = [("bottom0", bottom[:1]), *([("bottom", bottom[1:])] if bottom[1:] else [])]
+    below = len(parts)
+    parts += [(f"top{i}", top[a:b]) for i, (a, b) in enumerate(pairwise(cuts))]
+    layers = [(name, share.mlp(shapes)) for name, shapes in parts]
 
     # Tables are updated when their gradients have come, which is before the next look-up: computed
     # there, it hides no exchange.
     tables = TableRow(
         "tables",
-        TablePass(share.tables_ns, Kind.ALL_TO_ALL, share.exchanged_bytes, FORWARD),
-        TablePass(0.0, Kind.ALL_TO_ALL, share.exchanged_bytes, GRADIENTS),
+        TablePass(share.tables_ns, Kind.ALL_TO_ALL, share.exchanged_bytes, EXCHANGE),
+        TablePass(0.0, Kind.ALL_TO_ALL, share.exchanged_bytes, EXCHANGE_BACK),
     )
-    below = [mlp("bottom0", bottom[:1]), *([mlp("bottom", bottom[1:])] if bottom[1:] else [])]
-    count = min(MOST_ROWS, len(top))
-    cuts = [len(top) * i // count for i in range(count + 1)]
-    above = [mlp(f"top{i}", top[a:b]) for i, (a, b) in enumerate(pairwise(cuts))]
-    rows = (tables, *below, *above)
-    bottom_ns = sum(row.forward.compute_ns for row in below)
-    all_ns = bottom_ns + sum(row.forward.compute_ns for row in above)
-    windows = (bottom_ns, 2 * bottom_ns, 2 * all_ns - below[0].forward.compute_ns)
-    return IterationTable("hybrid-dlrm", (point.sizes,), rows, windows, last_bottom=len(below))
+    rows = [tables]
+    for window, (name, one) in enumerate(layers, FIRST_LAYER):
+        computed = TablePass(one.pass_ns)
+        reduced = TablePass(one.pass_ns, Kind.ALL_REDUCE, one.gradient_bytes, window)
+        rows.append(TableRow(name, computed, computed, reduced, one.update_ns))
+    windows = windows_of([one.pass_ns for _, one in layers], below)
+    return IterationTable("hybrid-dlrm", (point.sizes,), tuple(rows), windows, last_bottom=below)

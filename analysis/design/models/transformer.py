@@ -5,9 +5,9 @@ are Megatron's layers (Narayanan et al., SC 2021) and ZeRO's collectives, put to
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from analysis.design.models.demand import Demand, Traffic
+from analysis.design.models.demand import Demand, Traffic, Window
 from analysis.design.models.footprint import (
     UPDATE_BYTES,
     layer_activation_bytes,
@@ -22,9 +22,7 @@ from collectives.kinds import Kind
 from topologies.spec.design.models import TransformerModel
 from topologies.spec.workload_section import ITEM_BYTES
 
-BACKWARD, GATHERS = 0, 1
-"""Windows: the last microbatch's backward pass hides the reduction of gradients, all passes hide
-the gathering of parameters that ZeRO's third stage spreads; each less the layer at its end."""
+LAST_BACKWARD = "the last microbatch's backward pass"
 
 
 def parameters(model: TransformerModel) -> float:
@@ -148,47 +146,81 @@ def work_of_transformer(
     pass_ns = share.forward_ns + share.backward_ns
     compute_ns = rounds * (layers * pass_ns + share.logits_ns) + share.update_ns
 
-    hides = (layers - 1) / layers
-    windows = (hides * layers * share.backward_ns, hides * rounds * layers * pass_ns)
     activation, gradients = share.activation_bytes, share.gradient_bytes
     reduces = 2 * (2 + recomputed(model))
-    traffic: list[Traffic | None] = [
-        traffic_of(
-            "tensor",
-            Kind.ALL_REDUCE,
-            activation,
-            tensor_group,
-            dimensions,
-            rounds * layers * reduces,
-        )
-    ]
-    if strategy.zero == 0:
-        kind = Kind.ALL_REDUCE
-        traffic.append(traffic_of("data", kind, gradients, data_group, dimensions, 1, BACKWARD))
-    else:
-        kind = Kind.REDUCE_SCATTER
-        traffic.append(traffic_of("data", kind, gradients, data_group, dimensions, 1, BACKWARD))
-        gathers = traffic_of("gathers", Kind.ALL_GATHER, gradients, data_group, dimensions)
-        if gathers is not None and strategy.zero < 3:
-            traffic.append(gathers)
-        elif gathers is not None:
-            times = 2.0 * strategy.microbatches
-            latency_ns = gathers.latency_ns
-            traffic.append(
-                Traffic("gathers", gathers.bytes_by_dimension, times, latency_ns, GATHERS)
-            )
-    traffic.append(_sends(activation, pipeline_group, dimensions, 2 * rounds))
-    demand = Demand(compute_ns, merged(traffic), windows)
+    hides = (layers - 1) / layers
+    windows = [Window(hides * layers * share.backward_ns, LAST_BACKWARD)]
+    tensor = traffic_of("tensor", Kind.ALL_REDUCE, activation, tensor_group, dimensions)
+    traffic = [] if tensor is None else [replace(tensor, times=rounds * layers * reduces)]
+    kind = Kind.REDUCE_SCATTER if strategy.zero else Kind.ALL_REDUCE
+    reduced = traffic_of("data", kind, gradients, data_group, dimensions)
+    if reduced is not None:
+        # The layer whose gradients come last has nothing to hide them behind.
+        traffic.append(replace(reduced, times=1 - hides))
+        traffic.append(replace(reduced, times=hides, window=0))
+    gathered = traffic_of("gathers", Kind.ALL_GATHER, gradients, data_group, dimensions)
+    if strategy.zero == 3 and gathered is not None:
+        passes_ns = (layers * share.forward_ns, layers * share.backward_ns)
+        gathers = gathers_of(gathered, layers, passes_ns, rounds, len(windows))
+        traffic += gathers.traffic
+        windows += gathers.windows
+    elif strategy.zero and gathered is not None:
+        traffic.append(gathered)
+    if strategy.pipeline > 1:
+        sends = critical_sends(strategy.pipeline, strategy.microbatches)
+        traffic.append(sends_of(activation, pipeline_group, dimensions, sends))
+    demand = Demand(compute_ns, merged(traffic), tuple(windows))
     return Work(demand, share.footprint_bytes, share.footprint)
 
 
-def _sends(
+@dataclass(frozen=True, slots=True)
+class Gathers:
+    """Traffic, and the windows that it hides behind."""
+
+    traffic: tuple[Traffic, ...]
+    windows: tuple[Window, ...]
+
+
+def gathers_of(
+    whole: Traffic, layers: int, passes_ns: tuple[float, float], rounds: int, first: int
+) -> Gathers:
+    """The gathers of parameters that ZeRO's third stage spreads, each a layer ahead: `whole` is one
+    of all layers, of which a forward and a backward pass of a microbatch needs one. `passes_ns` is
+    what the two take; `first` is the index of the first window. Only the very first layer's is
+    waited for. Those of the last backward pass share the network with the gradients' reduction."""
+    forward_ns, backward_ns = passes_ns
+    later = rounds - 1 / layers
+    hidden = (
+        (later, Window(later * forward_ns, "forward passes")),
+        (1.0, Window(backward_ns, LAST_BACKWARD)),
+        (rounds - 1.0, Window((rounds - 1) * backward_ns, "backward passes")),
+    )
+    traffic = [replace(whole, times=1 / layers)]
+    traffic += [
+        replace(whole, times=times, window=first + index)
+        for index, (times, _) in enumerate(hidden)
+        if times
+    ]
+    return Gathers(tuple(traffic), tuple(window for _, window in hidden))
+
+
+def critical_sends(stages: int, microbatches: int) -> int:
+    """Messages between stages that an iteration of a pipeline waits for, one after the other.
+
+    The schedule is 1F1B (Narayanan et al., PipeDream, SOSP 2019; SC 2021): a stage runs as many
+    microbatches forward as there are stages behind it, then one backward and one forward in turn.
+    Nobody waits until a message is sent, and a message takes less than a pass. Of m + p - 2 rounds
+    that hand on, one in p has its message while the next stage still computes: found by following
+    the schedule, as `tests/design/test_pipelines.py` does."""
+    handing_on = microbatches + stages - 2
+    return 2 * (handing_on - handing_on // stages)
+
+
+def sends_of(
     size_bytes: float, group: Sequence[int], dimensions: Sequence[Dimension], times: float
-) -> Traffic | None:
+) -> Traffic:
     """What a stage sends to the next, by the innermost dimension in which that is."""
-    along = next((d for d, ranks in enumerate(group) if ranks > 1), None)
-    if along is None:
-        return None
+    along = next(d for d, ranks in enumerate(group) if ranks > 1)
     sent = [0.0] * len(dimensions)
     sent[along] = size_bytes / dimensions[along].used
     return Traffic("pipeline", tuple(sent), times, dimensions[along].latency_ns)
