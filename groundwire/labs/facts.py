@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from groundwire.labs.errors import LabError
 from groundwire.labs.formula import Number
 from groundwire.labs.lab import Fact
@@ -36,6 +38,8 @@ def _fact(fact: Fact, directory: Path) -> Number | None:
         return _plain(float(said[-1])) if said else None
     if fact.summary is not None:
         return _as_number(_json(directory / "result.json").get("summary", {}).get(fact.summary))
+    if fact.spec is not None:
+        return _as_number(_inside(yaml.safe_load(_read(directory / "spec.yaml")), fact.spec))
     if fact.rows == "links":
         rows = [json.loads(line) for line in _read(directory / "links.jsonl").splitlines()]
     else:

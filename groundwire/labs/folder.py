@@ -14,7 +14,7 @@ import yaml
 
 from groundwire.labs.errors import LabError
 from groundwire.labs.formula import Number
-from groundwire.labs.lab import ANSWERS, Lab, load_lab
+from groundwire.labs.lab import ANSWERS, Lab, LabRun, load_lab
 from groundwire.labs.student import Student
 
 STUDENT = "student.yaml"
@@ -109,6 +109,25 @@ def answers_text(lab: Lab, answers: dict[str, Number]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def check_spec(folder: LabFolder, run: LabRun) -> None:
+    """Raises LabError where a spec that the student works on differs from the lab's in more than
+    what is the student's own."""
+    if not run.own:
+        return
+    file = folder.path / run.spec
+    found = _mapping(file)
+    ours = yaml.safe_load(_rendered(folder.lab.folder / "starter" / run.spec, folder.student))
+    for key in run.own:
+        _drop(found, key)
+        _drop(ours, key)
+    changed = sorted({str(key) for key in {*found, *ours} if found.get(key) != ours.get(key)})
+    if changed:
+        own = ", ".join(run.own)
+        raise LabError(
+            f"{file}: found a change in {', '.join(changed)[:200]}; allowed are those of {own}"
+        )
+
+
 def handed_in(submission: Path, to: Path) -> LabFolder:
     """A fresh folder at `to` with what a student hands in of `submission`; all the rest is ours.
 
@@ -119,6 +138,8 @@ def handed_in(submission: Path, to: Path) -> LabFolder:
     fresh = start(given.student, to)
     for name in given.lab.hand_in:
         _copy_plain(submission / name, to / name)
+    for run in given.lab.runs.values():
+        check_spec(fresh, run)
     return fresh
 
 
@@ -143,12 +164,26 @@ def _write(source: Path, target: Path, student: Student) -> None:
     if source.suffix not in _TEMPLATES:
         shutil.copyfile(source, target)
         return
+    target.write_text(_rendered(source, student))
+
+
+def _rendered(source: Path, student: Student) -> str:
+    """A template with the student's numbers."""
     names = student.numbers | {"name": student.name, "lab": student.lab}
     environment = jinja2.Environment(undefined=jinja2.StrictUndefined, keep_trailing_newline=True)
     try:
-        target.write_text(environment.from_string(source.read_text()).render(names))
+        return environment.from_string(source.read_text()).render(names)
     except jinja2.TemplateError as error:
         raise LabError(f"{source}: {error}") from error
+
+
+def _drop(document: Any, key: str) -> None:
+    """Remove a dotted key, where it is there."""
+    *way, last = key.split(".")
+    for part in way:
+        document = document.get(part) if isinstance(document, dict) else None
+    if isinstance(document, dict):
+        document.pop(last, None)
 
 
 def _mapping(file: Path) -> dict[Any, Any]:

@@ -32,10 +32,12 @@ class _Data(BaseModel):
 
 class LabRun(_Data):
     """A run of the lab: a spec of the student's folder. `choices` are keys of the spec -> the
-    question whose answer they take, with a prefix before it and a unit behind it."""
+    question whose answer they take, with a prefix before it and a unit behind it. `own` are keys
+    that the student writes in the spec, which is then handed in; the rest of it is the lab's."""
 
     spec: str
     choices: dict[str, Choice] = {}
+    own: tuple[str, ...] = ()
 
 
 class Choice(_Data):
@@ -51,6 +53,7 @@ class Fact(_Data):
 
     - `printed`: the last line `NAME NUMBER` in rank 0's output
     - `summary`: a key of result.json's `summary`
+    - `spec`: a key of the spec that was run (dots go inwards)
     - `key` of `rows`: a key of the rows of result.json or links.jsonl (dots go inwards) for which
       all of `where` holds; `take` makes one number of theirs
     """
@@ -58,6 +61,7 @@ class Fact(_Data):
     run: str
     printed: str | None = None
     summary: str | None = None
+    spec: str | None = None
     rows: Literal["collectives", "iterations", "jobs", "links"] | None = None
     where: dict[str, str | int] = {}
     key: str | None = None
@@ -65,9 +69,10 @@ class Fact(_Data):
 
     @model_validator(mode="after")
     def _one_source(self) -> Fact:
-        given = [name for name in ("printed", "summary", "rows") if getattr(self, name) is not None]
+        sources = (self.printed, self.summary, self.spec, self.rows)
+        given = [source for source in sources if source is not None]
         if len(given) != 1 or (self.rows is None) != (self.key is None):
-            raise ValueError("expected one of printed, summary, and rows with key")
+            raise ValueError("expected one of printed, summary, spec, and rows with key")
         return self
 
 
@@ -158,6 +163,10 @@ class Lab(_Data):
             _known("the runs' spec", run.spec, given)
             for choice in run.choices.values():
                 _known("the runs' choices", choice.answer, names)
+            if run.own:
+                _known(
+                    "the spec of a run with keys of the student's own", run.spec, {*self.hand_in}
+                )
         for name, fact in self.facts.items():
             _known(f"facts.{name}.run", fact.run, set(self.runs))
         for question in self.questions:

@@ -16,7 +16,7 @@ from emulator.progress import Progress, Report
 from groundwire import pipeline
 from groundwire.labs.errors import LabError
 from groundwire.labs.facts import facts_of
-from groundwire.labs.folder import LabFolder, read_answers
+from groundwire.labs.folder import LabFolder, check_spec, read_answers
 from groundwire.labs.formula import Number
 from groundwire.labs.lab import ANSWERS, Fact, LabRun
 from topologies.spec.spec import Spec, load_spec
@@ -44,7 +44,11 @@ def run_lab(folder: LabFolder, report: Report, *, only: str | None = None) -> Ou
     choices = read_answers(folder)
     for name, run in runs.items():
         if only in (None, name):
-            failure = _made(folder.path, name, run, choices, report)
+            try:
+                check_spec(folder, run)
+                failure = _made(folder.path, name, run, choices, report)
+            except LabError as error:
+                failure = str(error)
             state = {"inputs": _inputs(folder, run), "failure": failure}
             _state_file(folder, name).write_text(json.dumps(state) + "\n")
     return outcome_of(folder)

@@ -11,7 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from groundwire.labs.errors import LabError
-from groundwire.labs.folder import PAGE, answers_text, open_folder, read_answers, start
+from groundwire.labs.folder import (
+    PAGE,
+    answers_text,
+    handed_in,
+    open_folder,
+    read_answers,
+    start,
+)
 from groundwire.labs.formula import Number, value
 from groundwire.labs.grading import Verdict, grade, right_answers
 from groundwire.labs.lab import LABS, Lab, lab_names, load_lab
@@ -166,6 +173,23 @@ def test_numbers_may_be_written_as_people_do(tmp_path: Path) -> None:
     (folder.path / "answers.yaml").write_text("wire_bytes: 1,866\ntransfer_ms: 3e2\nfirst_ns:\n")
     assert read_answers(folder) == {"wire_bytes": 1866, "transfer_ms": 300}
     assert "wire_bytes: 7  # bytes" in answers_text(folder.lab, {"wire_bytes": 7})
+
+
+def test_of_a_spec_only_what_is_the_students_own_may_change(tmp_path: Path) -> None:
+    folder = start(Student("Ada", load_lab("lossless")), tmp_path / "ada")
+    spec = folder.path / "ring.yaml"
+    text = spec.read_text()
+    spec.write_text(text.replace("routes: {}", "routes: {s2: {h4: s1}, s1: {h4: s0}}"))
+    fresh = handed_in(folder.path, tmp_path / "fresh")
+    assert (fresh.path / "ring.yaml").read_text() == spec.read_text()
+    for before, after, named in (
+        ("delay: ", "delay: 1", "fabric"),
+        ("size: ", "size: 1", "workload"),
+        ("capture:", "seed: 4\ncapture:", "seed"),
+    ):
+        spec.write_text(text.replace(before, after, 1))
+        with pytest.raises(LabError, match=f"found a change in {named}; allowed are those of"):
+            handed_in(folder.path, tmp_path / named)
 
 
 def test_nothing_is_overwritten(tmp_path: Path) -> None:

@@ -195,6 +195,26 @@ MISTAKES = {
         "no path from a to b",
         "hosts that all reach each other",
     ),
+    **{
+        f"graph with a route {name}": (
+            FABRIC,
+            "  kind: graph\n  nodes: [{name: a, kind: host}, {name: r, kind: switch},"
+            " {name: q, kind: switch}, {name: b, kind: host}]\n"
+            "  links: [{ends: [a, r]}, {ends: [r, q]}, {ends: [q, b]}]\n"
+            f"  routes: {routes}\n",
+            7,
+            key,
+            found,
+            allowed,
+        )
+        for name, routes, key, found, allowed in (
+            ("of no node", "{c: {b: r}}", "fabric.routes.c", "c", "a node: a, b"),
+            ("to no host", "{r: {q: q}}", "fabric.routes.r.q", "q", "another host: a, b"),
+            ("to no neighbour", "{r: {b: b}}", "fabric.routes.r.b", "b", "a neighbour of r"),
+            ("to who forwards nothing", "{r: {b: a}}", "fabric.routes.r.b", "a", "that forwards"),
+            ("in a circle", "{q: {b: r}}", "fabric.routes.q.b", "q -> r -> q", "do not come back"),
+        )
+    },
     "graph node twice": (
         FABRIC,
         "  kind: graph\n  nodes: [{name: a, kind: host}, {name: a, kind: host}]\n"

@@ -86,6 +86,35 @@ def test_paths_of_a_graph_are_its_shortest(raw: dict[str, Any]) -> None:
                 assert len(paths) == 1
 
 
+def _ring(switches: int, routes: dict[str, dict[str, str]]) -> Fabric:
+    each = range(switches)
+    nodes = [{"name": f"{kind[0]}{i}", "kind": kind} for kind in ("switch", "host") for i in each]
+    ends = [[f"h{i}", f"s{i}"] for i in each] + [[f"s{i}", f"s{(i + 1) % switches}"] for i in each]
+    links = [{"ends": pair} for pair in ends]
+    return fabric_of({"kind": "graph", "nodes": nodes, "links": links, "routes": routes})
+
+
+@pytest.mark.parametrize("switches", [5, 6, 7])
+def test_routes_of_a_graph_go_before_shortest_ways(switches: int) -> None:
+    last = f"s{switches - 1}"
+    routes = {"s2": {"h4": "s1"}, "s1": {"h4": "s0"}, "s0": {"h4": last}}
+    fabric = _ring(switches, routes)
+    found = compute_routes(fabric)
+    (path,) = found.paths("h2", "h4")
+    round_ = [f"s{i}" for i in range(switches - 1, 3, -1)]
+    assert [hop.node for hop in path] == ["s2", "s1", "s0", *round_, "h4"]
+    for node in fabric.nodes:
+        for host in fabric.hosts:
+            hops = found.next_hops(node.name, host.name)
+            if host is not node:
+                assert longest_match(found.tables[node.name], host.address) == hops
+            if host.name != "h4":
+                assert hops == compute_routes(_ring(switches, {})).next_hops(node.name, host.name)
+    down = next(link.index for link in fabric.links if {link.a.node, link.b.node} == {"s1", "s2"})
+    (path,) = compute_routes(fabric, [down]).paths("h2", "h4")
+    assert [hop.node for hop in path] == ["s2", "s3", "s4", "h4"]
+
+
 @pytest.mark.parametrize("k", [4, 6])
 def test_equal_cost_paths_of_a_fat_tree(k: int) -> None:
     fabric = fabric_of({"kind": "fat-tree", "k": k})

@@ -92,6 +92,8 @@ class Fabric:
     routing: str
     link_costs: Mapping[str, int] = field(default_factory=dict)
     """What a hop costs routing, by link class; 1 where nothing is said."""
+    own_routes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Node -> host -> the neighbour that is taken towards it, whatever is shortest."""
 
     @cached_property
     def hosts(self) -> tuple[Node, ...]:

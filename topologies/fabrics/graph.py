@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from ipaddress import IPv4Address
 
 import networkx as nx
 
 from topologies.fabrics.fabric import Fabric, Node, NodeKind
 from topologies.fabrics.wiring import FabricError, Wire, assemble
+from topologies.routing.routes import compute_routes
 from topologies.spec.fabric_section import GraphSpec
 
 
 def build(section: GraphSpec) -> Fabric:
     """The graph as written. Hosts get 10.0.0.2 and on, switches 10.128.0.1 and on, in their order.
 
-    Raises FabricError for a name used twice, a link to an unknown node or to itself, and a host
-    that another host cannot reach (hosts that do not forward are no transit).
+    Raises FabricError for a name used twice, a link to an unknown node or to itself, a host that
+    another host cannot reach (hosts that do not forward are no transit), and routes that are none
+    or lead in a circle.
     """
     nodes: dict[str, Node] = {}
     next_address = {"host": IPv4Address("10.0.0.2"), "switch": IPv4Address("10.128.0.1")}
@@ -41,7 +44,49 @@ def build(section: GraphSpec) -> Fabric:
     hosts = [n for n in nodes.values() if n.kind is NodeKind.HOST]
     switches = [n for n in nodes.values() if n.kind is NodeKind.SWITCH]
     classes = sorted({wire.link_class for wire in wires})
-    return assemble(section, hosts + switches, wires, classes)
+    fabric = assemble(section, hosts + switches, wires, classes)
+    if not section.routes:
+        return fabric
+    _check_routes_are_links(section, fabric)
+    routed = replace(fabric, own_routes=section.routes)
+    _check_routes_arrive(section, routed)
+    return routed
+
+
+def _check_routes_are_links(section: GraphSpec, fabric: Fabric) -> None:
+    hosts = [host.name for host in fabric.hosts]
+    for node, towards in section.routes.items():
+        if node not in fabric.by_name:
+            allowed = "a node: " + ", ".join(list(fabric.by_name)[:12])
+            raise FabricError(("routes", node), node, allowed)
+        around = [link.other(node).node for link in fabric.links_of[node]]
+        for host, peer in towards.items():
+            if host not in hosts or host == node:
+                allowed = "another host: " + ", ".join(hosts[:12])
+                raise FabricError(("routes", node, host), host, allowed)
+            if peer not in around or not (peer == host or fabric.by_name[peer].forwards):
+                allowed = f"a neighbour of {node} that forwards: {', '.join(around)}"
+                raise FabricError(("routes", node, host), peer, allowed)
+
+
+def _check_routes_arrive(section: GraphSpec, fabric: Fabric) -> None:
+    """Shortest ways lead to no circle, and neither may what routes make of them."""
+    routes = compute_routes(fabric)
+    for node, towards in section.routes.items():
+        for host in towards:
+            ways: nx.DiGraph[str] = nx.DiGraph()
+            waiting = [node]
+            while waiting:
+                here = waiting.pop()
+                for hop in routes.next_hops(here, host):
+                    if hop.node not in ways:
+                        waiting.append(hop.node)
+                    ways.add_edge(here, hop.node)
+            if not nx.is_directed_acyclic_graph(ways):
+                circle = [edge[0] for edge in nx.find_cycle(ways)]
+                found = " -> ".join((*circle, circle[0]))
+                allowed = f"routes towards {host} that do not come back to where they were"
+                raise FabricError(("routes", node, host), found, allowed)
 
 
 def _check_reachable(nodes: dict[str, Node], wires: list[Wire]) -> None:

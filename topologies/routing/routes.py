@@ -46,6 +46,8 @@ def compute_routes(fabric: Fabric, down: Collection[int] = ()) -> Routes:
     does not make wrap-around rings free of it: the ring of one axis is a cycle of buffers (Dally
     and Seitz 1987 break it by virtual channels, which these queues do not have). With links down
     it has no detour, so then the grid takes `static` shortest paths.
+
+    `Fabric.own_routes` go before all of these, where their link is not down.
     """
     return Routes(fabric, frozenset(down))
 
@@ -120,7 +122,7 @@ class Routes:
         every_address = AddressTrie([host.address for host in self.fabric.hosts])
         # All nodes but one reach the hosts behind a switch in the same way under ECMP.
         by_switch = every_address
-        if self.mode == "ecmp":
+        if self.mode == "ecmp" and not self.fabric.own_routes:
             by_switch = every_address.merged([self._root[host] for host in hosts])
         roots = set(self._root.values())
         tables: dict[str, tuple[Route, ...]] = {}
@@ -160,6 +162,11 @@ class Routes:
             return self._nearer(node, self.fabric.by_name[destination].name)
         if self.mode == "dimension-order":
             return self._in_dimension_order(node, destination)
+        own = self.fabric.own_routes.get(node, {}).get(destination)
+        if own is not None:
+            links = tuple(link for peer, link in self._neighbours[node] if peer == own)
+            if links:
+                return links
         root = self._root[destination]
         if node == root:
             links = tuple(link for peer, link in self._neighbours[node] if peer == destination)

@@ -259,12 +259,17 @@ class GraphLinkSpec(LinkOverride):
 
 
 class GraphSpec(FabricSection):
-    """Explicit nodes and links. Two links between the same nodes are two links."""
+    """Explicit nodes and links. Two links between the same nodes are two links.
+
+    `routes`: node -> host -> the neighbour to which the node sends what is for that host, in place
+    of its shortest ways.
+    """
 
     kind: Literal["graph"]
     nodes: tuple[GraphNodeSpec, ...] = Field(min_length=1)
     links: tuple[GraphLinkSpec, ...] = Field(min_length=1)
     routing: Literal["ecmp", "static"] = "ecmp"
+    routes: dict[str, dict[str, str]] = Field(default_factory=dict)
 
 
 FabricSpec = Annotated[
