@@ -12,7 +12,7 @@ result is the optimum to `GAP`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import exp, inf, isinf, log
 
 import numpy as np
@@ -44,7 +44,7 @@ class Infeasible(ValueError):
 @dataclass(frozen=True, slots=True)
 class Multiplier:
     """An active bound, and by how much the objective changes for each unit by which its limit
-    grows: GB/s, dollars, or nanoseconds of `time`."""
+    grows: GB/s, dollars, or nanoseconds of the time."""
 
     bound: Bound | None
     per_unit: float
@@ -144,9 +144,13 @@ class _Program:
         dimensions: int,
         weights: tuple[float, ...] | None,
         time_ns: float | None,
+        added_ns: Sequence[float] = (),
     ) -> None:
+        """`weights` are of the cost, which is the objective; otherwise it is the time, and
+        `added_ns` for each GB/s of each dimension."""
         self._demand, self._bounds, self._count = demand, bounds, dimensions
         self._weights, self._limit_ns = weights, time_ns
+        self._added_ns = np.array([*added_ns] or [0.0] * dimensions)
         sent = [
             sum(t.times * t.bytes_by_dimension[d] for t in demand.traffic)
             for d in range(dimensions)
@@ -254,7 +258,9 @@ class _Program:
 
     def _objective(self) -> NDArray[np.float64]:
         if self._weights is None:
-            return self._time()
+            row = self._time()
+            row[: self._count] = self._added_ns * self._most / self._reference_ns
+            return row
         row = np.zeros(self._width)
         row[: self._count] = np.array(self._weights) * self._most
         scale = float(row.sum())
@@ -264,11 +270,14 @@ class _Program:
     def _gap(self, rates: Sequence[float], bound: float) -> float:
         """The true objective beside the program's, which is below it."""
         true_ns = self._demand.exposed_ns(rates)
-        if self._limit_ns is None:
-            true = true_ns / self._reference_ns
-            return max(0.0, true - bound) / max(true, 1e-12)
-        left_ns = self._limit_ns - self._demand.compute_ns
-        return max(0.0, true_ns - left_ns) / max(left_ns, 1e-12)
+        gap = 0.0
+        if self._limit_ns is not None:
+            left_ns = self._limit_ns - self._demand.compute_ns
+            gap = max(0.0, true_ns - left_ns) / max(left_ns, 1e-12)
+        if self._weights is None:
+            true = (true_ns + float(self._added_ns @ np.array(rates))) / self._reference_ns
+            gap = max(gap, (true - bound) / max(true, 1e-12))
+        return gap
 
     def _answer(self, rates: list[float], gap: float, found: object) -> BestBandwidths:
         marginals = found.ineqlin.marginals  # type: ignore[attr-defined]
@@ -298,42 +307,63 @@ class _Program:
 
 
 def best_product(
-    demand: Demand, bounds: Sequence[Bound], weights: Sequence[float], fixed_cost: float
+    demand: Demand,
+    bounds: Sequence[Bound],
+    weights: Sequence[float],
+    fixed_cost: float,
+    time_ns: float | None = None,
 ) -> BestBandwidths:
-    """The bandwidths of the least time x cost (LIBRA's second objective).
+    """The bandwidths of the least time x cost (LIBRA's second objective), within `time_ns`.
 
     The least time for each cost is convex in it, so the least product is found along the cost:
-    on a grid first, then by Brent's method around the best of it. `objective` is nanoseconds times
-    dollars. Raises Infeasible, Unbounded.
+    on a grid first, then by Brent's method around the best of it. It falls and then grows with the
+    cost, so that where it is too slow the cheapest that is fast enough is best. `objective` is
+    nanoseconds times dollars. Raises Infeasible, Unbounded.
     """
+    best = _along_costs(demand, bounds, weights, fixed_cost)
+    if time_ns is not None and best.time_ns > time_ns:
+        best = least_cost(demand, bounds, weights, time_ns)
+    else:
+        time_ns = None
+    cost = fixed_cost + _spent(weights, best)
+    value = best.time_ns * cost
+    if not cost:
+        return replace(best, objective=value, multipliers=())
+    # Near the best, t c changes as t c0 + t0 c: what that hangs on is linear.
+    added_ns = [weight * best.time_ns / cost for weight in weights]
+    near = _Program(demand, bounds, len(weights), None, time_ns, added_ns).solve()
+    found = near.time_ns * (fixed_cost + _spent(weights, near))
+    if found < value and (time_ns is None or near.time_ns <= time_ns):
+        best, value = near, found
+    multipliers = tuple(Multiplier(one.bound, one.per_unit * cost) for one in near.multipliers)
+    return replace(best, objective=value, multipliers=multipliers)
+
+
+def _spent(weights: Sequence[float], found: BestBandwidths) -> float:
+    return sum(w * rate for w, rate in zip(weights, found.gbytes_per_s, strict=True))
+
+
+def _along_costs(
+    demand: Demand, bounds: Sequence[Bound], weights: Sequence[float], fixed_cost: float
+) -> BestBandwidths:
     from scipy.optimize import minimize_scalar
 
-    fastest = least_time(demand, bounds, len(weights))
-    highest = sum(w * rate for w, rate in zip(weights, fastest.gbytes_per_s, strict=True))
+    best = least_time(demand, bounds, len(weights))
+    highest = _spent(weights, best)
     lowest = max(extreme(weights, bounds) or 0.0, highest * 1e-3)
-
-    def at(cost: float) -> BestBandwidths | None:
-        limit = Bound("cost", (), "", tuple(weights), high=cost)
-        try:
-            return least_time(demand, (*bounds, limit), len(weights))
-        except Infeasible:
-            return None
-
-    def product(found: BestBandwidths | None) -> float:
-        if found is None:
-            return inf
-        spent = sum(w * rate for w, rate in zip(weights, found.gbytes_per_s, strict=True))
-        return found.time_ns * (spent + fixed_cost)
-
-    best, value = fastest, product(fastest)
+    value = best.time_ns * (highest + fixed_cost)
     if highest <= 0 or lowest >= highest:
-        return _with_objective(best, value)
+        return best
 
     def look(logarithm: float) -> float:
         nonlocal best, value
-        found = at(exp(logarithm))
-        looked = product(found)
-        if found is not None and looked < value:
+        limit = Bound("cost", (), "", tuple(weights), high=exp(logarithm))
+        try:
+            found = least_time(demand, (*bounds, limit), len(weights))
+        except Infeasible:
+            return inf
+        looked = found.time_ns * (_spent(weights, found) + fixed_cost)
+        if looked < value:
             best, value = found, looked
         return looked
 
@@ -342,9 +372,4 @@ def best_product(
     position = min(range(len(grid)), key=lambda i: looked[i])
     around = grid[max(0, position - 1)], grid[min(len(grid) - 1, position + 1)]
     minimize_scalar(look, bounds=around, method="bounded", options={"xatol": 1e-4})
-    return _with_objective(best, value)
-
-
-def _with_objective(found: BestBandwidths, value: float) -> BestBandwidths:
-    kept = tuple(one for one in found.multipliers if one.bound is None or one.bound.key)
-    return BestBandwidths(found.gbytes_per_s, found.time_ns, value, found.gap, kept)
+    return best

@@ -56,8 +56,9 @@ def findings(found: Found) -> tuple[str, ...]:
 
 
 def _objective_unit(found: Found) -> str:
-    """What multipliers count: those of a product are its time's."""
-    return "$" if found.file.sections.design.objective == "cost" else "ns"
+    """What multipliers count."""
+    units = {"time": "ns", "cost": "$", "time-x-cost": "ns x $"}
+    return units[found.file.sections.design.objective]
 
 
 def _of_clusters(found: Found) -> list[str]:

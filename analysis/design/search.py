@@ -274,11 +274,7 @@ def _best(
     fastest = least_time(one.work.demand, one.bounds, count)
     if objective == "time" or (limit_ns is not None and fastest.time_ns > limit_ns):
         return fastest
-    best = best_product(one.work.demand, one.bounds, weights, one.fixed_cost)
-    if limit_ns is not None and best.time_ns > limit_ns:
-        # The product grows on both sides of its optimum: the nearest that is fast enough is best.
-        return least_cost(one.work.demand, one.bounds, weights, float(limit_ns))
-    return best
+    return best_product(one.work.demand, one.bounds, weights, one.fixed_cost, limit_ns)
 
 
 def _front(file: DesignFile, solved: Sequence[Solution]) -> tuple[FrontPoint, ...]:

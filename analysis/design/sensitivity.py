@@ -36,8 +36,7 @@ class MemoryStep:
 def sensitivities(found: Found) -> tuple[Sensitivity, ...]:
     """Of the best point, the strongest first."""
     best, design = found.best, found.file.sections.design
-    # Multipliers of a product are those of its time, at the cost that is best.
-    scale = best.time_ns if design.objective == "time-x-cost" else best.objective
+    scale = best.objective
     rows = []
     for one in best.multipliers:
         if one.bound is None:
@@ -49,7 +48,10 @@ def sensitivities(found: Found) -> tuple[Sensitivity, ...]:
         limit = bound.high if not isinf(bound.high) else bound.low
         if limit in (inf, -inf):
             continue
-        unit = "$" if bound.name == "cost" else "GB/s"
+        unit = "GB/s"
+        if bound.name == "cost":
+            # The bound is what is left for bandwidths; the ceiling is that of all.
+            unit, limit = "$", design.constraints.cost or limit
         elasticity = one.per_unit * limit / scale if scale else 0.0
         rows.append(Sensitivity(bound.name, bound.value, unit, limit, one.per_unit, elasticity))
     return tuple(sorted(rows, key=lambda row: -abs(row.elasticity)))

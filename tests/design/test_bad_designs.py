@@ -46,6 +46,29 @@ def test_a_mistake_is_told_with_its_key(more: str) -> None:
     assert MISTAKES[more] in str(told.value)
 
 
+_VALUES = {
+    "bandwidth: 10": "dimensions[1].bandwidth: found 10; expected a memory bandwidth with a unit",
+    "bandwidth: {from: 9}": "bandwidth.from: found 9; expected a memory bandwidth with a unit",
+    "bandwidth: {form: 9GB/s}": "found 9GB/s; unknown key; did you mean from? allowed: from, to",
+    "bandwidth: {from: 9GB/s, to: 3GB/s}": "to: 3GB/s}; expected from <= to",
+    "tensor: [0]": "design.strategy.tensor[0]: found 0; expected at least 1",
+    "tensor: some": "design.strategy.tensor: found some; allowed: all",
+    "tensor: [1], pipeline: [3]": "expected tensor and pipeline degrees that divide them",
+    "tensor: [1], zero: [4]": "design.strategy.zero[0]: found 4; expected at most 3",
+}
+
+
+@pytest.mark.parametrize("value", list(_VALUES))
+def test_a_value_of_the_wrong_form_is_one_mistake(value: str) -> None:
+    key = value.split(":")[0]
+    right = {"bandwidth": "bandwidth: 10GB/s", "tensor": "tensor: [1, 2, 4]"}[key]
+    assert right in _TRANSFORMER
+    with pytest.raises(SpecError) as told:
+        found_in(_TRANSFORMER.replace(right, value))
+    text = str(told.value)
+    assert _VALUES[value] in text and "mistakes" not in text
+
+
 def test_bounds_that_do_not_contradict_are_not_blamed() -> None:
     limits = "{sum: [d0], at_most: 400GB/s}, {sum: [d1], at_least: 300GB/s}"
     more = f"  constraints: {{total_bandwidth: 100GB/s, linear: [{limits}]}}"

@@ -56,3 +56,17 @@ def test_models_are_confirmed_as_tables_of_layers(name: str, tmp_path: Path) -> 
         assert row["valid"]
         assert row["measured_gain"] == pytest.approx(row["predicted_gain"], rel=0.08)
         assert row["measured_ns"] == pytest.approx(row["predicted_ns"], rel=0.06)
+
+
+@pytest.mark.long
+def test_time_x_cost_is_confirmed_with_the_cost_that_is_known(tmp_path: Path) -> None:
+    """The equal split is faster and dearer. Most of the iteration is waiting for collectives that
+    follow each other: within 3%."""
+    out = tmp_path / "out"
+    done = command("design", READY / "libra-4d.yaml", "--out", out, "--confirm", "0")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Emulation: confirmed: the gain in time x cost" in done.stdout
+    winner, equal = json.loads((out / "design.json").read_text())["confirmation"]["points"]
+    assert winner["measured_ns"] > equal["measured_ns"]
+    assert winner["predicted_gain"] == pytest.approx(3.5, rel=0.01)
+    assert winner["measured_gain"] == pytest.approx(winner["predicted_gain"], rel=0.03)

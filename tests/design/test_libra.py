@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from math import prod
+from collections.abc import Callable
+from math import log, prod
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -13,6 +15,8 @@ from analysis.design.bounds import Bound
 from analysis.design.comparison import equal_split
 from analysis.design.models.demand import Demand, Traffic, Window
 from analysis.design.models.messages import bytes_by_dimension, split_degrees
+from analysis.design.search import Found
+from analysis.design.sensitivity import sensitivities
 from collectives.algorithms import algorithm
 from collectives.kinds import Kind
 from tests.design.design_files import found_in, listed
@@ -26,6 +30,8 @@ SHARES = {
 }
 GAINS = {(4, 4): 1.60, (8, 16): 1.76, (2, 4, 16): 1.51, (16, 8, 32): 2.81, (4, 8, 4, 32): 3.00}
 """Closed form of one all-reduce whose total bandwidth is given: shares as its bytes."""
+
+READY = Path(__file__).resolve().parents[2] / "topologies" / "designs"
 
 _SIZES = st.lists(st.sampled_from((2, 3, 4, 8, 16)), min_size=2, max_size=4)
 _BYTES = st.floats(1e3, 1e9)
@@ -101,6 +107,58 @@ def test_multipliers_are_what_a_little_more_is_worth() -> None:
         there, _ = time_with(total, first)
         assert (there - here) / 0.5 == pytest.approx(multipliers[index], rel=0.02)
         assert multipliers[index] < 0
+
+
+_LIMITS = {
+    "time": ("total_bandwidth", "  constraints: {total_bandwidth: @GB/s}", 500.0),
+    "time, by cost": ("cost", "  constraints: {cost: @}\n  prices: {host: 2000}", 50_000.0),
+    "time, by a sum": (
+        "d1",
+        "  constraints: {total_bandwidth: 500GB/s, linear: [{sum: [d1], at_most: @GB/s}]}",
+        40.0,
+    ),
+    "cost": (
+        "time",
+        "  objective: cost\n  constraints: {total_bandwidth: 500GB/s, time: @us}",
+        1000.0,
+    ),
+    "product": (
+        "total_bandwidth",
+        "  objective: time-x-cost\n  constraints: {total_bandwidth: @GB/s}\n"
+        "  prices: {host: 100000}",
+        500.0,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", list(_LIMITS))
+def test_a_sensitivity_is_what_one_percent_more_does_to_the_objective(name: str) -> None:
+    constraint, more, limit = _LIMITS[name]
+
+    def found(factor: float) -> Found:
+        return found_in(listed((4, 4), more.replace("@", f"{limit * factor:.10g}")))
+
+    _as_when_searched_again(constraint, found)
+
+
+def test_a_product_that_must_be_fast_enough_hangs_on_the_time() -> None:
+    text = (READY / "libra-4d.yaml").read_text().replace("equals: 500", "at_most: 500")
+    limit = "  constraints:\n    time: @us\n"
+
+    def found(factor: float) -> Found:
+        with_time = limit.replace("@", f"{24_000 * factor:.10g}")
+        return found_in(text.replace("  constraints:\n", with_time))
+
+    assert found(1.0).best.time_ns == pytest.approx(24e6, rel=1e-5)
+    _as_when_searched_again("time", found)
+
+
+def _as_when_searched_again(constraint: str, found: Callable[[float], Found]) -> None:
+    (one,) = [s for s in sensitivities(found(1.0)) if s.constraint == constraint]
+    below, above = found(0.99).best.objective, found(1.01).best.objective
+    change = log(above / below) / log(1.01 / 0.99)
+    assert one.elasticity == pytest.approx(change, rel=0.02)
+    assert one.elasticity < 0
 
 
 def test_the_least_cost_and_the_least_product() -> None:

@@ -148,10 +148,12 @@ _BOUND_KEYS = {
 
 
 def _without_tags(loc: Key, raw: object) -> Key:
-    """Pydantic's location less the tags of discriminated unions, which are no keys of the spec."""
+    """Pydantic's location less the tags of discriminated unions, which are no keys of the spec: a
+    section's kind, or `<so>` where the form of a value decides."""
     key: list[str | int] = []
     for part in loc:
-        if isinstance(raw, dict) and part not in raw and raw.get("kind") == part:
+        is_kind = isinstance(raw, dict) and part not in raw and raw.get("kind") == part
+        if is_kind or str(part).startswith("<"):
             continue
         key.append(part)
         raw = _step(raw, part)

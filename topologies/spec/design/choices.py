@@ -28,3 +28,13 @@ Choices = Annotated[
     Field(min_length=1, max_length=MOST_CHOICES),
 ]
 """A value, or a list of those from which the search chooses."""
+
+
+def range_or_rate(value: object) -> str:
+    """The tag of a bandwidth: its bounds, or one that is fixed."""
+    return "<rate>" if isinstance(value, (str, int, float)) else "<range>"
+
+
+def word_or_list(value: object) -> str:
+    """The tag of degrees: a word for all, or those to choose from."""
+    return "<word>" if isinstance(value, str) else "<list>"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Discriminator, Field, Tag, model_validator
 
-from topologies.spec.design.choices import Choices
+from topologies.spec.design.choices import Choices, word_or_list
 from topologies.spec.fabric_section import Integer
 from topologies.spec.queue_section import SpecSection
 from topologies.spec.workload_section import Width
@@ -51,7 +51,10 @@ class StrategySection(SpecSection):
     """Degrees from which the search chooses; `all` are the powers of two. What is left of the ranks
     is the data degree. `zero` is the stage of ZeRO."""
 
-    tensor: Choices[Degree] | Literal["all"] = "all"
+    tensor: Annotated[
+        Annotated[Choices[Degree], Tag("<list>")] | Annotated[Literal["all"], Tag("<word>")],
+        Discriminator(word_or_list),
+    ] = "all"
     pipeline: Choices[Degree] = (1,)
     microbatches: Choices[Degree] = (1,)
     zero: Choices[Annotated[Integer, Field(ge=0, le=3)]] = (0,)

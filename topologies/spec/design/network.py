@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Discriminator, Field, Tag, model_validator
 
-from topologies.spec.design.choices import Choices
+from topologies.spec.design.choices import Choices, range_or_rate
 from topologies.spec.fabric_section import Integer
 from topologies.spec.queue_section import SpecSection
 from topologies.units import BytesPerSecond, SizeBytes, TimeNs
@@ -28,6 +28,13 @@ class BandwidthRange(SpecSection):
         return self
 
 
+Bandwidth = Annotated[
+    Annotated[BytesPerSecond, Tag("<rate>")] | Annotated[BandwidthRange, Tag("<range>")],
+    Discriminator(range_or_rate),
+]
+"""Fixed, or within bounds."""
+
+
 class DimensionSection(SpecSection):
     """A dimension of the network, the innermost first.
 
@@ -41,7 +48,7 @@ class DimensionSection(SpecSection):
     kind: DimensionKind
     size: Choices[Annotated[Integer, Field(ge=1, le=4096)]]
     tier: Tier = "node"
-    bandwidth: BytesPerSecond | BandwidthRange | None = None
+    bandwidth: Bandwidth | None = None
     links: Choices[Annotated[Integer, Field(ge=1, le=1024)]] | None = None
     link_bytes_per_s: BytesPerSecond | None = Field(default=None, alias="link_bandwidth", gt=0)
     latency_ns: TimeNs = Field(default=0, alias="latency")
