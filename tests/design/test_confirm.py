@@ -24,6 +24,7 @@ from groundwire.designs.emulated_point import Emulation, NotEmulated, emulation_
 from groundwire.studies.engine import JobEvent
 from groundwire.studies.jobs import JOB_FILE, Job
 from tests.design.design_files import found_in, listed
+from tests.session.command import groundwire as command
 from topologies.spec.layers_section import LayersWorkload
 from topologies.spec.spec import Spec, load_spec, parse_spec
 from topologies.spec.workload_section import CollectivesWorkload
@@ -106,6 +107,24 @@ def test_a_neighbour_that_is_faster_refutes_it(tmp_path: Path) -> None:
     assert made.confirmation is not None
     (why,) = made.confirmation.refutations
     assert why.startswith("15% to d1 is measured")
+
+
+def test_the_command_ends_with_3_for_a_design_that_is_refuted(tmp_path: Path) -> None:
+    """Runs that are done are kept: the command judges those of the engine that makes them up."""
+    _confirmed(tmp_path, lambda spec: 1e6)
+    out = tmp_path / "out"
+    done = command("design", tmp_path / "some.yaml", "--out", out, "--confirm", "2")
+    assert done.returncode == 3, done.stdout + done.stderr
+    assert "Emulation: refuted" in done.stdout
+
+
+def test_the_page_has_gains_sensitivities_and_the_front(tmp_path: Path) -> None:
+    _confirmed(tmp_path, ideal_ns)
+    page = (tmp_path / "out" / "design.html").read_text()
+    for title in ("Predicted and measured", "What it hangs on", "Time against cost"):
+        assert title in page
+    figures = {path.stem for path in (tmp_path / "out" / "figures").glob("*.svg")}
+    assert figures == {"confirmation", "sensitivities", "front"}
 
 
 def _priced(folder: Path, time_of: TimeOf, more: str) -> Design:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from analysis.decode.run_capture import load_capture
 from analysis.runs.run import Run, load_run
-from tests.session.command import groundwire
+from tests.session.command import ROOT, groundwire
 
 SPEC = """
 name: split
@@ -98,3 +100,33 @@ def test_every_byte_is_attributed(runs: dict[str, Run]) -> None:
             if found.collective is not None and found.collective.kind == "send_recv"
         )
         assert payload == 2 * runs[name].result["partition"]["bytes_across"]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("name", "fewer", "shorter", "lost"),
+    [
+        ("mlp-4", 4.5, 2.5, 0.0),
+        ("mlp-8", 3.0, 2.5, 0.0),
+        ("cnn-4", 4.0, 1.5, 0.01),
+        ("cnn-8", 3.0, 2.0, 0.005),
+    ],
+)
+def test_on_4_and_8_workers_latency_falls_with_the_bytes(
+    name: str, fewer: float, shorter: float, lost: float, tmp_path: Path
+) -> None:
+    """What benchmarks/results say of lambda = 1 beside 0: bytes across, latency, accuracy."""
+    found = []
+    for cost in ("0", "1"):
+        sets = [f"workload.partition.crossing_cost={cost}", "workload.iterations=2"]
+        words = [word for one in sets for word in ("--set", one)]
+        spec = ROOT / "topologies" / f"partition-{name}.yaml"
+        done = groundwire("run", spec, *words, "--kernel", "virtual", "--out", tmp_path / cost)
+        assert done.returncode == 0, done.stderr
+        found.append(load_run(tmp_path / cost).result)
+    everything, pruned = found
+    before, after = everything["partition"], pruned["partition"]
+    assert before["bytes_across"] > fewer * after["bytes_across"]
+    assert after["accuracy"] >= before["accuracy"] - lost
+    latencies = [result["iterations"][1]["duration_ns"] for result in found]
+    assert latencies[0] > shorter * latencies[1]
