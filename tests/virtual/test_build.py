@@ -55,7 +55,7 @@ MAKEFILE = textwrap.dedent("""\
 def fake_tree(*marks: str) -> Path:
     """Put a Makefile of a few lines where the kernel's tree would be: `broken`, `slow` or well."""
     found = source.require_source()
-    tree = kernel_cache() / ("tree-" + found.version) / "linux"
+    tree = build.source_tree(found)
     source.unpack(found, tree, lambda line: None)
     (tree / "Makefile").write_text(MAKEFILE)
     for mark in marks:
@@ -223,7 +223,7 @@ def test_an_interrupted_unpacking_ends_and_starts_anew(
     files: Path, archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
     found = source.require_source()
-    half = kernel_cache() / f"tree-{found.version}" / "unpacking"
+    half = build.source_tree(found).with_name("unpacking")
     slow = tmp_path / "bin" / "xz"
     slow.parent.mkdir()
     slow.write_text("#!/bin/sh\nexec sleep 1000\n")

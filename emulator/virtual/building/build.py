@@ -104,8 +104,7 @@ def _image(key: str) -> KernelImage:
 
 def source_tree(source: kernel_source.KernelSource) -> Path:
     """Where a source is unpacked and built."""
-    name = "tree-" + re.sub(r"[^\w.+-]", "_", source.version)
-    return kernel_cache() / name / "linux"
+    return kernel_cache() / f"tree-{kernel_source.unpacked_name(source)}" / "linux"
 
 
 @contextmanager

@@ -27,7 +27,8 @@ _NOT_UNPACKED = (
     "arch/[!ux]*/*.[chS]",
     "arch/*/boot/dts",
     "drivers/gpu/*.[ch]",
-    "drivers/infiniband/*.[ch]",
+    "drivers/infiniband/hw/*.[ch]",
+    "drivers/infiniband/ulp/*.[ch]",
     "drivers/media/*.[ch]",
     "drivers/net/ethernet/*.[ch]",
     "drivers/net/wireless/*.[ch]",
@@ -90,6 +91,12 @@ def own_files() -> list[Path]:
 def patches() -> list[Path]:
     """Our patches in the order in which they apply."""
     return sorted((KERNEL_FILES / "patches").glob("*.patch"))
+
+
+def unpacked_name(source: KernelSource) -> str:
+    """A name for a source as it is unpacked: another one where other files are left out."""
+    left_out = hashlib.sha256("\0".join(_NOT_UNPACKED).encode()).hexdigest()[:8]
+    return re.sub(r"[^\w.+-]", "_", source.version) + "-" + left_out
 
 
 def unpack(source: KernelSource, tree: Path, progress: Callable[[str], None]) -> None:
