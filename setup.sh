@@ -219,15 +219,17 @@ source_there() {
 }
 
 # --- 1. System packages --------------------------------------------------------------------------
-# Build tools for the virtual kernel; python3-venv for the environment; ping for `groundwire shell`.
-needed=(gcc libc6-dev make flex bison bc patch xz-utils libelf-dev libssl-dev python3-venv iputils-ping)
+# Build tools for the virtual kernel; python3-venv for the environment; ping for `groundwire shell`; what
+# programs with RDMA verbs need.
+needed=(gcc libc6-dev make flex bison bc patch xz-utils libelf-dev libssl-dev python3-venv iputils-ping
+    libibverbs-dev ibverbs-providers)
 for_tests=()
 if [ "$purpose" = test ]; then
     # Programs that nobody here wrote, which must keep time in the virtual kernel; stock Mininet as the
     # baseline; a browser to look at the report with; tshark to check our dissector with; an ssh server,
     # without a service that starts it, for remote hosts. Where one is not to be had its tests are
     # skipped, and say so.
-    for_tests=(iproute2 iperf iperf3 sockperf tcpdump tshark mininet chromium dropbear-bin bubblewrap sudo)
+    for_tests=(iproute2 iperf iperf3 sockperf tcpdump tshark mininet ibverbs-utils perftest chromium dropbear-bin bubblewrap sudo)
 fi
 not_offered=" $(cat "$venv/.not-offered" 2>/dev/null || true) "
 

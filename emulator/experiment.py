@@ -37,6 +37,7 @@ from emulator.ranks.shared_run import SharedRun
 from emulator.switches.deadlock import DeadlockWatch
 from topologies.fabrics.fabric import Fabric
 from topologies.spec.queue_section import Lossless, QueueSpec
+from topologies.spec.run_sections import RoceTransport
 from topologies.spec.spec import Spec
 from topologies.spec.workload_section import CommandWorkload
 from workloads.execution.clock import round_time_ns, sleep_until_ns
@@ -91,6 +92,7 @@ def run_experiment(
             receive_coalescing_ns=spec.virtual.receive_coalescing_ns,
             watched=kernel.watches_ports,
             aggregating=_aggregating(spec),
+            rdma=isinstance(spec.transport, RoceTransport),
         )
         if not kernel.real_time:
             sleep_until_ns(round_time_ns(_IMPORT_MARGIN_NS, _FABRIC_GRID_NS))
@@ -198,12 +200,12 @@ def _aggregating(spec: Spec) -> frozenset[str]:
 
 def _transport(spec: Spec) -> TcpSettings:
     return TcpSettings(
-        spec.transport.congestion_control,
-        spec.transport.rcvbuf_bytes,
-        spec.transport.sndbuf_bytes,
+        spec.tcp.congestion_control,
+        spec.tcp.rcvbuf_bytes,
+        spec.tcp.sndbuf_bytes,
         spec.ecn,
-        spec.transport.min_rto_ns,
-        spec.transport.initial_window,
+        spec.tcp.min_rto_ns,
+        spec.tcp.initial_window,
     )
 
 

@@ -30,11 +30,13 @@ from emulator.ranks.caller import Caller
 from emulator.ranks.program_jobs import WORK
 from emulator.ranks.shared_run import JOBS
 from emulator.ranks.working_directory import working_directory
+from emulator.rdma.polling_library import polling_library
 from emulator.virtual.boot import GuestSpec, run_guest
 from emulator.virtual.building.build import ensure_kernel
 from emulator.virtual.host.features import has_seccomp_filters, has_xsave
 from emulator.virtual.memory.estimate import guest_memory_bytes
 from topologies.fabrics.selectors import select_ports
+from topologies.spec.run_sections import RoceTransport
 from topologies.spec.scaling import scale_spec
 from topologies.spec.spec import Spec
 from topologies.spec.workload_section import CommandWorkload
@@ -79,7 +81,10 @@ def run_session(
     chosen = choose_kernel(spec, kernel)
     refuse_taken(directory)
     programs = _programs(spec, directory)
-    callers = [Caller.here(workload) for workload, _ in programs]
+    # In virtual time a program that polls a completion queue has to give way.
+    polls = programs and chosen == "virtual" and isinstance(spec.transport, RoceTransport)
+    preload = polling_library() if polls else None
+    callers = [Caller.here(workload, preload) for workload, _ in programs]
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "spec.yaml").write_text(spec.to_yaml())
     for name, content in (inputs or {}).items():

@@ -34,7 +34,7 @@ class PlannedCall:
 
 def setting_of_spec(spec: Spec) -> Setting:
     """Where the spec's collectives will run. Ports are not known yet: collisions are drawn."""
-    transport = spec.transport
+    transport = spec.tcp
     return Setting(
         spec.plan.fabric,
         spec.plan.routes,

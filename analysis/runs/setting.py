@@ -8,7 +8,7 @@ from analysis.runs.run import Run
 
 def setting_of(run: Run) -> Setting:
     """Where a run's collectives ran, as predictors are told."""
-    transport = run.spec.transport
+    transport = run.spec.tcp
     return Setting(
         run.fabric,
         run.routes,

@@ -31,12 +31,12 @@ def fabric_of(spec: str | None, topo: str | None, custom: str | None) -> ShellSo
         return ShellSource(fabric_of_topo(made), TcpSettings(), seed=1)
     loaded = load_spec(spec)
     transport = TcpSettings(
-        loaded.transport.congestion_control,
-        loaded.transport.rcvbuf_bytes,
-        loaded.transport.sndbuf_bytes,
+        loaded.tcp.congestion_control,
+        loaded.tcp.rcvbuf_bytes,
+        loaded.tcp.sndbuf_bytes,
         loaded.ecn,
-        loaded.transport.min_rto_ns,
-        loaded.transport.initial_window,
+        loaded.tcp.min_rto_ns,
+        loaded.tcp.initial_window,
     )
     return ShellSource(build_fabric(loaded.fabric), transport, loaded.seed)
 

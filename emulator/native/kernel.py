@@ -19,6 +19,7 @@ from emulator.ports.token_depth import LATENESS_NS
 from emulator.switches.stock_switch import SwitchArrangement, needs_switch_memory
 from emulator.switches.stock_switch import needed_qdiscs as needed_by_switch
 from topologies.fabrics.fabric import Fabric
+from topologies.spec.run_sections import RoceTransport
 from topologies.spec.spec import Spec
 
 
@@ -26,10 +27,14 @@ def missing_for(spec: Spec) -> list[str]:
     """What this machine lacks to run a spec natively, in words; empty when it can."""
     fabric = spec.plan.fabric
     missing = missing_for_fabric(fabric)
-    control = spec.transport.congestion_control
+    control = spec.tcp.congestion_control
     found = kernel_capabilities().congestion_controls
     if found and control not in found:
         missing.append(f"this kernel has no congestion control {control} (module tcp_{control})")
+    if isinstance(spec.transport, RoceTransport):
+        missing.append(
+            "transport.kind: roce: stock kernels have Soft-RoCE in one network namespace only"
+        )
     if spec.counters.interval_ns is not None:
         missing.append("counters.interval: stock queue disciplines keep no history")
     if needs_switch_memory(fabric) and any(f.kind in ("link-down", "link-up") for f in spec.faults):

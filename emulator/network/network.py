@@ -20,6 +20,7 @@ from emulator.linux.netlink import NetlinkSocket
 from emulator.network.blueprint import Blueprint
 from emulator.network.carrier import await_carrier, refresh_link_state
 from emulator.network.coalescing import coalesce_received, disable_segmentation
+from emulator.network.rdma_devices import make_devices
 from emulator.network.registry import NETNS_DIRECTORY, Session, remove_dead
 from emulator.network.sysctls import TcpSettings, node_sysctls, write_sysctls
 from emulator.ports.arrangement import (
@@ -59,7 +60,8 @@ class NetworkOptions:
     `receive_coalescing_ns` is how long a host's port may hold received packets to hand them up
     together; 0 never does. `watched` ports are counted while they are busy (`Network.watch`), which
     needs eBPF classifiers: without them making the network raises OSError. `aggregating` switches
-    have processes that talk TCP, with the switches next to them and with hosts.
+    have processes that talk TCP, with the switches next to them and with hosts. With `rdma`
+    each port of a host has an RDMA device.
     """
 
     arrangement: PortArrangement = field(default_factory=NetemArrangement)
@@ -68,6 +70,7 @@ class NetworkOptions:
     receive_coalescing_ns: int = 0
     watched: bool = False
     aggregating: frozenset[str] = frozenset()
+    rdma: bool = False
 
 
 class Network:
@@ -91,6 +94,9 @@ class Network:
             fabric, options.arrangement, options.transport, self.watch, options.aggregating
         )
         self._contexts = self._blueprint.contexts
+        self.rdma_devices: dict[str, tuple[str, ...]] = {}
+        """The RDMA devices of each host that has any, in order of its ports; of a network that is
+        up."""
 
     def __enter__(self) -> Network:
         self.up()
@@ -117,6 +123,9 @@ class Network:
             self._raise_backlog()
             self._allow_congestion_control()
             self._make_namespaces()
+            if self.options.rdma:
+                hosts = {host.name: self._contexts[host.name] for host in self.fabric.hosts}
+                self.rdma_devices = make_devices(self._session, hosts, self.enter)
             arrangement = self.options.arrangement
             self.pause_controller = arrangement.pause_controller(self._contexts, self.netns_path)
             if self.pause_controller is not None:

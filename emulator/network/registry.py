@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from emulator.linux import namespaces
+from emulator.linux.rdma_netlink import remove_rdma_device
 
 NETNS_DIRECTORY = Path("/run/netns")
 
@@ -208,6 +209,8 @@ class Session:
                     return False
                 path.rmdir()
                 return True
+            case "rdma-device":
+                return remove_rdma_device(str(thing["path"]))
             case "sysctl":
                 return self._restore_sysctl(path, thing)
         return False

@@ -41,10 +41,13 @@ class Caller:
     environment: Mapping[str, str]
 
     @classmethod
-    def here(cls, workload: CommandWorkload) -> Caller:
-        """This process, for a workload. Raises ProgramNotFound."""
+    def here(cls, workload: CommandWorkload, preload: Path | None = None) -> Caller:
+        """This process, for a workload; `preload` is a library to be loaded into the program.
+        Raises ProgramNotFound."""
         passed = {name: os.environ[name] for name in _PASSED if name in os.environ}
         environment = _DEFAULTS | passed
+        if preload is not None:
+            environment["LD_PRELOAD"] = str(preload)
         path = workload.env.get("PATH", environment["PATH"])
         return cls(_find(workload, path), environment)
 

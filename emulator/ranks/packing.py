@@ -29,6 +29,6 @@ def _measures_the_same(spec: Spec) -> bool:
         and len(fabric.switches) == 1
         and len(fabric.links) == len(fabric.hosts)
         and all(isinstance(queue, DropTail | Dctcp) for queue in queues)
-        and spec.transport.congestion_control != "bbr"
+        and spec.tcp.congestion_control != "bbr"
         and not spec.faults
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,7 +73,8 @@ def program_jobs(
     )
     covers = write_host_names(fabric, dict.fromkeys(hosts), names)
     caller = Caller.read(run_directory)
-    start = _Start(spec, workload, fabric, run_directory, caller, real_time, seat)
+    devices = network.rdma_devices
+    start = _Start(spec, workload, fabric, run_directory, caller, real_time, devices, seat)
     step = 1 if workload.per == "rank" else workload.ranks_per_host
     try:
         yield [
@@ -95,6 +96,7 @@ class _Start:
     run_directory: Path
     caller: Caller
     real_time: bool
+    rdma_devices: Mapping[str, tuple[str, ...]]
     seat: Seat | None
 
     def job(self, rank: int, netns: Path, covers: Covers) -> ProgramJob:
@@ -135,6 +137,8 @@ class _Start:
             "GLOO_SOCKET_IFNAME": interface,
             "TP_SOCKET_IFNAME": interface,
         }
+        if self.rdma_devices:
+            found["GROUNDWIRE_RDMA_DEVICES"] = ",".join(self.rdma_devices[hosts[rank]])
         if workload.per == "rank":
             found |= {"RANK": str(rank), "LOCAL_RANK": str(rank % together)}
         else:

@@ -74,7 +74,7 @@ def test_all_times_grow_and_nothing_else() -> None:
     assert (first.at_ns, first.duration_ns, first.value) == (10**7, 2 * 10**7, 10**9)
     assert (second.iteration, second.value) == (1, 30_000)
     assert slow.counters.interval_ns == 100_000
-    assert slow.transport.min_rto_ns == 40_000_000
+    assert slow.tcp.min_rto_ns == 40_000_000
     assert queue.buffer_bytes == target.fabric.queue.buffer_bytes
 
 

@@ -30,7 +30,8 @@ UNIONS = (
 SECTIONS: list[type[BaseModel]] = [
     *(model for union in UNIONS for model in get_args(get_args(union)[0])),
     *(fabric_spec.LinkSpec, fabric_spec.GraphNodeSpec, fabric_spec.GraphLinkSpec),
-    *(run_spec.TransportSpec, run_spec.CaptureSpec, run_spec.CountersSpec, run_spec.VirtualSpec),
+    *(run_spec.TcpTransport, run_spec.RoceTransport),
+    *(run_spec.CaptureSpec, run_spec.CountersSpec, run_spec.VirtualSpec),
     *(workload_spec.Parallelism, CollectivesSection, ComputeSpec, Spec),
     *(partition_spec.PartitionSpec, *get_args(partition_spec.NetworkSpec)),
 ]

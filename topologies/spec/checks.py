@@ -11,6 +11,7 @@ from topologies.fabrics.wiring import FabricError
 from topologies.spec.errors import Key, Problem, shown, suggestion
 from topologies.spec.fabric_section import GraphSpec
 from topologies.spec.jobs.checks import check_jobs
+from topologies.spec.run_sections import RoceTransport
 from topologies.spec.sections import Sections
 from topologies.spec.workload_section import ranks_per_host
 
@@ -46,6 +47,14 @@ def _check_one(spec: Sections) -> list[Problem]:
                 ("virtual", "ranks_per_process"),
                 str(spec.virtual.ranks_per_process),
                 "expected 1 or auto with workload.kind: command: a program is a process of its own",
+            )
+        )
+    if isinstance(spec.transport, RoceTransport) and spec.workload.kind != "command":
+        problems.append(
+            Problem(
+                ("transport", "kind"),
+                "roce",
+                "expected tcp: only programs (workload.kind: command) can use roce so far",
             )
         )
     try:

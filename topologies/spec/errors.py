@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import yaml
 from pydantic import BaseModel, ValidationError
+from pydantic_core import PydanticUndefined
 
 Key = tuple[str | int, ...]
 
@@ -75,7 +76,7 @@ def problems_of(error: ValidationError, model: type[BaseModel], raw: object) -> 
         if carried is not None:
             problems += carried
             continue
-        key = _without_tags(detail["loc"], raw)
+        key = _without_tags(detail["loc"], raw, model)
         if detail["type"] == "default_factory_not_called":
             # A default that depends on a key that is itself reported.
             continue
@@ -147,17 +148,21 @@ _BOUND_KEYS = {
 }
 
 
-def _without_tags(loc: Key, raw: object) -> Key:
+def _without_tags(loc: Key, raw: object, model: type[BaseModel]) -> Key:
     """Pydantic's location less the tags of discriminated unions, which are no keys of the spec: a
     section's kind, or `<so>` where the form of a value decides."""
-    key: list[str | int] = []
+    key: Key = ()
+    here = raw
     for part in loc:
-        is_kind = isinstance(raw, dict) and part not in raw and raw.get("kind") == part
-        if is_kind or str(part).startswith("<"):
+        if str(part).startswith("<"):
             continue
-        key.append(part)
-        raw = _step(raw, part)
-    return tuple(key)
+        if isinstance(here, dict) and part not in here:
+            models = _models(_annotation_at(model, raw, key))
+            if _kind_of(here, models) == part:
+                continue
+        key = (*key, part)
+        here = _step(here, part)
+    return key
 
 
 def _step(raw: object, part: str | int) -> object:
@@ -196,6 +201,13 @@ def _kinds_of(model: type[BaseModel]) -> tuple[str, ...]:
     return get_args(field.annotation) if field and literal else ()
 
 
+def _kind_of(raw: dict[Any, Any], models: list[type[BaseModel]]) -> object:
+    """The kind of a section that can be one of these, also where it leaves that to the default."""
+    fields = [model.model_fields["kind"] for model in models if "kind" in model.model_fields]
+    defaults = [field.default for field in fields if field.default is not PydanticUndefined]
+    return raw.get("kind", defaults[0] if defaults else None)
+
+
 def _kinds(annotation: Any) -> list[str]:
     return [kind for model in _models(annotation) for kind in _kinds_of(model)]
 
@@ -203,7 +215,8 @@ def _kinds(annotation: Any) -> list[str]:
 def _model_at(annotation: Any, raw: object) -> type[BaseModel] | None:
     models = _models(annotation)
     if len(models) > 1 and isinstance(raw, dict):
-        models = [model for model in models if raw.get("kind") in _kinds_of(model)]
+        kind = _kind_of(raw, models)
+        models = [model for model in models if kind in _kinds_of(model)]
     return models[0] if models else None
 
 

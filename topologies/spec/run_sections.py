@@ -27,7 +27,7 @@ MINIMUM_SNAPLEN = 114
 MIN_MEMORY_BYTES = 256 * 2**20
 
 
-class TransportSpec(SpecSection):
+class TcpTransport(SpecSection):
     """TCP as the hosts run it.
 
     `ecn` None negotiates it when the congestion control is dctcp or a queue marks.
@@ -35,6 +35,7 @@ class TransportSpec(SpecSection):
     initcwnd in segments (10: RFC 6928).
     """
 
+    kind: Literal["tcp"] = "tcp"
     congestion_control: Literal["cubic", "dctcp", "bbr", "reno"] = "cubic"
     rcvbuf_bytes: SizeBytes = Field(
         default=16_000_000, alias="rcvbuf", ge=4096, le=BUFFER_LIMIT_BYTES
@@ -45,6 +46,24 @@ class TransportSpec(SpecSection):
     ecn: Annotated[bool, Field(strict=True)] | None = None
     min_rto_ns: TimeNs = Field(default=200_000_000, alias="min_rto", ge=1_000_000)
     initial_window: Integer = Field(default=10, ge=1, le=1000)
+
+
+class RoceTransport(SpecSection):
+    """RDMA over Ethernet (RoCEv2): each host has an RDMA device on each of its ports. TCP beside it
+    has its defaults."""
+
+    kind: Literal["roce"]
+    congestion_control: Literal["none"] = "none"
+
+
+def _as_tcp(value: object) -> object:
+    """A transport that does not say what it is, is TCP."""
+    return value if not isinstance(value, dict) else {"kind": "tcp"} | value
+
+
+TransportSpec = Annotated[
+    Annotated[TcpTransport | RoceTransport, Field(discriminator="kind")], BeforeValidator(_as_tcp)
+]
 
 
 def _keeps_preambles(snaplen_bytes: int) -> int:

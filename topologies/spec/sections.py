@@ -16,6 +16,7 @@ from topologies.spec.run_sections import (
     CaptureSpec,
     CountersSpec,
     FaultSpec,
+    TcpTransport,
     TransportSpec,
     VirtualSpec,
 )
@@ -41,7 +42,7 @@ class Sections(SpecSection):
     name: Annotated[str, AfterValidator(check_name)]
     seed: Integer = Field(default=1, ge=0, lt=2**32)
     fabric: FabricSpec
-    transport: TransportSpec = TransportSpec()
+    transport: TransportSpec = TcpTransport()
     placement: Annotated[str | dict[int, str], PlainValidator(parse_placement)] = "linear"
     only_workload: WorkloadSpec | None = Field(default=None, alias="workload")
     jobs: tuple[JobSpec, ...] = ()
@@ -77,11 +78,16 @@ class Sections(SpecSection):
         return sum(workload.ranks for workload in self.workloads)
 
     @property
+    def tcp(self) -> TcpTransport:
+        """TCP as the hosts run it, beside another transport too."""
+        return self.transport if isinstance(self.transport, TcpTransport) else TcpTransport()
+
+    @property
     def ecn(self) -> bool:
         """Whether TCP negotiates ECN: `transport.ecn`, else when dctcp or a queue needs it."""
-        if self.transport.ecn is not None:
-            return self.transport.ecn
+        if self.tcp.ecn is not None:
+            return self.tcp.ecn
         queues = [self.fabric.queue, *self.fabric.queues.values()]
         if isinstance(self.fabric, GraphSpec):
             queues += [link.queue for link in self.fabric.links if link.queue is not None]
-        return self.transport.congestion_control == "dctcp" or any(marks(q) for q in queues)
+        return self.tcp.congestion_control == "dctcp" or any(marks(q) for q in queues)

@@ -92,7 +92,7 @@ def guest_memory_bytes(spec: Spec, run_directory: Path) -> int:
     ranks = range(workload.ranks)
     if isinstance(workload, CommandWorkload):
         return _SYSTEM_BYTES + len(ranks) * _PROGRAM_BYTES
-    connection_bytes = spec.transport.sndbuf_bytes + spec.transport.rcvbuf_bytes
+    connection_bytes = spec.tcp.sndbuf_bytes + spec.tcp.rcvbuf_bytes
     if isinstance(workload, CollectivesWorkload):
         programs = _ProgramBytes(spec)
         calls = [

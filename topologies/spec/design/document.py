@@ -21,7 +21,7 @@ from topologies.spec.errors import Key, Problem, SpecError, problems_of, shown, 
 from topologies.spec.fabric_section import Integer
 from topologies.spec.layers_section import LayersWorkload
 from topologies.spec.queue_section import SpecSection
-from topologies.spec.run_sections import Fraction, TransportSpec, VirtualSpec
+from topologies.spec.run_sections import Fraction, TcpTransport, VirtualSpec
 from topologies.spec.workload_section import CollectiveOperation, CollectivesWorkload
 from topologies.units import RateBps, SizeBytes
 
@@ -65,7 +65,7 @@ class DesignSections(SpecSection):
     seed: Integer = Field(default=1, ge=0, lt=2**32)
     workload: DesignWorkload
     design: DesignSection
-    transport: TransportSpec = TransportSpec()
+    transport: TcpTransport = TcpTransport()
     virtual: VirtualSpec = VirtualSpec()
 
 

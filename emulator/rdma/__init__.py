@@ -1,0 +1,1 @@
+"""RDMA over the ports of a fabric: devices, and programs that poll them."""

@@ -1,0 +1,61 @@
+"""RDMA devices of a fabric in a kernel: made with it, gone with it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from emulator.linux.netlink import NetlinkError
+from emulator.linux.rdma_netlink import remove_rdma_device
+from emulator.network.network import Network, NetworkOptions
+from emulator.network.rdma_devices import make_devices
+from topologies.fabrics.build import build_fabric
+from topologies.routing.routes import compute_routes
+from topologies.spec.spec import parse_spec
+
+pytestmark = pytest.mark.guest
+
+_CLASS = Path("/sys/class/infiniband")
+_SPEC = """
+name: rdma
+fabric: {kind: flat, hosts: 3, link: {rate: 100Gbps, delay: 1us, mtu: 4200}}
+workload: {kind: collectives, ranks: 2, operations: [{kind: barrier}]}
+"""
+
+
+def _devices() -> set[str]:
+    return {path.name for path in _CLASS.iterdir()}
+
+
+def _network() -> Network:
+    fabric = build_fabric(parse_spec(_SPEC).fabric)
+    return Network(fabric, compute_routes(fabric), NetworkOptions(rdma=True))
+
+
+def test_each_port_of_a_host_has_a_device_while_the_fabric_is_up() -> None:
+    with Network(_network().fabric, _network().routes, NetworkOptions()) as without:
+        assert not without.rdma_devices
+        assert not _CLASS.exists()  # RDMA starts when somebody asks for it
+    with _network() as live:
+        hosts = [host.name for host in live.fabric.hosts]
+        assert list(live.rdma_devices) == hosts
+        assert all(len(live.rdma_devices[host]) == 1 for host in hosts)
+        assert _devices() == {name for names in live.rdma_devices.values() for name in names}
+    assert _devices() == set()
+
+
+def test_a_device_that_is_gone_already_is_no_mistake() -> None:
+    with _network() as live:
+        (name,) = live.rdma_devices[live.fabric.hosts[0].name]
+        assert remove_rdma_device(name)
+        assert not remove_rdma_device(name)
+        assert name not in _devices()
+
+
+def test_a_refused_device_is_told_with_the_interface() -> None:
+    with _network() as live:
+        assert live.session is not None
+        host = live.fabric.hosts[0].name
+        with pytest.raises(NetlinkError, match=f"make the RDMA device .* of {host}-.*exists"):
+            make_devices(live.session, {host: live.contexts(host)}, live.enter)
