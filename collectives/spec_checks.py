@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from math import prod
+from typing import get_args
 
 from collectives.algorithms.base import DoesNotFit
 from collectives.kinds import Kind, Shape, rounded_elements, step_bytes
@@ -31,6 +33,10 @@ from topologies.spec.workload_section import (
     TrainingWorkload,
     WorkloadSpec,
 )
+from topologies.spec.workload_types import BitwiseOp, IntegerType, ReduceOp
+
+_NOT_GLOOS = ("int16",)
+"""Types that torch's Gloo does not reduce (GENERATE_ALL_TYPES in its ProcessGroupGloo.cpp)."""
 
 _NOMINAL_BYTES = 1 << 20
 """A size that most programs can cut, where a workload does not tell its sizes here."""
@@ -45,6 +51,13 @@ def workload_problems(spec: Sections) -> Iterator[Problem]:
         for index, operation in enumerate(workload.operations):
             key: Key = ("workload", "operations", index)
             yield from _operation_problems(operation, key, workload.ranks, item_bytes)
+            if isinstance(operation, CollectiveOperation | RootedCollective):
+                yield from _reduction_problems(workload, operation, key)
+        if workload.dtype in _NOT_GLOOS and any(_gloo_reduces(spec, workload)):
+            allowed = (
+                "Gloo does not reduce it: expected another dtype, or programs for all that reduce"
+            )
+            yield Problem(("workload", "dtype"), workload.dtype, allowed)
     elif isinstance(workload, DlrmWorkload):
         elements = workload.batch_size * workload.sparse_features * workload.embedding_dimension
         if elements % workload.ranks:
@@ -91,6 +104,34 @@ def program_problems(spec: Sections) -> Iterator[Problem]:
                 problem = _program_problem(section, shape, operation.program, key)
                 if problem is not None:
                     yield problem
+
+
+def _reduction_problems(
+    workload: CollectivesWorkload,
+    operation: CollectiveOperation | RootedCollective,
+    key: Key,
+) -> Iterator[Problem]:
+    """Operations on what does not reduce, and on types that have no bits."""
+    if not Kind(operation.kind).traits.reduces:
+        if operation.op != "sum":
+            yield Problem((*key, "op"), operation.op, f"no op: {operation.kind} does not reduce")
+        return
+    integers = get_args(IntegerType)
+    if operation.op in get_args(BitwiseOp) and workload.dtype not in integers:
+        known = [op for op in get_args(ReduceOp) if op not in get_args(BitwiseOp)]
+        allowed = f"allowed for {workload.dtype}: {', '.join(known)}"
+        yield Problem((*key, "op"), operation.op, allowed)
+
+
+def _gloo_reduces(spec: Sections, workload: CollectivesWorkload) -> Iterator[bool]:
+    """Of each collective that reduces: whether Gloo's own algorithms run it."""
+    for operation in workload.operations:
+        if not isinstance(operation, CollectiveOperation | RootedCollective):
+            continue
+        if Kind(operation.kind).traits.reduces:
+            with suppress(DoesNotFit, MscclError):  # told by the checks of programs
+                shape = _shape(workload, operation)
+                yield plan_of(settings_of(spec), shape, operation.program) is None
 
 
 def _shapes(workload: WorkloadSpec, kind: Kind) -> Iterator[tuple[Shape, range | None]]:

@@ -15,7 +15,9 @@ from analysis.metrics.collective import CollectiveMetrics, collective_metrics
 from analysis.runs.run import Run
 from collectives.kinds import Kind
 
-_TYPES = {2: "half", 4: "float", 8: "double", 1: "int8"}
+# nccl-tests' names of types, and of operations (src/common.cu there); others have one name.
+_TYPES = {"float16": "half", "float32": "float", "float64": "double"}
+_BY_SIZE = {2: "half", 4: "float", 8: "double", 1: "int8"}
 
 
 @dataclass(frozen=True)
@@ -23,6 +25,7 @@ class _Line:
     kind: str
     size_bytes: int
     element_bytes: int
+    op: str
     root: int
     ranks: int
     times_ns: tuple[int, ...]
@@ -37,25 +40,26 @@ def render_nccl_style(run: Run) -> str:
     """
     lines = _lines(collective_metrics(run))
     parts = [_preamble(run)]
+    dtype = getattr(run.spec.workload, "dtype", None)
     for kind in dict.fromkeys(line.kind for line in lines):
-        parts.append(_block(kind, [line for line in lines if line.kind == kind]))
+        parts.append(_block(kind, [line for line in lines if line.kind == kind], dtype))
     return "\n".join(parts)
 
 
 def _lines(metrics: Iterable[CollectiveMetrics]) -> list[_Line]:
-    groups: dict[tuple[str, int, int, int, int], list[CollectiveMetrics]] = {}
+    groups: dict[tuple[str, int, int, str, int, int], list[CollectiveMetrics]] = {}
     for m in metrics:
         c = m.collective
-        key = (c.kind, c.size_bytes, c.element_bytes, c.root, len(c.ranks))
+        key = (c.kind, c.size_bytes, c.element_bytes, c.op, c.root, len(c.ranks))
         groups.setdefault(key, []).append(m)
     found = []
-    for (kind, size_bytes, element_bytes, root, ranks), members in sorted(groups.items()):
+    for (kind, size_bytes, element_bytes, op, root, ranks), members in sorted(groups.items()):
         times = tuple(m.duration_ns for m in members)
         mean = sum(times) / len(times)
         factor = members[0].busbw_gbps / members[0].algbw_gbps if members[0].algbw_gbps else 0.0
         algbw = size_bytes / mean if mean else 0.0
         found.append(
-            _Line(kind, size_bytes, element_bytes, root, ranks, times, algbw, algbw * factor)
+            _Line(kind, size_bytes, element_bytes, op, root, ranks, times, algbw, algbw * factor)
         )
     return found
 
@@ -73,7 +77,7 @@ def _preamble(run: Run) -> str:
     return "\n".join([*lines, "#"])
 
 
-def _block(kind: str, lines: list[_Line]) -> str:
+def _block(kind: str, lines: list[_Line], dtype: str | None) -> str:
     heading = [
         f"# {kind}",
         f"# {'':>11} {'':>12} {'':>8} {'':>7} {'':>6} {'out-of-place':>31}",
@@ -85,12 +89,13 @@ def _block(kind: str, lines: list[_Line]) -> str:
     rows = []
     traits = Kind(kind).traits
     for line in lines:
-        redop = "sum" if traits.reduces else "none"
+        redop = line.op if traits.reduces else "none"
+        found = _BY_SIZE.get(line.element_bytes, "?") if dtype is None else _TYPES.get(dtype, dtype)
         root = line.root if traits.rooted else -1
         mean_us = sum(line.times_ns) / len(line.times_ns) / 1000
         rows.append(
             f"  {line.size_bytes:>11} {line.size_bytes // line.element_bytes:>12} "
-            f"{_TYPES.get(line.element_bytes, '?'):>8} {redop:>7} {root:>6} "
+            f"{found:>8} {redop:>7} {root:>6} "
             f"{_time(mean_us):>9} {line.algbw_gbytes:>7.2f} {line.busbw_gbytes:>7.2f} {'N/A':>6}"
         )
     average = sum(line.busbw_gbytes for line in lines) / len(lines)

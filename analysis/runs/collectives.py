@@ -42,6 +42,8 @@ class MeasuredCollective:
     """How it ran as a program; None for Gloo's own."""
     uneven: bool = False
     """Whether its ranks send each other unequal parts, which the size does not tell."""
+    op: str = "sum"
+    """How it reduces, where it does."""
 
     @property
     def algorithm(self) -> str | None:
@@ -164,6 +166,7 @@ def _assemble(run: Run, by_rank: dict[int, CollectiveRecord]) -> MeasuredCollect
         by_rank,
         plan_of_record(run, first, ranks),
         any(record.uneven for record in by_rank.values()),
+        first.op,
     )
 
 

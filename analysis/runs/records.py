@@ -81,6 +81,8 @@ class CollectiveRecord(Record):
     degree: int | None = None
     peer: int | None = None
     shift: int | None = None
+    op: str = "sum"
+    """How it reduces, by torch's name, where it does."""
     algorithm: str | None = None
     """None for Gloo's own."""
     chunks: int = 1

@@ -25,6 +25,12 @@ from topologies.spec.collectives_section import (
 from topologies.spec.errors import Problem
 from topologies.spec.sections import Sections
 from topologies.spec.spec import Spec
+from topologies.spec.workload_section import (
+    CollectiveOperation,
+    CollectivesWorkload,
+    RootedCollective,
+    WorkloadSpec,
+)
 
 
 @register
@@ -66,11 +72,22 @@ def aggregation_of_run(spec: Sections) -> AggregationOfRun | None:
     except (ValueError, KeyError):
         return None
     dtype = getattr(spec.workload, "dtype", None)
-    return _of_plan(plan, spec.aggregation.model_dump_json(by_alias=True), dtype)
+    ops = tuple(sorted({*_ops(spec.workload)}))
+    return _of_plan(plan, spec.aggregation.model_dump_json(by_alias=True), dtype, ops)
+
+
+def _ops(workload: WorkloadSpec) -> Iterator[str]:
+    """How its collectives reduce."""
+    if isinstance(workload, CollectivesWorkload):
+        for each in workload.operations:
+            if isinstance(each, CollectiveOperation | RootedCollective):
+                yield each.op
+    else:
+        yield "sum"
 
 
 @lru_cache(maxsize=64)
-def _of_plan(plan: Plan, given: str, dtype: str | None) -> AggregationOfRun:
+def _of_plan(plan: Plan, given: str, dtype: str | None, ops: tuple[str, ...]) -> AggregationOfRun:
     section = AggregationSection.model_validate_json(given)
     switches = aggregating_switches(plan.fabric, section.switches)
     try:
@@ -78,10 +95,12 @@ def _of_plan(plan: Plan, given: str, dtype: str | None) -> AggregationOfRun:
     except NoTree as error:
         return AggregationOfRun(section=section, reason=str(error))
     for switch in tree.switches:
-        taken = section.of(switch).dtypes or ()
-        if dtype is not None and dtype not in taken:
-            reason = f"{switch} reduces {', '.join(taken) or 'nothing'}, and not {dtype}"
-            return AggregationOfRun(section=section, reason=reason)
+        node = section.of(switch)
+        asked = [(node.dtypes, op) for op in (dtype,) if op is not None]
+        for known, wanted in (*asked, *((node.operations, op) for op in ops)):
+            if wanted not in (known or ()):
+                reason = f"{switch} knows {', '.join(known or ()) or 'nothing'}, and not {wanted}"
+                return AggregationOfRun(section=section, reason=reason)
     of_all = {node.name: number for number, node in enumerate(plan.fabric.switches)}
     return AggregationOfRun(
         section=section,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given
@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
 
+from topologies.spec.workload_types import BitwiseOp, ReduceOp  # noqa: E402
 from workloads.execution import payload  # noqa: E402
+from workloads.execution.reductions import REDUCTIONS  # noqa: E402
 
 _DTYPES = st.sampled_from([torch.float16, torch.bfloat16, torch.float32])
 
@@ -20,35 +22,61 @@ _COUNTS = (
 )
 
 
-@given(_COUNTS, st.integers(2, 128), st.integers(0, 100), _DTYPES)
-def test_the_sum_of_the_inputs_is_the_expected_reduction(
-    count: int, ranks: int, offset: int, dtype: Any
+_OPS = st.sampled_from(get_args(ReduceOp))
+_INTEGERS = (torch.int16, torch.int32, torch.int64)
+
+
+def _reduced(op: ReduceOp, inputs: list[Any]) -> Any:
+    """Reduced one after the other, as hosts and switches do."""
+    total = inputs[0].clone()
+    for each in inputs[1:]:
+        REDUCTIONS[op].combine(total, each)
+    return total
+
+
+@given(_COUNTS, st.integers(2, 128), st.integers(0, 100), st.data())
+def test_what_the_inputs_reduce_to_is_expected(
+    count: int, ranks: int, offset: int, data: st.DataObject
 ) -> None:
-    inputs = [payload.reduction_input(offset + count, rank, dtype) for rank in range(ranks)]
-    total = sum(x.to(torch.float32) for x in inputs).to(dtype)
-    payload.check_reduction("x", total[offset:], ranks, offset)
+    op = data.draw(_OPS)
+    floats = () if op in get_args(BitwiseOp) else (torch.float16, torch.float32, torch.float64)
+    dtype = data.draw(st.sampled_from((*_INTEGERS, *floats)))
+    inputs = [payload.reduction_input(offset + count, r, ranks, dtype, op) for r in range(ranks)]
+    payload.check_reduction("x", _reduced(op, inputs)[offset:], ranks, op, offset)
+
+
+@given(_COUNTS, st.integers(2, 128))
+def test_sums_of_the_smallest_type_are_exact(count: int, ranks: int) -> None:
+    inputs = [payload.reduction_input(count, r, ranks, torch.bfloat16) for r in range(ranks)]
+    payload.check_reduction("x", _reduced("sum", inputs), ranks)
 
 
 @given(_COUNTS, st.integers(2, 128), st.integers(0, 100), st.data())
 def test_one_wrong_element_of_a_reduction_is_named(
     count: int, ranks: int, offset: int, data: st.DataObject
 ) -> None:
-    inputs = [payload.reduction_input(offset + count, rank, torch.float32) for rank in range(ranks)]
+    inputs = [
+        payload.reduction_input(offset + count, r, ranks, torch.float32) for r in range(ranks)
+    ]
     got = torch.stack(inputs).sum(0)[offset:]
     at = data.draw(st.integers(0, count - 1))
     got[at] = data.draw(st.sampled_from([-1.0, 1e9, float("nan")]))
     with pytest.raises(payload.WrongResult, match=f"element {at} "):
-        payload.check_reduction("x", got, ranks, offset)
+        payload.check_reduction("x", got, ranks, offset=offset)
 
 
-@given(st.integers(3, 200), st.integers(2, 128), st.data())
-def test_a_missing_or_repeated_rank_shows(count: int, ranks: int, data: st.DataObject) -> None:
+@given(st.integers(2, 64), _OPS, st.data())
+def test_a_missing_rank_shows(ranks: int, op: ReduceOp, data: st.DataObject) -> None:
+    """Also where one that is counted twice makes no difference."""
+    count = data.draw(st.integers(max(3, ranks), 400))
     wrong = data.draw(st.integers(0, ranks - 1))
-    total = sum(payload.reduction_input(count, rank, torch.float32) for rank in range(ranks))
-    contribution = payload.reduction_input(count, wrong, torch.float32)
-    for got in (total - contribution, total + contribution):
+    inputs = [payload.reduction_input(count, r, ranks, torch.int32, op) for r in range(ranks)]
+    with pytest.raises(payload.WrongResult, match="element"):
+        got = _reduced(op, inputs[:wrong] + inputs[wrong + 1 :])
+        payload.check_reduction("x", got, ranks, op)
+    if op in ("sum", "bxor"):
         with pytest.raises(payload.WrongResult, match="element"):
-            payload.check_reduction("x", got, ranks)
+            payload.check_reduction("x", _reduced(op, [*inputs, inputs[wrong]]), ranks, op)
 
 
 @given(st.integers(1, 20), st.integers(2, 32), st.data())

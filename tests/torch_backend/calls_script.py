@@ -1,6 +1,7 @@
 """Every call of torch.distributed that the backend can do, and some that it cannot."""
 
 from collections.abc import Callable
+from functools import reduce
 
 import torch
 import torch.distributed as dist
@@ -24,6 +25,15 @@ for op, expected in (
     x = mine()
     dist.all_reduce(x, op)
     assert torch.equal(x, expected), (op, x, expected)
+
+for op, combine in (
+    (dist.ReduceOp.BAND, torch.bitwise_and),
+    (dist.ReduceOp.BOR, torch.bitwise_or),
+    (dist.ReduceOp.BXOR, torch.bitwise_xor),
+):
+    x = mine(dtype=torch.int32)
+    dist.all_reduce(x, op)
+    assert torch.equal(x, reduce(combine, (each.int() for each in everyones))), (op, x)
 
 x = mine(dtype=torch.int64).view(2, 3)
 work = dist.all_reduce(x, async_op=True)
@@ -90,7 +100,7 @@ def refused(call: Callable[[], object], name: str) -> None:
         raise AssertionError(f"{name} was not refused")
 
 
-refused(lambda: dist.all_reduce(mine().long(), dist.ReduceOp.BAND), "all_reduce with")
+refused(lambda: dist.all_reduce(mine(), dist.ReduceOp.AVG), "all_reduce with")
 refused(lambda: dist.all_to_all(parts, parts), "alltoall")
 splits = [4] + [1] * (ranks - 1)
 length = sum(splits)

@@ -14,10 +14,26 @@ from topologies.spec.jobs.flows import FlowsWorkload
 from topologies.spec.layers_section import LayersWorkload
 from topologies.spec.partition.section import PartitionedInferenceWorkload
 from topologies.spec.queue_section import SpecSection
-from topologies.spec.workload_types import MAX_SIZE_BYTES, Dtype, Iterations, PlainCollective, Ranks
+from topologies.spec.workload_types import (
+    MAX_SIZE_BYTES,
+    Dtype,
+    ElementType,
+    Iterations,
+    PlainCollective,
+    Ranks,
+    ReduceOp,
+)
 from topologies.units import SizeBytes
 
-ITEM_BYTES: dict[str, int] = {"float16": 2, "bfloat16": 2, "float32": 4}
+ITEM_BYTES: dict[str, int] = {
+    "int16": 2,
+    "int32": 4,
+    "int64": 8,
+    "float16": 2,
+    "bfloat16": 2,
+    "float32": 4,
+    "float64": 8,
+}
 
 Width = Annotated[Integer, Field(ge=1, le=1_000_000)]
 
@@ -38,16 +54,18 @@ class ProgrammedOperation(SizedOperation):
 
 
 class CollectiveOperation(ProgrammedOperation):
-    """Collectives without a root, by torch's names."""
+    """Collectives without a root, by torch's names. `op` is how those that reduce do so."""
 
     kind: PlainCollective
+    op: ReduceOp = "sum"
 
 
 class RootedCollective(ProgrammedOperation):
-    """Collectives with a root rank."""
+    """Collectives with a root rank. `op` is how a reduce does so."""
 
     kind: Literal["broadcast", "reduce", "gather", "scatter"]
     root: Integer = Field(default=0, ge=0)
+    op: ReduceOp = "sum"
 
 
 class Barrier(SpecSection):
@@ -94,7 +112,7 @@ class CollectivesWorkload(SpecSection):
     kind: Literal["collectives"]
     ranks: Ranks
     iterations: Iterations = 1
-    dtype: Dtype = "float32"
+    dtype: ElementType = "float32"
     operations: tuple[Operation, ...] = Field(min_length=1)
 
 

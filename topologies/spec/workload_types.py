@@ -12,6 +12,15 @@ PlainCollective = Literal["all_reduce", "all_to_all", "all_gather", "reduce_scat
 """Collectives without a root, by torch's names."""
 
 Dtype = Literal["float16", "bfloat16", "float32"]
+"""What models compute in."""
+
+IntegerType = Literal["int16", "int32", "int64"]
+ElementType = Literal["int16", "int32", "int64", "float16", "bfloat16", "float32", "float64"]
+"""What collectives move, by torch's names."""
+
+BitwiseOp = Literal["band", "bor", "bxor"]
+ReduceOp = Literal["sum", "min", "max", "band", "bor", "bxor"]
+"""How collectives reduce, by the names of torch's ReduceOp."""
 Ranks = Annotated[Integer, Field(ge=2, le=4096)]
 Iterations = Annotated[Integer, Field(ge=1, le=1_000_000)]
 

@@ -18,6 +18,7 @@ from collectives.plan import CollectivePlan
 from collectives.settings import AGREEMENT, agreement_of, entry_of, plan_of
 from collectives.start_order import CollectiveOrder
 from topologies.spec.collectives_section import CollectivesSection
+from topologies.spec.workload_types import ReduceOp
 from workloads.execution.aggregation.client import AggregationClient
 from workloads.execution.clock import now_ns, round_time_ns, sleep_until_ns
 from workloads.execution.events import EventLog, Pending
@@ -29,6 +30,7 @@ from workloads.execution.programs.engine import (
     ProgramWork,
     slots_of,
 )
+from workloads.execution.reductions import REDUCTIONS
 
 # Far enough ahead for everybody to be asleep by then. Starts lie on a grid, so that a few
 # microseconds more or less while connecting do not move everything that follows.
@@ -95,10 +97,13 @@ class Communicator:
         phase: str,
         iteration: int,
         verify: Callable[[], None] | None = None,
+        op: ReduceOp = "sum",
         **details: object,
     ) -> Pending:
         """Start a collective as a program, from `source` into `target`."""
         shape = plan.shape
+        if shape.kind.traits.reduces:
+            details["op"] = op
         first_slot = self._engine.take_slots(plan)
 
         def start(group: dist.ProcessGroup | None) -> ProgramWork:
@@ -108,7 +113,7 @@ class Communicator:
             if plan.aggregators:
                 assert self._tree is not None, "ranks of a tree have a place in it"
                 entry = details["program"]
-                return self._tree.start(plan, source, target, first_slot, report, entry)
+                return self._tree.start(plan, source, target, first_slot, report, entry, op)
             return self._engine.start(
                 plan,
                 dist.group.WORLD if group is None else group,
@@ -117,6 +122,7 @@ class Communicator:
                 first_slot,
                 report,
                 partial(self._agree, f"{id}.order", iteration),
+                REDUCTIONS[op].combine,
             )
 
         return self.post(

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, get_args
 
 import torch
 import torch.distributed as dist
@@ -24,13 +24,16 @@ from topologies.spec.workload_section import (
     Permutation,
     SendRecv,
 )
-from topologies.spec.workload_types import Dtype
+from topologies.spec.workload_types import ElementType, ReduceOp
 from workloads.execution import payload
 from workloads.execution.communicator import Communicator
 from workloads.execution.events import Pending
+from workloads.execution.reductions import REDUCTIONS
 from workloads.execution.watched_work import WatchedWork
 
-DTYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32}
+DTYPES: dict[ElementType, torch.dtype] = {
+    name: getattr(torch, name) for name in get_args(ElementType)
+}
 
 Group: TypeAlias = dist.ProcessGroup | None
 
@@ -43,7 +46,7 @@ class RankOperation:
     communicator: Communicator
     id: str
     spec: Operation
-    dtype: Dtype
+    dtype: ElementType
     iteration: int
     seed: int
     phase: str = ""
@@ -56,6 +59,15 @@ class RankOperation:
     def root(self) -> int:
         """The root's rank in the group; 0 for operations that have none."""
         return getattr(self.spec, "root", 0)
+
+    @property
+    def op(self) -> ReduceOp:
+        """How it reduces."""
+        return getattr(self.spec, "op", "sum")
+
+    @property
+    def torch_op(self) -> Any:
+        return REDUCTIONS[self.op].torch_op
 
     @property
     def torch_root(self) -> int:
@@ -109,10 +121,13 @@ class RankOperation:
                     self.phase or kind,
                     self.iteration,
                     verify,
+                    self.op,
                     element_bytes=element_bytes,
                     program=self.communicator.entry(shape.kind, entry),
                     **details,
                 )
+        if Kind(kind).traits.reduces:
+            details["op"] = self.op
         return self.communicator.post(
             self.id,
             kind,
@@ -130,23 +145,23 @@ class RankOperation:
 
 
 def _all_reduce(op: RankOperation) -> Pending:
-    x = payload.reduction_input(op.count, op.rank, op.torch_dtype)
+    x = payload.reduction_input(op.count, op.rank, op.ranks, op.torch_dtype, op.op)
     return op.post(
-        lambda g: dist.all_reduce(x, group=g, async_op=True),
-        lambda: payload.check_reduction(op.id, x, op.ranks),
+        lambda g: dist.all_reduce(x, op.torch_op, group=g, async_op=True),
+        lambda: payload.check_reduction(op.id, x, op.ranks, op.op),
         tensors=(x, x),
     )
 
 
 def _reduce(op: RankOperation) -> Pending:
-    x = payload.reduction_input(op.count, op.rank, op.torch_dtype)
+    x = payload.reduction_input(op.count, op.rank, op.ranks, op.torch_dtype, op.op)
 
     def verify() -> None:
         if op.rank == op.root:
-            payload.check_reduction(op.id, x, op.ranks)
+            payload.check_reduction(op.id, x, op.ranks, op.op)
 
     return op.post(
-        lambda g: dist.reduce(x, group_dst=op.torch_root, group=g, async_op=True),
+        lambda g: dist.reduce(x, group_dst=op.torch_root, op=op.torch_op, group=g, async_op=True),
         verify,
         tensors=(x, x),
         root=op.root,
@@ -154,11 +169,11 @@ def _reduce(op: RankOperation) -> Pending:
 
 
 def _reduce_scatter(op: RankOperation) -> Pending:
-    x = payload.reduction_input(op.count, op.rank, op.torch_dtype)
+    x = payload.reduction_input(op.count, op.rank, op.ranks, op.torch_dtype, op.op)
     y = torch.empty(op.shard, dtype=op.torch_dtype)
     return op.post(
-        lambda g: dist.reduce_scatter_tensor(y, x, group=g, async_op=True),
-        lambda: payload.check_reduction(op.id, y, op.ranks, op.shard * op.rank),
+        lambda g: dist.reduce_scatter_tensor(y, x, op.torch_op, group=g, async_op=True),
+        lambda: payload.check_reduction(op.id, y, op.ranks, op.op, op.shard * op.rank),
         has_future=False,
         tensors=(x, y),
     )
@@ -321,7 +336,7 @@ def post_message(
     iteration: int,
     ends: tuple[int, int],
     size_bytes: int,
-    dtype: Dtype,
+    dtype: ElementType,
     tag: int = 0,
 ) -> Pending:
     """`ends` are source and destination; where the message arrives, its payload is checked when it

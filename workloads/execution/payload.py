@@ -1,10 +1,14 @@
 """Tensors whose right result is known in closed form, so that every rank can check what it
 received.
 
-Reductions: rank r contributes (index + r) mod 3, so sums are small integers, exact in every
-dtype that Gloo reduces (bfloat16 is exact up to 256, hence up to 128 ranks), and a rank missing
-or counted twice shows in two of every three elements. Exchanges: a block from rank s to rank d
-holds a code of (s, d), so that a swapped, lost or repeated block shows.
+Sums and exclusive ors: rank r contributes (index + r) mod 3, so results are small integers, exact
+in every dtype that Gloo reduces (bfloat16 is exact up to 256, hence up to 128 ranks), and a rank
+missing or counted twice shows in two of every three elements. Where a contribution that is counted
+twice makes no difference (min, max, and, or), each of n ranks alone decides every n-th element, so
+that one that is missing shows there. The result is 4 + index mod 3.
+
+Exchanges: a block from rank s to rank d holds a code of (s, d), so that a swapped, lost or repeated
+block shows.
 
 Every element is checked, without a second tensor of the same size: fresh memory is what costs most
 in the virtual kernel. Tensors are filled in rows, which torch does with vector instructions: a
@@ -16,9 +20,13 @@ maximum.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import reduce
+from operator import add, xor
 
 import torch
+
+from topologies.spec.workload_types import ReduceOp
 
 _PERIOD = 3
 _ROW = 256 * _PERIOD
@@ -27,29 +35,57 @@ _memcmp.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
 _CODES = 251  # the largest prime below 256: every code is exact in bfloat16
 
 
+# What a rank contributes where another one decides, by what that one contributes there.
+_OF_OTHERS: dict[ReduceOp, Callable[[int], int]] = {
+    "min": lambda result: result + 1,
+    "max": lambda result: result - 1,
+    "band": lambda result: result | 2 * _DECIDED,
+    "bor": lambda result: result - _DECIDED,
+}
+_DECIDED = 4
+
+
 class WrongResult(RuntimeError):
     """A collective delivered other numbers than it should have."""
 
 
-def reduction_input(count: int, rank: int, dtype: torch.dtype) -> torch.Tensor:
-    """What `rank` contributes to a reduction of `count` elements."""
+def reduction_input(
+    count: int, rank: int, ranks: int, dtype: torch.dtype, op: ReduceOp = "sum"
+) -> torch.Tensor:
+    """What `rank` of `ranks` contributes to a reduction of `count` elements."""
+    others = _OF_OTHERS.get(op)
+    if others is None:
+        period = [(phase + rank) % _PERIOD for phase in range(_PERIOD)]
+    else:
+        mine = [index % ranks == rank for index in range(_PERIOD * ranks)]
+        results = [_DECIDED + index % _PERIOD for index in range(len(mine))]
+        period = [
+            result if decides else others(result)
+            for result, decides in zip(results, mine, strict=True)
+        ]
     x = torch.empty(count, dtype=dtype)
-    period = [(phase + rank) % _PERIOD for phase in range(_PERIOD)]
-    row = torch.tensor(period, dtype=dtype).repeat(_ROW // _PERIOD)
-    whole = count // _ROW * _ROW
-    x[:whole].view(-1, _ROW)[:] = row
+    row = torch.tensor(period, dtype=dtype).repeat(-(-_ROW // len(period)))
+    whole = count // row.numel() * row.numel()
+    x[:whole].view(-1, row.numel())[:] = row
     x[whole:] = row[: count - whole]
     return x
 
 
-def check_reduction(id: str, got: torch.Tensor, ranks: int, offset: int = 0) -> None:
-    """Raise WrongResult unless `got` is the sum over `ranks` ranks of the elements from
-    `offset`.
+def check_reduction(
+    id: str, got: torch.Tensor, ranks: int, op: ReduceOp = "sum", offset: int = 0
+) -> None:
+    """Raise WrongResult unless `got` is what the contributions of `ranks` ranks reduce to, from the
+    element `offset` on.
     """
-    sums = [
-        sum((phase + offset + rank) % _PERIOD for rank in range(ranks)) for phase in range(_PERIOD)
-    ]
-    _check_repeats(id, got, sums, 0)
+    if op in _OF_OTHERS:
+        expected = [_DECIDED + (phase + offset) % _PERIOD for phase in range(_PERIOD)]
+    else:
+        join = xor if op == "bxor" else add
+        expected = [
+            reduce(join, ((phase + offset + rank) % _PERIOD for rank in range(ranks)))
+            for phase in range(_PERIOD)
+        ]
+    _check_repeats(id, got, expected, 0)
 
 
 def block_code(source: int, destination: int) -> int:

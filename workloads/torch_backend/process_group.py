@@ -34,8 +34,8 @@ from collectives.plan import CollectivePlan
 from collectives.settings import agreement_of, entry_of, plan_of
 from collectives.start_order import CollectiveOrder
 from workloads.execution.programs.agreement import find_highest
-from workloads.execution.programs.chunk_run import Combine
 from workloads.execution.programs.engine import FIRST_SLOT, ProgramEngine, ProgramWork
+from workloads.execution.reductions import REDUCTIONS, SUM, Combine
 from workloads.torch_backend.configuration import from_environment
 
 
@@ -43,21 +43,9 @@ class Unsupported(RuntimeError):
     """A call that the backend cannot do, by its name, with what is allowed."""
 
 
-def _maximum(target: torch.Tensor, other: torch.Tensor) -> None:
-    torch.maximum(target, other, out=target)
-
-
-def _minimum(target: torch.Tensor, other: torch.Tensor) -> None:
-    torch.minimum(target, other, out=target)
-
-
-_COMBINE: dict[object, Combine] = {
-    dist.ReduceOp.SUM: torch.Tensor.add_,
-    dist.ReduceOp.PRODUCT: torch.Tensor.mul_,
-    dist.ReduceOp.MAX: _maximum,
-    dist.ReduceOp.MIN: _minimum,
-}
-_COMBINED = "SUM, PRODUCT, MAX, MIN"
+_COMBINE: dict[object, Combine] = {each.torch_op: each.combine for each in REDUCTIONS.values()}
+_COMBINE[dist.ReduceOp.PRODUCT] = torch.Tensor.mul_
+_COMBINED = "SUM, PRODUCT, MAX, MIN, BAND, BOR, BXOR"
 
 
 class GroundwireGroup(dist.ProcessGroup):  # type: ignore[misc]
@@ -344,7 +332,7 @@ def _plain(tensor: torch.Tensor, call: str) -> torch.Tensor:
 
 def _combine_of(kind: Kind, op: object) -> Combine:
     if op is None:
-        return _COMBINE[dist.ReduceOp.SUM]
+        return SUM
     for known, combine in _COMBINE.items():
         if op == known:
             return combine

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field, field_validator
 
 from topologies.spec.fabric_section import Integer
 from topologies.spec.queue_section import SpecSection
-from topologies.spec.workload_types import Dtype
+from topologies.spec.workload_types import ElementType, ReduceOp
 from topologies.units import RateBps, SizeBytes, TimeNs
 
-Reduction = Literal["sum"]
 AggregationMode = Literal["low-latency", "streaming"]
 
 
@@ -23,7 +22,8 @@ class NodeOverride(SpecSection):
     payload_bytes: SizeBytes | None = Field(default=None, alias="payload", ge=8)
     rate_bps: RateBps | None = Field(default=None, alias="rate", gt=0)
     latency_ns: TimeNs | None = Field(default=None, alias="latency")
-    dtypes: tuple[Dtype, ...] | None = None
+    dtypes: tuple[ElementType, ...] | None = None
+    operations: tuple[ReduceOp, ...] | None = None
 
 
 class AggregationSection(SpecSection):
@@ -31,8 +31,9 @@ class AggregationSection(SpecSection):
 
     `switches` are selectors: a switch's name, its class (the name without its numbers: edge, agg,
     core, leaf, spine), or all. `slots` operations of up to `payload` bytes are outstanding at a
-    node at once; the node reduces at `rate` and adds `latency` to each operation; it takes
-    `dtypes`. `nodes` has what differs, by selector; a switch's name goes before its class.
+    node at once; the node reduces at `rate` and adds `latency` to each operation; it knows
+    `dtypes` and `operations`. `nodes` has what differs, by selector; a switch's name goes before
+    its class.
 
     A stream is cut into pieces of at least `piece` bytes, of which `window` are under way. With
     `when_full` fall-back a collective that the tree cannot take runs by `fall_back`.
@@ -44,7 +45,8 @@ class AggregationSection(SpecSection):
     payload_bytes: SizeBytes = Field(default=1024, alias="payload", ge=8)
     rate_bps: RateBps = Field(default=400_000_000_000, alias="rate", gt=0)
     latency_ns: TimeNs = Field(default=100, alias="latency")
-    dtypes: tuple[Dtype, ...] = ("float16", "bfloat16", "float32")
+    dtypes: tuple[ElementType, ...] = get_args(ElementType)
+    operations: tuple[ReduceOp, ...] = get_args(ReduceOp)
     nodes: dict[str, NodeOverride] = Field(default_factory=dict)
     root: str | None = None
     piece_bytes: SizeBytes = Field(default=32_768, alias="piece", ge=64)

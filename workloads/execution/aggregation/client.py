@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from collectives.plan import CollectivePlan
+from topologies.spec.workload_types import ReduceOp
 from workloads.execution.aggregation.engines import TreeEngines
 from workloads.execution.aggregation.links import TreeLinks
 from workloads.execution.aggregation.place import TreePlace
@@ -35,6 +36,7 @@ class AggregationClient:
         first_slot: int,
         report: Callable[[ChunkTimes], None],
         entry: Any,
+        op: ReduceOp,
     ) -> ProgramWork:
         """Start a collective, which all ranks do in the same order; `entry` is what the spec says
         of it."""
@@ -47,12 +49,13 @@ class AggregationClient:
                 shape.element_bytes,
                 shape.root,
                 str(source.dtype).removeprefix("torch."),
+                op,
                 first_slot,
                 dict(entry),
             )
         )
         self._count += 1
-        return self._engines.start(plan, source, target, first_slot, report)
+        return self._engines.start(plan, source, target, first_slot, op, report)
 
     def leave(self) -> None:
         """Say that nothing comes any more."""

@@ -8,7 +8,9 @@ from typing import Any
 import torch
 
 from collectives.plan import CollectivePlan
+from topologies.spec.workload_types import ReduceOp
 from workloads.execution.programs.engine import ChunkTimes, ProgramEngine, ProgramWork
+from workloads.execution.reductions import REDUCTIONS
 
 
 class TreeEngines:
@@ -28,6 +30,7 @@ class TreeEngines:
         source: torch.Tensor,
         target: torch.Tensor,
         first_slot: int,
+        op: ReduceOp,
         report: Callable[[ChunkTimes], None] = lambda times: None,
     ) -> ProgramWork:
         """Start a collective; chunks wait for slots in the order of posting."""
@@ -39,7 +42,10 @@ class TreeEngines:
                 passes=self._passes,
             )
         engine = self._engines[plan.in_flight]
-        return engine.start(plan, self._links, source, target, first_slot, report, _no_agreement)
+        combine = REDUCTIONS[op].combine
+        return engine.start(
+            plan, self._links, source, target, first_slot, report, _no_agreement, combine
+        )
 
 
 def _no_agreement(proposal: int, agreed: Callable[[int | BaseException], None]) -> None:

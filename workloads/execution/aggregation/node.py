@@ -35,7 +35,7 @@ def run_node(plan: NodePlan) -> None:
         found = plan_of(plan.collectives, shape, request.entry)
         assert found is not None
         nothing = torch.empty(0, dtype=getattr(torch, request.dtype))
-        under_way.append(engines.start(found, nothing, nothing, request.first_slot))
+        under_way.append(engines.start(found, nothing, nothing, request.first_slot, request.op))
         under_way = [work for work in under_way if not work.is_over()]
     for work in under_way:
         work.wait()

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from topologies.spec.workload_types import ReduceOp
 from workloads.execution.aggregation.place import TreePlace
 
 
@@ -25,6 +26,7 @@ class Request:
     element_bytes: int
     root: int
     dtype: str
+    op: ReduceOp
     first_slot: int
     entry: dict[str, Any]
 

@@ -15,9 +15,7 @@ from collectives.waits import Waits
 from workloads.execution.clock import now_ns, sleep_until_ns
 from workloads.execution.programs.memory import ChunkMemory
 from workloads.execution.programs.turns import RankTurns
-
-Combine = Callable[[torch.Tensor, torch.Tensor], object]
-"""Reduces the second tensor into the first."""
+from workloads.execution.reductions import Combine
 
 
 class ChunkRun:

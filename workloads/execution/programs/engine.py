@@ -18,9 +18,10 @@ from collectives.program import Program
 from collectives.start_order import CollectiveOrder, StartOrder
 from collectives.waits import Waits, waits_of
 from workloads.execution.clock import now_ns
-from workloads.execution.programs.chunk_run import ChunkRun, Combine
+from workloads.execution.programs.chunk_run import ChunkRun
 from workloads.execution.programs.memory import ChunkMemory
 from workloads.execution.programs.turns import RankTurns
+from workloads.execution.reductions import SUM, Combine
 
 FIRST_SLOT = 1 << 24
 """Tags below are those of messages that workloads send themselves."""
@@ -162,7 +163,7 @@ class ProgramEngine:
         first_slot: int,
         report: Callable[[ChunkTimes], None] = lambda times: None,
         agree: Agree | None = None,
-        combine: Combine = torch.Tensor.add_,
+        combine: Combine = SUM,
     ) -> ProgramWork:
         """Start a collective; `report` is called with each chunk's times as it ends. With `agree`
         its chunks are among those in flight, where these are bounded; without they are not."""

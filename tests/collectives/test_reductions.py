@@ -1,0 +1,100 @@
+"""Reductions other than sums: by switches, by programs and by Gloo's own, on real ranks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from analysis.exporters.nccl_style import render_nccl_style
+from analysis.runs.run import load_run
+from groundwire.commands.console.overrides import parse_overrides
+from tests.session.command import run_spec
+from topologies.spec.spec import SpecError, parse_spec
+
+SPEC = """
+name: reductions
+fabric: {kind: leaf-spine, leaves: 2, spines: 2, hosts_per_leaf: 2}
+workload:
+  kind: collectives
+  ranks: 4
+  dtype: int32
+  operations:
+    - {kind: all_reduce, size: 4096, op: max, program: {algorithm: aggregation}}
+    - {kind: all_reduce, size: 100KB, op: bxor, program: {algorithm: aggregation, mode: streaming}}
+    - {kind: reduce, size: 4096, root: 2, op: band, program: {algorithm: aggregation}}
+    - {kind: reduce_scatter, size: 64KB, op: min, program: {algorithm: ring}}
+    - {kind: all_reduce, size: 4096, op: bor, program: {algorithm: halving-doubling}}
+    - {kind: all_reduce, size: 8192, op: min}
+    - {kind: reduce, size: 8192, op: bxor}
+    - {kind: reduce_scatter, size: 128KB, op: bor}
+    - {kind: all_gather, size: 8192}
+aggregation: {slots: 3}
+"""
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return run_spec(tmp_path_factory.mktemp("reductions"), SPEC)
+
+
+def test_every_rank_checks_its_results(run: Path) -> None:
+    for log in load_run(run).ranks:
+        # The reduces' results are at their roots, 2 and 0.
+        assert log.checks == 9
+        found = [c.op for c in log.collectives if c.phase != "align"]
+        assert found == ["max", "bxor", "band", "min", "bor", "min", "bxor", "bor", "sum"]
+
+
+def test_tables_as_of_nccl_tests_name_type_and_operation(run: Path) -> None:
+    text = render_nccl_style(load_run(run))
+    rows = [line.split() for line in text.splitlines() if line.startswith("  ")]
+    assert {row[2] for row in rows} == {"int32"}
+    assert sorted(row[3] for row in rows) == sorted(
+        ["max", "bxor", "band", "min", "bor", "min", "bxor", "bor", "none"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (
+            ("dtype: int32", "dtype: float32"),
+            "workload.operations[1].op: found bxor; allowed for float32: sum, min, max",
+        ),
+        (
+            ("dtype: int32", "dtype: int16"),
+            "workload.dtype: found int16; Gloo does not reduce it: expected another dtype, or "
+            "programs for all that reduce",
+        ),
+        (
+            ("all_gather,", "all_gather, op: max,"),
+            "workload.operations[8].op: found max; no op: all_gather does not reduce",
+        ),
+        (
+            ("op: max", "op: mean"),
+            "workload.operations[0].op: found mean; allowed: sum, min, max, band, bor, bxor",
+        ),
+        (
+            ("slots: 3", "slots: 3, operations: [sum, max]"),
+            "workload.operations[0].program.algorithm: found aggregation; allowed: by hosts: "
+            "leaf0 knows sum, max, and not band",
+        ),
+        (
+            ("slots: 3", "slots: 3, dtypes: [float32]"),
+            "workload.operations[0].program.algorithm: found aggregation; allowed: by hosts: "
+            "leaf0 knows float32, and not int32",
+        ),
+    ],
+)
+def test_what_cannot_be_reduced_is_refused(change: tuple[str, str], said: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        parse_spec(SPEC.replace(*change))
+    assert said in str(caught.value)
+
+
+def test_programs_reduce_what_gloo_does_not() -> None:
+    ring = "{algorithm: ring}"
+    changes = [f"collectives.{kind}={ring}" for kind in ("all_reduce", "reduce", "reduce_scatter")]
+    changes += ["workload.dtype=int16", "collectives.backend=programs"]
+    assert parse_spec(SPEC).with_overrides(parse_overrides(changes)).workload.ranks == 4
