@@ -11,9 +11,9 @@ import shlex
 import shutil
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from collectives.in_network.of_run import nodes_of
@@ -274,13 +274,21 @@ def _details(network: Network) -> dict[str, object]:
     return details
 
 
+def _versions() -> dict[str, str]:
+    """Of Python and of packages; programs of users need no torch, so it may not be there."""
+    versions = {"python": platform.python_version()}
+    for package in _PACKAGES:
+        with suppress(PackageNotFoundError):
+            versions[package] = version(package)
+    return versions
+
+
 def _measured(
     spec: Spec, hosts: tuple[str, ...], network: Network, captured: Sequence[CaptureStats]
 ) -> dict[str, object]:
     return {
         "kernel_release": platform.release(),
-        "versions": {"python": platform.python_version()}
-        | {package: version(package) for package in _PACKAGES},
+        "versions": _versions(),
         "seed": spec.seed,
         "hosts": list(hosts),
         "retransmits": sum(tcp.retransmits for tcp in network.tcp_counters().values()),
