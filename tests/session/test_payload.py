@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 
 from topologies.spec.workload_types import BitwiseOp, ReduceOp  # noqa: E402
 from workloads.execution import payload  # noqa: E402
-from workloads.execution.reductions import REDUCTIONS  # noqa: E402
+from workloads.execution.programs.reductions import REDUCTIONS  # noqa: E402
 
 _DTYPES = st.sampled_from([torch.float16, torch.bfloat16, torch.float32])
 

@@ -30,7 +30,7 @@ from workloads.execution.programs.engine import (
     ProgramWork,
     slots_of,
 )
-from workloads.execution.reductions import REDUCTIONS
+from workloads.execution.programs.reductions import REDUCTIONS
 
 # Far enough ahead for everybody to be asleep by then. Starts lie on a grid, so that a few
 # microseconds more or less while connecting do not move everything that follows.

@@ -28,7 +28,7 @@ from topologies.spec.workload_types import ElementType, ReduceOp
 from workloads.execution import payload
 from workloads.execution.communicator import Communicator
 from workloads.execution.events import Pending
-from workloads.execution.reductions import REDUCTIONS
+from workloads.execution.programs.reductions import REDUCTIONS
 from workloads.execution.watched_work import WatchedWork
 
 DTYPES: dict[ElementType, torch.dtype] = {

@@ -35,7 +35,7 @@ from collectives.settings import agreement_of, entry_of, plan_of
 from collectives.start_order import CollectiveOrder
 from workloads.execution.programs.agreement import find_highest
 from workloads.execution.programs.engine import FIRST_SLOT, ProgramEngine, ProgramWork
-from workloads.execution.reductions import REDUCTIONS, SUM, Combine
+from workloads.execution.programs.reductions import REDUCTIONS, SUM, Combine
 from workloads.torch_backend.configuration import from_environment
 
 

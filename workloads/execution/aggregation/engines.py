@@ -10,7 +10,7 @@ import torch
 from collectives.plan import CollectivePlan
 from topologies.spec.workload_types import ReduceOp
 from workloads.execution.programs.engine import ChunkTimes, ProgramEngine, ProgramWork
-from workloads.execution.reductions import REDUCTIONS
+from workloads.execution.programs.reductions import REDUCTIONS
 
 
 class TreeEngines:

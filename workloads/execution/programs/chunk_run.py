@@ -14,8 +14,8 @@ from collectives.program import RECEIVES, Action, At, Sequence, Step
 from collectives.waits import Waits
 from workloads.execution.clock import now_ns, sleep_until_ns
 from workloads.execution.programs.memory import ChunkMemory
+from workloads.execution.programs.reductions import Combine
 from workloads.execution.programs.turns import RankTurns
-from workloads.execution.reductions import Combine
 
 
 class ChunkRun:

@@ -20,8 +20,8 @@ from collectives.waits import Waits, waits_of
 from workloads.execution.clock import now_ns
 from workloads.execution.programs.chunk_run import ChunkRun
 from workloads.execution.programs.memory import ChunkMemory
+from workloads.execution.programs.reductions import SUM, Combine
 from workloads.execution.programs.turns import RankTurns
-from workloads.execution.reductions import SUM, Combine
 
 FIRST_SLOT = 1 << 24
 """Tags below are those of messages that workloads send themselves."""
