@@ -12,14 +12,16 @@ does not add up. What a capture cannot tell is counted, never dropped: `assumed_
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from analysis.decode.byte_ledger import COLUMNS, split
+from analysis.decode.capture_view import CaptureView, Connection
 from analysis.decode.entry_facts import EntryFacts
 from analysis.decode.gloo.connection_groups import (
     UNLOGGED,
@@ -32,9 +34,14 @@ from analysis.decode.gloo.rendezvous import resolve
 from analysis.decode.gloo.stream import is_gloo, walk
 from analysis.decode.gloo.wire_format import Prefix
 from analysis.decode.ledger import BYTE_COLUMNS, Ledger, Purpose
+from analysis.decode.roce.queue_pairs import (
+    NO_IMMEDIATE,
+    LoggedQueuePairs,
+    queue_pairs,
+)
+from analysis.decode.roce.shares import roce_ledger
 from analysis.decode.tcp.assembly import connections
 from analysis.decode.tcp.pcap import Packets
-from analysis.decode.tcp.stream import CaptureView, TcpConnection
 from topologies.spec.run_sections import MINIMUM_SNAPLEN
 
 Int64 = npt.NDArray[np.int64]
@@ -46,7 +53,7 @@ class AttributionError(ValueError):
 
 @dataclass(frozen=True)
 class FileBytes:
-    """One capture file, divided without rest: data + other TCP + everything else."""
+    """One capture file, divided without rest: data connections, other TCP, everything else."""
 
     path: Path
     packets: int
@@ -58,13 +65,13 @@ class FileBytes:
 
 @dataclass(frozen=True)
 class DataConnection:
-    """One of Gloo's connections, with what its streams told.
+    """One of Gloo's connections or two connected queue pairs, with what their streams told.
 
     `assumed_bytes` lie in messages that were inferred and could belong to another slot; none
     do where the log says which messages there were, and just those were found.
     """
 
-    connection: TcpConnection
+    connection: Connection
     member: Membership
     messages: int
     inferred_messages: int
@@ -184,6 +191,7 @@ def attribute(
     collectives: Sequence[LoggedCollective] = (),
     addresses: Mapping[int, str] | None = None,
     clock_offset_ns: int | None = None,
+    logged_pairs: Sequence[LoggedQueuePairs] = (),
 ) -> Attribution:
     """Attribute every byte of these captures.
 
@@ -193,6 +201,7 @@ def attribute(
             collectives are told apart by group, kind and tag, but have no name.
         addresses: IPv4 address of each rank.
         clock_offset_ns: packet time minus log time of the same moment, where known.
+        logged_pairs: the queue pairs of ranks that send over RoCE.
 
     Raises:
         AttributionError: a snap length that kept no preamble, or sums that do not agree.
@@ -227,6 +236,10 @@ def attribute(
             )
         )
     ledger = _ledger(files, found, facts)
+    over_roce, of_roce = _over_roce(files, logged_pairs, directory, len(found))
+    if of_roce is not None:
+        found += over_roce
+        ledger += of_roce
     counted = np.zeros(len(files), dtype=np.int64)
     np.add.at(counted, ledger.file, ledger.wire_bytes)
     totals = _divide(files, found)
@@ -237,6 +250,36 @@ def attribute(
                 f"which {attributed} were attributed; this is a defect of the attribution"
             )
     return Attribution(totals, tuple(found), directory.collectives, ledger)
+
+
+def _over_roce(
+    files: Sequence[Packets],
+    logged: Sequence[LoggedQueuePairs],
+    directory: GroupDirectory,
+    first_number: int,
+) -> tuple[list[DataConnection], Ledger | None]:
+    """The queue pairs in these captures, and their ledger where there are some."""
+    places = {}
+    for each in logged:
+        for ends, ranks in ((each.pair.ends, each.ranks), (each.pair.ends[::-1], each.ranks[::-1])):
+            places[ends] = Membership(each.group, *ranks)
+    found: list[DataConnection] = []
+    owners: list[Callable[[int], int]] = []
+    pairs = queue_pairs(files, [each.pair for each in logged])
+    for number, pair in enumerate(pairs):
+        member = places.get(pair.ends, Membership(f"queue pairs {number}", None, None))
+        messages = [each.messages for each in pair.directions]
+        nameless = [each.immediate == NO_IMMEDIATE for each in messages]
+        unknown = sum(
+            int((each.end - each.position)[no].sum())
+            for each, no in zip(messages, nameless, strict=True)
+        )
+        count = sum(int((~no).sum()) for no in nameless)
+        found.append(DataConnection(pair, member, count, 0, 0, unknown))
+        owners.append(partial(directory.owner_of, member.group))
+    if not found:
+        return [], None
+    return found, roce_ledger(files, pairs, owners, first_number)
 
 
 def _require_preambles(packets: Packets) -> None:
@@ -260,11 +303,11 @@ def _divide(files: Sequence[Packets], found: Sequence[DataConnection]) -> tuple[
             path=packets.path,
             packets=len(packets),
             wire_bytes=int(packets.wire_bytes.sum()),
-            data_connection_bytes=int(packets.wire_bytes[of_gloo].sum()),
-            other_tcp_bytes=int(packets.wire_bytes[packets.is_tcp & ~of_gloo].sum()),
-            other_bytes=int(packets.wire_bytes[~packets.is_tcp].sum()),
+            data_connection_bytes=int(packets.wire_bytes[mine_of].sum()),
+            other_tcp_bytes=int(packets.wire_bytes[packets.is_tcp & ~mine_of].sum()),
+            other_bytes=int(packets.wire_bytes[~packets.is_tcp & ~mine_of].sum()),
         )
-        for packets, of_gloo in zip(files, mine, strict=True)
+        for packets, mine_of in zip(files, mine, strict=True)
     )
 
 

@@ -17,9 +17,9 @@ from typing import Final, Literal
 import numpy as np
 import numpy.typing as npt
 
+from analysis.decode.capture_view import CaptureView
 from analysis.decode.segmented import SortedSegments, highest_before, offsets_of
 from analysis.decode.tcp.pcap import FIN, RST, SYN, Packets
-from analysis.decode.tcp.stream import CaptureView
 
 Int64 = npt.NDArray[np.int64]
 
@@ -188,7 +188,7 @@ def _packets(
     return (
         seen,
         _joined([packets.wire_bytes for packets in files])[row],
-        _joined([packets.payload_bytes for packets in files])[row],
+        _joined([each.payload_bytes for each in views]),
         _joined([packets.flags for packets in files])[row],
     )
 

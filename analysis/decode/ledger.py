@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import IntEnum
 from typing import Final
 
@@ -31,6 +31,7 @@ class Purpose(IntEnum):
     SET_UP = 3
     TEARDOWN = 4
     UNATTRIBUTED = 5
+    CONGESTION_NOTIFICATION = 6
 
     @classmethod
     def of(cls, opcode: Opcode) -> Purpose:
@@ -69,6 +70,15 @@ class Ledger:
 
     def __len__(self) -> int:
         return len(self.file)
+
+    def __add__(self, other: Ledger) -> Ledger:
+        """The rows of both."""
+        return Ledger(
+            *(
+                np.concatenate([getattr(self, each.name), getattr(other, each.name)], axis=-1)
+                for each in fields(self)
+            )
+        )
 
     @property
     def wire_bytes(self) -> Int64:

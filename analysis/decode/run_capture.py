@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
+from ipaddress import IPv4Address
 
 from analysis.decode.attribution import Attribution, attribute
 from analysis.decode.gloo.connection_groups import LoggedCollective
+from analysis.decode.roce.queue_pairs import ConnectedPair, LoggedQueuePairs, QueuePair
 from analysis.decode.tcp.pcap import Packets, read_pcap
 from analysis.runs.collectives import plan_of_record
 from analysis.runs.records import CollectiveRecord
@@ -49,7 +51,9 @@ def load_capture(run: Run) -> RunCapture | None:
     # Switches are numbered after the ranks (collectives.in_network.node).
     for number, node in enumerate(run.fabric.switches, start=len(run.ranks)):
         addresses[number] = str(node.address)
-    attribution = attribute(files, logged_collectives(run), addresses, offset_ns)
+    attribution = attribute(
+        files, logged_collectives(run), addresses, offset_ns, logged_queue_pairs(run)
+    )
     return RunCapture(run, files, attribution, offset_ns or 0)
 
 
@@ -87,6 +91,25 @@ def _logged(run: Run, by_rank: dict[int, CollectiveRecord]) -> LoggedCollective:
         plan_of_record(run, first, ranks),
         None if first.slots is None else (first.slots[0], first.slots[1]),
     )
+
+
+def logged_queue_pairs(run: Run) -> tuple[LoggedQueuePairs, ...]:
+    """The queue pairs of ranks that send over RoCE, each connection once."""
+    found = {}
+    for log in run.ranks:
+        for record in log.queue_pairs:
+            ranks = log.rank, record.peer
+            addresses = record.local_address, record.remote_address
+            numbers = record.local_qpn, record.remote_qpn
+            psns = record.start_psn, record.remote_start_psn
+            first, second = (
+                QueuePair(int(IPv4Address(address)), number)
+                for address, number in zip(addresses, numbers, strict=True)
+            )
+            found[frozenset((first, second))] = LoggedQueuePairs(
+                record.group, ranks, ConnectedPair((first, second), psns)
+            )
+    return tuple(found.values())
 
 
 def clock_offset_ns(run: Run) -> int | None:

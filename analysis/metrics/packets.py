@@ -10,9 +10,9 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from analysis.decode.capture_view import CaptureView, Connection
 from analysis.decode.segmented import SortedSegments, highest_before, offsets_of, starts_of
 from analysis.decode.tcp.pcap import ECN_CE, Packets
-from analysis.decode.tcp.stream import CaptureView, TcpConnection
 
 Int64 = npt.NDArray[np.int64]
 Bool = npt.NDArray[np.bool_]
@@ -72,7 +72,7 @@ class PayloadPackets:
 
 
 def sent_and_received(
-    files: Sequence[Packets], connections: Sequence[TcpConnection]
+    files: Sequence[Packets], connections: Sequence[Connection]
 ) -> tuple[PayloadPackets, PayloadPackets]:
     """Every direction at its first capture and at its last one; the same where there is only one.
     Directions of which no capture saw payload have no packets."""
@@ -84,7 +84,7 @@ def sent_and_received(
     ]
     place, row = _rows(files, [seen for _, seen in views])
     position = _joined([seen.position for _, seen in views])
-    payload = _joined([packets.payload_bytes for packets in files])[row]
+    payload = _joined([seen.payload_bytes for _, seen in views])
     loaded = np.flatnonzero((payload > 0) & (position >= 0))
     place, row, position, payload = place[loaded], row[loaded], position[loaded], payload[loaded]
     number, file = (
@@ -130,7 +130,7 @@ def reordered(received: PayloadPackets, sent: PayloadPackets) -> Bool:
 
 
 def round_trips(
-    files: Sequence[Packets], sent: PayloadPackets, connections: Sequence[TcpConnection]
+    files: Sequence[Packets], sent: PayloadPackets, connections: Sequence[Connection]
 ) -> tuple[Int64, Int64]:
     """Nanoseconds from each packet's departure to the acknowledgement of all of it, where it was
     sent only once (Karn and Partridge 1987), and its direction. The receiver's delay of

@@ -32,6 +32,21 @@ class ConnectionRecord(Record):
     peer_port: int
 
 
+class QueuePairRecord(Record):
+    """The queue pair of a group that this rank is connected to another's with, over RoCE. Numbers
+    of packets begin at `start_psn` in what this rank sends, and at the other in what it gets."""
+
+    event: Literal["queue_pair"]
+    group: str = "default"
+    peer: int
+    local_qpn: int
+    remote_qpn: int
+    start_psn: int
+    remote_start_psn: int
+    local_address: str
+    remote_address: str
+
+
 class IterationRecord(Record):
     """One iteration on one rank."""
 
@@ -131,6 +146,7 @@ class NoteRecord(Record):
 RankEvent = Annotated[
     RankRecord
     | ConnectionRecord
+    | QueuePairRecord
     | IterationRecord
     | ComputeRecord
     | CollectiveRecord

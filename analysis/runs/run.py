@@ -23,6 +23,7 @@ from analysis.runs.records import (
     LinkRecord,
     NoteRecord,
     ObserverRecord,
+    QueuePairRecord,
     RankEvent,
     RankRecord,
 )
@@ -61,6 +62,8 @@ class RankLog:
     """Whether an observer in a program's rank told of its collectives."""
     notes: tuple[str, ...] = ()
     """What that could not do."""
+    queue_pairs: tuple[QueuePairRecord, ...] = ()
+    """Of ranks that send over RoCE."""
 
 
 @dataclass(frozen=True)
@@ -209,6 +212,12 @@ def _among_all(log: RankLog, job: JobOfRun) -> RankLog:
             )
             for record in log.connections
         ),
+        queue_pairs=tuple(
+            record.model_copy(
+                update={"group": f"{job.name}/{record.group}", "peer": job.first + record.peer}
+            )
+            for record in log.queue_pairs
+        ),
         events=(),
         chunks=(),
     )
@@ -236,6 +245,7 @@ def _rank_log(path: Path) -> RankLog:
         only(ChunkRecord),
         bool(only(ObserverRecord)),
         tuple(note.text for note in only(NoteRecord)),
+        only(QueuePairRecord),
     )
 
 

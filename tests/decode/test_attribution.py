@@ -20,6 +20,7 @@ from analysis.decode.gloo.stream import walk
 from analysis.decode.gloo.wire_format import PREAMBLE_BYTES, Opcode, Prefix, Slot
 from analysis.decode.tcp.assembly import connections
 from analysis.decode.tcp.pcap import CaptureFormatError, read_pcap
+from analysis.decode.tcp.stream import TcpConnection
 from tests.decode.recorded_log import read_log
 from tests.decode.synthetic_gloo import Transfer, Wire, converse
 from topologies.spec.run_sections import MINIMUM_SNAPLEN
@@ -256,8 +257,9 @@ def test_a_capture_begun_too_late_says_so(tmp_path: Path) -> None:
     result = attribute([read_pcap(wire.write_pcap(tmp_path / "a.pcap", 160))])
     check_sums(result)
     assert result.unattributed_bytes > 0
-    directions = result.connections[0].connection.directions
-    assert not any(direction.origin_known for direction in directions)
+    connection = result.connections[0].connection
+    assert isinstance(connection, TcpConnection)
+    assert not any(direction.origin_known for direction in connection.directions)
 
 
 @pytest.mark.parametrize("capture", ["three_ranks", "two_ranks_shaped"])

@@ -205,6 +205,12 @@ class GroupDirectory:
         assert slots is not None
         return index if tag < first + slots[1] else None
 
+    def owner_of(self, group: str, tag: int) -> int:
+        """The collective of `collectives` that a program's message of this tag belongs to, or
+        `UNLOGGED`."""
+        found = self._program_of(group, tag)
+        return UNLOGGED if found is None else found
+
     def _fits(self, group: str, number: int) -> bool:
         slot = Slot.decode(number)
         if slot.prefix == Prefix.USER:

@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from analysis.decode.capture_view import CaptureView
 from analysis.decode.segmented import highest_before, starts_of
 from analysis.decode.tcp.pcap import ACK, RST, SYN, Packets
-from analysis.decode.tcp.stream import CaptureView, Direction, Endpoint, TcpConnection
+from analysis.decode.tcp.stream import Direction, Endpoint, TcpConnection
 
 Int64 = npt.NDArray[np.int64]
 Rows = dict[str, Int64]
@@ -191,7 +192,13 @@ def _directions(rows: Rows, anchors: Int64) -> list[dict[str, Any]]:
     )
     starts = np.flatnonzero(fresh)
     views = [
-        CaptureView(number, rows["row"][start:end], position[start:end], acknowledged[start:end])
+        CaptureView(
+            number,
+            rows["row"][start:end],
+            position[start:end],
+            rows["payload"][start:end],
+            acknowledged[start:end],
+        )
         for number, (start, end) in zip(
             file[starts].tolist(), pairwise([*starts.tolist(), len(file)]), strict=True
         )

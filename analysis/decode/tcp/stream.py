@@ -11,12 +11,8 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
-import numpy.typing as npt
-
+from analysis.decode.capture_view import CaptureView
 from analysis.decode.tcp.pcap import Packets
-
-Int64 = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, order=True)
@@ -29,21 +25,6 @@ class Endpoint:
     def __str__(self) -> str:
         octets = ".".join(str(self.address >> shift & 0xFF) for shift in (24, 16, 8, 0))
         return f"{octets}:{self.port}"
-
-
-@dataclass(frozen=True)
-class CaptureView:
-    """The packets of one direction in one capture file, in file order.
-
-    `position` is the stream position of the first payload byte (the SYN has -1);
-    `acknowledged` the position in the *other* direction up to which the packet acknowledges.
-    All arrays have shape (packets,).
-    """
-
-    file: int
-    rows: Int64
-    position: Int64
-    acknowledged: Int64
 
 
 @dataclass(frozen=True)

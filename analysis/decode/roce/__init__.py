@@ -1,0 +1,1 @@
+"""RoCEv2 captures: InfiniBand transport packets over UDP, queue pairs, their messages."""
