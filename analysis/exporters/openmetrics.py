@@ -28,6 +28,12 @@ def render_openmetrics(run: Run) -> str:
         "TCP segments sent again, over all hosts",
         [({}, run.environment.retransmits)],
     )
+    if run.environment.roce is not None:
+        text.counter(
+            "roce_retransmitted_packets",
+            "Packets that queue pairs sent again, over all hosts",
+            [({}, run.environment.roce.retransmitted_packets)],
+        )
     _add_collectives(text, run)
     text.gauge(
         "iteration_duration_seconds",

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from analysis.metrics.limit import PhysicalLimit
 from analysis.runs.collectives import MeasuredCollective, collectives_of
 from analysis.runs.run import Run
+from analysis.runs.setting import setting_of
 
 
 @dataclass(frozen=True)
@@ -33,9 +34,18 @@ class CollectiveMetrics:
 
 def collective_metrics(run: Run) -> tuple[CollectiveMetrics, ...]:
     """The metrics of every collective of a run, by start. Raises RunError."""
-    limit = PhysicalLimit(run.fabric, run.hosts)
+    path_mtu_bytes = setting_of(run).transport.path_mtu_bytes
+    over_tcp = PhysicalLimit(run.fabric, run.hosts)
+    of_programs = over_tcp
+    if path_mtu_bytes is not None:
+        of_programs = PhysicalLimit(run.fabric, run.hosts, path_mtu_bytes)
+
+    def limit_ns(collective: MeasuredCollective) -> float:
+        limit = over_tcp if collective.plan is None else of_programs
+        return limit.duration_ns(collective)
+
     return tuple(
-        _measure(collective, run.environment.scale, limit.duration_ns(collective))
+        _measure(collective, run.environment.scale, limit_ns(collective))
         for collective in collectives_of(run)
     )
 

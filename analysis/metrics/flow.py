@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from analysis.decode.attribution import AttributionError
 from analysis.decode.ledger import Purpose
+from analysis.decode.roce.queue_pairs import QueuePairConnection
 from analysis.decode.run_capture import RunCapture, capture_bytes, load_capture
 from analysis.decode.segmented import SortedSegments, starts_of
 from analysis.metrics.packets import (
@@ -21,8 +22,10 @@ from analysis.metrics.packets import (
     sent_again,
     sent_and_received,
 )
-from analysis.predict.engines.wire import data_bytes, full_frame_bytes
+from analysis.predict.engines.roce_wire import RoceWire
+from analysis.predict.engines.wire import PREAMBLE_BYTES, GlooWire, Wire
 from analysis.runs.run import Run
+from analysis.runs.setting import setting_of
 from topologies.fabrics.fabric import Link
 from topologies.units import format_size
 
@@ -45,6 +48,7 @@ class FlowMetrics:
     source: int
     destination: int
     group: str
+    over_roce: bool
     payload_bytes: int
     packets: int
     retransmitted_packets: int
@@ -165,6 +169,7 @@ def flows_of(capture: RunCapture) -> Flows:
                 source,
                 destination,
                 member.group,
+                isinstance(connections[number // 2], QueuePairConnection),
                 connections[number // 2].directions[side].length_bytes,
                 int(packets[number]),
                 again[number],
@@ -204,7 +209,7 @@ def _messages(
     bounds = np.append(starts_of(flow), len(flow)).tolist()
     for low, high in pairwise(bounds):
         of = flows[int(flow[low])]
-        ideal_ns[low:high] = paths.ideal_ns(of.source, of.destination, size[low:high])
+        ideal_ns[low:high] = paths.ideal_ns(of, size[low:high])
     return Messages(
         flow,
         ledger.collective[data][whole],
@@ -249,15 +254,20 @@ class _Paths:
         self._run = run
         self._links = {link.index: link for link in run.fabric.links}
 
-    def ideal_ns(self, source: int, destination: int, size_bytes: Int64) -> Float64:
-        """Nanoseconds for messages of these sizes, preamble included."""
-        links = self._path(self._run.hosts[source], self._run.hosts[destination])
+    def ideal_ns(self, flow: FlowMetrics, size_bytes: Int64) -> Float64:
+        """Nanoseconds for messages of these sizes, TCP's with their preamble."""
+        links = self._path(self._run.hosts[flow.source], self._run.hosts[flow.destination])
         fixed_ns = float(sum(link.delay_ns for link in links))
         slowest_ns_per_byte = max((8e9 / link.rate_bps for link in links), default=0.0)
         mtu = min((link.mtu_bytes for link in links), default=1500)
-        # The wire model adds a preamble to the payload; these sizes have it already.
-        wire = data_bytes(size_bytes - 48, mtu)
-        frame = np.minimum(wire, full_frame_bytes(mtu))
+        if flow.over_roce:
+            path_mtu = setting_of(self._run).transport.path_mtu_bytes
+            how: Wire = RoceWire(path_mtu or mtu)
+        else:
+            # The wire model adds a preamble to the payload; these sizes have it already.
+            how, size_bytes = GlooWire(mtu), size_bytes - PREAMBLE_BYTES
+        wire = how.data_bytes(size_bytes)
+        frame = np.minimum(wire, how.full_frame_bytes)
         total: Float64 = fixed_ns + slowest_ns_per_byte * (wire + (len(links) - 1) * frame)
         return total
 

@@ -12,10 +12,11 @@ from functools import cached_property
 
 import networkx as nx
 
+from analysis.predict.engines.roce_wire import RoceWire
 from analysis.predict.engines.wire import goodput_bps
 from analysis.runs.collectives import MeasuredCollective
 from collectives.kinds import Kind, bus_factor, least_crossing_share
-from topologies.fabrics.fabric import Fabric
+from topologies.fabrics.fabric import Fabric, Link
 
 _LARGEST_FLOW_GRAPH = 2000
 
@@ -23,8 +24,12 @@ _LARGEST_FLOW_GRAPH = 2000
 class PhysicalLimit:
     """Limits of the collectives of one fabric and placement (`hosts[rank]` runs that rank)."""
 
-    def __init__(self, fabric: Fabric, hosts: Sequence[str]) -> None:
+    def __init__(
+        self, fabric: Fabric, hosts: Sequence[str], path_mtu_bytes: int | None = None
+    ) -> None:
+        """With a path MTU the collectives' messages go over RoCE."""
         self._fabric = fabric
+        self._path_mtu_bytes = path_mtu_bytes
         self._hosts = tuple(hosts)
         self._crossing: dict[tuple[int, ...], float | None] = {}
 
@@ -55,13 +60,15 @@ class PhysicalLimit:
             self._crossing[key] = self._maximum_flow(key)
         return self._crossing[key]
 
+    def _goodput_bps(self, link: Link) -> float:
+        if self._path_mtu_bytes is not None:
+            return RoceWire(self._path_mtu_bytes).goodput_bps(link.rate_bps)
+        return goodput_bps(link.rate_bps, link.mtu_bytes)
+
     @cached_property
     def _host_bps(self) -> dict[str, float]:
         return {
-            host.name: sum(
-                goodput_bps(link.rate_bps, link.mtu_bytes)
-                for link in self._fabric.links_of[host.name]
-            )
+            host.name: sum(self._goodput_bps(link) for link in self._fabric.links_of[host.name])
             for host in self._fabric.hosts
         }
 
@@ -75,7 +82,7 @@ class PhysicalLimit:
             return None
         graph: nx.DiGraph[str] = nx.DiGraph()
         for link in self._fabric.links:
-            rate = goodput_bps(link.rate_bps, link.mtu_bytes)
+            rate = self._goodput_bps(link)
             for a, b in ((link.a.node, link.b.node), (link.b.node, link.a.node)):
                 before = graph.edges[a, b]["capacity"] if graph.has_edge(a, b) else 0.0
                 graph.add_edge(a, b, capacity=before + rate)

@@ -37,11 +37,30 @@ class PredictorError(CollectiveError):
 
 @dataclass(frozen=True, slots=True)
 class Transport:
-    """What the hosts' TCP is set to. Buffers are in bytes; they bound a connection's window."""
+    """What the hosts' TCP is set to. Buffers are in bytes; they bound a connection's window.
+
+    With `path_mtu_bytes`, ranks have RoCE beside it for the messages of programs.
+    """
 
     congestion_control: str = "cubic"
     rcvbuf_bytes: int = 16_000_000
     sndbuf_bytes: int = 16_000_000
+    path_mtu_bytes: int | None = None
+
+    @classmethod
+    def of(cls, spec: Sections) -> Transport:
+        """What a spec sets."""
+        tcp = spec.tcp
+        return cls(
+            tcp.congestion_control,
+            tcp.rcvbuf_bytes,
+            tcp.sndbuf_bytes,
+            getattr(spec.transport, "path_mtu_bytes", None),
+        )
+
+    def carries(self, call: CollectiveCall) -> bool:
+        """Whether a call's messages go over RoCE."""
+        return self.path_mtu_bytes is not None and call.plan is not None
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,8 +69,8 @@ class Setting:
 
     `hosts[rank]` is the name of the host that runs `rank`. `ports` has, for a pair of ranks (lower
     first), the TCP ports of their connection in the same order, where a run recorded them: then
-    their path through ECMP routers is known, else it is drawn from the seed. Settings are compared
-    by identity.
+    their path through ECMP routers is known, else it is drawn from the seed. `roce_ports` has the
+    UDP port that both queue pairs of a pair of ranks send from. Settings are compared by identity.
     """
 
     fabric: Fabric
@@ -60,6 +79,7 @@ class Setting:
     transport: Transport = field(default_factory=Transport)
     seed: int = 1
     ports: Mapping[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
+    roce_ports: Mapping[tuple[int, int], int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for rank, host in enumerate(self.hosts):

@@ -34,12 +34,11 @@ class PlannedCall:
 
 def setting_of_spec(spec: Spec) -> Setting:
     """Where the spec's collectives will run. Ports are not known yet: collisions are drawn."""
-    transport = spec.tcp
     return Setting(
         spec.plan.fabric,
         spec.plan.routes,
         spec.plan.hosts,
-        Transport(transport.congestion_control, transport.rcvbuf_bytes, transport.sndbuf_bytes),
+        Transport.of(spec),
         spec.seed,
     )
 

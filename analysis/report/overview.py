@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from analysis.metrics.phase_names import phase_name
+from analysis.metrics.queue_pair import queue_pair_metrics
 from analysis.report.run_figures import RunFigures
 from analysis.report.tables.figures import count, duration, number, share, signed_percent, size
 from analysis.runs.partition import in_words
@@ -43,8 +44,10 @@ def key_figures(figures: RunFigures) -> tuple[KeyFigure, ...]:
             remark = f"geometric mean; worst {share(error['worst'])}"
             found.append(KeyFigure(f"{name} error", share(error["geomean"]), remark))
     found += _partition_figures(figures)
-    retransmits = f"{count(summary['retransmits'])} retransmits"
-    found.append(KeyFigure("drops", count(summary["drops"]), retransmits))
+    again = [f"{count(summary['retransmits'])} retransmits"]
+    if "sequence_naks" in summary:
+        again.append(f"{count(summary['sequence_naks'] + summary['not_ready_naks'])} NAKs")
+    found.append(KeyFigure("drops", count(summary["drops"]), ", ".join(again)))
     pauses = f"{count(summary['pauses'])} pauses"
     found.append(KeyFigure("ECN marks", count(summary["ecn_marks"]), pauses, summary["ecn_marks"]))
     return tuple(found)
@@ -197,15 +200,16 @@ def _prediction(figures: RunFigures) -> str:
 
 def _losses(figures: RunFigures) -> str:
     summary = figures.result["summary"]
+    sender = "queue pairs and TCP" if "sequence_naks" in summary else "TCP"
     if summary["drops"]:
         dropping = sum(p.record.drops > 0 for p in figures.ports)
         return (
-            f"{count(summary['drops'])} packets were dropped at {count(dropping)} ports; TCP "
+            f"{count(summary['drops'])} packets were dropped at {count(dropping)} ports; {sender} "
             f"retransmitted {count(summary['retransmits'])}."
         )
     if summary["retransmits"]:
         return (
-            "Nothing was dropped in the fabric's queues, yet TCP retransmitted "
+            f"Nothing was dropped in the fabric's queues, yet {sender} retransmitted "
             f"{count(summary['retransmits'])} times."
         )
     return ""
@@ -225,8 +229,10 @@ def _attributed(figures: RunFigures) -> str:
     if not total:
         return ""
     text = f"The captures hold {count(packets)} packets"
+    over_roce = bool(queue_pair_metrics(attribution))
+    ranks = "Gloo's connections" + (" and queue pairs" if over_roce else "")
     unknown = attribution.unattributed_bytes
     if unknown:
-        held = f"{size(total)} on Gloo's connections"
+        held = f"{size(total)} on {ranks}"
         return f"{text}; all but {size(unknown)} of the {held} could be attributed."
-    return f"{text}; every byte on Gloo's connections is attributed to a collective or set-up."
+    return f"{text}; every byte on {ranks} is attributed to a collective or set-up."

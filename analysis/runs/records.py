@@ -206,6 +206,15 @@ class JobRecord(Record):
     failed: FailureRecord | None = None
 
 
+class RoceRecord(Record):
+    """What the queue pairs of all hosts counted: packets sent again, and NAKs sent for a PSN that
+    was not the expected one and for a receiver that was not ready."""
+
+    retransmitted_packets: int
+    sequence_naks: int
+    not_ready_naks: int
+
+
 class Environment(Record):
     """environment.json: the kernel that ran it, how, and what it noticed."""
 
@@ -218,6 +227,7 @@ class Environment(Record):
     """Host of each rank."""
     wall_s: float
     retransmits: int
+    """Of all hosts' TCP."""
     verdict: VerdictRecord
     captures: list[dict[str, Any]] = Field(default_factory=list)
     details: dict[str, Any] = Field(default_factory=dict)
@@ -225,6 +235,13 @@ class Environment(Record):
     """Of a run of several."""
     origin_ns: int | None = None
     """From when on the jobs' starts are counted."""
+    roce: RoceRecord | None = None
+    """Of a run whose ranks send over RoCE."""
+
+    @property
+    def all_retransmits(self) -> int:
+        """Packets sent again, by TCP and by queue pairs."""
+        return self.retransmits + (self.roce.retransmitted_packets if self.roce else 0)
 
     @property
     def lateness_ns(self) -> int:

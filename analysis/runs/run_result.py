@@ -15,6 +15,7 @@ from analysis.runs.collectives import MeasuredCollective, collectives_of, iterat
 from analysis.runs.judged import exact_times, twin_of
 from analysis.runs.notes import notes_of
 from analysis.runs.partition import partition_row
+from analysis.runs.records import Environment
 from analysis.runs.run import RESULT_SCHEMA, Run
 from analysis.runs.setting import setting_of
 from analysis.runs.verdict import JudgedRun, judge_run
@@ -89,8 +90,15 @@ def summary_of(
         "drops": sum(link.drops for link in run.links),
         "ecn_marks": sum(link.ecn_marks for link in run.links),
         "pauses": sum(link.pauses for link in run.links),
-        "retransmits": run.environment.retransmits,
-    }
+        "retransmits": run.environment.all_retransmits,
+    } | _naks(run.environment)
+
+
+def _naks(environment: Environment) -> dict[str, int]:
+    counted = environment.roce
+    if counted is None:
+        return {}
+    return {"sequence_naks": counted.sequence_naks, "not_ready_naks": counted.not_ready_naks}
 
 
 def _judged(judged: JudgedRun) -> dict[str, Any] | None:

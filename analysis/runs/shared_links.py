@@ -10,7 +10,8 @@ import numpy as np
 
 from analysis.predict.engines.joint_programs import GroupedCall, JointPrograms
 from analysis.predict.engines.paths import paths_of
-from analysis.predict.engines.wire import data_bytes
+from analysis.predict.engines.roce_wire import wire_of
+from analysis.predict.engines.wire import Floats
 from analysis.predict.models.flow import Flow
 from analysis.predict.queue_waits import QueueWaits
 from analysis.predict.run_predictions import call_of
@@ -103,16 +104,21 @@ def _loads(
     ends, owners = joint.ends, np.array(joint.owners, dtype=np.int64)
     source = ends[np.array(joint.compiled.source, dtype=np.int64)]
     destination = ends[np.array(joint.compiled.destination, dtype=np.int64)]
-    sizes = data_bytes(joint.size_bytes, paths.mtu_bytes)
-    found: dict[int, dict[str, int]] = defaultdict(dict)
     jobs = np.array([_job_of(collective) for collective, _ in known])[owners]
-    for job in dict.fromkeys(jobs.tolist()):
-        mine = jobs == job
-        load = np.zeros(paths.links + 1)
-        rows = paths.hashed(source[mine], destination[mine])
-        np.add.at(load, rows, sizes[mine].astype(np.float64)[:, None])
-        for number in np.flatnonzero(load[: paths.links]).tolist():
-            found[number][job] = round(float(load[number]))
+    transport = paths.setting.transport
+    over_roce = np.array([transport.carries(grouped.call) for _, grouped in known])[owners]
+    loads: dict[str, Floats] = defaultdict(lambda: np.zeros(paths.links + 1))
+    for number in dict.fromkeys(owners.tolist()):
+        mine = owners == number
+        job, roce = str(jobs[mine][0]), bool(over_roce[mine][0])
+        rows = paths.hashed(source[mine], destination[mine], roce)
+        wire = wire_of(transport, known[number][1].call, paths.mtu_bytes)
+        sizes = np.asarray(wire.data_bytes(joint.size_bytes[mine]), dtype=np.float64)
+        np.add.at(loads[job], rows, sizes[:, None])
+    found: dict[int, dict[str, int]] = defaultdict(dict)
+    for job, load in loads.items():
+        for link in np.flatnonzero(load[: paths.links]).tolist():
+            found[link][job] = round(float(load[link]))
     return found
 
 

@@ -33,6 +33,7 @@ def run_idle(paths: Paths, joint: JointPrograms, costs: MessageCosts) -> None:
     messages = len(joint.owners)
     if messages > MOST_MESSAGES:
         raise PredictorError(f"found {messages:,} messages, allowed {MOST_MESSAGES:,}")
+    joint.over_roce(paths.setting.transport)
     source, destination = joint.pairs
     ranks = joint.ends
     shared, capacity = _ports(paths, paths.follow(ranks[source], ranks[destination]), costs)

@@ -29,7 +29,7 @@ from analysis.predict.engines.plan_programs import Gates, Marks, PlanCompiler, m
 from analysis.predict.engines.rank_slots import RankSlots
 from analysis.predict.engines.trains import Cut
 from analysis.predict.engines.wire import Ints
-from analysis.predict.interface import PredictorError
+from analysis.predict.interface import PredictorError, Transport
 from analysis.predict.queue_waits import QueueWaits
 from collectives.call import CollectiveCall
 from collectives.gloo.schedule import Post as GlooPost
@@ -160,6 +160,14 @@ class JointPrograms:
     def size_bytes(self) -> Ints:
         """Of each message."""
         return np.array(self._sizes, dtype=np.int64)
+
+    def over_roce(self, transport: Transport) -> bool:
+        """Whether all messages go over RoCE; else they all go over TCP. Raises PredictorError for
+        some of each."""
+        found = {transport.carries(grouped.call) for grouped in self._calls}
+        if len(found) > 1:
+            raise PredictorError("collectives over RoCE and over TCP in flight together")
+        return found == {True}
 
     @classmethod
     def of_plan(cls, call: CollectiveCall, plan: CollectivePlan) -> JointPrograms:

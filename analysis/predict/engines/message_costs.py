@@ -1,25 +1,17 @@
-"""What Gloo's messages take on paths, with a calibration's corrections applied."""
+"""What messages take on paths, with a calibration's corrections applied."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
 
-from analysis.predict.engines.paths import PathCosts
+from analysis.predict.engines.paths import PathCosts, Paths
+from analysis.predict.engines.roce_wire import ACK_BYTES, wire_of
 from analysis.predict.engines.trains import Cut
-from analysis.predict.engines.wire import (
-    CONTROL_BYTES,
-    HEADER_BYTES,
-    PREAMBLE_BYTES,
-    SEGMENTS_PER_ACK,
-    TCP_IP_BYTES,
-    Floats,
-    Ints,
-    data_bytes,
-    packets,
-)
+from analysis.predict.engines.wire import Floats, Ints, Wire
+from analysis.predict.interface import Transport
 from analysis.predict.parameters import Parameters
 from collectives.call import CollectiveCall
 from collectives.kinds import Kind
@@ -48,6 +40,28 @@ class MessageCosts:
     parameters: Parameters
     mtu_bytes: int
     effects: Effects = ALL_EFFECTS
+    transport: Transport = field(default_factory=Transport)
+
+    @classmethod
+    def on(
+        cls,
+        paths: Paths,
+        call: CollectiveCall,
+        parameters: Parameters,
+        effects: Effects = ALL_EFFECTS,
+    ) -> MessageCosts:
+        """Those of a call on the paths of its setting."""
+        return cls(call, parameters, paths.mtu_bytes, effects, paths.setting.transport)
+
+    @property
+    def over_roce(self) -> bool:
+        """Whether the call's messages are RDMA WRITEs: those of programs, where ranks have it."""
+        return self.transport.carries(self.call)
+
+    @property
+    def wire(self) -> Wire:
+        """How the call's messages lie on a link."""
+        return wire_of(self.transport, self.call, self.mtu_bytes)
 
     @property
     def sharing_factor(self) -> float:
@@ -55,36 +69,34 @@ class MessageCosts:
 
     @property
     def notice_bytes(self) -> int:
-        """A message's SEND_READY, and the RECV_READY of one that comes in, on the way out."""
-        return 2 * CONTROL_BYTES if self.effects.rendezvous else 0
+        """What goes the way of a message to prepare it, and the one that comes in meanwhile."""
+        return self.wire.notice_bytes if self.effects.rendezvous else 0
 
     def wire_bytes(self, size_bytes: npt.ArrayLike) -> Floats:
         """L1 bytes that a message of `size_bytes` takes on a loaded port, both ways counted in.
 
         The message itself with its headers and, where every member sends and receives at once,
-        the acknowledgements of the equal message that comes in meanwhile. Two ranks need none:
+        what the equal message that comes in meanwhile sends out. Over TCP two ranks need none:
         their acknowledgements are in the payload that goes the other way.
         """
         if not self.effects.headers:
             return np.asarray(size_bytes, dtype=np.float64)
-        wire = np.asarray(data_bytes(size_bytes, self.mtu_bytes), dtype=np.float64)
-        one_way = self.call.kind in _ONE_WAY_KINDS or self.call.world == 2
+        wire = np.asarray(self.wire.data_bytes(size_bytes), dtype=np.float64)
+        both_carry = self.call.world == 2 and not self.over_roce
+        one_way = self.call.kind in _ONE_WAY_KINDS or both_carry
         if one_way or not self.effects.acknowledgements:
             return wire
-        segments = packets(size_bytes, self.mtu_bytes)
-        return np.asarray(wire + segments / SEGMENTS_PER_ACK * HEADER_BYTES, dtype=np.float64)
+        return np.asarray(wire + self.wire.beside_bytes(size_bytes), dtype=np.float64)
 
     def cuts(self, size_bytes: Ints) -> list[Cut]:
-        """How messages are cut into segments, with the same bytes on the wire as `wire_bytes`."""
-        mss = self.mtu_bytes - TCP_IP_BYTES
+        """How messages are cut into segments, with the same bytes on the wire as `wire_bytes`; over
+        RoCE, whose acknowledgements are followed as well, without those of others."""
         found = {}
         for size in np.unique(size_bytes).tolist():
-            full, rest = divmod(size + PREAMBLE_BYTES, mss)
-            bare = full * (mss + HEADER_BYTES) + (rest + HEADER_BYTES if rest else 0)
-            more = float(self.wire_bytes(size)) / bare
-            found[size] = Cut(
-                full, (mss + HEADER_BYTES) * more, (rest + HEADER_BYTES) * more if rest else 0.0
-            )
+            full, full_bytes, rest_bytes = self.wire.cut(size)
+            bare = full * full_bytes + rest_bytes
+            more = 1.0 if self.over_roce else float(self.wire_bytes(size)) / bare
+            found[size] = Cut(full, full_bytes * more, rest_bytes * more)
         return [found[size] for size in size_bytes.tolist()]
 
     def ns_per_byte(self, costs: PathCosts) -> Floats:
@@ -92,11 +104,26 @@ class MessageCosts:
         return costs.ns_per_byte / self.parameters.bandwidth_efficiency
 
     def notification_ns(self, costs: PathCosts) -> Floats:
-        """RECV_READY from posting the receive to its arrival at the sender."""
+        """From posting a receive to the arrival of what tells the sender of it."""
         if not self.effects.rendezvous:
             return np.zeros(len(costs.hops))
-        return costs.latency_ns(CONTROL_BYTES) + costs.hops * self.parameters.hop_overhead_ns
+        return self._latency_ns(costs, self.wire.control_bytes)
+
+    def acknowledgement_ns(self, costs: PathCosts) -> Floats | None:
+        """From a message's arrival to its sender's hearing of it over the path back, where that
+        completes the send; None where a send is complete once the socket has it."""
+        return self._latency_ns(costs, ACK_BYTES) if self.over_roce else None
 
     def tail_ns(self, costs: PathCosts, wire_bytes: npt.ArrayLike) -> Floats:
         """What a message takes beyond its serialisation on the slowest link."""
-        return costs.tail_ns(wire_bytes) + costs.hops * self.parameters.hop_overhead_ns
+        return self._framed(costs).tail_ns(wire_bytes) + self._overhead_ns(costs)
+
+    def _latency_ns(self, costs: PathCosts, wire_bytes: int) -> Floats:
+        return self._framed(costs).latency_ns(wire_bytes) + self._overhead_ns(costs)
+
+    def _overhead_ns(self, costs: PathCosts) -> Floats:
+        return np.asarray(costs.hops * self.parameters.hop_overhead_ns, dtype=np.float64)
+
+    def _framed(self, costs: PathCosts) -> PathCosts:
+        """With frames of the size that the call's messages have."""
+        return replace(costs, full_frame_bytes=self.wire.full_frame_bytes)

@@ -15,9 +15,11 @@ import numpy.typing as npt
 from analysis.predict.engines.small_queues import queued_segments
 from analysis.predict.engines.wire import TCP_IP_BYTES, Floats, Ints, full_frame_bytes
 from analysis.predict.interface import PredictorError, Setting
-from topologies.routing.ecmp_hash import FiveTuple as TcpFlow
-from topologies.routing.ecmp_hash import flow_path
+from topologies.routing.ecmp_hash import TCP, UDP, FiveTuple, flow_path
 from topologies.spec.queue_section import Dctcp
+
+ROCE_PORT = 4791
+"""The UDP port that all queue pairs send to (IANA)."""
 
 EcmpChoice = Callable[[Ints, Ints, Ints, Ints], Ints]
 """(node, source host, destination host, number of equal next hops) -> which; arrays of indices."""
@@ -77,7 +79,7 @@ class Paths:
         ends = (*setting.hosts, *(node.name for node in fabric.switches))
         self._host_of_rank = np.array([self._index[name] for name in ends], dtype=np.int64)
         self._root = np.array([self._attachment(name) for name in self._nodes], dtype=np.int64)
-        self._kernel_paths: dict[tuple[int, int], tuple[int, ...] | None] = {}
+        self._kernel_paths: dict[tuple[int, int, bool], tuple[int, ...] | None] = {}
         # By node * nodes + goal: the number of the equal-cost set, -1 where not asked for yet.
         self._options = np.full(len(self._nodes) ** 2, -1, dtype=np.int32)
         self._option_count: list[int] = []
@@ -130,35 +132,51 @@ class Paths:
             return np.zeros((len(at), 0), dtype=np.int64)
         return np.stack(columns, axis=1)
 
-    def hashed(self, source: npt.ArrayLike, destination: npt.ArrayLike) -> Ints:
+    def hashed(
+        self, source: npt.ArrayLike, destination: npt.ArrayLike, over_roce: bool = False
+    ) -> Ints:
         """Path matrix of pairs of ranks as ECMP routers hash them.
 
         As the kernel does for pairs whose ports the setting knows, drawn by its seed for others.
+        The packets are TCP's or, `over_roce`, those of queue pairs.
         """
         source, destination = np.asarray(source), np.asarray(destination)
         drawn = self.follow(source, destination, HashedNextHop(self.setting.seed))
-        if not self.setting.ports:
+        if not (self.setting.roce_ports if over_roce else self.setting.ports):
             return drawn
         for row, pair in enumerate(zip(source.tolist(), destination.tolist(), strict=True)):
-            known = self._kernel_path(*pair)
+            known = self._kernel_path(*pair, over_roce)
             if known is not None:
                 drawn[row] = known + (self.links,) * (drawn.shape[1] - len(known))
         return drawn
 
-    def _kernel_path(self, source: int, destination: int) -> tuple[int, ...] | None:
+    def _kernel_path(
+        self, source: int, destination: int, over_roce: bool
+    ) -> tuple[int, ...] | None:
         """Directed links of a connection whose ports are known; None for others."""
-        pair = (source, destination)
-        if pair not in self._kernel_paths:
-            ports = self.setting.ports.get((min(pair), max(pair)))
-            self._kernel_paths[pair] = None if ports is None else self._hash(pair, ports)
-        return self._kernel_paths[pair]
+        key = (source, destination, over_roce)
+        if key not in self._kernel_paths:
+            ports = self._ports_of((source, destination), over_roce)
+            protocol = UDP if over_roce else TCP
+            self._kernel_paths[key] = ports and self._hash(key[:2], ports, protocol)
+        return self._kernel_paths[key]
 
-    def _hash(self, pair: tuple[int, int], ports: tuple[int, int]) -> tuple[int, ...]:
+    def _ports_of(self, pair: tuple[int, int], over_roce: bool) -> tuple[int, int] | None:
+        """From which port to which the first of a pair of ranks sends to the second."""
+        lower_first = (min(pair), max(pair))
+        if over_roce:
+            port = self.setting.roce_ports.get(lower_first)
+            return None if port is None else (port, ROCE_PORT)
+        ports = self.setting.ports.get(lower_first)
+        return ports if ports is None or pair == lower_first else ports[::-1]
+
+    def _hash(
+        self, pair: tuple[int, int], ports: tuple[int, int], protocol: int
+    ) -> tuple[int, ...]:
         setting, fabric = self.setting, self.setting.fabric
         names = [setting.hosts[rank] for rank in pair]
         addresses = [fabric.by_name[name].address for name in names]
-        own, other = ports if pair[0] < pair[1] else ports[::-1]
-        flow = TcpFlow(addresses[0], addresses[1], own, other)
+        flow = FiveTuple(addresses[0], addresses[1], *ports, protocol)
         links, node = [], names[0]
         for hop in flow_path(setting.routes, names[0], names[1], flow, setting.seed):
             forward = fabric.links[hop.link].a.node == node

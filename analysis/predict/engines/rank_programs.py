@@ -18,16 +18,17 @@ from analysis.predict.engines.wire import Floats, Ints
 from collectives.gloo.schedule import Step
 
 _SIMULTANEOUS_NS = 1e-3
-_INVITED, _DRAINED, _RECEIVED, _AWAKE = 0, 1, 2, 3
+_INVITED, _DRAINED, _RECEIVED, _AWAKE, _ACKNOWLEDGED = 0, 1, 2, 3, 4
 
 
 @dataclass(slots=True)
 class Connection:
-    """The TCP connection from one member to another: its messages leave one after the other.
+    """The connection from one member to another: its messages leave one after the other.
 
     RECV_READY takes `notice_ns` the other way, whose first link is `notice_link`. A message of B
     wire bytes takes `fixed_ns + min(B, frame_bytes) * forwarding` after its last bit left the
-    slowest link.
+    slowest link. Its send is complete once the connection has it, or with `ack_ns` so long after
+    its arrival.
     """
 
     links: tuple[int, ...]
@@ -37,6 +38,7 @@ class Connection:
     fixed_ns: float
     forwarding: float
     frame_bytes: float
+    ack_ns: float | None = None
     queue: deque[int] = field(default_factory=deque)
     left_bytes: float = 0.0
     rate: float = 0.0
@@ -86,6 +88,8 @@ class RankPrograms(Programs):
                     self._has_been_invited(subject, now)
                 elif kind == _RECEIVED:
                     self._has_received(subject, now)
+                elif kind == _ACKNOWLEDGED:
+                    self._has_sent(subject, now)
                 elif kind == _AWAKE:
                     self._has_slept(subject, now)
                 else:
@@ -141,7 +145,8 @@ class RankPrograms(Programs):
             for link in connection.links:
                 self._users.setdefault(link, set()).add(pair)
             self._transmit(connection, message, now)
-        self._has_sent(message, now)
+        if connection.ack_ns is None:
+            self._has_sent(message, now)
 
     def _transmit(self, connection: Connection, message: int, now: float) -> None:
         connection.left_bytes = self._wire[message]
@@ -155,7 +160,10 @@ class RankPrograms(Programs):
             return
         message = connection.queue.popleft()
         forwarded = min(self._wire[message], connection.frame_bytes) * connection.forwarding
-        self._schedule(now + connection.fixed_ns + forwarded, _RECEIVED, message)
+        received = now + connection.fixed_ns + forwarded
+        self._schedule(received, _RECEIVED, message)
+        if connection.ack_ns is not None:
+            self._schedule(received + connection.ack_ns, _ACKNOWLEDGED, message)
         if connection.queue:
             self._transmit(connection, connection.queue[0], now)
             return
@@ -230,6 +238,7 @@ def connections_of(
     back = paths.costs_of(backward)
     notice = costs.notification_ns(back)
     fixed = costs.tail_ns(there, 0.0)
+    acks = costs.acknowledgement_ns(back)
     ns_per_byte = costs.ns_per_byte(back)
     forwarding = there.sum_ns_per_byte - there.ns_per_byte
     return {
@@ -240,7 +249,8 @@ def connections_of(
             ns_per_byte=float(ns_per_byte[i]),
             fixed_ns=float(fixed[i]),
             forwarding=float(forwarding[i]),
-            frame_bytes=float(there.full_frame_bytes),
+            frame_bytes=float(costs.wire.full_frame_bytes),
+            ack_ns=None if acks is None else float(acks[i]),
         )
         for i, (a, b) in enumerate(zip(source.tolist(), destination.tolist(), strict=True))
     }

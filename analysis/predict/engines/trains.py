@@ -46,16 +46,17 @@ class Stream:
     packet has come by the other direction."""
 
     links: tuple[int, ...]
-    waiting: deque[_Train] = field(default_factory=deque)
+    waiting: deque[Train] = field(default_factory=deque)
     queued: int = 0
     queued_segments: int = 0
     full_waiting: int = 0
 
 
 @dataclass(slots=True)
-class _Train:
+class Train:
     """Segments that follow each other. `message` is numbered from 0; `invites` makes it the
-    RECV_READY of that message, `last` the end of its payload."""
+    RECV_READY of that message, `last` the end of its payload, `answers` its acknowledgement, where
+    that is followed."""
 
     stream: Stream
     segments: int
@@ -67,6 +68,7 @@ class _Train:
     corked: bool
     hop: int = 0
     tail_ns: float = 0.0
+    answers: bool = False
 
 
 class PacketTrains(Programs):
@@ -106,7 +108,7 @@ class PacketTrains(Programs):
         self._sharing_factor = sharing_factor
         self._free = [0.0] * len(bytes_per_ns)
         self._user: list[Stream | None] = [None] * len(bytes_per_ns)
-        self._heap: list[tuple[float, int, int, _Train]] = []
+        self._heap: list[tuple[float, int, int, Train]] = []
         self._sequence = 0
 
     def run(self) -> float:
@@ -132,13 +134,13 @@ class PacketTrains(Programs):
                 self._enqueue(train.message, now)
         return max(self.completed_ns)
 
-    def _schedule(self, at: float, kind: int, train: _Train) -> None:
+    def _schedule(self, at: float, kind: int, train: Train) -> None:
         self._sequence += 1
         # Rounded, so that what happens at once does so in the order in which it was caused.
         heapq.heappush(self._heap, (round(at, 3), self._sequence, kind, train))
 
     def _wake_at(self, member: int, at: float) -> None:
-        self._schedule(at, _AWAKE, _Train(Stream(()), 0, 0.0, 0.0, member, False, False, False))
+        self._schedule(at, _AWAKE, Train(Stream(()), 0, 0.0, 0.0, member, False, False, False))
 
     def _start(self, operation: Start, now: float) -> None:
         if operation.sends_first:
@@ -158,7 +160,7 @@ class PacketTrains(Programs):
     ) -> None:
         """SEND_READY, which nobody waits for, or RECV_READY."""
         stream, size = self._streams[source, destination], self._notice_bytes
-        stream.waiting.append(_Train(stream, 1, size, size, message, invites, False, True))
+        stream.waiting.append(Train(stream, 1, size, size, message, invites, False, True))
         self._fill(stream, now)
 
     def _admit(self, message: int, now: float) -> None:
@@ -167,7 +169,7 @@ class PacketTrains(Programs):
             return
         stream = self._streams[self._source[message], self._destination[message]]
         at = max(now, now + self._overhead_ns)
-        self._schedule(at, _POSTED, _Train(stream, 0, 0.0, 0.0, message, False, False, False))
+        self._schedule(at, _POSTED, Train(stream, 0, 0.0, 0.0, message, False, False, False))
 
     def _enqueue(self, message: int, now: float) -> None:
         stream = self._streams[self._source[message], self._destination[message]]
@@ -178,12 +180,12 @@ class PacketTrains(Programs):
             last = first + count == cut.full and not cut.rest_bytes
             size = count * cut.full_bytes
             stream.waiting.append(
-                _Train(stream, count, size, cut.full_bytes, message, False, last, False)
+                Train(stream, count, size, cut.full_bytes, message, False, last, False)
             )
             stream.full_waiting += 1
         if cut.rest_bytes:
             rest = cut.rest_bytes
-            stream.waiting.append(_Train(stream, 1, rest, rest, message, False, True, True))
+            stream.waiting.append(Train(stream, 1, rest, rest, message, False, True, True))
         self._fill(stream, now)
         self._has_sent(message, now)
 
@@ -207,7 +209,7 @@ class PacketTrains(Programs):
     def _limit(self, stream: Stream) -> int:
         return min(self._limits[link] for link in stream.links)
 
-    def _forward(self, train: _Train, now: float) -> None:
+    def _forward(self, train: Train, now: float) -> None:
         """Into the queue of the next port: its time there is known at once, as nothing that comes
         later goes first."""
         link = train.stream.links[train.hop]
@@ -234,7 +236,7 @@ class PacketTrains(Programs):
         arrives = train.tail_ns if train.hop == len(train.stream.links) else head + delay
         self._schedule(arrives, _ARRIVED, train)
 
-    def _deliver(self, train: _Train, now: float) -> None:
+    def _deliver(self, train: Train, now: float) -> None:
         # What comes has the kernel try to send what is held back (tcp_data_snd_check).
         other_way = self._other_way[id(train.stream)]
         if other_way is not None:

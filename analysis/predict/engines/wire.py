@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -47,3 +48,78 @@ def full_frame_bytes(mtu_bytes: int) -> int:
 def goodput_bps(rate_bps: int, mtu_bytes: int) -> float:
     """Highest TCP payload rate of a link: R * (MTU - 52) / (MTU + 38)."""
     return rate_bps * (mtu_bytes - TCP_IP_BYTES) / (mtu_bytes + ETHERNET_BYTES)
+
+
+class Wire(Protocol):
+    """How messages lie on a link; sizes are scalars or arrays."""
+
+    @property
+    def control_bytes(self) -> int:
+        """L1 bytes of what a receiver tells the sender before a message."""
+        ...
+
+    @property
+    def notice_bytes(self) -> int:
+        """L1 bytes that leave a port with a message beside it and its acknowledgements."""
+        ...
+
+    @property
+    def full_frame_bytes(self) -> int:
+        """L1 bytes of a full segment's frame."""
+        ...
+
+    def data_bytes(self, size_bytes: Any) -> Any:
+        """L1 bytes of a message with all headers."""
+        ...
+
+    def beside_bytes(self, size_bytes: Any) -> Any:
+        """L1 bytes that a message of this size, which comes in meanwhile, sends out."""
+        ...
+
+    def cut(self, size_bytes: int) -> tuple[int, float, float]:
+        """Full segments of a message, the L1 bytes of each, and those of a shorter last one."""
+        ...
+
+    def goodput_bps(self, rate_bps: int) -> float:
+        """Highest rate of data of a link."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class GlooWire:
+    """Gloo's messages over TCP."""
+
+    mtu_bytes: int
+
+    @property
+    def control_bytes(self) -> int:
+        """A RECV_READY."""
+        return CONTROL_BYTES
+
+    @property
+    def notice_bytes(self) -> int:
+        """A message's SEND_READY, and the RECV_READY of one that comes in."""
+        return 2 * CONTROL_BYTES
+
+    @property
+    def full_frame_bytes(self) -> int:
+        """As of `full_frame_bytes`."""
+        return full_frame_bytes(self.mtu_bytes)
+
+    def data_bytes(self, size_bytes: Any) -> Any:
+        """As of `data_bytes`."""
+        return data_bytes(size_bytes, self.mtu_bytes)
+
+    def beside_bytes(self, size_bytes: Any) -> Any:
+        """Acknowledgements, on average: they are of a connection's bytes and not of messages."""
+        return packets(size_bytes, self.mtu_bytes) / SEGMENTS_PER_ACK * HEADER_BYTES
+
+    def cut(self, size_bytes: int) -> tuple[int, float, float]:
+        """A message's preamble is in its first segment."""
+        mss = self.mtu_bytes - TCP_IP_BYTES
+        full, rest = divmod(size_bytes + PREAMBLE_BYTES, mss)
+        return full, mss + HEADER_BYTES, rest + HEADER_BYTES if rest else 0
+
+    def goodput_bps(self, rate_bps: int) -> float:
+        """As of `goodput_bps`."""
+        return goodput_bps(rate_bps, self.mtu_bytes)

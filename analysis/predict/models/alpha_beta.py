@@ -62,7 +62,7 @@ class AlphaBeta:
         if call.world == 1 or (call.size_bytes == 0 and call.kind != Kind.BARRIER):
             return 0.0
         paths = paths_of(setting)
-        costs = MessageCosts(call, self.parameters, paths.mtu_bytes, self._effects)
+        costs = MessageCosts.on(paths, call, self.parameters, self._effects)
         if call.plan is not None:
             return price_idle(paths, call, call.plan, costs)
         idle = _IdleFabric(paths, call, costs)
@@ -92,9 +92,7 @@ class AlphaBeta:
     def run_together(self, setting: Setting, joint: JointPrograms) -> str | None:
         """Run collectives that are in flight together. There is one model."""
         paths = paths_of(setting)
-        run_idle(
-            paths, joint, MessageCosts(joint.first, self.parameters, paths.mtu_bytes, self._effects)
-        )
+        run_idle(paths, joint, MessageCosts.on(paths, joint.first, self.parameters, self._effects))
         return None
 
 

@@ -24,10 +24,11 @@ from analysis.predict.engines.member_programs import CompiledPrograms
 from analysis.predict.engines.message_costs import MessageCosts
 from analysis.predict.engines.paths import Paths, paths_of
 from analysis.predict.engines.plan_programs import compile_plan, message_count
+from analysis.predict.engines.queue_pair_trains import QueuePairTrains
 from analysis.predict.engines.rank_programs import RankPrograms, connections_of
 from analysis.predict.engines.spread import SpreadPaths
 from analysis.predict.engines.trains import TRAINS_PER_MESSAGE, Cut, PacketTrains, Stream
-from analysis.predict.engines.wire import CONTROL_BYTES, Floats, Ints
+from analysis.predict.engines.wire import Floats, Ints
 from analysis.predict.interface import PredictorError, Setting
 from analysis.predict.models.alpha_beta import AlphaBeta
 from analysis.predict.parameters import RANGES, Parameters
@@ -170,7 +171,7 @@ class Flow:
     def busy_ns(self, setting: Setting, call: CollectiveCall) -> tuple[Ints, Floats]:
         """The links that a call's messages take, and how long each is busy with them."""
         paths = paths_of(setting)
-        costs = MessageCosts(call, self.parameters, paths.mtu_bytes)
+        costs = MessageCosts.on(paths, call, self.parameters)
         ends = call.ranks if call.plan is None else call.plan.participants(call.ranks)
         ranks, world = np.array(ends, dtype=np.int64), len(ends)
         carried = np.zeros(world**2)
@@ -183,7 +184,7 @@ class Flow:
         for start in range(0, len(used), _BLOCK):
             block = used[start : start + _BLOCK]
             source, destination = ranks[block // world], ranks[block % world]
-            shared, capacity = self._route(paths, source, destination)
+            shared, capacity = self._route(paths, source, destination, costs.over_roce)
             each = np.broadcast_to(carried[block][:, None], shared.shape).ravel()
             on = shared.ravel() < len(capacity)
             counted = np.bincount(shared.ravel()[on], each[on], len(capacity))
@@ -201,7 +202,8 @@ class Flow:
 
     def _run(self, paths: Paths, joint: JointPrograms, by_packets: bool) -> None:
         ranks = joint.ends
-        costs = MessageCosts(joint.first, self.parameters, paths.mtu_bytes)
+        joint.over_roce(paths.setting.transport)
+        costs = MessageCosts.on(paths, joint.first, self.parameters)
         if by_packets:
             cuts = joint.cuts(costs)
             self._run_trains(paths, ranks, joint.compiled, joint.pairs, [cuts], costs, joint.waits)
@@ -216,7 +218,7 @@ class Flow:
         steps: list[Step] | CompiledPrograms,
         posts: list[Post],
     ) -> float:
-        costs = MessageCosts(call, self.parameters, paths.mtu_bytes)
+        costs = MessageCosts.on(paths, call, self.parameters)
         ranks = np.array(call.ranks, dtype=np.int64)
         cuts = [costs.cuts(post.size_bytes) for post in posts]
         return self._run_trains(paths, ranks, steps, _distinct_pairs(call, posts), cuts, costs)
@@ -237,19 +239,20 @@ class Flow:
         there, back = source * world + destination, destination * world + source
         keys = np.unique(np.concatenate([there, back]))
         source, destination = keys // world, keys % world
-        path, capacity = self._route(paths, ranks[source], ranks[destination])
+        path, capacity = self._route(paths, ranks[source], ranks[destination], costs.over_roce)
         streams = {
             (a, b): Stream(tuple(n for n in path[i].tolist() if n < len(capacity)))
             for i, (a, b) in enumerate(zip(source.tolist(), destination.tolist(), strict=True))
         }
-        trains = PacketTrains(
+        engine = QueuePairTrains if costs.over_roce else PacketTrains
+        trains = engine(
             steps,
             world,
             cuts,
             streams,
             capacity.tolist(),
             (paths.delay_ns + self.parameters.hop_overhead_ns).tolist(),
-            float(CONTROL_BYTES),
+            float(costs.wire.control_bytes),
             paths.queued_segments(),
             self.parameters.message_overhead_ns,
             costs.sharing_factor,
@@ -258,9 +261,11 @@ class Flow:
         )
         return trains.run()
 
-    def _route(self, paths: Paths, source: Ints, destination: Ints) -> tuple[Ints, Floats]:
+    def _route(
+        self, paths: Paths, source: Ints, destination: Ints, over_roce: bool = False
+    ) -> tuple[Ints, Floats]:
         """(path matrix of pairs of ranks, capacity in bytes per ns of what its numbers name)."""
-        return paths.hashed(source, destination), self._bytes_per_ns(paths.rate_bps)
+        return paths.hashed(source, destination, over_roce), self._bytes_per_ns(paths.rate_bps)
 
     def _bytes_per_ns(self, rate_bps: Floats) -> Floats:
         return rate_bps / 8e9 * self.parameters.bandwidth_efficiency
@@ -270,7 +275,7 @@ class Flow:
         source = ranks[np.concatenate([post.source for post in posts])]
         destination = ranks[np.concatenate([post.destination for post in posts])]
         size = np.concatenate([post.size_bytes for post in posts])
-        costs = MessageCosts(call, self.parameters, paths.mtu_bytes)
+        costs = MessageCosts.on(paths, call, self.parameters)
         factor = self.parameters.sharing_factor(call.kind)
         many = len(size) >= _MANY and size.min() == size.max()
         rows = np.linspace(0, len(size) - 1, _MANY if many else len(size)).astype(np.int64)
@@ -332,7 +337,7 @@ class Flow:
         steps: list[Step] | CompiledPrograms,
         posts: list[Post],
     ) -> float:
-        costs = MessageCosts(call, self.parameters, paths.mtu_bytes)
+        costs = MessageCosts.on(paths, call, self.parameters)
         ranks = np.array(call.ranks, dtype=np.int64)
         wire = [costs.wire_bytes(post.size_bytes).tolist() for post in posts]
         return self._run_events(paths, ranks, steps, _distinct_pairs(call, posts), wire, costs)
@@ -347,7 +352,7 @@ class Flow:
         costs: MessageCosts,
     ) -> float:
         source, destination = pairs
-        shared, capacity = self._route(paths, ranks[source], ranks[destination])
+        shared, capacity = self._route(paths, ranks[source], ranks[destination], costs.over_roce)
         programs = RankPrograms(
             steps,
             len(ranks),
@@ -391,7 +396,9 @@ class FlowIdealEcmp(Flow):
         self._by_packets = False  # a bundle of links has no queue
         self._spread: SpreadPaths | None = None
 
-    def _route(self, paths: Paths, source: Ints, destination: Ints) -> tuple[Ints, Floats]:
+    def _route(
+        self, paths: Paths, source: Ints, destination: Ints, over_roce: bool = False
+    ) -> tuple[Ints, Floats]:
         if self._spread is None or self._spread.paths is not paths:
             self._spread = SpreadPaths(paths)
         shared, rates = self._spread.follow(source, destination)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import astuple
+
 import numpy as np
 import numpy.typing as npt
 
@@ -9,6 +11,7 @@ from analysis.decode.attribution import Attribution
 from analysis.decode.phase_bytes import bytes_by_phase
 from analysis.decode.segmented import percentiles
 from analysis.metrics.flow import Flows
+from analysis.metrics.queue_pair import queue_pair_metrics
 from analysis.report.tables.table import Column, Table, Unit, Value, table
 from analysis.runs.collectives import ALIGNMENT
 
@@ -59,6 +62,23 @@ def flows_table(flows: Flows) -> Table:
         ]
         rows.append(row)
     return table("flows", "Flows", columns, rows)
+
+
+def queue_pairs_table(attribution: Attribution) -> Table:
+    """A row per queue pair that ranks send from over RoCE, as captured where it sends."""
+    columns = (
+        Column("source", "from rank", Unit.COUNT),
+        Column("destination", "to rank", Unit.COUNT),
+        Column("group", "group"),
+        Column("packets", "packets", Unit.COUNT),
+        Column("retransmitted_packets", "retransmitted", Unit.COUNT),
+        Column("acknowledgements", "ACKs", Unit.COUNT),
+        Column("sequence_naks", "NAKs of a wrong PSN", Unit.COUNT),
+        Column("not_ready_naks", "NAKs of a receiver not ready", Unit.COUNT),
+        Column("cnps", "CNPs", Unit.COUNT),
+    )
+    rows = [astuple(each) for each in queue_pair_metrics(attribution)]
+    return table("queue_pairs", "Queue pairs", columns, rows)
 
 
 def wire_table(attribution: Attribution) -> Table:

@@ -13,7 +13,12 @@ from analysis.metrics.phase_names import phase_name
 from analysis.metrics.spans import length_ns
 from analysis.metrics.tier import bisection_use, tier_uses
 from analysis.metrics.traffic import traffic_matrix
-from analysis.report.tables.capture_tables import flows_table, phases_table, wire_table
+from analysis.report.tables.capture_tables import (
+    flows_table,
+    phases_table,
+    queue_pairs_table,
+    wire_table,
+)
 from analysis.report.tables.table import Column, Table, Unit, Value, table
 from analysis.runs.run import Run, RunError
 
@@ -40,6 +45,8 @@ def tables(run: Run, flows: Flows | None = None) -> dict[str, Table]:
     found += [in_network] if in_network.rows else []
     if flows is not None:
         found += [flows_table(flows), wire_table(flows.capture.attribution)]
+        pairs = queue_pairs_table(flows.capture.attribution)
+        found += [pairs] if pairs.rows else []
         phases = phases_table(flows.capture.attribution)
         found += [phases] if phases.rows else []
     return {each.name: each for each in found}

@@ -1,0 +1,97 @@
+"""Bytes that messages take on a link over RoCEv2: RDMA WRITEs with immediate, credits, ACKs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from analysis.predict.engines.wire import ETHERNET_BYTES, GlooWire, Wire
+from analysis.predict.interface import Transport
+from collectives.call import CollectiveCall
+
+PACKET_BYTES = 20 + 8 + 12 + 4 + ETHERNET_BYTES
+"""IPv4 20, UDP 8, base transport header 12, ICRC 4 (InfiniBand volume 1, chapter 9 and annex A17),
+and Ethernet."""
+
+RETH_BYTES = 16
+"""Where a WRITE goes, in its first packet."""
+
+IMMEDIATE_BYTES = 4
+"""In the last packet of a message, and in a credit."""
+
+CREDIT_BYTES = PACKET_BYTES + IMMEDIATE_BYTES + 16
+"""A receiver's buffer, told to the sender: a SEND of address, key and length."""
+
+ACK_BYTES = PACKET_BYTES + 4
+"""An acknowledgement: a packet with an AETH."""
+
+PACKETS_PER_ACK = 66
+"""Linux's rxe asks for an acknowledgement with each message's last packet, and with each packet
+that follows 65 without (RXE_MAX_PKT_PER_ACK, init_req_packet in rxe_req.c)."""
+
+QUEUED_PACKETS, REFILLED_BELOW = 9, 4
+"""A queue pair has so many packets in its host's port at most; then it waits until there are fewer
+than the second (RXE_INFLIGHT_SKBS_PER_QP_HIGH and _LOW, emulator/kernel/patches)."""
+
+
+@dataclass(frozen=True, slots=True)
+class RoceWire:
+    """Messages as RDMA WRITEs over one path MTU; sizes are scalars or arrays."""
+
+    path_mtu_bytes: int
+
+    @property
+    def control_bytes(self) -> int:
+        """L1 bytes of what a receiver tells the sender before a message."""
+        return CREDIT_BYTES
+
+    @property
+    def notice_bytes(self) -> int:
+        """L1 bytes that leave a port with a message beside it and its acknowledgements: the credit
+        of an equal one that comes in, and the acknowledgement of its own."""
+        return CREDIT_BYTES + ACK_BYTES
+
+    @property
+    def full_frame_bytes(self) -> int:
+        """L1 bytes of a full packet."""
+        return self.path_mtu_bytes + PACKET_BYTES
+
+    def packets(self, size_bytes: Any) -> Any:
+        """Packets of a message."""
+        return np.maximum(1, -(-np.asarray(size_bytes) // self.path_mtu_bytes))
+
+    def data_bytes(self, size_bytes: Any) -> Any:
+        """L1 bytes of a message with all headers, padded to four bytes."""
+        size = np.asarray(size_bytes)
+        padded = size + -size % 4
+        return padded + self.packets(size) * PACKET_BYTES + RETH_BYTES + IMMEDIATE_BYTES
+
+    def beside_bytes(self, size_bytes: Any) -> Any:
+        """Acknowledgements of the message, its credit, and the acknowledgement of the one that its
+        sender gives."""
+        acks = 2 + (self.packets(size_bytes) - 1) // PACKETS_PER_ACK
+        return acks * ACK_BYTES + CREDIT_BYTES
+
+    def cut(self, size_bytes: int) -> tuple[int, float, float]:
+        """Full packets of a message, the L1 bytes of each, and those of its last one, if that is
+        not full as well; the headers of first and last are spread over the full ones."""
+        full, rest = divmod(size_bytes, self.path_mtu_bytes)
+        extra = RETH_BYTES + IMMEDIATE_BYTES
+        if not full:
+            return 0, 0.0, float(self.data_bytes(size_bytes))
+        last = rest + -rest % 4 + PACKET_BYTES if rest else 0
+        return full, self.full_frame_bytes + extra / full, float(last)
+
+    def goodput_bps(self, rate_bps: int) -> float:
+        """Highest rate of data of a link, in long messages."""
+        return rate_bps * self.path_mtu_bytes / self.full_frame_bytes
+
+
+def wire_of(transport: Transport, call: CollectiveCall, mtu_bytes: int) -> Wire:
+    """How a call's messages lie on links of this MTU."""
+    if transport.carries(call):
+        assert transport.path_mtu_bytes is not None
+        return RoceWire(transport.path_mtu_bytes)
+    return GlooWire(mtu_bytes)
