@@ -292,6 +292,7 @@ def _measured(
         "seed": spec.seed,
         "hosts": list(hosts),
         "retransmits": sum(tcp.retransmits for tcp in network.tcp_counters().values()),
+        "roce": network.rdma_counters(),
         "captures": [stats.as_dict() for stats in captured],
         "details": _details(network),
     }

@@ -30,7 +30,7 @@ from emulator.ranks.caller import Caller
 from emulator.ranks.program_jobs import WORK
 from emulator.ranks.shared_run import JOBS
 from emulator.ranks.working_directory import working_directory
-from emulator.rdma.polling_library import polling_library
+from emulator.rdma.compiled import polling_library, verbs_library
 from emulator.virtual.boot import GuestSpec, run_guest
 from emulator.virtual.building.build import ensure_kernel
 from emulator.virtual.host.features import has_seccomp_filters, has_xsave
@@ -84,6 +84,8 @@ def run_session(
     # In virtual time a program that polls a completion queue has to give way.
     polls = programs and chosen == "virtual" and isinstance(spec.transport, RoceTransport)
     preload = polling_library() if polls else None
+    if isinstance(spec.transport, RoceTransport):
+        verbs_library()  # before anything starts: a guest finds it
     callers = [Caller.here(workload, preload) for workload, _ in programs]
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "spec.yaml").write_text(spec.to_yaml())

@@ -30,9 +30,9 @@ def render_openmetrics(run: Run) -> str:
     )
     if run.environment.roce is not None:
         text.counter(
-            "roce_retransmitted_packets",
-            "Packets that queue pairs sent again, over all hosts",
-            [({}, run.environment.roce.retransmitted_packets)],
+            "roce_retries",
+            "Times that queue pairs went back and sent again, over all hosts",
+            [({}, run.environment.roce.retries)],
         )
     _add_collectives(text, run)
     text.gauge(

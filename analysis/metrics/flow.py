@@ -22,7 +22,7 @@ from analysis.metrics.packets import (
     sent_again,
     sent_and_received,
 )
-from analysis.predict.engines.roce_wire import RoceWire
+from analysis.predict.engines.roce.wire import RoceWire
 from analysis.predict.engines.wire import PREAMBLE_BYTES, GlooWire, Wire
 from analysis.runs.run import Run
 from analysis.runs.setting import setting_of

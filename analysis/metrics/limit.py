@@ -12,7 +12,7 @@ from functools import cached_property
 
 import networkx as nx
 
-from analysis.predict.engines.roce_wire import RoceWire
+from analysis.predict.engines.roce.wire import RoceWire
 from analysis.predict.engines.wire import goodput_bps
 from analysis.runs.collectives import MeasuredCollective
 from collectives.kinds import Kind, bus_factor, least_crossing_share

@@ -15,6 +15,7 @@ from topologies.fabrics.fabric import Fabric
 from topologies.routing.routes import Routes
 from topologies.spec.checks import register
 from topologies.spec.errors import Problem, suggestion
+from topologies.spec.run_sections import RoceTransport
 from topologies.spec.sections import Sections
 
 ENTRY_POINT_GROUP = "groundwire.predictors"
@@ -55,12 +56,13 @@ class Transport:
             tcp.congestion_control,
             tcp.rcvbuf_bytes,
             tcp.sndbuf_bytes,
-            getattr(spec.transport, "path_mtu_bytes", None),
+            spec.transport.path_mtu_bytes if isinstance(spec.transport, RoceTransport) else None,
         )
 
     def carries(self, call: CollectiveCall) -> bool:
-        """Whether a call's messages go over RoCE."""
-        return self.path_mtu_bytes is not None and call.plan is not None
+        """Whether a call's messages go over RoCE: those of programs between ranks."""
+        between_ranks = call.plan is not None and not call.plan.aggregators
+        return self.path_mtu_bytes is not None and between_ranks
 
 
 @dataclass(frozen=True, eq=False)

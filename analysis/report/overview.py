@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
+from analysis.decode.queue_pair_metrics import queue_pair_metrics
 from analysis.metrics.phase_names import phase_name
-from analysis.metrics.queue_pair import queue_pair_metrics
 from analysis.report.run_figures import RunFigures
 from analysis.report.tables.figures import count, duration, number, share, signed_percent, size
 from analysis.runs.partition import in_words
@@ -45,8 +47,8 @@ def key_figures(figures: RunFigures) -> tuple[KeyFigure, ...]:
             found.append(KeyFigure(f"{name} error", share(error["geomean"]), remark))
     found += _partition_figures(figures)
     again = [f"{count(summary['retransmits'])} retransmits"]
-    if "sequence_naks" in summary:
-        again.append(f"{count(summary['sequence_naks'] + summary['not_ready_naks'])} NAKs")
+    if "retries" in summary:
+        again.append(f"{count(summary['retries'])} retries of queue pairs")
     found.append(KeyFigure("drops", count(summary["drops"]), ", ".join(again)))
     pauses = f"{count(summary['pauses'])} pauses"
     found.append(KeyFigure("ECN marks", count(summary["ecn_marks"]), pauses, summary["ecn_marks"]))
@@ -200,19 +202,24 @@ def _prediction(figures: RunFigures) -> str:
 
 def _losses(figures: RunFigures) -> str:
     summary = figures.result["summary"]
-    sender = "queue pairs and TCP" if "sequence_naks" in summary else "TCP"
     if summary["drops"]:
         dropping = sum(p.record.drops > 0 for p in figures.ports)
         return (
-            f"{count(summary['drops'])} packets were dropped at {count(dropping)} ports; {sender} "
-            f"retransmitted {count(summary['retransmits'])}."
+            f"{count(summary['drops'])} packets were dropped at {count(dropping)} ports; TCP "
+            f"retransmitted {count(summary['retransmits'])}{_went_back(summary)}."
         )
     if summary["retransmits"]:
         return (
-            f"Nothing was dropped in the fabric's queues, yet {sender} retransmitted "
+            "Nothing was dropped in the fabric's queues, yet TCP retransmitted "
             f"{count(summary['retransmits'])} times."
         )
     return ""
+
+
+def _went_back(summary: Mapping[str, Any]) -> str:
+    return (
+        f", queue pairs went back {count(summary['retries'])} times" if "retries" in summary else ""
+    )
 
 
 def _partition(figures: RunFigures) -> str:

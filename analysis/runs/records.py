@@ -207,10 +207,10 @@ class JobRecord(Record):
 
 
 class RoceRecord(Record):
-    """What the queue pairs of all hosts counted: packets sent again, and NAKs sent for a PSN that
-    was not the expected one and for a receiver that was not ready."""
+    """What the queue pairs of all hosts counted: how often one went back and sent again, and NAKs
+    that came for a PSN that was not the expected one and for a receiver that was not ready."""
 
-    retransmitted_packets: int
+    retries: int
     sequence_naks: int
     not_ready_naks: int
 
@@ -237,11 +237,6 @@ class Environment(Record):
     """From when on the jobs' starts are counted."""
     roce: RoceRecord | None = None
     """Of a run whose ranks send over RoCE."""
-
-    @property
-    def all_retransmits(self) -> int:
-        """Packets sent again, by TCP and by queue pairs."""
-        return self.retransmits + (self.roce.retransmitted_packets if self.roce else 0)
 
     @property
     def lateness_ns(self) -> int:

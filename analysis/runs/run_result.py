@@ -90,15 +90,12 @@ def summary_of(
         "drops": sum(link.drops for link in run.links),
         "ecn_marks": sum(link.ecn_marks for link in run.links),
         "pauses": sum(link.pauses for link in run.links),
-        "retransmits": run.environment.all_retransmits,
-    } | _naks(run.environment)
+        "retransmits": run.environment.retransmits,
+    } | _of_queue_pairs(run.environment)
 
 
-def _naks(environment: Environment) -> dict[str, int]:
-    counted = environment.roce
-    if counted is None:
-        return {}
-    return {"sequence_naks": counted.sequence_naks, "not_ready_naks": counted.not_ready_naks}
+def _of_queue_pairs(environment: Environment) -> dict[str, int]:
+    return {} if environment.roce is None else environment.roce.model_dump()
 
 
 def _judged(judged: JudgedRun) -> dict[str, Any] | None:

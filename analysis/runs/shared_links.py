@@ -10,7 +10,7 @@ import numpy as np
 
 from analysis.predict.engines.joint_programs import GroupedCall, JointPrograms
 from analysis.predict.engines.paths import paths_of
-from analysis.predict.engines.roce_wire import wire_of
+from analysis.predict.engines.roce.wire import wire_of
 from analysis.predict.engines.wire import Floats
 from analysis.predict.models.flow import Flow
 from analysis.predict.queue_waits import QueueWaits

@@ -20,7 +20,7 @@ from emulator.linux.netlink import NetlinkSocket
 from emulator.network.blueprint import Blueprint
 from emulator.network.carrier import await_carrier, refresh_link_state
 from emulator.network.coalescing import coalesce_received, disable_segmentation
-from emulator.network.rdma_devices import make_devices
+from emulator.network.rdma_devices import make_devices, read_counters
 from emulator.network.registry import NETNS_DIRECTORY, Session, remove_dead
 from emulator.network.sysctls import TcpSettings, node_sysctls, write_sysctls
 from emulator.ports.arrangement import (
@@ -296,6 +296,11 @@ class Network:
                 with self.enter(node.name):
                     found[node.name] = read_tcp()
         return found
+
+    def rdma_counters(self) -> dict[str, int] | None:
+        """What the queue pairs of all hosts have counted; None without RDMA devices."""
+        devices = [device for names in self.rdma_devices.values() for device in names]
+        return read_counters(devices) if devices else None
 
     def softnet_drops(self) -> int:
         """Packets that the machine's receive backlogs have dropped since `up`. Must be zero."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
+from pathlib import Path
 
 from emulator.linux.netlink import NetlinkSocket
 from emulator.linux.rdma_netlink import NETLINK_RDMA, make_rdma_device
@@ -26,3 +27,21 @@ def make_devices(
             netlink.execute(make_rdma_device(name, interface) for name, interface in names.items())
         made[host] = tuple(names)
     return made
+
+
+_COUNTERS = {
+    "retries": "completer_retry_err",
+    "sequence_naks": "rcvd_seq_err",
+    "not_ready_naks": "rcvd_rnr_err",
+}
+"""What rxe calls them (drivers/infiniband/sw/rxe/rxe_hw_counters.c)."""
+
+
+def read_counters(devices: Iterable[str]) -> dict[str, int]:
+    """The sums of what the queue pairs of devices have counted: how often one went back and sent
+    again, and the NAKs that came. Raises OSError."""
+    counted = [Path(f"/sys/class/infiniband/{name}/ports/1/hw_counters") for name in devices]
+    return {
+        name: sum(int((directory / theirs).read_text()) for directory in counted)
+        for name, theirs in _COUNTERS.items()
+    }

@@ -19,12 +19,12 @@ from analysis.decode.attribution import Attribution, AttributionError, attribute
 from analysis.decode.gloo.connection_groups import LoggedCollective
 from analysis.decode.ledger import Purpose
 from analysis.decode.phase_bytes import bytes_by_phase
+from analysis.decode.queue_pair_metrics import queue_pair_metrics
 from analysis.decode.roce.packets import roce_packets
 from analysis.decode.roce.queue_pairs import queue_pairs
 from analysis.decode.roce.scapy_layers import RETH, ImmediateData
 from analysis.decode.roce.wire_format import NAK_SEQUENCE_ERROR, TRAITS, Trait
 from analysis.decode.tcp.pcap import CaptureFormatError, read_pcap
-from analysis.metrics.queue_pair import queue_pair_metrics
 from collectives.algorithms import algorithm
 from collectives.kinds import Kind, Shape
 from collectives.plan import Schedule, plan, plan_messages, slots_per_chunk

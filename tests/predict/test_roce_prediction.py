@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.predict.engines.roce_wire import ACK_BYTES, CREDIT_BYTES, RoceWire
+from analysis.predict.engines.roce.wire import ACK_BYTES, CREDIT_BYTES, RoceWire
 from analysis.predict.interface import Setting, Transport
 from analysis.predict.models.alpha_beta import AlphaBeta
 from analysis.predict.models.flow import Flow

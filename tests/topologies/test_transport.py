@@ -9,7 +9,7 @@ from topologies.spec.spec import SpecError, parse_spec
 
 _SPEC = """
 name: transports
-fabric: {{kind: flat, hosts: 4}}
+fabric: {{kind: flat, hosts: 4, link: {{mtu: 1500}}}}
 transport: {transport}
 workload: {workload}
 """
@@ -50,7 +50,17 @@ def test_programs_can_use_roce_and_tcp_beside_it() -> None:
         ("{min_rto: soon}", _PROGRAM, "transport.min_rto: found soon"),
         ("{retries: 3}", _PROGRAM, "transport.retries: found 3; unknown key"),
         ("tcp", _PROGRAM, "transport: found tcp; expected a section"),
-        ("{kind: roce}", _COLLECTIVES, "transport.kind: found roce; expected tcp: only programs"),
+        (
+            "{kind: roce, path_mtu: 3000}",
+            _COLLECTIVES,
+            "transport.path_mtu: found 3000; allowed: 256, 512, 1024, 2048, 4096",
+        ),
+        (
+            "{kind: roce, path_mtu: 4096}",
+            _COLLECTIVES,
+            "transport.path_mtu: found 4096; expected at most 1420: there is a link with an MTU of "
+            "1500",
+        ),
     ],
 )
 def test_mistakes_are_told(transport: str, workload: str, said: str) -> None:

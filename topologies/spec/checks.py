@@ -15,6 +15,9 @@ from topologies.spec.run_sections import RoceTransport
 from topologies.spec.sections import Sections
 from topologies.spec.workload_section import ranks_per_host
 
+ROCE_HEADERS_BYTES = 80
+"""RXE_MAX_HDR_LENGTH of Linux's rxe: a port's largest path MTU leaves so much of its MTU."""
+
 Check = Callable[[Sections], Iterable[Problem]]
 
 _REGISTERED: list[Check] = []
@@ -49,14 +52,6 @@ def _check_one(spec: Sections) -> list[Problem]:
                 "expected 1 or auto with workload.kind: command: a program is a process of its own",
             )
         )
-    if isinstance(spec.transport, RoceTransport) and spec.workload.kind != "command":
-        problems.append(
-            Problem(
-                ("transport", "kind"),
-                "roce",
-                "expected tcp: only programs (workload.kind: command) can use roce so far",
-            )
-        )
     try:
         fabric = build_fabric(spec.fabric)
     except FabricError as error:
@@ -64,6 +59,7 @@ def _check_one(spec: Sections) -> list[Problem]:
             Problem(("fabric", *error.key), str(error.found), f"expected {error.expected}")
         )
         return problems
+    problems += _path_mtu(spec, fabric)
     hosts = len(fabric.hosts)
     together = ranks_per_host(spec.workload)
     if spec.workload.ranks > hosts * together:
@@ -157,3 +153,21 @@ def _fault_problems(spec: Sections, fabric: Fabric) -> Iterator[Problem]:
                 str(fault.iteration),
                 f"expected at most {iterations - 1}: the workload has {iterations} iterations",
             )
+
+
+def _path_mtu(spec: Sections, fabric: Fabric) -> list[Problem]:
+    """A path MTU that links have no room for."""
+    transport = spec.transport
+    if not isinstance(transport, RoceTransport):
+        return []
+    smallest = min((link.mtu_bytes for link in fabric.links), default=2**16)
+    if smallest >= transport.path_mtu_bytes + ROCE_HEADERS_BYTES:
+        return []
+    most = smallest - ROCE_HEADERS_BYTES
+    return [
+        Problem(
+            ("transport", "path_mtu"),
+            str(transport.path_mtu_bytes),
+            f"expected at most {most}: there is a link with an MTU of {smallest}",
+        )
+    ]

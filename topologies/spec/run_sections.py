@@ -54,6 +54,16 @@ class RoceTransport(SpecSection):
 
     kind: Literal["roce"]
     congestion_control: Literal["none"] = "none"
+    path_mtu_bytes: Literal[256, 512, 1024, 2048, 4096] = Field(default=1024, alias="path_mtu")
+    qp_timeout_ns: TimeNs = Field(default=1_048_576, alias="qp_timeout", ge=4096, le=2**43)
+    retry_count: Integer = Field(default=7, ge=0, le=7)
+
+    @property
+    def timeout_exponent(self) -> int:
+        """Time-outs are 4.096 us * 2^n (InfiniBand volume 1, 9.7.6.1.3): the first that is not
+        shorter."""
+        units = -(-self.qp_timeout_ns // 4096)
+        return max(1, (units - 1).bit_length())
 
 
 def _as_tcp(value: object) -> object:

@@ -31,6 +31,7 @@ from workloads.execution.programs.engine import (
     slots_of,
 )
 from workloads.execution.programs.reductions import REDUCTIONS
+from workloads.execution.verbs.queue_pairs import QueuePairLinks, RankDevice
 
 # Far enough ahead for everybody to be asleep by then. Starts lie on a grid, so that a few
 # microseconds more or less while connecting do not move everything that follows.
@@ -45,7 +46,7 @@ class Communicator:
 
     Switches take part in its programs by `tree`, where they aggregate. With `begin` its ranks do
     not align themselves before an iteration: it is called before the first one, and the others
-    follow without a pause.
+    follow without a pause. With a `device` the messages of its programs go over RDMA.
     """
 
     def __init__(
@@ -59,6 +60,7 @@ class Communicator:
         settings: CollectivesSection | None = None,
         begin: Callable[[], None] | None = None,
         tree: AggregationClient | None = None,
+        device: RankDevice | None = None,
     ) -> None:
         self.name = name
         self._tree = tree
@@ -70,6 +72,9 @@ class Communicator:
         self._log = log
         self._everybody = self.size == world_size
         self._group = group
+        self._links = None
+        if device is not None and self.size > 1:
+            self._links = QueuePairLinks(device, name, self.ranks, me, log)
         self._next_tag = 0
         self._settings = settings or CollectivesSection()
         self._engine = ProgramEngine(
@@ -116,7 +121,7 @@ class Communicator:
                 return self._tree.start(plan, source, target, first_slot, report, entry, op)
             return self._engine.start(
                 plan,
-                dist.group.WORLD if group is None else group,
+                self._carrier(group),
                 source,
                 target,
                 first_slot,
@@ -142,6 +147,12 @@ class Communicator:
             slots=[first_slot, slots_of(plan)],
         )
 
+    def _carrier(self, group: dist.ProcessGroup | None) -> Any:
+        """What programs send and receive by."""
+        if self._links is not None:
+            return self._links
+        return dist.group.WORLD if group is None else group
+
     def _agree(
         self,
         id: str,
@@ -162,7 +173,7 @@ class Communicator:
             lambda group: find_highest(
                 self._engine,
                 plan,
-                dist.group.WORLD if group is None else group,
+                self._carrier(group),
                 numbers,
                 first_slot,
             ),
@@ -302,6 +313,7 @@ def subgroups(
     me: int,
     world_size: int,
     settings: CollectivesSection | None = None,
+    device: RankDevice | None = None,
 ) -> Communicator | None:
     """Split the run into process groups; every rank calls this with the same partition.
 
@@ -311,5 +323,7 @@ def subgroups(
     for index, ranks in enumerate(partition):
         group = groups.new_group(ranks)
         if me in ranks:
-            mine = Communicator(log, f"{name}.{index}", ranks, me, world_size, group, settings)
+            mine = Communicator(
+                log, f"{name}.{index}", ranks, me, world_size, group, settings, device=device
+            )
     return mine

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
 from workloads.execution.programs.engine import ChunkTimes
+from workloads.execution.verbs.queue_pairs import LoggedEnds
 
 
 class EventLog:
@@ -41,6 +42,10 @@ class EventLog:
                     "peer_port": peer_port,
                 }
             )
+
+    def queue_pair(self, group: str, peer: int, ends: LoggedEnds) -> None:
+        """A queue pair of this rank with another's, for a group's messages."""
+        self._add({"event": "queue_pair", "group": group, "peer": peer} | asdict(ends))
 
     def iteration(self, index: int, start_ns: int, end_ns: int) -> None:
         self._add({"event": "iteration", "index": index, "start_ns": start_ns, "end_ns": end_ns})

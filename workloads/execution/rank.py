@@ -24,6 +24,7 @@ from workloads.execution.inference import InferenceShare
 from workloads.execution.process_groups import DefaultGroups, ProcessGroups
 from workloads.execution.rank_plan import RankPlan
 from workloads.execution.step_runner import run_steps
+from workloads.execution.verbs.queue_pairs import RankDevice
 from workloads.models.build import groups_of, step_of
 from workloads.models.partition.split_file import read_split
 from workloads.models.partition.step import inference_step
@@ -69,6 +70,7 @@ def _take_part(
     )
     log.connections("default", ports)
     everybody = range(plan.world_size)
+    device = None if plan.roce is None else RankDevice(plan.roce)
     world = Communicator(
         log,
         "default",
@@ -79,10 +81,11 @@ def _take_part(
         plan.collectives,
         None if plan.aligned else begin,
         AggregationClient(plan.tree) if plan.tree is not None else None,
+        device,
     )
     compute = ComputeModel(plan.compute, log)
     tell = on_iteration if plan.rank == 0 else lambda iteration: None
-    _workload(plan, groups, world, compute, log, tell)
+    _workload(plan, groups, world, compute, log, tell, device)
     world.begin()
     # Nobody closes connections, and rank 0 its store, while others still use them.
     world.align(AT_THE_END)
@@ -96,6 +99,7 @@ def _workload(
     compute: ComputeModel,
     log: EventLog,
     on_iteration: Callable[[int], None],
+    device: RankDevice | None,
 ) -> None:
     workload = plan.workload
     if isinstance(workload, CollectivesWorkload):
@@ -112,7 +116,7 @@ def _workload(
         run_steps(workload, step, {"world": world}, compute, log, on_iteration, share)
     else:
         step = step_of(workload, plan.rank)
-        groups = _groups(workload, process_groups, world, log, plan.collectives)
+        groups = _groups(workload, process_groups, world, log, plan.collectives, device)
         run_steps(workload, step, groups, compute, log, on_iteration)
 
 
@@ -122,11 +126,14 @@ def _groups(
     world: Communicator,
     log: EventLog,
     settings: CollectivesSection,
+    device: RankDevice | None,
 ) -> dict[GroupName, Communicator]:
     groups: dict[GroupName, Communicator] = {"world": world}
     for name, partition in groups_of(workload).items():
         if name not in groups and len(partition[0]) > 1:
-            mine = subgroups(process_groups, log, name, partition, world.rank, world.size, settings)
+            mine = subgroups(
+                process_groups, log, name, partition, world.rank, world.size, settings, device
+            )
             assert mine is not None  # the parts cover all ranks
             groups[name] = mine
     return groups

@@ -9,6 +9,7 @@ from topologies.spec.collectives_section import CollectivesSection
 from topologies.spec.compute_section import ComputeSpec
 from topologies.spec.workload_section import WorkloadSpec
 from workloads.execution.aggregation.place import TreePlace
+from workloads.execution.verbs.place import RocePlace
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +20,8 @@ class RankPlan:
     With `aligned` all ranks begin an iteration at a common, round time. Ranks of one of several
     jobs begin an iteration when the one before is over, as training does.
 
-    `tree` is the rank's place among switches that aggregate, where there are some.
+    `tree` is the rank's place among switches that aggregate, where there are some. `roce` says how
+    it gets at RDMA, where programs send over that.
     """
 
     rank: int
@@ -34,6 +36,7 @@ class RankPlan:
     collectives: CollectivesSection = field(default_factory=CollectivesSection)
     aligned: bool = True
     tree: TreePlace | None = None
+    roce: RocePlace | None = None
 
     @property
     def world_size(self) -> int:

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from analysis.predict.engines.paths import PathCosts, Paths
-from analysis.predict.engines.roce_wire import ACK_BYTES, wire_of
+from analysis.predict.engines.roce.wire import ACK_BYTES, wire_of
 from analysis.predict.engines.trains import Cut
 from analysis.predict.engines.wire import Floats, Ints, Wire
 from analysis.predict.interface import Transport

@@ -24,8 +24,8 @@ from analysis.predict.engines.member_programs import CompiledPrograms
 from analysis.predict.engines.message_costs import MessageCosts
 from analysis.predict.engines.paths import Paths, paths_of
 from analysis.predict.engines.plan_programs import compile_plan, message_count
-from analysis.predict.engines.queue_pair_trains import QueuePairTrains
 from analysis.predict.engines.rank_programs import RankPrograms, connections_of
+from analysis.predict.engines.roce.trains import QueuePairTrains
 from analysis.predict.engines.spread import SpreadPaths
 from analysis.predict.engines.trains import TRAINS_PER_MESSAGE, Cut, PacketTrains, Stream
 from analysis.predict.engines.wire import Floats, Ints

@@ -63,9 +63,9 @@ def print_result(result: dict[str, Any], directory: Path, console: Console) -> N
         for line in models_used(name, models):
             console.print(line, highlight=False)
     summary = result["summary"]
-    refused = ("sequence_naks", "not_ready_naks")
+    counted = ("retries", "sequence_naks", "not_ready_naks")
     naks = "".join(
-        f", {name.replace('_', ' ')} {summary[name]}" for name in refused if name in summary
+        f", {name.replace('_', ' ')} {summary[name]}" for name in counted if name in summary
     )
     console.print(
         f"drops {summary['drops']}, ECN marks {summary['ecn_marks']}, "

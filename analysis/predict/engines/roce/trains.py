@@ -13,7 +13,7 @@ What differs from TCP (`trains`; drivers/infiniband/sw/rxe of Linux 6.12, with G
 from __future__ import annotations
 
 from analysis.predict.engines.member_programs import Start
-from analysis.predict.engines.roce_wire import ACK_BYTES, QUEUED_PACKETS, REFILLED_BELOW
+from analysis.predict.engines.roce.wire import ACK_BYTES, QUEUED_PACKETS, REFILLED_BELOW
 from analysis.predict.engines.trains import PacketTrains, Stream, Train
 
 _STEP = QUEUED_PACKETS // 3

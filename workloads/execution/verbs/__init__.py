@@ -1,0 +1,1 @@
+"""Messages of programs over RDMA: queue pairs between ranks, credits and RDMA WRITEs."""

@@ -1,0 +1,256 @@
+"""The queue pairs of a rank with the others of its groups.
+
+A message goes when both its ends are posted: who receives registers the memory and sends a credit,
+who sends writes it there once that has come. The message's slot is the immediate of both.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Sequence
+from ctypes import c_void_p
+from dataclasses import dataclass, field
+from datetime import timedelta
+from threading import Event, Lock, Thread
+from typing import Protocol
+
+import torch
+import torch.distributed as dist
+
+from workloads.execution.verbs.library import (
+    Credit,
+    Device,
+    EventKind,
+    Peer,
+    Region,
+    VerbsError,
+)
+from workloads.execution.verbs.library import Event as VerbsEvent
+from workloads.execution.verbs.place import RocePlace
+
+_TIMEOUT = timedelta(days=1)  # as process groups have it: virtual time cannot tell slow from stuck
+
+_DEPTH = 512
+"""Sends and receives that a queue pair has room for; more wait here."""
+
+
+class PairLog(Protocol):
+    """Where queue pairs are logged."""
+
+    def queue_pair(self, group: str, peer: int, ends: LoggedEnds) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedEnds:
+    """What a log has of two connected queue pairs."""
+
+    local_qpn: int
+    remote_qpn: int
+    start_psn: int
+    remote_start_psn: int
+    local_address: str
+    remote_address: str
+
+
+class MessageWork:
+    """A message under way at one of its ends; it can be waited for, as torch's works are."""
+
+    def __init__(self, tensor: torch.Tensor, region: Region) -> None:
+        self.region = region
+        self._tensor: torch.Tensor | None = tensor  # the memory must stay
+        self._over = Event()
+        self._error: VerbsError | None = None
+
+    def wait(self) -> None:
+        """Block until it is received, or acknowledged. Raises VerbsError."""
+        self._over.wait()
+        if self._error is not None:
+            raise self._error
+
+    def end(self, error: VerbsError | None = None) -> None:
+        """It is complete, or will never be."""
+        self._error = error
+        self._tensor = None
+        self._over.set()
+
+
+@dataclass(slots=True)
+class _Pair:
+    """A queue pair, what is posted on it, and what waits for the other end, by slot."""
+
+    rank: int
+    handle: c_void_p
+    under_way: int = 0
+    waiting: deque[tuple[int, Credit | None]] = field(default_factory=deque)
+    receives: dict[int, MessageWork] = field(default_factory=dict)
+    sends: dict[int, MessageWork] = field(default_factory=dict)
+    credits: dict[int, Credit] = field(default_factory=dict)
+    error: VerbsError | None = None
+
+
+class RankDevice:
+    """A rank's device, whose completions a thread waits for. To be made once the rank is in its
+    network namespace."""
+
+    def __init__(self, place: RocePlace) -> None:
+        """Raises VerbsError."""
+        self.place = place
+        self.device = Device(place.library, place.device, place.address)
+        self._pairs: dict[int, _Pair] = {}
+        self._lock = Lock()
+        Thread(target=self._work, daemon=True).start()
+
+    def make(self, rank: int) -> tuple[_Pair, int]:
+        """A queue pair for messages with this rank, and its number."""
+        handle, number = self.device.make(_DEPTH)
+        with self._lock:
+            self._pairs[number] = _Pair(rank, handle)
+            return self._pairs[number], number
+
+    def send(self, pair: _Pair, tensor: torch.Tensor, slot: int) -> MessageWork:
+        """Post a message."""
+        work = self._register(tensor)
+        with self._lock:
+            _refuse_failed(pair)
+            pair.sends[slot] = work
+            credit = pair.credits.pop(slot, None)
+            if credit is not None:
+                self._post(pair, slot, credit)
+        return work
+
+    def receive(self, pair: _Pair, tensor: torch.Tensor, slot: int) -> MessageWork:
+        """Post where a message is to go."""
+        work = self._register(tensor)
+        with self._lock:
+            _refuse_failed(pair)
+            pair.receives[slot] = work
+            self._post(pair, slot, None)
+        return work
+
+    def _register(self, tensor: torch.Tensor) -> MessageWork:
+        assert tensor.is_contiguous()
+        size_bytes = tensor.numel() * tensor.element_size()
+        return MessageWork(tensor, self.device.register(tensor.data_ptr(), size_bytes))
+
+    def _post(self, pair: _Pair, slot: int, credit: Credit | None) -> None:
+        """Write a message, or give a credit, in order, as soon as the queue pair has room."""
+        pair.waiting.append((slot, credit))
+        self._fill(pair)
+
+    def _fill(self, pair: _Pair) -> None:
+        while pair.waiting and pair.under_way < _DEPTH:
+            slot, credit = pair.waiting.popleft()
+            pair.under_way += 1
+            if credit is None:
+                self.device.give(pair.handle, pair.receives[slot].region, slot)
+            else:
+                self.device.write(pair.handle, pair.sends[slot].region, slot, credit)
+
+    def _work(self) -> None:
+        while True:
+            for event in self.device.events():
+                with self._lock:
+                    pair = self._pairs[event.qpn]
+                    over = self._handle(pair, event)
+                if over is not None:
+                    self.device.release(over.region)
+                    over.end()
+
+    def _handle(self, pair: _Pair, event: VerbsEvent) -> MessageWork | None:
+        """The work that an event completes."""
+        if event.kind is EventKind.FAILED:
+            self._fail(pair, event.status)
+            return None
+        if event.kind is EventKind.CREDIT_CAME:
+            credit = self.device.take(pair.handle, event.receive)
+            if event.slot in pair.sends:
+                self._post(pair, event.slot, credit)
+            else:
+                pair.credits[event.slot] = credit
+            return None
+        if event.kind is EventKind.MESSAGE_CAME:
+            self.device.take(pair.handle, event.receive)
+            return pair.receives.pop(event.slot)
+        pair.under_way -= 1
+        over = pair.sends.pop(event.slot) if event.kind is EventKind.MESSAGE_SENT else None
+        self._fill(pair)
+        return over
+
+    def _fail(self, pair: _Pair, status: str) -> None:
+        if pair.error is None:  # what follows is flushed, and says no more
+            pair.error = VerbsError(f"queue pair to rank {pair.rank}: {status}")
+        for works in (pair.receives, pair.sends):
+            for work in works.values():
+                work.end(pair.error)
+            works.clear()
+
+
+def _refuse_failed(pair: _Pair) -> None:
+    if pair.error is not None:
+        raise pair.error
+
+
+class QueuePairLinks:
+    """A rank's queue pairs with the others of a group. It stands in for torch's group where
+    programs send and receive; peers are numbers in the group."""
+
+    def __init__(
+        self, device: RankDevice, name: str, ranks: Sequence[int], me: int, log: PairLog
+    ) -> None:
+        """Waits for the whole group. Raises VerbsError."""
+        place = device.place
+        store = dist.FileStore(str(place.directory / f"{name}.queue-pairs"), -1)
+        self._device = device
+        self._pairs: dict[int, _Pair] = {}
+        numbers: dict[int, int] = {}
+        for number, rank in enumerate(ranks):
+            if rank != me:
+                self._pairs[number], numbers[rank] = device.make(rank)
+        told = {"address": place.address, "numbers": numbers}
+        store.set(f"{me}", json.dumps(told))
+        for number, rank in enumerate(ranks):
+            if rank == me:
+                continue
+            store.wait([f"{rank}"], _TIMEOUT)
+            theirs = json.loads(store.get(f"{rank}"))
+            peer = Peer(
+                theirs["address"], theirs["numbers"][str(me)], _start_psn(rank), _start_psn(me)
+            )
+            device.device.connect(
+                self._pairs[number].handle,
+                peer,
+                place.path_mtu_bytes,
+                place.timeout_exponent,
+                place.retries,
+            )
+            log.queue_pair(
+                name,
+                rank,
+                LoggedEnds(
+                    numbers[rank],
+                    peer.qpn,
+                    peer.own_psn,
+                    peer.psn,
+                    place.address,
+                    peer.address,
+                ),
+            )
+        # Whose queue pair is not connected yet would not hear of a credit.
+        store.set(f"{me} connected", "")
+        store.wait([f"{rank} connected" for rank in ranks], _TIMEOUT)
+
+    def send(self, tensors: list[torch.Tensor], peer: int, slot: int) -> MessageWork:
+        """As torch's groups have it. Raises VerbsError."""
+        (tensor,) = tensors
+        return self._device.send(self._pairs[peer], tensor, slot)
+
+    def recv(self, tensors: list[torch.Tensor], peer: int, slot: int) -> MessageWork:
+        """As torch's groups have it. Raises VerbsError."""
+        (tensor,) = tensors
+        return self._device.receive(self._pairs[peer], tensor, slot)
+
+
+def _start_psn(rank: int) -> int:
+    """Of all that a rank sends: not the same for all, and the same in every run."""
+    return (rank + 1) * 0x1_0001 & 0xFF_FFFF
