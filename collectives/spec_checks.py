@@ -16,6 +16,7 @@ from topologies.spec.checks import register
 from topologies.spec.collectives_section import AlgorithmEntry, CollectivesSection
 from topologies.spec.errors import Key, Problem, shown
 from topologies.spec.layers_section import LayersWorkload
+from topologies.spec.run_sections import RoceTransport
 from topologies.spec.sections import Sections
 from topologies.spec.workload_section import (
     ITEM_BYTES,
@@ -104,6 +105,18 @@ def program_problems(spec: Sections) -> Iterator[Problem]:
                 problem = _program_problem(section, shape, operation.program, key)
                 if problem is not None:
                     yield problem
+
+
+@register
+def roce_problems(spec: Sections) -> Iterator[Problem]:
+    """RoCE for a workload of which nothing would use it."""
+    workload = spec.workload
+    if not isinstance(spec.transport, RoceTransport) or isinstance(workload, CommandWorkload):
+        return
+    asked = isinstance(workload, CollectivesWorkload) and any(map(_has_own, workload.operations))
+    if settings_of(spec).backend == "gloo" and not asked:
+        allowed = "expected tcp, or collectives.backend: programs: Gloo's collectives go over TCP"
+        yield Problem(("transport", "kind"), "roce", allowed)
 
 
 def _reduction_problems(

@@ -61,6 +61,12 @@ def test_programs_can_use_roce_and_tcp_beside_it() -> None:
             "transport.path_mtu: found 4096; expected at most 1420: there is a link with an MTU of "
             "1500",
         ),
+        (
+            "{kind: roce}",
+            _COLLECTIVES,
+            "transport.kind: found roce; expected tcp, or collectives.backend: programs: Gloo's "
+            "collectives go over TCP",
+        ),
     ],
 )
 def test_mistakes_are_told(transport: str, workload: str, said: str) -> None:
