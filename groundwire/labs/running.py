@@ -22,7 +22,7 @@ from groundwire.labs.lab import ANSWERS, Fact, LabRun
 from topologies.spec.spec import Spec, load_spec
 
 NOT_RUN = "not run yet: groundwire lab run"
-STALE = "files have changed since the run: groundwire lab run"
+STALE = "changed since the run: groundwire lab run"
 
 
 @dataclass(frozen=True)
@@ -85,8 +85,12 @@ def _failure(folder: LabFolder, name: str, run: LabRun) -> str | None:
         inputs, failure = state["inputs"], state["failure"]
     except (OSError, ValueError, KeyError, TypeError):
         return NOT_RUN
-    if inputs != _inputs(folder, run):
-        return STALE
+    now = _inputs(folder, run)
+    if not isinstance(inputs, dict):  # of an older version
+        return NOT_RUN
+    changed = [each for each in {**inputs, **now} if inputs.get(each) != now.get(each)]
+    if changed:
+        return f"{', '.join(changed)} {'has' if len(changed) == 1 else 'have'} {STALE}"
     return None if failure is None else str(failure)
 
 
@@ -120,17 +124,20 @@ def _spec_of(path: Path, run: LabRun, choices: Mapping[str, Number]) -> Spec:
     return spec.with_overrides(overrides, source=ANSWERS) if overrides else spec
 
 
-def _inputs(folder: LabFolder, run: LabRun) -> str:
-    """A digest of what the run depends on: the starter's files as they are now, and its choices."""
-    digest = hashlib.sha256()
+def _inputs(folder: LabFolder, run: LabRun) -> dict[str, str]:
+    """What the run depends on: digests of the starter's files as they are now, but for other runs'
+    specs, and its choices."""
+    others = {other.spec for other in folder.lab.runs.values()} - {run.spec}
+    found = {}
     for name in folder.lab.starter:
         path = folder.path / name
-        digest.update(f"\0{name}\0".encode() + (path.read_bytes() if path.is_file() else b""))
+        if str(name) not in others and path.is_file():
+            found[str(name)] = hashlib.sha256(path.read_bytes()).hexdigest()
     if run.choices:
         answers = read_answers(folder)
         for choice in run.choices.values():
-            digest.update(f"\0{choice.answer} {answers.get(choice.answer)}".encode())
-    return digest.hexdigest()
+            found[choice.answer] = str(answers.get(choice.answer))
+    return found
 
 
 def _state_file(folder: LabFolder, name: str) -> Path:

@@ -41,6 +41,17 @@ def test_the_solution_gets_full_marks_and_wrong_answers_their_hints(
     assert len(hints) == _WRONG_ANSWERS
     graded = _check(folder)["questions"]
     assert {each["name"]: each["hint"] for each in graded if not each["passed"]} == hints
+    _change_one_spec(folder)
+
+
+def _change_one_spec(folder: Path) -> None:
+    """Runs of other specs are still what they were."""
+    runs = open_folder(folder).lab.runs
+    spec = next(iter(runs.values())).spec
+    (folder / spec).write_text((folder / spec).read_text() + "\n")
+    failures = _check(folder)["failures"]
+    assert {*failures} == {name for name, run in runs.items() if run.spec == spec}
+    assert all(f"{spec} has changed since the run" in each for each in failures.values())
 
 
 def _answer_wrongly(folder: Path) -> dict[str, str]:
@@ -84,7 +95,8 @@ def test_the_starter_runs_and_does_not_pass(
     assert wrong["hint"] in " ".join(hint.stdout.split())
     worked_on = next(folder.glob("*.py"), folder / "slots.yaml")
     worked_on.write_text(worked_on.read_text() + "\n")
-    assert "have changed since the run" in _check(folder)["failures"][run]
+    said = f"{worked_on.name} has changed since the run"
+    assert said in _check(folder)["failures"][run]
 
 
 @pytest.mark.parametrize(
