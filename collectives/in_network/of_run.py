@@ -96,11 +96,16 @@ def _of_plan(plan: Plan, given: str, dtype: str | None, ops: tuple[str, ...]) ->
         return AggregationOfRun(section=section, reason=str(error))
     for switch in tree.switches:
         node = section.of(switch)
-        asked = [(node.dtypes, op) for op in (dtype,) if op is not None]
-        for known, wanted in (*asked, *((node.operations, op) for op in ops)):
-            if wanted not in (known or ()):
-                reason = f"{switch} knows {', '.join(known or ()) or 'nothing'}, and not {wanted}"
-                return AggregationOfRun(section=section, reason=reason)
+        types = () if dtype is None else (dtype,)
+        for does, known, asked in (
+            ("reduces", node.dtypes, types),
+            ("reduces by", node.operations, ops),
+        ):
+            for one in asked:
+                if one not in (known or ()):
+                    known_ones = ", ".join(known or ()) or "nothing"
+                    reason = f"{switch} {does} {known_ones}, and not {one}"
+                    return AggregationOfRun(section=section, reason=reason)
     of_all = {node.name: number for number, node in enumerate(plan.fabric.switches)}
     return AggregationOfRun(
         section=section,

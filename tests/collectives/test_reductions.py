@@ -78,12 +78,12 @@ def test_tables_as_of_nccl_tests_name_type_and_operation(run: Path) -> None:
         (
             ("slots: 3", "slots: 3, operations: [sum, max]"),
             "workload.operations[0].program.algorithm: found aggregation; allowed: by hosts: "
-            "leaf0 knows sum, max, and not band",
+            "leaf0 reduces by sum, max, and not band",
         ),
         (
             ("slots: 3", "slots: 3, dtypes: [float32]"),
             "workload.operations[0].program.algorithm: found aggregation; allowed: by hosts: "
-            "leaf0 knows float32, and not int32",
+            "leaf0 reduces float32, and not int32",
         ),
     ],
 )
