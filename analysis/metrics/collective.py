@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from analysis.metrics.limit import PhysicalLimit
+from analysis.predict.interface import Transport
 from analysis.runs.collectives import MeasuredCollective, collectives_of
 from analysis.runs.run import Run
-from analysis.runs.setting import setting_of
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class CollectiveMetrics:
 
 def collective_metrics(run: Run) -> tuple[CollectiveMetrics, ...]:
     """The metrics of every collective of a run, by start. Raises RunError."""
-    path_mtu_bytes = setting_of(run).transport.path_mtu_bytes
+    path_mtu_bytes = Transport.of(run.spec).path_mtu_bytes
     over_tcp = PhysicalLimit(run.fabric, run.hosts)
     of_programs = over_tcp
     if path_mtu_bytes is not None:

@@ -24,8 +24,8 @@ from analysis.metrics.packets import (
 )
 from analysis.predict.engines.roce.wire import RoceWire
 from analysis.predict.engines.wire import PREAMBLE_BYTES, GlooWire, Wire
+from analysis.predict.interface import Transport
 from analysis.runs.run import Run
-from analysis.runs.setting import setting_of
 from topologies.fabrics.fabric import Link
 from topologies.units import format_size
 
@@ -253,6 +253,7 @@ class _Paths:
     def __init__(self, run: Run) -> None:
         self._run = run
         self._links = {link.index: link for link in run.fabric.links}
+        self._path_mtu_bytes = Transport.of(run.spec).path_mtu_bytes
 
     def ideal_ns(self, flow: FlowMetrics, size_bytes: Int64) -> Float64:
         """Nanoseconds for messages of these sizes, TCP's with their preamble."""
@@ -261,8 +262,7 @@ class _Paths:
         slowest_ns_per_byte = max((8e9 / link.rate_bps for link in links), default=0.0)
         mtu = min((link.mtu_bytes for link in links), default=1500)
         if flow.over_roce:
-            path_mtu = setting_of(self._run).transport.path_mtu_bytes
-            how: Wire = RoceWire(path_mtu or mtu)
+            how: Wire = RoceWire(self._path_mtu_bytes or mtu)
         else:
             # The wire model adds a preamble to the payload; these sizes have it already.
             how, size_bytes = GlooWire(mtu), size_bytes - PREAMBLE_BYTES

@@ -6,6 +6,7 @@ from __future__ import annotations
 import hashlib
 import subprocess
 import tempfile
+from functools import cache
 from pathlib import Path
 
 import workloads.execution.verbs
@@ -24,6 +25,7 @@ def polling_library() -> Path:
     return _compiled(_POLLING, "-ldl")
 
 
+@cache
 def verbs_library() -> Path:
     """The library by which ranks use verbs. Raises VirtualKernelError: see `_compiled`."""
     return _compiled(_VERBS, "-libverbs")

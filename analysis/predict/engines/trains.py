@@ -173,8 +173,14 @@ class PacketTrains(Programs):
 
     def _enqueue(self, message: int, now: float) -> None:
         stream = self._streams[self._source[message], self._destination[message]]
+        self._line_up(stream, message, self._limit(stream) // 4)
+        self._fill(stream, now)
+        self._has_sent(message, now)
+
+    def _line_up(self, stream: Stream, message: int, most: int) -> None:
+        """Have a message wait, in trains of at most so many full segments and one of the rest."""
         cut = self._cuts[message]
-        step = max(1, min(-(-cut.full // self._trains_per_message), self._limit(stream) // 4))
+        step = max(1, min(-(-cut.full // self._trains_per_message), most))
         for first in range(0, cut.full, step):
             count = min(step, cut.full - first)
             last = first + count == cut.full and not cut.rest_bytes
@@ -186,8 +192,6 @@ class PacketTrains(Programs):
         if cut.rest_bytes:
             rest = cut.rest_bytes
             stream.waiting.append(Train(stream, 1, rest, rest, message, False, True, True))
-        self._fill(stream, now)
-        self._has_sent(message, now)
 
     def _fill(self, stream: Stream, now: float, left: bool = False) -> None:
         """What may enter the host's port does, in order."""

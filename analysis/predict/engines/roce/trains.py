@@ -41,18 +41,7 @@ class QueuePairTrains(PacketTrains):
 
     def _enqueue(self, message: int, now: float) -> None:
         stream = self._streams[self._source[message], self._destination[message]]
-        cut = self._cuts[message]
-        step = max(1, min(-(-cut.full // self._trains_per_message), _STEP))
-        for first in range(0, cut.full, step):
-            count = min(step, cut.full - first)
-            last = first + count == cut.full and not cut.rest_bytes
-            size = count * cut.full_bytes
-            stream.waiting.append(
-                Train(stream, count, size, cut.full_bytes, message, False, last, False)
-            )
-        if cut.rest_bytes:
-            rest = cut.rest_bytes
-            stream.waiting.append(Train(stream, 1, rest, rest, message, False, True, False))
+        self._line_up(stream, message, _STEP)
         self._fill(stream, now)
 
     def _fill(self, stream: Stream, now: float, left: bool = False) -> None:
