@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import os
+import signal
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 
 from groundwire.studies.engine import JobEvent
@@ -58,3 +63,21 @@ def job_processes(above: int) -> list[int]:
 def parent(process: int) -> int:
     """Raises OSError for one that has ended."""
     return int(Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[1])
+
+
+def kill_a_worker(above: int, begun: Sequence[Job]) -> bool:
+    """Kill the worker, below process `above`, of a job of which it is known that it has begun.
+    Returns whether there was one. The job is held meanwhile, so that no other takes its place."""
+    known = [json.loads(json.dumps(asdict(job))) for job in begun]
+    for process in job_processes(above):
+        try:
+            os.kill(process, signal.SIGSTOP)
+            if json.loads(Path(f"/proc/{process}/fd/0").read_text()) in known:
+                os.kill(parent(process), signal.SIGKILL)
+                return True
+        except (OSError, ValueError):  # it has just ended, or is not what it will be yet
+            continue
+        finally:
+            with suppress(OSError):
+                os.kill(process, signal.SIGCONT)
+    return False

@@ -20,6 +20,7 @@ from analysis.studies.effects import effects_of
 from emulator.virtual.building.build import find_kernel
 from groundwire.studies.dask_engine import DaskEngine, local_workers
 from groundwire.studies.engine import EngineError
+from groundwire.studies.jobs import Job
 from groundwire.studies.planning import plan_study
 from groundwire.studies.study import study
 from groundwire.studies.watch import StudyProgress
@@ -29,8 +30,8 @@ from tests.session.leftovers import left_by
 from tests.studies.small_study import (
     SMALL_STUDY,
     job_processes,
+    kill_a_worker,
     one_after_the_other,
-    parent,
     small_study,
 )
 
@@ -48,33 +49,26 @@ def test_a_killed_worker_changes_nothing_but_the_time(tmp_path: Path) -> None:
     quiet = study(path, out=tmp_path / "quiet", engine=one_after_the_other)
     assert quiet.failed == 0
     killed = threading.Event()
-    begun: list[str] = []
+    begun: list[Job] = []
 
-    def kill_a_worker() -> None:
+    def kill() -> None:
         deadline = time.monotonic() + _PATIENCE_S
         while time.monotonic() < deadline and not killed.is_set():
             time.sleep(0.02)
-            if not begun:
-                continue
-            for job in job_processes(os.getpid()):
-                try:
-                    os.kill(parent(job), signal.SIGKILL)
-                except OSError:
-                    continue
+            if kill_a_worker(os.getpid(), begun):
                 killed.set()
-                return
 
     def watch(progress: StudyProgress) -> None:
         if progress.event is not None and progress.event.state == "running":
-            begun.append(progress.event.job.key)
+            begun.append(progress.event.job)
 
-    killer = threading.Thread(target=kill_a_worker)
+    killer = threading.Thread(target=kill)
     killer.start()
     troubled = study(path, out=tmp_path / "troubled", engine=DaskEngine(workers=2), progress=watch)
     killer.join()
     assert killed.is_set()
     assert troubled.failed == 0
-    assert len(begun) > len(set(begun)), "no job has begun twice"
+    assert len(begun) > len({job.key for job in begun}), "no job has begun twice"
     for name in ("table.csv", "table.parquet", "study.html", "study.json"):
         assert (quiet.directory / name).read_bytes() == (troubled.directory / name).read_bytes()
     assert not list((troubled.directory / "cases").glob(".*"))

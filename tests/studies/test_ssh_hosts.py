@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -14,10 +12,11 @@ from distributed import LocalCluster
 
 from emulator.virtual.building.build import find_kernel
 from groundwire.studies.dask_engine import DaskEngine
+from groundwire.studies.jobs import Job
 from groundwire.studies.study import study
 from groundwire.studies.watch import StudyProgress
 from tests.remote.ssh_host import SshHost, missing
-from tests.studies.small_study import job_processes, one_after_the_other, parent, small_study
+from tests.studies.small_study import kill_a_worker, one_after_the_other, small_study
 
 _MISSING = missing()
 _PATIENCE_S = 120
@@ -70,31 +69,27 @@ def test_two_ssh_hosts_make_the_same_tables_also_when_a_worker_is_killed(
     path = small_study(tmp_path)
     quiet = study(path, out=tmp_path / "quiet", engine=one_after_the_other)
     assert quiet.failed == 0
-    begun: list[str] = []
-    killed: list[int] = []
+    begun: list[Job] = []
+    killed = threading.Event()
 
-    def kill_a_worker() -> None:
+    def kill() -> None:
         deadline = time.monotonic() + _PATIENCE_S
-        while time.monotonic() < deadline and not killed:
+        while time.monotonic() < deadline and not killed.is_set():
             time.sleep(0.02)
-            for job in job_processes(hosts[1].process):
-                try:
-                    os.kill(parent(job), signal.SIGKILL)
-                except OSError:
-                    continue
-                killed.append(job)
+            if kill_a_worker(hosts[1].process, begun):
+                killed.set()
 
     def watch(progress: StudyProgress) -> None:
         if progress.event is not None and progress.event.state == "running":
-            begun.append(progress.event.job.key)
+            begun.append(progress.event.job)
 
-    killer = threading.Thread(target=kill_a_worker)
+    killer = threading.Thread(target=kill)
     killer.start()
     engine = DaskEngine(scheduler=scheduler)
     troubled = study(path, out=tmp_path / "troubled", engine=engine, progress=watch)
     killer.join()
-    assert killed
+    assert killed.is_set()
     assert troubled.failed == 0
-    assert len(begun) > len(set(begun)), "no job has begun twice"
+    assert len(begun) > len({job.key for job in begun}), "no job has begun twice"
     for name in ("table.csv", "table.parquet", "study.html", "study.json"):
         assert (quiet.directory / name).read_bytes() == (troubled.directory / name).read_bytes()
