@@ -76,6 +76,7 @@ def cluster_words(solution: Solution) -> str:
 def neighbours(found: Found) -> tuple[Solution, ...]:
     """For each other value of each choice the best point that has it, whatever its other choices;
     of strategies, for each degree of tensor and of pipeline parallelism, and each stage of ZeRO.
+    Another buffer makes no neighbour: emulated links have the bandwidth that the model lets it use.
     The best first. Of those that take equally long one is kept, and none that takes as long as the
     best: times could not tell them apart."""
     best = found.best
@@ -85,7 +86,8 @@ def neighbours(found: Found) -> tuple[Solution, ...]:
         if abs(solution.time_ns / best.time_ns - 1) < _ALIKE:
             continue
         for name, value in solution.point.choices.items():
-            if name not in ("data", "microbatches") and value != of_best.get(name):
+            of_itself = name not in ("data", "microbatches") and not name.endswith(" buffer")
+            if of_itself and value != of_best.get(name):
                 kept.setdefault((name, value), solution)
     chosen: list[Solution] = []
     for one in sorted(kept.values(), key=lambda one: one.objective):

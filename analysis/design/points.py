@@ -138,4 +138,6 @@ def _strategies(design: DesignSection, ranks: int) -> Iterator[Strategy]:
     ):
         if ranks % (tensor * pipeline) == 0:
             data = ranks // (tensor * pipeline)
+            if section.data != "all" and data not in section.data:
+                continue
             yield Strategy(data, tensor, pipeline, microbatches, zero)

@@ -389,7 +389,8 @@ def _no_sizes(file: DesignFile) -> SpecError:
         return file.problem(
             ("design", "strategy"),
             "no degrees whose product divides the ranks",
-            "expected tensor and pipeline degrees that divide them",
+            "expected tensor and pipeline degrees that divide them, and leave a data degree that "
+            "is allowed",
         )
     sizes = " x ".join(str(list(one.size)) for one in design.dimensions)
     expected = f"expected sizes whose product is workload.ranks, {ranks}"

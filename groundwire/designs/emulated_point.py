@@ -305,6 +305,11 @@ def _rules(found: Found, points: Sequence[_Point], scale: Scale) -> tuple[str, .
             f"With a pipeline or ZeRO's third stage microbatches are run one by one; more than "
             f"{MOST_MICROBATCHES} are joined."
         )
+    if any(one.used < 1 for point in points for one in point.small.full.point.dimensions):
+        told.append(
+            "Buffers are not emulated: links have the bandwidth that the model lets TCP use, and "
+            "nothing is measured of that."
+        )
     kind = "connects all its hosts" if winner.iteration.exchanges else "is a ring of hosts"
     told.append(
         f"Bandwidths are multiplied by {scale.rate:.4g} and sizes by {scale.size:.4g}, so that "

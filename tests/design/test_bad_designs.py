@@ -54,6 +54,8 @@ _VALUES = {
     "tensor: [0]": "design.strategy.tensor[0]: found 0; expected at least 1",
     "tensor: some": "design.strategy.tensor: found some; allowed: all",
     "tensor: [1], pipeline: [3]": "expected tensor and pipeline degrees that divide them",
+    "tensor: [1], data: [32]": "and leave a data degree that is allowed",
+    "tensor: [1], data: some": "design.strategy.data: found some; allowed: all",
     "tensor: [1], zero: [4]": "design.strategy.zero[0]: found 4; expected at most 3",
 }
 

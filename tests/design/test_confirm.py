@@ -234,6 +234,25 @@ def test_what_cannot_be_emulated_says_so(tmp_path: Path) -> None:
         design(file, out=tmp_path / "out", confirm_around=0, engine=MadeUp(ideal_ns))
 
 
+BUFFERS = """
+workload: {kind: collectives, ranks: 8, operations: [{kind: all_reduce, size: 64MB}]}
+design:
+  dimensions:
+    - {name: a, kind: switch, size: 8, links: LINKS, link_bandwidth: 10GB/s,
+       buffer: [10KB, 400KB], round_trip: 10us}
+"""
+
+
+def test_what_buffers_do_is_not_passed_off_as_measured() -> None:
+    with pytest.raises(NotEmulated, match="no other point that takes another time"):
+        emulation_of(found_in(BUFFERS.replace("LINKS", "4")), 1)
+    found = found_in(BUFFERS.replace("LINKS", "[1, 4]").replace("400KB", "40KB"))
+    emulation = emulation_of(found, 2)
+    assert [point.name for point, _ in emulation.points] == ["winner", "neighbour 1"]
+    assert "a links 1 for 4" in emulation.points[1][0].words
+    assert any("Buffers are not emulated" in rule for rule in emulation.rules)
+
+
 @given(st.lists(st.integers(2, 64), min_size=1, max_size=6))
 def test_shrunk_networks_keep_their_dimensions(sizes: list[int]) -> None:
     found = shrunk(sizes, 64)

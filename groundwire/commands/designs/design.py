@@ -97,7 +97,7 @@ def _print(made: Design) -> None:
     if clusters is not None:
         tables.append(without(clusters, "footprint_bytes", "cost", "strategies"))
     if made.confirmation is not None:
-        tables.append(confirmation_table(made.confirmation))
+        tables.append(without(confirmation_table(made.confirmation), "run"))
     for table in tables:
         if table.rows:
             console.print(_shown(table))

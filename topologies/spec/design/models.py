@@ -47,14 +47,20 @@ class RecommenderModel(SpecSection):
     dtype: Dtype = "float16"
 
 
-class StrategySection(SpecSection):
-    """Degrees from which the search chooses; `all` are the powers of two. What is left of the ranks
-    is the data degree. `zero` is the stage of ZeRO."""
+AllOrDegrees = Annotated[
+    Annotated[Choices[Degree], Tag("<list>")] | Annotated[Literal["all"], Tag("<word>")],
+    Discriminator(word_or_list),
+]
+"""A word for all that there are, or degrees to choose from."""
 
-    tensor: Annotated[
-        Annotated[Choices[Degree], Tag("<list>")] | Annotated[Literal["all"], Tag("<word>")],
-        Discriminator(word_or_list),
-    ] = "all"
+
+class StrategySection(SpecSection):
+    """Degrees from which the search chooses. Of tensor parallelism, `all` are the powers of two.
+    The data degree is what the others leave of the ranks; `data` keeps points that leave one of its
+    degrees. `zero` is the stage of ZeRO."""
+
+    tensor: AllOrDegrees = "all"
+    data: AllOrDegrees = "all"
     pipeline: Choices[Degree] = (1,)
     microbatches: Choices[Degree] = (1,)
     zero: Choices[Annotated[Integer, Field(ge=0, le=3)]] = (0,)
