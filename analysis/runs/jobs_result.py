@@ -12,6 +12,7 @@ from analysis.predict.iteration import PredictedIteration
 from analysis.predict.run_predictions import RunPredictor
 from analysis.predict.shared_fabric import JobToPredict, PredictedJob, predict_jobs
 from analysis.runs.collectives import collectives_of
+from analysis.runs.notes import payload_checked
 from analysis.runs.run import RESULT_SCHEMA, JobOfRun, JobsRun, Run, load_run
 from analysis.runs.run_result import (
     PORTS,
@@ -61,6 +62,7 @@ def build_jobs_results(run: JobsRun) -> tuple[dict[str, Any], dict[str, dict[str
         "valid": all(result["valid"] for result in of_jobs.values()),
         "invalid_reasons": list(reasons),
         "judged": None,
+        "payload_checked": payload_checked(run.spec),
         "notes": _notes(run, of_jobs),
         "wall_s": environment.wall_s,
         "scale": environment.scale,

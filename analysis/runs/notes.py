@@ -6,15 +6,28 @@ from collections import defaultdict
 
 from analysis.runs.collectives import unfinished_of
 from analysis.runs.run import Run
+from topologies.spec.spec import Spec
 from topologies.spec.workload_section import CommandWorkload
 
 _QUOTED = 3
+_NOT_CHECKED = (
+    "the numbers that ranks received were not checked: all ranks sent the same memory "
+    "(payload: timing)"
+)
+
+
+def payload_checked(spec: Spec) -> bool | None:
+    """Whether each rank has checked the numbers that it received; None where no rank is ours."""
+    if all(isinstance(workload, CommandWorkload) for workload in spec.workloads):
+        return None
+    return spec.payload == "checked"
 
 
 def notes_of(run: Run) -> list[str]:
-    """The notes on a run of a program; none on one of our own workloads. Raises RunError."""
+    """The notes on a run of a program, and on one whose numbers were not checked. Raises
+    RunError."""
     if not isinstance(run.spec.workload, CommandWorkload):
-        return []
+        return [] if run.spec.payload == "checked" else [_NOT_CHECKED]
     return [*_of_compute(run), *_of_sources(run), *_of_hosts(run), *_of_observers(run)]
 
 

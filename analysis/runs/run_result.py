@@ -13,7 +13,7 @@ from analysis.predict.iteration import PredictedIteration, predict_iteration
 from analysis.predict.run_predictions import RunPredictor
 from analysis.runs.collectives import MeasuredCollective, collectives_of, iterations_of
 from analysis.runs.judged import exact_times, twin_of
-from analysis.runs.notes import notes_of
+from analysis.runs.notes import notes_of, payload_checked
 from analysis.runs.partition import partition_row
 from analysis.runs.records import Environment
 from analysis.runs.run import RESULT_SCHEMA, Run
@@ -71,6 +71,7 @@ def assemble(run: Run, predictions: Predictions, judged: JudgedRun) -> dict[str,
         "valid": judged.verdict.valid,
         "invalid_reasons": judged.verdict.reasons,
         "judged": _judged(judged),
+        "payload_checked": payload_checked(run.spec),
         "notes": notes_of(run),
         "wall_s": environment.wall_s,
         "scale": scale,

@@ -18,6 +18,7 @@ from emulator.network.network import Network
 from emulator.ranks.gate import Gate
 from emulator.ranks.rank_process import end_process, set_name, use_one_heap, write_to
 from topologies.spec.collectives_section import CollectivesOfRun
+from topologies.spec.workload_types import Payload
 from workloads.execution.aggregation.node_plan import NodePlan
 from workloads.execution.aggregation.place import TreePlace
 from workloads.execution.clock import sleep_until_ns
@@ -102,7 +103,7 @@ class Tree:
         return TreePlace(participant, self.settings.aggregation.parents, interface, self.directory)
 
     def jobs(
-        self, network: Network, ranks: Path, names: Path, real_time: bool
+        self, network: Network, ranks: Path, names: Path, real_time: bool, payload: Payload
     ) -> list[AggregationJob]:
         """The processes of all nodes; what they write goes beside what ranks write."""
         return [
@@ -112,6 +113,7 @@ class Tree:
                     len(self.hosts),
                     self.place(len(self.hosts) + place, network),
                     self.settings,
+                    payload,
                 ),
                 network.netns_path(node.name),
                 names,

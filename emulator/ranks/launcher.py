@@ -256,6 +256,9 @@ def prepare_torch() -> None:
     import torch
 
     import workloads.execution.rank  # noqa: F401  (so that ranks inherit it)
+    from workloads.execution.payload.tensors import shared_piece
+
+    shared_piece()
 
     torch.set_num_threads(1)
     _keep_freed_memory()

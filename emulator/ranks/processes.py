@@ -59,7 +59,7 @@ def processes_of(
     threads = 1 if real_time else ranks_per_process(spec)
     processes: list[Process] = [*(packed(jobs, threads) if threads > 1 else jobs)]
     if tree is not None:
-        processes += tree.jobs(network, run_directory / "ranks", names, real_time)
+        processes += tree.jobs(network, run_directory / "ranks", names, real_time, spec.payload)
     yield processes
 
 
@@ -104,6 +104,7 @@ def _ranks(
                 seed=spec.seed,
                 events=ranks / f"{rank:03d}.jsonl",
                 collectives=settings_of(spec),
+                payload=spec.payload,
                 aligned=seat is None,
                 tree=None if tree is None else tree.place(rank, network),
                 roce=_roce_place(spec, network, host, ranks),

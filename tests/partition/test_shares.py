@@ -12,7 +12,7 @@ from tests.partition.small_networks import convolutional, workload
 from topologies.spec.partition.section import PartitionedInferenceWorkload
 from topologies.spec.workload_types import Dtype
 from workloads.execution.inference import InferenceShare
-from workloads.execution.payload import WrongResult
+from workloads.execution.payload.numbers import WrongResult
 from workloads.models.partition.network import Floats, activations
 from workloads.models.partition.split import SplitNetwork
 from workloads.models.partition.splitting import batch_of, split_of

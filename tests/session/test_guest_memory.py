@@ -183,6 +183,15 @@ def test_packed_ranks_get_what_they_were_measured_to_take(
     assert processes - threads >= (ranks - 1) * 20 * 2**20 - ranks**2 * 2**14
 
 
+@pytest.mark.parametrize("kind", ["all_reduce", "all_gather", "broadcast", "incast", "permutation"])
+def test_shared_payload_is_held_once(kind: str) -> None:
+    workload = {"kind": "collectives", **_one(kind, 64, ranks=64, iterations=2)}
+    checked = _spec(workload)
+    timed = checked.model_copy(update={"payload": "timing"})
+    fewer = guest_memory_bytes(checked, Path()) - guest_memory_bytes(timed, Path())
+    assert fewer >= 64 * 64 * _MB * (126 / 64 if kind == "incast" else 1)
+
+
 def test_gradients_on_their_way_are_held_together() -> None:
     training = {"kind": "training", "parallelism": {"data": 8}, "hidden": 1024}
     layer_bytes = 12 * 1024**2 * 4

@@ -424,6 +424,14 @@ MISTAKES = {
         "1MB",
         "auto, or at least 256MiB",
     ),
+    "payload of no kind": (
+        "scale: auto",
+        "payload: none",
+        19,
+        "payload",
+        "none",
+        "expected checked or timing",
+    ),
     "half a rank per process": (
         "scale: auto",
         "virtual: {ranks_per_process: 0.5}",

@@ -66,6 +66,7 @@ specs = st.fixed_dictionaries(
             ]
         ),
         "scale": st.sampled_from(["auto", 1, 1000]),
+        "payload": st.sampled_from(["checked", "timing"]),
         "virtual": st.sampled_from(
             [{"memory": "4GiB", "receive_coalescing": "5us"}, {"ranks_per_process": 8}]
         ),

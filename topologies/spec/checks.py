@@ -18,6 +18,9 @@ from topologies.spec.workload_section import ranks_per_host
 ROCE_HEADERS_BYTES = 80
 """RXE_MAX_HDR_LENGTH of Linux's rxe: a port's largest path MTU leaves so much of its MTU."""
 
+_OWN_CONTENTS = ("command", "partitioned_inference")
+"""Workloads whose messages hold what the workload has made."""
+
 Check = Callable[[Sections], Iterable[Problem]]
 
 _REGISTERED: list[Check] = []
@@ -50,6 +53,15 @@ def _check_one(spec: Sections) -> list[Problem]:
                 ("virtual", "ranks_per_process"),
                 str(spec.virtual.ranks_per_process),
                 "expected 1 or auto with workload.kind: command: a program is a process of its own",
+            )
+        )
+    if spec.payload == "timing" and spec.workload.kind in _OWN_CONTENTS:
+        problems.append(
+            Problem(
+                ("payload",),
+                spec.payload,
+                f"expected checked with workload.kind: {spec.workload.kind}, which sends contents "
+                "of its own",
             )
         )
     try:

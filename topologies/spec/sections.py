@@ -21,6 +21,7 @@ from topologies.spec.run_sections import (
     VirtualSpec,
 )
 from topologies.spec.workload_section import WorkloadSpec
+from topologies.spec.workload_types import Payload
 
 
 def _parse_scale(value: object) -> int | str:
@@ -34,7 +35,8 @@ def _parse_scale(value: object) -> int | str:
 class Sections(SpecSection):
     """All keys of a spec.
 
-    There is either a `workload` or `jobs`. `placement` is a policy's name or a host per rank.
+    There is either a `workload` or `jobs`. With `payload: timing` all ranks of ours send the same
+    memory, and nobody checks what arrives. `placement` is a policy's name or a host per rank.
     `scale` is `auto` or the factor by which the native kernel slows the target fabric down; the
     virtual kernel always runs at 1.
     """
@@ -46,6 +48,7 @@ class Sections(SpecSection):
     placement: Annotated[str | dict[int, str], PlainValidator(parse_placement)] = "linear"
     only_workload: WorkloadSpec | None = Field(default=None, alias="workload")
     jobs: tuple[JobSpec, ...] = ()
+    payload: Payload = "checked"
     collectives: CollectivesSection = CollectivesSection()
     aggregation: AggregationSection | None = None
     compute: ComputeSpec = ComputeSpec()

@@ -21,6 +21,8 @@ ElementType = Literal["int16", "int32", "int64", "float16", "bfloat16", "float32
 BitwiseOp = Literal["band", "bor", "bxor"]
 ReduceOp = Literal["sum", "min", "max", "band", "bor", "bxor"]
 """How collectives reduce, by the names of torch's ReduceOp."""
+Payload = Literal["checked", "timing"]
+"""Whether every rank checks the numbers that it gets, or nobody looks at them."""
 Ranks = Annotated[Integer, Field(ge=2, le=4096)]
 Iterations = Annotated[Integer, Field(ge=1, le=1_000_000)]
 

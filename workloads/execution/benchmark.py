@@ -15,7 +15,7 @@ def run_collectives(
     seed: int,
     on_iteration: Callable[[int], None],
 ) -> None:
-    """Run all operations of all iterations. Raises payload.WrongResult for wrong numbers.
+    """Run all operations of all iterations. Raises numbers.WrongResult for wrong numbers.
 
     No iteration is logged: what lies between the operations is alignment, so an iteration takes
     what its operations take together.

@@ -55,14 +55,22 @@ def run_replay(
 ) -> None:
     """Replay this rank's program from `directory` in every iteration.
 
-    Raises payload.WrongResult when a collective delivered wrong numbers, ValueError for a program
+    Raises numbers.WrongResult when a collective delivered wrong numbers, ValueError for a program
     whose nodes wait for each other.
     """
     program = read_program(directory, world.rank)
     groups = {world.ranks: world}
     for number, ranks in enumerate(read_groups(directory)):
         # Every rank takes part in making every group (torch.distributed.new_group).
-        mine = subgroups(process_groups, log, f"group{number}", [ranks], world.rank, world.size)
+        mine = subgroups(
+            process_groups,
+            log,
+            f"group{number}",
+            [ranks],
+            world.rank,
+            world.size,
+            tensors=world.tensors,
+        )
         if mine is not None:
             groups[tuple(ranks)] = mine
     for iteration in range(spec.iterations):

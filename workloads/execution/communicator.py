@@ -22,6 +22,7 @@ from topologies.spec.workload_types import ReduceOp
 from workloads.execution.aggregation.client import AggregationClient
 from workloads.execution.clock import now_ns, round_time_ns, sleep_until_ns
 from workloads.execution.events import EventLog, Pending
+from workloads.execution.payload.tensors import OWN_TENSORS, Tensors
 from workloads.execution.process_groups import ProcessGroups
 from workloads.execution.programs.agreement import find_highest
 from workloads.execution.programs.engine import (
@@ -30,7 +31,6 @@ from workloads.execution.programs.engine import (
     ProgramWork,
     slots_of,
 )
-from workloads.execution.programs.reductions import REDUCTIONS
 from workloads.execution.verbs.queue_pairs import QueuePairLinks, RankDevice
 
 # Far enough ahead for everybody to be asleep by then. Starts lie on a grid, so that a few
@@ -47,6 +47,7 @@ class Communicator:
     Switches take part in its programs by `tree`, where they aggregate. With `begin` its ranks do
     not align themselves before an iteration: it is called before the first one, and the others
     follow without a pause. With a `device` the messages of its programs go over RDMA.
+    `tensors` are what its collectives move.
     """
 
     def __init__(
@@ -61,8 +62,10 @@ class Communicator:
         begin: Callable[[], None] | None = None,
         tree: AggregationClient | None = None,
         device: RankDevice | None = None,
+        tensors: Tensors = OWN_TENSORS,
     ) -> None:
         self.name = name
+        self.tensors = tensors
         self._tree = tree
         self._begin = begin
         self._begun = False
@@ -127,7 +130,8 @@ class Communicator:
                 first_slot,
                 report,
                 partial(self._agree, f"{id}.order", iteration),
-                REDUCTIONS[op].combine,
+                self.tensors.combine(op),
+                self.tensors,
             )
 
         return self.post(
@@ -243,7 +247,7 @@ class Communicator:
             now_ns(),
             self._log.work_logged,
             details,
-            verify,
+            verify if self.tensors.checked else None,
             has_future,
         )
         pending.work = call(self._group)
@@ -256,7 +260,7 @@ class Communicator:
         return pending
 
     def wait(self, pending: Pending, waited_ns: int | None = None) -> None:
-        """Block until done, check the numbers and log. Raises payload.WrongResult, or torch's
+        """Block until done, check the numbers and log. Raises numbers.WrongResult, or torch's
         error. `waited_ns` is how long the rank was idle for it, when the caller waited before.
         """
         blocked_ns = now_ns()
@@ -314,6 +318,7 @@ def subgroups(
     world_size: int,
     settings: CollectivesSection | None = None,
     device: RankDevice | None = None,
+    tensors: Tensors = OWN_TENSORS,
 ) -> Communicator | None:
     """Split the run into process groups; every rank calls this with the same partition.
 
@@ -324,6 +329,14 @@ def subgroups(
         group = groups.new_group(ranks)
         if me in ranks:
             mine = Communicator(
-                log, f"{name}.{index}", ranks, me, world_size, group, settings, device=device
+                log,
+                f"{name}.{index}",
+                ranks,
+                me,
+                world_size,
+                group,
+                settings,
+                device=device,
+                tensors=tensors,
             )
     return mine

@@ -11,7 +11,7 @@ import torch
 
 from topologies.spec.workload_types import Dtype
 from workloads.execution.operations import DTYPES
-from workloads.execution.payload import WrongResult
+from workloads.execution.payload.numbers import WrongResult
 from workloads.models.partition.network import KERNEL, Floats, Ints, Layer
 from workloads.models.partition.objective import EVERYWHERE
 from workloads.models.partition.split import SplitNetwork

@@ -6,7 +6,7 @@ sends in total for all-to-all, the buffer for the others.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -25,9 +25,9 @@ from topologies.spec.workload_section import (
     SendRecv,
 )
 from topologies.spec.workload_types import ElementType, ReduceOp
-from workloads.execution import payload
 from workloads.execution.communicator import Communicator
 from workloads.execution.events import Pending
+from workloads.execution.payload import numbers
 from workloads.execution.programs.reductions import REDUCTIONS
 from workloads.execution.watched_work import WatchedWork
 
@@ -96,6 +96,20 @@ class RankOperation:
         """Elements of one rank's part of the whole array."""
         return self.count // self.ranks
 
+    def empty(self, count: int) -> torch.Tensor:
+        """A tensor of so many elements, with any contents."""
+        return self.communicator.tensors.empty(count, self.torch_dtype)
+
+    def reduction_input(self) -> torch.Tensor:
+        """What this rank contributes to a reduction of the whole array."""
+        return self.communicator.tensors.reduction_input(
+            self.count, self.rank, self.ranks, self.torch_dtype, self.op
+        )
+
+    def blocks(self, count: int, codes: Sequence[int]) -> torch.Tensor:
+        """Blocks of `count` elements, one per code."""
+        return self.communicator.tensors.blocks(count, codes, self.torch_dtype)
+
     def post(
         self,
         call: Callable[[Group], Any],
@@ -145,20 +159,20 @@ class RankOperation:
 
 
 def _all_reduce(op: RankOperation) -> Pending:
-    x = payload.reduction_input(op.count, op.rank, op.ranks, op.torch_dtype, op.op)
+    x = op.reduction_input()
     return op.post(
         lambda g: dist.all_reduce(x, op.torch_op, group=g, async_op=True),
-        lambda: payload.check_reduction(op.id, x, op.ranks, op.op),
+        lambda: numbers.check_reduction(op.id, x, op.ranks, op.op),
         tensors=(x, x),
     )
 
 
 def _reduce(op: RankOperation) -> Pending:
-    x = payload.reduction_input(op.count, op.rank, op.ranks, op.torch_dtype, op.op)
+    x = op.reduction_input()
 
     def verify() -> None:
         if op.rank == op.root:
-            payload.check_reduction(op.id, x, op.ranks, op.op)
+            numbers.check_reduction(op.id, x, op.ranks, op.op)
 
     return op.post(
         lambda g: dist.reduce(x, group_dst=op.torch_root, op=op.torch_op, group=g, async_op=True),
@@ -169,57 +183,54 @@ def _reduce(op: RankOperation) -> Pending:
 
 
 def _reduce_scatter(op: RankOperation) -> Pending:
-    x = payload.reduction_input(op.count, op.rank, op.ranks, op.torch_dtype, op.op)
-    y = torch.empty(op.shard, dtype=op.torch_dtype)
+    x = op.reduction_input()
+    y = op.empty(op.shard)
     return op.post(
         lambda g: dist.reduce_scatter_tensor(y, x, op.torch_op, group=g, async_op=True),
-        lambda: payload.check_reduction(op.id, y, op.ranks, op.op, op.shard * op.rank),
+        lambda: numbers.check_reduction(op.id, y, op.ranks, op.op, op.shard * op.rank),
         has_future=False,
         tensors=(x, y),
     )
 
 
 def _all_gather(op: RankOperation) -> Pending:
-    x = payload.blocks(op.shard, [payload.block_code(op.rank, 0)], op.torch_dtype)
-    y = torch.empty(op.count, dtype=op.torch_dtype)
+    x = op.blocks(op.shard, [numbers.block_code(op.rank, 0)])
+    y = op.empty(op.count)
     return op.post(
         lambda g: dist.all_gather_into_tensor(y, x, group=g, async_op=True),
-        lambda: payload.check_blocks(op.id, y, payload.codes_to(0, op.ranks)),
+        lambda: numbers.check_blocks(op.id, y, numbers.codes_to(0, op.ranks)),
         tensors=(x, y),
     )
 
 
 def _all_to_all(op: RankOperation) -> Pending:
-    x = payload.blocks(op.shard, payload.codes_from(op.rank, op.ranks), op.torch_dtype)
-    y = torch.empty(op.count, dtype=op.torch_dtype)
+    x = op.blocks(op.shard, numbers.codes_from(op.rank, op.ranks))
+    y = op.empty(op.count)
     return op.post(
         lambda g: dist.all_to_all_single(y, x, group=g, async_op=True),
-        lambda: payload.check_blocks(op.id, y, payload.codes_to(op.rank, op.ranks)),
+        lambda: numbers.check_blocks(op.id, y, numbers.codes_to(op.rank, op.ranks)),
         tensors=(x, y),
     )
 
 
 def _broadcast(op: RankOperation) -> Pending:
-    codes = [payload.block_code(op.root, 0)]
-    if op.rank == op.root:
-        x = payload.blocks(op.count, codes, op.torch_dtype)
-    else:
-        x = torch.empty(op.count, dtype=op.torch_dtype)
+    codes = [numbers.block_code(op.root, 0)]
+    x = op.blocks(op.count, codes) if op.rank == op.root else op.empty(op.count)
     return op.post(
         lambda g: dist.broadcast(x, group_src=op.torch_root, group=g, async_op=True),
-        lambda: payload.check_blocks(op.id, x, codes),
+        lambda: numbers.check_blocks(op.id, x, codes),
         tensors=(x, x),
         root=op.root,
     )
 
 
 def _gather(op: RankOperation) -> Pending:
-    x = payload.blocks(op.shard, [payload.block_code(op.rank, 0)], op.torch_dtype)
-    y = [torch.empty_like(x) for _ in range(op.ranks)] if op.rank == op.root else None
+    x = op.blocks(op.shard, [numbers.block_code(op.rank, 0)])
+    y = [op.empty(op.shard) for _ in range(op.ranks)] if op.rank == op.root else None
 
     def verify() -> None:
         for source, part in enumerate(y or []):
-            payload.check_blocks(op.id, part, [payload.block_code(source, 0)])
+            numbers.check_blocks(op.id, part, [numbers.block_code(source, 0)])
 
     return op.post(
         lambda g: dist.gather(x, y, group_dst=op.torch_root, group=g, async_op=True),
@@ -231,12 +242,12 @@ def _gather(op: RankOperation) -> Pending:
 def _scatter(op: RankOperation) -> Pending:
     x = None
     if op.rank == op.root:
-        codes = payload.codes_from(op.root, op.ranks)
-        x = list(payload.blocks(op.shard, codes, op.torch_dtype).split(op.shard))
-    y = torch.empty(op.shard, dtype=op.torch_dtype)
+        codes = numbers.codes_from(op.root, op.ranks)
+        x = list(op.blocks(op.shard, codes).split(op.shard))
+    y = op.empty(op.shard)
     return op.post(
         lambda g: dist.scatter(y, x, group_src=op.torch_root, group=g, async_op=True),
-        lambda: payload.check_blocks(op.id, y, [payload.block_code(op.root, op.rank)]),
+        lambda: numbers.check_blocks(op.id, y, [numbers.block_code(op.root, op.rank)]),
         root=op.root,
     )
 
@@ -258,8 +269,8 @@ class _JointWork:
 
 def _exchange(op: RankOperation, to: list[int], sources: list[int], **details: object) -> Pending:
     """Messages of the whole size to and from other ranks of the group, all at once."""
-    received = [torch.empty(op.count, dtype=op.torch_dtype) for _ in sources]
-    sent = [payload.blocks(op.count, [payload.block_code(op.rank, d)], op.torch_dtype) for d in to]
+    received = [op.empty(op.count) for _ in sources]
+    sent = [op.blocks(op.count, [numbers.block_code(op.rank, d)]) for d in to]
     peer = op.communicator.group_rank
 
     def call(group: Group) -> _JointWork:
@@ -274,7 +285,7 @@ def _exchange(op: RankOperation, to: list[int], sources: list[int], **details: o
 
     def verify() -> None:
         for y, source in zip(received, sources, strict=True):
-            payload.check_blocks(op.id, y, [payload.block_code(source, op.rank)])
+            numbers.check_blocks(op.id, y, [numbers.block_code(source, op.rank)])
 
     return op.post(call, verify, counted=False, has_future=False, tensors=None, **details)
 
@@ -344,14 +355,14 @@ def post_message(
     source, destination = ends
     count, codes = (
         max(size_bytes // ITEM_BYTES[dtype], 1),
-        [payload.block_code(source, destination)],
+        [numbers.block_code(source, destination)],
     )
     torch_dtype = DTYPES[dtype]
     if world.rank == source:
-        buffer = payload.blocks(count, codes, torch_dtype)
+        buffer = world.tensors.blocks(count, codes, torch_dtype)
     else:
-        buffer = torch.empty(count, dtype=torch_dtype)
-    check = partial(payload.check_blocks, id, buffer, codes)
+        buffer = world.tensors.empty(count, torch_dtype)
+    check = partial(numbers.check_blocks, id, buffer, codes)
     return post_tensor(world, id, phase, iteration, ends, size_bytes, buffer, check, tag)
 
 

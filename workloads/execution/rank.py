@@ -21,6 +21,7 @@ from workloads.execution.compute_model import ComputeModel
 from workloads.execution.connections import ports_to_later_ranks
 from workloads.execution.events import EventLog
 from workloads.execution.inference import InferenceShare
+from workloads.execution.payload.tensors import tensors_of
 from workloads.execution.process_groups import DefaultGroups, ProcessGroups
 from workloads.execution.rank_plan import RankPlan
 from workloads.execution.step_runner import run_steps
@@ -44,7 +45,7 @@ def run_rank(
     workload is to begin.
 
     `on_iteration(i)` is called by rank 0 only. `join` is ThreadGroups for ranks that are threads of
-    one process. Raises what torch raises when the fabric fails, and payload.WrongResult when a
+    one process. Raises what torch raises when the fabric fails, and numbers.WrongResult when a
     collective delivered wrong numbers.
     """
     set_minimal_timer_slack()
@@ -71,6 +72,7 @@ def _take_part(
     log.connections("default", ports)
     everybody = range(plan.world_size)
     device = None if plan.roce is None else RankDevice(plan.roce)
+    tensors = tensors_of(plan.payload)
     world = Communicator(
         log,
         "default",
@@ -80,8 +82,9 @@ def _take_part(
         groups.world,
         plan.collectives,
         None if plan.aligned else begin,
-        AggregationClient(plan.tree) if plan.tree is not None else None,
+        AggregationClient(plan.tree, tensors) if plan.tree is not None else None,
         device,
+        tensors,
     )
     compute = ComputeModel(plan.compute, log)
     tell = on_iteration if plan.rank == 0 else lambda iteration: None
@@ -132,7 +135,15 @@ def _groups(
     for name, partition in groups_of(workload).items():
         if name not in groups and len(partition[0]) > 1:
             mine = subgroups(
-                process_groups, log, name, partition, world.rank, world.size, settings, device
+                process_groups,
+                log,
+                name,
+                partition,
+                world.rank,
+                world.size,
+                settings,
+                device,
+                world.tensors,
             )
             assert mine is not None  # the parts cover all ranks
             groups[name] = mine

@@ -8,6 +8,7 @@ from pathlib import Path
 from topologies.spec.collectives_section import CollectivesSection
 from topologies.spec.compute_section import ComputeSpec
 from topologies.spec.workload_section import WorkloadSpec
+from topologies.spec.workload_types import Payload
 from workloads.execution.aggregation.place import TreePlace
 from workloads.execution.verbs.place import RocePlace
 
@@ -35,6 +36,7 @@ class RankPlan:
     events: Path
     collectives: CollectivesSection = field(default_factory=CollectivesSection)
     aligned: bool = True
+    payload: Payload = "checked"
     tree: TreePlace | None = None
     roce: RocePlace | None = None
 

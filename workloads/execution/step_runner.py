@@ -46,10 +46,10 @@ class Contents(Protocol):
         """What this rank sends, or where it receives."""
 
     def check(self, message: StartMessage, id: str) -> None:
-        """A message has arrived. Raises payload.WrongResult for wrong numbers."""
+        """A message has arrived. Raises numbers.WrongResult for wrong numbers."""
 
     def end(self, id: str) -> None:
-        """An iteration is over. Raises payload.WrongResult for wrong numbers."""
+        """An iteration is over. Raises numbers.WrongResult for wrong numbers."""
 
 
 def run_steps(
@@ -64,7 +64,7 @@ def run_steps(
     """Run this rank's step in every iteration. Without `contents` messages hold numbers that the
     other end knows.
 
-    Raises payload.WrongResult when a collective delivered wrong numbers.
+    Raises numbers.WrongResult when a collective delivered wrong numbers.
     """
     actions = tuple(step)
     with ThreadPoolExecutor(_WATCHERS) as watchers:

@@ -27,6 +27,7 @@ from topologies.spec.workload_section import (
     CommandWorkload,
     Incast,
 )
+from topologies.spec.workload_types import Payload
 from workloads.models.build import groups_of, step_of
 from workloads.models.replay import DIRECTORY, at_once_bytes, read_program
 from workloads.models.step import (
@@ -103,6 +104,7 @@ def guest_memory_bytes(spec: Spec, run_directory: Path) -> int:
                     len(ranks),
                     connection_bytes,
                     operation.degree if isinstance(operation, Incast) else None,
+                    spec.payload,
                 ),
                 operation.kind,
                 operation.size_bytes,
@@ -119,12 +121,19 @@ def guest_memory_bytes(spec: Spec, run_directory: Path) -> int:
         replayed = (read_program(run_directory / DIRECTORY, rank) for rank in ranks)
         at_once = sum(at_once_bytes(program) for program in replayed)
         tensors_bytes = _TRACE * at_once + at_once // _GAPS
+        if spec.payload == "timing":
+            tensors_bytes = at_once
     else:
         item_bytes = ITEM_BYTES[workload.dtype]
         groups = {name: parts[0] for name, parts in groups_of(workload).items()}
         tensors_bytes = sum(
             _step_bytes(
-                step_of(workload, rank), item_bytes, groups, connection_bytes, _ProgramBytes(spec)
+                step_of(workload, rank),
+                item_bytes,
+                groups,
+                connection_bytes,
+                _ProgramBytes(spec),
+                spec.payload,
             )
             for rank in ranks
         )
@@ -186,6 +195,7 @@ class _ProgramBytes:
 
     def __init__(self, spec: Spec) -> None:
         self._settings = settings_of(spec)
+        self._payload = spec.payload
 
     def with_them(
         self,
@@ -206,7 +216,8 @@ class _ProgramBytes:
         if plan is None:
             return call
         participants = len(plan.participants(range(ranks)))
-        more = participants * (working_bytes(plan) + threads_of(plan) * _THREAD_BYTES)
+        buffers = working_bytes(plan) if self._payload == "checked" else 0
+        more = participants * (buffers + threads_of(plan) * _THREAD_BYTES)
         return _Call(call.used_bytes + 2 * more, call.kept_bytes + more)
 
 
@@ -216,6 +227,7 @@ def _step_bytes(
     groups: Mapping[GroupName, Sequence[int]],
     connection_bytes: int,
     programs: _ProgramBytes,
+    payload: Payload,
 ) -> int:
     """The most that a rank's shares of calls under way take at a time, and what malloc keeps of
     them; `groups` has the ranks of one group of each kind."""
@@ -235,7 +247,7 @@ def _step_bytes(
                 kind, members = Kind.SEND_RECV, (action.source, action.destination)
         ranks = len(members)
         size_bytes = action.elements * item_bytes
-        call = _call(kind, size_bytes, ranks, connection_bytes)
+        call = _call(kind, size_bytes, ranks, connection_bytes, None, payload)
         call = programs.with_them(call, kind, size_bytes, members, item_bytes, None)
         under_way[action.name] = call.used_bytes // ranks
         used += under_way[action.name]
@@ -245,7 +257,12 @@ def _step_bytes(
 
 
 def _call(
-    kind: str, size: int, ranks: int, connection_bytes: int, degree: int | None = None
+    kind: str,
+    size: int,
+    ranks: int,
+    connection_bytes: int,
+    degree: int | None,
+    payload: Payload,
 ) -> _Call:
     """Inputs and outputs as `workloads.execution.operations` makes them. At a time a rank has a
     block on its way in Gloo's rings and exchanges, and whole messages from each sender to a
@@ -272,7 +289,24 @@ def _call(
             tensors, moving, kept = 2 * size, min(size, connection_bytes), 2 * _kept_bytes(size)
         case _:  # all-reduce, reduce; a barrier's size is 0
             tensors, moving, kept = ranks * size, size, of_all
+    if payload == "timing":
+        return _shared(kind, size, ranks, connection_bytes, moving)
     return _Call(tensors + tensors // _GAPS + moving, kept)
+
+
+def _shared(kind: str, size: int, ranks: int, connection_bytes: int, moving: int) -> _Call:
+    """What a call takes when its tensors are the memory that all share: copies that torch makes by
+    itself, and what is on its way."""
+    match kind:
+        case Kind.REDUCE_SCATTER:  # an all-reduce of a copy
+            copies = ranks * size
+        case Kind.GATHER | Kind.SCATTER:  # the root's blocks in one piece
+            copies = size
+        case Kind.ALL_TO_ALL:  # whatever sockets take is on its way
+            copies = ranks * min(size, ranks * connection_bytes)
+        case _:
+            copies = 0
+    return _Call(copies + copies // _GAPS + moving, min(copies, ranks * _kept_bytes(size)))
 
 
 def _kept_bytes(size: int) -> int:

@@ -13,6 +13,7 @@ from workloads.execution.aggregation.engines import TreeEngines
 from workloads.execution.aggregation.links import TreeLinks
 from workloads.execution.aggregation.place import TreePlace
 from workloads.execution.aggregation.requests import Request, Requests
+from workloads.execution.payload.tensors import OWN_TENSORS, Tensors
 from workloads.execution.programs.engine import ChunkTimes, ProgramWork
 
 
@@ -20,12 +21,12 @@ class AggregationClient:
     """Starts collectives at a rank, and has the switches above it start them. To be made once the
     rank is in its network namespace."""
 
-    def __init__(self, place: TreePlace) -> None:
+    def __init__(self, place: TreePlace, tensors: Tensors = OWN_TENSORS) -> None:
         """Waits for the whole tree. Raises RuntimeError when the switch above cannot be reached."""
         self._requests = Requests(place)
         links = TreeLinks(place)
         links.await_ready(place.switches)
-        self._engines = TreeEngines(place.me, links)
+        self._engines = TreeEngines(place.me, links, tensors)
         self._count = 0
 
     def start(

@@ -9,8 +9,8 @@ import torch
 
 from collectives.plan import CollectivePlan
 from topologies.spec.workload_types import ReduceOp
+from workloads.execution.payload.tensors import Tensors
 from workloads.execution.programs.engine import ChunkTimes, ProgramEngine, ProgramWork
-from workloads.execution.programs.reductions import REDUCTIONS
 
 
 class TreeEngines:
@@ -18,7 +18,14 @@ class TreeEngines:
     as SHARP's trees of the two kinds have. `passes` is called with the bytes of what goes through
     the unit of a switch."""
 
-    def __init__(self, me: int, links: Any, passes: Callable[[int], None] | None = None) -> None:
+    def __init__(
+        self,
+        me: int,
+        links: Any,
+        tensors: Tensors,
+        passes: Callable[[int], None] | None = None,
+    ) -> None:
+        self._tensors = tensors
         self._me = me
         self._links = links
         self._passes = passes
@@ -42,9 +49,16 @@ class TreeEngines:
                 passes=self._passes,
             )
         engine = self._engines[plan.in_flight]
-        combine = REDUCTIONS[op].combine
         return engine.start(
-            plan, self._links, source, target, first_slot, report, _no_agreement, combine
+            plan,
+            self._links,
+            source,
+            target,
+            first_slot,
+            report,
+            _no_agreement,
+            self._tensors.combine(op),
+            self._tensors,
         )
 
 

@@ -12,6 +12,7 @@ from workloads.execution.aggregation.node_plan import NodePlan
 from workloads.execution.aggregation.requests import Requests, heard
 from workloads.execution.aggregation.unit import ReductionUnit
 from workloads.execution.clock import set_minimal_timer_slack
+from workloads.execution.payload.tensors import tensors_of
 
 
 def run_node(plan: NodePlan) -> None:
@@ -21,7 +22,9 @@ def run_node(plan: NodePlan) -> None:
     above = Requests(plan.place)
     links = TreeLinks(plan.place)
     links.say_ready(plan.place.me)
-    engines = TreeEngines(plan.place.me, links, ReductionUnit(plan.node).take)
+    engines = TreeEngines(
+        plan.place.me, links, tensors_of(plan.payload), ReductionUnit(plan.node).take
+    )
     under_way = []
     for request in heard(plan.place):
         above.tell(request)

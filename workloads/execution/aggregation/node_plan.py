@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from collectives.in_network.node import Aggregator
 from topologies.spec.collectives_section import CollectivesSection
+from topologies.spec.workload_types import Payload
 from workloads.execution.aggregation.place import TreePlace
 
 
@@ -18,3 +19,4 @@ class NodePlan:
     ranks: int
     place: TreePlace
     collectives: CollectivesSection
+    payload: Payload = "checked"

@@ -13,6 +13,7 @@ from collectives.plan import Chunk
 from collectives.program import RECEIVES, Action, At, Sequence, Step
 from collectives.waits import Waits
 from workloads.execution.clock import now_ns, sleep_until_ns
+from workloads.execution.payload.tensors import Tensors
 from workloads.execution.programs.memory import ChunkMemory
 from workloads.execution.programs.reductions import Combine
 from workloads.execution.programs.turns import RankTurns
@@ -37,6 +38,7 @@ class ChunkRun:
         turns: RankTurns | None,
         endpoint_delay_ns: int,
         combine: Combine,
+        tensors: Tensors,
         passes: Callable[[int], None] | None = None,
     ) -> None:
         self._passes = passes
@@ -47,6 +49,7 @@ class ChunkRun:
         self._turns = turns
         self._endpoint_delay_ns = endpoint_delay_ns
         self._combine = combine
+        self._tensors = tensors
         self.sequences = chunk.program.participants[rank]
         self._waits = waits
         self._works: dict[At, Any] = {}
@@ -109,7 +112,7 @@ class ChunkRun:
         else:
             view = self._memory.view(step.blocks)
             if step.action is Action.REDUCE:
-                view = torch.empty_like(view)
+                view = self._tensors.empty(view.numel(), view.dtype)
                 self._arrived[at] = view
             # What is empty at one end is empty at the other.
             if view.numel():
@@ -136,7 +139,7 @@ class ChunkRun:
         else:
             if self._passes is not None:
                 self._passes(source.numel() * source.element_size())
-            target.copy_(source)
+            self._tensors.copy(target, source)
 
     def _complete_step(self, at: At) -> None:
         """Wait until a step is complete; once posted, whoever comes first completes it."""

@@ -18,6 +18,7 @@ from collectives.program import Program
 from collectives.start_order import CollectiveOrder, StartOrder
 from collectives.waits import Waits, waits_of
 from workloads.execution.clock import now_ns
+from workloads.execution.payload.tensors import OWN_TENSORS, Tensors
 from workloads.execution.programs.chunk_run import ChunkRun
 from workloads.execution.programs.memory import ChunkMemory
 from workloads.execution.programs.reductions import SUM, Combine
@@ -106,6 +107,7 @@ class _Task:
     work: ProgramWork
     report: Callable[[ChunkTimes], None]
     combine: Combine
+    tensors: Tensors
     has_slot: bool
     """Whether it is one of the chunks in flight, whose number is bounded."""
 
@@ -164,9 +166,11 @@ class ProgramEngine:
         report: Callable[[ChunkTimes], None] = lambda times: None,
         agree: Agree | None = None,
         combine: Combine = SUM,
+        tensors: Tensors = OWN_TENSORS,
     ) -> ProgramWork:
         """Start a collective; `report` is called with each chunk's times as it ends. With `agree`
-        its chunks are among those in flight, where these are bounded; without they are not."""
+        its chunks are among those in flight, where these are bounded; without they are not.
+        Buffers beside `source` and `target` are of `tensors`."""
         work = ProgramWork(len(plan.chunks))
         turns = RankTurns(plan) if plan.turns else None
         stride = slots_per_chunk(plan)
@@ -182,6 +186,7 @@ class ProgramEngine:
                 work,
                 report,
                 combine,
+                tensors,
                 order is not None,
             )
             for chunk in plan.chunks
@@ -234,7 +239,7 @@ class ProgramEngine:
     def run(self, task: _Task, helpers: list[_Helper]) -> None:
         """Run a chunk in the calling thread, and further sequences of it in helpers."""
         start_ns = now_ns()
-        memory = ChunkMemory(task.chunk, task.source, task.target)
+        memory = ChunkMemory(task.chunk, task.source, task.target, task.tensors)
         run = ChunkRun(
             task.chunk,
             self._rank,
@@ -245,6 +250,7 @@ class ProgramEngine:
             task.turns,
             self._endpoint_delay_ns,
             task.combine,
+            task.tensors,
             self._passes,
         )
         others = range(1, len(run.sequences))

@@ -6,6 +6,7 @@ import torch
 
 from collectives.plan import Chunk
 from collectives.program import Blocks, Buffer
+from workloads.execution.payload.tensors import Tensors
 
 
 class ChunkMemory:
@@ -13,7 +14,10 @@ class ChunkMemory:
     place). Chunks of shards are copied together, so that a program finds them one after the
     other."""
 
-    def __init__(self, chunk: Chunk, source: torch.Tensor, target: torch.Tensor) -> None:
+    def __init__(
+        self, chunk: Chunk, source: torch.Tensor, target: torch.Tensor, tensors: Tensors
+    ) -> None:
+        self._tensors = tensors
         program = chunk.program
         self._chunk = chunk
         self._target = target
@@ -26,7 +30,7 @@ class ChunkMemory:
         if program.scratch_blocks:
             whole = Blocks(Buffer.SCRATCH, 0, program.scratch_blocks)
             _, count = program.bounds(whole, chunk.elements)
-            self._buffers[Buffer.SCRATCH] = torch.empty(count, dtype=source.dtype)
+            self._buffers[Buffer.SCRATCH] = tensors.empty(count, source.dtype)
 
     def view(self, blocks: Blocks) -> torch.Tensor:
         """The elements of some blocks."""
@@ -38,14 +42,18 @@ class ChunkMemory:
         if self._scattered is not None:
             shards = self._target.view(self._target_shards, -1)
             end = self._chunk.first + self._chunk.count
-            shards[:, self._chunk.first : end] = self._scattered.view(self._target_shards, -1)
+            self._tensors.copy(
+                shards[:, self._chunk.first : end], self._scattered.view(self._target_shards, -1)
+            )
 
     def _gathered(self, tensor: torch.Tensor, shards: int) -> torch.Tensor:
         end = self._chunk.first + self._chunk.count
         if shards == 1 or self._chunk.count * shards == tensor.numel():
             return tensor[self._chunk.first * shards : end * shards]
-        copied = torch.empty(shards * self._chunk.count, dtype=tensor.dtype)
-        copied.view(shards, -1)[:] = tensor.view(shards, -1)[:, self._chunk.first : end]
+        copied = self._tensors.empty(shards * self._chunk.count, tensor.dtype)
+        self._tensors.copy(
+            copied.view(shards, -1), tensor.view(shards, -1)[:, self._chunk.first : end]
+        )
         return copied
 
     def _room(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -53,5 +61,5 @@ class ChunkMemory:
         if self._target_shards == 1 or self._chunk.count * self._target_shards == tensor.numel():
             return tensor[self._chunk.first * self._target_shards : end * self._target_shards]
         count = self._target_shards * self._chunk.count
-        self._scattered = torch.empty(count, dtype=tensor.dtype)
+        self._scattered = self._tensors.empty(count, tensor.dtype)
         return self._scattered

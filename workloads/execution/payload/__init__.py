@@ -1,0 +1,1 @@
+"""What ranks send: numbers that are checked, or memory that all share."""
