@@ -11,7 +11,7 @@ from enum import StrEnum
 
 from collectives.algorithms.base import Algorithm, DoesNotFit
 from collectives.algorithms.hierarchical import Hierarchical
-from collectives.in_network.node import Aggregator
+from collectives.in_network.node import Aggregator, Hold
 from collectives.kinds import Kind, Shape
 from collectives.program import Message, Program
 from collectives.start_order import CollectiveOrder
@@ -94,7 +94,8 @@ class Chunk:
 class CollectivePlan:
     """A collective that is ready to run. `in_flight` is 0 where all chunks are. `turns` has, by
     dimension, the order in which the phases of chunks use it; empty where whoever comes goes.
-    `aggregators` are the switches that take part, after the ranks."""
+    `aggregators` are the switches that take part, after the ranks; `hold` is what it has to itself
+    there."""
 
     shape: Shape
     chunks: tuple[Chunk, ...]
@@ -105,6 +106,7 @@ class CollectivePlan:
     order: CollectiveOrder = CollectiveOrder.FIFO
     priority: int = 0
     aggregators: tuple[Aggregator, ...] = ()
+    hold: Hold | None = None
 
     def participants(self, ranks: Sequence[int]) -> tuple[int, ...]:
         """The numbers of all participants, of which the ranks have these."""
@@ -225,6 +227,7 @@ def plan(shape: Shape, algorithm: Algorithm, schedule: Schedule | None = None) -
         schedule.order,
         schedule.priority,
         algorithm.aggregators,
+        algorithm.hold,
     )
 
 

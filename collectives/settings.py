@@ -14,7 +14,7 @@ from collectives.algorithms import algorithm, algorithms
 from collectives.algorithms.aggregation import Aggregation
 from collectives.algorithms.base import Algorithm, DoesNotFit, Refused
 from collectives.dimensions import part_of_grid
-from collectives.in_network.of_run import aggregation, aggregation_of_run
+from collectives.in_network.of_run import aggregation, aggregation_of_run, of_group
 from collectives.kinds import Kind, Shape
 from collectives.plan import CollectivePlan, DimensionOrder, Schedule, plan
 from collectives.program import PROGRAM_KINDS
@@ -63,6 +63,7 @@ def plan_of(
         part = part_of_grid(tuple(members), section.dimensions)
         if part is not None:
             section = section.model_copy(update={"dimensions": part})
+    section = of_group(section, range(shape.ranks) if members is None else members)
     settings = section.model_dump_json(by_alias=True)
     return _planned(settings, shape, json.dumps(found, sort_keys=True))
 
@@ -97,12 +98,12 @@ def fabric_dimensions(fabric: FabricSpec) -> tuple[int, ...]:
             return ()
 
 
-def algorithm_of(section: CollectivesSection, entry: Mapping[str, Any]) -> Algorithm:
-    """The algorithm of an entry, with the section's dimensions where it needs some. Raises
-    DoesNotFit."""
+def algorithm_of(section: CollectivesSection, entry: Mapping[str, Any], ranks: int) -> Algorithm:
+    """The algorithm of an entry for a group of so many ranks, with the section's dimensions where
+    it needs some. Raises DoesNotFit."""
     options = {key: value for key, value in entry.items() if key not in (*SCHEDULED, "algorithm")}
     if entry.get("algorithm") == Aggregation.name:
-        return aggregation(section, options)
+        return aggregation(section, options, ranks)
     name = entry.get("algorithm")
     if not isinstance(name, str):
         raise DoesNotFit("algorithm", repr(name), ", ".join(algorithms()))
@@ -165,13 +166,17 @@ def _planned(section: str, shape: Shape, entry: str) -> CollectivePlan:
     """Both are JSON: what is asked for again is the same text."""
     settings, wanted = CollectivesOfRun.model_validate_json(section), json.loads(entry)
     try:
-        found = plan(shape, algorithm_of(settings, wanted), schedule_of(settings, wanted))
+        found = _plan(settings, shape, wanted)
     except Refused:
         of_run = settings.aggregation
         if of_run is None or of_run.section.when_full != "fall-back":
             raise
         wanted = of_run.section.fall_back
-        found = plan(shape, algorithm_of(settings, wanted), schedule_of(settings, wanted))
+        found = _plan(settings, shape, wanted)
     for program in {id(chunk.program): chunk.program for chunk in found.chunks}.values():
         verify(program)
     return found
+
+
+def _plan(settings: CollectivesSection, shape: Shape, entry: Mapping[str, Any]) -> CollectivePlan:
+    return plan(shape, algorithm_of(settings, entry, shape.ranks), schedule_of(settings, entry))

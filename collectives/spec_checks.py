@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from math import prod
 from typing import get_args
 
+from collectives.algorithms.aggregation import Aggregation
 from collectives.algorithms.base import DoesNotFit
+from collectives.groups import used_groups
 from collectives.kinds import Kind, Shape, rounded_elements, step_bytes
 from collectives.msccl.elements import MscclError
 from collectives.program import PROGRAM_KINDS
@@ -15,7 +17,6 @@ from collectives.settings import plan_of, settings_of
 from topologies.spec.checks import register
 from topologies.spec.collectives_section import AlgorithmEntry, CollectivesSection
 from topologies.spec.errors import Key, Problem, shown
-from topologies.spec.layers_section import LayersWorkload
 from topologies.spec.run_sections import RoceTransport
 from topologies.spec.sections import Sections
 from topologies.spec.workload_section import (
@@ -31,7 +32,6 @@ from topologies.spec.workload_section import (
     Permutation,
     RootedCollective,
     SendRecv,
-    TrainingWorkload,
     WorkloadSpec,
 )
 from topologies.spec.workload_types import BitwiseOp, IntegerType, ReduceOp
@@ -92,7 +92,9 @@ def program_problems(spec: Sections) -> Iterator[Problem]:
         entry: AlgorithmEntry = getattr(section, kind)
         if entry:
             key: Key = ("collectives", kind)
-            for shape, members in _shapes(workload, kind):
+            # Each group has a tree of its own, or none.
+            every = entry.get("algorithm") == Aggregation.name
+            for shape, members in _shapes(workload, kind, every):
                 problem = _program_problem(section, shape, entry, key, members)
                 if problem is not None:
                     yield problem
@@ -147,9 +149,11 @@ def _gloo_reduces(spec: Sections, workload: CollectivesWorkload) -> Iterator[boo
                 yield plan_of(settings_of(spec), shape, operation.program) is None
 
 
-def _shapes(workload: WorkloadSpec, kind: Kind) -> Iterator[tuple[Shape, range | None]]:
-    """What a workload asks of a kind, and of whom (None: all): of models, by one of their groups of
-    each sort."""
+def _shapes(
+    workload: WorkloadSpec, kind: Kind, every: bool
+) -> Iterator[tuple[Shape, tuple[int, ...] | None]]:
+    """What a workload asks of a kind, and of whom (None: all): of models, by every one of their
+    groups, or one of each sort."""
     if isinstance(workload, CollectivesWorkload):
         asked = [op for op in workload.operations if op.kind == kind and not _has_own(op)]
         for operation in asked:
@@ -157,16 +161,15 @@ def _shapes(workload: WorkloadSpec, kind: Kind) -> Iterator[tuple[Shape, range |
                 yield _shape(workload, operation), None
         if asked:
             return
-    inside = None
-    if isinstance(workload, TrainingWorkload):
-        inside, whole = workload.parallelism.tensor, workload.ranks // workload.parallelism.pipeline
-    elif isinstance(workload, LayersWorkload):
-        inside, whole = workload.innermost, workload.ranks // workload.stages
-    if inside is None:
+    groups = used_groups(workload)
+    if groups == (tuple(range(workload.ranks)),) or not groups:
         yield Shape(kind, _NOMINAL_BYTES * workload.ranks, workload.ranks, 4), None
         return
-    for members in (range(inside), range(0, whole, inside)):
-        if len(members) > 1:
+    sorts = set()
+    for members in groups:
+        sort = len(members), members[1] - members[0]
+        if every or sort not in sorts:
+            sorts.add(sort)
             yield Shape(kind, _NOMINAL_BYTES * len(members), len(members), 4), members
 
 
@@ -191,7 +194,7 @@ def _program_problem(
     shape: Shape,
     entry: AlgorithmEntry,
     key: Key,
-    members: range | None = None,
+    members: Sequence[int] | None = None,
 ) -> Problem | None:
     try:
         plan_of(section, shape, entry, members)

@@ -47,18 +47,23 @@ def aggregating_switches(fabric: Fabric, selectors: tuple[str, ...]) -> tuple[st
 
 
 def aggregation_tree(
-    fabric: Fabric, hosts: Sequence[str], switches: Collection[str], root: str | None = None
+    fabric: Fabric,
+    hosts: Sequence[str],
+    switches: Collection[str],
+    root: str | None = None,
+    turn: int = 0,
 ) -> AggregationTree:
     """The tree over the hosts of ranks, by these switches.
 
-    Its root is the switch from which the farthest host is nearest, the first one of several;
-    or the one that is given. Nodes take the nearest way to it, over switches that the tree has
+    Its root is the switch from which the farthest host is nearest, or the one that is given. Of
+    several it is the first one, or with a `turn` as many further on, so that trees of several
+    groups have different roots. Nodes take the nearest way to it, over switches that the tree has
     already where there is one. Raises NoTree.
     """
     if len(set(hosts)) < len(hosts):
         raise NoTree("ranks share a host")
     candidates = [root] if root is not None else [s.name for s in fabric.switches]
-    best: tuple[int, str, dict[str, int]] | None = None
+    best: list[tuple[int, str, dict[str, int]]] = []
     missing = hosts[0]
     for candidate in candidates:
         if candidate not in switches:
@@ -69,12 +74,14 @@ def aggregation_tree(
             missing = unreached[0]
             continue
         depth = max(found[host] for host in hosts)
-        if best is None or depth < best[0]:
-            best = depth, candidate, found
-    if best is None:
+        if best and depth < best[0][0]:
+            best.clear()
+        if not best or depth == best[0][0]:
+            best.append((depth, candidate, found))
+    if not best:
         top = "no switch that aggregates" if root is None else f"{root}, the root,"
         raise NoTree(f"{top} reaches all hosts by switches that aggregate: {missing} is cut off")
-    _, top, distance = best
+    _, top, distance = best[turn % len(best)]
     parent_of: dict[str, str] = {top: ""}
     for host in hosts:
         node = host

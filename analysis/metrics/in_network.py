@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -37,7 +37,7 @@ class TreeLink:
 
 
 def tree_links(run: Run) -> tuple[TreeLink, ...]:
-    """The links of a run's aggregation tree, in order; empty where switches took no part."""
+    """The links of a run's aggregation trees, in order; empty where switches took no part."""
     collectives = [c for c in collectives_of(run) if c.plan is not None and c.plan.aggregators]
     if not collectives:
         return ()
@@ -50,13 +50,15 @@ def tree_links(run: Run) -> tuple[TreeLink, ...]:
         instead = _by_hosts(run, collective)
         if instead is not None:
             _add(hosts, paths, collective, instead)
-    return tuple(_links(run, collectives[0], mine, hosts))
+    groups = dict.fromkeys(tuple(collective.ranks) for collective in collectives)
+    return tuple(_links(run, groups, mine, hosts))
 
 
 def _by_hosts(run: Run, collective: MeasuredCollective) -> CollectivePlan | None:
     settings = settings_of(run.spec)
     try:
-        return plan_of(settings, collective.shape, {"algorithm": _HOSTS[Kind(collective.kind)]})
+        entry = {"algorithm": _HOSTS[Kind(collective.kind)]}
+        return plan_of(settings, collective.shape, entry, collective.ranks)
     except DoesNotFit:
         return None
 
@@ -75,19 +77,25 @@ def _add(carried: Ints, paths: Paths, of: MeasuredCollective, plan: CollectivePl
     np.add.at(carried, ways[on], each[on])
 
 
-def _links(run: Run, collective: MeasuredCollective, mine: Ints, hosts: Ints) -> Iterator[TreeLink]:
-    plan, of_run = collective.plan, settings_of(run.spec).aggregation
-    assert plan is not None and of_run is not None
-    names = (*run.hosts, *(switch.name for switch in plan.aggregators))
-    above = {
-        names[child]: names[parent] for child, parent in enumerate(of_run.parents) if parent >= 0
-    }
-    seen = set()
+def _links(
+    run: Run, groups: Iterable[tuple[int, ...]], mine: Ints, hosts: Ints
+) -> Iterator[TreeLink]:
+    """The links of the trees of these groups, each from the child that it has first."""
+    of_run = settings_of(run.spec).aggregation
+    assert of_run is not None
+    pairs: dict[tuple[str, str], None] = {}
+    for members in groups:
+        tree = of_run.of(members)
+        assert tree is not None
+        names = (*(run.hosts[rank] for rank in members), *tree.switches)
+        for child, parent in enumerate(tree.parents):
+            if parent >= 0 and (names[parent], names[child]) not in pairs:
+                pairs[names[child], names[parent]] = None
     for link in run.fabric.links:
         for here, there in ((link.a, link.b), (link.b, link.a)):
             # Of parallel links the first one is the tree's.
-            if above.get(here.node) == there.node and here.node not in seen:
-                seen.add(here.node)
+            if (here.node, there.node) in pairs:
+                del pairs[here.node, there.node]
                 up = 2 * link.index + (here is link.b)
                 down = 2 * link.index + (here is link.a)
                 sent = [int(of[way]) for of in (mine, hosts) for way in (up, down)]

@@ -32,6 +32,7 @@ from analysis.predict.overlap import WORKERS
 from analysis.predict.planned import planned_calls
 from analysis.predict.together import PredictsTogether
 from collectives.call import CollectiveCall
+from collectives.groups import groups_of
 from collectives.kinds import Kind
 from collectives.settings import plan_of, settings_of
 from topologies.spec.collectives_section import CollectivesSection
@@ -43,7 +44,7 @@ from topologies.spec.workload_section import (
     CommandWorkload,
     ModelWorkload,
 )
-from workloads.models.build import groups_of, step_of
+from workloads.models.build import step_of
 from workloads.models.step import (
     Action,
     ComputeKernel,

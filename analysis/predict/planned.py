@@ -8,6 +8,7 @@ from typing import Any
 
 from analysis.predict.interface import PredictorError, Setting, Transport
 from collectives.call import CollectiveCall
+from collectives.groups import groups_of
 from collectives.kinds import Kind, rounded_elements
 from collectives.settings import plan_of, settings_of
 from topologies.spec.spec import Spec
@@ -20,7 +21,7 @@ from topologies.spec.workload_section import (
     RootedCollective,
     SendRecv,
 )
-from workloads.models.build import groups_of, step_of
+from workloads.models.build import step_of
 from workloads.models.step import StartCollective, StartMessage
 
 

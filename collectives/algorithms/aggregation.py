@@ -16,7 +16,7 @@ from functools import cached_property
 
 from collectives.algorithms.base import Algorithm, DoesNotFit, Refused, Team, at_least
 from collectives.builder import Builder, Move
-from collectives.in_network.node import Aggregator
+from collectives.in_network.node import Aggregator, Hold
 from collectives.kinds import Kind, Shape
 from collectives.program import Blocks, Buffer
 from topologies.aggregation_tree import children, way_up
@@ -39,8 +39,8 @@ class Aggregation(Algorithm):
 
     `mode` is low-latency or streaming; "" takes the section's. `slots` is how many slots of each
     node it asks for; 0: all that there are. The rest comes from the fabric
-    (`collectives.in_network`): `parents` by participant, the `nodes`, the payload of their slots
-    and the pieces of streams.
+    (`collectives.in_network`): `parents` by participant, the `nodes`, the payload of their slots,
+    the pieces of streams, and what a stream has `held`.
     """
 
     name = "aggregation"
@@ -54,6 +54,7 @@ class Aggregation(Algorithm):
     piece_bytes: int = field(default=32_768, metadata=_given())
     stream_window: int = field(default=16, metadata=_given())
     stream_pieces: int = field(default=1, metadata=_given())
+    held: Hold | None = field(default=None, metadata=_given())
 
     def __post_init__(self) -> None:
         if self.mode not in ("", LOW_LATENCY, STREAMING):
@@ -65,12 +66,16 @@ class Aggregation(Algorithm):
         return self.nodes
 
     @property
+    def hold(self) -> Hold | None:
+        return self.held
+
+    @property
     def largest_chunk_bytes(self) -> int | None:
         return self.payload_bytes if self.mode == LOW_LATENCY else None
 
     @property
     def most_in_flight(self) -> int | None:
-        # One active stream: SHARP's rule for a Quantum switch.
+        # A group's streams go one after the other.
         return max(1, self.slots) if self.mode == LOW_LATENCY else 1
 
     def check(self, ranks: int) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from collectives.builder import Builder
-from collectives.in_network.node import Aggregator
+from collectives.in_network.node import Aggregator, Hold
 from collectives.kinds import Kind, Shape
 from collectives.program import PROGRAM_KINDS, Blocks, Buffer, Division, Program
 
@@ -73,6 +73,11 @@ class Algorithm:
     def aggregators(self) -> tuple[Aggregator, ...]:
         """The switches that take part, whose participants come after the ranks."""
         return ()
+
+    @property
+    def hold(self) -> Hold | None:
+        """What its collectives have to themselves at switches."""
+        return None
 
     @property
     def largest_chunk_bytes(self) -> int | None:

@@ -6,6 +6,16 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
+class Hold:
+    """What a stream has to itself while `participant`, the root of its tree, has it under way:
+    `locks` in the order of taking, each a switch's number and -1, or a port of it and the number of
+    who is at the other end."""
+
+    participant: int
+    locks: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Aggregator:
     """A switch that is a participant of a program.
 

@@ -1,16 +1,18 @@
-"""What a spec's `aggregation` means: its tree, and whether a collective gets it."""
+"""What a spec's `aggregation` means: the trees of its groups, and whether a collective gets one."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
 from collectives.algorithms import algorithm
-from collectives.algorithms.aggregation import Aggregation
+from collectives.algorithms.aggregation import STREAMING, Aggregation
 from collectives.algorithms.base import DoesNotFit, Refused
-from collectives.in_network.node import Aggregator
+from collectives.groups import used_groups
+from collectives.in_network.node import Aggregator, Hold
 from topologies.aggregation_tree import NoTree, aggregating_switches, aggregation_tree
 from topologies.fabrics.build import build_fabric
 from topologies.fabrics.wiring import FabricError
@@ -21,6 +23,7 @@ from topologies.spec.collectives_section import (
     AggregationOfRun,
     CollectivesOfRun,
     CollectivesSection,
+    TreeOfGroup,
 )
 from topologies.spec.errors import Problem
 from topologies.spec.sections import Sections
@@ -62,7 +65,7 @@ def aggregation_problems(spec: Sections) -> Iterator[Problem]:
 
 
 def aggregation_of_run(spec: Sections) -> AggregationOfRun | None:
-    """The tree of a spec's ranks; with a reason where there is none. None where switches do not
+    """The trees of a spec's groups; with a reason where there is none. None where switches do not
     aggregate, or where the spec has mistakes that are told elsewhere."""
     if spec.aggregation is None:
         return None
@@ -73,7 +76,8 @@ def aggregation_of_run(spec: Sections) -> AggregationOfRun | None:
         return None
     dtype = getattr(spec.workload, "dtype", None)
     ops = tuple(sorted({*_ops(spec.workload)}))
-    return _of_plan(plan, spec.aggregation.model_dump_json(by_alias=True), dtype, ops)
+    groups = used_groups(spec.workload)
+    return _of_plan(plan, spec.aggregation.model_dump_json(by_alias=True), dtype, ops, groups)
 
 
 def _ops(workload: WorkloadSpec) -> Iterator[str]:
@@ -87,16 +91,36 @@ def _ops(workload: WorkloadSpec) -> Iterator[str]:
 
 
 @lru_cache(maxsize=64)
-def _of_plan(plan: Plan, given: str, dtype: str | None, ops: tuple[str, ...]) -> AggregationOfRun:
+def _of_plan(
+    plan: Plan,
+    given: str,
+    dtype: str | None,
+    ops: tuple[str, ...],
+    groups: tuple[tuple[int, ...], ...],
+) -> AggregationOfRun:
     section = AggregationSection.model_validate_json(given)
+    types = () if dtype is None else (dtype,)
+    trees = [_tree(plan, section, types, ops, members, i) for i, members in enumerate(groups)]
+    return AggregationOfRun(section=section, trees=tuple(_with_slots(section, trees)))
+
+
+def _tree(
+    plan: Plan,
+    section: AggregationSection,
+    types: tuple[str, ...],
+    ops: tuple[str, ...],
+    members: tuple[int, ...],
+    turn: int,
+) -> TreeOfGroup:
+    """The tree of a group, before slots are divided; `turn` chooses among roots that are alike."""
     switches = aggregating_switches(plan.fabric, section.switches)
+    hosts = [plan.hosts[rank] for rank in members]
     try:
-        tree = aggregation_tree(plan.fabric, plan.hosts, switches, section.root)
+        tree = aggregation_tree(plan.fabric, hosts, switches, section.root, turn)
     except NoTree as error:
-        return AggregationOfRun(section=section, reason=str(error))
+        return TreeOfGroup(members=members, reason=str(error))
     for switch in tree.switches:
         node = section.of(switch)
-        types = () if dtype is None else (dtype,)
         for does, known, asked in (
             ("reduces", node.dtypes, types),
             ("reduces by", node.operations, ops),
@@ -105,57 +129,129 @@ def _of_plan(plan: Plan, given: str, dtype: str | None, ops: tuple[str, ...]) ->
                 if one not in (known or ()):
                     known_ones = ", ".join(known or ()) or "nothing"
                     reason = f"{switch} {does} {known_ones}, and not {one}"
-                    return AggregationOfRun(section=section, reason=reason)
+                    return TreeOfGroup(members=members, reason=reason)
     of_all = {node.name: number for number, node in enumerate(plan.fabric.switches)}
-    return AggregationOfRun(
-        section=section,
+    return TreeOfGroup(
+        members=members,
         switches=tree.switches,
         parents=tree.parents,
         numbers=tuple(len(plan.hosts) + of_all[name] for name in tree.switches),
     )
 
 
+def _with_slots(section: AggregationSection, trees: list[TreeOfGroup]) -> Iterator[TreeOfGroup]:
+    """What each tree has of its nodes' slots: its quota, first come, first served, or an even share
+    of the node on which it has least."""
+    on = Counter(switch for tree in trees for switch in tree.switches)
+    slots = {switch: section.of(switch).slots or 0 for switch in on}
+    left = dict(slots)
+    for tree in trees:
+        if tree.reason:
+            yield tree
+            continue
+        quota = section.quota
+        if quota is None:
+            shares = {switch: slots[switch] // on[switch] for switch in tree.switches}
+            fewest = min(tree.switches, key=shares.__getitem__)
+            yield tree.model_copy(update={"slots": shares[fewest], "fewest": fewest})
+            continue
+        fewest = min(tree.switches, key=left.__getitem__)
+        if left[fewest] < quota:
+            reason = (
+                f"{fewest} has {left[fewest]} of its {slots[fewest]} slots left, and the quota "
+                f"of a group is {quota}"
+            )
+            yield TreeOfGroup(members=tree.members, reason=reason)
+            continue
+        for switch in tree.switches:
+            left[switch] -= quota
+        yield tree.model_copy(update={"slots": quota, "fewest": fewest})
+
+
+def of_group(section: CollectivesSection, members: Sequence[int]) -> CollectivesSection:
+    """The section with the tree of one group alone."""
+    of_run = _of_section(section)
+    if of_run is None:
+        return section
+    found = of_run.of(members)
+    trees = () if found is None else (found,)
+    return section.model_copy(update={"aggregation": of_run.model_copy(update={"trees": trees})})
+
+
 def _of_section(section: CollectivesSection) -> AggregationOfRun | None:
     return section.aggregation if isinstance(section, CollectivesOfRun) else None
 
 
-def nodes_of(section: CollectivesSection) -> tuple[Aggregator, ...]:
-    """The aggregation nodes that take part in a run: those of its tree, where collectives may run
-    on it. Empty where none do."""
+def trees_of(section: CollectivesSection) -> tuple[TreeOfGroup, ...]:
+    """The trees of a run, where collectives may run on them."""
     of_run = _of_section(section)
-    if of_run is None or of_run.reason:
+    return () if of_run is None else tuple(tree for tree in of_run.trees if not tree.reason)
+
+
+def nodes_of(section: CollectivesSection) -> tuple[Aggregator, ...]:
+    """The aggregation nodes that take part in a run, by number: those of its trees. Empty where
+    none do."""
+    of_run = _of_section(section)
+    if of_run is None:
         return ()
-    nodes = {switch: of_run.section.of(switch) for switch in of_run.switches}
+    found = {node.number: node for tree in trees_of(section) for node in _nodes(of_run, tree)}
+    return tuple(found[number] for number in sorted(found))
+
+
+def _nodes(of_run: AggregationOfRun, tree: TreeOfGroup) -> tuple[Aggregator, ...]:
+    nodes = {switch: of_run.section.of(switch) for switch in tree.switches}
     return tuple(
         Aggregator(name, number, nodes[name].rate_bps or 0, nodes[name].latency_ns or 0)
-        for name, number in zip(of_run.switches, of_run.numbers, strict=True)
+        for name, number in zip(tree.switches, tree.numbers, strict=True)
     )
 
 
-def aggregation(section: CollectivesSection, options: Mapping[str, Any]) -> Aggregation:
-    """The algorithm on the tree of a run. Raises Refused for what the switches do not have room
-    for, DoesNotFit for other mistakes."""
+def aggregation(section: CollectivesSection, options: Mapping[str, Any], ranks: int) -> Aggregation:
+    """The algorithm on the tree of a group, which is the section's only one (`of_group`). Raises
+    Refused for what the switches do not have room for, DoesNotFit for other mistakes."""
     found = algorithm(Aggregation.name, **options)
     assert isinstance(found, Aggregation)
     of_run = _of_section(section)
     if of_run is None:
         allowed = "with a section aggregation, which says what switches reduce"
         raise DoesNotFit("algorithm", Aggregation.name, allowed)
-    if of_run.reason:
-        raise Refused("algorithm", Aggregation.name, f"by hosts: {of_run.reason}")
-    nodes = {switch: of_run.section.of(switch) for switch in of_run.switches}
-    fewest = min(nodes, key=lambda switch: nodes[switch].slots or 0)
-    free = nodes[fewest].slots or 0
-    if not free or found.slots > free:
+    if not of_run.trees:
+        allowed = "a group in which the workload has collectives: each of these has a tree"
+        raise Refused("", f"aggregation for a group of {ranks} ranks", allowed)
+    (tree,) = of_run.trees
+    if tree.reason:
+        raise Refused("algorithm", Aggregation.name, f"by hosts: {tree.reason}")
+    if not tree.slots or found.slots > tree.slots:
         wanted = str(found.slots or "a slot")
-        raise Refused("slots", wanted, f"at most {free}: all that {fewest} has")
+        all_of_it = tree.slots == of_run.section.of(tree.fewest).slots
+        whose = "all that {} has" if all_of_it else "the group's of those of {}"
+        allowed = f"at most {tree.slots}: {whose.format(tree.fewest)}"
+        raise Refused("slots", wanted, allowed)
+    mode = found.mode or of_run.section.mode
     return replace(
         found,
-        mode=found.mode or of_run.section.mode,
-        slots=found.slots or free,
-        parents=of_run.parents,
-        nodes=nodes_of(section),
-        payload_bytes=min(node.payload_bytes or 0 for node in nodes.values()),
+        mode=mode,
+        slots=found.slots or tree.slots,
+        parents=tree.parents,
+        nodes=_nodes(of_run, tree),
+        payload_bytes=min(of_run.section.of(name).payload_bytes or 0 for name in tree.switches),
         piece_bytes=of_run.section.piece_bytes,
         stream_window=of_run.section.window,
+        held=_hold(of_run, tree) if mode == STREAMING else None,
     )
+
+
+def _hold(of_run: AggregationOfRun, tree: TreeOfGroup) -> Hold | None:
+    """What a stream of a group has to itself; None where streams do not wait for each other."""
+    numbers = (*tree.members, *tree.numbers)
+    links = [(child, parent) for child, parent in enumerate(tree.parents) if parent >= 0]
+    locks: list[tuple[int, int]]
+    match of_run.section.streams:
+        case "one-a-switch":
+            locks = [(number, -1) for number in tree.numbers]
+        case "one-a-port":
+            locks = [(numbers[parent], numbers[child]) for child, parent in links]
+            locks += [(m, n) for n, m in locks if m in tree.numbers]
+        case _:
+            return None
+    return Hold(tree.parents.index(-1), tuple(sorted(locks)))

@@ -10,14 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-from collectives.in_network.of_run import nodes_of
+from collectives.in_network.node import Aggregator
+from collectives.in_network.of_run import nodes_of, trees_of
 from emulator.linux import namespaces
 from emulator.linux.real_time import RANK, use_real_time_priority
 from emulator.linux.signals import end_with_parent
 from emulator.network.network import Network
 from emulator.ranks.gate import Gate
 from emulator.ranks.rank_process import end_process, set_name, use_one_heap, write_to
-from topologies.spec.collectives_section import CollectivesOfRun
+from topologies.spec.collectives_section import CollectivesOfRun, TreeOfGroup
 from topologies.spec.workload_types import Payload
 from workloads.execution.aggregation.node_plan import NodePlan
 from workloads.execution.aggregation.place import TreePlace
@@ -67,8 +68,8 @@ class AggregationJob:
 
 
 @dataclass(frozen=True, slots=True)
-class Tree:
-    """The aggregation tree of a run, with a directory that all its participants see."""
+class Trees:
+    """The aggregation trees of a run, with a directory that all their participants see."""
 
     settings: CollectivesOfRun
     hosts: Sequence[str]
@@ -77,30 +78,40 @@ class Tree:
     @classmethod
     def of_run(
         cls, settings: CollectivesOfRun, hosts: Sequence[str], network: Network
-    ) -> Tree | None:
+    ) -> Trees | None:
         """Makes the pipes of the switches; None for a run whose switches take no part."""
-        if not nodes_of(settings):
+        if not trees_of(settings):
             return None
         assert network.session is not None
         directory = network.session.directory / "aggregation"
         directory.mkdir()
-        tree = cls(settings, hosts, directory)
-        for place in range(len(hosts), len(tree.names)):
-            os.mkfifo(directory / f"requests.{place}")
-        return tree
+        found = cls(settings, hosts, directory)
+        for number, tree in enumerate(trees_of(settings)):
+            found.directory_of(number).mkdir()
+            for switch in range(len(tree.switches)):
+                participant = len(tree.members) + switch
+                os.mkfifo(found.directory_of(number) / f"requests.{participant}")
+        return found
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The node of each participant."""
-        assert self.settings.aggregation is not None
-        return (*self.hosts, *self.settings.aggregation.switches)
+    def directory_of(self, number: int) -> Path:
+        """Where the participants of a tree agree on what comes."""
+        return self.directory / str(number)
 
-    def place(self, participant: int, network: Network) -> TreePlace:
-        """Where a participant stands."""
-        assert self.settings.aggregation is not None
-        node = self.names[participant]
+    def places_of(self, rank: int, network: Network) -> dict[tuple[int, ...], TreePlace]:
+        """Where a rank stands, by the ranks of its groups."""
+        return {
+            tree.members: self._place(number, tree, tree.members.index(rank), network)
+            for number, tree in enumerate(trees_of(self.settings))
+            if rank in tree.members
+        }
+
+    def _place(
+        self, number: int, tree: TreeOfGroup, participant: int, network: Network
+    ) -> TreePlace:
+        names = (*(self.hosts[rank] for rank in tree.members), *tree.switches)
+        node = names[participant]
         interface = network.fabric.links_of[node][0].port(node).interface
-        return TreePlace(participant, self.settings.aggregation.parents, interface, self.directory)
+        return TreePlace(participant, tree.parents, interface, self.directory_of(number))
 
     def jobs(
         self, network: Network, ranks: Path, names: Path, real_time: bool, payload: Payload
@@ -109,16 +120,23 @@ class Tree:
         return [
             AggregationJob(
                 NodePlan(
-                    node,
-                    len(self.hosts),
-                    self.place(len(self.hosts) + place, network),
-                    self.settings,
-                    payload,
+                    node, self._places_of(node, network), self.directory, self.settings, payload
                 ),
                 network.netns_path(node.name),
                 names,
                 ranks / f"{node.name}.log",
                 real_time,
             )
-            for place, node in enumerate(nodes_of(self.settings))
+            for node in nodes_of(self.settings)
         ]
+
+    def _places_of(
+        self, node: Aggregator, network: Network
+    ) -> tuple[tuple[tuple[int, ...], TreePlace], ...]:
+        """The trees that a node is in."""
+        found = []
+        for number, tree in enumerate(trees_of(self.settings)):
+            if node.name in tree.switches:
+                participant = len(tree.members) + tree.switches.index(node.name)
+                found.append((tree.members, self._place(number, tree, participant, network)))
+        return tuple(found)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from collectives.settings import settings_of
 from emulator.network.network import Network
-from emulator.ranks.aggregation_process import Tree
+from emulator.ranks.aggregation_process import Trees
 from emulator.ranks.gate import Seat
 from emulator.ranks.jobs_server import Process
 from emulator.ranks.packed_process import packed
@@ -54,12 +54,12 @@ def processes_of(
             yield [] if idle else programs
         return
     names = _write_names(network, run_directory)
-    tree = Tree.of_run(settings_of(spec), spec.plan.hosts, network)
-    jobs = _ranks(spec, network, run_directory, names, real_time, seat, idle, tree)
+    trees = Trees.of_run(settings_of(spec), spec.plan.hosts, network)
+    jobs = _ranks(spec, network, run_directory, names, real_time, seat, idle, trees)
     threads = 1 if real_time else ranks_per_process(spec)
     processes: list[Process] = [*(packed(jobs, threads) if threads > 1 else jobs)]
-    if tree is not None:
-        processes += tree.jobs(network, run_directory / "ranks", names, real_time, spec.payload)
+    if trees is not None:
+        processes += trees.jobs(network, run_directory / "ranks", names, real_time, spec.payload)
     yield processes
 
 
@@ -83,7 +83,7 @@ def _ranks(
     real_time: bool,
     seat: Seat | None,
     idle: bool,
-    tree: Tree | None,
+    trees: Trees | None,
 ) -> list[RankJob]:
     # A rank that really computes never sleeps, and would keep the fabric's own work waiting.
     real_time_priority = real_time and spec.compute.device != "real"
@@ -106,7 +106,7 @@ def _ranks(
                 collectives=settings_of(spec),
                 payload=spec.payload,
                 aligned=seat is None,
-                tree=None if tree is None else tree.place(rank, network),
+                trees={} if trees is None else trees.places_of(rank, network),
                 roce=_roce_place(spec, network, host, ranks),
             ),
             netns=network.netns_path(host),

@@ -137,11 +137,9 @@ def test_every_link_of_the_tree_carries_the_data_once_each_way(
         carried[pair] = carried.get(pair, 0) + message.size_bytes
     of_run = settings_of(spec).aggregation
     assert of_run is not None
-    above, node = set(), root
-    while node >= 0:
-        above.add(node)
-        node = of_run.parents[node]
-    edges = {(c, p) for c, p in enumerate(of_run.parents) if p >= 0}
+    (tree,) = of_run.trees
+    above = {*way_up(tree.parents, root)}
+    edges = {(c, p) for c, p in enumerate(tree.parents) if p >= 0}
     up = edges if kind is not Kind.BROADCAST else {e for e in edges if e[0] in above}
     down = {
         Kind.ALL_REDUCE: edges,

@@ -32,10 +32,10 @@ def _jobs(directory: Path, iterations: int) -> list[RankJob | AggregationJob]:
     spec = spec_of({"kind": "flat", "hosts": _RANKS}, _RANKS)
     settings = settings_of(spec)
     assert settings.aggregation is not None
-    parents = settings.aggregation.parents
+    (tree,) = settings.aggregation.trees
     os.mkfifo(directory / f"requests.{_RANKS}")
     here, names = Path("/proc/self/ns/net"), Path("/etc/hosts")
-    places = [TreePlace(i, parents, "lo", directory) for i in range(_RANKS + 1)]
+    places = [TreePlace(i, tree.parents, "lo", directory) for i in range(_RANKS + 1)]
     ranks = [
         RankJob(
             RankPlan(
@@ -49,7 +49,7 @@ def _jobs(directory: Path, iterations: int) -> list[RankJob | AggregationJob]:
                 seed=1,
                 events=directory / f"{rank:03d}.jsonl",
                 collectives=settings,
-                tree=places[rank],
+                trees={tree.members: places[rank]},
             ),
             netns=here,
             names=names,
@@ -59,7 +59,10 @@ def _jobs(directory: Path, iterations: int) -> list[RankJob | AggregationJob]:
     ]
     (node,) = nodes_of(settings)
     switch = AggregationJob(
-        NodePlan(node, _RANKS, places[_RANKS], settings), here, names, directory / "s0.log"
+        NodePlan(node, ((tree.members, places[_RANKS]),), directory, settings),
+        here,
+        names,
+        directory / "s0.log",
     )
     return [*ranks, switch]
 

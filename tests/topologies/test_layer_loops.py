@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from collectives.groups import groups_of
 from topologies.spec.layers_section import LayersWorkload
-from workloads.models.build import groups_of, step_of
+from workloads.models.build import step_of
 from workloads.models.step import Action, Pause, StartCollective, WaitFor
 
 STRATEGIES = ["data", "model", "hybrid-data-model", "hybrid-model-data", "hybrid-dlrm"]

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from collectives.groups import groups_of
 from topologies.spec.layers_section import LayersWorkload
-from workloads.models.build import groups_of, step_of
+from workloads.models.build import step_of
 from workloads.models.layer_table import stage_passes
 from workloads.models.step import Pause, StartCollective, StartMessage, WaitFor
 

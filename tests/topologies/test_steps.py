@@ -7,11 +7,12 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
+from collectives.groups import training_groups
 from collectives.kinds import Kind
 from topologies.spec.workload_section import DlrmWorkload, TrainingWorkload
 from workloads.models.dlrm import DlrmModel, dlrm_step
 from workloads.models.step import Action, ComputeKernel, StartCollective, StartMessage, WaitFor
-from workloads.models.transformer import Stage, training_groups, training_step
+from workloads.models.transformer import Stage, training_step
 
 _DEGREES = st.integers(1, 3)
 

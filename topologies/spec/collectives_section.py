@@ -6,6 +6,7 @@ it (`collectives.spec_checks`).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -49,16 +50,31 @@ class CollectivesSection(SpecSection):
     endpoint_delay_ns: TimeNs = Field(default=0, alias="endpoint_delay")
 
 
-class AggregationOfRun(SpecSection):
-    """A run's aggregation tree (`topologies.aggregation_tree`) and what its nodes can: found from
-    the fabric, in no spec. Where there is no tree, `reason` says why. `numbers` are those of the
-    switches as `collectives.in_network.node` counts them."""
+class TreeOfGroup(SpecSection):
+    """The aggregation tree of a group of ranks (`topologies.aggregation_tree`): found from the
+    fabric, in no spec. Where there is none, `reason` says why. `numbers` are those of the switches
+    as `collectives.in_network.node` counts them. `slots` of each of its nodes are the group's;
+    `fewest` is the switch that has no more for it."""
 
-    section: AggregationSection
+    members: tuple[int, ...]
     switches: tuple[str, ...] = ()
     parents: tuple[int, ...] = ()
     numbers: tuple[int, ...] = ()
+    slots: int = 0
+    fewest: str = ""
     reason: str = ""
+
+
+class AggregationOfRun(SpecSection):
+    """The aggregation trees of a run's groups, and what its nodes can."""
+
+    section: AggregationSection
+    trees: tuple[TreeOfGroup, ...] = ()
+
+    def of(self, members: Sequence[int]) -> TreeOfGroup | None:
+        """The tree of a group; None for ranks that are no group of the workload."""
+        wanted = tuple(members)
+        return next((tree for tree in self.trees if tree.members == wanted), None)
 
 
 class CollectivesOfRun(CollectivesSection):

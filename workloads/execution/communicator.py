@@ -19,7 +19,7 @@ from collectives.settings import AGREEMENT, agreement_of, entry_of, plan_of
 from collectives.start_order import CollectiveOrder
 from topologies.spec.collectives_section import CollectivesSection
 from topologies.spec.workload_types import ReduceOp
-from workloads.execution.aggregation.client import AggregationClient
+from workloads.execution.aggregation.client import AggregationClient, Trees
 from workloads.execution.clock import now_ns, round_time_ns, sleep_until_ns
 from workloads.execution.events import EventLog, Pending
 from workloads.execution.payload.tensors import OWN_TENSORS, Tensors
@@ -200,11 +200,6 @@ class Communicator:
 
         pending.work.add_done_callback(completed)
 
-    def leave_tree(self) -> None:
-        """Tell switches that aggregate, where there are some, that nothing comes any more."""
-        if self._tree is not None:
-            self._tree.leave()
-
     def group_rank(self, rank: int) -> int:
         """What torch calls a rank of this group: it counts them in order."""
         return sorted(self.ranks).index(self.ranks[rank])
@@ -319,6 +314,7 @@ def subgroups(
     settings: CollectivesSection | None = None,
     device: RankDevice | None = None,
     tensors: Tensors = OWN_TENSORS,
+    trees: Trees | None = None,
 ) -> Communicator | None:
     """Split the run into process groups; every rank calls this with the same partition.
 
@@ -336,6 +332,7 @@ def subgroups(
                 world_size,
                 group,
                 settings,
+                tree=None if trees is None else trees.join(ranks),
                 device=device,
                 tensors=tensors,
             )

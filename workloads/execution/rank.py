@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from collectives.groups import GroupName, groups_of
 from topologies.spec.collectives_section import CollectivesSection
 from topologies.spec.partition.section import PartitionedInferenceWorkload
 from topologies.spec.workload_section import (
@@ -12,7 +13,7 @@ from topologies.spec.workload_section import (
     CommandWorkload,
     ModelWorkload,
 )
-from workloads.execution.aggregation.client import AggregationClient
+from workloads.execution.aggregation.client import Trees
 from workloads.execution.benchmark import run_collectives
 from workloads.execution.chakra_replay import run_replay
 from workloads.execution.clock import set_minimal_timer_slack
@@ -26,11 +27,10 @@ from workloads.execution.process_groups import DefaultGroups, ProcessGroups
 from workloads.execution.rank_plan import RankPlan
 from workloads.execution.step_runner import run_steps
 from workloads.execution.verbs.queue_pairs import RankDevice
-from workloads.models.build import groups_of, step_of
+from workloads.models.build import step_of
 from workloads.models.partition.split_file import read_split
 from workloads.models.partition.step import inference_step
 from workloads.models.replay import DIRECTORY
-from workloads.models.step import GroupName
 
 
 def run_rank(
@@ -73,6 +73,7 @@ def _take_part(
     everybody = range(plan.world_size)
     device = None if plan.roce is None else RankDevice(plan.roce)
     tensors = tensors_of(plan.payload)
+    trees = Trees(plan.trees, tensors)
     world = Communicator(
         log,
         "default",
@@ -82,17 +83,17 @@ def _take_part(
         groups.world,
         plan.collectives,
         None if plan.aligned else begin,
-        AggregationClient(plan.tree, tensors) if plan.tree is not None else None,
+        trees.join(everybody),
         device,
         tensors,
     )
     compute = ComputeModel(plan.compute, log)
     tell = on_iteration if plan.rank == 0 else lambda iteration: None
-    _workload(plan, groups, world, compute, log, tell, device)
+    _workload(plan, groups, world, compute, log, tell, device, trees)
     world.begin()
     # Nobody closes connections, and rank 0 its store, while others still use them.
     world.align(AT_THE_END)
-    world.leave_tree()
+    trees.leave()
 
 
 def _workload(
@@ -103,6 +104,7 @@ def _workload(
     log: EventLog,
     on_iteration: Callable[[int], None],
     device: RankDevice | None,
+    trees: Trees,
 ) -> None:
     workload = plan.workload
     if isinstance(workload, CollectivesWorkload):
@@ -119,7 +121,7 @@ def _workload(
         run_steps(workload, step, {"world": world}, compute, log, on_iteration, share)
     else:
         step = step_of(workload, plan.rank)
-        groups = _groups(workload, process_groups, world, log, plan.collectives, device)
+        groups = _groups(workload, process_groups, world, log, plan.collectives, device, trees)
         run_steps(workload, step, groups, compute, log, on_iteration)
 
 
@@ -130,6 +132,7 @@ def _groups(
     log: EventLog,
     settings: CollectivesSection,
     device: RankDevice | None,
+    trees: Trees,
 ) -> dict[GroupName, Communicator]:
     groups: dict[GroupName, Communicator] = {"world": world}
     for name, partition in groups_of(workload).items():
@@ -144,6 +147,7 @@ def _groups(
                 settings,
                 device,
                 world.tensors,
+                trees,
             )
             assert mine is not None  # the parts cover all ranks
             groups[name] = mine

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,8 +22,8 @@ class RankPlan:
     With `aligned` all ranks begin an iteration at a common, round time. Ranks of one of several
     jobs begin an iteration when the one before is over, as training does.
 
-    `tree` is the rank's place among switches that aggregate, where there are some. `roce` says how
-    it gets at RDMA, where programs send over that.
+    `trees` are the rank's places among switches that aggregate, by the ranks of its groups, where
+    there are some. `roce` says how it gets at RDMA, where programs send over that.
     """
 
     rank: int
@@ -37,7 +38,7 @@ class RankPlan:
     collectives: CollectivesSection = field(default_factory=CollectivesSection)
     aligned: bool = True
     payload: Payload = "checked"
-    tree: TreePlace | None = None
+    trees: Mapping[tuple[int, ...], TreePlace] = field(default_factory=dict)
     roce: RocePlace | None = None
 
     @property

@@ -10,6 +10,7 @@ from typing import Protocol, assert_never
 
 import torch
 
+from collectives.groups import GroupName
 from topologies.spec.jobs.flows import FlowsWorkload
 from topologies.spec.workload_section import ITEM_BYTES, ModelWorkload
 from topologies.spec.workload_section import CollectiveOperation as CollectiveSpec
@@ -21,7 +22,6 @@ from workloads.execution.operations import RankOperation, post_message, post_ten
 from workloads.models.step import (
     Action,
     ComputeKernel,
-    GroupName,
     Pause,
     StartCollective,
     StartMessage,

@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from topologies.spec.jobs.flows import FlowsWorkload
 from topologies.spec.layers_section import LayersWorkload
 from topologies.spec.partition.section import PartitionedInferenceWorkload
-from topologies.spec.workload_section import DlrmWorkload, ModelWorkload, TrainingWorkload
+from topologies.spec.workload_section import DlrmWorkload, ModelWorkload
 from workloads.models.dlrm import DlrmModel, dlrm_step
 from workloads.models.flow_sizes import flow_steps
-from workloads.models.layer_table import layer_groups, layer_steps
+from workloads.models.layer_table import layer_steps
 from workloads.models.partition.splitting import split_of
 from workloads.models.partition.step import inference_step
-from workloads.models.step import Action, GroupName
-from workloads.models.transformer import Stage, training_groups, training_step
+from workloads.models.step import Action
+from workloads.models.transformer import Stage, training_step
 
 
 def step_of(workload: ModelWorkload, rank: int) -> Iterator[Action]:
@@ -28,13 +28,3 @@ def step_of(workload: ModelWorkload, rank: int) -> Iterator[Action]:
     if isinstance(workload, FlowsWorkload):
         return flow_steps(workload, rank)
     return training_step(Stage(workload, rank))
-
-
-def groups_of(workload: ModelWorkload) -> dict[GroupName, list[list[int]]]:
-    """The groups of ranks of a step's collectives; each kind of group covers all ranks."""
-    groups: dict[GroupName, list[list[int]]] = {"world": [list(range(workload.ranks))]}
-    if isinstance(workload, TrainingWorkload):
-        groups |= training_groups(workload)
-    elif isinstance(workload, LayersWorkload):
-        groups |= layer_groups(workload)
-    return groups

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from collectives.groups import GroupName
 from collectives.kinds import Kind
-from workloads.models.step import GroupName, StartCollective, WaitFor
+from workloads.models.step import StartCollective, WaitFor
 
 
 class GradientBuckets:

@@ -30,31 +30,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal
 
+from collectives.groups import GroupName, layer_groups
 from collectives.kinds import Kind, rounded_elements
 from topologies.spec.layers_section import LayerPass, LayersWorkload
 from topologies.spec.workload_section import ITEM_BYTES
-from workloads.models.step import Action, GroupName, Pause, StartCollective, StartMessage, WaitFor
+from workloads.models.step import Action, Pause, StartCollective, StartMessage, WaitFor
 
 Pass = tuple[Literal["forward", "backward"], int]
 """A pass of a stage's layers, and its microbatch."""
-
-
-def layer_groups(workload: LayersWorkload) -> dict[GroupName, list[list[int]]]:
-    """The groups of ranks that exchange activations and those that reduce gradients, where these
-    are not all ranks. Neighbours are in the innermost dimension."""
-    ranks, inner = workload.ranks, workload.innermost
-    if inner is None:
-        return {}
-    each = ranks // workload.stages
-    inside = [list(range(first, first + inner)) for first in range(0, ranks, inner)]
-    across = [
-        list(range(stage + first, stage + each, inner))
-        for stage in range(0, ranks, each)
-        for first in range(inner)
-    ]
-    if workload.parallelism == "hybrid-data-model":
-        return {"model": inside, "data": across}
-    return {"model": across, "data": inside}
 
 
 def layer_steps(workload: LayersWorkload, rank: int) -> Iterator[Action]:

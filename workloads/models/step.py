@@ -7,11 +7,10 @@ and the estimate of a guest's memory adds it up.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
+from collectives.groups import GroupName
 from collectives.kinds import Kind
-
-GroupName: TypeAlias = Literal["world", "tensor", "data", "model"]
 
 
 @dataclass(frozen=True, slots=True)

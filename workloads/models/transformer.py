@@ -18,7 +18,6 @@ from workloads.models.gradient_buckets import GradientBuckets
 from workloads.models.step import (
     Action,
     ComputeKernel,
-    GroupName,
     StartCollective,
     StartMessage,
     WaitFor,
@@ -88,21 +87,6 @@ class Stage:
         """
         scores = 4 * self.tokens * self.spec.sequence * self.spec.hidden
         return 2 * self.tokens * self.layer_parameters + scores // self.spec.parallelism.tensor
-
-
-def training_groups(spec: TrainingWorkload) -> dict[GroupName, list[list[int]]]:
-    """The groups of ranks that reduce together: activations among the ranks that share a layer,
-    gradients among those that hold the same parameters. Each kind of group covers all ranks.
-    """
-    data, tensor = spec.parallelism.data, spec.parallelism.tensor
-    return {
-        "tensor": [list(range(first, first + tensor)) for first in range(0, spec.ranks, tensor)],
-        "data": [
-            [stage * data * tensor + replica * tensor + shard for replica in range(data)]
-            for stage in range(spec.parallelism.pipeline)
-            for shard in range(tensor)
-        ],
-    }
 
 
 def training_step(stage: Stage) -> Iterator[Action]:

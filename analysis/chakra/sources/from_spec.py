@@ -12,6 +12,7 @@ from analysis.chakra.graph import Graph
 from analysis.chakra.sources.graph_builder import GraphBuilder
 from analysis.predict.planned import planned_calls
 from collectives.call import CollectiveCall
+from collectives.groups import GroupName, groups_of
 from collectives.kinds import Kind
 from collectives.settings import plan_of, settings_of
 from topologies.spec.spec import Spec
@@ -21,11 +22,10 @@ from topologies.spec.workload_section import (
     CollectivesWorkload,
     CommandWorkload,
 )
-from workloads.models.build import groups_of, step_of
+from workloads.models.build import step_of
 from workloads.models.step import (
     Action,
     ComputeKernel,
-    GroupName,
     Pause,
     StartCollective,
     StartMessage,

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -31,6 +32,7 @@ from analysis.predict.engines.trains import Cut
 from analysis.predict.engines.wire import Ints
 from analysis.predict.interface import PredictorError, Transport
 from analysis.predict.queue_waits import QueueWaits
+from analysis.predict.stream_queues import StreamQueues
 from collectives.call import CollectiveCall
 from collectives.gloo.schedule import Post as GlooPost
 from collectives.gloo.schedule import gloo_schedule
@@ -142,6 +144,8 @@ class JointPrograms:
         self._slots: dict[tuple[object, ...], RankSlots] = {}
         self._proposals: dict[int, int] = {}
         self._left: dict[tuple[object, ...], int] = {}
+        self._streams = StreamQueues()
+        self._asked: set[int] = set()
         for rank, doing in acts.items():
             self.compiled.programs.append(self._main(rank, doing))
             self.compiled.members.append(rank)
@@ -268,6 +272,10 @@ class JointPrograms:
             self.posted_ns[number][rank] = now
             if plan is not None and plan.aggregators:
                 programs.mark(self._marks.number("asked", number), now)
+                if plan.hold is not None and number not in self._asked:
+                    self._asked.add(number)
+                    granted = self._marks.number("granted", number)
+                    self._streams.ask(number, plan.hold.locks, partial(programs.mark, granted), now)
             if slots is None:
                 for mark in marks:
                     programs.mark(mark, now)
@@ -312,8 +320,12 @@ class JointPrograms:
                 return Await([], [], [self._marks.number("start", number, chunk, ranks[rank])])
             # A switch sets out when the first rank asks it to; then slots get free one by one.
             before = chunk - plan.in_flight
-            slot = ("free", number, before, rank) if plan.in_flight and before >= 0 else None
-            return Await([], [], [self._marks.number(*(slot or ("asked", number)))])
+            what: tuple[object, ...] = "asked", number
+            if plan.in_flight and before >= 0:
+                what = "free", number, before, rank
+            elif plan.hold is not None and rank == plan.hold.participant:
+                what = "granted", number
+            return Await([], [], [self._marks.number(*what)])
 
         def end(chunk: int, rank: int, count: int) -> Operation:
             if rank < members:
@@ -369,9 +381,14 @@ class JointPrograms:
         return agreed
 
     def _passed_on(self, number: int, chunk: int, switch: int, count: int) -> _Call:
+        plan = self._calls[number].call.plan
+        hold = None if plan is None else plan.hold
+
         def ended(programs: Programs, now: float) -> None:
             if self._is_last(("passed on", number, chunk, switch), count):
                 programs.mark(self._marks.number("free", number, chunk, switch), now)
+                if hold is not None and switch == hold.participant:
+                    self._streams.give_back(number, now)
 
         return ended
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import networkx as nx
 
+from collectives.groups import GroupName, groups_of
 from collectives.in_network.of_run import nodes_of
 from collectives.kinds import Kind, Shape, rounded_elements
 from collectives.plan import threads_of, working_bytes
@@ -28,12 +29,11 @@ from topologies.spec.workload_section import (
     Incast,
 )
 from topologies.spec.workload_types import Payload
-from workloads.models.build import groups_of, step_of
+from workloads.models.build import step_of
 from workloads.models.replay import DIRECTORY, at_once_bytes, read_program
 from workloads.models.step import (
     Action,
     ComputeKernel,
-    GroupName,
     Pause,
     StartCollective,
     StartMessage,

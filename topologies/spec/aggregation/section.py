@@ -13,6 +13,7 @@ from topologies.spec.workload_types import ElementType, ReduceOp
 from topologies.units import RateBps, SizeBytes, TimeNs
 
 AggregationMode = Literal["low-latency", "streaming"]
+StreamRule = Literal["one-a-switch", "one-a-port", "any"]
 
 
 class NodeOverride(SpecSection):
@@ -35,7 +36,9 @@ class AggregationSection(SpecSection):
     `dtypes` and `operations`. `nodes` has what differs, by selector; a switch's name goes before
     its class.
 
-    A stream is cut into pieces of at least `piece` bytes, of which `window` are under way. With
+    Each group of ranks has a tree, and `quota` slots of each of its nodes; None divides the slots
+    of a node evenly among the trees on it. A stream is cut into pieces of at least `piece` bytes,
+    of which `window` are under way; `streams` says which streams wait for each other. With
     `when_full` fall-back a collective that the tree cannot take runs by `fall_back`.
     """
 
@@ -51,6 +54,8 @@ class AggregationSection(SpecSection):
     root: str | None = None
     piece_bytes: SizeBytes = Field(default=32_768, alias="piece", ge=64)
     window: Annotated[Integer, Field(ge=1, le=1024)] = 16
+    quota: Annotated[Integer, Field(ge=1, le=4096)] | None = None
+    streams: StreamRule = "one-a-switch"
     when_full: Literal["refuse", "fall-back"] = "refuse"
     fall_back: dict[str, Any] = Field(default_factory=lambda: {"algorithm": "ring"})
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -61,3 +61,27 @@ class AggregationClient:
     def leave(self) -> None:
         """Say that nothing comes any more."""
         self._requests.leave()
+
+
+class Trees:
+    """The trees of a rank's groups, joined as the groups are made."""
+
+    def __init__(
+        self, places: Mapping[tuple[int, ...], TreePlace], tensors: Tensors = OWN_TENSORS
+    ) -> None:
+        self._places = places
+        self._tensors = tensors
+        self._joined: dict[tuple[int, ...], AggregationClient] = {}
+
+    def join(self, ranks: Sequence[int]) -> AggregationClient | None:
+        """The rank's end of the tree of a group; None where it has none. Raises as
+        AggregationClient does."""
+        members = tuple(ranks)
+        if members in self._places and members not in self._joined:
+            self._joined[members] = AggregationClient(self._places[members], self._tensors)
+        return self._joined.get(members)
+
+    def leave(self) -> None:
+        """Tell all switches that nothing comes any more."""
+        for client in self._joined.values():
+            client.leave()

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any
 
 import torch
 
 from collectives.plan import CollectivePlan
 from topologies.spec.workload_types import ReduceOp
+from workloads.execution.aggregation.stream_locks import StreamLocks
 from workloads.execution.payload.tensors import Tensors
 from workloads.execution.programs.engine import ChunkTimes, ProgramEngine, ProgramWork
 
@@ -16,7 +19,7 @@ from workloads.execution.programs.engine import ChunkTimes, ProgramEngine, Progr
 class TreeEngines:
     """The programs of one participant. Operations with slots and streams have bounds of their own,
     as SHARP's trees of the two kinds have. `passes` is called with the bytes of what goes through
-    the unit of a switch."""
+    the unit of a switch. Switches take what streams hold by `locks`."""
 
     def __init__(
         self,
@@ -24,11 +27,13 @@ class TreeEngines:
         links: Any,
         tensors: Tensors,
         passes: Callable[[int], None] | None = None,
+        locks: StreamLocks | None = None,
     ) -> None:
         self._tensors = tensors
         self._me = me
         self._links = links
         self._passes = passes
+        self._locks = locks
         self._engines: dict[int, ProgramEngine] = {}
 
     def start(
@@ -49,6 +54,9 @@ class TreeEngines:
                 passes=self._passes,
             )
         engine = self._engines[plan.in_flight]
+        hold: Callable[[], AbstractContextManager[None]] = nullcontext
+        if self._locks is not None and plan.hold is not None and plan.hold.participant == self._me:
+            hold = partial(self._locks.held, plan.hold.locks)
         return engine.start(
             plan,
             self._links,
@@ -59,6 +67,7 @@ class TreeEngines:
             _no_agreement,
             self._tensors.combine(op),
             self._tensors,
+            hold,
         )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor, as_completed
+
 import torch
 
 from collectives.kinds import Kind, Shape
@@ -9,33 +11,49 @@ from collectives.settings import plan_of
 from workloads.execution.aggregation.engines import TreeEngines
 from workloads.execution.aggregation.links import TreeLinks
 from workloads.execution.aggregation.node_plan import NodePlan
+from workloads.execution.aggregation.place import TreePlace
 from workloads.execution.aggregation.requests import Requests, heard
+from workloads.execution.aggregation.stream_locks import StreamLocks
 from workloads.execution.aggregation.unit import ReductionUnit
 from workloads.execution.clock import set_minimal_timer_slack
 from workloads.execution.payload.tensors import tensors_of
 
 
 def run_node(plan: NodePlan) -> None:
-    """Run an aggregation node until all below it have left. Raises what torch raises when the
-    fabric fails."""
+    """Run an aggregation node until all below it, in all its trees, have left. Raises what torch
+    raises when the fabric fails."""
     set_minimal_timer_slack()
-    above = Requests(plan.place)
-    links = TreeLinks(plan.place)
-    links.say_ready(plan.place.me)
-    engines = TreeEngines(
-        plan.place.me, links, tensors_of(plan.payload), ReductionUnit(plan.node).take
-    )
+    unit = ReductionUnit(plan.node)
+    if len(plan.places) == 1:
+        _take_part(plan, *plan.places[0], unit)
+        return
+    # Not as a context: where one tree fails, nobody waits for the others, and the process ends.
+    trees = ThreadPoolExecutor(len(plan.places), initializer=set_minimal_timer_slack)
+    parts = [trees.submit(_take_part, plan, *place, unit) for place in plan.places]
+    for part in as_completed(parts):
+        part.result()
+
+
+def _take_part(
+    plan: NodePlan, members: tuple[int, ...], place: TreePlace, unit: ReductionUnit
+) -> None:
+    """Run a tree's part at this node. The unit is that of all its trees."""
+    above = Requests(place)
+    links = TreeLinks(place)
+    links.say_ready(place.me)
+    tensors = tensors_of(plan.payload)
+    engines = TreeEngines(place.me, links, tensors, unit.take, StreamLocks(plan.locks))
     under_way = []
-    for request in heard(plan.place):
+    for request in heard(place):
         above.tell(request)
         shape = Shape(
             Kind(request.kind),
             request.size_bytes,
-            plan.ranks,
+            len(members),
             request.element_bytes,
             request.root,
         )
-        found = plan_of(plan.collectives, shape, request.entry)
+        found = plan_of(plan.collectives, shape, request.entry, members)
         assert found is not None
         nothing = torch.empty(0, dtype=getattr(torch, request.dtype))
         under_way.append(engines.start(found, nothing, nothing, request.first_slot, request.op))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from collectives.in_network.node import Aggregator
 from topologies.spec.collectives_section import CollectivesSection
@@ -12,11 +13,11 @@ from workloads.execution.aggregation.place import TreePlace
 
 @dataclass(frozen=True, slots=True)
 class NodePlan:
-    """All that an aggregation node needs to know before it starts; `ranks` are those of its
-    collectives."""
+    """All that an aggregation node needs to know before it starts: the trees that it is in, by the
+    ranks of their groups, and where the locks of streams lie."""
 
     node: Aggregator
-    ranks: int
-    place: TreePlace
+    places: tuple[tuple[tuple[int, ...], TreePlace], ...]
+    locks: Path
     collectives: CollectivesSection
     payload: Payload = "checked"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from queue import Empty, SimpleQueue
@@ -110,6 +111,8 @@ class _Task:
     tensors: Tensors
     has_slot: bool
     """Whether it is one of the chunks in flight, whose number is bounded."""
+    hold: Callable[[], AbstractContextManager[None]]
+    """What it has to itself while it runs."""
 
 
 Agree = Callable[[int, Callable[[int | BaseException], None]], None]
@@ -167,10 +170,12 @@ class ProgramEngine:
         agree: Agree | None = None,
         combine: Combine = SUM,
         tensors: Tensors = OWN_TENSORS,
+        hold: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> ProgramWork:
         """Start a collective; `report` is called with each chunk's times as it ends. With `agree`
         its chunks are among those in flight, where these are bounded; without they are not.
-        Buffers beside `source` and `target` are of `tensors`."""
+        Buffers beside `source` and `target` are of `tensors`. Each chunk runs inside of `hold()`.
+        """
         work = ProgramWork(len(plan.chunks))
         turns = RankTurns(plan) if plan.turns else None
         stride = slots_per_chunk(plan)
@@ -188,6 +193,7 @@ class ProgramEngine:
                 combine,
                 tensors,
                 order is not None,
+                hold,
             )
             for chunk in plan.chunks
         )
@@ -256,11 +262,12 @@ class ProgramEngine:
         others = range(1, len(run.sequences))
         while len(helpers) < len(others):
             helpers.append(_Helper())
-        futures = [helpers[i - 1].start(run, i) for i in others]
-        if run.sequences:
-            run.run(0)
-        for future in futures:
-            future.result()
+        with task.hold():
+            futures = [helpers[i - 1].start(run, i) for i in others]
+            if run.sequences:
+                run.run(0)
+            for future in futures:
+                future.result()
         memory.finish()
         phases = task.chunk.program.phases
         task.report(

@@ -1,0 +1,52 @@
+"""Streams that wait for switches, or ports of these, as aggregation nodes have it
+(`workloads.execution.aggregation.stream_locks`)."""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+Lock = tuple[int, int]
+
+
+@dataclass(slots=True)
+class _Stream:
+    locks: Sequence[Lock]
+    granted: Callable[[float], None]
+    taken: int = 0
+
+
+class StreamQueues:
+    """Who has what. A stream takes its locks one by one and keeps those that it has while it waits
+    for the next; a lock goes to who has waited longest."""
+
+    def __init__(self) -> None:
+        self._streams: dict[int, _Stream] = {}
+        self._holder: dict[Lock, int] = {}
+        self._waiting: defaultdict[Lock, deque[int]] = defaultdict(deque)
+
+    def ask(
+        self, stream: int, locks: Sequence[Lock], granted: Callable[[float], None], now: float
+    ) -> None:
+        """A stream wants all of these; `granted` is called with the time at which it has them."""
+        self._streams[stream] = _Stream(locks, granted)
+        self._go_on(stream, now)
+
+    def give_back(self, stream: int, now: float) -> None:
+        """A stream is over."""
+        for lock in self._streams.pop(stream).locks:
+            del self._holder[lock]
+            if self._waiting[lock]:
+                self._go_on(self._waiting[lock].popleft(), now)
+
+    def _go_on(self, number: int, now: float) -> None:
+        stream = self._streams[number]
+        while stream.taken < len(stream.locks):
+            lock = stream.locks[stream.taken]
+            if lock in self._holder:
+                self._waiting[lock].append(number)
+                return
+            self._holder[lock] = number
+            stream.taken += 1
+        stream.granted(now)
