@@ -105,6 +105,7 @@ def _ranks(
                 events=ranks / f"{rank:03d}.jsonl",
                 collectives=settings_of(spec),
                 payload=spec.payload,
+                lazy=not real_time and spec.virtual.connections == "lazy",
                 aligned=seat is None,
                 trees={} if trees is None else trees.places_of(rank, network),
                 roce=_roce_place(spec, network, host, ranks),

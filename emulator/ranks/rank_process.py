@@ -79,6 +79,7 @@ def _become_rank(
         write_to(job.stderr)
         namespaces.enter(job.netns)
         namespaces.cover_file(Path("/etc/hosts"), job.names)
+        from workloads.execution.process_groups import DefaultGroups, ThreadGroups
         from workloads.execution.rank import run_rank
 
         if job.plan.collectives.backend == "programs":
@@ -94,7 +95,8 @@ def _become_rank(
                 report["began_ns"] = time.monotonic_ns()
             send_report(reports, report)
 
-        run_rank(job.plan, on_iteration, begin=lambda: job.begin(gate))
+        join = ThreadGroups if job.plan.lazy else DefaultGroups
+        run_rank(job.plan, on_iteration, join, lambda: job.begin(gate))
         status = 0
     except BaseException as error:
         if isinstance(error, OSError) and error.errno in FULL:

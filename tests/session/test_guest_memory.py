@@ -183,6 +183,15 @@ def test_packed_ranks_get_what_they_were_measured_to_take(
     assert processes - threads >= (ranks - 1) * 20 * 2**20 - ranks**2 * 2**14
 
 
+@pytest.mark.parametrize("kind", ["all_reduce", "all_to_all"])
+def test_pairs_that_never_connect_cost_little(kind: str) -> None:
+    eager = _spec({"kind": "collectives", **_one(kind, 64, ranks=128)}, threads=128)
+    virtual = eager.virtual.model_copy(update={"connections": "lazy"})
+    lazy = eager.model_copy(update={"virtual": virtual})
+    fewer = guest_memory_bytes(eager, Path()) - guest_memory_bytes(lazy, Path())
+    assert (fewer > 128 * 100 * 7500) if kind == "all_reduce" else (fewer == 0)
+
+
 @pytest.mark.parametrize("kind", ["all_reduce", "all_gather", "broadcast", "incast", "permutation"])
 def test_shared_payload_is_held_once(kind: str) -> None:
     workload = {"kind": "collectives", **_one(kind, 64, ranks=64, iterations=2)}

@@ -95,6 +95,20 @@ def _connections(run: Path, rank: int) -> int:
     return (run / "ranks" / f"{rank:03d}.jsonl").read_text().count('"event":"connection"')
 
 
+@pytest.mark.parametrize("per_process", [1, _RANKS])
+def test_a_ring_is_the_same_when_pairs_connect_at_need(
+    unpacked: dict[str, Path], tmp_path: Path, per_process: int
+) -> None:
+    ring = _COLLECTIVES.replace(", {kind: all_to_all, size: 1MB}", "")
+    lazy = _run(tmp_path, ring + "\nvirtual: {connections: lazy}\n", per_process)
+    (eager, *_), (row, *_) = (
+        result_of(run)["collectives"] for run in (unpacked[_COLLECTIVES], lazy)
+    )
+    assert row == eager
+    ends = [_connections(lazy, rank) for rank in range(_RANKS)]
+    assert ends == [2, 1, 1, 1, 1, 1, 1, 0]
+
+
 def test_programs_of_users_are_processes_of_their_own(tmp_path: Path) -> None:
     spec = tmp_path / "spec.yaml"
     spec.write_text(_STAR + "  {kind: command, argv: [hostname], ranks: 8}\n")

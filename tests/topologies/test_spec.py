@@ -68,7 +68,10 @@ specs = st.fixed_dictionaries(
         "scale": st.sampled_from(["auto", 1, 1000]),
         "payload": st.sampled_from(["checked", "timing"]),
         "virtual": st.sampled_from(
-            [{"memory": "4GiB", "receive_coalescing": "5us"}, {"ranks_per_process": 8}]
+            [
+                {"memory": "4GiB", "receive_coalescing": "5us"},
+                {"ranks_per_process": 8, "connections": "lazy"},
+            ]
         ),
         "counters": st.just({"interval": "10us", "ports": ["hosts"]}),
         "capture": st.just({"points": [], "backend": "ring", "filter": "tcp port 29500"}),

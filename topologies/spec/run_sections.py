@@ -138,11 +138,13 @@ class VirtualSpec(SpecSection):
     """What only the virtual kernel has. `receive_coalescing`: how long a port may hold received
     packets to hand them up together, in virtual time (0: never). `memory` is a size, or `auto`:
     sized from the spec. `ranks_per_process` is how many ranks are threads of one process, or
-    `auto`: many, where that changes no measured time (`emulator.ranks.packing`)."""
+    `auto`: many, where that changes no measured time (`emulator.ranks.packing`). `connections` says
+    when two ranks connect: before the workload, all, or when they first communicate."""
 
     receive_coalescing_ns: TimeNs = Field(default=0, alias="receive_coalescing")
     memory: MemorySize = "auto"
     ranks_per_process: RanksPerProcess = "auto"
+    connections: Literal["eager", "lazy"] = "eager"
 
     @property
     def memory_bytes(self) -> int | None:

@@ -6,12 +6,12 @@ import os
 import socket
 import stat
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from ipaddress import IPv4Address
 
-_TCP_ESTABLISHED = 1
+_TCP_ESTABLISHED, _TCP_LISTEN = 1, 10
 """include/net/tcp_states.h"""
 
 
@@ -49,6 +49,11 @@ def established() -> list[EstablishedConnection]:
     return found
 
 
+def listening_here() -> set[int]:
+    """The ports at which the calling thread's network namespace listens for IPv4 TCP."""
+    return {_end(here)[1] for state, here, _ in _sockets_here() if state == _TCP_LISTEN}
+
+
 def established_here() -> list[EstablishedConnection]:
     """The established IPv4 TCP connections of the calling thread's network namespace.
 
@@ -56,14 +61,20 @@ def established_here() -> list[EstablishedConnection]:
     bytes of this machine). A rank that is one of many threads of a process would otherwise look at
     the sockets of all of them, which are so many calls that it counts as a poller.
     """
-    found = []
+    return [
+        EstablishedConnection(*_end(here), *_end(there))
+        for state, here, there in _sockets_here()
+        if state == _TCP_ESTABLISHED
+    ]
+
+
+def _sockets_here() -> Iterator[tuple[int, str, str]]:
+    """State and ends of the calling thread's network namespace's sockets."""
     with open("/proc/thread-self/net/tcp", encoding="ascii") as table:
         next(table)
         for line in table:
             _, here, there, state, *_ = line.split()
-            if int(state, 16) == _TCP_ESTABLISHED:
-                found.append(EstablishedConnection(*_end(here), *_end(there)))
-    return found
+            yield int(state, 16), here, there
 
 
 def _end(text: str) -> tuple[IPv4Address, int]:

@@ -6,9 +6,11 @@ threads of a process makes its groups without them: same Gloo, same store, same 
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Sequence
 from datetime import timedelta
+from ipaddress import IPv4Address
 from typing import Protocol
 
 import torch
@@ -18,6 +20,7 @@ from workloads.execution.connections import (
     EstablishedConnection,
     established,
     established_here,
+    listening_here,
 )
 from workloads.execution.rank_plan import RankPlan
 
@@ -34,7 +37,8 @@ class ProcessGroups(Protocol):
     world: dist.ProcessGroup | None
 
     def connections(self) -> Sequence[EstablishedConnection]:
-        """The rank's TCP connections; to be called once, before other groups are made."""
+        """The TCP connections of the rank's `world`; to be called once, before other groups are
+        made. With lazy connections, those that there are so far; other groups may be there."""
 
     def new_group(self, ranks: Sequence[int]) -> dist.ProcessGroup | None:
         """A group over some ranks of the run. Every rank makes all of them, in the same order; who
@@ -79,6 +83,7 @@ class ThreadGroups:
     def __init__(self, plan: RankPlan) -> None:
         """Raises torch's DistStoreError or RuntimeError when the fabric does not connect ranks."""
         self._plan = plan
+        self._ranks = {IPv4Address(a): rank for rank, a in enumerate(plan.addresses)}
         self._store: dist.TCPStore | None = _store_of(plan)
         self._groups: list[dist.ProcessGroup] = []
         self._count = 0
@@ -87,9 +92,23 @@ class ThreadGroups:
         self._keys = dist.PrefixStore("0/", self._store)
         self.world: dist.ProcessGroup | None = None
         self.world = self._make(range(plan.world_size), self._keys)
+        self._listens: set[int] = set()
+        if plan.lazy:
+            # Each group's device listens at a port of its own: this is how one tells afterwards
+            # which connection is of which group.
+            self._listens = listening_here() - {plan.store_port}
+            self._keys.set(f"listens/{plan.rank}", json.dumps(sorted(self._listens)))
 
     def connections(self) -> Sequence[EstablishedConnection]:
-        return established_here()
+        found = established_here()
+        return [c for c in found if self._is_of_world(c)] if self._plan.lazy else found
+
+    def _is_of_world(self, connection: EstablishedConnection) -> bool:
+        peer = self._ranks.get(connection.peer_address)
+        if peer is None or peer <= self._plan.rank:
+            return False
+        at_peer = json.loads(self._keys.get(f"listens/{peer}"))
+        return connection.port in self._listens or connection.peer_port in at_peer
 
     def new_group(self, ranks: Sequence[int]) -> dist.ProcessGroup | None:
         keys = dist.PrefixStore(f"{self._count}/", self._keys)
@@ -108,7 +127,11 @@ class ThreadGroups:
             return None
         rank, size = ranks.index(self._plan.rank), len(ranks)
         options = dist.ProcessGroupGloo._Options()
-        options._devices = [dist.ProcessGroupGloo.create_device(interface=self._plan.interface)]
+        options._devices = [
+            dist.ProcessGroupGloo.create_device(
+                interface=self._plan.interface, lazy_init=self._plan.lazy
+            )
+        ]
         options._threads = _GLOO_THREADS
         options._timeout = _TIMEOUT
         gloo = dist.ProcessGroupGloo(dist.PrefixStore("cpu/", keys), rank, size, options)

@@ -66,10 +66,8 @@ def _take_part(
     on_iteration: Callable[[int], None],
     begin: Callable[[], None],
 ) -> None:
-    ports = ports_to_later_ranks(
-        groups.connections(), plan.rank, dict(enumerate(plan.addresses)), plan.store_port
-    )
-    log.connections("default", ports)
+    if not plan.lazy:
+        _log_connections(plan, groups, log)
     everybody = range(plan.world_size)
     device = None if plan.roce is None else RankDevice(plan.roce)
     tensors = tensors_of(plan.payload)
@@ -94,6 +92,15 @@ def _take_part(
     # Nobody closes connections, and rank 0 its store, while others still use them.
     world.align(AT_THE_END)
     trees.leave()
+    if plan.lazy:
+        _log_connections(plan, groups, log)
+
+
+def _log_connections(plan: RankPlan, groups: ProcessGroups, log: EventLog) -> None:
+    ports = ports_to_later_ranks(
+        groups.connections(), plan.rank, dict(enumerate(plan.addresses)), plan.store_port
+    )
+    log.connections("default", ports)
 
 
 def _workload(

@@ -22,6 +22,8 @@ class RankPlan:
     With `aligned` all ranks begin an iteration at a common, round time. Ranks of one of several
     jobs begin an iteration when the one before is over, as training does.
 
+    With `lazy` two ranks connect when they first communicate.
+
     `trees` are the rank's places among switches that aggregate, by the ranks of its groups, where
     there are some. `roce` says how it gets at RDMA, where programs send over that.
     """
@@ -38,6 +40,7 @@ class RankPlan:
     collectives: CollectivesSection = field(default_factory=CollectivesSection)
     aligned: bool = True
     payload: Payload = "checked"
+    lazy: bool = False
     trees: Mapping[tuple[int, ...], TreePlace] = field(default_factory=dict)
     roce: RocePlace | None = None
 

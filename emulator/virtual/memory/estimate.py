@@ -46,9 +46,11 @@ _SYSTEM_BYTES = 800 * 2**20
 # and 216 MB of files for 80.
 _ACCELERATORS_BYTES = 400 * 2**20
 _RANK_BYTES = 24 * 2**20
-# A rank that is a thread of a process took 0.5 MB, and an end of a connection 7.5 kB.
+# A rank that is a thread of a process took 0.5 MB, and an end of a connection 7.5 kB, of which Gloo
+# has a part before it is connected.
 _PACKED_RANK_BYTES = 2 * 2**20
-_CONNECTION_END_BYTES = 12 * 2**10
+_CONNECTION_END_BYTES = 11 * 2**10
+_PAIR_BYTES = 2**10
 # A Python process with torch and a small model, which shares nothing with others but files.
 _PROGRAM_BYTES = 400 * 2**20
 # glibc's malloc gives freed memory of at most 32 MiB back only beyond twice as much, and from the
@@ -186,8 +188,24 @@ def _ranks_bytes(spec: Spec) -> int:
     if threads == 1:
         return ranks * _RANK_BYTES
     processes = -(-ranks // threads)
-    ends_bytes = ranks * (ranks - 1) * _CONNECTION_END_BYTES
-    return processes * _RANK_BYTES + ranks * _PACKED_RANK_BYTES + ends_bytes
+    pairs_bytes = ranks * (ranks - 1) * _PAIR_BYTES
+    ends_bytes = ranks * _connected(spec) * _CONNECTION_END_BYTES
+    return processes * _RANK_BYTES + ranks * _PACKED_RANK_BYTES + pairs_bytes + ends_bytes
+
+
+def _connected(spec: Spec) -> int:
+    """With how many others a rank is connected at the end, at most, on average."""
+    others = spec.workload.ranks - 1
+    workload = spec.workload
+    if (
+        spec.virtual.connections == "eager"
+        or not isinstance(workload, CollectivesWorkload)
+        or spec.collectives.backend != "gloo"
+        or any(operation.kind == "all_to_all" for operation in workload.operations)
+    ):
+        return others
+    # Rings know two, trees and barriers the powers of two in both directions, a root all others.
+    return min(others, 2 * others.bit_length() + 2 * len(workload.operations) + 2)
 
 
 class _ProgramBytes:
