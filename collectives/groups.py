@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
 from topologies.spec.layers_section import LayersWorkload
@@ -28,6 +29,11 @@ def used_groups(workload: WorkloadSpec) -> tuple[tuple[int, ...], ...]:
         del groups["world"]
     found = [tuple(part) for parts in groups.values() for part in parts if len(part) > 1]
     return tuple(dict.fromkeys(found))
+
+
+def sort_of(members: Sequence[int]) -> tuple[int, int]:
+    """What groups that run the same collectives, at once, have in common: size and stride."""
+    return len(members), members[1] - members[0]
 
 
 def layer_groups(workload: LayersWorkload) -> dict[GroupName, list[list[int]]]:

@@ -9,7 +9,7 @@ from typing import get_args
 
 from collectives.algorithms.aggregation import Aggregation
 from collectives.algorithms.base import DoesNotFit
-from collectives.groups import used_groups
+from collectives.groups import sort_of, used_groups
 from collectives.kinds import Kind, Shape, rounded_elements, step_bytes
 from collectives.msccl.elements import MscclError
 from collectives.program import PROGRAM_KINDS
@@ -167,7 +167,7 @@ def _shapes(
         return
     sorts = set()
     for members in groups:
-        sort = len(members), members[1] - members[0]
+        sort = sort_of(members)
         if every or sort not in sorts:
             sorts.add(sort)
             yield Shape(kind, _NOMINAL_BYTES * len(members), len(members), 4), members

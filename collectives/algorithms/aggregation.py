@@ -22,7 +22,7 @@ from collectives.program import Blocks, Buffer
 from topologies.aggregation_tree import children, way_up
 
 LOW_LATENCY, STREAMING = "low-latency", "streaming"
-MOST_PIECES = 256
+MOST_PIECES = 512
 """A stream has larger pieces rather than more of them: each is a few messages at every node."""
 
 _UP, _DOWN = 0, 1

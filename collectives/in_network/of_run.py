@@ -11,9 +11,15 @@ from typing import Any
 from collectives.algorithms import algorithm
 from collectives.algorithms.aggregation import STREAMING, Aggregation
 from collectives.algorithms.base import DoesNotFit, Refused
-from collectives.groups import used_groups
+from collectives.groups import sort_of, used_groups
+from collectives.in_network.clos_trees import ClosSwitches
 from collectives.in_network.node import Aggregator, Hold
-from topologies.aggregation_tree import NoTree, aggregating_switches, aggregation_tree
+from topologies.aggregation_tree import (
+    AggregationTree,
+    NoTree,
+    aggregating_switches,
+    aggregation_tree,
+)
 from topologies.fabrics.build import build_fabric
 from topologies.fabrics.wiring import FabricError
 from topologies.plan import Plan
@@ -101,6 +107,8 @@ def _of_plan(
     section = AggregationSection.model_validate_json(given)
     types = () if dtype is None else (dtype,)
     trees = [_tree(plan, section, types, ops, members, i) for i, members in enumerate(groups)]
+    if section.middles is not None:
+        trees = list(_without_conflicts(plan, section.middles, trees))
     return AggregationOfRun(section=section, trees=tuple(_with_slots(section, trees)))
 
 
@@ -137,6 +145,22 @@ def _tree(
         parents=tree.parents,
         numbers=tuple(len(plan.hosts) + of_all[name] for name in tree.switches),
     )
+
+
+def _without_conflicts(plan: Plan, middles: int, trees: list[TreeOfGroup]) -> Iterator[TreeOfGroup]:
+    """Trees that can aggregate at once with those before them of the same sort; the others with the
+    conflict as their reason."""
+    by_sort: dict[tuple[int, int], ClosSwitches] = {}
+    for tree in trees:
+        if tree.reason:
+            yield tree
+            continue
+        sort = sort_of(tree.members)
+        switches = by_sort.setdefault(sort, ClosSwitches(plan.fabric, middles))
+        name = f"ranks {'+'.join(map(str, tree.members))}"
+        hosts = [plan.hosts[rank] for rank in tree.members]
+        reason = switches.add(name, hosts, AggregationTree(tree.switches, tree.parents))
+        yield TreeOfGroup(members=tree.members, reason=reason) if reason else tree
 
 
 def _with_slots(section: AggregationSection, trees: list[TreeOfGroup]) -> Iterator[TreeOfGroup]:

@@ -39,6 +39,7 @@ class AggregationSection(SpecSection):
     Each group of ranks has a tree, and `quota` slots of each of its nodes; None divides the slots
     of a node evenly among the trees on it. A stream is cut into pieces of at least `piece` bytes,
     of which `window` are under way; `streams` says which streams wait for each other. With
+    `middles` switches are FRED's: groups that run at once must not conflict in them. With
     `when_full` fall-back a collective that the tree cannot take runs by `fall_back`.
     """
 
@@ -55,6 +56,7 @@ class AggregationSection(SpecSection):
     piece_bytes: SizeBytes = Field(default=32_768, alias="piece", ge=64)
     window: Annotated[Integer, Field(ge=1, le=1024)] = 16
     quota: Annotated[Integer, Field(ge=1, le=4096)] | None = None
+    middles: Annotated[Integer, Field(ge=2, le=16)] | None = None
     streams: StreamRule = "one-a-switch"
     when_full: Literal["refuse", "fall-back"] = "refuse"
     fall_back: dict[str, Any] = Field(default_factory=lambda: {"algorithm": "ring"})
