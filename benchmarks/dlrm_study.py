@@ -34,7 +34,13 @@ INJECTION = {
     "10 us": "injection 10 us",
     "100 us": "injection 100 us",
 }
-IN_FLIGHT = {"1": "1 in flight", "4": "4 in flight", "16": PUBLISHED, "64": "64 in flight"}
+IN_FLIGHT = {
+    "1": "1 in flight",
+    "4": "4 in flight",
+    "16": PUBLISHED,
+    "32": "32 in flight",
+    "64": "64 in flight",
+}
 CHUNKS = {"1": "1 chunk", "4": "4 chunks", "32": "32 chunks"}
 PASSES = (0, 1)
 

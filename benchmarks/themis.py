@@ -39,7 +39,7 @@ workload:
        across: ring, chunks: 64, dimension_order: {order}}}}}
 collectives: {{active_per_dimension: 1, in_flight: {in_flight}, within_dimension: {within},
   dimension_rates: {rates}}}
-virtual: {{ranks_per_process: {packed}}}
+virtual: {{ranks_per_process: {packed}, memory: 5GB}}
 capture: {{points: []}}
 predict: [flow]
 """
@@ -75,7 +75,7 @@ TORI = {
     "4x4": Torus((4, 4), "32MiB", 1.60),
     "4x4, 4:1": Torus((4, 4), "32MiB", 1.00, 4),
     "4x4x4": Torus((4, 4, 4), "32MiB", 2.26),
-    "8x8": Torus((8, 8), "32MiB", 1.78, packed=16),
+    "8x8": Torus((8, 8), "16MiB", 1.78, packed=16),
 }
 SCHEDULES = {
     "fixed order": ("fixed", "fifo"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
@@ -101,6 +101,7 @@ class Programs(ABC):
         self.completed_ns = [0.0] * len(self._programs)
         # Members that wait for what is another's.
         self._watching: dict[tuple[str, int], list[int]] = defaultdict(list)
+        self._ready: deque[int] = deque()
 
     @abstractmethod
     def _start(self, operation: Start, now: float) -> None:
@@ -142,11 +143,11 @@ class Programs(ABC):
 
     def _has_received(self, message: int, now: float) -> None:
         self._received[message] = 1
-        self._advance(self._receiver[message], now)
         self._tell("received", message, now)
 
     def _tell(self, what: str, number: int, now: float) -> None:
-        for member in sorted(self._watching.pop((what, number), ())):
+        """Who waited first goes on first, as it holds the lock of what all of them wait for."""
+        for member in dict.fromkeys(self._watching.pop((what, number), ())):
             self._wake(member, now)
 
     def _wake(self, member: int, now: float) -> None:
@@ -156,7 +157,16 @@ class Programs(ABC):
             self._advance(member, now)
 
     def _advance(self, member: int, now: float) -> None:
-        """Run a member's program up to the first wait that is not satisfied."""
+        """Run a member's program up to the first wait that is not satisfied, and then those that it
+        woke: one thread runs at a time, until it waits."""
+        self._ready.append(member)
+        if len(self._ready) > 1:
+            return
+        while self._ready:
+            self._run_to_wait(self._ready[0], now)
+            self._ready.popleft()
+
+    def _run_to_wait(self, member: int, now: float) -> None:
         if member in self._asleep:
             return
         program = self._programs[member]
@@ -197,8 +207,7 @@ class Programs(ABC):
                 return False
         for message in wait.receives:
             if not self._received[message]:
-                if self._receiver[message] != member:
-                    self._watching["received", message].append(member)
+                self._watching["received", message].append(member)
                 return False
         for mark in wait.marks:
             if mark not in self._marked:
