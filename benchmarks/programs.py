@@ -7,17 +7,26 @@ within one call, alternately, the lowest of each counting.
 
 - gloo: Gloo's own ring, and the same ring with Gloo's own segments as a program: 8 ranks on a
   switch, 8 MB, ten iterations. Durations of the last iteration, and wall time of the whole runs.
-- crossover: ring and double binary tree on a fat-tree of 16 hosts, by size, measured and predicted.
+- crossover: ring and double binary tree on a fat-tree of 16 hosts, by size, measured and predicted;
+  what the busiest link needs for the bytes that the run's ECMP gave it; and at what size the two
+  cross, by straight lines between sizes.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
-from testing.runs import run
+from analysis.predict.models.flow import Flow
+from analysis.predict.run_predictions import call_of
+from analysis.runs.collectives import collectives_of
+from analysis.runs.run import load_run
+from analysis.runs.setting import setting_of
+from testing.runs import run, run_with
+from topologies.units import parse_size_bytes
 
 ROUNDS = 2
 SIZES = ("4KB", "16KB", "64KB", "128KB", "256KB", "512KB", "1MB", "2MB", "4MB", "8MB", "16MB")
@@ -82,7 +91,24 @@ def gloo() -> dict[str, Any]:
 
 
 def crossover() -> dict[str, Any]:
-    rows = last(run(crossover_spec())[0])
+    found = run_with(crossover_spec(), _by_size)
+    sizes = [parse_size_bytes(size) for size in SIZES]
+    names = found[SIZES[0]]["ring"]
+    return found | {
+        f"crossing, {name}": _crossing(
+            sizes, [{a: row[name] for a, row in found[size].items()} for size in SIZES]
+        )
+        for name in names
+        if name != "busiest_link_us"
+    }
+
+
+def _by_size(result: dict[str, Any], directory: Path) -> dict[str, Any]:
+    """The last iteration's rows by size and algorithm, in microseconds."""
+    loaded = load_run(directory)
+    setting, flow = setting_of(loaded), Flow()
+    measured = {each.id: each for each in collectives_of(loaded)}
+    rows = last(result)
     found = {}
     for size, ring, tree in zip(SIZES, rows[::2], rows[1::2], strict=True):
         found[size] = {
@@ -92,10 +118,23 @@ def crossover() -> dict[str, Any]:
                     predictor: round(answer["duration_ns"] / 1000, 1)
                     for predictor, answer in row["predicted"].items()
                 },
+                "busiest_link_us": round(
+                    float(flow.busy_ns(setting, call_of(measured[row["id"]]))[1].max()) / 1000, 1
+                ),
             }
             for name, row in (("ring", ring), ("double-binary-tree", tree))
         }
     return found
+
+
+def _crossing(sizes: list[int], rows: list[Mapping[str, float]]) -> int | None:
+    """The size in bytes from which on the ring is the faster; None where it never is."""
+    gaps = [row["double-binary-tree"] - row["ring"] for row in rows]
+    for at in range(1, len(gaps)):
+        if gaps[at - 1] <= 0 < gaps[at]:
+            part = -gaps[at - 1] / (gaps[at] - gaps[at - 1])
+            return round(sizes[at - 1] + part * (sizes[at] - sizes[at - 1]))
+    return None
 
 
 def main() -> None:
