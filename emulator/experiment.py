@@ -36,7 +36,7 @@ from emulator.ranks.program import serve_programs
 from emulator.ranks.shared_run import SharedRun
 from emulator.switches.deadlock import DeadlockWatch
 from topologies.fabrics.fabric import Fabric
-from topologies.spec.queue_section import Lossless, QueueSpec
+from topologies.spec.queue_section import ClassQueue, Lossless, queues_in
 from topologies.spec.run_sections import RoceTransport
 from topologies.spec.spec import Spec
 from topologies.spec.workload_section import CommandWorkload
@@ -187,8 +187,9 @@ def _began(spec: Spec, iteration: int, launcher: Launcher) -> Progress:
     )
 
 
-def _queues(fabric: Fabric) -> list[QueueSpec]:
-    return [port.queue for link in fabric.links for port in (link.a, link.b)]
+def _queues(fabric: Fabric) -> list[ClassQueue]:
+    ports = (port for link in fabric.links for port in (link.a, link.b))
+    return [queue for port in ports for queue in queues_in(port.queue)]
 
 
 def _aggregating(spec: Spec) -> frozenset[str]:

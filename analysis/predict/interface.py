@@ -72,7 +72,9 @@ class Setting:
     `hosts[rank]` is the name of the host that runs `rank`. `ports` has, for a pair of ranks (lower
     first), the TCP ports of their connection in the same order, where a run recorded them: then
     their path through ECMP routers is known, else it is drawn from the seed. `roce_ports` has the
-    UDP port that both queue pairs of a pair of ranks send from. Settings are compared by identity.
+    UDP port that both queue pairs of a pair of ranks send from. `priorities` has, by rank, the DSCP
+    class selector of what it sends by TCP, and over RoCE; empty: all 0. Settings are compared by
+    identity.
     """
 
     fabric: Fabric
@@ -82,6 +84,7 @@ class Setting:
     seed: int = 1
     ports: Mapping[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
     roce_ports: Mapping[tuple[int, int], int] = field(default_factory=dict)
+    priorities: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
 
     def __post_init__(self) -> None:
         for rank, host in enumerate(self.hosts):

@@ -41,6 +41,7 @@ def setting_of_spec(spec: Spec) -> Setting:
         spec.plan.hosts,
         Transport.of(spec),
         spec.seed,
+        priorities=(spec.priorities(False), spec.priorities(True)),
     )
 
 

@@ -158,6 +158,20 @@ RankEvent = Annotated[
 ]
 
 
+class ClassRecord(Record):
+    """Counters of one class of traffic at a port. `name` is None where the port has no classes of
+    its own."""
+
+    name: str | None = Field(alias="class")
+    priority: int
+    bytes: int
+    packets: int
+    drops: int
+    ecn_marks: int
+    paused_ns: int
+    max_backlog_bytes: int
+
+
 class LinkRecord(Record):
     """Counters of one egress port over the whole run."""
 
@@ -177,6 +191,8 @@ class LinkRecord(Record):
     max_backlog_bytes: int | None = None
     backlog_byte_us: int | None = None
     """The integral of the backlog over time."""
+    classes: list[ClassRecord] = Field(default_factory=list)
+    """By class, where a port has several or sent others than class 0."""
 
 
 class VerdictRecord(Record):

@@ -29,6 +29,7 @@ def setting_of(run: Run) -> Setting:
             for pair in log.queue_pairs
             if _is_default(pair.group)
         },
+        (run.spec.priorities(False), run.spec.priorities(True)),
     )
 
 

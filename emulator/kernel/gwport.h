@@ -12,12 +12,13 @@
 
 #include <linux/types.h>
 
-#define GWPORT_VERSION	1
+#define GWPORT_VERSION	2
 #define GWPORT_CLASSES	8	/* DSCP class selectors 0..7; 7 is served first */
 
 enum {
 	TCA_GWPORT_UNSPEC,
 	TCA_GWPORT_PARMS,	/* struct tc_gwport_qopt */
+	TCA_GWPORT_CLASSES,	/* the same for each of GWPORT_CLASSES: its queue */
 	__TCA_GWPORT_MAX
 };
 #define TCA_GWPORT_MAX (__TCA_GWPORT_MAX - 1)
@@ -73,6 +74,8 @@ struct tc_gwport_qopt {
 	__u32	loss_q32;	/* fault: lost on the wire */
 	__u32	corrupt_q32;	/* fault: discarded by the receiver's FCS check */
 	__u32	sample_capacity;	/* samples kept */
+	__u32	class_map;	/* 4 bits per class selector, 0 lowest: the class that serves it */
+	__u32	class_quantum_bytes;	/* of a class: its share by round robin; 0: strict priority */
 };
 
 enum gwport_drop {
@@ -110,7 +113,10 @@ struct tc_gwport_xstats {
 	__u64	paused_ns;	/* any class paused, until now */
 	__u64	class_paused_ns[GWPORT_CLASSES];
 	__u64	class_tx_bytes[GWPORT_CLASSES];
+	__u64	class_tx_packets[GWPORT_CLASSES];
 	__u64	class_drops[GWPORT_CLASSES];
+	__u64	class_ecn_marks[GWPORT_CLASSES];
+	__u64	class_max_backlog_bytes[GWPORT_CLASSES];
 	__u64	xoffs_sent;	/* by this port as an ingress */
 	__u64	xons_sent;
 	__u64	ingress_bytes;	/* came in by this port, wait in this switch */

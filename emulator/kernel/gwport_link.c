@@ -51,6 +51,7 @@ void gw_transmit(struct gw_port *p, struct sk_buff *skb)
 		p->st.tx_packets++;
 		p->st.tx_bytes += skb->len;
 		p->class[cb->class].tx_bytes += skb->len;
+		p->class[cb->class].tx_packets++;
 		if (wait) {
 			p->st.wait_sum_ns += wait;
 			p->st.wait_max_ns = max(p->st.wait_max_ns, wait);

@@ -63,26 +63,31 @@ static struct gw_class *gw_ingress_class(struct gw_port *p, struct sk_buff *skb,
 					 struct gw_port **in)
 {
 	const struct gw_cb *cb = gw_cb(skb);
+	struct gw_class *c;
 
-	if (!cb->ingress || (p->opt.lossy_classes & BIT(cb->class)))
+	if (!cb->ingress || (p->class[cb->class].opt->lossy_classes & BIT(cb->class)))
 		return NULL;
 	*in = gw_switch_port(p->sw, cb->ingress);
-	return *in && (*in)->discipline == &gw_lossless ? &(*in)->class[cb->class] : NULL;
+	if (!*in)
+		return NULL;
+	c = &(*in)->class[cb->class];
+	return c->discipline == &gw_lossless ? c : NULL;
 }
 
 static int gw_lossless_admit(struct gw_port *p, struct gw_queue *q, struct sk_buff *skb, u64 now)
 {
 	u8 class = gw_cb(skb)->class;
-	u64 room = p->opt.buffer_bytes;
+	const struct tc_gwport_qopt *opt = q->class->opt;
+	u64 room = opt->buffer_bytes;
 	struct gw_port *in;
 
-	if (p->opt.lossy_classes & BIT(class)) {
+	if (opt->lossy_classes & BIT(class)) {
 		/* must not take what keeps the others lossless */
 		room = room > p->sw->headroom ? room - p->sw->headroom : 0;
 	} else if (gw_cb(skb)->ingress) {
 		in = gw_switch_port(p->sw, gw_cb(skb)->ingress);
 		if (in && in->class[class].ingress_bytes + skb->len >
-		    in->opt.xoff_bytes + in->opt.headroom_bytes)
+		    in->class[class].opt->xoff_bytes + in->class[class].opt->headroom_bytes)
 			return GWPORT_DROP_HEADROOM;
 	}
 	return p->sw->bytes + skb->len > room ? GWPORT_DROP_BUFFER : GW_ADMITTED;
@@ -98,7 +103,7 @@ static void gw_lossless_charge(struct gw_port *p, struct sk_buff *skb, u64 now)
 		return;
 	c->ingress_bytes += skb->len;
 	in->st.ingress_max_bytes = max(in->st.ingress_max_bytes, c->ingress_bytes);
-	if (!c->xoff_sent && c->ingress_bytes > in->opt.xoff_bytes)
+	if (!c->xoff_sent && c->ingress_bytes > c->opt->xoff_bytes)
 		gw_send_pause(in, gw_cb(skb)->class, true, now);
 }
 
@@ -112,7 +117,7 @@ static void gw_lossless_uncharge(struct gw_port *p, struct sk_buff *skb, u64 t)
 		return;
 	/* Packets may outlive the port that they came in by; a new one starts from 0 */
 	c->ingress_bytes -= min_t(u64, skb->len, c->ingress_bytes);
-	if (c->xoff_sent && c->ingress_bytes < in->opt.xon_bytes)
+	if (c->xoff_sent && c->ingress_bytes < c->opt->xon_bytes)
 		gw_send_pause(in, gw_cb(skb)->class, false, t);
 }
 
@@ -128,7 +133,7 @@ static bool gw_lossless_bypass(struct gw_port *p, struct sk_buff *skb)
 	c = gw_ingress_class(p, skb, &in);
 	if (!c)
 		return true;
-	if (c->xoff_sent || c->ingress_bytes + skb->len > in->opt.xoff_bytes)
+	if (c->xoff_sent || c->ingress_bytes + skb->len > c->opt->xoff_bytes)
 		return false;
 	in->st.ingress_max_bytes = max(in->st.ingress_max_bytes, c->ingress_bytes + skb->len);
 	return true;

@@ -55,6 +55,7 @@ struct gw_queue {
 	struct sk_buff	 *head;
 	struct sk_buff	 *tail;
 	u64		  bytes;
+	struct gw_class	 *class;
 	s64		  deficit;
 	struct list_head  active;	/* in gw_class.new_flows or .old_flows while it has packets */
 	struct gw_codel	  codel;
@@ -62,6 +63,12 @@ struct gw_queue {
 
 struct gw_class {
 	struct gw_queue	 *queues;
+	const struct gw_discipline *discipline;
+	const struct tc_gwport_qopt *opt;	/* the port's, unless classes have their own */
+	u64		  bytes;
+	u64		  max_bytes;
+	s64		  deficit;	/* of classes that are served by weight */
+	u64		  red_avg;	/* bytes, Q16 */
 	struct list_head  new_flows;	/* RFC 8290 section 4.2 */
 	struct list_head  old_flows;
 	u32		  packets;
@@ -69,7 +76,9 @@ struct gw_class {
 	u64		  paused_at;
 	u64		  paused_ns;
 	u64		  tx_bytes;
+	u64		  tx_packets;
 	u64		  drops;
+	u64		  ecn_marks;
 	/* as an ingress: bytes that came in by this port and wait anywhere in the switch */
 	u64		  ingress_bytes;
 	bool		  xoff_sent;
@@ -157,6 +166,7 @@ struct gw_port {
 	bool			 single_class;	/* these as in struct gw_discipline */
 	bool			 shares_buffer;
 	bool			 can_bypass;	/* see gw_bypass() */
+	bool			 by_class;	/* each class has a queue discipline of its own */
 	bool			 faulty;	/* the link is down, or loses or corrupts packets */
 
 	struct net_device	*dev;
@@ -186,6 +196,7 @@ struct gw_port {
 	u64			 rate_bps;
 	u64			 delay_ns;	/* in all */
 	u64			 buffer_bytes;
+	u32			 class_map;
 	u32			 overhead_bytes;
 	u32			 min_frame_bytes;
 
@@ -199,7 +210,10 @@ struct gw_port {
 	struct tc_gwport_qopt	 opt;
 	struct gw_class		 class[GWPORT_CLASSES];
 	struct gw_queue		*queues;
-	const struct gw_discipline *discipline;
+	struct tc_gwport_qopt	*class_opt;	/* of every class, or NULL: all have the port's */
+	u64			 headroom_bytes;	/* of all its classes */
+	u8			 weighted;	/* bit per class that is served by weight */
+	u8			 turn;		/* the weighted class whose turn it is */
 
 	struct sk_buff		*pause_tail;
 	u64			 since_ns;
@@ -208,9 +222,6 @@ struct gw_port {
 	u64			 stalled_until;	/* .. for the last time */
 	u32			 ordinal;	/* of this port among those of its switch */
 	u32			 n_samples;
-
-	/* RED */
-	u64			 red_avg;	/* bytes, Q16 */
 
 	struct rnd_state	 random;
 	siphash_key_t		 flow_key;
@@ -226,6 +237,12 @@ static inline struct gw_cb *gw_cb(const struct sk_buff *skb)
 {
 	BUILD_BUG_ON(sizeof(struct gw_cb) > QDISC_CB_PRIV_LEN);
 	return (struct gw_cb *)qdisc_skb_cb(skb)->data;
+}
+
+/* What q's discipline compares with its limit: what waits in its class, or at the whole port. */
+static inline u64 gw_backlog(const struct gw_port *p, const struct gw_queue *q)
+{
+	return p->by_class ? q->class->bytes : p->backlog_bytes;
 }
 
 /* One draw of the port's random numbers, unless q32 is 0 or stands for 1 */

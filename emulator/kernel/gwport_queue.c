@@ -3,7 +3,7 @@
  * gwport_queue.c	The queues of a port: packets wait in them, and leave in their order.
  *
  * A class is a DSCP class selector (RFC 2474 section 4.2.2); a higher one is always
- * served before a lower one. Within a class is one FIFO, or several that deficit round
+ * served before a lower one, unless they share the port by weight. Within a class is one FIFO, or several that deficit round
  * robin serves. What else there is to decide is the discipline's.
  *
  * Backlog is what waits: a packet leaves it when its transmission starts. Thresholds
@@ -27,20 +27,22 @@ static void gw_queue_push(struct gw_port *p, struct gw_queue *q, struct sk_buff 
 	q->tail = skb;
 	q->bytes += skb->len;
 	if (list_empty(&q->active)) {
-		q->deficit = p->opt.quantum_bytes;
+		q->deficit = c->opt->quantum_bytes;
 		list_add_tail(&q->active,
-			      p->discipline->has_flows ? &c->new_flows : &c->old_flows);
+			      c->discipline->has_flows ? &c->new_flows : &c->old_flows);
 	}
 
 	c->packets++;
+	c->bytes += skb->len;
+	c->max_bytes = max(c->max_bytes, c->bytes);
 	p->backlogged |= BIT(gw_cb(skb)->class);
 	p->backlog_bytes += skb->len;
 	p->backlog_packets++;
 	p->max_backlog_bytes = max(p->max_backlog_bytes, p->backlog_bytes);
 	p->sch->q.qlen++;
 	p->sch->qstats.backlog += skb->len;
-	if (p->shares_buffer)
-		p->discipline->charge(p, skb, now);
+	if (p->shares_buffer && c->discipline->charge)
+		c->discipline->charge(p, skb, now);
 }
 
 /* q's first packet, or NULL; t is when it leaves */
@@ -59,14 +61,15 @@ struct sk_buff *gw_queue_pop(struct gw_port *p, struct gw_queue *q, u64 t)
 	prefetch((void *)q->head + SMP_CACHE_BYTES);
 	skb_mark_not_on_list(skb);
 	q->bytes -= skb->len;
+	c->bytes -= skb->len;
 	if (!--c->packets)
 		p->backlogged &= ~BIT(gw_cb(skb)->class);
 	p->backlog_bytes -= skb->len;
 	p->backlog_packets--;
 	p->sch->q.qlen--;
 	p->sch->qstats.backlog -= skb->len;
-	if (p->shares_buffer)
-		p->discipline->uncharge(p, skb, t);
+	if (p->shares_buffer && c->discipline->uncharge)
+		c->discipline->uncharge(p, skb, t);
 	return skb;
 }
 
@@ -79,16 +82,18 @@ bool gw_mark(struct gw_port *p, struct sk_buff *skb)
 		return true;
 	if (INET_ECN_set_ce(skb)) {
 		p->st.ecn_marks++;
+		p->class[gw_cb(skb)->class].ecn_marks++;
 		return true;
 	}
 	p->st.ecn_refused++;
 	return false;
 }
 
-/* Drop-tail: the port's buffer is for all that waits at it. */
+/* Drop-tail: the port's buffer is for all that waits at it, a class's own for what waits in it. */
 int gw_admit_to_buffer(struct gw_port *p, struct gw_queue *q, struct sk_buff *skb, u64 now)
 {
-	return p->backlog_bytes + skb->len > p->opt.buffer_bytes ? GWPORT_DROP_BUFFER : GW_ADMITTED;
+	return gw_backlog(p, q) + skb->len > q->class->opt->buffer_bytes ?
+		GWPORT_DROP_BUFFER : GW_ADMITTED;
 }
 
 /*
@@ -98,21 +103,26 @@ int gw_admit_to_buffer(struct gw_port *p, struct gw_queue *q, struct sk_buff *sk
  */
 bool gw_bypass(struct gw_port *p, struct sk_buff *skb, u64 now)
 {
+	const struct gw_class *c = &p->class[gw_cb(skb)->class];
+
 	if (!p->can_bypass || p->free_ns > now || p->backlog_packets || p->pause_head || p->paused)
 		return false;
 	/* Somebody is to see the start of this transmission, or the end of the last, in its time */
 	if (p->free_frac && (p->sending || gw_tapped(p)))
 		return false;
-	if (!p->shares_buffer)
+	if (!p->shares_buffer && !p->by_class)
 		return skb->len <= p->buffer_bytes;
-	return p->discipline->bypass(p, skb);
+	if (!c->discipline->can_bypass)
+		return false;
+	return c->discipline->bypass ? c->discipline->bypass(p, skb) :
+				       skb->len <= c->opt->buffer_bytes;
 }
 
 /* Queue an arriving packet, or return the reason to drop it (enum gwport_drop). */
 int gw_enqueue(struct gw_port *p, struct sk_buff *skb, u64 now)
 {
-	const struct gw_discipline *d = p->discipline;
 	struct gw_class *c = &p->class[gw_cb(skb)->class];
+	const struct gw_discipline *d = c->discipline;
 	struct gw_queue *q = &c->queues[d->queue_index ? d->queue_index(p, skb) : 0];
 	int reason;
 
@@ -123,7 +133,7 @@ int gw_enqueue(struct gw_port *p, struct sk_buff *skb, u64 now)
 	if (reason != GW_ADMITTED)
 		return reason;
 	/* Step marking, which any discipline may have on top of its own */
-	if (q->bytes > p->opt.k_bytes)
+	if (q->bytes > c->opt->k_bytes)
 		gw_mark(p, skb);
 	gw_queue_push(p, q, skb, now);
 	return GW_ADMITTED;
@@ -131,8 +141,8 @@ int gw_enqueue(struct gw_port *p, struct sk_buff *skb, u64 now)
 
 static struct sk_buff *gw_dequeue_from(struct gw_port *p, struct gw_queue *q, u64 t)
 {
-	if (p->discipline->dequeue)
-		return p->discipline->dequeue(p, q, t);
+	if (q->class->discipline->dequeue)
+		return q->class->discipline->dequeue(p, q, t);
 	return gw_queue_pop(p, q, t);
 }
 
@@ -148,7 +158,7 @@ static struct sk_buff *gw_round_robin(struct gw_port *p, struct gw_class *c, u64
 		if (!q)
 			return NULL;
 		if (q->deficit <= 0) {
-			q->deficit += p->opt.quantum_bytes;
+			q->deficit += c->opt->quantum_bytes;
 			list_move_tail(&q->active, &c->old_flows);
 			continue;
 		}
@@ -165,11 +175,53 @@ static struct sk_buff *gw_round_robin(struct gw_port *p, struct gw_class *c, u64
 	}
 }
 
-/* What is to be sent at time t, or NULL: nothing, or all of it paused */
+static struct sk_buff *gw_dequeue_class(struct gw_port *p, struct gw_class *c, u64 t)
+{
+	if (c->opt->queues > 1)
+		return gw_round_robin(p, c, t);
+	return gw_dequeue_from(p, c->queues, t);
+}
+
+/*
+ * Of these classes, by deficit round robin (Shreedhar and Varghese 1996): a class sends while it
+ * has not used up its share, by bytes on the wire, and what it overdraws is taken off the next one.
+ * Who has nothing to send keeps nothing.
+ */
+static struct sk_buff *gw_dequeue_weighted(struct gw_port *p, u8 classes, u64 t)
+{
+	while (classes) {
+		struct gw_class *c = &p->class[p->turn];
+		struct sk_buff *skb;
+
+		if ((classes & BIT(p->turn)) && c->deficit > 0) {
+			skb = gw_dequeue_class(p, c, t);
+			if (skb) {
+				c->deficit -= max(skb->len, p->min_frame_bytes) +
+					p->overhead_bytes;
+				return skb;
+			}
+			classes &= ~BIT(p->turn);
+			if (!classes)
+				break;
+		}
+		if (!(p->backlogged & BIT(p->turn)))
+			c->deficit = min(c->deficit, 0LL);
+		do {
+			p->turn = (p->turn + 1) % GWPORT_CLASSES;
+		} while (!(classes & BIT(p->turn)));
+		p->class[p->turn].deficit += p->class[p->turn].opt->class_quantum_bytes;
+	}
+	return NULL;
+}
+
+/*
+ * What is to be sent at time t, or NULL: nothing, or all of it paused. A class of strict priority
+ * goes before those of lower ones, and all of them before those that share by weight.
+ */
 struct sk_buff *gw_dequeue(struct gw_port *p, u64 t)
 {
 	struct sk_buff *skb = p->pause_head;
-	u8 classes = p->backlogged & ~p->paused;
+	u8 classes = p->backlogged & ~p->paused & ~p->weighted;
 
 	if (skb) {
 		p->pause_head = skb->next;
@@ -177,15 +229,13 @@ struct sk_buff *gw_dequeue(struct gw_port *p, u64 t)
 	}
 	while (classes) {
 		int i = __fls(classes);
-		struct gw_class *c = &p->class[i];
 
 		classes &= ~BIT(i);
-		if (p->opt.queues > 1)
-			skb = gw_round_robin(p, c, t);
-		else
-			skb = gw_dequeue_from(p, c->queues, t);
+		skb = gw_dequeue_class(p, &p->class[i], t);
 		if (skb)
 			return skb;
 	}
-	return NULL;
+	if (!p->weighted)
+		return NULL;
+	return gw_dequeue_weighted(p, p->backlogged & ~p->paused & p->weighted, t);
 }

@@ -22,43 +22,43 @@ static int gw_red_validate(const struct tc_gwport_qopt *opt, struct netlink_ext_
 }
 
 /* An arrival that finds so many bytes moves the average. */
-static void gw_red_average(struct gw_port *p, u64 bytes, u64 now)
+static void gw_red_average(struct gw_port *p, struct gw_class *c, u64 bytes, u64 now)
 {
-	const struct tc_gwport_qopt *opt = &p->opt;
+	const struct tc_gwport_qopt *opt = c->opt;
 	u64 q = bytes << 16;
 
 	if (opt->red_weight_q32 == U32_MAX) {
-		p->red_avg = q;
+		c->red_avg = q;
 		return;
 	}
 	if (!p->backlog_packets && p->idle_since_ns && p->idle_since_ns < now) {
-		u64 bits = 8ULL * (psched_mtu(p->dev) + opt->overhead_bytes);
-		u64 packet_ns = max(1ULL, div64_u64(bits * NSEC_PER_SEC, opt->rate_bps));
+		u64 bits = 8ULL * (psched_mtu(p->dev) + p->overhead_bytes);
+		u64 packet_ns = max(1ULL, div64_u64(bits * NSEC_PER_SEC, p->rate_bps));
 		u64 missed = div64_u64(now - p->idle_since_ns, packet_ns);
 		u64 keep = U32_MAX - opt->red_weight_q32;
 
-		for (; missed && p->red_avg; missed >>= 1) {
+		for (; missed && c->red_avg; missed >>= 1) {
 			if (missed & 1)
-				p->red_avg = mul_u64_u64_shr(p->red_avg, keep, 32);
+				c->red_avg = mul_u64_u64_shr(c->red_avg, keep, 32);
 			keep = (keep * keep) >> 32;
 		}
 	}
-	if (q >= p->red_avg)
-		p->red_avg += mul_u64_u64_shr(q - p->red_avg, opt->red_weight_q32, 32);
+	if (q >= c->red_avg)
+		c->red_avg += mul_u64_u64_shr(q - c->red_avg, opt->red_weight_q32, 32);
 	else
-		p->red_avg -= mul_u64_u64_shr(p->red_avg - q, opt->red_weight_q32, 32);
+		c->red_avg -= mul_u64_u64_shr(c->red_avg - q, opt->red_weight_q32, 32);
 }
 
 /* Whether the line from kmin to kmax says that this packet is marked or dropped. */
-static bool gw_red_hits(struct gw_port *p)
+static bool gw_red_hits(struct gw_port *p, struct gw_class *c)
 {
-	u64 kmin = p->opt.kmin_bytes << 16, kmax = p->opt.kmax_bytes << 16;
+	u64 kmin = c->opt->kmin_bytes << 16, kmax = c->opt->kmax_bytes << 16;
 
-	if (p->red_avg < kmin)
+	if (c->red_avg < kmin)
 		return false;
-	if (p->red_avg >= kmax)
+	if (c->red_avg >= kmax)
 		return true;
-	return gw_chance(p, mul_u64_u64_div_u64(p->opt.red_pmax_q32, p->red_avg - kmin,
+	return gw_chance(p, mul_u64_u64_div_u64(c->opt->red_pmax_q32, c->red_avg - kmin,
 						kmax - kmin));
 }
 
@@ -68,11 +68,11 @@ static int gw_red_admit(struct gw_port *p, struct gw_queue *q, struct sk_buff *s
 	bool hit;
 
 	/* What does not fit is an arrival all the same */
-	gw_red_average(p, q->bytes, now);
-	hit = gw_red_hits(p);
+	gw_red_average(p, q->class, q->bytes, now);
+	hit = gw_red_hits(p, q->class);
 	if (reason != GW_ADMITTED || !hit)
 		return reason;
-	if (!(p->opt.flags & GWPORT_F_ECN))
+	if (!(q->class->opt->flags & GWPORT_F_ECN))
 		return GWPORT_DROP_RED;
 	gw_mark(p, skb);
 	return GW_ADMITTED;

@@ -46,7 +46,10 @@ int gwport_dump_stats(struct Qdisc *sch, struct gnet_dump *d)
 		if (p->paused & BIT(i))
 			st->class_paused_ns[i] += now - c->paused_at;
 		st->class_tx_bytes[i] = c->tx_bytes;
+		st->class_tx_packets[i] = c->tx_packets;
 		st->class_drops[i] = c->drops;
+		st->class_ecn_marks[i] = c->ecn_marks;
+		st->class_max_backlog_bytes[i] = c->max_bytes;
 		st->ingress_bytes += c->ingress_bytes;
 	}
 	st->switch_bytes = p->sw->bytes;

@@ -11,7 +11,7 @@
 
 static int gw_shared_admit(struct gw_port *p, struct gw_queue *q, struct sk_buff *skb, u64 now)
 {
-	const struct tc_gwport_qopt *opt = &p->opt;
+	const struct tc_gwport_qopt *opt = q->class->opt;
 	u64 waiting = p->sw->bytes;
 	u64 room = opt->buffer_bytes > waiting ? opt->buffer_bytes - waiting : 0;
 

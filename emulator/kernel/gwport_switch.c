@@ -37,7 +37,7 @@ void gw_switch_leave(struct gw_port *p)
 		return;
 	/* Where another qdisc has already taken the device, it is that one's entry */
 	xa_cmpxchg_bh(&p->sw->ports, p->dev->ifindex, p, NULL, GFP_KERNEL);
-	p->sw->headroom -= p->opt.headroom_bytes;
+	p->sw->headroom -= p->headroom_bytes;
 }
 
 static int __net_init gw_switch_net_init(struct net *net)

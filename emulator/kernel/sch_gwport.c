@@ -36,7 +36,8 @@ static const struct gw_discipline *const gw_disciplines[__GWPORT_KINDS] = {
 
 static struct kmem_cache *gw_ports __read_mostly;
 
-static u8 gw_class_of(struct sk_buff *skb)
+/* The DSCP class selector of a packet */
+static u8 gw_selector_of(struct sk_buff *skb)
 {
 	switch (skb_protocol(skb, true)) {
 	case htons(ETH_P_IP):
@@ -58,7 +59,7 @@ static int gw_enqueue_frame(struct sk_buff *skb, struct Qdisc *sch, struct sk_bu
 
 	cb->time = now;
 	cb->ingress = skb->skb_iif;
-	cb->class = p->single_class ? 0 : gw_class_of(skb);
+	cb->class = p->single_class ? 0 : p->class_map >> 4 * gw_selector_of(skb) & 7;
 	cb->outcome = GW_DELIVER;
 
 	spin_lock(&p->sw->lock);
@@ -128,13 +129,36 @@ static struct sk_buff *gwport_dequeue(struct Qdisc *sch)
 
 static const struct nla_policy gwport_policy[TCA_GWPORT_MAX + 1] = {
 	[TCA_GWPORT_PARMS] = NLA_POLICY_EXACT_LEN(sizeof(struct tc_gwport_qopt)),
+	[TCA_GWPORT_CLASSES] =
+		NLA_POLICY_EXACT_LEN(GWPORT_CLASSES * sizeof(struct tc_gwport_qopt)),
 };
 
+/* Refuse what a queue can not be, or return 0 */
+static int gw_check_queue(const struct tc_gwport_qopt *opt, struct netlink_ext_ack *extack)
+{
+	if (opt->version != GWPORT_VERSION)
+		NL_SET_ERR_MSG(extack, "gwport: made for another version of gwport.h");
+	else if (opt->kind >= __GWPORT_KINDS)
+		NL_SET_ERR_MSG(extack, "gwport: unknown kind");
+	else if (!opt->queues || opt->queues > 65536)
+		NL_SET_ERR_MSG(extack, "gwport: queues must be 1 to 65536");
+	else if (opt->queues > 1 && !opt->quantum_bytes)
+		NL_SET_ERR_MSG(extack, "gwport: quantum must be above 0");
+	else if (opt->interval_ns > U32_MAX)	/* its square has 64 bits */
+		NL_SET_ERR_MSG(extack, "gwport: interval must be below 4.29 s");
+	else if (gw_disciplines[opt->kind]->validate)
+		return gw_disciplines[opt->kind]->validate(opt, extack);
+	else
+		return 0;
+	return -EINVAL;
+}
+
+/* The port's options, and those of each class; NULL: they have the port's */
 static int gw_parse(struct nlattr *nested, struct tc_gwport_qopt *opt,
-		    struct netlink_ext_ack *extack)
+		    const struct tc_gwport_qopt **classes, struct netlink_ext_ack *extack)
 {
 	struct nlattr *tb[TCA_GWPORT_MAX + 1];
-	int err;
+	int err, i;
 
 	if (!nested) {
 		NL_SET_ERR_MSG(extack, "gwport: options are required");
@@ -150,28 +174,68 @@ static int gw_parse(struct nlattr *nested, struct tc_gwport_qopt *opt,
 	}
 	memcpy(opt, nla_data(tb[TCA_GWPORT_PARMS]), sizeof(*opt));
 
-	if (opt->version != GWPORT_VERSION)
-		NL_SET_ERR_MSG(extack, "gwport: made for another version of gwport.h");
-	else if (opt->kind >= __GWPORT_KINDS)
-		NL_SET_ERR_MSG(extack, "gwport: unknown kind");
-	else if (!opt->rate_bps)
+	err = gw_check_queue(opt, extack);
+	if (err)
+		return err;
+	if (!opt->rate_bps) {
 		NL_SET_ERR_MSG(extack, "gwport: rate must be above 0");
-	else if (!opt->queues || opt->queues > 65536)
-		NL_SET_ERR_MSG(extack, "gwport: queues must be 1 to 65536");
-	else if (opt->queues > 1 && !opt->quantum_bytes)
-		NL_SET_ERR_MSG(extack, "gwport: quantum must be above 0");
-	else if (opt->interval_ns > U32_MAX)	/* its square has 64 bits */
-		NL_SET_ERR_MSG(extack, "gwport: interval must be below 4.29 s");
-	else if (opt->sample_interval_ns && !opt->sample_capacity)
+		return -EINVAL;
+	}
+	if (opt->sample_interval_ns && !opt->sample_capacity) {
 		NL_SET_ERR_MSG(extack, "gwport: samples need a capacity");
-	else if (gw_disciplines[opt->kind]->validate)
-		return gw_disciplines[opt->kind]->validate(opt, extack);
-	else
+		return -EINVAL;
+	}
+	if (opt->class_map & ~0x77777777) {
+		NL_SET_ERR_MSG(extack, "gwport: classes are 0 to 7");
+		return -EINVAL;
+	}
+	*classes = NULL;
+	if (!tb[TCA_GWPORT_CLASSES])
 		return 0;
-	return -EINVAL;
+	*classes = nla_data(tb[TCA_GWPORT_CLASSES]);
+	for (i = 0; i < GWPORT_CLASSES && !err; i++)
+		err = gw_check_queue(*classes + i, extack);
+	return err;
 }
 
-static void gw_apply(struct gw_port *p, const struct tc_gwport_qopt *opt, u64 now)
+/* Whether a class, or the port, keeps what its queues were made for */
+static bool gw_same_queues(const struct tc_gwport_qopt *a, const struct tc_gwport_qopt *b)
+{
+	return a->kind == b->kind && a->queues == b->queues;
+}
+
+/* What each class does, by its own options or the port's */
+static void gw_apply_classes(struct gw_port *p, const struct tc_gwport_qopt *classes)
+{
+	u64 headroom = classes ? 0 : p->opt.headroom_bytes;
+	int i;
+
+	p->weighted = 0;
+	p->shares_buffer = false;
+	p->can_bypass = false;
+	if (classes)
+		memcpy(p->class_opt, classes, GWPORT_CLASSES * sizeof(*classes));
+	for (i = 0; i < GWPORT_CLASSES; i++) {
+		struct gw_class *c = &p->class[i];
+
+		c->opt = classes ? p->class_opt + i : &p->opt;
+		c->discipline = gw_disciplines[c->opt->kind];
+		p->shares_buffer |= c->discipline->shares_buffer;
+		p->can_bypass |= c->discipline->can_bypass;
+		if (classes)
+			headroom += c->opt->headroom_bytes;
+		if (c->opt->class_quantum_bytes)
+			p->weighted |= BIT(i);
+	}
+	p->can_bypass &= !(p->opt.flags & GWPORT_F_DOWN);
+	p->by_class = classes;
+	p->single_class = !classes && p->class[0].discipline->single_class;
+	p->sw->headroom += headroom - p->headroom_bytes;
+	p->headroom_bytes = headroom;
+}
+
+static void gw_apply(struct gw_port *p, const struct tc_gwport_qopt *opt,
+		     const struct tc_gwport_qopt *classes, u64 now)
 {
 	if (p->opt.rate_bps != opt->rate_bps && p->free_frac) {
 		p->free_ns++;	/* the fraction is in units of the old rate */
@@ -183,33 +247,34 @@ static void gw_apply(struct gw_port *p, const struct tc_gwport_qopt *opt, u64 no
 		p->flow_key.key[1] = ~opt->seed;
 	}
 	p->last_wire = 0;
-	p->sw->headroom += opt->headroom_bytes - p->opt.headroom_bytes;
 	p->opt = *opt;
 	p->rate_bps = opt->rate_bps;
 	p->delay_ns = opt->delay_ns + opt->extra_delay_ns;
 	p->buffer_bytes = opt->buffer_bytes;
 	p->overhead_bytes = opt->overhead_bytes;
 	p->min_frame_bytes = opt->min_frame_bytes;
+	p->class_map = opt->class_map;
 	p->faulty = (opt->flags & GWPORT_F_DOWN) || opt->loss_q32 || opt->corrupt_q32;
-	p->discipline = gw_disciplines[opt->kind];
-	p->single_class = p->discipline->single_class;
-	p->shares_buffer = p->discipline->shares_buffer;
-	p->can_bypass = p->discipline->can_bypass && !(opt->flags & GWPORT_F_DOWN);
+	gw_apply_classes(p, classes);
 }
 
 static int gwport_change(struct Qdisc *sch, struct nlattr *nested, struct netlink_ext_ack *extack)
 {
 	struct gw_port *p = gw_port(sch);
+	const struct tc_gwport_qopt *classes;
 	struct tc_gwport_qopt opt;
 	LIST_HEAD(samples);
-	bool resample;
+	bool resample, same;
 	u64 now;
-	int err;
+	int err, i;
 
-	err = gw_parse(nested, &opt, extack);
+	err = gw_parse(nested, &opt, &classes, extack);
 	if (err)
 		return err;
-	if (opt.kind != p->opt.kind || opt.queues != p->opt.queues) {
+	same = gw_same_queues(&opt, &p->opt) && !classes == !p->class_opt;
+	for (i = 0; i < GWPORT_CLASSES && classes && same; i++)
+		same = gw_same_queues(classes + i, p->class_opt + i);
+	if (!same) {
 		NL_SET_ERR_MSG(extack, "gwport: a change keeps the kind and the number of queues");
 		return -EINVAL;
 	}
@@ -221,7 +286,7 @@ static int gwport_change(struct Qdisc *sch, struct nlattr *nested, struct netlin
 	now = ktime_get_ns();
 	gw_update(p, now);
 	gw_account(p, now);
-	gw_apply(p, &opt, now);
+	gw_apply(p, &opt, classes, now);
 	if (resample) {
 		list_splice_init(&p->samples, &samples);
 		p->n_samples = 0;
@@ -235,12 +300,22 @@ static int gwport_change(struct Qdisc *sch, struct nlattr *nested, struct netlin
 	return 0;
 }
 
+/* How many queues a class has; all that comes goes to the first one where there are no classes. */
+static u32 gw_queues_of_class(const struct tc_gwport_qopt *opt,
+			      const struct tc_gwport_qopt *classes, int class)
+{
+	if (classes)
+		return classes[class].queues;
+	return class && gw_disciplines[opt->kind]->single_class ? 0 : opt->queues;
+}
+
 static int gwport_init(struct Qdisc *sch, struct nlattr *nested, struct netlink_ext_ack *extack)
 {
 	struct gw_port *p = kmem_cache_zalloc(gw_ports, GFP_KERNEL);
+	const struct tc_gwport_qopt *classes;
 	struct tc_gwport_qopt opt;
-	u32 per_class;
-	int err, i;
+	u32 queues = 0;
+	int err, i, n;
 
 	if (!p)
 		return -ENOMEM;
@@ -258,25 +333,34 @@ static int gwport_init(struct Qdisc *sch, struct nlattr *nested, struct netlink_
 		NL_SET_ERR_MSG(extack, "gwport: is a whole link and can only be a device's root");
 		return -EOPNOTSUPP;
 	}
-	err = gw_parse(nested, &opt, extack);
+	err = gw_parse(nested, &opt, &classes, extack);
 	if (err)
 		return err;
 
-	per_class = gw_disciplines[opt.kind]->single_class ? 0 : opt.queues;
-	p->queues = kvcalloc(opt.queues + 7 * per_class, sizeof(*p->queues), GFP_KERNEL);
+	if (classes) {
+		p->class_opt = kcalloc(GWPORT_CLASSES, sizeof(*classes), GFP_KERNEL);
+		if (!p->class_opt)
+			return -ENOMEM;
+	}
+	for (i = 0; i < GWPORT_CLASSES; i++)
+		queues += gw_queues_of_class(&opt, classes, i);
+	p->queues = kvcalloc(queues, sizeof(*p->queues), GFP_KERNEL);
 	if (!p->queues)
 		return -ENOMEM;
-	for (i = 0; i < opt.queues + 7 * per_class; i++)
-		INIT_LIST_HEAD(&p->queues[i].active);
-	for (i = 0; i < GWPORT_CLASSES; i++)
-		p->class[i].queues = p->queues + i * per_class;
+	for (i = 0, queues = 0; i < GWPORT_CLASSES; i++) {
+		p->class[i].queues = p->queues + queues;
+		for (n = gw_queues_of_class(&opt, classes, i); n; n--, queues++) {
+			INIT_LIST_HEAD(&p->queues[queues].active);
+			p->queues[queues].class = &p->class[i];
+		}
+	}
 
 	p->since_ns = ktime_get_ns();
 	p->account_ns = p->since_ns;
 	p->free_ns = p->since_ns;
 	p->next_sample_ns = p->since_ns;
 	p->sw = gw_switch_of(dev_net(p->dev));
-	gw_apply(p, &opt, p->since_ns);
+	gw_apply(p, &opt, classes, p->since_ns);
 	return gw_switch_join(p);
 }
 
@@ -331,6 +415,7 @@ static void gwport_destroy(struct Qdisc *sch)
 	gw_link_stop(p);
 	gw_switch_leave(p);
 	kvfree(p->queues);
+	kfree(p->class_opt);
 	gw_free_samples(&p->samples);
 	kfree_rcu(p, rcu);	/* a pause frame may be arriving */
 }
@@ -341,6 +426,9 @@ static int gwport_dump(struct Qdisc *sch, struct sk_buff *skb)
 	struct nlattr *nest = nla_nest_start_noflag(skb, TCA_OPTIONS);
 
 	if (!nest || nla_put(skb, TCA_GWPORT_PARMS, sizeof(p->opt), &p->opt))
+		return -EMSGSIZE;
+	if (p->class_opt && nla_put(skb, TCA_GWPORT_CLASSES,
+				    GWPORT_CLASSES * sizeof(*p->class_opt), p->class_opt))
 		return -EMSGSIZE;
 	return nla_nest_end(skb, nest);
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 
 from emulator.linux.capabilities import kernel_capabilities
 from emulator.network.blueprint import Blueprint
@@ -18,7 +19,8 @@ from emulator.ports.stock_queues import needed_qdiscs as needed_by_stock
 from emulator.ports.token_depth import LATENESS_NS
 from emulator.switches.stock_switch import SwitchArrangement, needs_switch_memory
 from emulator.switches.stock_switch import needed_qdiscs as needed_by_switch
-from topologies.fabrics.fabric import Fabric
+from topologies.fabrics.fabric import Fabric, Port
+from topologies.spec.queue_section import Classes
 from topologies.spec.run_sections import RoceTransport
 from topologies.spec.spec import Spec
 
@@ -27,6 +29,8 @@ def missing_for(spec: Spec) -> list[str]:
     """What this machine lacks to run a spec natively, in words; empty when it can."""
     fabric = spec.plan.fabric
     missing = missing_for_fabric(fabric)
+    if any((one.socket_priority, one.rdma_priority) != (0, 0) for one in spec.parts.values()):
+        missing.append("class: stock kernels give no class to what programs send")
     control = spec.tcp.congestion_control
     found = kernel_capabilities().congestion_controls
     if found and control not in found:
@@ -52,6 +56,11 @@ def missing_for_fabric(fabric: Fabric) -> list[str]:
         missing.append("root is needed to make network namespaces (sudo groundwire ...)")
     if not has_netem() and any(link.delay_ns for link in fabric.links):
         missing.append("its links have delays, and this kernel has no netem (module sch_netem)")
+        return missing
+    if any(isinstance(port.queue, Classes) for port in fabric_ports(fabric)):
+        missing.append(
+            "fabric.queue.kind: classes: stock kernels have no port of several disciplines"
+        )
         return missing
     arrangement = native_arrangement(fabric)
     if isinstance(arrangement, StockArrangement | SwitchArrangement):
@@ -90,10 +99,14 @@ def native_arrangement(fabric: Fabric) -> PortArrangement:
     """How ports are made here: as plainly as the fabric's queues allow."""
     if needs_switch_memory(fabric):
         return SwitchArrangement(fabric, lateness_ns=LATENESS_NS)
-    ports = (port for link in fabric.links for port in (link.a, link.b))
-    if any(port.queue.kind != "droptail" for port in ports):
+    if any(port.queue.kind != "droptail" for port in fabric_ports(fabric)):
         return StockArrangement(lateness_ns=LATENESS_NS)
     return NetemArrangement() if has_netem() else RateOnlyArrangement(lateness_ns=LATENESS_NS)
+
+
+def fabric_ports(fabric: Fabric) -> Iterator[Port]:
+    """All ports, of hosts too."""
+    return (port for link in fabric.links for port in (link.a, link.b))
 
 
 def has_netem() -> bool:

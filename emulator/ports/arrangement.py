@@ -50,6 +50,34 @@ class QdiscStatistics:
     application: bytes
 
 
+@dataclass(frozen=True, slots=True)
+class ClassCounters:
+    """What an egress queue counted of one class of traffic, by its DSCP class selector. `name` is
+    empty where the port has no classes of its own."""
+
+    name: str
+    priority: int
+    bytes: int
+    packets: int
+    drops: int
+    ecn_marks: int
+    paused_ns: int
+    max_backlog_bytes: int
+
+    def as_dict(self) -> dict[str, object]:
+        """Plain data, for links.jsonl."""
+        return {
+            "class": self.name or None,
+            "priority": self.priority,
+            "bytes": self.bytes,
+            "packets": self.packets,
+            "drops": self.drops,
+            "ecn_marks": self.ecn_marks,
+            "paused_ns": self.paused_ns,
+            "max_backlog_bytes": self.max_backlog_bytes,
+        }
+
+
 @dataclass(frozen=True)
 class QueueCounters:
     """What an egress queue counted. None: this arrangement cannot know. `backlog_byte_us` is the
@@ -64,6 +92,7 @@ class QueueCounters:
     max_backlog_bytes: int | None = None
     backlog_byte_us: int | None = None
     late_packets: int = 0
+    classes: tuple[ClassCounters, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,7 +59,7 @@ class PortCounters:
 
     def as_dict(self) -> dict[str, object]:
         """The port's line of links.jsonl."""
-        return {
+        found: dict[str, object] = {
             "link": self.link,
             "port": self.port,
             "node": self.node,
@@ -77,6 +77,9 @@ class PortCounters:
             "backlog_byte_us": self.queue.backlog_byte_us,
             "lost_outside_queue": self.lost_outside_queue,
         }
+        if self.queue.classes:
+            found["classes"] = [each.as_dict() for each in self.queue.classes]
+        return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from emulator.linux.netlink import Request
 from emulator.ports.arrangement import (
+    ClassCounters,
     Impairment,
     PortContext,
     QdiscStatistics,
@@ -30,8 +31,8 @@ from emulator.ports.port_qdisc import (
     parse_statistics,
     q32,
 )
-from topologies.fabrics.fabric import Fabric, Link
-from topologies.spec.queue_section import QueueSpec
+from topologies.fabrics.fabric import L1_OVERHEAD_BYTES, Fabric, Link
+from topologies.spec.queue_section import CLASSES, Classes, QueueSpec, TrafficClass
 
 SAMPLE_CAPACITY = 1 << 20
 """Changes of a port's backlog that are kept until somebody reads them, at most."""
@@ -101,6 +102,7 @@ class QueueArrangement(WithoutPauseController):
             max_backlog_bytes=statistics.max_backlog_bytes,
             backlog_byte_us=statistics.backlog_byte_us,
             late_packets=statistics.late_packets,
+            classes=class_counters(context.port.queue, statistics),
         )
 
 
@@ -120,6 +122,7 @@ def port_seed(seed: int, interface: str) -> int:
 
 def port_options(queue: QueueSpec, link: Link, ingress_ports: int, seed: int) -> PortOptions:
     """The qdisc options of one end of `link` with this queue, on a node of so many ports."""
+    where = EgressPort(link, ingress_ports)
     plain = PortOptions(
         kind=QueueKind.DROPTAIL,
         rate_bps=link.rate_bps,
@@ -127,4 +130,45 @@ def port_options(queue: QueueSpec, link: Link, ingress_ports: int, seed: int) ->
         buffer_bytes=queue.buffer_bytes,
         seed=seed,
     )
-    return OWN[queue.kind](queue, plain, EgressPort(link, ingress_ports))
+    if not isinstance(queue, Classes):
+        return OWN[queue.kind](queue, plain, where)
+    weights = [each.weight for each in queue.classes.values() if each.weight is not None]
+
+    def of_class(served: TrafficClass) -> PortOptions:
+        one = replace(plain, buffer_bytes=served.queue.buffer_bytes)
+        options = OWN[served.queue.kind](served.queue, one, where)
+        if served.weight is None:
+            return options
+        quantum = (link.frame_bytes + L1_OVERHEAD_BYTES) * served.weight // min(weights)
+        return replace(options, class_quantum_bytes=quantum)
+
+    served = [queue.of(priority) for priority in range(CLASSES)]
+    return replace(
+        plain,
+        class_map=sum(each.priority << 4 * number for number, each in enumerate(served)),
+        classes=tuple(map(of_class, served)),
+    )
+
+
+def class_counters(queue: QueueSpec, statistics: PortStatistics) -> tuple[ClassCounters, ...]:
+    """What each class of a port did: those of its spec, else the class selectors that were seen,
+    when there were others than 0."""
+    if isinstance(queue, Classes):
+        named = {each.priority: name for name, each in queue.classes.items()}
+    else:
+        seen = (statistics.class_tx_packets, statistics.class_drops)
+        used = [n for n in range(CLASSES) if any(counts[n] for counts in seen)]
+        named = dict.fromkeys(used, "") if any(used) else {}
+    return tuple(
+        ClassCounters(
+            name=name,
+            priority=n,
+            bytes=statistics.class_tx_bytes[n],
+            packets=statistics.class_tx_packets[n],
+            drops=statistics.class_drops[n],
+            ecn_marks=statistics.class_ecn_marks[n],
+            paused_ns=statistics.class_paused_ns[n],
+            max_backlog_bytes=statistics.class_max_backlog_bytes[n],
+        )
+        for n, name in sorted(named.items())
+    )

@@ -16,16 +16,19 @@ from typing import Any
 from emulator.linux.netlink import Request, attribute
 from emulator.linux.rtnetlink import TC_H_ROOT, change_qdisc, qdisc
 from topologies.fabrics.fabric import L1_OVERHEAD_BYTES
+from topologies.spec.queue_section import CLASSES
 
 QDISC = "gwport"
 HANDLE = 0x10000
-VERSION = 1
-CLASSES = 8
+VERSION = 2
 NEVER = 2**64 - 1
 """No such threshold (`k_bytes`, `ce_threshold_ns`)."""
 
-_TCA_GWPORT_PARMS = 1
-_OPTIONS = struct.Struct("=15Q14I")
+_TCA_GWPORT_PARMS, _TCA_GWPORT_CLASSES = 1, 2
+_OPTIONS = struct.Struct("=15Q16I")
+
+OWN_CLASS = sum(n << 4 * n for n in range(CLASSES))
+"""`class_map` where each class selector is a class of its own."""
 
 
 class QueueKind(IntEnum):
@@ -80,7 +83,9 @@ def threshold_option(k_bytes: int | None) -> int:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PortOptions:
     """struct tc_gwport_qopt. Rate is L1; `buffer_bytes` is the queue's, or the switch's for shared
-    and lossless; probabilities are `q32`, alpha is times 2^16."""
+    and lossless; probabilities are `q32`, alpha is times 2^16. `classes` are those of all classes,
+    in order, where each has a queue of its own; `class_map` has, 4 bits each, the class that serves
+    a class selector."""
 
     kind: QueueKind
     rate_bps: int
@@ -110,11 +115,21 @@ class PortOptions:
     loss_q32: int = 0
     corrupt_q32: int = 0
     sample_capacity: int = 0
+    class_map: int = OWN_CLASS
+    class_quantum_bytes: int = 0
+    classes: tuple[PortOptions, ...] = ()
 
     def pack(self) -> bytes:
         """The body of TCA_OPTIONS. Raises ValueError for a value that does not fit its field."""
+        packed = attribute(_TCA_GWPORT_PARMS, self._struct())
+        if self.classes:
+            of_classes = b"".join(each._struct() for each in self.classes)
+            packed += attribute(_TCA_GWPORT_CLASSES, of_classes)
+        return packed
+
+    def _struct(self) -> bytes:
         try:
-            packed = _OPTIONS.pack(
+            return _OPTIONS.pack(
                 self.rate_bps,
                 self.delay_ns,
                 self.buffer_bytes,
@@ -144,10 +159,11 @@ class PortOptions:
                 self.loss_q32,
                 self.corrupt_q32,
                 self.sample_capacity,
+                self.class_map,
+                self.class_quantum_bytes,
             )
         except struct.error as error:
             raise ValueError(f"{self}: {error}") from None
-        return attribute(_TCA_GWPORT_PARMS, packed)
 
     def add(self, ifindex: int, name: str = "") -> Request:
         """Makes the port of an interface, in place of its root qdisc."""
@@ -186,7 +202,10 @@ class PortStatistics:
     paused_ns: int
     class_paused_ns: tuple[int, ...]
     class_tx_bytes: tuple[int, ...]
+    class_tx_packets: tuple[int, ...]
     class_drops: tuple[int, ...]
+    class_ecn_marks: tuple[int, ...]
+    class_max_backlog_bytes: tuple[int, ...]
     xoffs_sent: int
     xons_sent: int
     ingress_bytes: int
@@ -208,7 +227,10 @@ _WIDE = {
     "drops": len(DROP_REASONS),
     "class_paused_ns": CLASSES,
     "class_tx_bytes": CLASSES,
+    "class_tx_packets": CLASSES,
     "class_drops": CLASSES,
+    "class_ecn_marks": CLASSES,
+    "class_max_backlog_bytes": CLASSES,
 }
 _NARROW = ("paused_classes", "samples")
 _STATISTICS = struct.Struct(

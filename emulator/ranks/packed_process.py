@@ -107,6 +107,7 @@ def _become_rank(job: RankJob, start_ns: int, reports: socket.socket, gate: Gate
         from workloads.execution.rank import run_rank
 
         set_name(job.who)
+        job.traffic.use()
         namespaces.enter(job.netns)
         sleep_until_ns(start_ns)
         run_rank(

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from collectives.settings import settings_of
+from emulator.linux.traffic_class import TrafficClass
 from emulator.network.network import Network
 from emulator.ranks.aggregation_process import Trees
 from emulator.ranks.gate import Seat
@@ -114,6 +115,7 @@ def _ranks(
             names=names,
             stderr=ranks / f"{rank:03d}.log",
             real_time_priority=real_time_priority,
+            traffic=TrafficClass(spec.socket_priority, spec.rdma_priority),
             seat=seat,
         )
         for rank, host in enumerate(hosts)

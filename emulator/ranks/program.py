@@ -17,6 +17,7 @@ from typing import Any, Generic, TypeVar
 
 from emulator.linux import namespaces
 from emulator.linux.signals import end_with_parent
+from emulator.linux.traffic_class import NO_CLASS, TrafficClass
 from emulator.ranks.gate import Seat
 from emulator.ranks.launcher import (
     common_start_ns,
@@ -59,6 +60,7 @@ class ProgramJob:
     stdout: Path
     stderr: Path
     live: bool
+    traffic: TrafficClass = NO_CLASS
     seat: Seat | None = None
     """Of a program that is of one of several jobs: its place at their gate."""
 
@@ -211,6 +213,7 @@ def _become_program(job: ProgramJob, wait: Callable[[], None], outputs: list[int
         null = os.open(os.devnull, os.O_RDONLY)
         for target, descriptor in enumerate([null, *outputs]):
             os.dup2(descriptor, target)
+        job.traffic.use()
         namespaces.enter(job.netns)
         namespaces.become_host(job.host, job.covers)
         os.chdir(job.directory)

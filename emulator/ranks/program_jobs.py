@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from emulator.linux.traffic_class import TrafficClass
 from emulator.network.host_names import Covers, write_host_names
 from emulator.network.network import Network
 from emulator.ranks.caller import Caller
@@ -117,6 +118,7 @@ class _Start:
             stdout=log / f"{rank:03d}.out",
             stderr=log / f"{rank:03d}.err",
             live=rank == 0,
+            traffic=TrafficClass(self.spec.socket_priority, self.spec.rdma_priority),
             seat=self.seat,
         )
 

@@ -17,6 +17,7 @@ from typing import NoReturn
 from emulator.linux import namespaces
 from emulator.linux.real_time import RANK, use_real_time_priority
 from emulator.linux.signals import end_with_parent
+from emulator.linux.traffic_class import NO_CLASS, TrafficClass
 from emulator.ranks.full_directory import FULL
 from emulator.ranks.gate import Gate, Seat
 from workloads.execution.clock import sleep_until_ns
@@ -43,6 +44,7 @@ class RankJob:
     names: Path
     stderr: Path
     real_time_priority: bool = False
+    traffic: TrafficClass = NO_CLASS
     seat: Seat | None = None
     """Of a rank that is of one of several jobs: its place at their gate."""
 
@@ -77,6 +79,7 @@ def _become_rank(
         end_with_parent()
         set_name(f"rank {job.plan.rank}")
         write_to(job.stderr)
+        job.traffic.use()
         namespaces.enter(job.netns)
         namespaces.cover_file(Path("/etc/hosts"), job.names)
         from workloads.execution.process_groups import DefaultGroups, ThreadGroups

@@ -20,7 +20,7 @@ from emulator.ports.disciplines.lossless import headroom_bytes
 from emulator.ports.port_qdisc import Waiting, read_waiting
 from emulator.switches.stock_switch import SwitchArrangement
 from topologies.fabrics.fabric import Fabric
-from topologies.spec.queue_section import Lossless
+from topologies.spec.queue_section import Lossless, queue_of, queues_in
 
 _SHORTEST_INTERVAL_S = 0.05
 _DRAINS = 4
@@ -71,7 +71,7 @@ def deadlocks(
             egress, ingress = by_index.get(row.egress), by_index.get(row.ingress)
             if egress is None or ingress is None or not row.paused:
                 continue
-            queue = ingress.port.queue
+            queue = queue_of(ingress.port.queue, row.priority)
             if isinstance(queue, Lossless) and row.bytes >= queue.xon_bytes:
                 upstream = ingress.link.other(node)
                 graph = graphs.setdefault(row.priority, nx.DiGraph())
@@ -116,7 +116,7 @@ class DeadlockWatch:
 def _interval_s(fabric: Fabric) -> float:
     longest = _SHORTEST_INTERVAL_S
     for link in fabric.links:
-        for queue in (link.a.queue, link.b.queue):
+        for queue in (*queues_in(link.a.queue), *queues_in(link.b.queue)):
             if isinstance(queue, Lossless):
                 held = queue.xoff_bytes + (queue.headroom_bytes or headroom_bytes(link))
                 longest = max(longest, _DRAINS * held * 8 / link.rate_bps)

@@ -29,7 +29,7 @@ from topologies.spec.fabric_section import GraphSpec
 from topologies.spec.queue_section import QueueSpec
 from topologies.spec.spec import load_spec
 
-_OPTIONS = struct.Struct("=15Q14I")
+_OPTIONS = struct.Struct("=15Q16I")
 
 
 def _fabric(links: list[tuple[str, str]], queue: dict[str, Any]) -> Fabric:
@@ -74,7 +74,7 @@ def test_options_are_packed_in_the_order_of_the_struct(rate: int, delay: int, se
     values = _OPTIONS.unpack_from(options.pack(), 4)
     assert (length, kind) == (4 + _OPTIONS.size, 1)
     assert (values[0], values[1], values[2], values[3]) == (rate, delay, 5, NEVER)
-    assert (values[13], values[15], values[16], values[20]) == (seed, 1, QueueKind.VOQ, 9)
+    assert (values[13], values[15], values[16], values[20]) == (seed, 2, QueueKind.VOQ, 9)
 
 
 def test_a_value_that_does_not_fit_its_field_is_refused() -> None:
@@ -112,18 +112,32 @@ def test_headroom_is_what_the_link_needs_unless_given() -> None:
     assert _options(kind="lossless", headroom=77).headroom_bytes == 77
 
 
+def test_a_class_that_is_not_named_is_served_as_the_lowest() -> None:
+    bulk = {"priority": 2, "weight": 2, "queue": {"kind": "dctcp", "k": 9000}}
+    train = {"priority": 5, "weight": 3, "queue": {"kind": "lossless"}}
+    options = _options(kind="classes", classes={"bulk": bulk, "train": train})
+    assert options.class_map == 0x22522222
+    assert {each.kind for each in options.classes} == {QueueKind.DCTCP, QueueKind.LOSSLESS}
+    assert [each.k_bytes for each in options.classes[4:6]] == [9000, NEVER]
+    # Quanta are of full frames: 9014 bytes and 24 more on the wire, times the weight over 2.
+    assert [each.class_quantum_bytes for each in options.classes[4:6]] == [9038, 13557]
+    assert len(options.pack()) == 9 * _OPTIONS.size + 2 * 4
+
+
 def test_seeds_differ_by_port_and_by_seed() -> None:
     seeds = {port_seed(seed, port) for seed in (1, 2) for port in ("a-eth0", "a-eth1", "b-eth0")}
     assert len(seeds) == 6
 
 
 def test_statistics_are_read_in_the_order_of_the_struct() -> None:
-    found = parse_statistics(struct.pack("=59Q2I", *range(59), 100, 200))
+    found = parse_statistics(struct.pack("=83Q2I", *range(83), 100, 200))
     assert (found.tx_bytes, found.delivered_packets, found.drop_bytes) == (0, 4, 13)
     assert dict(found.drops) == dict(zip(DROP_REASONS, range(5, 13), strict=True))
     assert found.paused_ns == 26
     assert found.class_paused_ns == tuple(range(27, 35))
-    assert (found.xoffs_sent, found.samples_lost) == (51, 58)
+    assert found.class_tx_packets == tuple(range(43, 51))
+    assert found.class_max_backlog_bytes == tuple(range(67, 75))
+    assert (found.xoffs_sent, found.samples_lost) == (75, 82)
     assert (found.paused_classes, found.samples) == (100, 200)
 
 

@@ -117,3 +117,36 @@ def test_the_command_predicts_jobs_before_a_run(
         assert "message by message" in rows[job, "alpha-beta"]["reason"]
     assert predict_command(path, predictor=["flow"], set_=["jobs.1.start=1s"]) == 0
     assert "1.000" in capsys.readouterr().out
+
+
+def _sharing(classes: str, left: str, right: str) -> dict[str, PredictedJob]:
+    text = f"""
+name: classes
+fabric:
+  kind: leaf-spine
+  leaves: 2
+  spines: 1
+  hosts_per_leaf: 2
+  link: {{rate: 10Gbps, delay: 1us, mtu: 9000}}
+  queue: {{kind: classes, classes: {classes}}}
+jobs:
+  - {{name: a, class: {left}, placement: {{0: h0, 1: h2}}, workload: {_SENDS}}}
+  - {{name: b, class: {right}, placement: {{0: h1, 1: h3}}, workload: {_SENDS}}}
+"""
+    spec = parse_spec(text)
+    return predict_jobs(_jobs(spec), setting_of_spec(spec), load_predictor("flow"))
+
+
+def test_a_job_of_a_higher_class_is_not_slowed_down() -> None:
+    alone = _predicted(only="a")["a"].duration_ns
+    both = _sharing("{low: {priority: 1}, high: {priority: 4}}", "low", "high")
+    assert both["b"].duration_ns == pytest.approx(alone, rel=0.01)
+    assert both["a"].duration_ns == pytest.approx(2 * alone, rel=0.02)
+
+
+def test_jobs_share_by_weight() -> None:
+    """With 3 to 1, b sends 3/4 of the time until it is over, 4/3 T; a then has 2/3 T left."""
+    alone = _predicted(only="a")["a"].duration_ns
+    both = _sharing("{low: {priority: 1, weight: 1}, high: {priority: 4, weight: 3}}", "1", "high")
+    assert both["b"].duration_ns == pytest.approx(alone * 4 / 3, rel=0.02)
+    assert both["a"].duration_ns == pytest.approx(2 * alone, rel=0.02)

@@ -15,7 +15,7 @@ from analysis.predict.engines.joint_programs import (
     PostCall,
     WaitForCall,
 )
-from analysis.predict.engines.small_queues import queued_segments
+from analysis.predict.engines.ports.small_queues import queued_segments
 from analysis.predict.interface import Transport
 from analysis.predict.models.alpha_beta import AlphaBeta
 from analysis.predict.models.flow import Flow, FlowIdealEcmp

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from analysis.predict.engines.small_queues import LIMIT_BYTES, queued_segments
+from analysis.predict.engines.ports.small_queues import LIMIT_BYTES, queued_segments
 from analysis.predict.engines.trains import Cut, PacketTrains, Stream
 from analysis.predict.models.alpha_beta import AlphaBeta
 from analysis.predict.models.flow import Flow

@@ -44,6 +44,55 @@ def test_each_job_is_a_spec_with_one_workload() -> None:
     assert parse_spec(parts["a"].to_yaml()) == parts["a"]
 
 
+_CLASSES = (
+    "fabric: {kind: flat, hosts: 6, queue: {kind: classes, classes: "
+    "{bulk: {priority: 1}, train: {priority: 4, weight: 2, queue: {kind: lossless}}}}}\n"
+)
+
+
+def test_a_job_has_a_class_of_its_own_or_that_of_the_spec() -> None:
+    jobs = f"{_job('a', 2, ', class: train')}, {_job('b')}, {_job('c', 2, ', class: 6')}"
+    spec = parse_spec(f"name: classes\n{_CLASSES}class: bulk\njobs: [{jobs}]")
+    assert [part.socket_priority for part in spec.parts.values()] == [4, 1, 6]
+    assert spec.priorities(over_roce=False) == (4, 4, 1, 1, 6, 6)
+    assert parse_spec(spec.to_yaml()) == spec
+
+
+def test_queue_pairs_can_have_another_class_than_sockets() -> None:
+    roce = "transport: {kind: roce, class: train}\n"
+    programs = "collectives: {backend: programs, all_reduce: {algorithm: ring}}\n"
+    work = "{kind: collectives, ranks: 2, operations: [{kind: all_reduce, size: 1MB}]}"
+    spec = parse_spec(
+        f"name: classes\n{_CLASSES.replace('6,', '6, link: {mtu: 4200},')}{roce}{programs}"
+        f"jobs: [{{name: a, class: bulk, workload: {work}}}, {{name: b, workload: {work}}}]"
+    )
+    assert spec.priorities(over_roce=True) == (4, 4, 4, 4)
+    assert spec.priorities(over_roce=False) == (1, 1, 0, 0)
+    assert (spec.parts["a"].rdma_priority, spec.parts["a"].socket_priority) == (4, 1)
+
+
+@pytest.mark.parametrize(
+    ("classes", "message"),
+    [
+        ("{a: {priority: 1}, b: {priority: 1}}", "a and b have 1"),
+        ("{a: {priority: 8}}", "priority"),
+        ("{}", "at least 1"),
+        ("{a: {priority: 1, weight: 0}}", "weight"),
+        ("{a: {priority: 1, queue: {kind: lossless, lossy_priorities: [0]}}}", "lossy_priorities"),
+        ("{a: {priority: 1, queue: {kind: classes, classes: {b: {priority: 2}}}}}", "kind"),
+    ],
+)
+def test_mistakes_in_classes_are_named(classes: str, message: str) -> None:
+    fabric = f"{{kind: flat, hosts: 2, queue: {{kind: classes, classes: {classes}}}}}"
+    with pytest.raises(SpecError, match=message):
+        parse_spec(f"name: x\nfabric: {fabric}\nworkload: {{kind: dlrm, ranks: 2}}")
+
+
+def test_a_job_of_an_unknown_class_is_refused() -> None:
+    with pytest.raises(SpecError, match=r"jobs\[0\].class: found trian; did you mean train"):
+        parse_spec(f"name: x\n{_CLASSES}jobs: [{_job('a', 2, ', class: trian')}]")
+
+
 def test_the_resolved_spec_is_the_same_spec() -> None:
     spec = _spec(_job("a", 2, ", start: 5ms"))
     assert parse_spec(spec.to_yaml()) == spec

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from topologies.fabrics.fabric import Fabric, Link, Node, NodeKind, Port
 from topologies.spec.fabric_section import FabricSpec, LinkSpec, RegularSection
-from topologies.spec.queue_section import HOST_NIC, QueueSpec
+from topologies.spec.queue_section import HOST_NIC, Classes, QueueSpec
 
 MAX_INTERFACE_NAME = 15
 """IFNAMSIZ - 1 (linux/if.h)."""
@@ -59,7 +59,7 @@ def assemble(
             group = "hosts" if kinds[name] is NodeKind.HOST else "switches"
             # `fabric.queue` is what switches do; between two hosts it can only mean their ports.
             nic = not forwards[name] and kinds[peer] is NodeKind.SWITCH
-            queue = wire.queue or (HOST_NIC if nic else section.queue)
+            queue = wire.queue or (_nic(section.queue) if nic else section.queue)
             for selector in (group, wire.link_class, name, f"{name}:{peer}", interface):
                 queue = section.queues.get(selector, queue)
             serial = 2 * index + end
@@ -71,6 +71,11 @@ def assemble(
     fabric = Fabric(section.kind, tuple(nodes), tuple(links), section.routing, link_costs or {})
     _check_queues(section, fabric, link_classes)
     return fabric
+
+
+def _nic(queue: QueueSpec) -> QueueSpec:
+    """What stands at a host's port to a switch whose ports have this queue."""
+    return queue.at_host() if isinstance(queue, Classes) else HOST_NIC
 
 
 def _by_class(section: FabricSpec, link_classes: Sequence[str]) -> dict[str, LinkSpec]:

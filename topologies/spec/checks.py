@@ -11,6 +11,7 @@ from topologies.fabrics.wiring import FabricError
 from topologies.spec.errors import Key, Problem, shown, suggestion
 from topologies.spec.fabric_section import GraphSpec
 from topologies.spec.jobs.checks import check_jobs
+from topologies.spec.queue_section import Classes, QueueSpec
 from topologies.spec.run_sections import RoceTransport
 from topologies.spec.sections import Sections
 from topologies.spec.workload_section import ranks_per_host
@@ -85,6 +86,7 @@ def _check_one(spec: Sections) -> list[Problem]:
             )
         )
     problems += _queue_problems(spec, fabric)
+    problems += _class_problems(spec)
     problems += _placement_problems(spec, fabric)
     problems += _selector_problems(spec, fabric)
     problems += _fault_problems(spec, fabric)
@@ -94,21 +96,44 @@ def _check_one(spec: Sections) -> list[Problem]:
 def _queue_problems(spec: Sections, fabric: Fabric) -> Iterator[Problem]:
     section = spec.fabric
     mtu_bytes = max(link.mtu_bytes for link in fabric.links)
-    queues: list[tuple[Key, int]] = [(("fabric", "queue"), section.queue.buffer_bytes)]
-    queues += [(("fabric", "queues", n), q.buffer_bytes) for n, q in section.queues.items()]
+    queues: list[tuple[Key, QueueSpec]] = [(("fabric", "queue"), section.queue)]
+    queues += [(("fabric", "queues", n), q) for n, q in section.queues.items()]
     if isinstance(section, GraphSpec):
         queues += [
-            (("fabric", "links", i, "queue"), link.queue.buffer_bytes)
+            (("fabric", "links", i, "queue"), link.queue)
             for i, link in enumerate(section.links)
             if link.queue is not None
         ]
-    for key, buffer_bytes in queues:
-        if buffer_bytes < mtu_bytes:
-            yield Problem(
-                (*key, "buffer"),
-                str(buffer_bytes),
-                f"expected at least one packet: the largest MTU is {mtu_bytes} bytes",
-            )
+    for key, queue in queues:
+        for of_queue, buffer_bytes in _buffers(key, queue):
+            if buffer_bytes < mtu_bytes:
+                yield Problem(
+                    (*of_queue, "buffer"),
+                    str(buffer_bytes),
+                    f"expected at least one packet: the largest MTU is {mtu_bytes} bytes",
+                )
+
+
+def _buffers(key: Key, queue: QueueSpec) -> Iterator[tuple[Key, int]]:
+    if not isinstance(queue, Classes):
+        yield key, queue.buffer_bytes
+        return
+    for name, each in queue.classes.items():
+        yield (*key, "classes", name, "queue"), each.queue.buffer_bytes
+
+
+def _class_problems(spec: Sections) -> Iterator[Problem]:
+    asked: list[tuple[Key, int | str | None]] = [(("class",), spec.traffic_class)]
+    if isinstance(spec.transport, RoceTransport):
+        asked.append((("transport", "class"), spec.transport.traffic_class))
+    queue = spec.fabric.queue
+    names = sorted(queue.classes) if isinstance(queue, Classes) else []
+    for key, name in asked:
+        if not isinstance(name, str) or name in names:
+            continue
+        known = f"{', '.join(names)} (fabric.queue.classes), or " if names else ""
+        expected = f"{suggestion(name, names)}expected {known}a DSCP class selector, 0 to 7"
+        yield Problem(key, name, expected)
 
 
 def _placement_problems(spec: Sections, fabric: Fabric) -> Iterator[Problem]:

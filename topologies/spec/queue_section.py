@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PlainValidator, model_validator
 
 from topologies.units import SizeBytes, TimeNs
+
+CLASSES = 8
+"""DSCP class selectors 0 to 7 (RFC 2474 section 4.2.2)."""
 
 
 class SpecSection(BaseModel):
@@ -129,10 +133,96 @@ packets wait for its link (TCP small queues and socket buffers bound how many do
 marked nor dropped by its NIC. Pauses stop it as they stop any port."""
 
 
-QueueSpec = Annotated[
+ClassQueue = Annotated[
     DropTail | Red | Dctcp | Codel | FqCodel | Shared | Voq | Lossless,
     Field(discriminator="kind"),
 ]
+"""The queue discipline of a port, or of one class of a port."""
+
+
+class TrafficClass(SpecSection):
+    """A class of traffic at a port: packets whose DSCP is the class selector `priority`.
+
+    Without a `weight` it is served before all classes of lower priority; those with weights share,
+    by bytes on the wire, what the others leave. `queue` is its own, with a buffer of its own.
+    """
+
+    priority: Annotated[int, Field(strict=True, ge=0, lt=CLASSES)]
+    weight: Annotated[int, Field(strict=True, ge=1, le=100)] | None = None
+    queue: ClassQueue = DropTail()
+
+    @model_validator(mode="after")
+    def _one_class(self) -> TrafficClass:
+        if isinstance(self.queue, Lossless) and self.queue.lossy_priorities:
+            raise ValueError("expected no lossy_priorities: this queue is that of one class")
+        return self
+
+
+class Classes(SpecSection):
+    """Several classes of traffic at a port, each with a queue discipline of its own (IEEE 802.1Q
+    clause 8.6.8). Packets of no class are served as those of the lowest one."""
+
+    kind: Literal["classes"]
+    classes: dict[str, TrafficClass] = Field(min_length=1, max_length=CLASSES)
+
+    @model_validator(mode="after")
+    def _distinct(self) -> Classes:
+        names: dict[int, str] = {}
+        for name, found in self.classes.items():
+            other = names.setdefault(found.priority, name)
+            if other != name:
+                raise ValueError(
+                    f"expected a priority of its own for each class: {other} and {name} have "
+                    f"{found.priority}"
+                )
+        return self
+
+    def __hash__(self) -> int:
+        return hash(tuple(self.classes.items()))
+
+    @property
+    def buffer_bytes(self) -> int:
+        """The buffers of all classes together."""
+        return sum(each.queue.buffer_bytes for each in self.classes.values())
+
+    @property
+    def lowest(self) -> TrafficClass:
+        """The class of what is of no class."""
+        return min(self.classes.values(), key=lambda each: each.priority)
+
+    def of(self, priority: int) -> TrafficClass:
+        """The class that serves packets of a class selector."""
+        found = [each for each in self.classes.values() if each.priority == priority]
+        return found[0] if found else self.lowest
+
+    def at_host(self) -> Classes:
+        """The same classes at a host's own port, which neither marks nor drops."""
+        return Classes(
+            kind="classes",
+            classes={
+                name: each.model_copy(update={"queue": HOST_NIC})
+                for name, each in self.classes.items()
+            },
+        )
+
+
+QueueSpec = Annotated[
+    DropTail | Red | Dctcp | Codel | FqCodel | Shared | Voq | Lossless | Classes,
+    Field(discriminator="kind"),
+]
+
+
+def queues_in(queue: QueueSpec) -> Iterator[ClassQueue]:
+    """The queue itself, or those of its classes."""
+    if isinstance(queue, Classes):
+        yield from (each.queue for each in queue.classes.values())
+    else:
+        yield queue
+
+
+def queue_of(queue: QueueSpec, priority: int) -> ClassQueue:
+    """The queue in which packets of a class selector wait."""
+    return queue.of(priority).queue if isinstance(queue, Classes) else queue
 
 
 def marks(queue: QueueSpec) -> bool:
@@ -144,5 +234,24 @@ def marks(queue: QueueSpec) -> bool:
             return queue.ecn
         case Shared() | Voq() | Lossless():
             return queue.k_bytes is not None
+        case Classes():
+            return any(marks(each) for each in queues_in(queue))
         case _:
             return False
+
+
+def _parse_class(value: object) -> str | int | None:
+    """Raises ValueError."""
+    if isinstance(value, str) and value:
+        return value
+    if value is None or (
+        isinstance(value, int) and not isinstance(value, bool) and 0 <= value < CLASSES
+    ):
+        return value
+    raise ValueError(
+        f"expected a class of fabric.queue.classes, or a DSCP class selector, 0 to {CLASSES - 1}"
+    )
+
+
+TrafficClassName = Annotated[str | int | None, PlainValidator(_parse_class)]
+"""The name of a class of `fabric.queue`, or a DSCP class selector; None: that of the whole spec."""

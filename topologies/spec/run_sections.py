@@ -15,7 +15,7 @@ from pydantic import (
 )
 
 from topologies.spec.fabric_section import Integer
-from topologies.spec.queue_section import SpecSection
+from topologies.spec.queue_section import SpecSection, TrafficClassName
 from topologies.units import RateBps, SizeBytes, TimeNs, format_size, parse_size_bytes
 
 BUFFER_LIMIT_BYTES = 2**31 - 1
@@ -50,13 +50,14 @@ class TcpTransport(SpecSection):
 
 class RoceTransport(SpecSection):
     """RDMA over Ethernet (RoCEv2): each host has an RDMA device on each of its ports. TCP beside it
-    has its defaults."""
+    has its defaults. `class` is that of queue pairs' packets; None: as of the ranks' sockets."""
 
     kind: Literal["roce"]
     congestion_control: Literal["none"] = "none"
     path_mtu_bytes: Literal[256, 512, 1024, 2048, 4096] = Field(default=1024, alias="path_mtu")
     qp_timeout_ns: TimeNs = Field(default=1_048_576, alias="qp_timeout", ge=4096, le=2**43)
     retry_count: Integer = Field(default=7, ge=0, le=7)
+    traffic_class: TrafficClassName = Field(default=None, alias="class")
 
     @property
     def timeout_exponent(self) -> int:

@@ -11,11 +11,12 @@ from topologies.spec.collectives_section import CollectivesSection
 from topologies.spec.compute_section import ComputeSpec
 from topologies.spec.fabric_section import FabricSpec, GraphSpec, Integer
 from topologies.spec.jobs.section import JobSpec, check_name, parse_placement
-from topologies.spec.queue_section import SpecSection, marks
+from topologies.spec.queue_section import Classes, SpecSection, TrafficClassName, marks
 from topologies.spec.run_sections import (
     CaptureSpec,
     CountersSpec,
     FaultSpec,
+    RoceTransport,
     TcpTransport,
     TransportSpec,
     VirtualSpec,
@@ -49,6 +50,7 @@ class Sections(SpecSection):
     only_workload: WorkloadSpec | None = Field(default=None, alias="workload")
     jobs: tuple[JobSpec, ...] = ()
     payload: Payload = "checked"
+    traffic_class: TrafficClassName = Field(default=None, alias="class")
     collectives: CollectivesSection = CollectivesSection()
     aggregation: AggregationSection | None = None
     compute: ComputeSpec = ComputeSpec()
@@ -79,6 +81,40 @@ class Sections(SpecSection):
     def ranks(self) -> int:
         """How many ranks there are, those of all jobs together."""
         return sum(workload.ranks for workload in self.workloads)
+
+    @property
+    def socket_priority(self) -> int:
+        """The DSCP class selector of what the ranks' sockets send."""
+        return self._priority(self.traffic_class)
+
+    @property
+    def rdma_priority(self) -> int:
+        """The DSCP class selector of what the ranks' queue pairs send: that of `transport`, else of
+        the sockets."""
+        return self._priority(self._rdma_class, self.traffic_class)
+
+    def priorities(self, over_roce: bool) -> tuple[int, ...]:
+        """By rank, of all jobs: the DSCP class selector of what its sockets send, or its
+        queue pairs."""
+        rdma = self._rdma_class if over_roce else None
+        found: list[int] = []
+        for job in self.jobs:
+            found += [self._priority(rdma, job.traffic_class, self.traffic_class)] * (
+                job.workload.ranks
+            )
+        return tuple(found) or (self._priority(rdma, self.traffic_class),) * self.ranks
+
+    @property
+    def _rdma_class(self) -> str | int | None:
+        return self.transport.traffic_class if isinstance(self.transport, RoceTransport) else None
+
+    def _priority(self, *names: str | int | None) -> int:
+        """Of the first that is given."""
+        name = next((each for each in names if each is not None), 0)
+        if isinstance(name, int):
+            return name
+        assert isinstance(self.fabric.queue, Classes), "checked"
+        return self.fabric.queue.classes[name].priority
 
     @property
     def tcp(self) -> TcpTransport:

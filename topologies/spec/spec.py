@@ -58,6 +58,7 @@ class Spec(Sections):
         raw["placement"] = dict(enumerate(hosts))
         raw["workload"] = plain["workload"] | job.repeated
         raw["compute"] = plain["compute"] or raw["compute"]
+        raw["class"] = raw["class"] if plain["class"] is None else plain["class"]
         return parse_dict(raw, f"{self.name}, job {job.name}")
 
     def to_dict(self) -> dict[str, Any]:

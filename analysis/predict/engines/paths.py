@@ -5,18 +5,18 @@ Directed link 2*i leads from end a to end b of link i, and 2*i + 1 back.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
 
-from analysis.predict.engines.small_queues import queued_segments
+from analysis.predict.engines.ports.small_queues import queued_segments
 from analysis.predict.engines.wire import TCP_IP_BYTES, Floats, Ints, full_frame_bytes
 from analysis.predict.interface import PredictorError, Setting
 from topologies.routing.ecmp_hash import TCP, UDP, FiveTuple, flow_path
-from topologies.spec.queue_section import Dctcp
+from topologies.spec.queue_section import Dctcp, QueueSpec, queue_of
 
 ROCE_PORT = 4791
 """The UDP port that all queue pairs send to (IANA)."""
@@ -285,4 +285,12 @@ def _marked_from_bytes(setting: Setting) -> list[int | None]:
     if setting.transport.congestion_control != "dctcp":
         return [None] * (2 * len(setting.fabric.links))
     ports = (port for link in setting.fabric.links for port in (link.a, link.b))
-    return [port.queue.k_bytes if isinstance(port.queue, Dctcp) else None for port in ports]
+    used = {priority for ranks in setting.priorities for priority in ranks} or {0}
+    return [_threshold(port.queue, used) for port in ports]
+
+
+def _threshold(queue: QueueSpec, priorities: Iterable[int]) -> int | None:
+    """From where on the classes in use mark; None where they differ."""
+    queues = (queue_of(queue, priority) for priority in priorities)
+    found = {each.k_bytes if isinstance(each, Dctcp) else None for each in queues}
+    return found.pop() if len(found) == 1 else None

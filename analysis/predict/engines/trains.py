@@ -20,13 +20,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from analysis.predict.engines.member_programs import CompiledPrograms, Programs, Start
+from analysis.predict.engines.ports.class_ports import ClassPorts
 from analysis.predict.queue_waits import QueueWaits
 from collectives.gloo.schedule import Step
 
 TRAINS_PER_MESSAGE = 48
 """A message is followed as about this many trains of equal length; more changes little."""
 
-_ARRIVED, _BEGUN, _LEFT, _POSTED, _AWAKE = 0, 1, 2, 3, 4
+_ARRIVED, _BEGUN, _LEFT, _POSTED, _AWAKE, _FREE = 0, 1, 2, 3, 4, 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +44,10 @@ class Stream:
     """One direction of a TCP connection: the directed links of its path, and what waits to enter
     its host's port, `full_waiting` trains of full segments among it. `corked` pieces go in when a
     packet of the stream has left, when none is there, when full segments follow them, or when a
-    packet has come by the other direction."""
+    packet has come by the other direction. `priority` is the class of its packets."""
 
     links: tuple[int, ...]
+    priority: int = 0
     waiting: deque[Train] = field(default_factory=deque)
     queued: int = 0
     queued_segments: int = 0
@@ -93,9 +95,11 @@ class PacketTrains(Programs):
         sharing_factor: float = 1.0,
         trains_per_message: int = TRAINS_PER_MESSAGE,
         waits: QueueWaits | None = None,
+        classes: ClassPorts[Train] | None = None,
     ) -> None:
         super().__init__(steps, world)
         self._waits = waits
+        self._classes = classes
         self._trains_per_message = trains_per_message
         self._cuts = [cut for post in cuts for cut in post]
         self._streams = streams
@@ -130,6 +134,8 @@ class PacketTrains(Programs):
                 self._fill(train.stream, now, left=True)
             elif kind == _AWAKE:
                 self._has_slept(train.message, now)
+            elif kind == _FREE:
+                self._serve(train.message, now)
             else:
                 self._enqueue(train.message, now)
         return max(self.completed_ns)
@@ -214,10 +220,31 @@ class PacketTrains(Programs):
         return min(self._limits[link] for link in stream.links)
 
     def _forward(self, train: Train, now: float) -> None:
-        """Into the queue of the next port: its time there is known at once, as nothing that comes
-        later goes first."""
+        """Into the queue of the next port. Where there is one class of traffic its time there is
+        known at once, as nothing that comes later goes first."""
         link = train.stream.links[train.hop]
-        free, rate = self._free[link], self._capacity[link]
+        if self._classes is None:
+            self._send(train, link, now, self._free[link])
+            return
+        idle = self._classes.put(link, train.stream.priority, train, train.wire_bytes, now)
+        if idle:
+            self._serve(link, now)
+
+    def _serve(self, link: int, now: float) -> None:
+        """A port of several classes sends what is next, if anything is."""
+        assert self._classes is not None
+        found = self._classes.next(link)
+        if found is None:
+            return
+        train, came_ns = found
+        self._send(train, link, came_ns, now)
+        # Of the event only the link is looked at.
+        free = Train(train.stream, 0, 0.0, 0.0, link, False, False, False)
+        self._schedule(self._free[link], _FREE, free)
+
+    def _send(self, train: Train, link: int, now: float, free: float) -> None:
+        """A train that came `now` leaves a port once that is free."""
+        rate = self._capacity[link]
         if free > now:
             start = free
             if self._user[link] is not train.stream:

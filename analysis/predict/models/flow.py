@@ -24,6 +24,7 @@ from analysis.predict.engines.member_programs import CompiledPrograms
 from analysis.predict.engines.message_costs import MessageCosts
 from analysis.predict.engines.paths import Paths, paths_of
 from analysis.predict.engines.plan_programs import compile_plan, message_count
+from analysis.predict.engines.ports.class_ports import ClassPorts, class_rules, priorities_of
 from analysis.predict.engines.rank_programs import RankPrograms, connections_of
 from analysis.predict.engines.roce.trains import QueuePairTrains
 from analysis.predict.engines.spread import SpreadPaths
@@ -59,6 +60,10 @@ _TRAINS_IN_ALL, _FEWEST_TRAINS = 200_000, 6
 
 _MOST_MESSAGES = 200_000
 """Beyond this many, which take about 20 s, rings that share links are not followed by events."""
+
+_FINER = 4
+"""With several classes of traffic, trains are this much shorter: a train that has begun is not
+interrupted, while a packet of a higher class waits for one packet at most."""
 
 _BLOCK = 1 << 17
 """So many paths at a time are looked up to count what links carry: they fit a processor's cache."""
@@ -240,8 +245,12 @@ class Flow:
         keys = np.unique(np.concatenate([there, back]))
         source, destination = keys // world, keys % world
         path, capacity = self._route(paths, ranks[source], ranks[destination], costs.over_roce)
+        priority = priorities_of(paths.setting, ranks, costs.over_roce)
+        several = len(set(priority)) > 1
         streams = {
-            (a, b): Stream(tuple(n for n in path[i].tolist() if n < len(capacity)))
+            (a, b): Stream(
+                tuple(n for n in path[i].tolist() if n < len(capacity)), priority[int(a)]
+            )
             for i, (a, b) in enumerate(zip(source.tolist(), destination.tolist(), strict=True))
         }
         engine = QueuePairTrains if costs.over_roce else PacketTrains
@@ -256,8 +265,12 @@ class Flow:
             paths.queued_segments(),
             self.parameters.message_overhead_ns,
             costs.sharing_factor,
-            min(TRAINS_PER_MESSAGE, max(_FEWEST_TRAINS, _TRAINS_IN_ALL // max(1, messages))),
+            min(
+                TRAINS_PER_MESSAGE * (_FINER if several else 1),
+                max(_FEWEST_TRAINS, _TRAINS_IN_ALL // max(1, messages)),
+            ),
             waits,
+            ClassPorts(class_rules(paths.setting.fabric)) if several else None,
         )
         return trains.run()
 
@@ -352,6 +365,11 @@ class Flow:
         costs: MessageCosts,
     ) -> float:
         source, destination = pairs
+        if len(set(priorities_of(paths.setting, ranks, costs.over_roce))) > 1:
+            raise PredictorError(
+                "several classes of traffic are followed packet by packet, which flow does up to "
+                f"{_MOST_TOGETHER:,} messages"
+            )
         shared, capacity = self._route(paths, ranks[source], ranks[destination], costs.over_roce)
         programs = RankPrograms(
             steps,

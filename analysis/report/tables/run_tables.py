@@ -39,6 +39,8 @@ def tables(run: Run, flows: Flows | None = None) -> dict[str, Table]:
         ecmp_table(run),
         traffic_table(run),
     ]
+    classes = classes_table(run)
+    found += [classes] if classes.rows else []
     dimensions = dimensions_table(run)
     found += [dimensions] if dimensions.rows else []
     in_network = in_network_table(run)
@@ -210,6 +212,37 @@ def ports_table(run: Run) -> Table:
         for p in port_metrics(run)
     ]
     return table("ports", "Ports", columns, rows)
+
+
+def classes_table(run: Run) -> Table:
+    """A row per class of traffic of a port, where ports have several."""
+    columns = (
+        Column("port", "port"),
+        Column("class", "class"),
+        Column("priority", "priority", Unit.COUNT),
+        Column("bytes", "sent", Unit.SIZE),
+        Column("packets", "packets", Unit.COUNT),
+        Column("max_backlog_bytes", "deepest queue", Unit.SIZE),
+        Column("ecn_marks", "marks", Unit.COUNT),
+        Column("drops", "drops", Unit.COUNT),
+        Column("paused_ns", "paused", Unit.DURATION),
+    )
+    rows = [
+        (
+            link.port,
+            one.name,
+            one.priority,
+            one.bytes,
+            one.packets,
+            one.max_backlog_bytes,
+            one.ecn_marks,
+            one.drops,
+            one.paused_ns // run.environment.scale,
+        )
+        for link in run.links
+        for one in link.classes
+    ]
+    return table("classes", "Classes of traffic", columns, rows)
 
 
 def ecmp_table(run: Run) -> Table:

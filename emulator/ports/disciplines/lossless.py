@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from emulator.ports.disciplines.discipline import EgressPort
-from emulator.ports.port_qdisc import CLASSES, PortOptions, QueueKind, threshold_option
+from emulator.ports.port_qdisc import PortOptions, QueueKind, threshold_option
 from topologies.fabrics.fabric import PAUSE_FRAME_WIRE_BYTES, Link
-from topologies.spec.queue_section import Lossless
+from topologies.spec.queue_section import CLASSES, Lossless
 
 
 def own(queue: Lossless, plain: PortOptions, port: EgressPort) -> PortOptions:

@@ -14,7 +14,7 @@ from topologies.spec.jobs.section import JobSpec
 from topologies.spec.sections import Sections
 from topologies.spec.workload_section import CommandWorkload
 
-_OF_JOB = ("workload", "placement", "compute")
+_OF_JOB = ("workload", "placement", "compute", "class")
 """Sections that a job has of its own."""
 
 
@@ -41,6 +41,9 @@ def alone(spec: Sections, job: JobSpec) -> Sections:
             "jobs": (),
             "placement": spec.placement if job.placement is None else job.placement,
             "compute": job.compute or spec.compute,
+            "traffic_class": (
+                spec.traffic_class if job.traffic_class is None else job.traffic_class
+            ),
             # Faults of an iteration are refused for all jobs together.
             "faults": tuple(fault for fault in spec.faults if fault.iteration is None),
         }

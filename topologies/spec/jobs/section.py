@@ -9,7 +9,7 @@ from pydantic import AfterValidator, Field, PlainValidator
 
 from topologies.spec.compute_section import ComputeSpec
 from topologies.spec.fabric_section import Integer
-from topologies.spec.queue_section import SpecSection
+from topologies.spec.queue_section import SpecSection, TrafficClassName
 from topologies.spec.workload_section import CommandWorkload, WorkloadSpec
 from topologies.units import TimeNs
 
@@ -41,10 +41,11 @@ def _parse_own_placement(value: object) -> str | dict[int, str] | None:
 class JobSpec(SpecSection):
     """One of several workloads on a fabric.
 
-    `placement` and `compute` are the spec's where they are left out. A policy places a job's ranks
-    on hosts that no job before it has; a host for every rank can be one of another job's, too.
-    `start` is when it begins, counted from when the ranks of all jobs are connected. `repeat` is
-    how many times its iterations are run over; with 0 its ranks are connected, and then do nothing.
+    `placement`, `compute` and `class` are the spec's where they are left out. A policy places a
+    job's ranks on hosts that no job before it has; a host for every rank can be one of another
+    job's, too. `start` is when it begins, counted from when the ranks of all jobs are connected.
+    `repeat` is how many times its iterations are run over; with 0 its ranks are connected, and then
+    do nothing.
     """
 
     name: Annotated[str, AfterValidator(check_name)]
@@ -52,6 +53,7 @@ class JobSpec(SpecSection):
     placement: Annotated[str | dict[int, str] | None, PlainValidator(_parse_own_placement)] = None
     compute: ComputeSpec | None = None
     start_ns: TimeNs = Field(default=0, alias="start")
+    traffic_class: TrafficClassName = Field(default=None, alias="class")
     repeat: Integer = Field(default=1, ge=0, le=1_000_000)
 
     @property

@@ -1,0 +1,1 @@
+"""What decides what a port holds and sends next."""
