@@ -454,7 +454,7 @@ MISTAKES = {
         19,
         "payload",
         "none",
-        "expected checked or timing",
+        "allowed: checked, timing",
     ),
     "half a rank per process": (
         "scale: auto",
