@@ -1,9 +1,9 @@
 """How fast the virtual kernel is, beside ns-3 on the same flows over the same fabric.
 
     .venv/bin/python benchmarks/virtual_speed.py [--ranks 8,32,64,128] [--per-process 1,all]
-        [--iterations 4] [--coalescing 8us] [--no-ns3] [--json]
+        [--iterations 4] [--coalescing 8us] [--payload timing] [--mtu 1500] [--no-ns3] [--json]
 
-A star (one switch) of 100 Gb/s links of 1 us, MTU 9000; per iteration an all-reduce and an
+A star (one switch) of 100 Gb/s links of 1 us; per iteration an all-reduce and an
 all-to-all of 8 MB on every rank. For the virtual kernel: wall seconds of the whole command (boot,
 import of torch, fabric, collectives, report) and of its part before the first collective;
 packet-hops that the ports counted, and how many per wall second of the whole; microseconds per
@@ -54,7 +54,7 @@ SIZE_BYTES = 8_000_000
 _MEMORY_SAMPLE_S = 0.2
 
 
-def star(ranks: int, iterations: int, coalescing: str, per_process: int = 1) -> Spec:
+def star(arguments: argparse.Namespace, ranks: int, per_process: int) -> Spec:
     """The spec that both run."""
     operations = [{"kind": kind, "size": f"{SIZE_BYTES}B"} for kind in KINDS]
     description = {
@@ -62,19 +62,23 @@ def star(ranks: int, iterations: int, coalescing: str, per_process: int = 1) -> 
         "fabric": {
             "kind": "flat",
             "hosts": ranks,
-            "link": {"rate": "100Gbps", "delay": "1us", "mtu": 9000},
+            "link": {"rate": "100Gbps", "delay": "1us", "mtu": arguments.mtu},
             "queue": {"kind": "droptail", "buffer": "32MB"},
         },
         "workload": {
             "kind": "collectives",
             "ranks": ranks,
-            "iterations": iterations,
+            "iterations": arguments.iterations,
             "operations": operations,
         },
         "compute": {"device": "none"},
         "capture": {"points": []},
         "predict": [],
-        "virtual": {"receive_coalescing": coalescing, "ranks_per_process": per_process},
+        "payload": arguments.payload,
+        "virtual": {
+            "receive_coalescing": arguments.coalescing,
+            "ranks_per_process": per_process,
+        },
     }
     return parse_spec(json.dumps(description), f"star-{ranks}")
 
@@ -143,7 +147,18 @@ def _peak_memory() -> Iterator[list[int]]:
 
 def _processor() -> str:
     found = re.search(r"^model name\s*:\s*(.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
-    return f"{len(os.sched_getaffinity(0))} cores of {found[1] if found else 'unknown'}"
+    cores = f"{len(os.sched_getaffinity(0))} cores of {found[1] if found else 'unknown'}"
+    return ", ".join([cores, *_caches()])
+
+
+def _caches() -> Iterator[str]:
+    """The first core's caches, as Linux names them (sysfs-devices-system-cpu)."""
+    for cache in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
+        level, kind, size = (
+            (cache / name).read_text().strip() for name in ("level", "type", "size")
+        )
+        if kind != "Instruction":
+            yield f"L{level} {size}"
 
 
 def ns3(spec: Spec, iterations: int) -> dict[str, Any]:
@@ -188,6 +203,8 @@ def main() -> None:
     parser.add_argument(
         "--coalescing", default="0ns", help="hold received packets so long (0ns: do not)"
     )
+    parser.add_argument("--payload", choices=("checked", "timing"), default="checked")
+    parser.add_argument("--mtu", type=int, default=9000)
     parser.add_argument("--no-ns3", action="store_true")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
@@ -197,7 +214,7 @@ def main() -> None:
         first: dict[str, Any] | None = None
         for asked in arguments.per_process.split(","):
             per_process = ranks if asked == "all" else int(asked)
-            spec = star(ranks, arguments.iterations, arguments.coalescing, per_process)
+            spec = star(arguments, ranks, per_process)
             row: dict[str, Any] = {"ranks": ranks, "per_process": per_process}
             with tempfile.TemporaryDirectory() as scratch:
                 row |= virtual(spec, Path(scratch) / "run", progress)
@@ -212,7 +229,11 @@ def main() -> None:
     if arguments.json:
         print(json.dumps(rows, indent=2))
         return
-    table = Table("ranks", "per process", title=f"{_processor()}, star, 100 Gb/s")
+    table = Table(
+        "ranks",
+        "per process",
+        title=f"{_processor()}; star, 100 Gb/s, MTU {arguments.mtu}, {arguments.payload} payload",
+    )
     for heading in (
         "valid", "wall s", "cpu s", "to first s", "packet-hops", "hops/s", "us/hop after",
         "calls/hop", "switches", "peak GB", "beside: wall, cpu", "same ns",

@@ -7,16 +7,39 @@ from topologies.spec.spec import Spec
 from topologies.spec.workload_section import CommandWorkload
 
 _PACKED_FROM = 16
+_ALWAYS_FROM = 64
+
+_MOST_THREADS = 4096
+"""Of a process. What it has mapped of the guest's memory, page by page, are mappings of the host,
+which allows a process 65,530 (vm.max_map_count): Python and torch have 5,000 to 10,000, a thread 5
+to 6, mostly of its stack."""
+_THREADS = 4
+_SEQUENCES = 3
+"""A thread each, of a chunk under way."""
 
 
 def ranks_per_process(spec: Spec) -> int:
-    """What the spec says. `auto` is all of them from 16 on, where that changes no measured time,
-    and 1 elsewhere."""
+    """What the spec says. `auto` is as many as a process has room for: from 16 ranks on where that
+    changes no measured time, from 64 on everywhere, and 1 elsewhere."""
     asked = spec.virtual.ranks_per_process
     if not isinstance(asked, str):
         return asked
-    many = spec.workload.ranks >= _PACKED_FROM
-    return spec.workload.ranks if many and _measures_the_same(spec) else 1
+    ranks = spec.workload.ranks
+    if isinstance(spec.workload, CommandWorkload):
+        return 1
+    if ranks >= _ALWAYS_FROM or (ranks >= _PACKED_FROM and _measures_the_same(spec)):
+        return min(ranks, max(1, _MOST_THREADS // _threads(spec)))
+    return 1
+
+
+def _threads(spec: Spec) -> int:
+    """Threads of a rank: its own, three of Gloo's for a group, and those of chunks under way."""
+    section = spec.collectives
+    if section.backend == "gloo":
+        return _THREADS
+    entries = [entry for entry in dict(section).values() if isinstance(entry, dict)]
+    chunks = max([section.chunks, *(entry.get("chunks", 1) for entry in entries)])
+    return _THREADS + _SEQUENCES * (section.in_flight or chunks)
 
 
 def _measures_the_same(spec: Spec) -> bool:
@@ -25,8 +48,7 @@ def _measures_the_same(spec: Spec) -> bool:
     fabric = spec.plan.fabric
     queues = [port.queue for link in fabric.links for port in (link.a, link.b)]
     return (
-        not isinstance(spec.workload, CommandWorkload)
-        and len(fabric.switches) == 1
+        len(fabric.switches) == 1
         and len(fabric.links) == len(fabric.hosts)
         and all(isinstance(queue, DropTail | Dctcp) for queue in queues)
         and spec.tcp.congestion_control != "bbr"

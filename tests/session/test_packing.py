@@ -44,6 +44,20 @@ def test_what_random_numbers_or_ports_could_decide_is_not_packed(
     assert _per_process(**different) == 1
 
 
+def test_many_ranks_are_packed_on_every_fabric() -> None:
+    assert _per_process({"kind": "fat-tree", "k": 8}, ranks=63) == 1
+    assert _per_process({"kind": "fat-tree", "k": 8}, ranks=64) == 64
+    assert _per_process({"kind": "flat", "hosts": 2048}, ranks=2048) == 1024
+
+
+def test_a_process_has_no_more_threads_than_it_has_room_for() -> None:
+    programs = {"backend": "programs", "chunks": 128, "in_flight": 64}
+    star = {"kind": "flat", "hosts": 64}
+    assert _per_process(star, ranks=64, collectives=programs) == 4096 // (4 + 3 * 64)
+    several = {"backend": "programs", "all_reduce": {"algorithm": "ring", "chunks": 4096}}
+    assert _per_process(star, ranks=64, collectives=several) == 1
+
+
 def test_what_the_spec_says_holds() -> None:
     assert _per_process(virtual={"ranks_per_process": 1}) == 1
     assert _per_process({"kind": "fat-tree", "k": 4}, virtual={"ranks_per_process": 5}) == 5
