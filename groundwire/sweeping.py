@@ -7,19 +7,21 @@ import itertools
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 from analysis.runs.run import Run, load_run
 from emulator.progress import Progress, Report
 from emulator.session import KernelKind, choose_kernel, refuse_taken
 from groundwire.pipeline import resolve, run, silent
-from groundwire.studies.dask_engine import DaskEngine
-from groundwire.studies.engine import Engine
+from groundwire.studies.dask_engine import DaskEngine, local_workers
+from groundwire.studies.engine import Engine, EngineError
 from groundwire.studies.jobs import JOB_FILE, emulation
 from groundwire.studies.watch import JobsWatch, StudyProgress
 from topologies.spec.spec import Spec
 
 _AT_WORK = ".at-work"
+_AT_ONCE_FROM = 4
 
 
 @dataclass(frozen=True)
@@ -105,6 +107,28 @@ def sweep_at_once(
     if watch.failures:
         labels = {job.key: job.label for job in jobs}
         raise SweepFailed("\n".join(f"{labels[k]}: {why}" for k, why in watch.failures.items()))
+
+
+def workers_here(
+    spec: Spec | str | Path,
+    axes: Mapping[str, Sequence[object]],
+    *,
+    kernel: KernelKind | None = None,
+    out: str | Path = "runs/sweep",
+    source: str = "axes",
+) -> int:
+    """How many runs of a sweep this machine does at once if nobody says: one per core, as memory
+    allows. One for a few runs, for which Dask's start is not worth it, where Dask is not installed,
+    and on the machine's own kernel, where they would disturb each other. Raises what `sweep` raises
+    before the first run."""
+    cases = _planned(spec, axes, Path(out), source)
+    if len(cases) < _AT_ONCE_FROM or find_spec("distributed") is None:
+        return 1
+    jobs = [emulation(case.spec, choose_kernel(case.spec, kernel), case.label) for case in cases]
+    try:
+        return local_workers(jobs, None)[0]
+    except EngineError:  # the run that does not fit says so when it is its turn
+        return 1
 
 
 def _planned(

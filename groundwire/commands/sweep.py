@@ -37,7 +37,7 @@ def sweep(
     ),
     workers: Annotated[
         int | None,
-        typer.Option(metavar="N", min=1, help="So many runs at once, by Dask (default: 1)."),
+        typer.Option(metavar="N", min=1, help="So many runs at once, by Dask."),
     ] = None,
     scheduler: Annotated[
         str | None,
@@ -47,9 +47,11 @@ def sweep(
 ) -> int:
     """Run a spec once for every combination of the values given, and tabulate.
 
-    All combinations and run directories are checked before the first one runs. A run that fails
-    ends the sweep; the table then has the runs before it. With --workers or --scheduler runs are
-    jobs as those of `groundwire study`: one that fails ends no other. A value that holds commas of
+    All combinations and run directories are checked before the first one runs. From four runs on
+    the virtual kernel does one per core at once, as memory allows; --workers 1 does one after
+    another. Runs at once are jobs as those of `groundwire study`: one that fails ends no other. One
+    that fails among runs one after another ends the sweep; the table then has the runs before it.
+    A value that holds commas of
     its own is put in braces or brackets, as YAML:
     --set 'fabric.queue={kind: droptail, buffer: 1MB},{...}'.
     """
@@ -58,6 +60,12 @@ def sweep(
     done: list[SweepCase] = []
     try:
         if workers is None and scheduler is None:
+            workers = sweeping.workers_here(
+                spec_path, axes, kernel=KERNELS[kernel], out=out, source="--set"
+            )
+            if workers > 1:
+                console.print(f"{workers} runs at once, each on a core of its own")
+        if workers == 1 and scheduler is None:
             with SweepProgress(console) as progress:
                 done += sweeping.sweep(
                     spec_path,
