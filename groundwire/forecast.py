@@ -9,7 +9,8 @@ from pathlib import Path
 from analysis.calibration.calibration import read_calibration
 from analysis.predict.interface import Predictor, Setting, load_predictor, model_of
 from analysis.predict.iteration import PredictedIteration, predict_iteration
-from analysis.predict.planned import planned_calls, setting_of_spec
+from analysis.predict.planned import PlannedCall, planned_calls, setting_of_spec
+from analysis.predict.whole_run import FollowsRuns, PredictedRun, predict_run
 from collectives.call import CollectiveCall, CollectiveError
 from groundwire.pipeline import resolve
 from groundwire.shared_forecast import mean_iteration
@@ -98,15 +99,28 @@ def predict(
     }
     setting = setting_of_spec(resolved)
     priced = {name: _Priced(one, setting) for name, one in loaded.items()}
+    whole = {
+        name: _whole(resolved, setting, one)
+        for name, one in loaded.items()
+        if isinstance(one, FollowsRuns)
+    }
     collectives = tuple(
         ForecastCollective(
             planned.name,
             planned.call,
-            {name: _answer(one, setting, planned.call) for name, one in priced.items()},
+            {
+                name: _answer_of_run(whole[name], planned)
+                if name in whole
+                else _answer(one, setting, planned.call)
+                for name, one in priced.items()
+            },
         )
         for planned in planned_calls(resolved)
     )
-    iterations = {name: _iteration(resolved, setting, one) for name, one in priced.items()}
+    iterations = {
+        name: _mean_of_run(whole[name]) if name in whole else _iteration(resolved, setting, one)
+        for name, one in priced.items()
+    }
     ignores = {name: one.ignores for name, one in loaded.items()}
     return Forecast(resolved, collectives, iterations, ignores)
 
@@ -152,6 +166,35 @@ class _Priced:
         if isinstance(found, CollectiveError):
             raise found
         return found
+
+
+def _whole(spec: Spec, setting: Setting, predictor: FollowsRuns) -> PredictedRun | str:
+    try:
+        return predict_run(spec, setting, predictor)
+    except CollectiveError as error:
+        return str(error)
+
+
+def _answer_of_run(whole: PredictedRun | str, planned: PlannedCall) -> ForecastAnswer:
+    """The mean over the run's iterations: connections carry over from one to the next."""
+    if isinstance(whole, str):
+        return ForecastAnswer(None, whole)
+    found = [
+        whole.collectives[f"i{iteration}.{planned.name}", planned.call.ranks]
+        for iteration in range(len(whole.iterations))
+    ]
+    return ForecastAnswer(round(sum(found) / len(found)))
+
+
+def _mean_of_run(whole: PredictedRun | str) -> PredictedIteration | str:
+    if isinstance(whole, str):
+        return whole
+    count = len(whole.iterations)
+    return PredictedIteration(
+        round(sum(one.duration_ns for one in whole.iterations) / count),
+        round(sum(one.compute_ns for one in whole.iterations) / count),
+        round(sum(one.exposed_comm_ns for one in whole.iterations) / count),
+    )
 
 
 def _iteration(spec: Spec, setting: Setting, priced: _Priced) -> PredictedIteration | str:

@@ -25,6 +25,7 @@ _BUILT_IN = {
     "alpha-beta": "analysis.predict.models.alpha_beta:AlphaBeta",
     "textbook": "analysis.predict.models.textbook:Textbook",
     "flow": "analysis.predict.models.flow:Flow",
+    "tcp": "analysis.predict.models.tcp:LinuxTcp",
     "flow-ideal-ecmp": "analysis.predict.models.flow:FlowIdealEcmp",
     "astra-analytical": "analysis.predict.models.astra:AstraAnalytical",
     "ns3": "analysis.predict.models.ns3:Ns3",
@@ -47,6 +48,9 @@ class Transport:
     rcvbuf_bytes: int = 16_000_000
     sndbuf_bytes: int = 16_000_000
     path_mtu_bytes: int | None = None
+    ecn: bool = False
+    min_rto_ns: int = 200_000_000
+    initial_window: int = 10
 
     @classmethod
     def of(cls, spec: Sections) -> Transport:
@@ -57,6 +61,9 @@ class Transport:
             tcp.rcvbuf_bytes,
             tcp.sndbuf_bytes,
             spec.transport.path_mtu_bytes if isinstance(spec.transport, RoceTransport) else None,
+            spec.ecn,
+            tcp.min_rto_ns,
+            tcp.initial_window,
         )
 
     def carries(self, call: CollectiveCall) -> bool:

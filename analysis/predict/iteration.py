@@ -18,14 +18,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import assert_never
 
-from analysis.predict.engines.joint_programs import (
-    Act,
-    Compute,
-    GroupedCall,
-    JointPrograms,
-    PostCall,
-    WaitForCall,
-)
+from analysis.predict.engines.acts import Act, Compute, PostCall, WaitForCall
+from analysis.predict.engines.joint_programs import GroupedCall, JointPrograms
 from analysis.predict.interface import PredictorError, Setting
 from analysis.predict.link_load import LinkLoad, LoadOfCalls, slowdowns
 from analysis.predict.overlap import WORKERS
@@ -199,7 +193,7 @@ class JointSteps:
         self.acts: dict[int, list[Act]] = defaultdict(list)
         self.compute_ns = 0
         """Of a step, at the rank that computes most."""
-        self._places: dict[tuple[str, int, str, tuple[int, ...]], int] = {}
+        self.places: dict[tuple[str, int, str, tuple[int, ...]], int] = {}
 
     def add(self, model: StepModel, first: int = 0, job: str = "", iteration: int = 0) -> None:
         """An iteration of a job whose first rank has this number."""
@@ -216,16 +210,16 @@ class JointSteps:
                     case StartCollective() | StartMessage():
                         ranks = model.members(action, rank)
                         key = job, iteration, action.name, ranks
-                        if key not in self._places:
+                        if key not in self.places:
                             # A group of the same ranks is the same process group; messages are
                             # that of all ranks.
                             moved = tuple(first + member for member in ranks)
                             message = isinstance(action, StartMessage)
                             call = replace(model.costs.call(action, ranks), ranks=moved)
                             group = everybody if message else str(moved)
-                            self._places[key] = len(self.calls)
+                            self.places[key] = len(self.calls)
                             self.calls.append(GroupedCall(call, group))
-                        mine[action.name] = self._places[key]
+                        mine[action.name] = self.places[key]
                         acts.append(PostCall(mine[action.name]))
                     case WaitFor(name):
                         acts.append(WaitForCall(mine[name]))

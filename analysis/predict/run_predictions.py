@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
-from analysis.predict.engines.joint_programs import GroupedCall
+from analysis.predict.engines.joint_programs import ENDS_WHEN_AWAITED, GroupedCall
 from analysis.predict.interface import Predictor, PredictorError, Setting, model_of
 from analysis.predict.link_load import LinkLoad, LoadOfCalls
 from analysis.predict.overlap import InFlight, overlapped_durations_ns
 from analysis.predict.together import PredictsTogether, as_posted, clusters
+from analysis.predict.whole_run import FollowsRuns
 from analysis.runs.collectives import MeasuredCollective
 from collectives.call import CollectiveCall, CollectiveError
 
@@ -40,6 +41,15 @@ class Answer:
     duration_ns: int
     alone_ns: int
     model: str | None = None
+
+
+def awaited_after_ns(collective: MeasuredCollective) -> int:
+    """How long after its start the last rank came to wait for a collective that ends where it is
+    awaited (`ENDS_WHEN_AWAITED`); 0 for others."""
+    if collective.kind not in ENDS_WHEN_AWAITED or collective.plan is not None:
+        return 0
+    awaited = (record.end_ns - record.waited_ns for record in collective.by_rank.values())
+    return max(0, max(awaited) - collective.start_ns)
 
 
 class RunPredictor:
@@ -116,22 +126,34 @@ class RunPredictor:
             else Answer(round(next(durations)), answer, self._model(collective))
             for collective, answer in zip(collectives, answers, strict=True)
         ]
-        for cluster in clusters(collectives):
+        for cluster in self._followed_at_once(collectives):
             for place, one in zip(
                 cluster, self._followed([collectives[i] for i in cluster], scale), strict=False
             ):
                 alone = answers[place]
                 if not isinstance(alone, CollectiveError):
                     found[place] = Answer(round(one[0]), alone, one[1])
-        return found
+        return [
+            answer
+            if isinstance(answer, CollectiveError)
+            else replace(
+                answer,
+                duration_ns=max(answer.duration_ns, awaited_after_ns(collective) // scale),
+            )
+            for collective, answer in zip(collectives, found, strict=True)
+        ]
+
+    def _followed_at_once(self, collectives: Sequence[MeasuredCollective]) -> Iterable[list[int]]:
+        """Places of what is followed together: the whole run where connections remember."""
+        if isinstance(self._predictor, FollowsRuns) and collectives:
+            return [list(range(len(collectives)))]
+        return (cluster for cluster in clusters(collectives) if len(cluster) > 1)
 
     def _followed(
         self, cluster: Sequence[MeasuredCollective], scale: int
     ) -> list[tuple[float, str | None]]:
         """Duration and model of each of a cluster that is followed message by message; nothing for
         others, and where there are too many messages."""
-        if len(cluster) < 2:
-            return []
         predictor = self._predictor
         if not isinstance(predictor, PredictsTogether):
             return []

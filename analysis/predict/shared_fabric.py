@@ -9,14 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from analysis.predict.engines.joint_programs import (
-    Compute,
-    GroupedCall,
-    JointPrograms,
-    Pass,
-    PostCall,
-    WaitForCall,
-)
+from analysis.predict.engines.acts import Compute, Pass, PostCall, WaitForCall
+from analysis.predict.engines.joint_programs import GroupedCall, JointPrograms
 from analysis.predict.interface import PredictorError, Setting
 from analysis.predict.iteration import Costs, JointSteps, PredictedIteration, StepModel
 from analysis.predict.link_load import LoadOfCalls

@@ -5,13 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Protocol, runtime_checkable
 
-from analysis.predict.engines.joint_programs import (
-    Act,
-    Compute,
-    GroupedCall,
-    JointPrograms,
-    PostCall,
-)
+from analysis.predict.engines.acts import Act, Compute, PostCall
+from analysis.predict.engines.joint_programs import GroupedCall, JointPrograms
 from analysis.predict.interface import Setting
 from analysis.runs.collectives import MeasuredCollective
 

@@ -11,6 +11,7 @@ from typing import Any
 from analysis.predict.interface import Predictor, load_predictor
 from analysis.predict.iteration import PredictedIteration, predict_iteration
 from analysis.predict.run_predictions import RunPredictor
+from analysis.predict.whole_run import FollowsRuns, predict_run
 from analysis.runs.collectives import MeasuredCollective, collectives_of, iterations_of
 from analysis.runs.judged import exact_times, twin_of
 from analysis.runs.notes import notes_of, payload_checked
@@ -45,7 +46,7 @@ def build_result(run: Run) -> dict[str, Any]:
         run,
         Predictions(
             predictions_of(run, collectives_of(run), predictors),
-            {name: {None: _iteration(run, one)} for name, one in predictors.items()},
+            {name: _iterations_predicted(run, one) for name, one in predictors.items()},
         ),
         judge_run(run),
     )
@@ -173,11 +174,17 @@ def predictions_of(
     return found
 
 
-def _iteration(run: Run, predictor: RunPredictor) -> PredictedIteration | CollectiveError:
+def _iterations_predicted(
+    run: Run, predictor: RunPredictor
+) -> Mapping[int | None, PredictedIteration | CollectiveError]:
     try:
-        return predict_iteration(run.spec, setting_of(run), predictor.of_call, predictor.source)
+        if isinstance(predictor.source, FollowsRuns):
+            whole = predict_run(run.spec, setting_of(run), predictor.source)
+            return dict(enumerate(whole.iterations))
+        one = predict_iteration(run.spec, setting_of(run), predictor.of_call, predictor.source)
+        return {None: one}
     except CollectiveError as error:
-        return error
+        return {None: error}
 
 
 def _add_predictions(

@@ -179,7 +179,7 @@ def _all_to_all(call: CollectiveCall) -> Iterator[Step]:
     member = np.arange(call.world, dtype=np.int64)
     size = np.full(call.world, _shard_bytes(call), dtype=np.int64)
     for shift in range(1, call.world):
-        yield Post(member, (member + shift) % call.world, size)
+        yield Post(member, (member + shift) % call.world, size, sends_first=True)
     for post in range(call.world - 1):
         yield Wait(post)
 

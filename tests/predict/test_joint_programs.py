@@ -4,14 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from analysis.predict.engines.joint_programs import (
-    Act,
-    Compute,
-    GroupedCall,
-    JointPrograms,
-    PostCall,
-    WaitForCall,
-)
+from analysis.predict.engines.acts import Act, Compute, PostCall, WaitForCall
+from analysis.predict.engines.joint_programs import GroupedCall, JointPrograms
 from analysis.predict.interface import PredictorError
 from analysis.predict.iteration import predict_iteration
 from analysis.predict.models.alpha_beta import AlphaBeta

@@ -7,14 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from analysis.predict.engines.joint_programs import (
-    Act,
-    Compute,
-    GroupedCall,
-    JointPrograms,
-    PostCall,
-    WaitForCall,
-)
+from analysis.predict.engines.acts import Act, Compute, PostCall, WaitForCall
+from analysis.predict.engines.joint_programs import GroupedCall, JointPrograms
 from analysis.predict.engines.ports.small_queues import queued_segments
 from analysis.predict.interface import Transport
 from analysis.predict.models.alpha_beta import AlphaBeta

@@ -8,6 +8,7 @@ Everything runs on one fabric, so that nothing has to be assumed about how colle
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,6 +16,15 @@ from functools import partial
 
 import numpy as np
 
+from analysis.predict.engines.acts import (
+    Act,
+    Compute,
+    Meet,
+    Pass,
+    PostCall,
+    Propose,
+    WaitForCall,
+)
 from analysis.predict.engines.member_programs import (
     Await,
     CompiledPrograms,
@@ -22,6 +32,7 @@ from analysis.predict.engines.member_programs import (
     Operation,
     Pause,
     Programs,
+    Sleep,
     Start,
     compile_steps,
 )
@@ -50,36 +61,9 @@ GLOO_THREADS = 2
 _POINT_TO_POINT = frozenset({Kind.SEND_RECV, Kind.INCAST, Kind.PERMUTATION})
 """Kinds that take no thread of the process group."""
 
-
-@dataclass(frozen=True, slots=True)
-class Compute:
-    """The main thread is busy, or sleeps."""
-
-    duration_ns: float
-
-
-@dataclass(frozen=True, slots=True)
-class PostCall:
-    """The main thread posts a collective, by its place among the calls."""
-
-    call: int
-
-
-@dataclass(frozen=True, slots=True)
-class WaitForCall:
-    """The main thread waits until a collective is complete at its rank."""
-
-    call: int
-
-
-@dataclass(frozen=True, slots=True)
-class Pass:
-    """The main thread comes by here; when is kept under this number."""
-
-    number: int
-
-
-Act = Compute | PostCall | WaitForCall | Pass
+ENDS_WHEN_AWAITED = _POINT_TO_POINT | {Kind.REDUCE_SCATTER}
+"""Kinds whose end nobody is told of, so that it is where a rank waits for it: torch gives these no
+future (`workloads.execution.operations`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +119,8 @@ class JointPrograms:
         self.waited_ns: dict[int, float] = defaultdict(float)
         self.passed_ns: dict[tuple[int, int], tuple[float, float]] = {}
         """(rank, number of a `Pass`) -> when it came by, and how long it had waited until then."""
+        self.awaited_ns: list[dict[int, float]] = [{} for _ in calls]
+        """By call and rank: when a wait for it was over, where the rank waited."""
         self.waits: QueueWaits | None = None
         """Is told of packet trains that pass ports, where somebody wants to know."""
         self._sizes: list[int] = []
@@ -146,6 +132,7 @@ class JointPrograms:
         self._left: dict[tuple[object, ...], int] = {}
         self._streams = StreamQueues()
         self._asked: set[int] = set()
+        self._meetings: dict[int, float] = {}
         for rank, doing in acts.items():
             self.compiled.programs.append(self._main(rank, doing))
             self.compiled.members.append(rank)
@@ -229,6 +216,18 @@ class JointPrograms:
             for posted, completed in zip(self.posted_ns, self.completed_ns, strict=True)
         ]
 
+    def measured_ns(self) -> list[float]:
+        """Of each call, as a run measures it: as `durations_ns`, but what ends where a rank waits
+        for it ends there (`ENDS_WHEN_AWAITED`)."""
+        found = []
+        for number, duration in enumerate(self.durations_ns()):
+            call = self._calls[number].call
+            if call.kind in ENDS_WHEN_AWAITED and call.plan is None:
+                ends = self.completed_ns[number] | self.awaited_ns[number]
+                duration = max(ends.values()) - max(self.posted_ns[number].values())
+            found.append(duration)
+        return found
+
     def _main(self, rank: int, acts: Sequence[Act]) -> list[Operation]:
         program: list[Operation] = []
         for act in acts:
@@ -242,10 +241,14 @@ class JointPrograms:
                     program += [
                         self._count_wait(rank, -1),
                         Await([], [], [mark]),
-                        self._count_wait(rank, 1),
+                        self._waited(rank, call),
                     ]
                 case Pass(number):
                     program.append(self._pass(rank, number))
+                case Propose():
+                    program.append(self._propose(act))
+                case Meet(meeting):
+                    program.append(Sleep(partial(self._meetings.__getitem__, meeting)))
         program.append(Do(lambda _, now: self.ended_ns.__setitem__(rank, now)))
         return program
 
@@ -255,11 +258,25 @@ class JointPrograms:
 
         return Do(passed)
 
+    def _propose(self, act: Propose) -> Do:
+        def propose(_: Programs, now: float) -> None:
+            proposed = math.ceil((now + act.margin_ns) / act.grid_ns) * act.grid_ns
+            self._meetings[act.meeting] = max(self._meetings.get(act.meeting, 0.0), proposed)
+
+        return Do(propose)
+
     def _count_wait(self, rank: int, sign: int) -> Do:
         def count(_: Programs, now: float) -> None:
             self.waited_ns[rank] += sign * now
 
         return Do(count)
+
+    def _waited(self, rank: int, call: int) -> Do:
+        def waited(_: Programs, now: float) -> None:
+            self.waited_ns[rank] += now
+            self.awaited_ns[call][rank] = now
+
+        return Do(waited)
 
     def _post(self, number: int, rank: int) -> Do:
         grouped = self._calls[number]

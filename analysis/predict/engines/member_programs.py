@@ -43,6 +43,13 @@ class Pause:
 
 
 @dataclass(frozen=True, slots=True)
+class Sleep:
+    """Nothing is done until a time that is known by then."""
+
+    until_ns: Callable[[], float]
+
+
+@dataclass(frozen=True, slots=True)
 class Occupy:
     """A unit is taken for a while, by one after the other; what it does is ready `latency_ns` after
     that."""
@@ -60,7 +67,7 @@ class Do:
     call: Callable[[Programs, float], None]
 
 
-Operation = Start | Await | Mark | Pause | Occupy | Do
+Operation = Start | Await | Mark | Pause | Sleep | Occupy | Do
 
 
 @dataclass(slots=True)
@@ -185,6 +192,10 @@ class Programs(ABC):
             elif isinstance(operation, Pause):
                 self._asleep.add(member)
                 self._wake_at(member, now + operation.duration_ns)
+                return
+            elif isinstance(operation, Sleep):
+                self._asleep.add(member)
+                self._wake_at(member, max(now, operation.until_ns()))
                 return
             elif isinstance(operation, Occupy):
                 begins = max(now, self._free_ns.get(operation.unit, 0.0))

@@ -1,0 +1,82 @@
+"""What goes over links: segments and acknowledgements of TCP connections."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Protocol
+
+HEADERS_BYTES = 66
+"""Of a frame as Linux counts it: Ethernet 14, IPv4 20, TCP 20, timestamps 12."""
+
+SACK_BYTES, FIRST_SACK_BYTES = 8, 12
+"""TCP options of selective acknowledgements (RFC 2018): 4 bytes with padding, and 8 a block."""
+
+
+class Receives(Protocol):
+    """An end of a connection."""
+
+    def receive(self, packet: Packet, now: int) -> None:
+        """A packet has arrived."""
+        ...
+
+
+class Sends(Protocol):
+    """A directed link with its queue."""
+
+    delay_ns: int
+    flying: deque[tuple[int, int, Packet]]
+    """What is on the wire, in order: when each arrives, and when the timer for that can be set."""
+
+    def send(self, packet: Packet, now: int) -> int:
+        """Queue a packet. When its last bit leaves; below 0 where it is lost or held back."""
+        ...
+
+
+class Packet:
+    """A frame: `length` as Linux counts it. `seq` to `end_seq` is its data, nothing for an
+    acknowledgement alone."""
+
+    __slots__ = (
+        "ack",
+        "ce",
+        "cwr",
+        "dsack",
+        "ece",
+        "ect",
+        "end_seq",
+        "hop",
+        "ingress",
+        "length",
+        "push",
+        "route",
+        "sack",
+        "seq",
+        "target",
+        "window",
+    )
+
+    def __init__(
+        self,
+        route: tuple[Sends, ...],
+        target: Receives,
+        seq: int,
+        end_seq: int,
+        ack: int,
+        window: int,
+    ) -> None:
+        self.route = route
+        self.target = target
+        self.seq = seq
+        self.end_seq = end_seq
+        self.ack = ack
+        self.window = window
+        self.hop = 0
+        self.length = HEADERS_BYTES + end_seq - seq
+        self.ect = False
+        self.ce = False
+        self.ece = False
+        self.cwr = False
+        self.push = False
+        self.dsack = False
+        self.sack: tuple[tuple[int, int], ...] = ()
+        self.ingress: object = None

@@ -1,0 +1,172 @@
+"""Directed links with the queues of their ports, in integer nanoseconds.
+
+As `emulator/kernel` has them: a frame takes `max(length, 60) + 24` bytes of the line, fractions of
+a nanosecond are carried, a packet leaves the backlog when its transmission starts, and an arriving
+packet is compared with the backlog that it finds. A FIFO's times are known when a packet comes, so
+that a port needs no event of its own.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+
+from analysis.predict.engines.tcp.packet import Packet
+
+_SECOND_NS = 1_000_000_000
+_OVERHEAD_BYTES, _LEAST_BYTES = 24, 60
+
+
+class Port:
+    """A FIFO that drops what exceeds its buffer, and marks packets that find more than
+    `mark_above` bytes waiting."""
+
+    __slots__ = (
+        "_costs",
+        "backlog",
+        "buffer_bytes",
+        "delay_ns",
+        "drops",
+        "flying",
+        "free_frac",
+        "free_ns",
+        "mark_above",
+        "marks",
+        "rate_bps",
+        "waiting",
+    )
+
+    def __init__(
+        self, rate_bps: int, delay_ns: int, buffer_bytes: int, mark_above: int | None = None
+    ) -> None:
+        self.rate_bps = rate_bps
+        self.delay_ns = delay_ns
+        self.buffer_bytes = buffer_bytes
+        self.mark_above = mark_above
+        self.free_ns = 0
+        self.free_frac = 0
+        self.backlog = 0
+        self.waiting: deque[tuple[int, int]] = deque()
+        self._costs: dict[int, tuple[int, int]] = {}
+        self.flying: deque[tuple[int, int, Packet]] = deque()
+        self.marks = 0
+        self.drops = 0
+
+    def send(self, packet: Packet, now: int) -> int:
+        """Queue a packet: the nanosecond in which its last bit leaves, or -1 where it is lost."""
+        length = packet.length
+        free, frac = self.free_ns, self.free_frac
+        ready = free + 1 if frac else free
+        if ready <= now:
+            free, frac = now, 0
+            if self.waiting:
+                self.waiting.clear()
+                self.backlog = 0
+        else:
+            waiting = self.waiting
+            while waiting and waiting[0][0] <= now:
+                self.backlog -= waiting.popleft()[1]
+            if not self.admits(packet, now):
+                self.drops += 1
+                return -1
+            if free > now or waiting:
+                self._joined(ready, length)
+        found = self._costs.get(length)
+        if found is None:
+            found = self._cost(length)
+        free += found[0]
+        frac += found[1]
+        if frac >= self.rate_bps:
+            frac -= self.rate_bps
+            free += 1
+        self.free_ns = free
+        self.free_frac = frac
+        return free + 1 if frac else free
+
+    def admits(self, packet: Packet, now: int) -> bool:
+        """Whether there is room for a packet that has to wait; it is marked where it is to be."""
+        if self.backlog + packet.length > self.buffer_bytes:
+            return False
+        if self.mark_above is not None and self.backlog > self.mark_above:
+            self.mark(packet)
+        return True
+
+    def mark(self, packet: Packet) -> None:
+        """Set congestion experienced on a packet that can have it."""
+        if packet.ect and not packet.ce:
+            packet.ce = True
+            self.marks += 1
+
+    def _joined(self, start_ns: int, length: int) -> None:
+        self.waiting.append((start_ns, length))
+        self.backlog += length
+
+    def _cost(self, length: int) -> tuple[int, int]:
+        """Nanoseconds on the line, and what is left over in parts of the rate."""
+        wire = max(length, _LEAST_BYTES) + _OVERHEAD_BYTES
+        self._costs[length] = found = divmod(wire * 8 * _SECOND_NS, self.rate_bps)
+        return found
+
+
+class RedPort(Port):
+    """Random early detection on the average backlog (Floyd and Jacobson 1993); draws are seeded,
+    though not those of the kernel."""
+
+    __slots__ = (
+        "_average",
+        "_drops_early",
+        "_kmax",
+        "_kmin",
+        "_packet_ns",
+        "_pmax",
+        "_random",
+        "_weight",
+    )
+
+    def __init__(
+        self,
+        rate_bps: int,
+        delay_ns: int,
+        buffer_bytes: int,
+        thresholds: tuple[int, int, float, float],
+        marks_ecn: bool,
+        mtu_bytes: int,
+        seed: int,
+    ) -> None:
+        super().__init__(rate_bps, delay_ns, buffer_bytes)
+        self._kmin, self._kmax, self._pmax, self._weight = thresholds
+        self._drops_early = not marks_ecn
+        self._average = 0.0
+        self._packet_ns = (mtu_bytes + 14 + _OVERHEAD_BYTES) * 8 * _SECOND_NS // rate_bps
+        self._random = random.Random(seed)
+
+    def send(self, packet: Packet, now: int) -> int:
+        """As of `Port.send`; the average falls while the port is idle."""
+        idle_ns = now - self.free_ns
+        if idle_ns > 0:
+            self._average *= (1 - self._weight) ** (idle_ns // self._packet_ns)
+            if not self.admits(packet, now):
+                self.drops += 1
+                return -1
+        return super().send(packet, now)
+
+    def admits(self, packet: Packet, now: int) -> bool:
+        """As of `Port.admits`, by the average that an arrival moves."""
+        backlog = self.backlog if self.free_ns > now else 0
+        self._average += (backlog - self._average) * self._weight
+        if backlog + packet.length > self.buffer_bytes:
+            return False
+        if not self._hits():
+            return True
+        if self._drops_early or not packet.ect:
+            return not self._drops_early
+        self.mark(packet)
+        return True
+
+    def _hits(self) -> bool:
+        if self._average < self._kmin:
+            return False
+        if self._average >= self._kmax:
+            return True
+        share = (self._average - self._kmin) / (self._kmax - self._kmin)
+        return self._random.random() < self._pmax * share

@@ -1,0 +1,268 @@
+"""What a TCP socket sends: its queue, its windows, and what waits in its host's port.
+
+As tcp_write_xmit and what it calls do it (net/ipv4/tcp_output.c and tcp.c of Linux 6.12), with TCP
+small queues and auto corking. TCP_NODELAY is set, as Gloo sets it, and each skb is a segment, as
+ports of fabrics take no larger ones (`gso_max_segs` 1).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol
+
+from analysis.predict.engines.tcp.congestion import INFINITE_SSTHRESH, Reno
+from analysis.predict.engines.tcp.packet import Packet, Receives, Sends
+
+OPEN, DISORDER, CWR, RECOVERY, LOSS = range(5)
+"""enum tcp_ca_state of include/uapi/linux/tcp.h."""
+
+JIFFY_NS = 1_000_000
+
+SKB_BYTES = 896
+"""What an skb counts beyond its data (SKB_TRUESIZE of SKB_SMALL_HEAD_SIZE)."""
+
+LIMIT_OUTPUT_BYTES = 1 << 20
+"""net.ipv4.tcp_limit_output_bytes, Linux's default."""
+
+
+class Events(Protocol):
+    """The clock that packets and timers are events of."""
+
+    def at(self, time_ns: int, act: Callable[[int], None]) -> None:
+        """Have something done then."""
+        ...
+
+    def leaves(self, port: Sends, leaves_ns: int, packet: Packet) -> None:
+        """A packet's last bit leaves its host then."""
+        ...
+
+
+class Skb:
+    """Data in the queue that has not been sent."""
+
+    __slots__ = ("end_seq", "push", "seq")
+
+    def __init__(self, seq: int, end_seq: int, push: bool = False) -> None:
+        self.seq = seq
+        self.end_seq = end_seq
+        self.push = push
+
+
+class Segment:
+    """A segment that is not acknowledged; `again` it is on its way once more."""
+
+    __slots__ = ("again", "end_seq", "lost", "retransmitted", "sacked", "sent_ns", "seq")
+
+    def __init__(self, seq: int, end_seq: int, sent_ns: int) -> None:
+        self.seq = seq
+        self.end_seq = end_seq
+        self.sent_ns = sent_ns
+        self.sacked = False
+        self.lost = False
+        self.again = False
+        self.retransmitted = False
+
+
+class Transmitter:
+    """The sending half of a socket. Windows are in segments, sequence numbers start at 0."""
+
+    def __init__(
+        self,
+        events: Events,
+        mss: int,
+        initial_window: int,
+        control: type[Reno],
+        ecn: bool,
+        rtt_us: int,
+    ) -> None:
+        self.events = events
+        self.mss = mss
+        self.cwnd, self.cwnd_cnt = initial_window, 0
+        self.ssthresh = INFINITE_SSTHRESH
+        self.ecn = ecn
+        self.window_bytes = 0
+        self.route: tuple[Sends, ...] = ()
+        self.peer: Receives
+        self.queue: deque[Skb] = deque()
+        self.unacked: deque[Segment] = deque()
+        self.write_seq = self.snd_una = self.snd_nxt = 0
+        self.packets_out = self.sacked_out = self.lost_out = self.retrans_out = 0
+        self.max_packets_out, self.cwnd_usage_seq = 0, 0
+        self.cwnd_limited = False
+        self.delivered = self.delivered_ce = 0
+        self.srtt_us = max(1, rtt_us << 3)
+        self.min_rtt_us = rtt_us
+        self.pacing_rate = 1
+        self.last_sent_jiffies = 0
+        self.sends_cwr = False
+        self.state = OPEN
+        self.prr_out = 0
+        self.in_port: deque[tuple[int, int]] = deque()
+        self.wmem = 1
+        self.throttled = False
+        self.control = control(self)
+        self.update_pacing_rate()
+
+    # What the receiving half adds.
+
+    def acknowledgement(self) -> int:
+        """What is acknowledged with what is sent now, which counts as having said so."""
+        raise NotImplementedError
+
+    def echoes(self) -> bool:
+        """Whether what is sent now says that marks have come."""
+        raise NotImplementedError
+
+    def window(self) -> int:
+        """What is advertised with what is sent now."""
+        raise NotImplementedError
+
+    def data_sent(self, now: int) -> None:
+        """Data goes out."""
+        raise NotImplementedError
+
+    def arm_after_sending(self, was_idle: bool, probe: bool, now: int) -> None:
+        """Set the timer of what was sent."""
+        raise NotImplementedError
+
+    def retransmit_lost(self, now: int) -> None:
+        """Send again what is lost, as far as the window allows."""
+        raise NotImplementedError
+
+    def write(self, size: int, now: int) -> None:
+        """The application hands over `size` bytes at once (tcp_sendmsg_locked)."""
+        queue, mss = self.queue, self.mss
+        left = size
+        while left:
+            tail = queue[-1] if queue else None
+            if tail is None or tail.end_seq - tail.seq >= mss:
+                tail = Skb(self.write_seq, self.write_seq)
+                queue.append(tail)
+            tail.push = False
+            part = min(left, mss - (tail.end_seq - tail.seq))
+            tail.end_seq += part
+            self.write_seq += part
+            left -= part
+            if left and tail is queue[0]:
+                self.xmit(now, 1)
+        if not queue:
+            return
+        tail = queue[-1]
+        tail.push = True
+        length = tail.end_seq - tail.seq
+        if length < mss and self.unacked and self._waits(now) > length + SKB_BYTES:
+            self._throttle()
+            return
+        self.xmit(now)
+
+    def in_flight(self) -> int:
+        """Segments under way."""
+        return self.packets_out - self.sacked_out - self.lost_out + self.retrans_out
+
+    def is_cwnd_limited(self) -> bool:
+        """As of tcp_is_cwnd_limited."""
+        if self.cwnd_limited:
+            return True
+        return self.cwnd < self.ssthresh and self.cwnd < 2 * self.max_packets_out
+
+    def update_pacing_rate(self) -> None:
+        """Bytes per second, which bound what waits in the port and HyStart's patience."""
+        rate = self.mss * 80_000 * (200 if self.cwnd < self.ssthresh // 2 else 120)
+        self.pacing_rate = rate * max(self.cwnd, self.packets_out) // self.srtt_us
+
+    def xmit(self, now: int, push_one: int = 0) -> None:
+        """Send what the windows and the port allow (tcp_write_xmit): all, with `push_one` 1 a
+        segment at most, with 2 one at least."""
+        queue = self.queue
+        sent = 0
+        was_idle = not self.packets_out
+        while queue:
+            skb = queue[0]
+            flying = self.packets_out - self.sacked_out - self.lost_out + self.retrans_out
+            if flying >= self.cwnd and push_one != 2:
+                break
+            if skb.end_seq > self.snd_una + self.window_bytes:
+                break
+            if self._holds_enough(skb.end_seq - skb.seq, now):
+                break
+            self._transmit(skb, now)
+            sent += 1
+            if push_one:
+                break
+        limited = self.in_flight() >= self.cwnd
+        if sent or limited:
+            self._validate(limited)
+        if sent:
+            if self.state in (CWR, RECOVERY):
+                self.prr_out += sent
+            self.arm_after_sending(was_idle, push_one != 2, now)
+
+    def _waits(self, now: int) -> int:
+        """Bytes of this socket in its host's port, as sk_wmem_alloc counts them."""
+        in_port = self.in_port
+        while in_port and in_port[0][0] <= now:
+            self.wmem -= in_port.popleft()[1]
+        return self.wmem
+
+    def _holds_enough(self, length: int, now: int) -> bool:
+        """As of tcp_small_queue_check; the end of a transmission goes on then."""
+        limit = max(2 * (length + SKB_BYTES), self.pacing_rate >> 10)
+        if self._waits(now) <= min(limit, LIMIT_OUTPUT_BYTES):
+            return False
+        if len(self.unacked) <= 1:
+            return False
+        self._throttle()
+        return True
+
+    def _throttle(self) -> None:
+        if not self.throttled and self.in_port:
+            self.throttled = True
+            self.events.at(self.in_port[0][0], self._has_left)
+
+    def _has_left(self, now: int) -> None:
+        """A packet has left the port while the socket waited for that (tcp_tsq_write)."""
+        self.throttled = False
+        if self.lost_out > self.retrans_out and self.cwnd > self.in_flight():
+            self.retransmit_lost(now)
+        self.xmit(now)
+
+    def _transmit(self, skb: Skb, now: int) -> None:
+        """Give the first skb to the port."""
+        self.queue.popleft()
+        ack, ece = self.acknowledgement(), self.echoes()
+        if not self.in_flight():
+            self.control.tx_start(now)
+        self.last_sent_jiffies = now // JIFFY_NS
+        self.data_sent(now)
+        packet = Packet(self.route, self.peer, skb.seq, skb.end_seq, ack, self.window())
+        packet.ect, packet.ece, packet.push = self.ecn, ece, skb.push
+        packet.cwr, self.sends_cwr = self.sends_cwr, False
+        self.unacked.append(Segment(skb.seq, skb.end_seq, now))
+        self.packets_out += 1
+        self.snd_nxt = skb.end_seq
+        self._into_port(packet, now)
+
+    def _into_port(self, packet: Packet, now: int) -> None:
+        """A packet goes into the host's port, and counts for its socket until it has left."""
+        packet.hop = 1
+        port = self.route[0]
+        leaves = port.send(packet, now)
+        if leaves < 0:
+            return
+        size = packet.end_seq - packet.seq
+        if size:
+            self.in_port.append((leaves, size + SKB_BYTES))
+            self.wmem += size + SKB_BYTES
+        self.events.leaves(port, leaves, packet)
+
+    def _validate(self, limited: bool) -> None:
+        """As of tcp_cwnd_validate."""
+        if (
+            self.snd_una >= self.cwnd_usage_seq
+            or limited
+            or (not self.cwnd_limited and self.packets_out > self.max_packets_out)
+        ):
+            self.cwnd_limited = limited
+            self.max_packets_out = self.packets_out
+            self.cwnd_usage_seq = self.snd_nxt
