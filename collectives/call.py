@@ -12,8 +12,42 @@ class CollectiveError(ValueError):
     """A collective that cannot be, or that an algorithm or a predictor has no answer for."""
 
 
+class Shaped:
+    """What has these fields has a shape: a call, and what a run measured of one."""
+
+    __slots__ = ()
+
+    kind: str
+    size_bytes: int
+    ranks: tuple[int, ...]
+    element_bytes: int
+    root: int
+    degree: int | None
+    peer: int | None
+    shift: int | None
+
+    @property
+    def traits(self) -> Traits:
+        """What the table of kinds says of it."""
+        return Kind(self.kind).traits
+
+    @property
+    def shape(self) -> Shape:
+        """It without names, members and times."""
+        return Shape(
+            Kind(self.kind),
+            self.size_bytes,
+            len(self.ranks),
+            self.element_bytes,
+            self.root,
+            self.degree,
+            self.peer,
+            self.shift,
+        )
+
+
 @dataclass(frozen=True, slots=True)
-class CollectiveCall:
+class CollectiveCall(Shaped):
     """One collective, by torch's name for it.
 
     `size_bytes` is what the kind's `size_of` says. `ranks` are the members in group order; `root`
@@ -53,22 +87,3 @@ class CollectiveCall:
     @property
     def world(self) -> int:
         return len(self.ranks)
-
-    @property
-    def traits(self) -> Traits:
-        """What the table of kinds says of it."""
-        return Kind(self.kind).traits
-
-    @property
-    def shape(self) -> Shape:
-        """It without its name and members."""
-        return Shape(
-            Kind(self.kind),
-            self.size_bytes,
-            self.world,
-            self.element_bytes,
-            self.root,
-            self.degree,
-            self.peer,
-            self.shift,
-        )

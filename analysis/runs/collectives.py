@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 
 from analysis.runs.records import CollectiveRecord
 from analysis.runs.run import JobOfRun, JobsRun, Run, RunError
-from collectives.kinds import Kind, Shape, Traits, bus_factor
+from collectives.call import Shaped
+from collectives.kinds import Kind, Shape, bus_factor
 from collectives.plan import CollectivePlan
 from collectives.settings import plan_of, settings_of
 from topologies.spec.workload_section import CommandWorkload
@@ -18,7 +19,7 @@ ALIGNMENT = "align"
 
 
 @dataclass(frozen=True)
-class MeasuredCollective:
+class MeasuredCollective(Shaped):
     """One collective of a run. It starts when its last rank has posted it and ends when its last
     rank has completed it; `by_rank` has each rank's own record."""
 
@@ -58,25 +59,6 @@ class MeasuredCollective:
     @property
     def duration_ns(self) -> int:
         return self.end_ns - self.start_ns
-
-    @property
-    def traits(self) -> Traits:
-        """What the table of kinds says of it."""
-        return Kind(self.kind).traits
-
-    @property
-    def shape(self) -> Shape:
-        """It without names and times."""
-        return Shape(
-            Kind(self.kind),
-            self.size_bytes,
-            len(self.ranks),
-            self.element_bytes,
-            self.root,
-            self.degree,
-            self.peer,
-            self.shift,
-        )
 
     @property
     def algbw_gbps(self) -> float:

@@ -215,6 +215,28 @@ def test_a_wrong_msccl_file_is_named_with_its_line(tmp_path: Path) -> None:
     assert re.search(r"operations\[8\]\.program\.file: found \S+tree\.xml:1: algo", done.stderr)
 
 
+def test_an_msccl_file_with_a_cycle_is_named_with_its_line(tmp_path: Path) -> None:
+    """Two ranks that each receive before they send."""
+    (tmp_path / "a.yaml").write_text(SPEC)
+    blocks = (
+        '<gpu id="{}" i_chunks="1" o_chunks="1" s_chunks="0">\n<tb id="0" send="{}" recv="{}" '
+        'chan="0">\n<step s="0" type="rrc" {}/>\n<step s="1" type="s" {}/>\n</tb></gpu>\n'
+    )
+    what = 'srcbuf="i" srcoff="0" dstbuf="i" dstoff="0" cnt="1" depid="-1" deps="-1" hasdep="0"'
+    (tmp_path / "tree.xml").write_text(
+        '<algo name="c" proto="LL" nchannels="1" nchunksperloop="1" ngpus="4" coll="allreduce" '
+        'inplace="1">\n'
+        + "".join(blocks.format(r, (r + 1) % 4, (r - 1) % 4, what, what) for r in range(4))
+        + "</algo>\n"
+    )
+    done = groundwire("run", tmp_path / "a.yaml", "--out", tmp_path / "out")
+    assert done.returncode == 2
+    said = " ".join(done.stderr.split())
+    assert re.search(
+        r"program\.file: found \S+tree\.xml:\d+: gpu \d, tb 0, step \d: .*deadlock", said
+    )
+
+
 def test_the_examples_of_the_page_run() -> None:
     page = (ROOT / "docs" / "collectives.md").read_text()
     blocks = re.findall(r"```python\n(.*?)```", page, re.S)
