@@ -15,6 +15,11 @@ _NOT_CHECKED = (
     "(payload: timing)"
 )
 
+_LAZY = (
+    "ranks connected when they first communicated: where that was within a collective it took "
+    "longer, which predictors do not know (virtual.connections: lazy)"
+)
+
 
 def payload_checked(spec: Spec) -> bool | None:
     """Whether each rank has checked the numbers that it received; None where no rank is ours."""
@@ -24,11 +29,20 @@ def payload_checked(spec: Spec) -> bool | None:
 
 
 def notes_of(run: Run) -> list[str]:
-    """The notes on a run of a program, and on one whose numbers were not checked. Raises
-    RunError."""
+    """The notes on a run of a program, and on ours where they differ from others: in what they
+    send, and when they connect. Raises RunError."""
     if not isinstance(run.spec.workload, CommandWorkload):
-        return [] if run.spec.payload == "checked" else [_NOT_CHECKED]
+        return [*_of_payload(run), *_of_connections(run)]
     return [*_of_compute(run), *_of_sources(run), *_of_hosts(run), *_of_observers(run)]
+
+
+def _of_payload(run: Run) -> list[str]:
+    return [] if run.spec.payload == "checked" else [_NOT_CHECKED]
+
+
+def _of_connections(run: Run) -> list[str]:
+    lazy = run.spec.virtual.connections == "lazy" and run.environment.kernel == "virtual"
+    return [_LAZY] if lazy else []
 
 
 def _of_compute(run: Run) -> list[str]:

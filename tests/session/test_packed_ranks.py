@@ -105,6 +105,7 @@ def test_a_ring_is_the_same_when_pairs_connect_at_need(
         result_of(run)["collectives"] for run in (unpacked[_COLLECTIVES], lazy)
     )
     assert row == eager
+    assert "connected when they first communicated" in result_of(lazy)["notes"][0]
     ends = [_connections(lazy, rank) for rank in range(_RANKS)]
     assert ends == [2, 1, 1, 1, 1, 1, 1, 0]
 

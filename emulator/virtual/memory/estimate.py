@@ -49,8 +49,8 @@ _RANK_BYTES = 24 * 2**20
 # A rank that is a thread of a process took 0.5 MB, and an end of a connection 7.5 kB, of which Gloo
 # has a part before it is connected.
 _PACKED_RANK_BYTES = 2 * 2**20
-_CONNECTION_END_BYTES = 11 * 2**10
-_PAIR_BYTES = 2**10
+_CONNECTION_END_BYTES = 10 * 2**10
+_PAIR_BYTES = 2 * 2**10
 # A Python process with torch and a small model, which shares nothing with others but files.
 _PROGRAM_BYTES = 400 * 2**20
 # glibc's malloc gives freed memory of at most 32 MiB back only beyond twice as much, and from the
