@@ -34,7 +34,13 @@ from topologies.spec.workload_section import (
     SendRecv,
     WorkloadSpec,
 )
-from topologies.spec.workload_types import BitwiseOp, IntegerType, ReduceOp
+from topologies.spec.workload_types import (
+    PAIR_TYPES,
+    BitwiseOp,
+    IntegerType,
+    PairOp,
+    ReduceOp,
+)
 
 _NOT_GLOOS = ("int16",)
 """Types that torch's Gloo does not reduce (GENERATE_ALL_TYPES in its ProcessGroupGloo.cpp)."""
@@ -53,7 +59,7 @@ def workload_problems(spec: Sections) -> Iterator[Problem]:
             key: Key = ("workload", "operations", index)
             yield from _operation_problems(operation, key, workload.ranks, item_bytes)
             if isinstance(operation, CollectiveOperation | RootedCollective):
-                yield from _reduction_problems(workload, operation, key)
+                yield from _reduction_problems(spec, workload, operation, key)
         if workload.dtype in _NOT_GLOOS and any(_gloo_reduces(spec, workload)):
             allowed = (
                 "Gloo does not reduce it: expected another dtype, or programs for all that reduce"
@@ -122,6 +128,7 @@ def roce_problems(spec: Sections) -> Iterator[Problem]:
 
 
 def _reduction_problems(
+    spec: Sections,
     workload: CollectivesWorkload,
     operation: CollectiveOperation | RootedCollective,
     key: Key,
@@ -131,11 +138,15 @@ def _reduction_problems(
         if operation.op != "sum":
             yield Problem((*key, "op"), operation.op, f"no op: {operation.kind} does not reduce")
         return
-    integers = get_args(IntegerType)
-    if operation.op in get_args(BitwiseOp) and workload.dtype not in integers:
-        known = [op for op in get_args(ReduceOp) if op not in get_args(BitwiseOp)]
+    no_bits = () if workload.dtype in get_args(IntegerType) else get_args(BitwiseOp)
+    no_pairs = () if workload.dtype in PAIR_TYPES else get_args(PairOp)
+    if operation.op in (*no_bits, *no_pairs):
+        known = [op for op in get_args(ReduceOp) if op not in (*no_bits, *no_pairs)]
         allowed = f"allowed for {workload.dtype}: {', '.join(known)}"
         yield Problem((*key, "op"), operation.op, allowed)
+    elif operation.op in get_args(PairOp) and _is_gloos(spec, workload, operation):
+        expected = "Gloo does not reduce pairs: expected a program for it"
+        yield Problem((*key, "op"), operation.op, expected)
 
 
 def _gloo_reduces(spec: Sections, workload: CollectivesWorkload) -> Iterator[bool]:
@@ -144,9 +155,17 @@ def _gloo_reduces(spec: Sections, workload: CollectivesWorkload) -> Iterator[boo
         if not isinstance(operation, CollectiveOperation | RootedCollective):
             continue
         if Kind(operation.kind).traits.reduces:
-            with suppress(DoesNotFit, MscclError):  # told by the checks of programs
-                shape = _shape(workload, operation)
-                yield plan_of(settings_of(spec), shape, operation.program) is None
+            yield _is_gloos(spec, workload, operation)
+
+
+def _is_gloos(
+    spec: Sections, workload: CollectivesWorkload, operation: CollectiveOperation | RootedCollective
+) -> bool:
+    """Whether Gloo's own algorithm runs a collective."""
+    with suppress(DoesNotFit, MscclError):  # told by the checks of programs
+        shape = _shape(workload, operation)
+        return plan_of(settings_of(spec), shape, operation.program) is None
+    return False
 
 
 def _shapes(

@@ -73,7 +73,12 @@ def test_tables_as_of_nccl_tests_name_type_and_operation(run: Path) -> None:
         ),
         (
             ("op: max", "op: mean"),
-            "workload.operations[0].op: found mean; allowed: sum, min, max, band, bor, bxor",
+            "workload.operations[0].op: found mean; allowed: sum, min, max, band, bor, bxor, "
+            "minloc, maxloc",
+        ),
+        (
+            ("op: max", "op: maxloc"),
+            "workload.operations[0].op: found maxloc; allowed for int32: sum, min, max, band",
         ),
         (
             ("slots: 3", "slots: 3, operations: [sum, max]"),
@@ -90,6 +95,35 @@ def test_tables_as_of_nccl_tests_name_type_and_operation(run: Path) -> None:
 def test_what_cannot_be_reduced_is_refused(change: tuple[str, str], said: str) -> None:
     with pytest.raises(SpecError) as caught:
         parse_spec(SPEC.replace(*change))
+    assert said in str(caught.value)
+
+
+PAIRS = """
+name: pairs
+fabric: {kind: leaf-spine, leaves: 2, spines: 1, hosts_per_leaf: 2}
+workload:
+  kind: collectives
+  ranks: 4
+  dtype: float64
+  operations:
+    - {kind: all_reduce, size: 4096, op: minloc, program: {algorithm: aggregation}}
+    - {kind: reduce, size: 4096, op: maxloc, root: 1, program: {algorithm: aggregation}}
+    - {kind: all_reduce, size: 4096, op: maxloc, program: {algorithm: ring}}
+aggregation: {slots: 3}
+"""
+
+
+@pytest.mark.long
+def test_switches_and_hosts_find_where_the_least_and_the_greatest_are(tmp_path: Path) -> None:
+    """Ranks check the index, too (tests/session/test_payload.py has it that a wrong one shows)."""
+    run = load_run(run_spec(tmp_path, PAIRS))
+    assert [log.checks for log in run.ranks] == [3] * 4
+
+
+def test_gloos_own_collectives_have_no_pairs() -> None:
+    with pytest.raises(SpecError) as caught:
+        parse_spec(PAIRS.replace(", program: {algorithm: ring}", ""))
+    said = "operations[2].op: found maxloc; Gloo does not reduce pairs: expected a program for it"
     assert said in str(caught.value)
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
 
-from topologies.spec.workload_types import BitwiseOp, ReduceOp  # noqa: E402
+from topologies.spec.workload_types import BitwiseOp, PairOp, ReduceOp  # noqa: E402
 from workloads.execution.payload import numbers  # noqa: E402
 from workloads.execution.programs.reductions import REDUCTIONS  # noqa: E402
 
@@ -40,7 +40,8 @@ def test_what_the_inputs_reduce_to_is_expected(
 ) -> None:
     op = data.draw(_OPS)
     floats = () if op in get_args(BitwiseOp) else (torch.float16, torch.float32, torch.float64)
-    dtype = data.draw(st.sampled_from((*_INTEGERS, *floats)))
+    pairs = torch.int64, torch.float64
+    dtype = data.draw(st.sampled_from(pairs if op in get_args(PairOp) else (*_INTEGERS, *floats)))
     inputs = [numbers.reduction_input(offset + count, r, ranks, dtype, op) for r in range(ranks)]
     numbers.check_reduction("x", _reduced(op, inputs)[offset:], ranks, op, offset)
 
@@ -70,7 +71,8 @@ def test_a_missing_rank_shows(ranks: int, op: ReduceOp, data: st.DataObject) -> 
     """Also where one that is counted twice makes no difference."""
     count = data.draw(st.integers(max(3, ranks), 400))
     wrong = data.draw(st.integers(0, ranks - 1))
-    inputs = [numbers.reduction_input(count, r, ranks, torch.int32, op) for r in range(ranks)]
+    dtype = torch.int64 if op in get_args(PairOp) else torch.int32
+    inputs = [numbers.reduction_input(count, r, ranks, dtype, op) for r in range(ranks)]
     with pytest.raises(numbers.WrongResult, match="element"):
         got = _reduced(op, inputs[:wrong] + inputs[wrong + 1 :])
         numbers.check_reduction("x", got, ranks, op)

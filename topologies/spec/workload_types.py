@@ -19,8 +19,16 @@ ElementType = Literal["int16", "int32", "int64", "float16", "bfloat16", "float32
 """What collectives move, by torch's names."""
 
 BitwiseOp = Literal["band", "bor", "bxor"]
-ReduceOp = Literal["sum", "min", "max", "band", "bor", "bxor"]
-"""How collectives reduce, by the names of torch's ReduceOp."""
+PairOp = Literal["minloc", "maxloc"]
+"""Those of MPI: of pairs of a number and an index, the pair with the least or greatest number; of
+equal ones that with the lower index."""
+
+PAIR_TYPES = ("int64", "float64")
+"""What holds a pair: a number of 32 bits, an integer or a float as the type says, and an index of
+32 bits (MPI_2INT, MPI_FLOAT_INT)."""
+
+ReduceOp = Literal["sum", "min", "max", "band", "bor", "bxor", "minloc", "maxloc"]
+"""How collectives reduce, by the names of torch's ReduceOp, and pairs by MPI's."""
 Payload = Literal["checked", "timing"]
 """Whether every rank checks the numbers that it gets, or nobody looks at them."""
 Ranks = Annotated[Integer, Field(ge=2, le=4096)]

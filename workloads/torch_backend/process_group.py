@@ -43,7 +43,9 @@ class Unsupported(RuntimeError):
     """A call that the backend cannot do, by its name, with what is allowed."""
 
 
-_COMBINE: dict[object, Combine] = {each.torch_op: each.combine for each in REDUCTIONS.values()}
+_COMBINE: dict[object, Combine] = {
+    each.torch_op: each.combine for each in REDUCTIONS.values() if each.torch_op is not None
+}
 _COMBINE[dist.ReduceOp.PRODUCT] = torch.Tensor.mul_
 _COMBINED = "SUM, PRODUCT, MAX, MIN, BAND, BOR, BXOR"
 

@@ -7,6 +7,9 @@ missing or counted twice shows in two of every three elements. Where a contribut
 twice makes no difference (min, max, and, or), each of n ranks alone decides every n-th element, so
 that one that is missing shows there. The result is 4 + index mod 3.
 
+Pairs (minloc, maxloc): the rank that decides an element and those after it have the same number,
+and each its rank as the index, so that the result's index is that of the one that decides.
+
 Exchanges: a block from rank s to rank d holds a code of (s, d), so that a swapped, lost or repeated
 block shows.
 
@@ -20,6 +23,7 @@ maximum.
 from __future__ import annotations
 
 import ctypes
+import struct
 from collections.abc import Callable, Sequence
 from functools import reduce
 from operator import add, xor
@@ -44,6 +48,9 @@ _OF_OTHERS: dict[ReduceOp, Callable[[int], int]] = {
 }
 _DECIDED = 4
 
+_PAIRS: dict[ReduceOp, int] = {"minloc": 1, "maxloc": -1}
+"""What the numbers of ranks are off that do not decide."""
+
 
 class WrongResult(RuntimeError):
     """A collective delivered other numbers than it should have."""
@@ -53,6 +60,10 @@ def reduction_input(
     count: int, rank: int, ranks: int, dtype: torch.dtype, op: ReduceOp = "sum"
 ) -> torch.Tensor:
     """What `rank` of `ranks` contributes to a reduction of `count` elements."""
+    if op in _PAIRS:
+        period = [_pair(op, index, rank, ranks, dtype) for index in range(_PERIOD * ranks)]
+        row = torch.tensor(period, dtype=torch.int64)
+        return row.repeat(-(-count // len(period)))[:count].clone().view(dtype)
     others = _OF_OTHERS.get(op)
     if others is None:
         period = [(phase + rank) % _PERIOD for phase in range(_PERIOD)]
@@ -77,6 +88,11 @@ def check_reduction(
     """Raise WrongResult unless `got` is what the contributions of `ranks` ranks reduce to, from the
     element `offset` on.
     """
+    if op in _PAIRS:
+        whole = range(offset, offset + _PERIOD * ranks)
+        expected = [_pair(op, at, at % ranks, ranks, got.dtype) for at in whole]
+        _check_repeats(id, got.view(torch.int64), expected, 0)
+        return
     if op in _OF_OTHERS:
         expected = [_DECIDED + (phase + offset) % _PERIOD for phase in range(_PERIOD)]
     else:
@@ -86,6 +102,16 @@ def check_reduction(
             for phase in range(_PERIOD)
         ]
     _check_repeats(id, got, expected, 0)
+
+
+def _pair(op: ReduceOp, index: int, rank: int, ranks: int, dtype: torch.dtype) -> int:
+    """What a rank contributes to an element of pairs, as the 64 bits that hold it."""
+    number = _DECIDED + index % _PERIOD
+    if rank < index % ranks:
+        number += _PAIRS[op]
+    form = "<fi" if dtype.is_floating_point else "<ii"
+    (bits,) = struct.unpack("<q", struct.pack(form, number, rank))
+    return int(bits)
 
 
 def block_code(source: int, destination: int) -> int:
