@@ -215,3 +215,27 @@ def test_a_dlrm_layer_larger_than_a_bucket_is_one() -> None:
     dlrm = {"kind": "dlrm", "bucket": "1MB"}
     narrow, wide = (_needed({**dlrm, "top_mlp": [1024, n, 1]}) for n in (1024, 65_536))
     assert wide - narrow > 8 * 4 * 1024 * (65_536 - 1024)
+
+
+def test_chunks_in_flight_have_their_threads_once() -> None:
+    """Of all collectives under way together, where chunks in flight are bounded."""
+
+    def needed(layers: int, in_flight: int) -> int:
+        training = {
+            "kind": "training",
+            "parallelism": {"data": 8},
+            "hidden": 1024,
+            "layers": layers,
+        }
+        spec = _spec({"ranks": 8, **training}).to_dict()
+        spec["payload"] = "timing"
+        spec["collectives"] = {
+            "backend": "programs",
+            "all_reduce": {"algorithm": "ring", "chunks": 16},
+            "in_flight": in_flight,
+        }
+        return guest_memory_bytes(parse_dict(spec), Path())
+
+    more_threads_bytes = 8 * 16 * 16 * 96 * 2**10
+    bounded, unbounded = (needed(24, n) - needed(8, n) for n in (16, 0))
+    assert unbounded - bounded == 2 * more_threads_bytes

@@ -72,10 +72,13 @@ _THREAD_BYTES = 96 * 2**10
 @dataclass(frozen=True)
 class _Call:
     """What a call takes on all its ranks together, from when it is posted until it is waited for,
-    and what malloc keeps of that from then on."""
+    and what malloc keeps of that from then on. `threads` is how many its program has at a rank,
+    `most_threads` how many a rank has for all calls together, where a run bounds them."""
 
     used_bytes: int
     kept_bytes: int
+    threads: int = 0
+    most_threads: int | None = None
 
 
 def guest_memory_bytes(spec: Spec, run_directory: Path) -> int:
@@ -235,8 +238,12 @@ class _ProgramBytes:
             return call
         participants = len(plan.participants(range(ranks)))
         buffers = working_bytes(plan) if self._payload == "checked" else 0
-        more = participants * (buffers + threads_of(plan) * _THREAD_BYTES)
-        return _Call(call.used_bytes + 2 * more, call.kept_bytes + more)
+        threads = threads_of(plan)
+        more = participants * (buffers + threads * _THREAD_BYTES)
+        most = None
+        if plan.in_flight:
+            most = threads * -(-plan.in_flight // min(plan.in_flight, len(plan.chunks)))
+        return _Call(call.used_bytes + 2 * more, call.kept_bytes + more, threads, most)
 
 
 def _step_bytes(
@@ -249,15 +256,18 @@ def _step_bytes(
 ) -> int:
     """The most that a rank's shares of calls under way take at a time, and what malloc keeps of
     them; `groups` has the ranks of one group of each kind."""
-    under_way: dict[str, int] = {}
-    used = most = kept = 0
+    under_way: dict[str, tuple[int, int]] = {}
+    used = most = kept = threads = 0
+    bounds: list[int | None] = []
     for action in step:
         kind: str
         match action:
             case ComputeKernel() | Pause():
                 continue
             case WaitFor(name):
-                used -= under_way.pop(name)
+                size_bytes, ended = under_way.pop(name)
+                used -= size_bytes
+                threads -= ended
                 continue
             case StartCollective():
                 kind, members = action.kind, groups[action.group]
@@ -267,9 +277,13 @@ def _step_bytes(
         size_bytes = action.elements * item_bytes
         call = _call(kind, size_bytes, ranks, connection_bytes, None, payload)
         call = programs.with_them(call, kind, size_bytes, members, item_bytes, None)
-        under_way[action.name] = call.used_bytes // ranks
-        used += under_way[action.name]
-        most = max(most, used)
+        under_way[action.name] = call.used_bytes // ranks, call.threads
+        used += call.used_bytes // ranks
+        threads += call.threads
+        bounds += [call.most_threads] if call.threads else []
+        # `used` counts each thread twice.
+        bound = max((threads if n is None else n for n in bounds), default=0)
+        most = max(most, used - 2 * _THREAD_BYTES * max(0, threads - bound))
         kept = max(kept, call.kept_bytes // ranks)
     return most + kept
 
