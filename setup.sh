@@ -4,6 +4,7 @@
 #   ./setup.sh run     what `make demo` needs
 #   ./setup.sh test    that, and what the tests need
 #   ./setup.sh missing prints the packages of `run` that are to be installed, and does nothing
+#   ./setup.sh python  prints which Python would be used, and does nothing
 #   ./setup.sh source  system packages and the kernel's source only
 # Each step says what it does and why, is skipped when it is done already, and on failure names the
 # command that failed, what to do about it, and where everything that was said is kept.
@@ -199,6 +200,28 @@ install() { # PACKAGE...
 installed() { [ "$(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null)" = installed ]; }
 offered() { [[ "$(LC_ALL=C apt-cache policy "$1" 2>/dev/null)" == *'  Candidate: '[^\(]* ]]; }
 
+# Prints the first Python that is new enough and can make virtual environments; nothing without one.
+find_python() {
+    local candidate
+    for candidate in python3 python3.14 python3.13 python3.12 python3.11; do
+        if command -v "$candidate" >/dev/null &&
+            "$candidate" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+            echo "$candidate"
+            return
+        fi
+    done
+}
+no_python() {
+    say "setup: Python 3.11 or later with venv is needed; found $(python3 --version 2>&1)"
+    exit 1
+}
+if [ "$purpose" = python ]; then
+    python=$(find_python)
+    [ -n "$python" ] || no_python
+    echo "$python"
+    exit
+fi
+
 if [ "$(uname -m)" != x86_64 ]; then
     say "setup: the virtual kernel is User-Mode Linux, which there is for x86-64 only, and this machine is $(uname -m)."
     say "setup: the native kernel remains: pip install . and, as root, groundwire run --kernel native SPEC"
@@ -219,10 +242,16 @@ source_there() {
 }
 
 # --- 1. System packages --------------------------------------------------------------------------
-# Build tools for the virtual kernel; python3-venv for the environment; ping for `groundwire shell`; what
+# Build tools for the virtual kernel; venv for the environment; ping for `groundwire shell`; what
 # programs with RDMA verbs need.
-needed=(gcc libc6-dev make flex bison bc patch xz-utils libelf-dev libssl-dev python3-venv iputils-ping
+needed=(gcc libc6-dev make flex bison bc patch xz-utils libelf-dev libssl-dev iputils-ping
     libibverbs-dev ibverbs-providers)
+# Ubuntu 22.04's python3 is 3.10, and it has 3.11 beside it.
+if ! command -v python3 >/dev/null || python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then
+    needed+=(python3-venv)
+elif [ -z "$(find_python)" ]; then
+    needed+=(python3.11-venv)
+fi
 for_tests=()
 if [ "$purpose" = test ]; then
     # Programs that nobody here wrote, which must keep time in the virtual kernel; stock Mininet as the
@@ -252,6 +281,7 @@ elif ! command -v apt-get >/dev/null; then
 else
     say "[1/4] system packages, to build the virtual kernel${for_tests:+ and for the tests}: ${missing[*]}"
     update_lists
+    if [[ " ${missing[*]} " == *" python3.11-venv "* ]] && ! offered python3.11-venv; then no_python; fi
     found=()
     for package in "${missing[@]}"; do
         if [[ " ${for_tests[*]} " == *" $package "* ]] && ! offered "$package"; then
@@ -267,17 +297,28 @@ fi
 # --- 2. The kernel's source ----------------------------------------------------------------------
 # Debian's package from Debian's own archive, for systems that offer other versions only. apt checks
 # the signature; it works on lists of its own here, and changes nothing of the system's.
+list_of() { # SUITE KEYS
+    echo "deb [signed-by=$2] ${GROUNDWIRE_DEBIAN_MIRROR:-http://deb.debian.org/debian} $1 main" >"$apt/list"
+}
 fetch_source() {
     local apt=$scratch/apt version
     local fix="check the network, or set GROUNDWIRE_KERNEL_SOURCE to linux-6.12.N.tar.xz from kernel.org"
     [ "${#for_fetching[@]}" = 0 ] || install "${for_fetching[@]}"
     mkdir -p "$apt/lists/partial" "$apt/cache/archives/partial" "$fetched"
     touch "$apt/status"
-    echo "deb [signed-by=$debians_keys] ${GROUNDWIRE_DEBIAN_MIRROR:-http://deb.debian.org/debian} trixie main" >"$apt/list"
     local own=(-o "Dir::Etc::SourceList=$apt/list" -o Dir::Etc::SourceParts=/dev/null
         -o Dir::Etc::Preferences=/dev/null -o Dir::Etc::PreferencesParts=/dev/null
         -o "Dir::State::Lists=$apt/lists" -o "Dir::State::Status=$apt/status" -o "Dir::Cache=$apt/cache"
-        -o APT::Sandbox::User=root -o APT::Update::Error-Mode=any)
+        -o APT::Sandbox::User=root -o APT::Update::Error-Mode=any -o Acquire::Languages=none)
+    list_of trixie "$debians_keys"
+    if ! run apt-get "${own[@]}" update -q "${apt_waits[@]}" && grep -q NO_PUBKEY "$log"; then
+        say "      the keys here are older: getting them from Debian 11, which those know"
+        list_of bullseye "$debians_keys"
+        attempt "$fix" apt-get "${own[@]}" update -q "${apt_waits[@]}"
+        attempt "$fix" env -C "$scratch" apt-get "${own[@]}" download -q "${apt_waits[@]}" debian-archive-keyring
+        attempt "is the disk full?" dpkg-deb -x "$scratch"/debian-archive-keyring_*.deb "$scratch/newer"
+        list_of trixie "$scratch/newer$debians_keys"
+    fi
     attempt "$fix" apt-get "${own[@]}" update -q "${apt_waits[@]}"
     attempt "$fix" env -C "$scratch" apt-get "${own[@]}" download -q "${apt_waits[@]}" "$source_package"
     version=$(dpkg-deb -f "$scratch/$source_package"_*.deb Version)
@@ -344,18 +385,8 @@ if [ -e "$stamp" ] || { [ -z "$extras" ] && [ -e "${stamp/.groundwire/.groundwir
     say "[3/4] virtual environment: present"
     kernel_builder=("$venv/bin/groundwire" kernel build)
 else
-    python=""
-    for candidate in python3 python3.14 python3.13 python3.12 python3.11; do
-        if command -v "$candidate" >/dev/null &&
-            "$candidate" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
-            python=$candidate
-            break
-        fi
-    done
-    if [ -z "$python" ]; then
-        say "setup: Python 3.11 or later with venv is needed; found $(python3 --version 2>&1)"
-        exit 1
-    fi
+    python=$(find_python)
+    [ -n "$python" ] || no_python
     say "[3/4] virtual environment: creating $venv ($("$python" --version)), installing Groundwire and PyTorch"
     kernel_builder=("$python" -m emulator.virtual.building) # `groundwire kernel build` before it is there
     start_job python make_environment

@@ -50,7 +50,7 @@ class Machine:
         self._home, self._log = directory / "home", directory / "calls"
         self.temporary = directory / "tmp"
         for made in (self._clone, self._bin, self._home, self.temporary):
-            made.mkdir()
+            made.mkdir(parents=True)
         shutil.copy(ROOT / "pyproject.toml", self._clone)
         self._script = self._clone / "setup.sh"
         # Kernel sources that this machine has installed are not that one's.
@@ -92,6 +92,10 @@ class Machine:
     def calls(self) -> list[str]:
         return self._log.read_text().splitlines() if self._log.exists() else []
 
+    def called(self) -> set[str]:
+        """The programs of `calls`, but for a Python that is asked for its version."""
+        return {call.split()[0] for call in self.calls() if not call.startswith("python3 -c ")}
+
 
 @pytest.fixture
 def archive(tmp_path: Path) -> dict[str, str]:
@@ -109,7 +113,7 @@ def test_a_second_run_finds_everything_done(tmp_path: Path, archive: dict[str, s
     assert second.returncode == 0, second.stderr
     assert "[1/4] system packages: present" in second.stderr
     assert "[3/4] virtual environment: present" in second.stderr
-    did = {call.split()[0] for call in machine.calls()[before:]}
+    did = {c.split()[0] for c in machine.calls()[before:] if not c.startswith("python3 -c ")}
     assert did <= {"uname", "dpkg-query", "groundwire"}  # these only ask
 
 
@@ -348,7 +352,36 @@ def test_missing_packages_are_named_and_nothing_is_done(
     assert done.returncode == 0, done.stderr
     named = done.stdout.split()
     assert [name for name in named if name != "debian-archive-keyring"] == wanted
-    assert {call.split()[0] for call in machine.calls()} <= {"uname", "dpkg-query", "apt-cache"}
+    assert machine.called() <= {"uname", "dpkg-query", "apt-cache"}
+
+
+_OLD = 'case "$1" in -c) exit 1 ;; --version) echo Python 3.10.12 ;; *) exit 2 ;; esac'
+
+
+def test_a_system_whose_python_is_too_old_gets_the_one_that_it_has_beside_it(
+    tmp_path: Path, archive: dict[str, str]
+) -> None:
+    """As Ubuntu 22.04, whose python3 is 3.10."""
+    without = 'case "$4" in python3.11-venv) exit 1 ;; *) echo installed ;; esac'
+    machine = Machine(tmp_path / "bare", {"python3": _OLD, "dpkg-query": without})
+    assert machine.setup("missing", **archive).stdout == "python3.11-venv\n"
+    none = machine.setup("python")
+    assert (none.returncode, none.stdout) == (1, "")
+    assert "Python 3.11 or later with venv is needed; found Python 3.10.12" in none.stderr
+
+    offered = "echo '  Candidate: (none)'"
+    programs = {"python3": _OLD, "dpkg-query": without, "apt-cache": offered}
+    refused = Machine(tmp_path / "older", programs).setup(**archive)
+    assert refused.returncode == 1
+    assert "Python 3.11 or later with venv is needed" in refused.stderr
+
+    has = {"python3": _OLD, "python3.11": _USUAL["python3"]}
+    machine = Machine(tmp_path / "ready", has)
+    assert machine.setup("missing", **archive).stdout == ""
+    assert machine.setup("python").stdout == "python3.11\n"
+    done = machine.setup(**archive)
+    assert done.returncode == 0, done.stderr
+    assert any(call.startswith("python3.11 -m venv") for call in machine.calls())
 
 
 def test_the_source_alone_can_be_had(tmp_path: Path, archive: dict[str, str]) -> None:
@@ -356,4 +389,4 @@ def test_the_source_alone_can_be_had(tmp_path: Path, archive: dict[str, str]) ->
     done = machine.setup("source", **archive)
     assert done.returncode == 0, done.stderr
     assert "[2/4] kernel source" in done.stderr
-    assert {call.split()[0] for call in machine.calls()} == {"uname", "dpkg-query"}
+    assert machine.called() == {"uname", "dpkg-query"}
