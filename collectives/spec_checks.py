@@ -17,7 +17,7 @@ from collectives.settings import plan_of, settings_of
 from topologies.spec.checks import register
 from topologies.spec.collectives_section import AlgorithmEntry, CollectivesSection
 from topologies.spec.errors import Key, Problem, shown
-from topologies.spec.run_sections import RoceTransport
+from topologies.spec.roce.section import RoceTransport
 from topologies.spec.sections import Sections
 from topologies.spec.workload_section import (
     ITEM_BYTES,

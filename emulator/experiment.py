@@ -34,10 +34,11 @@ from emulator.ranks.launcher import Launcher
 from emulator.ranks.processes import processes_of
 from emulator.ranks.program import serve_programs
 from emulator.ranks.shared_run import SharedRun
+from emulator.rdma.rate_recorder import write_rates
 from emulator.switches.deadlock import DeadlockWatch
 from topologies.fabrics.fabric import Fabric
 from topologies.spec.queue_section import ClassQueue, Lossless, queues_in
-from topologies.spec.run_sections import RoceTransport
+from topologies.spec.roce.section import RoceTransport
 from topologies.spec.spec import Spec
 from topologies.spec.workload_section import CommandWorkload
 from workloads.execution.clock import round_time_ns, sleep_until_ns
@@ -92,7 +93,7 @@ def run_experiment(
             receive_coalescing_ns=spec.virtual.receive_coalescing_ns,
             watched=kernel.watches_ports,
             aggregating=_aggregating(spec),
-            rdma=isinstance(spec.transport, RoceTransport),
+            rdma=spec.transport if isinstance(spec.transport, RoceTransport) else None,
         )
         if not kernel.real_time:
             sleep_until_ns(round_time_ns(_IMPORT_MARGIN_NS, _FABRIC_GRID_NS))
@@ -148,6 +149,7 @@ def run_experiment(
         _write_links(network, run_directory)
         if spec.counters.interval_ns is not None:
             write_samples(network, run_directory / "queues.jsonl")
+        write_rates(network, run_directory / "rates.jsonl")
         measured = _measured(spec, hosts, network, captured)
         late_ns = faults.worst_lateness_ns if kernel.real_time else 0
         measured["verdict"] = _verdict(monitor, captured, network, late_ns)

@@ -36,7 +36,7 @@ from emulator.virtual.building.build import ensure_kernel
 from emulator.virtual.host.features import has_seccomp_filters, has_xsave
 from emulator.virtual.memory.estimate import guest_memory_bytes
 from topologies.fabrics.selectors import select_ports
-from topologies.spec.run_sections import RoceTransport
+from topologies.spec.roce.section import RoceTransport
 from topologies.spec.scaling import scale_spec
 from topologies.spec.spec import Spec
 from topologies.spec.workload_section import CommandWorkload

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -15,7 +15,7 @@ from topologies.fabrics.fabric import Fabric
 from topologies.routing.routes import Routes
 from topologies.spec.checks import register
 from topologies.spec.errors import Problem, suggestion
-from topologies.spec.run_sections import RoceTransport
+from topologies.spec.roce.section import STOCK_ACK_EVERY, RoceTransport
 from topologies.spec.sections import Sections
 
 ENTRY_POINT_GROUP = "groundwire.predictors"
@@ -41,7 +41,8 @@ class PredictorError(CollectiveError):
 class Transport:
     """What the hosts' TCP is set to. Buffers are in bytes; they bound a connection's window.
 
-    With `path_mtu_bytes`, ranks have RoCE beside it for the messages of programs.
+    With `path_mtu_bytes`, ranks have RoCE beside it for the messages of programs; of so many
+    packets one is acknowledged.
     """
 
     congestion_control: str = "cubic"
@@ -51,19 +52,24 @@ class Transport:
     ecn: bool = False
     min_rto_ns: int = 200_000_000
     initial_window: int = 10
+    packets_per_ack: int = STOCK_ACK_EVERY
 
     @classmethod
     def of(cls, spec: Sections) -> Transport:
         """What a spec sets."""
-        tcp = spec.tcp
-        return cls(
+        tcp, roce = spec.tcp, spec.transport
+        plain = cls(
             tcp.congestion_control,
             tcp.rcvbuf_bytes,
             tcp.sndbuf_bytes,
-            spec.transport.path_mtu_bytes if isinstance(spec.transport, RoceTransport) else None,
-            spec.ecn,
-            tcp.min_rto_ns,
-            tcp.initial_window,
+            ecn=spec.ecn,
+            min_rto_ns=tcp.min_rto_ns,
+            initial_window=tcp.initial_window,
+        )
+        if not isinstance(roce, RoceTransport):
+            return plain
+        return replace(
+            plain, path_mtu_bytes=roce.path_mtu_bytes, packets_per_ack=roce.packets_per_ack
         )
 
     def carries(self, call: CollectiveCall) -> bool:

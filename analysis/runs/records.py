@@ -223,12 +223,16 @@ class JobRecord(Record):
 
 
 class RoceRecord(Record):
-    """What the queue pairs of all hosts counted: how often one went back and sent again, and NAKs
-    that came for a PSN that was not the expected one and for a receiver that was not ready."""
+    """What the queue pairs of all hosts counted: how often one went back and sent again, NAKs that
+    came for a PSN that was not the expected one and for a receiver that was not ready, requests
+    that came with a CE mark, and congestion notifications."""
 
     retries: int
     sequence_naks: int
     not_ready_naks: int
+    ce_packets: int = 0
+    cnps_sent: int = 0
+    cnps_received: int = 0
 
 
 class Environment(Record):

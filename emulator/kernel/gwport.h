@@ -49,8 +49,8 @@ struct tc_gwport_qopt {
 	__u64	delay_ns;	/* propagation, after the queue */
 	__u64	buffer_bytes;	/* of the queue; of the switch for shared, lossless */
 	__u64	k_bytes;	/* step marking above this backlog */
-	__u64	kmin_bytes;	/* red */
-	__u64	kmax_bytes;	/* red */
+	__u64	kmin_bytes;	/* red, lossless */
+	__u64	kmax_bytes;	/* red, lossless (0: no such marks) */
 	__u64	target_ns;	/* codel */
 	__u64	interval_ns;	/* codel */
 	__u64	ce_threshold_ns;	/* codel */

@@ -13,4 +13,7 @@ extern const struct gw_discipline gw_shared;	/* gwport_shared.c */
 extern const struct gw_discipline gw_voq;	/* gwport_voq.c */
 extern const struct gw_discipline gw_lossless;	/* gwport_lossless.c */
 
+/* RED's line, for others that mark by it */
+bool gw_red_hits(struct gw_port *p, const struct gw_class *c, u64 queue_q16);
+
 #endif

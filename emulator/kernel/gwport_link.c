@@ -46,6 +46,8 @@ void gw_transmit(struct gw_port *p, struct sk_buff *skb)
 	u64 wait = gw_ready_ns(p) - cb->time;
 
 	p->idle_since_ns = 0;
+	if (gw_int_used && cb->outcome != GW_PAUSE)
+		gw_int_stamp(p, skb);
 	p->st.wire_bytes += wire;
 	if (cb->outcome != GW_PAUSE) {
 		p->st.tx_packets++;

@@ -4,6 +4,8 @@
 
 #include "gwport_queue.h"
 
+extern bool gw_int_used;
+
 void gw_link_init(struct gw_port *p);
 void gw_link_stop(struct gw_port *p);
 void gw_transmit(struct gw_port *p, struct sk_buff *skb);
@@ -12,6 +14,7 @@ void gw_transmit_until(struct gw_port *p, u64 now);
 void gw_arm_timer(struct gw_port *p);
 void gw_pause_classes(struct gw_port *p, u8 classes, u8 pause, u64 now);
 void gw_send_pause_frame(struct gw_port *p, struct sk_buff *skb, u64 now);
+void gw_int_stamp(struct gw_port *p, struct sk_buff *skb);
 int gw_link_module_init(void);
 void gw_link_module_exit(void);
 

@@ -93,6 +93,13 @@ static int gw_lossless_admit(struct gw_port *p, struct gw_queue *q, struct sk_bu
 	return p->sw->bytes + skb->len > room ? GWPORT_DROP_BUFFER : GW_ADMITTED;
 }
 
+/* DCQCN's marks, on the queue that the packet finds (Zhu et al., SIGCOMM 2015, figure 5) */
+static void gw_lossless_mark(struct gw_port *p, struct gw_queue *q, struct sk_buff *skb)
+{
+	if (q->class->opt->kmax_bytes && q->bytes && gw_red_hits(p, q->class, q->bytes << 16))
+		gw_mark(p, skb);
+}
+
 static void gw_lossless_charge(struct gw_port *p, struct sk_buff *skb, u64 now)
 {
 	struct gw_port *in;
@@ -143,6 +150,7 @@ const struct gw_discipline gw_lossless = {
 	.shares_buffer	= true,
 	.can_bypass	= true,
 	.admit		= gw_lossless_admit,
+	.mark		= gw_lossless_mark,
 	.charge		= gw_lossless_charge,
 	.uncharge	= gw_lossless_uncharge,
 	.bypass		= gw_lossless_bypass,

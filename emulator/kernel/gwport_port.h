@@ -136,6 +136,9 @@ struct gw_discipline {
 	 */
 	int	(*admit)(struct gw_port *p, struct gw_queue *q, struct sk_buff *skb, u64 now);
 
+	/* Mark a packet that is admitted, with what stood in its queue; NULL: none is */
+	void	(*mark)(struct gw_port *p, struct gw_queue *q, struct sk_buff *skb);
+
 	/* q's next packet, marked, and what was ahead of it dropped; NULL: the first of all */
 	struct sk_buff *(*dequeue)(struct gw_port *p, struct gw_queue *q, u64 t);
 

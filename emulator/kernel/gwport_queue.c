@@ -135,6 +135,8 @@ int gw_enqueue(struct gw_port *p, struct sk_buff *skb, u64 now)
 	/* Step marking, which any discipline may have on top of its own */
 	if (q->bytes > c->opt->k_bytes)
 		gw_mark(p, skb);
+	if (d->mark)
+		d->mark(p, q, skb);
 	gw_queue_push(p, q, skb, now);
 	return GW_ADMITTED;
 }

@@ -49,16 +49,16 @@ static void gw_red_average(struct gw_port *p, struct gw_class *c, u64 bytes, u64
 		c->red_avg -= mul_u64_u64_shr(c->red_avg - q, opt->red_weight_q32, 32);
 }
 
-/* Whether the line from kmin to kmax says that this packet is marked or dropped. */
-static bool gw_red_hits(struct gw_port *p, struct gw_class *c)
+/* Whether the line from kmin to kmax says that a packet is marked or dropped, at such a queue. */
+bool gw_red_hits(struct gw_port *p, const struct gw_class *c, u64 queue_q16)
 {
 	u64 kmin = c->opt->kmin_bytes << 16, kmax = c->opt->kmax_bytes << 16;
 
-	if (c->red_avg < kmin)
+	if (queue_q16 < kmin)
 		return false;
-	if (c->red_avg >= kmax)
+	if (queue_q16 >= kmax)
 		return true;
-	return gw_chance(p, mul_u64_u64_div_u64(c->opt->red_pmax_q32, c->red_avg - kmin,
+	return gw_chance(p, mul_u64_u64_div_u64(c->opt->red_pmax_q32, queue_q16 - kmin,
 						kmax - kmin));
 }
 
@@ -69,7 +69,7 @@ static int gw_red_admit(struct gw_port *p, struct gw_queue *q, struct sk_buff *s
 
 	/* What does not fit is an arrival all the same */
 	gw_red_average(p, q->class, q->bytes, now);
-	hit = gw_red_hits(p, q->class);
+	hit = gw_red_hits(p, q->class, q->class->red_avg);
 	if (reason != GW_ADMITTED || !hit)
 		return reason;
 	if (!(q->class->opt->flags & GWPORT_F_ECN))

@@ -21,7 +21,7 @@ from emulator.switches.stock_switch import SwitchArrangement, needs_switch_memor
 from emulator.switches.stock_switch import needed_qdiscs as needed_by_switch
 from topologies.fabrics.fabric import Fabric, Port
 from topologies.spec.queue_section import Classes
-from topologies.spec.run_sections import RoceTransport
+from topologies.spec.roce.section import RoceTransport
 from topologies.spec.spec import Spec
 
 

@@ -11,6 +11,7 @@ import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from pyroute2.netlink.rtnl import RTM_DELROUTE
@@ -42,9 +43,11 @@ from emulator.ports.counters import (
     read_tcp,
 )
 from emulator.ports.port_watch import PortWatch
+from emulator.rdma.congestion import device_settings
 from emulator.switches.pause_controller import PauseController
 from topologies.fabrics.fabric import Fabric, Link, NodeKind, Port
 from topologies.routing.routes import Routes
+from topologies.spec.roce.section import RoceTransport
 
 _MAX_BACKLOG = Path("/proc/sys/net/core/netdev_max_backlog")
 # What one CPU's receive backlog must hold at least: veth hands every packet through it, and what
@@ -61,7 +64,7 @@ class NetworkOptions:
     together; 0 never does. `watched` ports are counted while they are busy (`Network.watch`), which
     needs eBPF classifiers: without them making the network raises OSError. `aggregating` switches
     have processes that talk TCP, with the switches next to them and with hosts. With `rdma`
-    each port of a host has an RDMA device.
+    each port of a host has an RDMA device, with its congestion control.
     """
 
     arrangement: PortArrangement = field(default_factory=NetemArrangement)
@@ -70,7 +73,7 @@ class NetworkOptions:
     receive_coalescing_ns: int = 0
     watched: bool = False
     aggregating: frozenset[str] = frozenset()
-    rdma: bool = False
+    rdma: RoceTransport | None = None
 
 
 class Network:
@@ -123,9 +126,10 @@ class Network:
             self._raise_backlog()
             self._allow_congestion_control()
             self._make_namespaces()
-            if self.options.rdma:
+            if self.options.rdma is not None:
                 hosts = {host.name: self._contexts[host.name] for host in self.fabric.hosts}
-                self.rdma_devices = make_devices(self._session, hosts, self.enter)
+                settings = partial(device_settings, self.options.rdma, self.fabric)
+                self.rdma_devices = make_devices(self._session, hosts, self.enter, settings)
             arrangement = self.options.arrangement
             self.pause_controller = arrangement.pause_controller(self._contexts, self.netns_path)
             if self.pause_controller is not None:

@@ -10,21 +10,26 @@ from emulator.linux.netlink import NetlinkSocket
 from emulator.linux.rdma_netlink import NETLINK_RDMA, make_rdma_device
 from emulator.network.registry import Session
 from emulator.ports.arrangement import PortContext
+from emulator.rdma.congestion import configure
 
 
 def make_devices(
     session: Session,
     hosts: Mapping[str, tuple[PortContext, ...]],
     enter: Callable[[str], AbstractContextManager[None]],
+    settings: Callable[[int], Mapping[str, int]],
 ) -> dict[str, tuple[str, ...]]:
     """Makes those of `hosts`, recorded first, and returns their names by host. The ports have their
-    addresses already. Raises OSError."""
+    addresses already; `settings` are a device's congestion control, by its port's rate in bits/s.
+    Raises OSError."""
     made = {}
     for host, ports in hosts.items():
         names = {f"gw{session.id}-{port.port.interface}": port.port.interface for port in ports}
         session.record(*({"kind": "rdma-device", "path": name} for name in names))
         with enter(host), NetlinkSocket(NETLINK_RDMA) as netlink:
             netlink.execute(make_rdma_device(name, interface) for name, interface in names.items())
+        for name, port in zip(names, ports, strict=True):
+            configure(name, settings(port.link.rate_bps))
         made[host] = tuple(names)
     return made
 
@@ -33,13 +38,16 @@ _COUNTERS = {
     "retries": "completer_retry_err",
     "sequence_naks": "rcvd_seq_err",
     "not_ready_naks": "rcvd_rnr_err",
+    "ce_packets": "ecn_marked",
+    "cnps_sent": "cnp_sent",
+    "cnps_received": "cnp_received",
 }
 """What rxe calls them (drivers/infiniband/sw/rxe/rxe_hw_counters.c)."""
 
 
 def read_counters(devices: Iterable[str]) -> dict[str, int]:
     """The sums of what the queue pairs of devices have counted: how often one went back and sent
-    again, and the NAKs that came. Raises OSError."""
+    again, the NAKs that came, requests that came with a CE mark, and CNPs. Raises OSError."""
     counted = [Path(f"/sys/class/infiniband/{name}/ports/1/hw_counters") for name in devices]
     return {
         name: sum(int((directory / theirs).read_text()) for directory in counted)

@@ -17,7 +17,7 @@ from emulator.ranks.packing import ranks_per_process
 from emulator.ranks.program_jobs import program_jobs, store_port
 from emulator.ranks.rank_process import RankJob
 from emulator.rdma.compiled import verbs_library
-from topologies.spec.run_sections import RoceTransport
+from topologies.spec.roce.section import RoceTransport
 from topologies.spec.spec import Spec
 from topologies.spec.workload_section import CommandWorkload
 from workloads.execution.rank_plan import RankPlan

@@ -53,10 +53,16 @@ static struct ibv_cq_ex *create_yielding_cq_ex(struct ibv_context *context,
 	return cq;
 }
 
-/* dlsym() would find the one of version 1.0, which has other structures */
+/*
+ * dlsym() would find the one of version 1.0, which has other structures. Whoever has loaded
+ * libibverbs by dlopen(), as Python does, has not made it global: it is not next to us then.
+ */
 static void *next(const char *name)
 {
-	return dlvsym(RTLD_NEXT, name, "IBVERBS_1.1");
+	void *found = dlvsym(RTLD_NEXT, name, "IBVERBS_1.1");
+	void *library = found ? NULL : dlopen("libibverbs.so.1", RTLD_LAZY | RTLD_NOLOAD);
+
+	return library ? dlvsym(library, name, "IBVERBS_1.1") : found;
 }
 
 struct ibv_context *ibv_open_device(struct ibv_device *device)

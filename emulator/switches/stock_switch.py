@@ -388,6 +388,11 @@ def needed_qdiscs(fabric: Fabric) -> frozenset[str]:
     kinds = {"tbf", "netem", "clsact"}
     for link in fabric.links:
         for port in (link.a, link.b):
+            if isinstance(port.queue, Lossless) and port.queue.kmin_bytes is not None:
+                raise UnsupportedPort(
+                    f"{port.interface}: a lossless queue marks by a step natively (k), not by a "
+                    "line (kmin, kmax; --kernel virtual)"
+                )
             if can_be_paused(port, link):
                 if not isinstance(port.queue, DropTail | Shared | Lossless):
                     raise _cannot_be_paused(port)

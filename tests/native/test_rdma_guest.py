@@ -10,8 +10,10 @@ from emulator.linux.netlink import NetlinkError
 from emulator.linux.rdma_netlink import remove_rdma_device
 from emulator.network.network import Network, NetworkOptions
 from emulator.network.rdma_devices import make_devices
+from emulator.rdma.congestion import configure, device_settings, read_rates
 from topologies.fabrics.build import build_fabric
 from topologies.routing.routes import compute_routes
+from topologies.spec.roce.section import RoceTransport
 from topologies.spec.spec import parse_spec
 
 pytestmark = pytest.mark.guest
@@ -30,7 +32,7 @@ def _devices() -> set[str]:
 
 def _network() -> Network:
     fabric = build_fabric(parse_spec(_SPEC).fabric)
-    return Network(fabric, compute_routes(fabric), NetworkOptions(rdma=True))
+    return Network(fabric, compute_routes(fabric), NetworkOptions(rdma=RoceTransport(kind="roce")))
 
 
 def test_each_port_of_a_host_has_a_device_while_the_fabric_is_up() -> None:
@@ -58,4 +60,28 @@ def test_a_refused_device_is_told_with_the_interface() -> None:
         assert live.session is not None
         host = live.fabric.hosts[0].name
         with pytest.raises(NetlinkError, match=f"make the RDMA device .* of {host}-.*exists"):
-            make_devices(live.session, {host: live.contexts(host)}, live.enter)
+            make_devices(live.session, {host: live.contexts(host)}, live.enter, lambda _: {})
+
+
+def test_a_device_is_told_of_its_congestion_control_and_refuses_nonsense() -> None:
+    transport = RoceTransport(kind="roce", congestion_control="timely", window=65_536)
+    fabric = _network().fabric
+    options = NetworkOptions(rdma=transport)
+    with Network(fabric, compute_routes(fabric), options) as live:
+        (name,) = live.rdma_devices[live.fabric.hosts[0].name]
+        said = dict(
+            line.split("=") for line in (_CLASS / name / "congestion").read_text().splitlines()
+        )
+        told = device_settings(transport, fabric, 100 * 10**9)
+        assert {key: int(said[key]) for key in told} == told
+        for wrong in (
+            {"rtt_min_ns": 0},
+            {"kind": 9},
+            {"ack_every": 0},
+            {"line_bps": 0},
+            {"no_such": 1},
+        ):
+            with pytest.raises(OSError):
+                configure(name, wrong)
+        assert {key: int(value) for key, value in said.items() if key in told} == told
+        assert not list(read_rates(name))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from topologies.spec.run_sections import RoceTransport, TcpTransport
+from topologies.spec.roce.section import RoceTransport
+from topologies.spec.run_sections import TcpTransport
 from topologies.spec.spec import SpecError, parse_spec
 
 _SPEC = """
@@ -42,9 +43,30 @@ def test_programs_can_use_roce_and_tcp_beside_it() -> None:
     [
         ("{kind: quic}", _PROGRAM, "transport.kind: found quic; allowed: tcp, roce"),
         (
+            "{kind: roce, congestion_control: swift}",
+            _PROGRAM,
+            "transport.congestion_control: found swift; allowed: none, dcqcn, timely, hpcc",
+        ),
+        (
             "{kind: roce, congestion_control: dcqcn}",
             _PROGRAM,
-            "transport.congestion_control: found dcqcn; allowed: none",
+            "transport.congestion_control: found dcqcn; expected queues that mark",
+        ),
+        (
+            "{kind: roce, timely: {low: 1us}}",
+            _PROGRAM,
+            "`timely` is for congestion_control: timely, which is none here",
+        ),
+        (
+            "{kind: roce, congestion_control: timely, timely: {low: 1ms}}",
+            _PROGRAM,
+            "expected low <= high",
+        ),
+        ("{kind: roce, window: 500}", _PROGRAM, "a window of at least one packet"),
+        (
+            "{kind: roce, congestion_control: hpcc, path_mtu: 1024, hpcc: {target: 2}}",
+            _PROGRAM,
+            "transport.hpcc.target: found 2",
         ),
         ("{kind: roce, min_rto: 1ms}", _PROGRAM, "transport.min_rto: found 1ms; unknown key"),
         ("{min_rto: soon}", _PROGRAM, "transport.min_rto: found soon"),
@@ -73,3 +95,66 @@ def test_mistakes_are_told(transport: str, workload: str, said: str) -> None:
     with pytest.raises(SpecError) as error:
         parse_spec(_SPEC.format(transport=transport, workload=workload))
     assert said in str(error.value)
+
+
+_ON = """
+name: fabrics
+fabric: {fabric}
+transport: {transport}
+workload: {{kind: command, ranks: 2, argv: [train]}}
+"""
+_FLAT = "{kind: flat, hosts: 2, link: {rate: 100Gbps, mtu: 4200}, queue: %s}"
+
+
+@pytest.mark.parametrize(
+    ("fabric", "transport", "said"),
+    [
+        (
+            _FLAT % "{kind: lossless, lossy_priorities: [0, 1]}",
+            "{kind: roce}",
+            "transport.class: found 0; expected one that the lossless queues do not lose "
+            "(lossy_priorities), 2, 3,",
+        ),
+        (
+            _FLAT % "{kind: dctcp}",
+            "{kind: roce, congestion_control: dcqcn, ecn: false}",
+            "transport.ecn: found false; expected true with dcqcn",
+        ),
+        (
+            _FLAT % "{kind: droptail}",
+            "{kind: roce, congestion_control: hpcc, path_mtu: 4096}",
+            "transport.path_mtu: found 4096; expected at most 4092: there is a link with an MTU of "
+            "4200, and telemetry takes 28",
+        ),
+        (
+            "{kind: flat, hosts: 2, link: {rate: 150Mbps}}",
+            "{kind: roce, congestion_control: hpcc}",
+            "expected link rates in whole 100Mbps",
+        ),
+        (
+            "{kind: torus, dims: [20, 2], link: {rate: 100Gbps}}",
+            "{kind: roce, congestion_control: hpcc}",
+            "its packets have room for 8 ports, and there is a path of 11",
+        ),
+    ],
+)
+def test_what_a_fabric_cannot_do_is_refused(fabric: str, transport: str, said: str) -> None:
+    with pytest.raises(SpecError) as error:
+        parse_spec(_ON.format(fabric=fabric, transport=transport))
+    assert said in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("queue", "control"),
+    [
+        ("{kind: dctcp}", "dcqcn"),
+        ("{kind: red}", "dcqcn"),
+        ("{kind: lossless, k: 100KB}", "dcqcn"),
+        ("{kind: lossless, kmin: 100KB, kmax: 400KB}", "dcqcn"),
+        ("{kind: lossless, lossy_priorities: [1]}", "timely"),
+    ],
+)
+def test_controllers_have_the_queues_that_they_need(queue: str, control: str) -> None:
+    transport = f"{{kind: roce, path_mtu: 4096, congestion_control: {control}}}"
+    spec = parse_spec(_ON.format(fabric=_FLAT % queue, transport=transport))
+    assert parse_spec(spec.to_yaml()) == spec

@@ -12,12 +12,10 @@ from topologies.spec.errors import Key, Problem, shown, suggestion
 from topologies.spec.fabric_section import GraphSpec
 from topologies.spec.jobs.checks import check_jobs
 from topologies.spec.queue_section import Classes, QueueSpec
-from topologies.spec.run_sections import RoceTransport
+from topologies.spec.roce.checks import roce_problems
+from topologies.spec.roce.section import RoceTransport
 from topologies.spec.sections import Sections
 from topologies.spec.workload_section import ranks_per_host
-
-ROCE_HEADERS_BYTES = 80
-"""RXE_MAX_HDR_LENGTH of Linux's rxe: a port's largest path MTU leaves so much of its MTU."""
 
 _OWN_CONTENTS = ("command", "partitioned_inference")
 """Workloads whose messages hold what the workload has made."""
@@ -72,7 +70,7 @@ def _check_one(spec: Sections) -> list[Problem]:
             Problem(("fabric", *error.key), str(error.found), f"expected {error.expected}")
         )
         return problems
-    problems += _path_mtu(spec, fabric)
+    problems += roce_problems(spec, fabric)
     hosts = len(fabric.hosts)
     together = ranks_per_host(spec.workload)
     if spec.workload.ranks > hosts * together:
@@ -190,21 +188,3 @@ def _fault_problems(spec: Sections, fabric: Fabric) -> Iterator[Problem]:
                 str(fault.iteration),
                 f"expected at most {iterations - 1}: the workload has {iterations} iterations",
             )
-
-
-def _path_mtu(spec: Sections, fabric: Fabric) -> list[Problem]:
-    """A path MTU that links have no room for."""
-    transport = spec.transport
-    if not isinstance(transport, RoceTransport):
-        return []
-    smallest = min((link.mtu_bytes for link in fabric.links), default=2**16)
-    if smallest >= transport.path_mtu_bytes + ROCE_HEADERS_BYTES:
-        return []
-    most = smallest - ROCE_HEADERS_BYTES
-    return [
-        Problem(
-            ("transport", "path_mtu"),
-            str(transport.path_mtu_bytes),
-            f"expected at most {most}: there is a link with an MTU of {smallest}",
-        )
-    ]

@@ -108,7 +108,8 @@ class Lossless(SpecSection):
     Bytes that came in by a port and wait anywhere in the switch: above `xoff` the upstream port is
     paused, below `xon` it is resumed. `headroom` takes what arrives meanwhile (None: computed from
     the link, 2*rate*delay + 3 frames + a pause frame). `buffer` is the switch's whole memory. `k`,
-    when given, adds DCTCP step marking. `lossy_priorities` are DSCP class selectors that may
+    when given, adds DCTCP step marking; `kmin`, `kmax` and `pmax` add DCQCN's, by the queue that a
+    packet finds. `lossy_priorities` are DSCP class selectors that may
     be lost.
     """
 
@@ -118,10 +119,17 @@ class Lossless(SpecSection):
     headroom_bytes: SizeBytes | None = Field(default=None, alias="headroom")
     buffer_bytes: SizeBytes = Field(default=32_000_000, alias="buffer", gt=0)
     k_bytes: SizeBytes | None = Field(default=None, alias="k")
+    kmin_bytes: SizeBytes | None = Field(default=None, alias="kmin", gt=0)
+    kmax_bytes: SizeBytes | None = Field(default=None, alias="kmax", gt=0)
+    pmax: float = Field(default=0.2, gt=0, le=1)
     lossy_priorities: tuple[int, ...] = Field(default=(), max_length=8)
 
     @model_validator(mode="after")
     def _ordered(self) -> Lossless:
+        if (self.kmin_bytes is None) != (self.kmax_bytes is None):
+            raise ValueError("expected kmin and kmax, or none of them")
+        if (self.kmin_bytes or 0) > (self.kmax_bytes or 0):
+            raise ValueError("expected kmin <= kmax")
         if not self.xon_bytes <= self.xoff_bytes <= self.buffer_bytes:
             raise ValueError("expected xon <= xoff <= buffer")
         return self
@@ -232,8 +240,10 @@ def marks(queue: QueueSpec) -> bool:
             return True
         case Red() | Codel():
             return queue.ecn
-        case Shared() | Voq() | Lossless():
+        case Shared() | Voq():
             return queue.k_bytes is not None
+        case Lossless():
+            return queue.k_bytes is not None or queue.kmin_bytes is not None
         case Classes():
             return any(marks(each) for each in queues_in(queue))
         case _:

@@ -15,7 +15,8 @@ from pydantic import (
 )
 
 from topologies.spec.fabric_section import Integer
-from topologies.spec.queue_section import SpecSection, TrafficClassName
+from topologies.spec.queue_section import SpecSection
+from topologies.spec.roce.section import RoceTransport
 from topologies.units import RateBps, SizeBytes, TimeNs, format_size, parse_size_bytes
 
 BUFFER_LIMIT_BYTES = 2**31 - 1
@@ -46,25 +47,6 @@ class TcpTransport(SpecSection):
     ecn: Annotated[bool, Field(strict=True)] | None = None
     min_rto_ns: TimeNs = Field(default=200_000_000, alias="min_rto", ge=1_000_000)
     initial_window: Integer = Field(default=10, ge=1, le=1000)
-
-
-class RoceTransport(SpecSection):
-    """RDMA over Ethernet (RoCEv2): each host has an RDMA device on each of its ports. TCP beside it
-    has its defaults. `class` is that of queue pairs' packets; None: as of the ranks' sockets."""
-
-    kind: Literal["roce"]
-    congestion_control: Literal["none"] = "none"
-    path_mtu_bytes: Literal[256, 512, 1024, 2048, 4096] = Field(default=1024, alias="path_mtu")
-    qp_timeout_ns: TimeNs = Field(default=1_048_576, alias="qp_timeout", ge=4096, le=2**43)
-    retry_count: Integer = Field(default=7, ge=0, le=7)
-    traffic_class: TrafficClassName = Field(default=None, alias="class")
-
-    @property
-    def timeout_exponent(self) -> int:
-        """Time-outs are 4.096 us * 2^n (InfiniBand volume 1, 9.7.6.1.3): the first that is not
-        shorter."""
-        units = -(-self.qp_timeout_ns // 4096)
-        return max(1, (units - 1).bit_length())
 
 
 def _as_tcp(value: object) -> object:

@@ -12,11 +12,11 @@ from topologies.spec.compute_section import ComputeSpec
 from topologies.spec.fabric_section import FabricSpec, GraphSpec, Integer
 from topologies.spec.jobs.section import JobSpec, check_name, parse_placement
 from topologies.spec.queue_section import Classes, SpecSection, TrafficClassName, marks
+from topologies.spec.roce.section import RoceTransport
 from topologies.spec.run_sections import (
     CaptureSpec,
     CountersSpec,
     FaultSpec,
-    RoceTransport,
     TcpTransport,
     TransportSpec,
     VirtualSpec,

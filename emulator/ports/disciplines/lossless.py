@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from emulator.ports.disciplines.discipline import EgressPort
-from emulator.ports.port_qdisc import PortOptions, QueueKind, threshold_option
+from emulator.ports.port_qdisc import PortOptions, QueueKind, q32, threshold_option
 from topologies.fabrics.fabric import PAUSE_FRAME_WIRE_BYTES, Link
 from topologies.spec.queue_section import CLASSES, Lossless
 
@@ -24,6 +24,9 @@ def own(queue: Lossless, plain: PortOptions, port: EgressPort) -> PortOptions:
         xon_bytes=queue.xon_bytes,
         headroom_bytes=headroom_bytes(port.link) if given is None else given,
         k_bytes=threshold_option(queue.k_bytes),
+        kmin_bytes=queue.kmin_bytes or 0,
+        kmax_bytes=queue.kmax_bytes or 0,
+        red_pmax_q32=q32(queue.pmax),
         lossy_classes=_class_mask(queue.lossy_priorities),
     )
 

@@ -36,6 +36,7 @@ _NOT_UNPACKED = (
     "drivers/staging/*.[ch]",
     "sound/*.[ch]",
 )
+_RXE = Path("drivers/infiniband/sw/rxe")
 _PATCHED_FILE = re.compile(r"^--- a/(\S+)", re.MULTILINE)
 _CREATED_FILE = re.compile(r"^--- /dev/null\n\+\+\+ b/(\S+)", re.MULTILINE)
 
@@ -85,7 +86,8 @@ def require_source() -> KernelSource:
 
 def own_files() -> list[Path]:
     """Everything of ours that shapes the kernel: configuration, patches, C sources; sorted."""
-    return sorted([KERNEL_FILES / "groundwire.config", *patches(), *KERNEL_FILES.glob("*.[ch]")])
+    sources = [*KERNEL_FILES.glob("*.[ch]"), *KERNEL_FILES.glob("rxe/*.[ch]")]
+    return sorted([KERNEL_FILES / "groundwire.config", *patches(), *sources])
 
 
 def patches() -> list[Path]:
@@ -204,7 +206,8 @@ def _apply(patch: Path, directory: Path) -> None:
 
 
 def _add_qdiscs(tree: Path, unpacked: Path, scratch: Path) -> None:
-    """Put our C files into net/sched and its Makefile; drop those that we no longer have."""
+    """Put our C files into net/sched and its Makefile, and beside rxe, where a patch names them;
+    drop those that we no longer have."""
     sources = sorted(KERNEL_FILES.glob("*.c"))
     for stale in (tree / "net/sched").glob("sch_gw*.c"):
         if stale.name not in {source.name for source in sources}:
@@ -214,6 +217,8 @@ def _add_qdiscs(tree: Path, unpacked: Path, scratch: Path) -> None:
     makefile.write_text((unpacked / "net/sched/Makefile").read_text() + "".join(lines))
     for file in [*sources, *KERNEL_FILES.glob("*.h")]:
         _copy(file, scratch / "net/sched" / file.name)
+    for file in KERNEL_FILES.glob("rxe/*.[ch]"):
+        _copy(file, scratch / _RXE / file.name)
 
 
 def _files_below(directory: Path) -> Iterator[Path]:

@@ -63,7 +63,7 @@ def print_result(result: dict[str, Any], directory: Path, console: Console) -> N
         for line in models_used(name, models):
             console.print(line, highlight=False)
     summary = result["summary"]
-    counted = ("retries", "sequence_naks", "not_ready_naks")
+    counted = ("retries", "sequence_naks", "not_ready_naks", "cnps_received")
     naks = "".join(
         f", {name.replace('_', ' ')} {summary[name]}" for name in counted if name in summary
     )

@@ -143,6 +143,11 @@ class Device:
         )
         return Region(handle, address, length)
 
+    def remote_key(self, region: Region) -> int:
+        """By which another rank may write there without a credit."""
+        self._library.gw_remote_key.restype = ctypes.c_uint32
+        return int(self._library.gw_remote_key(region.handle))
+
     def release(self, region: Region) -> None:
         """The opposite of `register`."""
         self._library.gw_release(region.handle)

@@ -197,6 +197,12 @@ int gw_register(struct device *device, void *address, size_t length, struct ibv_
 	return *region ? 0 : errno;
 }
 
+/* By which others write there */
+uint32_t gw_remote_key(struct ibv_mr *region)
+{
+	return region->rkey;
+}
+
 int gw_release(struct ibv_mr *region)
 {
 	return ibv_dereg_mr(region);

@@ -6,8 +6,8 @@ What differs from TCP (`trains`; drivers/infiniband/sw/rxe of Linux 6.12, with G
 - a queue pair sends in the order of posting, credits among the rest, and has few packets in its
   host's port: it fills that up again when fewer than `REFILLED_BELOW` are left;
 - acknowledgements go at once, before all that waits, and complete the send. Those in the middle of
-  a message are left out: they are one packet in `PACKETS_PER_ACK`;
-- windows are taken to be wider than what is under way.
+  a message are left out: by default they are one packet in 66;
+- windows are taken to be wider than what is under way, and congestion control not to slow down.
 """
 
 from __future__ import annotations

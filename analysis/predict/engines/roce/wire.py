@@ -10,6 +10,7 @@ import numpy as np
 from analysis.predict.engines.wire import ETHERNET_BYTES, GlooWire, Wire
 from analysis.predict.interface import Transport
 from collectives.call import CollectiveCall
+from topologies.spec.roce.section import STOCK_ACK_EVERY
 
 PACKET_BYTES = 20 + 8 + 12 + 4 + ETHERNET_BYTES
 """IPv4 20, UDP 8, base transport header 12, ICRC 4 (InfiniBand volume 1, chapter 9 and annex A17),
@@ -27,10 +28,6 @@ CREDIT_BYTES = PACKET_BYTES + IMMEDIATE_BYTES + 16
 ACK_BYTES = PACKET_BYTES + 4
 """An acknowledgement: a packet with an AETH."""
 
-PACKETS_PER_ACK = 66
-"""Linux's rxe asks for an acknowledgement with each message's last packet, and with each packet
-that follows 65 without (RXE_MAX_PKT_PER_ACK, init_req_packet in rxe_req.c)."""
-
 QUEUED_PACKETS, REFILLED_BELOW = 9, 4
 """A queue pair has so many packets in its host's port at most; then it waits until there are fewer
 than the second (RXE_INFLIGHT_SKBS_PER_QP_HIGH and _LOW, emulator/kernel/patches)."""
@@ -38,9 +35,14 @@ than the second (RXE_INFLIGHT_SKBS_PER_QP_HIGH and _LOW, emulator/kernel/patches
 
 @dataclass(frozen=True, slots=True)
 class RoceWire:
-    """Messages as RDMA WRITEs over one path MTU; sizes are scalars or arrays."""
+    """Messages as RDMA WRITEs over one path MTU; sizes are scalars or arrays.
+
+    An acknowledgement is asked for with each message's last packet, and with the last of so many
+    packets without (`rxe_congestion_wants_ack` in emulator/kernel/rxe).
+    """
 
     path_mtu_bytes: int
+    packets_per_ack: int = STOCK_ACK_EVERY
 
     @property
     def control_bytes(self) -> int:
@@ -71,7 +73,7 @@ class RoceWire:
     def beside_bytes(self, size_bytes: Any) -> Any:
         """Acknowledgements of the message, its credit, and the acknowledgement of the one that its
         sender gives."""
-        acks = 2 + (self.packets(size_bytes) - 1) // PACKETS_PER_ACK
+        acks = 2 + (self.packets(size_bytes) - 1) // self.packets_per_ack
         return acks * ACK_BYTES + CREDIT_BYTES
 
     def cut(self, size_bytes: int) -> tuple[int, float, float]:
@@ -93,5 +95,5 @@ def wire_of(transport: Transport, call: CollectiveCall, mtu_bytes: int) -> Wire:
     """How a call's messages lie on links of this MTU."""
     if transport.carries(call):
         assert transport.path_mtu_bytes is not None
-        return RoceWire(transport.path_mtu_bytes)
+        return RoceWire(transport.path_mtu_bytes, transport.packets_per_ack)
     return GlooWire(mtu_bytes)

@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * rxe_rate.h	Controllers of a queue pair's rate, as pure functions in integers.
+ *
+ * The kernel has them beside rxe; tests compile the same files for user space. Times are
+ * ns, rates bits/s of the wire; Q32 stands for a number times 2^32.
+ *
+ * Nothing here has a timer: a controller is brought up to a moment when somebody asks for
+ * its rate, or when something happens.
+ */
+#ifndef _RXE_RATE_H
+#define _RXE_RATE_H
+
+#ifdef __KERNEL__
+#include <linux/types.h>
+#else
+#include <stdbool.h>
+#include <stdint.h>
+typedef uint8_t u8;
+typedef uint16_t u16;
+typedef uint32_t u32;
+typedef uint64_t u64;
+typedef int64_t s64;
+#endif
+
+#include "gwport_int.h"
+
+#define RXE_ONE_Q32	(1ULL << 32)
+#define RXE_NS_PER_S	1000000000ULL
+
+enum rxe_rate_kind {
+	RXE_RATE_FIXED,		/* line rate */
+	RXE_RATE_DCQCN,
+	RXE_RATE_TIMELY,
+	RXE_RATE_HPCC,
+	__RXE_RATE_KINDS
+};
+
+/* All of them 64 bits: user space writes them by name, see rxe_congestion.c */
+struct rxe_rate_settings {
+	u64	kind;			/* enum rxe_rate_kind */
+	u64	line_bps;
+	u64	min_bps;
+	u64	additive_bps;
+	u64	hyper_bps;
+
+	u64	cnp_interval_ns;	/* DCQCN: at the receiver, between two CNPs */
+	u64	alpha_interval_ns;
+	u64	decrease_interval_ns;
+	u64	increase_interval_ns;
+	u64	gain_q32;
+	u64	fast_stages;
+	u64	clamp_target;
+
+	u64	rtt_min_ns;		/* TIMELY */
+	u64	rtt_low_ns;
+	u64	rtt_high_ns;
+	u64	ewma_q32;
+	u64	beta_q32;
+	u64	hyper_after;
+
+	u64	base_rtt_ns;		/* HPCC */
+	u64	target_q32;
+	u64	max_stage;
+};
+
+/* a * q, of a below 2^44 and q at most 1 */
+static inline u64 rxe_mul_q32(u64 a, u64 q32)
+{
+	return (a >> 32) * q32 + ((a & 0xffffffff) * q32 >> 32);
+}
+
+static inline u64 rxe_clamp_rate(u64 rate_bps, const struct rxe_rate_settings *set)
+{
+	if (rate_bps < set->min_bps)
+		return set->min_bps;
+	return rate_bps > set->line_bps ? set->line_bps : rate_bps;
+}
+
+struct rxe_dcqcn {
+	u64	rate_bps;
+	u64	target_bps;
+	u64	alpha_q32;
+	u64	next_alpha_ns;
+	u64	next_decrease_ns;
+	u64	next_increase_ns;
+	u32	stage;			/* increases since the last decrease */
+	u8	active;			/* there has been a CNP */
+	u8	cnp_for_alpha;
+	u8	cnp_for_decrease;
+};
+
+void rxe_dcqcn_init(struct rxe_dcqcn *s, const struct rxe_rate_settings *set);
+void rxe_dcqcn_advance(struct rxe_dcqcn *s, const struct rxe_rate_settings *set, u64 now_ns);
+void rxe_dcqcn_cnp(struct rxe_dcqcn *s, const struct rxe_rate_settings *set, u64 now_ns);
+
+struct rxe_timely {
+	u64	rate_bps;
+	u64	previous_rtt_ns;	/* 0: none yet */
+	s64	difference_q16;		/* of ns */
+	u32	increases;		/* in a row */
+};
+
+void rxe_timely_init(struct rxe_timely *s, const struct rxe_rate_settings *set);
+void rxe_timely_rtt(struct rxe_timely *s, const struct rxe_rate_settings *set, u64 rtt_ns);
+
+struct rxe_hpcc {
+	u64	rate_bps;
+	u64	reference_bps;		/* of the last round */
+	u64	utilisation_q20;
+	u32	stage;
+	u32	hops;
+	u8	hop_valid;
+	struct gw_int_hop last[GW_INT_MAX_HOPS];
+};
+
+void rxe_hpcc_init(struct rxe_hpcc *s, const struct rxe_rate_settings *set);
+void rxe_hpcc_ack(struct rxe_hpcc *s, const struct rxe_rate_settings *set,
+		  const struct gw_int_hop *hops, u32 n, bool round_over);
+
+#endif

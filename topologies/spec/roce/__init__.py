@@ -1,0 +1,1 @@
+"""RoCE in a spec: its transport, its controllers of congestion, and what is checked of them."""
