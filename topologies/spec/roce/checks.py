@@ -50,7 +50,7 @@ def roce_problems(spec: Sections, fabric: Fabric) -> Iterator[Problem]:
 def _lost(spec: Sections, queues: list[QueueSpec]) -> Iterator[Problem]:
     """Queue pairs in a class that lossless queues lose."""
     if any(isinstance(name, str) for name in _names(spec)):
-        return  # of fabric.queue.classes, whose lossless queues lose none; others are told elsewhere
+        return  # classes of fabric.queue, whose lossless queues lose none
     for queue in queues:
         if not isinstance(queue, Lossless):
             continue
