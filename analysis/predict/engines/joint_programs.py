@@ -148,6 +148,11 @@ class JointPrograms:
         return np.array([rank for _, rank in self._ends], dtype=np.int64)
 
     @property
+    def groups(self) -> list[str]:
+        """The group of each end."""
+        return [group for group, _ in self._ends]
+
+    @property
     def size_bytes(self) -> Ints:
         """Of each message."""
         return np.array(self._sizes, dtype=np.int64)

@@ -6,13 +6,14 @@ state carries over from one collective to the next.
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Sequence
 
 import numpy as np
 
 from analysis.predict.engines.acts import PostCall
 from analysis.predict.engines.joint_programs import GroupedCall, JointPrograms, at_most
-from analysis.predict.engines.paths import Paths, paths_of
+from analysis.predict.engines.paths import HashedNextHop, Paths, paths_of
 from analysis.predict.engines.tcp.congestion import CONTROLS
 from analysis.predict.engines.tcp.fabric import FabricPorts
 from analysis.predict.engines.tcp.network import Network
@@ -37,7 +38,7 @@ class LinuxTcp:
     name = "tcp"
     ignores = (
         "what a message costs a rank's processor; reordering, and undone reductions of windows; "
-        "bbr; the queues codel, fq_codel, voq, shared and lossless"
+        "bbr; the queues codel, fq_codel and voq"
     )
 
     def __init__(self) -> None:
@@ -71,7 +72,8 @@ class LinuxTcp:
         if joint.over_roce(setting.transport):
             raise PredictorError("tcp does not predict RoCE")
         paths = paths_of(setting)
-        fabric = FabricPorts(paths)
+        network = Network()
+        fabric = FabricPorts(paths, network)
         routes, base_ns = _routes(paths, fabric, joint)
         programs = TcpPrograms(
             joint.compiled,
@@ -80,7 +82,7 @@ class LinuxTcp:
             routes,
             base_ns,
             tcp_setting(paths),
-            Network(),
+            network,
         )
         self.last = programs
         programs.run()
@@ -118,12 +120,21 @@ def _routes(
     )
     if not pairs:
         return {}, {}
-    array = np.array(pairs, dtype=np.int64)
-    matrix = paths.hashed(ends[array[:, 0]], ends[array[:, 1]]).tolist()
-    links = {
-        pair: [number for number in row if number < paths.links]
-        for pair, row in zip(pairs, matrix, strict=True)
-    }
+    groups = joint.groups
+    # Ports are those of the first group, which has all ranks: other groups' connections are drawn.
+    widest = max(groups, key=groups.count)
+    links: dict[tuple[int, int], list[int]] = {}
+    for group in dict.fromkeys(groups):
+        own = [pair for pair in pairs if groups[pair[0]] == group]
+        array = np.array(own, dtype=np.int64).reshape(-1, 2)
+        source, destination = ends[array[:, 0]], ends[array[:, 1]]
+        if groups.count(group) == groups.count(widest):
+            matrix = paths.hashed(source, destination)
+        else:
+            drawn = HashedNextHop(paths.setting.seed ^ zlib.crc32(group.encode()))
+            matrix = paths.follow(source, destination, drawn)
+        for pair, row in zip(own, matrix.tolist(), strict=True):
+            links[pair] = [number for number in row if number < paths.links]
     one_way = {pair: fabric.one_way_ns(row) for pair, row in links.items()}
     return (
         {pair: tuple(fabric.along(row)) for pair, row in links.items()},

@@ -23,7 +23,10 @@ _ATO_MIN, _QUICK_ACKS = 40, 16
 """TCP_ATO_MIN in jiffies, TCP_MAX_QUICKACKS."""
 _MSS_DEFAULT, _MIN_MSS, _TCP_HEADER_BYTES = 536, 88, 32
 _DUPLICATES, _COMPRESSED, _COMPRESSED_NS = 3, 44, 1_000_000
+_COMPRESSED_SLACK_NS = 100_000
+"""net.ipv4.tcp_comp_sack_slack_ns."""
 _MOST_BLOCKS = 3
+_PAGE_BYTES = 4096
 _GROWS_FROM_BYTES, _WINDOW_UNIT = 128, 256
 """Segments from this size on widen the window (tcp_event_data_recv); its unit for 16 MB buffers."""
 
@@ -79,8 +82,10 @@ class Endpoint(RecoveringTransmitter):
         if packet.cwr:
             self._demands_cwr = False
             self._ack_now |= data
-        # As the kernel's fast path has it, data that tells nothing new has nothing sent.
+        # As the kernel's fast path has it, data that tells nothing new has nothing sent. It needs
+        # memory that the socket has already: what is left of its last page (sk_forward_alloc).
         tells = packet.ack != self.snd_una or packet.window != self.window_bytes
+        tells |= packet.end_seq - packet.seq + SKB_BYTES > -self.charged % _PAGE_BYTES
         if tells or not data or packet.ece or packet.sack:
             self.window_bytes = packet.window
             self.on_ack(packet, now)
@@ -234,7 +239,7 @@ class Endpoint(RecoveringTransmitter):
         self._held_acks += 1
         if self._held_acks == 1:
             wait_ns = min(_COMPRESSED_NS, self.srtt_us * (1000 >> 3) // 20)
-            self.events.at(now + wait_ns, self._release)
+            self.events.within(now + wait_ns, now + wait_ns + _COMPRESSED_SLACK_NS, self._release)
 
     def _release(self, now: int) -> None:
         if self._held_acks:

@@ -2,24 +2,44 @@
 
 from __future__ import annotations
 
+import math
+from collections import defaultdict
 from collections.abc import Sequence
 
 from analysis.predict.engines.paths import Paths
 from analysis.predict.engines.tcp.packet import HEADERS_BYTES
-from analysis.predict.engines.tcp.ports import Port, RedPort
+from analysis.predict.engines.tcp.pausable import (
+    Clock,
+    PausablePort,
+    PauseLimits,
+    SwitchMemory,
+)
+from analysis.predict.engines.tcp.ports import Port, RedPort, SharedMemory, SharedPort
 from analysis.predict.interface import PredictorError
-from topologies.spec.queue_section import Dctcp, DropTail, Red
+from topologies.fabrics.fabric import Link
+from topologies.fabrics.fabric import Port as FabricPort
+from topologies.spec.queue_section import Dctcp, DropTail, Lossless, Red, Shared
 
 _FRAME_BYTES = HEADERS_BYTES + 24
 """What a frame without data takes on the line."""
+
+_PAUSE_WIRE_BYTES = 84
+"""What a pause frame takes."""
 
 
 class FabricPorts:
     """The ports of a fabric, made as paths need them, by the number of the directed link."""
 
-    def __init__(self, paths: Paths) -> None:
+    def __init__(self, paths: Paths, clock: Clock) -> None:
         self._paths = paths
+        self._clock = clock
         self._ports: dict[int, Port] = {}
+        self._memories: dict[str, SharedMemory] = defaultdict(SharedMemory)
+        self._lossless_memories: dict[str, SwitchMemory] = defaultdict(SwitchMemory)
+        links = paths.setting.fabric.links
+        self._pauses = any(
+            isinstance(end.queue, Lossless) for link in links for end in (link.a, link.b)
+        )
 
     @property
     def ports(self) -> Sequence[Port]:
@@ -39,18 +59,27 @@ class FabricPorts:
 
     def _port(self, number: int) -> Port:
         if number not in self._ports:
-            self._ports[number] = self._made(number)
+            self._ports[number] = made = self._made(number)
+            if isinstance(made, PausablePort):
+                other = self._port(number ^ 1)
+                assert isinstance(other, PausablePort)
+                made.reverse, other.reverse = other, made
         return self._ports[number]
 
     def _made(self, number: int) -> Port:
         link = self._paths.setting.fabric.links[number // 2]
         end = link.b if number % 2 else link.a
+        if self._pauses:
+            return self._pausable(link, end)
         rate_bps, delay_ns = link.rate_bps, link.delay_ns
         match end.queue:
             case DropTail(buffer_bytes=buffer):
                 return Port(rate_bps, delay_ns, buffer)
             case Dctcp(buffer_bytes=buffer, k_bytes=k):
                 return Port(rate_bps, delay_ns, buffer, k)
+            case Shared(buffer_bytes=buffer, alpha=alpha, k_bytes=k):
+                memory = self._memories[end.node]
+                return SharedPort(rate_bps, delay_ns, buffer, k, alpha, memory)
             case Red() as red:
                 thresholds = red.kmin_bytes, red.kmax_bytes, red.pmax, red.weight
                 seed = self._paths.setting.seed << 16 | number
@@ -58,3 +87,25 @@ class FabricPorts:
                 return RedPort(rate_bps, delay_ns, red.buffer_bytes, thresholds, red.ecn, mtu, seed)
             case other:
                 raise PredictorError(f"tcp does not follow queues of kind {other.kind}")
+
+    def _pausable(self, link: Link, end: FabricPort) -> PausablePort:
+        memory = self._lossless_memories[end.node]
+        limits = mark_above = None
+        match end.queue:
+            case Lossless() as queue if not queue.lossy_priorities:
+                mark_above = queue.k_bytes
+                headroom = queue.headroom_bytes
+                if headroom is None:
+                    wire = 2 * link.rate_bps * link.delay_ns / 8e9
+                    headroom = math.ceil(wire) + 3 * link.frame_bytes + _PAUSE_WIRE_BYTES
+                limits = PauseLimits(queue.xoff_bytes, queue.xon_bytes, headroom)
+            case DropTail():
+                pass
+            case other:
+                raise PredictorError(
+                    f"tcp does not follow queues of kind {other.kind} beside lossless ones"
+                )
+        buffer = end.queue.buffer_bytes
+        return PausablePort(
+            link.rate_bps, link.delay_ns, buffer, mark_above, limits, memory, self._clock
+        )

@@ -23,12 +23,25 @@ class Network:
         self._heap: list[tuple[int, int, int, Packet | Act]] = []
         self._sequence = 0
         self._now = 0
+        self._soft: list[tuple[int, Act]] = []
         self.packets = 0
 
     def at(self, time_ns: int, act: Act) -> None:
         """Have something done then."""
         self._sequence += 1
         heapq.heappush(self._heap, (time_ns, self._now, self._sequence, act))
+
+    def within(self, from_ns: int, until_ns: int, act: Act) -> None:
+        """Have something done at the end of a range, or with what else is done at the end of its
+        own: timers with slack expire together (kernel/time/hrtimer.c)."""
+        self._soft.append((from_ns, act))
+        self.at(until_ns, self._expire)
+
+    def _expire(self, now: int) -> None:
+        due = [act for from_ns, act in self._soft if from_ns <= now]
+        self._soft = [(from_ns, act) for from_ns, act in self._soft if from_ns > now]
+        for act in due:
+            act(now)
 
     def leaves(self, port: Sends, leaves_ns: int, packet: Packet) -> None:
         """A packet's last bit leaves a host then."""

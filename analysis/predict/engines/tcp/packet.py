@@ -20,6 +20,14 @@ class Receives(Protocol):
         ...
 
 
+class Leaves(Protocol):
+    """A socket that has packets in its host's port."""
+
+    def leaves_port(self, leaves_ns: int, size_bytes: int) -> None:
+        """A packet that was held in the port leaves it then."""
+        ...
+
+
 class Sends(Protocol):
     """A directed link with its queue."""
 
@@ -45,11 +53,11 @@ class Packet:
         "ect",
         "end_seq",
         "hop",
-        "ingress",
         "length",
         "push",
         "route",
         "sack",
+        "sender",
         "seq",
         "target",
         "window",
@@ -79,4 +87,4 @@ class Packet:
         self.push = False
         self.dsack = False
         self.sack: tuple[tuple[int, int], ...] = ()
-        self.ingress: object = None
+        self.sender: Leaves | None = None

@@ -8,6 +8,7 @@ that a port needs no event of its own.
 
 from __future__ import annotations
 
+import heapq
 import random
 from collections import deque
 
@@ -170,3 +171,58 @@ class RedPort(Port):
             return True
         share = (self._average - self._kmin) / (self._kmax - self._kmin)
         return self._random.random() < self._pmax * share
+
+
+class SharedMemory:
+    """What waits in a switch whose ports share one memory."""
+
+    __slots__ = ("_waiting", "bytes")
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        self._waiting: list[tuple[int, int]] = []
+
+    def joined(self, start_ns: int, length: int) -> None:
+        """A packet waits until its transmission starts."""
+        self.bytes += length
+        heapq.heappush(self._waiting, (start_ns, length))
+
+    def at(self, now: int) -> int:
+        """Bytes that wait now."""
+        while self._waiting and self._waiting[0][0] <= now:
+            self.bytes -= heapq.heappop(self._waiting)[1]
+        return self.bytes
+
+
+class SharedPort(Port):
+    """A queue may have `alpha` times what is free of the switch's memory (Choudhury and Hahne
+    1998)."""
+
+    __slots__ = ("_alpha_q16", "_memory")
+
+    def __init__(
+        self,
+        rate_bps: int,
+        delay_ns: int,
+        buffer_bytes: int,
+        mark_above: int | None,
+        alpha: float,
+        memory: SharedMemory,
+    ) -> None:
+        super().__init__(rate_bps, delay_ns, buffer_bytes, mark_above)
+        self._alpha_q16 = round(alpha * 65536)
+        self._memory = memory
+
+    def admits(self, packet: Packet, now: int) -> bool:
+        """As of `Port.admits`."""
+        room = max(0, self.buffer_bytes - self._memory.at(now))
+        length = packet.length
+        if length > room or self.backlog + length > room * self._alpha_q16 >> 16:
+            return False
+        if self.mark_above is not None and self.backlog > self.mark_above:
+            self.mark(packet)
+        return True
+
+    def _joined(self, start_ns: int, length: int) -> None:
+        super()._joined(start_ns, length)
+        self._memory.joined(start_ns, length)

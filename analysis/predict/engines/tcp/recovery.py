@@ -17,6 +17,7 @@ from analysis.predict.engines.tcp.transmitter import (
     LOSS,
     OPEN,
     RECOVERY,
+    SKB_BYTES,
     Segment,
     Transmitter,
 )
@@ -119,6 +120,7 @@ class RecoveringTransmitter(Transmitter):
                 self._rack(segment, now)
             self.lost_out -= segment.lost
             self.packets_out -= 1
+            self.charged -= segment.end_seq - segment.seq + SKB_BYTES
         if not first or resent:
             return acked, -1, -1
         return acked, now // 1000 - first // 1000, now // 1000 - last // 1000
@@ -304,7 +306,7 @@ class RecoveringTransmitter(Transmitter):
     def _send_again(self, segment: Segment, now: int) -> None:
         ack, ece = self.acknowledgement(), self.echoes()
         packet = Packet(self.route, self.peer, segment.seq, segment.end_seq, ack, self.window())
-        packet.ece, packet.push = ece, True
+        packet.ece, packet.push = ece, segment.push
         packet.ect = self.ecn and self.control.needs_ecn
         segment.retransmitted = True
         if not segment.again:

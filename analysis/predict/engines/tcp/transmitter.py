@@ -19,8 +19,9 @@ OPEN, DISORDER, CWR, RECOVERY, LOSS = range(5)
 
 JIFFY_NS = 1_000_000
 
-SKB_BYTES = 896
-"""What an skb counts beyond its data (SKB_TRUESIZE of SKB_SMALL_HEAD_SIZE)."""
+SKB_BYTES = 832
+"""What an skb counts beyond its data in the virtual kernel: SKB_TRUESIZE of a small head without
+tunnels (include/net/tcp.h: MAX_TCP_HEADER; net/core/skbuff.c: SKB_SMALL_HEAD_CACHE_SIZE)."""
 
 LIMIT_OUTPUT_BYTES = 1 << 20
 """net.ipv4.tcp_limit_output_bytes, Linux's default."""
@@ -31,6 +32,10 @@ class Events(Protocol):
 
     def at(self, time_ns: int, act: Callable[[int], None]) -> None:
         """Have something done then."""
+        ...
+
+    def within(self, from_ns: int, until_ns: int, act: Callable[[int], None]) -> None:
+        """Have something done at the end of a range, or earlier in it with others."""
         ...
 
     def leaves(self, port: Sends, leaves_ns: int, packet: Packet) -> None:
@@ -52,9 +57,10 @@ class Skb:
 class Segment:
     """A segment that is not acknowledged; `again` it is on its way once more."""
 
-    __slots__ = ("again", "end_seq", "lost", "retransmitted", "sacked", "sent_ns", "seq")
+    __slots__ = ("again", "end_seq", "lost", "push", "retransmitted", "sacked", "sent_ns", "seq")
 
-    def __init__(self, seq: int, end_seq: int, sent_ns: int) -> None:
+    def __init__(self, seq: int, end_seq: int, sent_ns: int, push: bool) -> None:
+        self.push = push
         self.seq = seq
         self.end_seq = end_seq
         self.sent_ns = sent_ns
@@ -100,7 +106,9 @@ class Transmitter:
         self.prr_out = 0
         self.in_port: deque[tuple[int, int]] = deque()
         self.wmem = 1
-        self.throttled = False
+        self.charged = 0
+        """Bytes of the queue and of what is not acknowledged, with what skbs count beyond data."""
+        self.throttled = self._waits_for_port = False
         self.control = control(self)
         self.update_pacing_rate()
 
@@ -139,10 +147,12 @@ class Transmitter:
             if tail is None or tail.end_seq - tail.seq >= mss:
                 tail = Skb(self.write_seq, self.write_seq)
                 queue.append(tail)
+                self.charged += SKB_BYTES
             tail.push = False
             part = min(left, mss - (tail.end_seq - tail.seq))
             tail.end_seq += part
             self.write_seq += part
+            self.charged += part
             left -= part
             if left and tail is queue[0]:
                 self.xmit(now, 1)
@@ -216,9 +226,13 @@ class Transmitter:
         return True
 
     def _throttle(self) -> None:
-        if not self.throttled and self.in_port:
-            self.throttled = True
+        if self.throttled:
+            return
+        self.throttled = True
+        if self.in_port:
             self.events.at(self.in_port[0][0], self._has_left)
+        else:
+            self._waits_for_port = True
 
     def _has_left(self, now: int) -> None:
         """A packet has left the port while the socket waited for that (tcp_tsq_write)."""
@@ -238,7 +252,7 @@ class Transmitter:
         packet = Packet(self.route, self.peer, skb.seq, skb.end_seq, ack, self.window())
         packet.ect, packet.ece, packet.push = self.ecn, ece, skb.push
         packet.cwr, self.sends_cwr = self.sends_cwr, False
-        self.unacked.append(Segment(skb.seq, skb.end_seq, now))
+        self.unacked.append(Segment(skb.seq, skb.end_seq, now, skb.push))
         self.packets_out += 1
         self.snd_nxt = skb.end_seq
         self._into_port(packet, now)
@@ -247,14 +261,23 @@ class Transmitter:
         """A packet goes into the host's port, and counts for its socket until it has left."""
         packet.hop = 1
         port = self.route[0]
+        size = packet.end_seq - packet.seq
+        if size:
+            packet.sender = self
+            self.wmem += size + SKB_BYTES
         leaves = port.send(packet, now)
         if leaves < 0:
             return
-        size = packet.end_seq - packet.seq
         if size:
             self.in_port.append((leaves, size + SKB_BYTES))
-            self.wmem += size + SKB_BYTES
         self.events.leaves(port, leaves, packet)
+
+    def leaves_port(self, leaves_ns: int, size_bytes: int) -> None:
+        """When a packet that its port held leaves."""
+        self.in_port.append((leaves_ns, size_bytes + SKB_BYTES))
+        if self._waits_for_port:
+            self._waits_for_port = False
+            self.events.at(leaves_ns, self._has_left)
 
     def _validate(self, limited: bool) -> None:
         """As of tcp_cwnd_validate."""

@@ -1,0 +1,298 @@
+"""The predictor `tcp` on fabrics, sizes and seeds that it was not made with: run once.
+
+    .venv/bin/python -m benchmarks.tcp_predictions --runs DIR [--random N] [--table FILE]
+
+Such a set is one only once: what has been looked at is replaced here before the model is changed.
+Random specs are drawn by a seed. A prediction "from the spec" knows nothing of the run, and draws
+its paths through ECMP; one "with ports" knows the run's paths. Prints a table; `--table` writes it
+between two marks of a page.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import random
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from analysis.predict.interface import PredictorError
+from analysis.predict.models.tcp import LinuxTcp
+from analysis.predict.planned import setting_of_spec
+from analysis.predict.whole_run import predict_run
+from analysis.runs.collectives import collectives_of
+from analysis.runs.run import load_run
+from analysis.runs.setting import setting_of
+from testing.kept_runs import kept_run
+
+SEED = 20261124
+BEGIN, END = "<!-- held-out set: begin -->", "<!-- held-out set: end -->"
+
+_REST = "capture: {points: []}\npredict: [flow]\n"
+_LINK = "link: {rate: 60Gbps, delay: 700ns, mtu: 9000}"
+
+
+def _graph(name: str, hosts: int, routers: int, joined: list[tuple[str, str]], queue: str) -> str:
+    nodes = [f"{{name: h{i}, kind: host}}" for i in range(hosts)]
+    nodes += [f"{{name: {name}{i}, kind: switch}}" for i in range(routers)]
+    links = ", ".join(
+        f"{{ends: [{a}, {b}], rate: 60Gbps, delay: 700ns, mtu: 9000}}" for a, b in joined
+    )
+    return f"{{kind: graph, nodes: [{', '.join(nodes)}], links: [{links}], queue: {queue}}}"
+
+
+def _dragonfly() -> str:
+    """Three groups of two routers with two hosts each; a link between each two groups."""
+    joined = [(f"h{i}", f"r{i // 2}") for i in range(12)]
+    joined += [("r0", "r1"), ("r2", "r3"), ("r4", "r5")]
+    joined += [("r0", "r2"), ("r3", "r4"), ("r5", "r1")]
+    return _graph("r", 12, 6, joined, "{kind: dctcp, k: 60KB, buffer: 3MB}")
+
+
+def _failed_uplink() -> str:
+    """Three leaves of four hosts and two spines, without one of the six links between them."""
+    joined = [(f"h{i}", f"s{i // 4}") for i in range(12)]
+    joined += [(f"s{leaf}", f"s{3 + spine}") for leaf in range(3) for spine in range(2)]
+    joined.remove(("s1", "s4"))
+    return _graph("s", 12, 5, joined, "{kind: droptail, buffer: 8MB}")
+
+
+_OPERATIONS = (
+    "{kind: all_reduce, size: 3600KB}",
+    "{kind: all_to_all, size: 1440KB}",
+    "{kind: all_gather, size: 2880KB}",
+    "{kind: broadcast, size: 700KB}",
+)
+_INCASTS = ("{kind: incast, size: 180KB}", "{kind: incast, size: 1500KB, degree: 5}")
+
+HELD_OUT = {
+    "dragonfly-like, dctcp": (_dragonfly(), 12, "dctcp", _OPERATIONS),
+    "leaf-spine without a link, cubic": (_failed_uplink(), 12, "cubic", _OPERATIONS),
+    "torus 3x2x2, dctcp": (
+        "{kind: torus, dims: [3, 2, 2], " + _LINK + ", queue: {kind: dctcp, k: 80KB}}",
+        12,
+        "dctcp",
+        _OPERATIONS,
+    ),
+    "hierarchical, cubic": (
+        "{kind: hierarchical, groups: 3, hosts_per_group: 4, outer_switches: 2, "
+        + _LINK
+        + ", queue: {kind: shared, buffer: 9MB, alpha: 1.0}}",
+        12,
+        "cubic",
+        _OPERATIONS,
+    ),
+    "incast, drop-tail": (
+        "{kind: flat, hosts: 8, " + _LINK + ", queue: {kind: droptail, buffer: 350KB}}",
+        8,
+        "cubic",
+        _INCASTS,
+    ),
+    "incast, lossless": (
+        "{kind: flat, hosts: 8, "
+        + _LINK
+        + ", queue: {kind: lossless, xoff: 90KB, xon: 60KB, buffer: 6MB}}",
+        8,
+        "cubic",
+        _INCASTS,
+    ),
+}
+
+_STEPS = {
+    "dlrm": "{kind: dlrm, ranks: 8, iterations: 2, batch_size: 512, sparse_features: 16, "
+    "embedding_dimension: 48, pooling: 20, dense_features: 200, bottom_mlp: [512, 256, 48], "
+    "top_mlp: [512, 768, 384, 1], bucket: 900KB}",
+    "training": "{kind: training, parallelism: {data: 2, tensor: 2, pipeline: 2}, ranks: 8, "
+    "iterations: 2, layers: 4, hidden: 320, batch_size: 8, microbatches: 2}",
+}
+_TRAINED = {
+    f"{name}, leaf-spine, dctcp": (
+        "{kind: leaf-spine, leaves: 2, spines: 2, hosts_per_leaf: 4, "
+        + _LINK
+        + ", queue: {kind: dctcp, k: 70KB}}",
+        "dctcp",
+        workload,
+    )
+    for name, workload in _STEPS.items()
+}
+
+
+def _text(fabric: str, control: str, workload: str, seed: int) -> str:
+    return (
+        f"name: held-out\nseed: {seed}\nfabric: {fabric}\n"
+        f"transport: {{congestion_control: {control}}}\nworkload: {workload}\n{_REST}"
+    )
+
+
+def _benchmark(ranks: int, operations: tuple[str, ...]) -> str:
+    return f"{{kind: collectives, ranks: {ranks}, operations: [{', '.join(operations)}]}}"
+
+
+def held_out() -> Iterator[tuple[str, str, str]]:
+    """(set, name, text) of each spec of the final set."""
+    for name, (fabric, ranks, control, operations) in HELD_OUT.items():
+        kind = "incast and lossless" if name.startswith("incast") else "fabrics"
+        yield kind, name, _text(fabric, control, _benchmark(ranks, operations), 41)
+    for name, (fabric, control, workload) in _TRAINED.items():
+        yield "steps", name, _text(fabric, control, workload, 43)
+
+
+def drawn(count: int) -> Iterator[tuple[str, str, str]]:
+    """So many random specs of 8 ranks: fabric, queue, congestion control, workload."""
+    draw = random.Random(SEED)
+    for number in range(count):
+        rate = draw.choice(("40Gbps", "100Gbps", "200Gbps"))
+        delay = draw.choice(("300ns", "1us", "3us", "7us"))
+        link = f"link: {{rate: {rate}, delay: {delay}, mtu: {draw.choice((4500, 9000))}}}"
+        queue = draw.choice(
+            (
+                "{kind: droptail, buffer: 4MB}",
+                "{kind: droptail, buffer: 800KB}",
+                "{kind: dctcp, k: 90KB}",
+                "{kind: red, kmin: 100KB, kmax: 400KB, buffer: 4MB}",
+                "{kind: shared, buffer: 8MB}",
+                "{kind: lossless}",
+            )
+        )
+        fabric, shape = draw.choice(
+            (
+                ("flat", "hosts: 8"),
+                ("leaf-spine", "leaves: 2, spines: 2, hosts_per_leaf: 4"),
+                ("torus", "dims: [4, 2]"),
+                ("fat-tree", "k: 4"),
+            )
+        )
+        control = draw.choice(("cubic", "dctcp", "reno"))
+        kind = draw.choice(("collectives", "collectives", "dlrm", "training"))
+        if kind == "collectives":
+            sizes = [draw.choice(("64KB", "400KB", "1600KB", "6400KB")) for _ in range(4)]
+            kinds = ("all_reduce", "all_to_all", "all_gather", "broadcast")
+            listed = tuple(
+                f"{{kind: {name}, size: {size}}}" for name, size in zip(kinds, sizes, strict=True)
+            )
+            workload = _benchmark(8, listed)
+        else:
+            workload = _STEPS[kind]
+        name = f"{number}: {fabric}, {queue[7:-1]}, {control}, {kind}, {rate}, {delay}"
+        text = _text(f"{{kind: {fabric}, {shape}, {link}, queue: {queue}}}", control, workload, 7)
+        yield f"random, {kind}", name, text
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A measured time, and the predictions of it; None where there is none."""
+
+    of_set: str
+    run: str
+    what: str
+    measured_ns: int
+    predicted_ns: dict[str, float | None]
+
+
+def rows_of(of_set: str, name: str, directory: Path) -> Iterator[Row]:
+    """Of each collective, and of each iteration of a step."""
+    run = load_run(directory)
+    by_predictor = {}
+    for label, setting in (
+        ("from the spec", setting_of_spec(run.spec)),
+        ("with ports", setting_of(run)),
+    ):
+        try:
+            by_predictor[label] = predict_run(run.spec, setting, LinuxTcp())
+        except PredictorError as error:
+            print(f"{name}: {error}", file=sys.stderr)
+            return
+    result = json.loads((directory / "result.json").read_text())
+    flow = {
+        (row["id"], row["start_ns"], row["end_ns"]): row["predicted"]["flow"]["duration_ns"]
+        for row in result["collectives"]
+    }
+    for one in collectives_of(run):
+        answers: dict[str, float | None] = {
+            label: whole.collectives.get((one.id, one.ranks))
+            for label, whole in by_predictor.items()
+        }
+        answers["flow"] = flow.get((one.id, one.start_ns, one.end_ns))
+        yield Row(of_set, name, one.id, one.duration_ns, answers)
+    for row in result["iterations"]:
+        if row["compute_ns"]:
+            answers = {
+                label: whole.iterations[row["index"]].duration_ns
+                for label, whole in by_predictor.items()
+            }
+            answers["flow"] = row["predicted"]["flow"]["duration_ns"]
+            yield Row(of_set, name, f"iteration {row['index']}", row["duration_ns"], answers)
+
+
+_PREDICTORS = ("from the spec", "with ports", "flow")
+
+
+def _errors(rows: list[Row], predictor: str) -> str:
+    logs = [
+        abs(math.log(found / row.measured_ns))
+        for row in rows
+        if row.measured_ns and (found := row.predicted_ns[predictor])
+    ]
+    if not logs:
+        return "none"
+    return f"{math.expm1(sum(logs) / len(logs)):.1%} / {math.expm1(max(logs)):.1%}"
+
+
+def table_of(rows: list[Row]) -> str:
+    """Geometric mean and worst by set and by run, of collectives and of iterations."""
+    lines = [
+        "| what | of | `tcp` from the spec | `tcp` with ports | `flow` with ports and posting times |",
+        "|---|---|---|---|---|",
+    ]
+
+    def add(label: str, found: list[Row]) -> None:
+        for what, kept in (
+            ("collectives", [row for row in found if not row.what.startswith("iteration")]),
+            ("iterations", [row for row in found if row.what.startswith("iteration")]),
+        ):
+            if kept:
+                errors = " | ".join(_errors(kept, name) for name in _PREDICTORS)
+                lines.append(f"| {label} | {len(kept)} {what} | {errors} |")
+
+    sets = list(dict.fromkeys(row.of_set for row in rows))
+    add("**all**", rows)
+    for of_set in sets:
+        add(f"**{of_set}**", [row for row in rows if row.of_set == of_set])
+    for run in dict.fromkeys(row.run for row in rows):
+        add(run, [row for row in rows if row.run == run])
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--runs", type=Path, required=True, help="where runs are kept")
+    parser.add_argument("--random", type=int, default=50, help="how many random specs (50)")
+    parser.add_argument("--table", type=Path, help="a page to write the table into")
+    options = parser.parse_args()
+    rows: list[Row] = []
+    for of_set, name, text in [*held_out(), *drawn(options.random)]:
+        try:
+            directory = kept_run(text, options.runs)
+        except subprocess.CalledProcessError:
+            print(f"{name}: the run failed", file=sys.stderr)
+            continue
+        rows += rows_of(of_set, name, directory)
+        print(f"{name}: done", file=sys.stderr)
+        if options.table is not None:
+            write_table(options.table, table_of(rows))
+    print(table_of(rows))
+
+
+def write_table(page: Path, table: str) -> None:
+    """Put it between the marks of a page."""
+    head, _, rest = page.read_text().partition(BEGIN)
+    _, _, tail = rest.partition(END)
+    page.write_text(f"{head}{BEGIN}\n{table}\n{END}{tail}")
+
+
+if __name__ == "__main__":
+    main()
