@@ -245,7 +245,7 @@ def _errors(rows: list[Row], predictor: str) -> str:
 def table_of(rows: list[Row]) -> str:
     """Geometric mean and worst by set and by run, of collectives and of iterations."""
     lines = [
-        "| what | of | `tcp` from the spec | `tcp` with ports | `flow` with ports and posting times |",
+        "| what | of | `tcp` from the spec | `tcp` with ports | `flow`, conditioned |",
         "|---|---|---|---|---|",
     ]
 
