@@ -180,7 +180,7 @@ def _began(spec: Spec, iteration: int, launcher: Launcher) -> Progress:
             iterations=workload.iterations,
             clock_ns=time.monotonic_ns(),
         )
-    many = workload.ranks if workload.per == "rank" else workload.hosts
+    many = workload.ranks // workload.ranks_per_process
     return Progress(
         "started",
         f"{many} processes started on {workload.hosts} hosts, one per {workload.per}: "

@@ -74,6 +74,11 @@ def _of_sources(run: Run) -> list[str]:
             "collectives were found in the captures, by what Gloo writes: their times are those of "
             "packets at hosts, and a reduce-scatter looks like the all-reduce that Gloo makes of it"
         )
+    elif isinstance(run.spec.workload, CommandWorkload) and run.spec.workload.per == "job":
+        found.append(
+            "collectives of MPI were not looked for: its ranks tell nothing of them, and its "
+            "messages are not decoded; links, ports and TCP connections are those of any run"
+        )
     else:
         found.append("no collectives were found")
     unfinished = unfinished_of(run)

@@ -89,7 +89,8 @@ def section_of_topo(topo: Any, defaults: Mapping[str, Any] | None = None) -> Gra
     links = []
     for a, b, own in topo.links(sort=True, withInfo=True):
         where = f"link {a} - {b}"
-        options = dict(defaults or {}) | own
+        options = dict(defaults or {}) | _of_class(where, own.get("cls")) | own
+        options.pop("cls", None)
         unknown = set(options) - set(_LINK_OPTIONS) - set(_BOOKKEEPING)
         if unknown:
             raise TopoError(
@@ -106,6 +107,16 @@ def section_of_topo(topo: Any, defaults: Mapping[str, Any] | None = None) -> Gra
         first = problem.errors()[0]
         key = ".".join(map(str, first["loc"]))
         raise TopoError(f"topology: {key}: {first['msg']} (found {first['input']!r})") from problem
+
+
+def _of_class(where: str, link: Any) -> dict[str, Any]:
+    """The options that a link's own class brings, as in `addLink(cls=partial(TCLink, bw=10))`."""
+    from emulator.mininet.options import UnsupportedOption, link_defaults
+
+    try:
+        return link_defaults(link)
+    except UnsupportedOption as problem:
+        raise TopoError(f"{where}: {problem}") from problem
 
 
 def _link_options(where: str, options: Mapping[str, Any]) -> dict[str, Any]:

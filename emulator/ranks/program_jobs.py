@@ -15,6 +15,7 @@ from emulator.network.host_names import Covers, write_host_names
 from emulator.network.network import Network
 from emulator.ranks.caller import Caller
 from emulator.ranks.gate import Seat
+from emulator.ranks.mpi.launch import mpi_variables, write_mpi_files
 from emulator.ranks.program import ProgramJob
 from topologies.fabrics.fabric import Fabric
 from topologies.spec.spec import Spec
@@ -73,17 +74,22 @@ def program_jobs(
         )
     )
     covers = write_host_names(fabric, dict.fromkeys(hosts), names)
+    mpi = ranks / "mpi"
+    if workload.per == "job":
+        netns = {host: network.netns_path(host) for host in hosts}
+        work = run_directory / WORK
+        write_mpi_files(mpi, hosts, workload.ranks_per_host, netns, covers, work)
     caller = Caller.read(run_directory)
     devices = network.rdma_devices
     start = _Start(spec, workload, fabric, run_directory, caller, real_time, devices, seat)
-    step = 1 if workload.per == "rank" else workload.ranks_per_host
     try:
         yield [
             start.job(rank, network.netns_path(hosts[rank]), covers[hosts[rank]])
-            for rank in range(0, workload.ranks, step)
+            for rank in range(0, workload.ranks, workload.ranks_per_process)
         ]
     finally:
         shutil.rmtree(names, ignore_errors=True)
+        shutil.rmtree(mpi, ignore_errors=True)
         (ranks / PLAN_FILE).unlink(missing_ok=True)
 
 
@@ -104,7 +110,7 @@ class _Start:
         """The process of a rank, or of the host whose first rank it is."""
         workload, host = self.workload, self.spec.plan.hosts[rank]
         log = self.run_directory / "ranks"
-        last = rank + workload.ranks_per_host - 1
+        last = rank + workload.ranks_per_process - 1
         many = f"ranks {rank} to {last}" if last > rank else f"rank {rank}"
         return ProgramJob(
             rank=rank,
@@ -141,7 +147,9 @@ class _Start:
         }
         if self.rdma_devices:
             found["GROUNDWIRE_RDMA_DEVICES"] = ",".join(self.rdma_devices[hosts[rank]])
-        if workload.per == "rank":
+        if workload.per == "job":
+            found |= mpi_variables(self.run_directory / "ranks" / "mpi")
+        elif workload.per == "rank":
             found |= {"RANK": str(rank), "LOCAL_RANK": str(rank % together)}
         else:
             # What torchrun takes as its options' defaults (torch/distributed/argparse_util.py).

@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from emulator.ranks.mpi.launch import LAUNCHERS
 from groundwire.commands.console.overrides import parse_overrides
 from groundwire.commands.report import ReportStyle
 from groundwire.commands.run import (
@@ -36,6 +37,7 @@ class Per(StrEnum):
     auto = "auto"
     rank = "rank"
     host = "host"
+    job = "job"
 
 
 def execute(
@@ -66,7 +68,7 @@ def execute(
         Per,
         typer.Option(
             help="Start PROGRAM once per rank, or once per host, where it starts the host's ranks "
-            "itself, as torchrun does. auto: per host for torchrun, else per rank."
+            "itself, as torchrun does, or once for the job, as mpirun. auto: by the program's name."
         ),
     ] = Per.auto,
     env: Annotated[
@@ -101,7 +103,7 @@ def execute(
     Every rank is a process on its host, with RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE,
     GROUP_RANK, MASTER_ADDR, MASTER_PORT and GLOO_SOCKET_IFNAME set, so that
     init_process_group("gloo") works; hosts have their names (h0, h1, ...). torchrun needs no
-    options: groundwire exec SPEC -- torchrun train.py
+    options: groundwire exec SPEC -- torchrun train.py; nor does OpenMPI's mpirun.
 
     The program sees the current directory, and writes into `work/` of the run directory. Rank 0's
     output is shown as it comes; ranks/NNN.out and .err there have everybody's. When a rank fails
@@ -137,11 +139,13 @@ def _load(path: Path, workload: dict[str, object], all_hosts: bool) -> Spec:
 
 
 def starts(per: Per, command: list[str]) -> str:
-    """Whether a command is started per `rank` or per `host`."""
+    """Whether a command is started per `rank`, per `host` or once per `job`."""
     if per is not Per.auto:
         return per.value
     # python -m torch.distributed.run, too; what comes behind the script is the script's.
     head = [Path(word).name for word in command[:4]]
+    if head[0].removesuffix(".openmpi") in LAUNCHERS:
+        return "job"
     starts_ranks = head[0] == _TORCHRUN[0] or (
         "-m" in head[:-1] and head[head.index("-m") + 1] in _TORCHRUN[1:]
     )

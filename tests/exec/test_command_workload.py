@@ -91,13 +91,16 @@ def test_its_directory_is_beside_the_spec(tmp_path: Path) -> None:
         ("python train.py torchrun", "rank"),
         ("python -m train", "rank"),
         ("python -m", "rank"),
-        ("mpirun -n 4 a.out", "rank"),
+        ("mpirun -n 4 a.out", "job"),
+        ("/usr/bin/mpiexec.openmpi a.out", "job"),
+        ("env mpirun a.out", "rank"),
     ],
 )
-def test_launchers_of_torch_are_started_once_per_host(command: str, expected: str) -> None:
+def test_launchers_are_started_where_they_start_ranks_from(command: str, expected: str) -> None:
     assert starts(Per.auto, command.split()) == expected
     assert starts(Per.host, command.split()) == "host"
     assert starts(Per.rank, command.split()) == "rank"
+    assert starts(Per.job, command.split()) == "job"
 
 
 @pytest.mark.parametrize(

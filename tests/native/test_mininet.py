@@ -211,6 +211,22 @@ def test_a_topology_becomes_a_section_of_a_spec(
     assert build_fabric(spec.fabric) == fabric_of_topo(load_topo("ring,5", str(custom)))
 
 
+def test_a_link_may_say_its_own_class() -> None:
+    topo = Topo()
+    topo.addHost("a")
+    topo.addHost("b")
+    topo.addLink("a", "b", cls=TCLink, bw=20)
+    topo.addLink("a", "b", cls=partial(TCLink, bw=30, delay="2ms"))
+    links = fabric_of_topo(topo, {"bw": 10}).links
+    assert [(link.rate_bps, link.delay_ns) for link in links] == [
+        (20_000_000, 0),
+        (30_000_000, 2_000_000),
+    ]
+    topo.addLink("a", "b", cls=TCULink)
+    with pytest.raises(TopoError, match=r"link a - b: option link=TCULink: expected Link, TCLink"):
+        fabric_of_topo(topo)
+
+
 def test_a_stock_topology_by_name() -> None:
     assert len(fabric_of_topo(load_topo("tree,depth=2,fanout=3")).hosts) == 9
     assert len(fabric_of_topo(TreeTopo(depth=1, fanout=5)).hosts) == 5

@@ -234,8 +234,8 @@ def _parse_env(value: object) -> object:
 
 
 class CommandWorkload(SpecSection):
-    """A program that is not ours, started once per rank or once per host with the environment that
-    `torchrun` and `mpirun` give (docs/exec.md).
+    """A program that is not ours, started once per rank, once per host, or once on the first host,
+    with the environment that `torchrun` gives or takes, or `mpirun` takes (docs/exec.md).
 
     `argv` is the program and its arguments. Ranks r to r + `ranks_per_host` - 1 share a host. `env`
     are variables of the program's environment; `directory` is what its working directory shows,
@@ -246,7 +246,7 @@ class CommandWorkload(SpecSection):
     argv: Annotated[tuple[str, ...], BeforeValidator(_parse_argv)] = Field(min_length=1)
     ranks: Ranks
     ranks_per_host: Integer = Field(default=1, ge=1, le=1024)
-    per: Literal["rank", "host"] = "rank"
+    per: Literal["rank", "host", "job"] = "rank"
     env: Annotated[dict[str, str], BeforeValidator(_parse_env)] = Field(default_factory=dict)
     directory: str = Field(default=".", min_length=1)
     observe: bool = Field(default=True, strict=True)
@@ -260,6 +260,13 @@ class CommandWorkload(SpecSection):
     def hosts(self) -> int:
         """How many hosts its ranks take."""
         return self.ranks // self.ranks_per_host
+
+    @property
+    def ranks_per_process(self) -> int:
+        """How many ranks are the affair of each process that is started."""
+        if self.per == "job":
+            return self.ranks
+        return 1 if self.per == "rank" else self.ranks_per_host
 
     @model_validator(mode="after")
     def _whole_hosts(self) -> CommandWorkload:

@@ -1,0 +1,80 @@
+"""The files and variables by which `mpirun` finds the hosts of a job."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from emulator.network.host_names import Covers
+
+LAUNCHERS = ("mpirun", "mpiexec", "orterun", "prterun")
+_ROOT = Path(__file__).resolve().parents[3]
+_EVERY_ADDRESS = "10.0.0.0/8"
+
+
+def write_mpi_files(
+    directory: Path,
+    hosts: Sequence[str],
+    slots: int,
+    netns: Mapping[str, Path],
+    covers: Mapping[str, Covers],
+    working_directory: Path,
+) -> None:
+    """The hosts with their slots, in order of ranks; and the agent that gets a command to one of
+    them, with what it has to know. Raises OSError."""
+    directory.mkdir()
+    distinct = tuple(dict.fromkeys(hosts))
+    _hostfile(directory).write_text("".join(f"{host} slots={slots}\n" for host in distinct))
+    known = {
+        host: {
+            "netns": str(netns[host]),
+            "covers": {str(path): str(by) for path, by in covers[host].items()},
+        }
+        for host in distinct
+    }
+    table = directory / "hosts.json"
+    table.write_text(json.dumps({"hosts": known, "directory": str(working_directory)}))
+    code = (
+        f"import sys; sys.path.insert(0, {str(_ROOT)!r}); "
+        f"from emulator.ranks.mpi.agent import main; main({str(table)!r})"
+    )
+    agent = _agent(directory)
+    # -I: nothing of the program's own variables for Python, such as the observer's.
+    agent.write_text(f'#!/bin/sh\nexec {shlex.join([sys.executable, "-I", "-c", code])} "$@"\n')
+    agent.chmod(0o755)
+
+
+def mpi_variables(directory: Path) -> dict[str, str]:
+    """What tells OpenMPI of these files: release 4 reads OMPI_MCA_, 5 PRTE_MCA_ for its daemons.
+
+    Messages go by TCP over the fabric, and by shared memory within a host.
+    """
+    agent, hostfile = str(_agent(directory)), str(_hostfile(directory))
+    return {
+        "OMPI_MCA_plm_rsh_agent": agent,
+        "OMPI_MCA_orte_default_hostfile": hostfile,
+        "OMPI_MCA_orte_tmpdir_base": "/tmp",
+        "OMPI_MCA_oob_tcp_if_include": _EVERY_ADDRESS,
+        "OMPI_MCA_btl_tcp_if_include": _EVERY_ADDRESS,
+        "OMPI_MCA_pml": "ob1",
+        "OMPI_MCA_btl": "self,vader,tcp",
+        "OMPI_MCA_hwloc_base_binding_policy": "none",
+        "OMPI_ALLOW_RUN_AS_ROOT": "1",
+        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+        "PRTE_MCA_plm_ssh_agent": agent,
+        "PRTE_MCA_prte_default_hostfile": hostfile,
+        "PRTE_MCA_oob_tcp_if_include": _EVERY_ADDRESS,
+        "PRTE_ALLOW_RUN_AS_ROOT": "1",
+        "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    }
+
+
+def _agent(directory: Path) -> Path:
+    return directory / "agent"
+
+
+def _hostfile(directory: Path) -> Path:
+    return directory / "hostfile"

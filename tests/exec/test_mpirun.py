@@ -1,0 +1,56 @@
+"""OpenMPI's mpirun starts ranks on the hosts of a fabric, and its messages take the wire's time."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from emulator.ranks.mpi.launch import mpi_variables, write_mpi_files
+from tests.exec.programs import execute
+from tests.session.command import ROOT
+
+_LAUNCHER = shutil.which("mpirun.openmpi") or shutil.which("mpirun")
+_COMPILER = shutil.which("mpicc.openmpi") or shutil.which("mpicc")
+_FABRIC = "fabric: {kind: flat, hosts: 2, link: {rate: 100Gbps, delay: 500ns, mtu: 9000}}\n"
+
+
+def test_hosts_have_slots_and_the_agent_knows_where_they_are(tmp_path: Path) -> None:
+    covers = {host: {Path("/etc/hosts"): tmp_path / host} for host in ("h3", "h1")}
+    netns = {host: Path("/run/netns") / host for host in covers}
+    write_mpi_files(tmp_path / "mpi", ("h3", "h3", "h1", "h1"), 2, netns, covers, tmp_path)
+    variables = mpi_variables(tmp_path / "mpi")
+    hostfile = Path(variables["OMPI_MCA_orte_default_hostfile"])
+    assert hostfile.read_text() == "h3 slots=2\nh1 slots=2\n"
+    agent = variables["OMPI_MCA_plm_rsh_agent"]
+    assert agent == variables["PRTE_MCA_plm_ssh_agent"]
+    said = subprocess.run([agent, "h7", "true"], capture_output=True, text=True, check=False)
+    assert said.returncode == 255
+    assert "found h7 true; expected HOST COMMAND..., of h3, h1" in said.stderr
+
+
+@pytest.mark.skipif(_LAUNCHER is None, reason="OpenMPI's mpirun is not installed (openmpi-bin)")
+@pytest.mark.skipif(_COMPILER is None, reason="mpicc is not installed (libopenmpi-dev)")
+def test_ranks_run_on_their_hosts_and_polling_costs_no_time(tmp_path: Path) -> None:
+    """8 B take 2 serialisations of 66 + 24 and more bytes, and 2 delays: 1.02 us."""
+    assert _LAUNCHER is not None and _COMPILER is not None
+    source = ROOT / "testing" / "mpi_latency.c"
+    subprocess.run([_COMPILER, "-O1", "-o", tmp_path / "latency", source], check=True)
+    (tmp_path / "fabric.yaml").write_text(_FABRIC)
+    done = execute(
+        tmp_path, "fabric.yaml", "--kernel", "virtual", "--out", "run", "--",
+        Path(_LAUNCHER).name, "./latency",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    words = [line.split() for line in (tmp_path / "run/ranks/000.out").read_text().splitlines()]
+    figures = {(row[0], int(row[1])): float(row[2]) for row in words if len(row) == 4}
+    assert figures["latency", 8] == pytest.approx(1.02, abs=0.01)
+    assert figures["latency", 65536] == pytest.approx(9.1, rel=0.05)
+    assert figures["bandwidth", 1 << 20] == pytest.approx(12_500 * 0.99, rel=0.02)  # MB/s
+    ranks = sorted(" ".join(row) for row in words if row[0] == "rank")
+    assert ranks == ["rank 0 of 2 on h0", "rank 1 of 2 on h1"]
+    result = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert result["valid"] and any("MPI" in note for note in result["notes"])
