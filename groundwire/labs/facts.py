@@ -45,9 +45,13 @@ def _fact(fact: Fact, directory: Path) -> Number | None:
     else:
         rows = _json(directory / "result.json").get(str(fact.rows)) or []
     assert fact.key is not None
-    chosen = [row for row in rows if all(row.get(k) == v for k, v in fact.where.items())]
+    chosen = [row for row in rows if all(_holds(row.get(k), v) for k, v in fact.where.items())]
     values = [_as_number(_inside(row, fact.key)) for row in chosen]
     return _taken(fact.take, [each for each in values if each is not None])
+
+
+def _holds(found: Any, wanted: str | int | tuple[str | int, ...]) -> bool:
+    return found in wanted if isinstance(wanted, tuple) else bool(found == wanted)
 
 
 def _taken(how: str, values: list[Number]) -> Number | None:

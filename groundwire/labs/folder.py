@@ -178,10 +178,13 @@ def _rendered(source: Path, student: Student) -> str:
 
 
 def _drop(document: Any, key: str) -> None:
-    """Remove a dotted key, where it is there."""
+    """Remove a dotted key, where it is there; a number goes into a list."""
     *way, last = key.split(".")
     for part in way:
-        document = document.get(part) if isinstance(document, dict) else None
+        if isinstance(document, list) and part.isdecimal() and int(part) < len(document):
+            document = document[int(part)]
+        else:
+            document = document.get(part) if isinstance(document, dict) else None
     if isinstance(document, dict):
         document.pop(last, None)
 

@@ -1,6 +1,6 @@
 """What runs inside the sandbox: `python -m groundwire.labs.inside` makes a submission's runs.
 
-It reads /given: `task.json` (runs and facts; no answers) and `folder/`, the submission. It prints
+It reads /given: `task.json` (runs and facts) and `folder/`, the submission. It prints
 one line of JSON, the outcome. Who grades is outside.
 """
 
@@ -15,7 +15,6 @@ from typing import Any
 
 from emulator.linux.signals import run_interruptible
 from emulator.progress import Progress
-from groundwire.labs.formula import Number
 from groundwire.labs.lab import Fact, LabRun
 from groundwire.labs.running import make_runs
 
@@ -26,7 +25,6 @@ class Task:
 
     runs: dict[str, dict[str, Any]]
     facts: dict[str, dict[str, Any]]
-    choices: dict[str, Number]
 
     def text(self) -> str:
         return json.dumps(asdict(self))
@@ -39,7 +37,7 @@ def main() -> None:
     shutil.copytree("/given/folder", work)
     runs = {name: LabRun.model_validate(run) for name, run in task.runs.items()}
     facts = {name: Fact.model_validate(fact) for name, fact in task.facts.items()}
-    found = make_runs(work, runs, facts, task.choices, _say)
+    found = make_runs(work, runs, facts, _say)
     print(json.dumps(asdict(found)), flush=True)
 
 

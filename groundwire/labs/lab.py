@@ -31,21 +31,13 @@ class _Data(BaseModel):
 
 
 class LabRun(_Data):
-    """A run of the lab: a spec of the student's folder. `choices` are keys of the spec -> the
-    question whose answer they take, with a prefix before it and a unit behind it. `own` are keys
-    that the student writes in the spec, which is then handed in; the rest of it is the lab's."""
+    """A run of the lab: a spec of the student's folder, and the `files` beside it that its program
+    reads. `own` are keys that the student writes in the spec (dots go inwards, a number into a
+    list), which is then handed in; the rest of it is the lab's."""
 
     spec: str
-    choices: dict[str, Choice] = {}
+    files: tuple[str, ...] = ()
     own: tuple[str, ...] = ()
-
-
-class Choice(_Data):
-    """A key of a spec that the student decides."""
-
-    answer: _Name
-    prefix: str = ""
-    unit: str = ""
 
 
 class Fact(_Data):
@@ -55,7 +47,7 @@ class Fact(_Data):
     - `summary`: a key of result.json's `summary`
     - `spec`: a key of the spec that was run (dots go inwards)
     - `key` of `rows`: a key of the rows of result.json or links.jsonl (dots go inwards) for which
-      all of `where` holds; `take` makes one number of theirs
+      all of `where` holds (a value, or one of several); `take` makes one number of theirs
     """
 
     run: str
@@ -63,7 +55,7 @@ class Fact(_Data):
     summary: str | None = None
     spec: str | None = None
     rows: Literal["collectives", "iterations", "jobs", "links"] | None = None
-    where: dict[str, str | int] = {}
+    where: dict[str, str | int | tuple[str | int, ...]] = {}
     key: str | None = None
     take: Literal["first", "last", "max", "min", "sum", "mean", "count"] = "max"
 
@@ -158,11 +150,9 @@ class Lab(_Data):
     @model_validator(mode="after")
     def _names_are_known(self) -> Lab:
         given = {str(path) for path in self.starter} | {ANSWERS}
-        names = {question.name for question in self.questions}
         for run in self.runs.values():
-            _known("the runs' spec", run.spec, given)
-            for choice in run.choices.values():
-                _known("the runs' choices", choice.answer, names)
+            for name in (run.spec, *run.files):
+                _known("the runs' spec and files", name, given)
             if run.own:
                 _known(
                     "the spec of a run with keys of the student's own", run.spec, {*self.hand_in}
@@ -211,6 +201,3 @@ def _files(folder: Path) -> tuple[Path, ...]:
 def _known(key: str, found: str, allowed: set[str]) -> None:
     if found not in allowed:
         raise ValueError(f"{key}: found {found}; allowed are {', '.join(sorted(allowed))}")
-
-
-LabRun.model_rebuild()

@@ -16,10 +16,10 @@ from emulator.progress import Progress, Report
 from groundwire import pipeline
 from groundwire.labs.errors import LabError
 from groundwire.labs.facts import facts_of
-from groundwire.labs.folder import LabFolder, check_spec, read_answers
+from groundwire.labs.folder import LabFolder, check_spec
 from groundwire.labs.formula import Number
-from groundwire.labs.lab import ANSWERS, Fact, LabRun
-from topologies.spec.spec import Spec, load_spec
+from groundwire.labs.lab import Fact, LabRun
+from topologies.spec.spec import load_spec
 
 NOT_RUN = "not run yet: groundwire lab run"
 STALE = "changed since the run: groundwire lab run"
@@ -41,12 +41,11 @@ def run_lab(folder: LabFolder, report: Report, *, only: str | None = None) -> Ou
     runs = folder.lab.runs
     if only is not None and only not in runs:
         raise LabError(f"run: found {only!r}; allowed are {', '.join(runs)}")
-    choices = read_answers(folder)
     for name, run in runs.items():
         if only in (None, name):
             try:
                 check_spec(folder, run)
-                failure = _made(folder.path, name, run, choices, report)
+                failure = _made(folder.path, name, run, report)
             except LabError as error:
                 failure = str(error)
             state = {"inputs": _inputs(folder, run), "failure": failure}
@@ -58,11 +57,10 @@ def make_runs(
     path: Path,
     runs: Mapping[str, LabRun],
     facts: Mapping[str, Fact],
-    choices: Mapping[str, Number],
     report: Report,
 ) -> Outcome:
-    """Make runs of the specs in a folder; `choices` are answers that specs take."""
-    made = {name: _made(path, name, run, choices, report) for name, run in runs.items()}
+    """Make runs of the specs in a folder."""
+    made = {name: _made(path, name, run, report) for name, run in runs.items()}
     failures = {name: failure for name, failure in made.items() if failure is not None}
     done = {name: path / "runs" / name for name in runs if name not in failures}
     return Outcome(facts_of(facts, done), failures)
@@ -94,16 +92,14 @@ def _failure(folder: LabFolder, name: str, run: LabRun) -> str | None:
     return None if failure is None else str(failure)
 
 
-def _made(
-    path: Path, name: str, run: LabRun, choices: Mapping[str, Number], report: Report
-) -> str | None:
+def _made(path: Path, name: str, run: LabRun, report: Report) -> str | None:
     """Why there is no result; None when there is one."""
     report(Progress("lab", f"run {name}"))
     directory = path / "runs" / name
     shutil.rmtree(directory, ignore_errors=True)
     directory.parent.mkdir(exist_ok=True)
     try:
-        spec = _spec_of(path, run, choices)
+        spec = load_spec(path / run.spec)
         with _this_python_first():
             made = pipeline.run(spec, kernel="virtual", out=directory, progress=report)
     except (RuntimeError, ValueError) as error:
@@ -112,31 +108,13 @@ def _made(
     return None if made.result["valid"] else f"the run is not valid: {'; '.join(reasons)}"
 
 
-def _spec_of(path: Path, run: LabRun, choices: Mapping[str, Number]) -> Spec:
-    """The spec of a run, with the student's choices. Raises SpecError, and LabError where a choice
-    has not been made."""
-    overrides = {}
-    for key, choice in run.choices.items():
-        if choice.answer not in choices:
-            raise LabError(f"{ANSWERS}: no {choice.answer} yet, which this run needs for {key}")
-        overrides[key] = f"{choice.prefix}{choices[choice.answer]}{choice.unit}"
-    spec = load_spec(path / run.spec)
-    return spec.with_overrides(overrides, source=ANSWERS) if overrides else spec
-
-
 def _inputs(folder: LabFolder, run: LabRun) -> dict[str, str]:
-    """What the run depends on: digests of the starter's files as they are now, but for other runs'
-    specs, and its choices."""
-    others = {other.spec for other in folder.lab.runs.values()} - {run.spec}
+    """What the run depends on: digests of its spec and its files as they are now."""
     found = {}
-    for name in folder.lab.starter:
+    for name in (run.spec, *run.files):
         path = folder.path / name
-        if str(name) not in others and path.is_file():
-            found[str(name)] = hashlib.sha256(path.read_bytes()).hexdigest()
-    if run.choices:
-        answers = read_answers(folder)
-        for choice in run.choices.values():
-            found[choice.answer] = str(answers.get(choice.answer))
+        if path.is_file():
+            found[name] = hashlib.sha256(path.read_bytes()).hexdigest()
     return found
 
 

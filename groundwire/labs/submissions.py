@@ -64,7 +64,7 @@ def grade_submissions(
             try:
                 fresh = handed_in(path, Path(scratch, "folder"))
                 answers[path.name] = read_answers(fresh)
-                outcome = _outcome(fresh, Path(scratch), answers[path.name], kernel, limits)
+                outcome = _outcome(fresh, Path(scratch), kernel, limits)
             except LabError as error:
                 graded.append(Submission(path.name, None, str(error)))
                 continue
@@ -73,15 +73,11 @@ def grade_submissions(
     return tuple(_compared(each, graded, answers) for each in graded)
 
 
-def _outcome(
-    folder: LabFolder, given: Path, answers: dict[str, Number], kernel: Path, limits: Limits
-) -> Outcome:
+def _outcome(folder: LabFolder, given: Path, kernel: Path, limits: Limits) -> Outcome:
     lab = folder.lab
-    wanted = {choice.answer for run in lab.runs.values() for choice in run.choices.values()}
     task = Task(
         {name: run.model_dump() for name, run in lab.runs.items()},
         {name: fact.model_dump() for name, fact in lab.facts.items()},
-        {name: number for name, number in answers.items() if name in wanted},
     )
     (given / "task.json").write_text(task.text())
     ended = run_inside([sys.executable, "-m", "groundwire.labs.inside"], given, kernel, limits)

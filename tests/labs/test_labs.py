@@ -117,7 +117,9 @@ def test_files_are_short_and_have_their_instructions(name: str) -> None:
         ast.parse(path.read_text())
         assert len(path.read_text().splitlines()) <= 150
     assert "| common mistake |" in (folder / "instructor.md").read_text()
-    for path in load_lab(name).solution:
+    solution = load_lab(name).solution
+    assert solution
+    for path in solution:
         assert "TODO" in (folder / "starter" / path).read_text()
         assert "TODO" not in (folder / "solution" / path).read_text()
 
@@ -190,6 +192,25 @@ def test_of_a_spec_only_what_is_the_students_own_may_change(tmp_path: Path) -> N
         spec.write_text(text.replace(before, after, 1))
         with pytest.raises(LabError, match=f"found a change in {named}; allowed are those of"):
             handed_in(folder.path, tmp_path / named)
+
+
+def test_what_is_the_students_own_may_lie_in_a_list(tmp_path: Path) -> None:
+    folder = start(Student("Ada", load_lab("hierarchies")), tmp_path / "ada")
+    spec = folder.path / "hierarchy.yaml"
+    before, theirs = spec.read_text().split("TODO")
+    spec.write_text(f"{before}TODO{theirs.replace('full_size: true', 'chunks: 4', 1)}")
+    fresh = handed_in(folder.path, tmp_path / "fresh")
+    assert (fresh.path / "hierarchy.yaml").read_text() == spec.read_text()
+    spec.write_text(f"{before.replace('full_size: true', 'chunks: 4')}TODO{theirs}")
+    with pytest.raises(LabError, match="found a change in workload"):
+        handed_in(folder.path, tmp_path / "other")
+
+
+def test_programs_belong_to_the_runs_that_read_them() -> None:
+    """So that a run is stale when its program has changed."""
+    for lab in map(load_lab, _LABS):
+        read = {file for run in lab.runs.values() for file in run.files}
+        assert {str(path) for path in lab.starter if path.suffix == ".py"} == read
 
 
 def test_nothing_is_overwritten(tmp_path: Path) -> None:

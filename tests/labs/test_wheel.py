@@ -3,7 +3,8 @@
 The root file systems are made once by mmdebstrap and kept in the cache folder; they are read-only
 in the tests. The user's home alone can be written, and is new each time. CI has Debian and Ubuntu
 in the cheapest form: packages that Python needs, unpacked, and no torch, which lab 1 does without.
-The long tests have whole systems, and install all that pip would.
+The long tests have whole systems, and install all that pip would. Where a mirror of the system or
+the index of Python packages does not answer, a test is skipped, and says so.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import zipfile
 from pathlib import Path
 
@@ -32,6 +34,15 @@ _IN_CI = ("bookworm", "noble")
 _UNPACKED = "base-files,bash,coreutils,dash,grep,libc-bin,libstdc++6,sed,util-linux"
 _KEYRING = Path("/usr/share/keyrings/ubuntu-archive-keyring.gpg")
 _USER = 61_999
+# apt's and pip's words for a server that cannot be reached, or that has not what it should
+_NO_MIRROR = re.compile(
+    "Could not resolve|Temporary failure|Could not connect|Connection (failed|timed out|refused)"
+    "|does not have a Release file"
+)
+_NO_INDEX = re.compile(
+    "Temporary failure in name resolution|Failed to establish a new connection|ConnectTimeoutError"
+    "|Name or service not known|Connection refused|No route to host"
+)
 _CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
 _BEGIN = """
 set -eu
@@ -42,6 +53,7 @@ python3 -m venv env
 """
 _WITH_TORCH = """
 pip install --quiet /wheel/*.whl
+echo is-installed >&2
 groundwire kernel status
 groundwire lab start packet-time lab --name Ada --solution
 groundwire lab run lab
@@ -55,6 +67,7 @@ all_of_it = [each for each in requires("groundwire") if "extra ==" not in each]
 print("\\n".join(each for each in all_of_it if not each.startswith("torch")))
 END
 pip install --quiet --requirement needed
+echo is-installed >&2
 groundwire kernel status >&2
 groundwire lab start packet-time lab --name Ada --solution >&2
 groundwire lab run lab --only wire >&2
@@ -100,7 +113,7 @@ def test_lab_1_runs_for_a_plain_user_of_a_clean_system(
     system: str, wheel: Path, tmp_path: Path
 ) -> None:
     done = _as_student(_root_of(system, whole=False), _BEGIN + _WITHOUT_TORCH, wheel, tmp_path)
-    assert done.returncode == 0, done.stdout + done.stderr
+    _require_success(done)
     verdict = json.loads(done.stdout)
     missing = {each["name"] for each in verdict["questions"] if not each["passed"]}
     assert missing == {"transferred_ns", "beyond_ns"}, verdict  # those of the run that takes longer
@@ -110,8 +123,15 @@ def test_lab_1_runs_for_a_plain_user_of_a_clean_system(
 @pytest.mark.parametrize("system", _SYSTEMS)
 def test_lab_1_by_a_plain_user_of_a_clean_system(system: str, wheel: Path, tmp_path: Path) -> None:
     done = _as_student(_root_of(system, whole=True), _BEGIN + _WITH_TORCH, wheel, tmp_path)
-    assert done.returncode == 0, done.stdout + done.stderr
+    _require_success(done)
     assert "12 of 12 points" in done.stdout
+
+
+def _require_success(done: subprocess.CompletedProcess[str]) -> None:
+    said = done.stdout + done.stderr
+    if done.returncode != 0 and "is-installed" not in said and _NO_INDEX.search(said):
+        pytest.skip("the index of Python packages does not answer")
+    assert done.returncode == 0, said
 
 
 def _as_student(
@@ -135,7 +155,7 @@ def _as_student(
         *("bwrap", "--ro-bind", str(root), "/", "--dev", "/dev", "--proc", "/proc"),
         *("--perms", "1777", "--tmpfs", "/tmp", "--perms", "1777", "--tmpfs", "/dev/shm"),
         *("--bind", str(home), "/home/student", "--ro-bind", str(wheel.parent), "/wheel"),
-        *("--ro-bind", "/etc/resolv.conf", "/etc/resolv.conf", *find, "--unshare-pid"),
+        *("--ro-bind-try", "/etc/resolv.conf", "/etc/resolv.conf", *find, "--unshare-pid"),
         *("--clearenv", *(word for pair in variables.items() for word in ("--setenv", *pair))),
         *("--", "setpriv", f"--reuid={_USER}", f"--regid={_USER}", "--clear-groups"),
         *("--bounding-set=-all", "--inh-caps=-all", "--no-new-privs", "bash", "-c", script),
@@ -165,8 +185,7 @@ def _root_of(system: str, *, whole: bool) -> Path:
     else:
         merged = "--hook-dir=/usr/share/mmdebstrap/hooks/merged-usr"
         options += ["--variant=extract", merged, f"--include={packages},{_UNPACKED}"]
-    part = root.with_name(f"{root.name}.part")
-    _mmdebstrap(part, system, options)
+    part = _mmdebstrap(root.parent, system, options)
     for place in ("wheel", "home/student", os.environ.get("PIP_FIND_LINKS", "").lstrip("/")):
         (part / place).mkdir(parents=True, exist_ok=True)
     if _CERTIFICATES.exists():
@@ -176,8 +195,7 @@ def _root_of(system: str, *, whole: bool) -> Path:
     (part / "etc" / "resolv.conf").unlink(missing_ok=True)
     (part / "etc" / "resolv.conf").touch()
     (part / "etc" / "hosts").write_text("127.0.0.1 localhost\n")  # as installers do
-    part.rename(root)
-    return root
+    return _moved(part, root)
 
 
 def _ubuntu_keyring(cache: Path) -> Path:
@@ -186,18 +204,32 @@ def _ubuntu_keyring(cache: Path) -> Path:
         return _KEYRING
     place = cache / "ubuntu-keyring"
     if not place.is_dir():
-        part = cache / "ubuntu-keyring.part"
-        _mmdebstrap(part, "trixie", ["--variant=extract", "--include=ubuntu-keyring"])
-        part.rename(place)
+        options = ["--variant=extract", "--include=ubuntu-keyring"]
+        _moved(_mmdebstrap(cache, "trixie", options), place)
     return place / _KEYRING.relative_to("/")
 
 
-def _mmdebstrap(to: Path, suite: str, options: list[str]) -> None:
-    shutil.rmtree(to, ignore_errors=True)
-    to.parent.mkdir(parents=True, exist_ok=True)
+def _mmdebstrap(cache: Path, suite: str, options: list[str]) -> Path:
+    """A system in a new folder of the cache; others may make the same one at the same time."""
+    cache.mkdir(parents=True, exist_ok=True)
+    place = Path(tempfile.mkdtemp(prefix=f"{suite}-part-", dir=cache))
     done = subprocess.run(
-        ["mmdebstrap", *options, suite, str(to), _SYSTEMS[suite]], capture_output=True, text=True
+        ["mmdebstrap", *options, suite, str(place), _SYSTEMS[suite]], capture_output=True, text=True
     )
-    if done.returncode != 0 and "Could not resolve" in done.stderr:
-        pytest.skip(f"{_SYSTEMS[suite]} does not answer")
+    if done.returncode != 0:
+        shutil.rmtree(place)
+        if _NO_MIRROR.search(done.stderr):
+            pytest.skip(f"{_SYSTEMS[suite]} does not answer")
     assert done.returncode == 0, done.stderr[-3000:]
+    place.chmod(0o755)
+    return place
+
+
+def _moved(part: Path, place: Path) -> Path:
+    """Put what is whole in its place, unless another process was first."""
+    try:
+        part.rename(place)
+    except OSError:
+        shutil.rmtree(part)
+        assert place.is_dir()
+    return place

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from groundwire.commands.console.result_table import print_result
 from groundwire.labs.formula import Number
 from groundwire.labs.grading import Graded, Verdict
 from groundwire.labs.lab import Lab
@@ -25,6 +28,16 @@ def print_labs(console: Console, labs: Iterable[Lab]) -> None:
         minutes = "{} to {}".format(*lab.minutes)
         table.add_row(str(lab.number), lab.name, lab.title, minutes, lab.needs)
     console.print(table)
+
+
+def print_run(console: Console, name: str, program: bool, directory: Path) -> None:
+    """A run that was made: its tables, and where it is. A `program` of the student's has printed
+    its figures itself."""
+    _say(console, f"run {name}")
+    if program:
+        console.print(f"run directory: {directory}", highlight=False, soft_wrap=True)
+    else:
+        print_result(json.loads((directory / "result.json").read_text()), directory, console)
 
 
 def print_verdict(console: Console, verdict: Verdict) -> None:

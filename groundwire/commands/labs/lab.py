@@ -21,6 +21,7 @@ from groundwire.commands.labs.display import (
     print_failures,
     print_hint,
     print_labs,
+    print_run,
     print_verdict,
 )
 from groundwire.labs.errors import LabError
@@ -102,17 +103,14 @@ def run(
 ) -> int:
     """Make the lab's runs with your files as they are. Exit code 1 when one has failed."""
     found = open_folder(folder.resolve())
-    if found.solved:  # what is chosen must be there before, what is measured comes after
-        write_answers(found, right_answers(found.student, {}))
     with ProgressDisplay(Console(stderr=True)) as display:
         done = run_lab(found, display.report, only=only)
     if found.solved:
         write_answers(found, right_answers(found.student, done.facts))
     console = output_console()
-    for each in found.lab.runs:
-        if each not in done.failures:
-            place = found.run_directory(each)
-            console.print(f"{each}: {place}", highlight=False, soft_wrap=True)
+    for each, of_lab in found.lab.runs.items():
+        if only in (None, each) and each not in done.failures:
+            print_run(console, each, bool(of_lab.files), found.run_directory(each))
     print_failures(console, done.failures)
     failed = done.failures if only is None else {only} & set(done.failures)
     return 1 if failed else 0
