@@ -18,6 +18,7 @@ from analysis.metrics.flow import Flows, NoFlows, read_flows
 from analysis.metrics.phase_names import phase_name
 from analysis.runs.collectives import ALIGNMENT
 from analysis.runs.queue_samples import QueueSeries, queue_series
+from analysis.runs.rate_samples import RateSeries, rate_series
 from analysis.runs.records import ChunkRecord, CollectiveRecord
 from analysis.runs.run import RankLog, Run, load_run
 
@@ -71,6 +72,7 @@ def trace_events(
     if flows is not None:
         yield from _message_arrows(run, flows, clock)
     yield from _queue_counters(run, queues, clock)
+    yield from _rate_counters(rate_series(run), clock)
 
 
 class _Clock:
@@ -273,3 +275,22 @@ def _queue_counters(run: Run, queues: Sequence[QueueSeries], clock: _Clock) -> I
                 values["marked_packets"] = marked
             ts = clock.microseconds(time_ns)
             yield {"ph": "C", "pid": FABRIC_PROCESS, "ts": ts, "name": name, "args": values}
+
+
+def _rate_counters(rates: Sequence[RateSeries], clock: _Clock) -> Iterator[Event]:
+    """A track for each queue pair, with the rank that sends where that is known."""
+    left = MAX_COUNTER_EVENTS
+    for each in sorted(rates, key=lambda series: -len(series.times_ns)):
+        left -= len(each.times_ns)
+        if left < 0:
+            return
+        process = FABRIC_PROCESS if each.source is None else process_of(each.source)
+        for time_ns, rate_bps in zip(each.times_ns, each.rates_bps, strict=True):
+            if time_ns >= clock.origin_ns:
+                yield {
+                    "ph": "C",
+                    "pid": process,
+                    "ts": clock.microseconds(time_ns),
+                    "name": f"rate of {each.name}",
+                    "args": {"rate_gbps": rate_bps / 1e9},
+                }

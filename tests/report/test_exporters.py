@@ -9,9 +9,10 @@ import pytest
 
 from analysis import load_run
 from analysis.exporters import render_nccl_style, render_openmetrics, write_trace
-from analysis.exporters.perfetto import FABRIC_PROCESS
+from analysis.exporters.perfetto import FABRIC_PROCESS, process_of
+from analysis.runs.run import RunError
 from tests.report.synthetic_capture import make_captured_run
-from tests.report.synthetic_run import FORWARD_NS, STEP_NS
+from tests.report.synthetic_run import FORWARD_NS, START_NS, STEP_NS, make_run
 
 
 @pytest.fixture(scope="module")
@@ -129,3 +130,37 @@ def test_nccl_style_lines_have_its_columns(run_directory: Path) -> None:
     assert algbw == pytest.approx(1_048_576 / (time_us * 1000), abs=0.006)
     assert busbw == pytest.approx(algbw * 15 / 16, abs=0.01)
     assert "# Avg bus bandwidth" in text
+
+
+def test_rates_of_queue_pairs_are_counters_of_the_rank_that_sends(tmp_path: Path) -> None:
+    directory = make_run(tmp_path)
+    log = directory / "ranks" / "001.jsonl"
+    pair = {
+        "event": "queue_pair",
+        "peer": 3,
+        "local_qpn": 17,
+        "remote_qpn": 18,
+        "start_psn": 1,
+        "remote_start_psn": 2,
+        "local_address": "10.0.0.1",
+        "remote_address": "10.0.0.2",
+    }
+    log.write_text(log.read_text() + json.dumps(pair) + "\n")
+    host = json.loads(log.read_text().splitlines()[0])["host"]
+    later = START_NS + 5_000
+    samples = [
+        {"host": host, "qpn": 17, "time_ns": later, "rate_bps": 25 * 10**9},
+        {"host": host, "qpn": 17, "time_ns": START_NS, "rate_bps": 100 * 10**9},
+        {"host": host, "qpn": 99, "time_ns": later, "rate_bps": 10**9},
+    ]
+    (directory / "rates.jsonl").write_text("".join(f"{json.dumps(each)}\n" for each in samples))
+    content = json.loads(write_trace(directory).read_text())
+    found = [each for each in events(content, "C") if each["name"].startswith("rate of")]
+    known = [each for each in found if each["pid"] == process_of(1)]
+    assert [each["args"]["rate_gbps"] for each in known] == [100, 25]
+    assert known[1]["ts"] - known[0]["ts"] == 5
+    assert "rank 1 → 3" in known[0]["name"]
+    assert [each["pid"] for each in found if each not in known] == [FABRIC_PROCESS]
+    (directory / "rates.jsonl").write_text('{"host": "h0"}\n')
+    with pytest.raises(RunError, match=r"rates\.jsonl: line 1"):
+        write_trace(directory)
