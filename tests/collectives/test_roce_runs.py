@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from analysis.metrics.flow import flows_of
 from analysis.report.tables.run_tables import tables
 from analysis.runs.run import load_run
 from collectives.plan import plan_messages
-from tests.session.command import run_spec, valid_rows
+from tests.session.command import groundwire, run_spec, valid_rows
 
 SPEC = """
 name: roce
@@ -94,3 +95,17 @@ def test_what_is_lost_is_sent_again_and_sums_stay_right(lossy: Path) -> None:
     summary = run.result["summary"]
     assert summary["retries"] > 0
     assert summary["sequence_naks"] <= sum(each.sequence_naks for each in metrics)
+
+
+@pytest.mark.long
+def test_who_cannot_reach_a_rank_is_named_with_the_error_of_its_queue_pair(
+    tmp_path: Path,
+) -> None:
+    """A link goes down for good; eight time-outs of 1 ms later the run is over."""
+    fault = "faults: [{kind: link-down, link: h3-leaf1, at: 100us}]\n"
+    (tmp_path / "down.yaml").write_text(SPEC.replace("64000", "16MB") + fault)
+    done = groundwire("run", tmp_path / "down.yaml", "--out", tmp_path / "run")
+    assert done.returncode == 1
+    assert re.search(r"error: .*rank [0-3] ", done.stderr)
+    assert "queue pair to rank" in done.stderr
+    assert "transport retry counter exceeded" in done.stderr
