@@ -17,10 +17,10 @@ import numpy as np
 from analysis.metrics.flow import Flows, NoFlows, read_flows
 from analysis.metrics.phase_names import phase_name
 from analysis.runs.collectives import ALIGNMENT
-from analysis.runs.queue_samples import QueueSeries, queue_series
-from analysis.runs.rate_samples import RateSeries, rate_series
 from analysis.runs.records import ChunkRecord, CollectiveRecord
 from analysis.runs.run import RankLog, Run, load_run
+from analysis.runs.samples.queues import QueueSeries, queue_series
+from analysis.runs.samples.rates import RateSeries, rate_series
 
 Event = dict[str, Any]
 

@@ -19,8 +19,8 @@ from analysis.metrics.traffic import TrafficMatrix, captured_traffic, traffic_ma
 from analysis.report.tables.run_tables import tables
 from analysis.report.tables.shared_tables import shared_links_table
 from analysis.report.tables.table import Table
-from analysis.runs.queue_samples import QueueSeries, queue_series
 from analysis.runs.run import JobsRun, Run, load_run
+from analysis.runs.samples.queues import QueueSeries, queue_series
 
 
 @dataclass(frozen=True)

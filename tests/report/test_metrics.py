@@ -17,7 +17,7 @@ from analysis.metrics import (
     traffic_matrix,
 )
 from analysis.metrics.dimension import DimensionUse, dimension_uses
-from analysis.runs.queue_samples import queue_series
+from analysis.runs.samples.queues import queue_series
 from tests.report.synthetic_run import COMPUTE_NS, FORWARD_NS, GRADIENT_NS, STEP_NS, make_run
 
 RANKS = 16

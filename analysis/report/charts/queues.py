@@ -10,7 +10,7 @@ from analysis.report.charts.broken_time import BrokenTime
 from analysis.report.charts.drawing import Drawing
 from analysis.report.run_figures import RunFigures
 from analysis.report.tables.figures import count, share, size, size_unit
-from analysis.runs.queue_samples import QueueSeries
+from analysis.runs.samples.queues import QueueSeries
 from topologies.spec.queue_section import QueueSpec
 
 MAX_PORTS = 8
