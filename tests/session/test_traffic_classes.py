@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from analysis.decode.tcp.pcap import read_pcap
-from tests.session.command import groundwire, result_of
+from tests.session.command import groundwire, result_of, run_spec
 
 _SPEC = """
 name: classes
@@ -94,3 +94,35 @@ def test_packets_carry_the_class_of_their_job_whatever_program_sends_them(ran: P
     assert set((packets.tos >> 5).tolist()) == {0, 3, 6}
     sent = packets.tos[~packets.is_tcp]
     assert set((sent >> 5).tolist()) == {6}
+
+
+_ROCE = """
+name: converged
+fabric:
+  kind: flat
+  hosts: 2
+  link: {rate: 100Gbps, delay: 1us, mtu: 4200}
+  queue:
+    kind: classes
+    classes:
+      tcp: {priority: 1, weight: 1, queue: {kind: droptail, buffer: 4MB}}
+      rdma: {priority: 3, weight: 3, queue: {kind: lossless}}
+transport: {kind: roce, path_mtu: 4096, class: rdma}
+class: tcp
+workload: {kind: collectives, ranks: 2, operations: [{kind: all_reduce, size: 1MB}]}
+collectives: {backend: programs, all_reduce: {algorithm: ring}}
+predict: [flow]
+"""
+
+
+def test_queue_pairs_have_a_class_of_their_own_beside_tcp(tmp_path: Path) -> None:
+    run = run_spec(tmp_path, _ROCE)
+    packets = read_pcap(run / "capture" / "h0-eth0.pcap")
+    assert set((packets.tos[~packets.is_tcp] >> 5).tolist()) == {3}
+    assert set((packets.tos[packets.is_tcp] >> 5).tolist()) == {1}
+    (row,) = result_of(run)["collectives"]
+    assert row["predicted"]["flow"]["error"] == pytest.approx(0, abs=0.05)
+    for line in (run / "links.jsonl").read_text().splitlines():
+        tcp, rdma = json.loads(line)["classes"]
+        assert (tcp["class"], rdma["class"]) == ("tcp", "rdma")
+        assert rdma["bytes"] > 1_000_000
