@@ -135,6 +135,11 @@ class Shape:
         return self.size_bytes // self.element_bytes // self.ranks * self.element_bytes
 
 
+def barrier_shape(ranks: int) -> Shape:
+    """What a barrier by a program is: an all-reduce of an int64 that counts who came."""
+    return Shape(Kind.ALL_REDUCE, 8, ranks, 8)
+
+
 def step_bytes(kind: Kind, ranks: int, element_bytes: int) -> int:
     """What the size of a collective must be a multiple of."""
     return element_bytes * (ranks if TABLE[kind].splits else 1)

@@ -10,7 +10,7 @@ from typing import get_args
 from collectives.algorithms.aggregation import Aggregation
 from collectives.algorithms.base import DoesNotFit
 from collectives.groups import sort_of, used_groups
-from collectives.kinds import Kind, Shape, rounded_elements, step_bytes
+from collectives.kinds import Kind, Shape, barrier_shape, rounded_elements, step_bytes
 from collectives.msccl.elements import MscclError
 from collectives.program import PROGRAM_KINDS
 from collectives.settings import plan_of, settings_of
@@ -44,6 +44,9 @@ from topologies.spec.workload_types import (
 
 _NOT_GLOOS = ("int16",)
 """Types that torch's Gloo does not reduce (GENERATE_ALL_TYPES in its ProcessGroupGloo.cpp)."""
+
+_PROGRAMMED = (CollectiveOperation, RootedCollective, Barrier)
+"""Operations that can have a program of their own."""
 
 _NOMINAL_BYTES = 1 << 20
 """A size that most programs can cut, where a workload does not tell its sizes here."""
@@ -107,9 +110,12 @@ def program_problems(spec: Sections) -> Iterator[Problem]:
                     break
     if isinstance(workload, CollectivesWorkload):
         for index, operation in enumerate(workload.operations):
-            if isinstance(operation, (CollectiveOperation, RootedCollective)) and operation.program:
+            if isinstance(operation, _PROGRAMMED) and operation.program:
                 key = ("workload", "operations", index, "program")
-                shape = _shape(workload, operation)
+                if isinstance(operation, Barrier):
+                    shape = barrier_shape(workload.ranks)
+                else:
+                    shape = _shape(workload, operation)
                 problem = _program_problem(section, shape, operation.program, key)
                 if problem is not None:
                     yield problem
@@ -193,9 +199,7 @@ def _shapes(
 
 
 def _has_own(operation: Operation) -> bool:
-    return isinstance(operation, (CollectiveOperation, RootedCollective)) and bool(
-        operation.program
-    )
+    return isinstance(operation, _PROGRAMMED) and bool(operation.program)
 
 
 def _shape(

@@ -9,7 +9,7 @@ from typing import Any
 from analysis.predict.interface import PredictorError, Setting, Transport
 from collectives.call import CollectiveCall
 from collectives.groups import groups_of
-from collectives.kinds import Kind, rounded_elements
+from collectives.kinds import Kind, barrier_shape, rounded_elements
 from collectives.settings import plan_of, settings_of
 from topologies.spec.spec import Spec
 from topologies.spec.workload_section import (
@@ -73,6 +73,12 @@ def _of_benchmark(spec: Spec, workload: CollectivesWorkload) -> Iterator[Planned
     for index, operation in enumerate(workload.operations):
         # As the benchmark rounds.
         kind = Kind(operation.kind)
+        entry = getattr(operation, "program", None)
+        if kind is Kind.BARRIER and entry:
+            shape = barrier_shape(len(ranks))
+            call = CollectiveCall(shape.kind, shape.size_bytes, ranks, shape.element_bytes)
+            yield PlannedCall(f"{operation.kind}.{index}", _with_plan(spec, call, entry))
+            continue
         elements = rounded_elements(kind, operation.size_bytes, len(ranks), item_bytes)
         call = CollectiveCall(
             kind,
@@ -86,7 +92,7 @@ def _of_benchmark(spec: Spec, workload: CollectivesWorkload) -> Iterator[Planned
             peer=operation.peer if isinstance(operation, SendRecv) else None,
             shift=operation.shift if isinstance(operation, Permutation) else None,
         )
-        call = _with_plan(spec, call, getattr(operation, "program", None))
+        call = _with_plan(spec, call, entry)
         yield PlannedCall(f"{operation.kind}.{index}", call)
 
 

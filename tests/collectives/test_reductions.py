@@ -9,7 +9,7 @@ import pytest
 from analysis.exporters.nccl_style import render_nccl_style
 from analysis.runs.run import load_run
 from groundwire.commands.console.overrides import parse_overrides
-from tests.session.command import run_spec
+from tests.session.command import run_spec, valid_rows
 from topologies.spec.spec import SpecError, parse_spec
 
 SPEC = """
@@ -109,6 +109,7 @@ workload:
     - {kind: all_reduce, size: 4096, op: minloc, program: {algorithm: aggregation}}
     - {kind: reduce, size: 4096, op: maxloc, root: 1, program: {algorithm: aggregation}}
     - {kind: all_reduce, size: 4096, op: maxloc, program: {algorithm: ring}}
+    - {kind: barrier, program: {algorithm: aggregation}}
 aggregation: {slots: 3}
 """
 
@@ -116,8 +117,12 @@ aggregation: {slots: 3}
 @pytest.mark.long
 def test_switches_and_hosts_find_where_the_least_and_the_greatest_are(tmp_path: Path) -> None:
     """Ranks check the index, too (tests/session/test_payload.py has it that a wrong one shows)."""
-    run = load_run(run_spec(tmp_path, PAIRS))
-    assert [log.checks for log in run.ranks] == [3] * 4
+    directory = run_spec(tmp_path, PAIRS)
+    assert [log.checks for log in load_run(directory).ranks] == [4] * 4
+    # A barrier is an all-reduce of 8 bytes: up two links, down two, and one for the rendezvous.
+    barrier = valid_rows(directory, 0)[-1]
+    assert (barrier["phase"], barrier["size_bytes"]) == ("barrier", 8)
+    assert 5 * 500 < barrier["duration_ns"] < 6 * 500
 
 
 def test_gloos_own_collectives_have_no_pairs() -> None:

@@ -69,10 +69,12 @@ class RootedCollective(ProgrammedOperation):
 
 
 class Barrier(SpecSection):
-    """torch.distributed.barrier; moves no data."""
+    """torch.distributed.barrier; moves no data. With a `program` it is that program's all-reduce of
+    8 bytes, whose sum says that everybody came."""
 
     kind: Literal["barrier"]
     size_bytes: Literal[0] = Field(default=0, alias="size")
+    program: AlgorithmEntry | None = None
 
 
 class SendRecv(SizedOperation):

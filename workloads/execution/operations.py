@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 
 from collectives.derangement import derangement
-from collectives.kinds import Kind, Shape, rounded_elements
+from collectives.kinds import Kind, Shape, barrier_shape, rounded_elements
 from topologies.spec.workload_section import (
     ITEM_BYTES,
     Incast,
@@ -253,7 +253,29 @@ def _scatter(op: RankOperation) -> Pending:
 
 
 def _barrier(op: RankOperation) -> Pending:
-    return op.post(lambda g: dist.barrier(group=g, async_op=True), None)
+    entry = getattr(op.spec, "program", None)
+    if not entry:
+        return op.post(lambda g: dist.barrier(group=g, async_op=True), None)
+    shape = barrier_shape(op.ranks)
+    plan = op.communicator.plan(shape, entry)
+    assert plan is not None
+    came = torch.ones(1, dtype=torch.int64)
+
+    def verify() -> None:
+        if int(came.item()) != op.ranks:
+            raise numbers.WrongResult(f"{op.id}: {int(came.item())} of {op.ranks} ranks came")
+
+    return op.communicator.post_program(
+        plan,
+        came,
+        came,
+        op.id,
+        op.phase or op.spec.kind,
+        op.iteration,
+        verify,
+        element_bytes=shape.element_bytes,
+        program=entry,
+    )
 
 
 class _JointWork:
