@@ -35,7 +35,6 @@ from emulator.ranks.processes import processes_of
 from emulator.ranks.program import serve_programs
 from emulator.ranks.shared_run import SharedRun
 from emulator.rdma.rate_recorder import write_rates
-from emulator.switches.deadlock import DeadlockWatch
 from topologies.fabrics.fabric import Fabric
 from topologies.spec.queue_section import ClassQueue, Lossless, queues_in
 from topologies.spec.roce.section import RoceTransport
@@ -86,6 +85,9 @@ def run_experiment(
         # First, so that it imports torch while the fabric is built.
         launcher = stack.enter_context(_launcher(spec, report))
         fabric, hosts = spec.plan.fabric, spec.plan.hosts
+        lossless = any(isinstance(queue, Lossless) for queue in _queues(fabric))
+        if lossless:
+            from emulator.switches.deadlock import DeadlockWatch
         options = NetworkOptions(
             arrangement=kernel.arrange(fabric),
             transport=_transport(spec),
@@ -114,7 +116,7 @@ def run_experiment(
         capture = _start_capture(spec, kernel, network, run_directory)
         if capture is not None:
             stack.enter_context(capture)
-        if any(isinstance(queue, Lossless) for queue in _queues(fabric)):
+        if lossless:
             stack.enter_context(
                 DeadlockWatch(network, lambda found: launcher.stop(DeadlockFound(str(found))))
             )

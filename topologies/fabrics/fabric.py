@@ -7,10 +7,12 @@ from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
 from ipaddress import IPv4Address
-
-import networkx as nx
+from typing import TYPE_CHECKING
 
 from topologies.spec.queue_section import QueueSpec
+
+if TYPE_CHECKING:
+    import networkx as nx
 
 L1_OVERHEAD_BYTES = 24
 """Preamble and start delimiter 8, FCS 4, inter-packet gap 12 (IEEE 802.3): what a frame takes on
@@ -119,6 +121,8 @@ class Fabric:
     @cached_property
     def graph(self) -> nx.MultiGraph[str]:
         """Nodes by name; an edge per link, keyed by its index."""
+        import networkx as nx  # of what a guest imports before its ranks start it is a quarter
+
         graph: nx.MultiGraph[str] = nx.MultiGraph()
         graph.add_nodes_from(n.name for n in self.nodes)
         for link in self.links:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from ipaddress import IPv4Address
 
-import networkx as nx
-
 from topologies.fabrics.fabric import Fabric, Node, NodeKind
 from topologies.fabrics.wiring import FabricError, Wire, assemble
 from topologies.routing.routes import compute_routes
@@ -71,6 +69,8 @@ def _check_routes_are_links(section: GraphSpec, fabric: Fabric) -> None:
 
 def _check_routes_arrive(section: GraphSpec, fabric: Fabric) -> None:
     """Shortest ways lead to no circle, and neither may what routes make of them."""
+    import networkx as nx
+
     routes = compute_routes(fabric)
     for node, towards in section.routes.items():
         for host in towards:
@@ -90,6 +90,8 @@ def _check_routes_arrive(section: GraphSpec, fabric: Fabric) -> None:
 
 
 def _check_reachable(nodes: dict[str, Node], wires: list[Wire]) -> None:
+    import networkx as nx
+
     hosts = [n.name for n in nodes.values() if n.kind is NodeKind.HOST]
     if len(hosts) < 2:
         raise FabricError(("nodes",), f"{len(hosts)} hosts", "at least 2 nodes of kind host")

@@ -8,8 +8,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import networkx as nx
-
 from collectives.groups import GroupName, groups_of
 from collectives.in_network.of_run import nodes_of
 from collectives.kinds import Kind, Shape, rounded_elements
@@ -160,6 +158,8 @@ def _samples_bytes(spec: Spec) -> int:
     most = len(sampling.ports) * SAMPLE_CAPACITY
     sent_bytes = _sent_bytes(spec)
     if sent_bytes is not None:
+        import networkx as nx
+
         hops = nx.single_source_shortest_path_length(fabric.graph, fabric.hosts[0].name)
         longest = 2 * max(hops.values())
         frames = -(-sent_bytes // min(link.mtu_bytes for link in fabric.links))
