@@ -1,4 +1,4 @@
-"""FRED's fabrics beside a mesh: the tables of docs/in-network.md that are not SHARP's.
+"""FRED's fabrics beside a mesh: what groups gain by a tree of switches, and by reducing in it.
 
     .venv/bin/python -m benchmarks.fred [--runs DIR] [--only "wafer;DP(5)"] [--json]
 
