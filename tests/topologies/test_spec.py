@@ -14,7 +14,7 @@ import topologies
 from tests.topologies.fabric_strategies import any_fabric
 from topologies.fabrics.build import build_fabric
 from topologies.fabrics.selectors import links_between, select_ports
-from topologies.spec.queue_section import Dctcp, DropTail, Lossless
+from topologies.spec.queue_section import Classes, Dctcp, DropTail, Lossless
 from topologies.spec.run_sections import Loss
 from topologies.spec.spec import Spec, SpecError, load_spec, parse_dict, parse_spec
 from topologies.spec.workload_section import ChakraWorkload, DlrmWorkload, TrainingWorkload
@@ -174,6 +174,10 @@ def test_overriding_a_kind_keeps_what_all_kinds_have() -> None:
     assert fabric.queue == Dctcp(kind="dctcp")
     same = MAIN.with_overrides({"fabric.queue.kind": "dctcp"})
     assert same == MAIN
+    classes = {"fabric.queue.kind": "classes", "fabric.queue.classes": "{bulk: {priority: 0}}"}
+    queue = MAIN.with_overrides(classes).fabric.queue
+    assert isinstance(queue, Classes)
+    assert queue.buffer_bytes == DropTail().buffer_bytes
 
 
 def test_overrides_reach_into_lists_and_absent_sections() -> None:

@@ -242,8 +242,18 @@ def _allowed_keys(model: type[BaseModel], raw: object, key: Key) -> list[str]:
     return [field.alias or name for name, field in here.model_fields.items()]
 
 
-def common_keys(model: type[BaseModel], raw: object, key: Key) -> set[str]:
-    """The keys that every kind of the section at `key` has."""
-    models = _models(_annotation_at(model, raw, key))
-    names = [{f.alias or n for n, f in m.model_fields.items()} for m in models]
-    return set.intersection(*names) if names else set()
+def common_keys(model: type[BaseModel], raw: object, key: Key, kind: object) -> set[str]:
+    """The keys that every kind of the section at `key` has, as far as `kind` has them. A kind that
+    shares nothing with any other, as a queue's `classes`, has no say in what the others share."""
+    names = {
+        m: {f.alias or n for n, f in m.model_fields.items()}
+        for m in _models(_annotation_at(model, raw, key))
+    }
+    sharing = [
+        own
+        for m, own in names.items()
+        if any(own & other > {"kind"} for n, other in names.items() if n is not m)
+    ]
+    new = [own for m, own in names.items() if kind in _kinds_of(m)]
+    common = set.intersection(*sharing or names.values()) if names else set()
+    return common.intersection(*new)

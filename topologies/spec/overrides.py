@@ -18,7 +18,8 @@ def apply_overrides(
     """A copy of `raw` with each dotted key (list entries by number: `faults.0.at`) set to a YAML
     value; what it needs around it is made.
 
-    `kind`s are set first. Changing a section's `kind` keeps of it only what all kinds have.
+    `kind`s are set first. Changing a section's `kind` keeps of it only what all kinds have
+    (`common_keys`).
     Raises SpecError for text that is no YAML and keys that lead through a value; whether the result
     is a valid spec is for the caller to check.
     """
@@ -57,7 +58,7 @@ def _set(model: type[BaseModel], root: dict[str, Any], key: Key, value: Any, sou
         here[last] = value
     elif isinstance(here, dict):
         if last == "kind" and here.get("kind") != value:
-            kept = common_keys(model, root, key[:-1])
+            kept = common_keys(model, root, key[:-1], value)
             for name in [name for name in here if name not in kept]:
                 del here[name]
         here[_existing_key(here, last)] = value
