@@ -18,7 +18,7 @@ _MEDDLING_RANK = """
 _run_rank = run_rank
 
 
-def run_rank(plan, on_iteration, **others):
+def run_rank(plan, *others):
     import os
     from pathlib import Path
 
@@ -39,7 +39,7 @@ def run_rank(plan, on_iteration, **others):
             print("done")
         except OSError as error:
             print(error.errno)
-    _run_rank(plan, on_iteration, **others)
+    _run_rank(plan, *others)
 """
 
 
