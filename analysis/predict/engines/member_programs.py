@@ -74,7 +74,7 @@ Operation = Start | Await | Mark | Pause | Sleep | Occupy | Do
 class CompiledPrograms:
     """Programs, and for each message its ends: whose host it leaves and reaches, and the programs
     that send and receive it. Several programs can belong to one host: `members` has the member of
-    each program."""
+    each program. `has_nodes` says that switches take part."""
 
     programs: list[list[Operation]]
     members: list[int] = field(default_factory=list)
@@ -82,6 +82,7 @@ class CompiledPrograms:
     destination: list[int] = field(default_factory=list)
     sender: list[int] = field(default_factory=list)
     receiver: list[int] = field(default_factory=list)
+    has_nodes: bool = False
 
 
 class Programs(ABC):
@@ -109,6 +110,8 @@ class Programs(ABC):
         # Members that wait for what is another's.
         self._watching: dict[tuple[str, int], list[int]] = defaultdict(list)
         self._ready: deque[int] = deque()
+        # Where switches take part there is no such lock at their nodes, and each goes on at once.
+        self._has_nodes = compiled.has_nodes
 
     @abstractmethod
     def _start(self, operation: Start, now: float) -> None:
@@ -150,11 +153,14 @@ class Programs(ABC):
 
     def _has_received(self, message: int, now: float) -> None:
         self._received[message] = 1
+        if self._has_nodes:
+            self._advance(self._receiver[message], now)
         self._tell("received", message, now)
 
     def _tell(self, what: str, number: int, now: float) -> None:
         """Who waited first goes on first, as it holds the lock of what all of them wait for."""
-        for member in dict.fromkeys(self._watching.pop((what, number), ())):
+        waited = dict.fromkeys(self._watching.pop((what, number), ()))
+        for member in sorted(waited) if self._has_nodes else waited:
             self._wake(member, now)
 
     def _wake(self, member: int, now: float) -> None:
@@ -166,6 +172,9 @@ class Programs(ABC):
     def _advance(self, member: int, now: float) -> None:
         """Run a member's program up to the first wait that is not satisfied, and then those that it
         woke: one thread runs at a time, until it waits."""
+        if self._has_nodes:
+            self._run_to_wait(member, now)
+            return
         self._ready.append(member)
         if len(self._ready) > 1:
             return
@@ -218,7 +227,8 @@ class Programs(ABC):
                 return False
         for message in wait.receives:
             if not self._received[message]:
-                self._watching["received", message].append(member)
+                if not self._has_nodes or self._receiver[message] != member:
+                    self._watching["received", message].append(member)
                 return False
         for mark in wait.marks:
             if mark not in self._marked:

@@ -101,6 +101,7 @@ class PlanCompiler:
     ) -> None:
         self._plan = plan
         self.compiled = compiled
+        compiled.has_nodes |= bool(plan.aggregators)
         self.sizes = sizes
         self._marks = marks
         self._ranks = ranks
