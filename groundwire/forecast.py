@@ -10,7 +10,8 @@ from analysis.calibration.calibration import read_calibration
 from analysis.predict.interface import Predictor, Setting, load_predictor, model_of
 from analysis.predict.iteration import PredictedIteration, predict_iteration
 from analysis.predict.planned import PlannedCall, planned_calls, setting_of_spec
-from analysis.predict.whole_run import FollowsRuns, PredictedRun, predict_run
+from analysis.predict.together import FollowsRuns
+from analysis.predict.whole_run import PredictedRun, predict_run
 from collectives.call import CollectiveCall, CollectiveError
 from groundwire.pipeline import resolve
 from groundwire.shared_forecast import mean_iteration

@@ -9,8 +9,7 @@ from analysis.predict.engines.joint_programs import ENDS_WHEN_AWAITED, GroupedCa
 from analysis.predict.interface import Predictor, PredictorError, Setting, model_of
 from analysis.predict.link_load import LinkLoad, LoadOfCalls
 from analysis.predict.overlap import InFlight, overlapped_durations_ns
-from analysis.predict.together import PredictsTogether, as_posted, clusters
-from analysis.predict.whole_run import FollowsRuns
+from analysis.predict.together import FollowsRuns, PredictsTogether, as_posted, clusters
 from analysis.runs.collectives import MeasuredCollective
 from collectives.call import CollectiveCall, CollectiveError
 

@@ -25,6 +25,15 @@ class PredictsTogether(Protocol):
         ...
 
 
+@runtime_checkable
+class FollowsRuns(Protocol):
+    """A predictor whose connections remember what they have carried."""
+
+    def follow_run(self, setting: Setting, joint: JointPrograms) -> None:
+        """Run everything. Raises PredictorError."""
+        ...
+
+
 def clusters(collectives: Sequence[MeasuredCollective]) -> Iterator[list[int]]:
     """Places of collectives that were in flight together, directly or through others."""
     first = [min(record.start_ns for record in c.by_rank.values()) for c in collectives]

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
 
 from analysis.predict.engines.acts import Meet, Pass, PostCall, Propose, WaitForCall
 from analysis.predict.engines.joint_programs import GroupedCall, JointPrograms
@@ -18,6 +17,7 @@ from analysis.predict.interface import PredictorError, Setting
 from analysis.predict.iteration import Costs, JointSteps, PredictedIteration, StepModel
 from analysis.predict.link_load import LoadOfCalls
 from analysis.predict.planned import planned_calls
+from analysis.predict.together import FollowsRuns
 from collectives.call import CollectiveCall
 from collectives.kinds import Kind
 from collectives.settings import settings_of
@@ -28,15 +28,6 @@ ALIGN_MARGIN_NS, ALIGN_GRID_NS = 1_000_000, 10_000_000
 """How far ahead ranks agree to start, and on which grid (`workloads.execution.communicator`)."""
 
 _ALIGN_BYTES = 8
-
-
-@runtime_checkable
-class FollowsRuns(Protocol):
-    """A predictor whose connections remember what they have carried."""
-
-    def follow_run(self, setting: Setting, joint: JointPrograms) -> None:
-        """Run everything. Raises PredictorError."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,8 @@ from typing import Any
 from analysis.predict.interface import Predictor, load_predictor
 from analysis.predict.iteration import PredictedIteration, predict_iteration
 from analysis.predict.run_predictions import RunPredictor
-from analysis.predict.whole_run import FollowsRuns, predict_run
+from analysis.predict.together import FollowsRuns
+from analysis.predict.whole_run import predict_run
 from analysis.runs.collectives import MeasuredCollective, collectives_of, iterations_of
 from analysis.runs.judged import exact_times, twin_of
 from analysis.runs.notes import notes_of, payload_checked
