@@ -21,6 +21,7 @@ from analysis.report.tables.shared_tables import shared_links_table
 from analysis.report.tables.table import Table
 from analysis.runs.run import JobsRun, Run, load_run
 from analysis.runs.samples.queues import QueueSeries, queue_series
+from topologies.spec.workload_section import CommandWorkload
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,24 @@ class RunFigures:
     @cached_property
     def collectives(self) -> tuple[CollectiveMetrics, ...]:
         return collective_metrics(self.run)
+
+    @property
+    def why_no_collectives(self) -> str:
+        """What a report says in place of figures of collectives."""
+        workload = self.run.spec.workload
+        if not isinstance(workload, CommandWorkload):
+            return "This run had no collectives."
+        if any(log.observed for log in self.run.ranks):
+            return "The program called no collectives. What it sent is in the tables of links."
+        asked = (
+            "and its ranks are no observed PyTorch program"
+            if workload.observe
+            else ("and it ran unobserved")
+        )
+        return (
+            f"No collectives were found: the wire shows none that is known, {asked}. "
+            "What it sent is in the tables of links."
+        )
 
     @cached_property
     def iterations(self) -> tuple[IterationBreakdown, ...]:

@@ -125,7 +125,7 @@ def _breakdown(runs: Sequence[RunFigures], colours: PhaseColours, width: float) 
         panels.append(
             Panel(run, (("", drawing),), note)
             if drawing
-            else Panel(run, (), "This run had no collectives.")
+            else Panel(run, (), run.why_no_collectives)
         )
     computed = any(b.mean_compute_ns for run in runs for b in run.iterations)
     legend: list[tuple[str, Markup | str]] = []
@@ -238,7 +238,7 @@ def _prediction(runs: Sequence[RunFigures], colours: PhaseColours, width: float)
     for run in runs:
         rows = compared[run.label]
         if not rows:
-            panels.append(Panel(run, (), "This run had no collectives."))
+            panels.append(Panel(run, (), run.why_no_collectives))
             continue
         note = f"The first {MAX_ROWS} of {len(rows)}; all are in the table of collectives."
         drawing = prediction_chart(rows, predictors, colours, width, range_ns)

@@ -4,15 +4,18 @@ import csv
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from analysis import load_run
 from analysis.report import render_html, render_markdown, write_csv
-from analysis.report.run_figures import run_figures
+from analysis.report.run_figures import RunFigures, run_figures
 from analysis.report.tables.run_tables import tables
 from analysis.report.tables.table import Column, Table, Unit, table
+from tests.report.synthetic_run import make_run
+from topologies.spec.spec import parse_spec
 
 
 def test_frames_hold_what_the_tables_hold(run_directory: Path) -> None:
@@ -108,3 +111,22 @@ def test_collectives_of_the_same_name_in_two_groups_keep_their_predictions(
     found = tables(load_run(directory))["collectives"].records()
     assert {(r["group"], r["id"]): r["alpha-beta_ns"] for r in found} == expected
     assert "Measured and predicted" in render_html(run_figures([directory]))
+
+
+@pytest.mark.parametrize(
+    ("observe", "observed", "said"),
+    [
+        (True, True, "The program called no collectives"),
+        (True, False, "its ranks are no observed PyTorch program"),
+        (False, False, "it ran unobserved"),
+    ],
+)
+def test_a_report_says_why_a_programs_run_has_no_collectives(
+    tmp_path: Path, observe: bool, observed: bool, said: str
+) -> None:
+    run = load_run(make_run(tmp_path / "run", ranks=2))
+    workload = f"{{kind: command, argv: [python, x.py], ranks: 2, observe: {observe}}}".lower()
+    spec = parse_spec(f"name: x\nfabric: {{kind: flat, hosts: 2}}\nworkload: {workload}\n")
+    ranks = tuple(replace(log, observed=observed, collectives=()) for log in run.ranks)
+    figures = RunFigures(replace(run, spec=spec, ranks=ranks), "x")
+    assert said in figures.why_no_collectives

@@ -12,15 +12,16 @@ _COLUMNS = (
     Column("rate_bps", "rate", Unit.RATE),
     Column("bytes", "bytes", Unit.SIZE),
     Column("bytes_of_others", "others' bytes", Unit.SIZE),
-    Column("waited_ns", "waited", Unit.DURATION),
+    Column("waited_ns", "waited, by flow", Unit.DURATION),
     Column("behind", "most behind"),
 )
 
 
 def shared_links_table(result: dict[str, Any], job: str) -> Table:
     """A row per direction of a link that `job` shared: how long its messages waited there behind
-    those of others, added up, and behind which job most. `result` is that of all jobs; its links
-    are in the order of what was waited, and so are the rows."""
+    those of others, added up, and behind which job most. `flow` computes these waits, and knows no
+    pauses and no losses. `result` is that of all jobs; its links are in the order of what was
+    waited, and so are the rows."""
     rows = []
     for link in result["shared_links"]:
         if job not in link["bytes"]:

@@ -58,7 +58,7 @@ def _shared(links: Sequence[dict[str, Any]]) -> Table:
     title = "Links that jobs shared"
     if len(links) > _SHOWN:
         title += f", {_SHOWN} of {len(links)} (times in us)"
-    table = Table("link", "bytes", "waited behind", title=title, title_justify="left")
+    table = Table("link", "bytes", "waited behind, by flow", title=title, title_justify="left")
     for link in links[:_SHOWN]:
         sent = ", ".join(f"{job} {format_size(size)}" for job, size in link["bytes"].items())
         waits = ", ".join(
