@@ -3,9 +3,11 @@
     .venv/bin/python -m benchmarks.roce_congestion --runs DIR
 
 Its two-level Clos, scaled down from 8 leaves of 16 hosts: leaves at 200 Gb/s, half as much upwards,
-5 us to hosts and 12.5 us to spines. Training's collectives, then the two cases in which control
-should matter: an incast, and a victim, a flow that has nothing to do with the incast but for the
-links that pauses stop. All over lossless queues. Runs are kept in DIR by the hash of their spec.
+5 us to hosts and 12.5 us to spines. Its variant has the hosts of a server joined by a switch of
+2,400 Gb/s and 25 ns, as NVSwitches do. Training's collectives and steps on both, then the two cases
+in which control should matter: an incast, and a victim, a flow that has nothing to do with the
+incast but for the links that pauses stop. All over lossless queues. Full size is `--leaves 8
+--hosts-per-leaf 16`. Runs are kept in DIR by the hash of their spec.
 """
 
 from __future__ import annotations
@@ -29,6 +31,18 @@ fabric:
   hosts_per_leaf: {hosts}
   link: {{rate: 200Gbps, delay: 5us, mtu: 4300}}
   links: {{leaf-spine: {{delay: 12500ns}}}}
+  queue: {queue}
+"""
+NVSWITCH = """
+name: khan-nvswitch
+fabric:
+  kind: rails
+  servers: {servers}
+  hosts_per_server: {together}
+  servers_per_leaf: {per_leaf}
+  spines: {spines}
+  link: {{rate: 200Gbps, delay: 5us, mtu: 4300}}
+  links: {{scale-up: {{rate: 2400Gbps, delay: 25ns}}, spine: {{delay: 12500ns}}}}
   queue: {queue}
 """
 LOSSLESS = "{{kind: lossless, xoff: 1MB, xon: 900KB, buffer: 32MB{marks}}}"
@@ -74,17 +88,27 @@ def schemes(window_bytes: int) -> tuple[Scheme, ...]:
 TIMELY = "{min_rtt: 71us, low: 100us, high: 500us}"
 """The path's own round trip is 70 us, above the usual lower threshold of 50."""
 
-ALGORITHMS = (
-    "{{backend: programs, all_to_all: {{algorithm: direct}}, all_reduce: {{algorithm: "
-    "hierarchical, dimensions: [{hosts}, {leaves}], inside: ring, across: ring}}}}"
-)
+ALL_TO_ALL = "backend: programs, all_to_all: {algorithm: direct}"
+ALL_REDUCE = "algorithm: hierarchical, dimensions: [{inside}, {across}], inside: ring, across: ring"
 """The paper's: a ring along both dimensions, and messages from each rank to each."""
 
-WORKLOADS = {
-    "all-reduce, 2-D": "operations: [{{kind: all_reduce, size: 8MiB}}]",
-    "all-to-all": "operations: [{{kind: all_to_all, size: 8MiB}}]",
-    "DLRM": "",
-}
+
+def workloads(ranks: int, inside: int) -> dict[str, tuple[str, str]]:
+    """Workload and algorithm of all-reduces, by name; `inside` are neighbours."""
+    flat = "{{kind: collectives, ranks: {ranks}, operations: [{{kind: {kind}, size: 8MiB}}]}}"
+    both = ALL_REDUCE.format(inside=inside, across=ranks // inside)
+    step = f"{{data: {ranks // inside}, tensor: {inside}, pipeline: 1}}"
+    return {
+        "all-reduce, 2-D": (flat.format(ranks=ranks, kind="all_reduce"), both),
+        "all-to-all": (flat.format(ranks=ranks, kind="all_to_all"), both),
+        "DLRM": (f"{{kind: dlrm, ranks: {ranks}, iterations: 2}}", both),
+        "transformer": (
+            f"{{kind: training, parallelism: {step}, iterations: 2}}",
+            "algorithm: ring",
+        ),
+    }
+
+
 MESSAGE = 262_144
 
 
@@ -94,54 +118,60 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--leaves", type=int, default=4)
     parser.add_argument("--hosts-per-leaf", type=int, default=8)
     parser.add_argument("--only", nargs="*", help="names of workloads, incast, victim")
+    parser.add_argument("--fabrics", nargs="*", default=["clos", "nvswitch"])
     options = parser.parse_args(arguments)
-    shape = {
-        "leaves": options.leaves,
-        "spines": max(1, options.hosts_per_leaf // 2),
-        "hosts": options.hosts_per_leaf,
-        "ranks": options.leaves * options.hosts_per_leaf,
-    }
+    leaves, hosts = options.leaves, options.hosts_per_leaf
     window = 200 * 70_000 // 8
-    print("| workload | scheme | time, us | pauses | paused, us | marks | CNPs | queue, KB |")
-    print("|---|---|---|---|---|---|---|---|")
-    for name, operations in WORKLOADS.items():
-        if options.only and name not in options.only:
+    print(
+        "| fabric | workload | scheme | time, us | pauses | paused, us | marks | CNPs | queue, KB |"
+    )
+    print(f"|{'---|' * 9}")
+    for fabric in options.fabrics:
+        together = hosts if fabric == "clos" else min(8, hosts)
+        for name, (workload, all_reduce) in workloads(leaves * hosts, together).items():
+            if options.only and name not in options.only:
+                continue
+            for scheme in schemes(window):
+                text = _fabric(fabric, leaves, hosts, scheme) + RUN.format(
+                    transport=scheme.transport,
+                    workload=workload,
+                    collectives=f"{{{ALL_TO_ALL}, all_reduce: {{{all_reduce}}}}}",
+                )
+                directory = kept_run(text, options.runs)
+                _print(fabric, name, scheme.name, _training_us(_result(directory)), directory)
+    for name, flows in _streams(leaves, hosts).items():
+        if "clos" not in options.fabrics or (options.only and name not in options.only):
             continue
         for scheme in schemes(window):
-            text = _fabric(shape, scheme) + RUN.format(
-                transport=scheme.transport,
-                workload=_workload(operations.format(), shape["ranks"]),
-                collectives=ALGORITHMS.format(**shape),
+            text = _fabric("clos", leaves, hosts, scheme)
+            found = run_streams(
+                text + STREAMS.format(transport=scheme.transport), flows, options.runs
             )
-            directory = kept_run(text, options.runs)
-            _print(name, scheme.name, _training_us(_result(directory)), directory)
-    for name, flows in _streams(shape).items():
-        if options.only and name not in options.only:
-            continue
-        for scheme in schemes(window):
-            text = _fabric(shape, scheme) + STREAMS.format(transport=scheme.transport)
-            found = run_streams(text, flows, options.runs)
             measured = found.flows[-1:] if name.startswith("victim") else found.flows
             slowest = max(each.duration_ns for each in measured) / 1e3
-            _print(name, scheme.name, slowest, found.directory)
+            _print("clos", name, scheme.name, slowest, found.directory)
 
 
-def _workload(operations: str, ranks: int) -> str:
-    if not operations:
-        return f"{{kind: dlrm, ranks: {ranks}, iterations: 2}}"
-    return f"{{kind: collectives, ranks: {ranks}, {operations}}}"
+def _fabric(kind: str, leaves: int, hosts: int, scheme: Scheme) -> str:
+    queue = LOSSLESS.format(marks=scheme.marks)
+    spines = max(1, hosts // 2)
+    if kind == "clos":
+        return CLOS.format(queue=queue, leaves=leaves, spines=spines, hosts=hosts)
+    together = min(8, hosts)
+    return NVSWITCH.format(
+        queue=queue,
+        servers=leaves * hosts // together,
+        together=together,
+        per_leaf=hosts // together,
+        spines=spines,
+    )
 
 
-def _fabric(shape: dict[str, int], scheme: Scheme) -> str:
-    return CLOS.format(queue=LOSSLESS.format(marks=scheme.marks), **shape)
-
-
-def _streams(shape: dict[str, int]) -> dict[str, list[Flow]]:
+def _streams(leaves: int, hosts: int) -> dict[str, list[Flow]]:
     """All hosts of the other leaves but the first of each send to host 0, 2 MiB or 16 MiB each. The
     victim is a flow of 2 MiB from such a first host to host 1: with a short incast from the
     beginning, with a long one after 2 ms."""
-    hosts = shape["hosts"]
-    senders = [n for n in range(hosts, shape["ranks"]) if n % hosts]
+    senders = [n for n in range(hosts, leaves * hosts) if n % hosts]
     incast = [Flow(source, 0, 8 * MESSAGE, MESSAGE) for source in senders]
     longer = [Flow(source, 0, 64 * MESSAGE, MESSAGE) for source in senders]
     victim = Flow(hosts, 1, 8 * MESSAGE, MESSAGE)
@@ -166,15 +196,16 @@ def _training_us(result: Any) -> float:
     return float(rows[-1]["duration_ns"]) / 1e3
 
 
-def _print(workload: str, scheme: str, time_us: float, directory: Path) -> None:
+def _print(fabric: str, workload: str, scheme: str, time_us: float, directory: Path) -> None:
     summary = _result(directory)["summary"]
     links = [json.loads(line) for line in (directory / "links.jsonl").open()]
     switches = [each for each in links if not each["node"].startswith("h")]
     paused_us = sum(each["paused_ns"] for each in links) / 1e3
     longest = max(each["max_backlog_bytes"] or 0 for each in switches) / 1e3
     print(
-        f"| {workload} | {scheme} | {time_us:,.1f} | {summary['pauses']:,} | {paused_us:,.0f} "
-        f"| {summary['ecn_marks']:,} | {summary['cnps_sent']:,} | {longest:,.0f} |",
+        f"| {fabric} | {workload} | {scheme} | {time_us:,.1f} | {summary['pauses']:,} "
+        f"| {paused_us:,.0f} | {summary['ecn_marks']:,} | {summary['cnps_sent']:,} "
+        f"| {longest:,.0f} |",
         flush=True,
     )
     assert summary["drops"] == summary["retries"] == 0

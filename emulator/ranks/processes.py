@@ -16,27 +16,10 @@ from emulator.ranks.packed_process import packed
 from emulator.ranks.packing import ranks_per_process
 from emulator.ranks.program_jobs import program_jobs, store_port
 from emulator.ranks.rank_process import RankJob
-from emulator.rdma.compiled import verbs_library
-from topologies.spec.roce.section import RoceTransport
+from emulator.rdma.place import roce_place
 from topologies.spec.spec import Spec
 from topologies.spec.workload_section import CommandWorkload
 from workloads.execution.rank_plan import RankPlan
-from workloads.execution.verbs.place import RocePlace
-
-
-def _roce_place(spec: Spec, network: Network, host: str, ranks: Path) -> RocePlace | None:
-    """How a rank on a host gets at RDMA, where the spec says so. Raises VirtualKernelError."""
-    if not isinstance(spec.transport, RoceTransport):
-        return None
-    return RocePlace(
-        verbs_library(),
-        network.rdma_devices[host][0],
-        str(network.fabric.by_name[host].address),
-        ranks,
-        spec.transport.path_mtu_bytes,
-        spec.transport.timeout_exponent,
-        spec.transport.retry_count,
-    )
 
 
 @contextmanager
@@ -109,7 +92,7 @@ def _ranks(
                 lazy=not real_time and spec.virtual.connections == "lazy",
                 aligned=seat is None,
                 trees={} if trees is None else trees.places_of(rank, network),
-                roce=_roce_place(spec, network, host, ranks),
+                roce=roce_place(spec, network, host, ranks),
             ),
             netns=network.netns_path(host),
             names=names,

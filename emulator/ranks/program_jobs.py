@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,9 +17,10 @@ from emulator.ranks.caller import Caller
 from emulator.ranks.gate import Seat
 from emulator.ranks.mpi.launch import mpi_variables, write_mpi_files
 from emulator.ranks.program import ProgramJob
-from topologies.fabrics.fabric import Fabric
+from emulator.rdma.place import roce_place
 from topologies.spec.spec import Spec
 from topologies.spec.workload_section import CommandWorkload
+from workloads.execution.verbs.place import PLACE_VARIABLE, TRANSPORT_VARIABLE
 from workloads.observer import OBSERVER, PLAN_FILE, PLAN_VARIABLE
 
 MASTER_PORT = 29500
@@ -80,8 +81,7 @@ def program_jobs(
         work = run_directory / WORK
         write_mpi_files(mpi, hosts, workload.ranks_per_host, netns, covers, work)
     caller = Caller.read(run_directory)
-    devices = network.rdma_devices
-    start = _Start(spec, workload, fabric, run_directory, caller, real_time, devices, seat)
+    start = _Start(spec, workload, network, run_directory, caller, real_time, seat)
     try:
         yield [
             start.job(rank, network.netns_path(hosts[rank]), covers[hosts[rank]])
@@ -99,11 +99,10 @@ class _Start:
 
     spec: Spec
     workload: CommandWorkload
-    fabric: Fabric
+    network: Network
     run_directory: Path
     caller: Caller
     real_time: bool
-    rdma_devices: Mapping[str, tuple[str, ...]]
     seat: Seat | None
 
     def job(self, rank: int, netns: Path, covers: Covers) -> ProgramJob:
@@ -131,7 +130,7 @@ class _Start:
     def environment(self, rank: int) -> dict[str, str]:
         """Where several say something of a variable: the spec, then what launchers set, then the
         caller."""
-        workload, fabric, hosts = self.workload, self.fabric, self.spec.plan.hosts
+        workload, fabric, hosts = self.workload, self.network.fabric, self.spec.plan.hosts
         together = workload.ranks_per_host
         interface = fabric.links_of[hosts[rank]][0].port(hosts[rank]).interface
         found = dict(self.caller.environment) | _ALWAYS
@@ -145,8 +144,11 @@ class _Start:
             "GLOO_SOCKET_IFNAME": interface,
             "TP_SOCKET_IFNAME": interface,
         }
-        if self.rdma_devices:
-            found["GROUNDWIRE_RDMA_DEVICES"] = ",".join(self.rdma_devices[hosts[rank]])
+        place = roce_place(self.spec, self.network, hosts[rank], self.run_directory / "ranks")
+        if place is not None:
+            found["GROUNDWIRE_RDMA_DEVICES"] = ",".join(place.devices)
+            found[PLACE_VARIABLE] = place.to_json()
+            found.setdefault(TRANSPORT_VARIABLE, "roce")
         if workload.per == "job":
             found |= mpi_variables(self.run_directory / "ranks" / "mpi")
         elif workload.per == "rank":

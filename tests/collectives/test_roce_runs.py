@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -34,6 +35,19 @@ predict: [flow, alpha-beta]
 capture: {points: [hosts]}
 """
 CREDIT_BYTES = 16
+SIZE = 4_194_304
+RAILS = f"""
+name: roce-on-rails
+fabric: {{kind: rails, servers: 2, hosts_per_server: 2, servers_per_leaf: 1, spines: 1,
+  link: {{rate: 200Gbps, delay: 1us, mtu: 4300}},
+  links: {{scale-up: {{rate: 2400Gbps, delay: 25ns}}}}}}
+transport: {{kind: roce, path_mtu: 4096, congestion_control: hpcc}}
+workload: {{kind: collectives, ranks: 4, operations: [{{kind: all_reduce, size: {SIZE}}}]}}
+collectives: {{backend: programs, all_reduce: {{algorithm: hierarchical, dimensions: [2, 2],
+  inside: ring, across: ring}}}}
+capture: {{points: []}}
+predict: []
+"""
 
 
 @pytest.fixture(scope="module")
@@ -95,6 +109,23 @@ def test_what_is_lost_is_sent_again_and_sums_stay_right(lossy: Path) -> None:
     summary = run.result["summary"]
     assert summary["retries"] > 0
     assert summary["sequence_naks"] <= sum(each.sequence_naks for each in metrics)
+
+
+def test_ranks_of_a_server_send_by_its_switch_and_others_by_their_nic(tmp_path: Path) -> None:
+    """Each pair of ranks has a queue pair of the port that leads to the other."""
+    directory = run_spec(tmp_path, RAILS)
+    valid_rows(directory, 0)
+    sent = {
+        line["port"]: line["bytes"]
+        for line in map(json.loads, (directory / "links.jsonl").open())
+        if line["node"].startswith("h")
+    }
+    # A ring inside, of half of the bytes each way; then another of one half across.
+    for host in range(4):
+        assert sent[f"h{host}-eth0"] == pytest.approx(2 * SIZE / 2, rel=0.06)
+        assert sent[f"h{host}-eth1"] == pytest.approx(2 * SIZE / 4, rel=0.06)
+    numbers = [{pair.local_qpn for pair in log.queue_pairs} for log in load_run(directory).ranks]
+    assert all(len(each) == 3 for each in numbers)
 
 
 @pytest.mark.long

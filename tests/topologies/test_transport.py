@@ -136,12 +136,30 @@ _FLAT = "{kind: flat, hosts: 2, link: {rate: 100Gbps, mtu: 4200}, queue: %s}"
             "{kind: roce, congestion_control: hpcc}",
             "its packets have room for 8 ports, and there is a path of 11",
         ),
+        (
+            "{kind: flat, hosts: 2, link: {rate: 10Tbps}}",
+            "{kind: roce, congestion_control: timely}",
+            "expected none with links of more than 8796093022208 bits/s",
+        ),
+        (
+            "{kind: rails, servers: 2, hosts_per_server: 2, link: {rate: 100Gbps}}",
+            "{kind: roce}",
+            "transport.kind: found roce; expected routes by which all packets between two hosts "
+            "come and go by the same port of each: between h0 and h3 they take several ports of h0",
+        ),
     ],
 )
 def test_what_a_fabric_cannot_do_is_refused(fabric: str, transport: str, said: str) -> None:
     with pytest.raises(SpecError) as error:
         parse_spec(_ON.format(fabric=fabric, transport=transport))
     assert said in str(error.value)
+
+
+@pytest.mark.parametrize("servers_per_leaf", [1, 2])
+def test_queue_pairs_of_servers_with_leaves_have_a_port_each(servers_per_leaf: int) -> None:
+    rails = f"kind: rails, servers: 2, hosts_per_server: 2, servers_per_leaf: {servers_per_leaf}"
+    fabric = f"{{{rails}, spines: 1, link: {{rate: 100Gbps}}}}"
+    parse_spec(_ON.format(fabric=fabric, transport="{kind: roce}"))
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -11,9 +12,18 @@ from pathlib import Path
 
 import pytest
 
+from analysis.decode.run_capture import load_capture
+from analysis.metrics.flow import flows_of
+from analysis.runs.run import load_run
 from tests.exec.programs import execute
 from tests.session.command import ROOT
-from workloads.torch_backend.configuration import VARIABLE, ConfigurationError, read
+from workloads.execution.verbs.place import PLACE_VARIABLE, TRANSPORT_VARIABLE, RocePlace
+from workloads.torch_backend.configuration import (
+    VARIABLE,
+    ConfigurationError,
+    read,
+    roce_place_of,
+)
 
 HERE = Path(__file__).parent
 TREE = "{all_reduce: {algorithm: double-binary-tree, chunks: 2}, in_flight: 2, order: lifo}"
@@ -110,6 +120,53 @@ def test_a_ddp_script_runs_over_a_tree_on_a_fabric(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     found = [(tmp_path / "run" / "ranks" / f"{rank:03d}.out").read_text() for rank in range(4)]
     assert len({total(output) for output in found}) == 1
+
+
+def test_a_ddp_script_of_torchrun_sends_over_roce_where_the_run_has_it(tmp_path: Path) -> None:
+    (tmp_path / "fabric.yaml").write_text(
+        "fabric: {kind: flat, hosts: 2, link: {rate: 100Gbps, delay: 1us, mtu: 4200}}\n"
+        "transport: {kind: roce, path_mtu: 4096}\ncapture: {points: [hosts]}\npredict: []\n"
+    )
+    script = (HERE / "ddp_script.py").read_text()
+    (tmp_path / "train.py").write_text("import workloads.torch_backend\n" + script)
+    done = execute(
+        tmp_path, "fabric.yaml", "--kernel", "virtual", "--out", "run",
+        "-x", f"{VARIABLE}={{all_reduce: {{algorithm: ring}}}}",
+        "--", "torchrun", "train.py", "groundwire",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    run = load_run(tmp_path / "run")
+    assert [(log.queue_pairs[0].group, log.queue_pairs[0].peer) for log in run.ranks] == [
+        ("default", 1),
+        ("default", 0),
+    ]
+    capture = load_capture(run)
+    assert capture is not None
+    over_roce = [flow for flow in flows_of(capture).flows if flow.over_roce]
+    assert {(flow.source, flow.destination) for flow in over_roce} == {(0, 1), (1, 0)}
+    # Three steps' gradients, half of them each way in each half of the ring, and credits.
+    gradients = 4 * (32 * 64 + 64 + 64 + 1)
+    assert all(flow.payload_bytes > 3 * gradients for flow in over_roce)
+
+
+@pytest.mark.parametrize(
+    ("environment", "said"),
+    [
+        ({TRANSPORT_VARIABLE: "rdma"}, "found 'rdma', allowed: tcp, roce"),
+        ({TRANSPORT_VARIABLE: "roce"}, "found roce where there are no RDMA devices, allowed: tcp"),
+        ({TRANSPORT_VARIABLE: "roce", PLACE_VARIABLE: "{}"}, "allowed: what the run set"),
+    ],
+)
+def test_a_transport_that_cannot_be_had_is_named(environment: dict[str, str], said: str) -> None:
+    with pytest.raises(ConfigurationError, match=re.escape(said)):
+        roce_place_of(environment)
+
+
+def test_a_place_comes_back_from_the_environment_as_it_was() -> None:
+    place = RocePlace(Path("/a.so"), ("x", "y"), (0, 1, 1), "10.0.0.2", Path("/r"), 4096, 8, 7)
+    environment = {TRANSPORT_VARIABLE: "roce", PLACE_VARIABLE: place.to_json()}
+    assert roce_place_of(environment) == place
+    assert roce_place_of(environment | {TRANSPORT_VARIABLE: "tcp"}) is None
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ from workloads.execution.programs.engine import (
     ProgramWork,
     slots_of,
 )
-from workloads.execution.verbs.queue_pairs import QueuePairLinks, RankDevice
+from workloads.execution.verbs.queue_pairs import QueuePairLinks, RankDevices
 
 # Far enough ahead for everybody to be asleep by then. Starts lie on a grid, so that a few
 # microseconds more or less while connecting do not move everything that follows.
@@ -46,7 +46,7 @@ class Communicator:
 
     Switches take part in its programs by `tree`, where they aggregate. With `begin` its ranks do
     not align themselves before an iteration: it is called before the first one, and the others
-    follow without a pause. With a `device` the messages of its programs go over RDMA.
+    follow without a pause. With `devices` the messages of its programs go over RDMA.
     `tensors` are what its collectives move.
     """
 
@@ -61,7 +61,7 @@ class Communicator:
         settings: CollectivesSection | None = None,
         begin: Callable[[], None] | None = None,
         tree: AggregationClient | None = None,
-        device: RankDevice | None = None,
+        devices: RankDevices | None = None,
         tensors: Tensors = OWN_TENSORS,
     ) -> None:
         self.name = name
@@ -76,8 +76,9 @@ class Communicator:
         self._everybody = self.size == world_size
         self._group = group
         self._links = None
-        if device is not None and self.size > 1:
-            self._links = QueuePairLinks(device, name, self.ranks, me, log)
+        if devices is not None and self.size > 1:
+            store = dist.FileStore(str(devices.place.directory / f"{name}.queue-pairs"), -1)
+            self._links = QueuePairLinks(devices, store, name, self.ranks, me, log)
         self._next_tag = 0
         self._settings = settings or CollectivesSection()
         self._engine = ProgramEngine(
@@ -312,7 +313,7 @@ def subgroups(
     me: int,
     world_size: int,
     settings: CollectivesSection | None = None,
-    device: RankDevice | None = None,
+    devices: RankDevices | None = None,
     tensors: Tensors = OWN_TENSORS,
     trees: Trees | None = None,
 ) -> Communicator | None:
@@ -333,7 +334,7 @@ def subgroups(
                 group,
                 settings,
                 tree=None if trees is None else trees.join(ranks),
-                device=device,
+                devices=devices,
                 tensors=tensors,
             )
     return mine

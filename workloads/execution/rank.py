@@ -26,7 +26,7 @@ from workloads.execution.payload.tensors import tensors_of
 from workloads.execution.process_groups import DefaultGroups, ProcessGroups
 from workloads.execution.rank_plan import RankPlan
 from workloads.execution.step_runner import run_steps
-from workloads.execution.verbs.queue_pairs import RankDevice
+from workloads.execution.verbs.queue_pairs import RankDevices
 from workloads.models.build import step_of
 from workloads.models.partition.split_file import read_split
 from workloads.models.partition.step import inference_step
@@ -69,7 +69,7 @@ def _take_part(
     if not plan.lazy:
         _log_connections(plan, groups, log)
     everybody = range(plan.world_size)
-    device = None if plan.roce is None else RankDevice(plan.roce)
+    devices = None if plan.roce is None else RankDevices(plan.roce)
     tensors = tensors_of(plan.payload)
     trees = Trees(plan.trees, tensors)
     world = Communicator(
@@ -82,12 +82,12 @@ def _take_part(
         plan.collectives,
         None if plan.aligned else begin,
         trees.join(everybody),
-        device,
+        devices,
         tensors,
     )
     compute = ComputeModel(plan.compute, log)
     tell = on_iteration if plan.rank == 0 else lambda iteration: None
-    _workload(plan, groups, world, compute, log, tell, device, trees)
+    _workload(plan, groups, world, compute, log, tell, devices, trees)
     world.begin()
     # Nobody closes connections, and rank 0 its store, while others still use them.
     world.align(AT_THE_END)
@@ -110,7 +110,7 @@ def _workload(
     compute: ComputeModel,
     log: EventLog,
     on_iteration: Callable[[int], None],
-    device: RankDevice | None,
+    devices: RankDevices | None,
     trees: Trees,
 ) -> None:
     workload = plan.workload
@@ -128,7 +128,7 @@ def _workload(
         run_steps(workload, step, {"world": world}, compute, log, on_iteration, share)
     else:
         step = step_of(workload, plan.rank)
-        groups = _groups(workload, process_groups, world, log, plan.collectives, device, trees)
+        groups = _groups(workload, process_groups, world, log, plan.collectives, devices, trees)
         run_steps(workload, step, groups, compute, log, on_iteration)
 
 
@@ -138,7 +138,7 @@ def _groups(
     world: Communicator,
     log: EventLog,
     settings: CollectivesSection,
-    device: RankDevice | None,
+    devices: RankDevices | None,
     trees: Trees,
 ) -> dict[GroupName, Communicator]:
     groups: dict[GroupName, Communicator] = {"world": world}
@@ -152,7 +152,7 @@ def _groups(
                 world.rank,
                 world.size,
                 settings,
-                device,
+                devices,
                 world.tensors,
                 trees,
             )

@@ -1,18 +1,23 @@
-"""What the backend runs: the `collectives` section of a spec, from the environment.
+"""What the backend runs and by what it sends, from the environment.
 
 GROUNDWIRE_COLLECTIVES is a path of a YAML file, or YAML itself where it begins with a brace. The
 file is a section or has one under `collectives`, as specs have. Without it all is Gloo's own.
+
+GROUNDWIRE_TRANSPORT is tcp or roce: what messages of programs go over. Runs with RoCE have it as
+roce, with the place of the rank's devices beside it; elsewhere it is tcp.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 import yaml
 from pydantic import ValidationError
 
 from topologies.spec.collectives_section import CollectivesSection
+from workloads.execution.verbs.place import PLACE_VARIABLE, TRANSPORT_VARIABLE, RocePlace
 
 VARIABLE = "GROUNDWIRE_COLLECTIVES"
 
@@ -36,6 +41,28 @@ def from_environment() -> CollectivesSection:
             f"{VARIABLE}: found {value}: {error.strerror}; allowed: a YAML file, or {{...}}"
         ) from error
     return read(text, value)
+
+
+def roce_place_of(environment: Mapping[str, str]) -> RocePlace | None:
+    """Where this process finds its RDMA devices, where messages are to go over these; None for
+    TCP. Raises ConfigurationError."""
+    transport = environment.get(TRANSPORT_VARIABLE, "") or "tcp"
+    if transport not in ("tcp", "roce"):
+        raise ConfigurationError(f"{TRANSPORT_VARIABLE}: found {transport!r}, allowed: tcp, roce")
+    if transport == "tcp":
+        return None
+    if PLACE_VARIABLE not in environment:
+        raise ConfigurationError(
+            f"{TRANSPORT_VARIABLE}: found roce where there are no RDMA devices, allowed: tcp; "
+            "devices are in runs whose spec has transport: {kind: roce}"
+        )
+    try:
+        return RocePlace.from_json(environment[PLACE_VARIABLE])
+    except (ValueError, TypeError, KeyError) as error:
+        raise ConfigurationError(
+            f"{PLACE_VARIABLE}: found {environment[PLACE_VARIABLE]!r}, allowed: what the run set "
+            f"({error!r})"
+        ) from error
 
 
 def read(text: str, source: str) -> CollectivesSection:

@@ -37,6 +37,7 @@ from workloads.execution.programs.agreement import find_highest
 from workloads.execution.programs.engine import FIRST_SLOT, ProgramEngine, ProgramWork
 from workloads.execution.programs.reductions import REDUCTIONS, SUM, Combine
 from workloads.torch_backend.configuration import from_environment
+from workloads.torch_backend.queue_pairs import queue_pair_links
 
 
 class Unsupported(RuntimeError):
@@ -53,12 +54,18 @@ _COMBINED = "SUM, PRODUCT, MAX, MIN, BAND, BOR, BXOR"
 class GroundwireGroup(dist.ProcessGroup):  # type: ignore[misc]
     """One group. Raises ConfigurationError for a wrong configuration."""
 
-    def __init__(self, store: dist.Store, rank: int, size: int, timeout: timedelta) -> None:
+    def __init__(
+        self, store: dist.Store, rank: int, ranks: tuple[int, ...], timeout: timedelta, name: str
+    ) -> None:
+        """`rank` is the one in the group, `ranks` are those of its members in the run."""
+        size = len(ranks)
         super().__init__(rank, size)
         self._own_rank = rank
         self._own_size = size
         self._section = from_environment()
         self._gloo = dist.ProcessGroupGloo(store, rank, size, timeout=timeout)
+        # What programs send and receive by.
+        self._carrier = queue_pair_links(store, name, ranks, rank) or self._gloo
         self._engine = ProgramEngine(
             rank,
             self._section.in_flight,
@@ -287,7 +294,7 @@ class GroundwireGroup(dist.ProcessGroup):  # type: ignore[misc]
         first_slot = self._engine.take_slots(plan)
         work = self._engine.start(
             plan,
-            self._gloo,
+            self._carrier,
             source,
             target,
             first_slot,
@@ -311,7 +318,7 @@ class GroundwireGroup(dist.ProcessGroup):  # type: ignore[misc]
             else:
                 agreed(int(numbers.item()))
 
-        work = find_highest(self._engine, plan, self._gloo, numbers, first_slot)
+        work = find_highest(self._engine, plan, self._carrier, numbers, first_slot)
         work.add_done_callback(completed)
 
     def _gathered_by_gloo(self, output: torch.Tensor, input: torch.Tensor) -> Any:

@@ -26,4 +26,7 @@ def _create(options: Any, _: object) -> dist.ProcessGroup:
     """torch's call for a new group."""
     from workloads.torch_backend.process_group import GroundwireGroup
 
-    return GroundwireGroup(options.store, options.group_rank, options.group_size, options.timeout)
+    ranks = tuple(options.global_ranks_in_group) or tuple(range(options.group_size))
+    return GroundwireGroup(
+        options.store, options.group_rank, ranks, options.timeout, options.group_id
+    )

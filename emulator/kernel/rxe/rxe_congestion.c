@@ -439,7 +439,7 @@ static bool rxe_settings_right(const struct rxe_congestion_settings *set)
 		return false;
 	if (r->kind == RXE_RATE_FIXED)
 		return true;
-	if (!r->min_bps || r->min_bps > r->line_bps || r->line_bps > 1ULL << 41)
+	if (!r->min_bps || r->min_bps > r->line_bps || r->line_bps > 1ULL << 43)
 		return false;
 	switch (r->kind) {
 	case RXE_RATE_DCQCN:

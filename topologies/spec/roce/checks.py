@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from topologies.fabrics.fabric import Fabric, NodeKind
 from topologies.routing.extent import Extent, longest_path
+from topologies.routing.routes import Routes, compute_routes
 from topologies.spec.errors import Problem
 from topologies.spec.queue_section import Lossless, QueueSpec, marks
 from topologies.spec.roce.section import INT_MAX_HOPS, RoceTransport
@@ -16,6 +17,9 @@ HEADERS_BYTES = 80
 
 _INT_RATE_UNIT_BPS = 100_000_000
 _INT_MOST_BPS = 65_535 * _INT_RATE_UNIT_BPS
+
+_MOST_BPS = 2**43
+"""What integers of controllers have room for (emulator/kernel/rxe/rxe_congestion.c)."""
 
 
 def telemetry_bytes(extent: Extent) -> int:
@@ -43,8 +47,58 @@ def roce_problems(spec: Sections, fabric: Fabric) -> Iterator[Problem]:
             ("transport", "ecn"), "false", "expected true with dcqcn: ports mark no other"
         )
     yield from _lost(spec, queues)
+    if transport.congestion_control != "none":
+        yield from _rates(transport, fabric)
     if transport.congestion_control == "hpcc":
         yield from _hpcc(fabric, extent)
+    if any(len(fabric.links_of[host.name]) > 1 for host in fabric.hosts):
+        yield from _ports(fabric)
+
+
+def _ports(fabric: Fabric) -> Iterator[Problem]:
+    """Hosts of several ports between which packets do not come and go by the same port: the queue
+    pair is of the device of one of them."""
+    routes = compute_routes(fabric)
+    for host in (each.name for each in fabric.hosts):
+        known: dict[str, frozenset[int]] = {}
+        for other in (each.name for each in fabric.hosts):
+            if other == host:
+                continue
+            leave = {hop.link for hop in routes.next_hops(host, other)}
+            come = _arrivals(routes, other, host, known)
+            if len(leave | come) > 1:
+                yield Problem(
+                    ("transport", "kind"),
+                    "roce",
+                    "expected routes by which all packets between two hosts come and go by the "
+                    f"same port of each: between {host} and {other} they take several ports of "
+                    f"{host}",
+                )
+                return
+
+
+def _arrivals(
+    routes: Routes, node: str, host: str, known: dict[str, frozenset[int]]
+) -> frozenset[int]:
+    """The links of a host by which packets from a node may come; `known` has those of others."""
+    if node not in known:
+        known[node] = frozenset[int]().union(
+            *(
+                {hop.link} if hop.node == host else _arrivals(routes, hop.node, host, known)
+                for hop in routes.next_hops(node, host)
+            )
+        )
+    return known[node]
+
+
+def _rates(transport: RoceTransport, fabric: Fabric) -> Iterator[Problem]:
+    fastest = max((link.rate_bps for link in fabric.links), default=0)
+    if fastest > _MOST_BPS:
+        yield Problem(
+            ("transport", "congestion_control"),
+            transport.congestion_control,
+            f"expected none with links of more than {_MOST_BPS} bits/s: there is one of {fastest}",
+        )
 
 
 def _lost(spec: Sections, queues: list[QueueSpec]) -> Iterator[Problem]:

@@ -10,8 +10,9 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Any
 
-_DEPTH = 16_384
-"""Completions that are kept until they are taken; more than all queue pairs of a rank can have."""
+_DEPTH = 16_383
+"""Completions that are kept until they are taken. The kernel keeps a slot more, and has powers of
+two of them."""
 
 _AT_ONCE = 32
 
@@ -114,6 +115,10 @@ class Device:
         made = ctypes.byref(pair), ctypes.byref(number)
         self._do("gw_make", "no queue pair", self._device, depth, *made)
         return pair, number.value
+
+    def destroy(self, pair: ctypes.c_void_p) -> None:
+        """The opposite of `make`."""
+        self._library.gw_destroy(pair)
 
     def connect(
         self, pair: ctypes.c_void_p, peer: Peer, path_mtu_bytes: int, timeout: int, retries: int

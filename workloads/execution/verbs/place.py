@@ -2,23 +2,45 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
+
+TRANSPORT_VARIABLE = "GROUNDWIRE_TRANSPORT"
+"""What torch's backend sends programs' messages over: tcp or roce."""
+PLACE_VARIABLE = "GROUNDWIRE_ROCE_PLACE"
+"""The place of a program's ranks, as JSON."""
 
 
 @dataclass(frozen=True, slots=True)
 class RocePlace:
-    """`library` is `verbs.c`, compiled; `device` the one of the port that has `address`. Queue
-    pairs are told to each other by files in `directory`.
+    """`library` is `verbs.c`, compiled. `devices` are those of ports of the rank's host, which all
+    have its `address`; `device_to` says by rank of the run which of them leads there, by number.
+    `directory` has the logs of ranks.
 
     A queue pair sends again what is not acknowledged within 4.096 us * 2^`timeout_exponent`, so
     many `retries` times (InfiniBand volume 1, 9.7.6.1.3).
     """
 
     library: Path
-    device: str
+    devices: tuple[str, ...]
+    device_to: tuple[int, ...]
     address: str
     directory: Path
     path_mtu_bytes: int
     timeout_exponent: int
     retries: int
+
+    def to_json(self) -> str:
+        """As an environment has it."""
+        paths = {"library": str(self.library), "directory": str(self.directory)}
+        return json.dumps(asdict(self) | paths)
+
+    @classmethod
+    def from_json(cls, text: str) -> RocePlace:
+        """The opposite. Raises ValueError, TypeError."""
+        found: dict[str, Any] = json.loads(text)
+        places = {name: Path(found[name]) for name in ("library", "directory")}
+        lists = {name: tuple(found[name]) for name in ("devices", "device_to")}
+        return cls(**found | places | lists)

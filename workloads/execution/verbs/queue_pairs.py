@@ -31,8 +31,9 @@ from workloads.execution.verbs.place import RocePlace
 
 _TIMEOUT = timedelta(days=1)  # as process groups have it: virtual time cannot tell slow from stuck
 
-_DEPTH = 512
-"""Sends and receives that a queue pair has room for; more wait here."""
+_DEPTH = 127
+"""Sends and receives that a queue pair has room for; more wait here. The kernel keeps one slot more
+and has powers of two of them."""
 
 
 class PairLog(Protocol):
@@ -80,6 +81,7 @@ class _Pair:
     """A queue pair, what is posted on it, and what waits for the other end, by slot."""
 
     rank: int
+    device: Device
     handle: c_void_p
     under_way: int = 0
     waiting: deque[tuple[int, Credit | None]] = field(default_factory=deque)
@@ -89,28 +91,41 @@ class _Pair:
     error: VerbsError | None = None
 
 
-class RankDevice:
-    """A rank's device, whose completions a thread waits for. To be made once the rank is in its
-    network namespace."""
+class RankDevices:
+    """A rank's devices, one a port of its host; a thread waits for the completions of each that is
+    used. To be made once the rank is in its network namespace."""
 
     def __init__(self, place: RocePlace) -> None:
-        """Raises VerbsError."""
         self.place = place
-        self.device = Device(place.library, place.device, place.address)
+        self._opened: dict[int, Device] = {}
         self._pairs: dict[int, _Pair] = {}
         self._lock = Lock()
-        Thread(target=self._work, daemon=True).start()
 
     def make(self, rank: int) -> tuple[_Pair, int]:
-        """A queue pair for messages with this rank, and its number."""
-        handle, number = self.device.make(_DEPTH)
-        with self._lock:
-            self._pairs[number] = _Pair(rank, handle)
-            return self._pairs[number], number
+        """A queue pair for messages with this rank, and its number, which no other one of these
+        has. Raises VerbsError."""
+        if rank >= len(self.place.device_to):
+            raise VerbsError(f"rank {rank} is none of the run's {len(self.place.device_to)} ranks")
+        device = self._device(self.place.device_to[rank])
+        while True:
+            handle, number = device.make(_DEPTH)
+            with self._lock:
+                if number not in self._pairs:  # each device counts on its own
+                    self._pairs[number] = _Pair(rank, device, handle)
+                    return self._pairs[number], number
+            device.destroy(handle)
+
+    def _device(self, number: int) -> Device:
+        if number not in self._opened:
+            place = self.place
+            device = Device(place.library, place.devices[number], place.address)
+            self._opened[number] = device
+            Thread(target=self._work, args=(device,), daemon=True).start()
+        return self._opened[number]
 
     def send(self, pair: _Pair, tensor: torch.Tensor, slot: int) -> MessageWork:
         """Post a message."""
-        work = self._register(tensor)
+        work = _register(pair, tensor)
         with self._lock:
             _refuse_failed(pair)
             pair.sends[slot] = work
@@ -121,17 +136,12 @@ class RankDevice:
 
     def receive(self, pair: _Pair, tensor: torch.Tensor, slot: int) -> MessageWork:
         """Post where a message is to go."""
-        work = self._register(tensor)
+        work = _register(pair, tensor)
         with self._lock:
             _refuse_failed(pair)
             pair.receives[slot] = work
             self._post(pair, slot, None)
         return work
-
-    def _register(self, tensor: torch.Tensor) -> MessageWork:
-        assert tensor.is_contiguous()
-        size_bytes = tensor.numel() * tensor.element_size()
-        return MessageWork(tensor, self.device.register(tensor.data_ptr(), size_bytes))
 
     def _post(self, pair: _Pair, slot: int, credit: Credit | None) -> None:
         """Write a message, or give a credit, in order, as soon as the queue pair has room."""
@@ -143,18 +153,18 @@ class RankDevice:
             slot, credit = pair.waiting.popleft()
             pair.under_way += 1
             if credit is None:
-                self.device.give(pair.handle, pair.receives[slot].region, slot)
+                pair.device.give(pair.handle, pair.receives[slot].region, slot)
             else:
-                self.device.write(pair.handle, pair.sends[slot].region, slot, credit)
+                pair.device.write(pair.handle, pair.sends[slot].region, slot, credit)
 
-    def _work(self) -> None:
+    def _work(self, device: Device) -> None:
         while True:
-            for event in self.device.events():
+            for event in device.events():
                 with self._lock:
                     pair = self._pairs[event.qpn]
                     over = self._handle(pair, event)
                 if over is not None:
-                    self.device.release(over.region)
+                    device.release(over.region)
                     over.end()
 
     def _handle(self, pair: _Pair, event: VerbsEvent) -> MessageWork | None:
@@ -163,14 +173,14 @@ class RankDevice:
             self._fail(pair, event.status)
             return None
         if event.kind is EventKind.CREDIT_CAME:
-            credit = self.device.take(pair.handle, event.receive)
+            credit = pair.device.take(pair.handle, event.receive)
             if event.slot in pair.sends:
                 self._post(pair, event.slot, credit)
             else:
                 pair.credits[event.slot] = credit
             return None
         if event.kind is EventKind.MESSAGE_CAME:
-            self.device.take(pair.handle, event.receive)
+            pair.device.take(pair.handle, event.receive)
             return pair.receives.pop(event.slot)
         pair.under_way -= 1
         over = pair.sends.pop(event.slot) if event.kind is EventKind.MESSAGE_SENT else None
@@ -186,6 +196,12 @@ class RankDevice:
             works.clear()
 
 
+def _register(pair: _Pair, tensor: torch.Tensor) -> MessageWork:
+    assert tensor.is_contiguous()
+    size_bytes = tensor.numel() * tensor.element_size()
+    return MessageWork(tensor, pair.device.register(tensor.data_ptr(), size_bytes))
+
+
 def _refuse_failed(pair: _Pair) -> None:
     if pair.error is not None:
         raise pair.error
@@ -196,17 +212,22 @@ class QueuePairLinks:
     programs send and receive; peers are numbers in the group."""
 
     def __init__(
-        self, device: RankDevice, name: str, ranks: Sequence[int], me: int, log: PairLog
+        self,
+        devices: RankDevices,
+        store: dist.Store,
+        name: str,
+        ranks: Sequence[int],
+        me: int,
+        log: PairLog,
     ) -> None:
-        """Waits for the whole group. Raises VerbsError."""
-        place = device.place
-        store = dist.FileStore(str(place.directory / f"{name}.queue-pairs"), -1)
-        self._device = device
+        """Waits for the whole group, whose own keys are in the store. Raises VerbsError."""
+        place = devices.place
+        self._devices = devices
         self._pairs: dict[int, _Pair] = {}
         numbers: dict[int, int] = {}
         for number, rank in enumerate(ranks):
             if rank != me:
-                self._pairs[number], numbers[rank] = device.make(rank)
+                self._pairs[number], numbers[rank] = devices.make(rank)
         told = {"address": place.address, "numbers": numbers}
         store.set(f"{me}", json.dumps(told))
         for number, rank in enumerate(ranks):
@@ -217,8 +238,9 @@ class QueuePairLinks:
             peer = Peer(
                 theirs["address"], theirs["numbers"][str(me)], _start_psn(rank), _start_psn(me)
             )
-            device.device.connect(
-                self._pairs[number].handle,
+            pair = self._pairs[number]
+            pair.device.connect(
+                pair.handle,
                 peer,
                 place.path_mtu_bytes,
                 place.timeout_exponent,
@@ -243,12 +265,12 @@ class QueuePairLinks:
     def send(self, tensors: list[torch.Tensor], peer: int, slot: int) -> MessageWork:
         """As torch's groups have it. Raises VerbsError."""
         (tensor,) = tensors
-        return self._device.send(self._pairs[peer], tensor, slot)
+        return self._devices.send(self._pairs[peer], tensor, slot)
 
     def recv(self, tensors: list[torch.Tensor], peer: int, slot: int) -> MessageWork:
         """As torch's groups have it. Raises VerbsError."""
         (tensor,) = tensors
-        return self._device.receive(self._pairs[peer], tensor, slot)
+        return self._devices.receive(self._pairs[peer], tensor, slot)
 
 
 def _start_psn(rank: int) -> int:

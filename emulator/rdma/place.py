@@ -1,0 +1,46 @@
+"""Where the ranks of a run find their RDMA devices."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from emulator.network.network import Network
+from emulator.rdma.compiled import verbs_library
+from topologies.fabrics.fabric import Fabric
+from topologies.routing.routes import Routes
+from topologies.spec.roce.section import RoceTransport
+from topologies.spec.spec import Spec
+from workloads.execution.verbs.place import RocePlace
+
+
+def roce_place(spec: Spec, network: Network, host: str, logs: Path) -> RocePlace | None:
+    """How a rank on a host gets at RDMA, where the spec says so; `logs` are those of the ranks.
+    Raises VirtualKernelError."""
+    if not isinstance(spec.transport, RoceTransport):
+        return None
+    plan = spec.plan
+    return RocePlace(
+        verbs_library(),
+        network.rdma_devices[host],
+        ports_towards(network.fabric, plan.routes, host, plan.hosts),
+        str(network.fabric.by_name[host].address),
+        logs,
+        spec.transport.path_mtu_bytes,
+        spec.transport.timeout_exponent,
+        spec.transport.retry_count,
+    )
+
+
+def ports_towards(
+    fabric: Fabric, routes: Routes, host: str, others: tuple[str, ...]
+) -> tuple[int, ...]:
+    """By which port of a host packets leave for each of the others, by number; its first one where
+    no packet leaves, as the other is itself or cannot be reached."""
+    links = [link.index for link in fabric.links_of[host]]
+    if len(links) == 1:
+        return (0,) * len(others)
+    towards = {}
+    for other in set(others):
+        hops = routes.next_hops(host, other) if other != host else ()
+        towards[other] = links.index(hops[0].link) if hops else 0
+    return tuple(towards[other] for other in others)
