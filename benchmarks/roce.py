@@ -1,4 +1,5 @@
-"""The same programs over RoCE and over TCP, on one switch, beside Gloo's own algorithms.
+"""The same programs over RoCE and over TCP, beside Gloo's own algorithms: collectives on one
+switch, a DLRM step on several fabrics.
 
     .venv/bin/python -m benchmarks.roce --runs DIR
 
@@ -8,7 +9,10 @@ Times are exact, in the virtual kernel. Runs are kept in DIR by the hash of thei
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
+import os
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,17 +21,25 @@ from testing.kept_runs import kept_run
 
 SPEC = """
 name: roce-beside-tcp
-fabric:
-  kind: flat
-  hosts: 8
-  link: {{rate: 100Gbps, delay: 500ns, mtu: 4200}}
-  queue: {{kind: droptail, buffer: 64MB}}
+fabric: {fabric}
 transport: {transport}
 workload: {workload}
 collectives: {collectives}
 capture: {{points: []}}
 predict: [flow]
 """
+LINK = "link: {rate: 100Gbps, delay: 500ns, mtu: 4200}"
+SWITCH = f"{{kind: flat, hosts: 8, {LINK}, queue: {{kind: droptail, buffer: 64MB}}}}"
+FAT_TREE = f"{{kind: fat-tree, k: 4, {LINK}, queue: QUEUE}}"
+FABRICS = {
+    "one switch": (8, SWITCH),
+    "fat-tree, deep": (16, FAT_TREE.replace("QUEUE", "{kind: droptail, buffer: 64MB}")),
+    "fat-tree, lossless": (
+        16,
+        FAT_TREE.replace("QUEUE", "{kind: lossless, xoff: 300KB, xon: 280KB, buffer: 16MB}"),
+    ),
+    "fat-tree, 300 KB": (16, FAT_TREE.replace("QUEUE", "{kind: droptail, buffer: 300KB}")),
+}
 ROCE = "{kind: roce, path_mtu: 4096}"
 TCP = "{kind: tcp}"
 PROGRAMS = "{backend: programs, all_reduce: {algorithm: ring}, all_to_all: {algorithm: direct}}"
@@ -38,7 +50,8 @@ OPERATIONS = ", ".join(
     for size in ("64KiB", "1MiB", "8MiB")
 )
 COLLECTIVES = f"{{kind: collectives, ranks: 8, iterations: 2, operations: [{OPERATIONS}]}}"
-DLRM = "{kind: dlrm, ranks: 8, iterations: 2}"
+FEW, MANY = 2, 6
+"""Iterations of a step's two runs, whose difference is what steps cost."""
 COLUMNS = {"RoCE": (ROCE, PROGRAMS), "TCP": (TCP, PROGRAMS), "TCP, Gloo's own": (TCP, GLOO)}
 
 
@@ -54,20 +67,69 @@ def main(arguments: Sequence[str] | None = None) -> None:
         times = " | ".join(f"{row['duration_ns'] / 1000:,.2f}" for row in rows)
         error = _error(rows[0]["predicted"]["flow"]["duration_ns"], rows[0]["duration_ns"])
         print(f"| {rows[0]['kind']} | {rows[0]['size_bytes']} | {times} | {error} |")
-    print("\nA DLRM step, in us; the second of two iterations\n")
-    print(f"| | iteration | exposed communication | flow |\n|{'---|' * 4}")
-    for name, of in COLUMNS.items():
-        iteration = _result(options.runs, DLRM, *of)["iterations"][-1]
-        error = _error(iteration["predicted"]["flow"]["duration_ns"], iteration["duration_ns"])
-        exposed_ns = iteration["exposed_comm_ns"]
-        print(
-            f"| {name} | {iteration['duration_ns'] / 1000:,.2f} | {exposed_ns / 1000:,.2f} "
-            f"| {error} |"
+    print("\nA DLRM step; the last of its iterations\n")
+    print(
+        "| fabric | | iteration, us | exposed communication, us | flow | retries, retransmits, "
+        "pauses | largest process, MB | processor time a packet and hop, us |"
+    )
+    print(f"|{'---|' * 8}")
+    for fabric in FABRICS:
+        for name, of in COLUMNS.items():
+            _step(options.runs, fabric, name, *of)
+
+
+def _step(runs: Path, fabric: str, name: str, transport: str, collectives: str) -> None:
+    ranks, section = FABRICS[fabric]
+    found = {}
+    for iterations in (FEW, MANY):
+        workload = f"{{kind: dlrm, ranks: {ranks}, iterations: {iterations}}}"
+        text = SPEC.format(
+            fabric=section, transport=transport, workload=workload, collectives=collectives
         )
+        found[iterations] = _costed(text, runs)
+    result, cost = found[MANY]
+    iteration, summary = result["iterations"][-1], result["summary"]
+    error = _error(iteration["predicted"]["flow"]["duration_ns"], iteration["duration_ns"])
+    again = [summary.get(key, 0) for key in ("retries", "retransmits", "pauses")]
+    fewer = found[FEW][1]
+    per_packet_us = 1e6 * (cost["cpu_s"] - fewer["cpu_s"]) / (cost["packets"] - fewer["packets"])
+    print(
+        f"| {fabric} | {name} | {iteration['duration_ns'] / 1000:,.2f} "
+        f"| {iteration['exposed_comm_ns'] / 1000:,.2f} | {error} "
+        f"| {', '.join(map(str, again))} | {cost['largest_mb']:,.0f} | {per_packet_us:.1f} |",
+        flush=True,
+    )
+
+
+def _costed(text: str, runs: Path) -> tuple[Any, dict[str, float]]:
+    """A run's result, and what it took: seconds of the processor, its largest process, and how many
+    packets ports sent."""
+    directory = runs / hashlib.sha256(text.encode()).hexdigest()[:12]
+    told = directory / "cost.json"
+    if not told.exists():
+        shutil.rmtree(directory, ignore_errors=True)
+        child = os.fork()
+        if not child:
+            kept_run(text, runs)
+            os._exit(0)
+        _, status, usage = os.wait4(child, 0)
+        assert status == 0
+        packets = sum(json.loads(line)["packets"] for line in (directory / "links.jsonl").open())
+        cost = {
+            "cpu_s": usage.ru_utime + usage.ru_stime,
+            "largest_mb": usage.ru_maxrss / 1000,
+            "packets": packets,
+        }
+        told.write_text(json.dumps(cost))
+    result = json.loads((directory / "result.json").read_text())
+    assert result["valid"], result["invalid_reasons"]
+    return result, json.loads(told.read_text())
 
 
 def _result(runs: Path, workload: str, transport: str, collectives: str) -> Any:
-    text = SPEC.format(transport=transport, workload=workload, collectives=collectives)
+    text = SPEC.format(
+        fabric=SWITCH, transport=transport, workload=workload, collectives=collectives
+    )
     result = json.loads((kept_run(text, runs) / "result.json").read_text())
     assert result["valid"], result["invalid_reasons"]
     return result

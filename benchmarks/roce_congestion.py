@@ -103,7 +103,7 @@ def workloads(ranks: int, inside: int) -> dict[str, tuple[str, str]]:
         "all-to-all": (flat.format(ranks=ranks, kind="all_to_all"), both),
         "DLRM": (f"{{kind: dlrm, ranks: {ranks}, iterations: 2}}", both),
         "transformer": (
-            f"{{kind: training, parallelism: {step}, iterations: 2}}",
+            f"{{kind: training, parallelism: {step}, layers: 2, microbatches: 1, iterations: 2}}",
             "algorithm: ring",
         ),
     }

@@ -35,6 +35,7 @@ from emulator.virtual.boot import GuestSpec, run_guest
 from emulator.virtual.building.build import ensure_kernel
 from emulator.virtual.host.features import has_seccomp_filters, has_xsave
 from emulator.virtual.memory.estimate import guest_memory_bytes
+from emulator.virtual.memory.queue_pairs import refuse_too_many
 from topologies.fabrics.selectors import select_ports
 from topologies.spec.roce.section import RoceTransport
 from topologies.spec.scaling import scale_spec
@@ -75,10 +76,12 @@ def run_session(
     `inputs` are further files of the run directory (name -> content) that the workload reads.
 
     `kernel` None chooses: native when we are root and the kernel has what the spec needs, else
-    virtual. Raises KernelRefused, SessionFailed, VirtualKernelError, FileExistsError when
-    `directory` exists and is not empty.
+    virtual. Raises KernelRefused, TooManyQueuePairs, SessionFailed, VirtualKernelError,
+    FileExistsError when `directory` exists and is not empty.
     """
     chosen = choose_kernel(spec, kernel)
+    if chosen == "virtual" and spec.virtual.memory_bytes is not None:
+        refuse_too_many(spec, spec.virtual.memory_bytes)
     refuse_taken(directory)
     programs = _programs(spec, directory)
     # In virtual time a program that polls a completion queue has to give way.

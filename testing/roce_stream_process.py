@@ -17,6 +17,7 @@ import struct
 import sys
 import time
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
@@ -84,9 +85,8 @@ def main() -> int:
         flow["size_bytes"] // flow["message_bytes"] for flow in flows if flow["destination"] == me
     )
     for sending in waiting:
-        at = origin + sending.flow["start_ns"]
-        time.sleep(max(0, at - time.monotonic_ns()) / 1e9)
-        sending.begin()
+        at_ns = origin + sending.flow["start_ns"]
+        Thread(target=_begin_at, args=(sending, at_ns), daemon=True).start()
     numbers = {qpn: pair for pair, _, qpn in pairs.values()}
     while receives or any(not each.over for each in sends.values()):
         for event in device.events():
@@ -100,6 +100,11 @@ def main() -> int:
     for sending in waiting:
         print(json.dumps({"flow": sending.number, "origin_ns": origin} | sending.times()))
     return 0
+
+
+def _begin_at(sending: _Sending, at_ns: int) -> None:
+    time.sleep(max(0, at_ns - time.monotonic_ns()) / 1e9)
+    sending.begin()
 
 
 class _Sending:

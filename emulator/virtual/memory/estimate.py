@@ -18,6 +18,7 @@ from emulator.ports.own_queues import SAMPLE_CAPACITY
 from emulator.ports.port_qdisc import SAMPLE_BYTES
 from emulator.ports.queue_recorder import sampling_of
 from emulator.ranks.packing import ranks_per_process
+from emulator.virtual.memory.queue_pairs import roce_bytes
 from topologies.spec.spec import Spec
 from topologies.spec.workload_section import (
     ITEM_BYTES,
@@ -144,7 +145,10 @@ def guest_memory_bytes(spec: Spec, run_directory: Path) -> int:
     if not version("torch").endswith("+cpu"):
         system_bytes += _ACCELERATORS_BYTES
     system_bytes += len(nodes_of(settings_of(spec))) * _RANK_BYTES
-    return system_bytes + _ranks_bytes(spec) + tensors_bytes + _samples_bytes(spec)
+    sent = _sent_bytes(spec)
+    an_iteration = None if sent is None else sent // max(1, workload.iterations)
+    more_bytes = _samples_bytes(spec) + roce_bytes(spec, an_iteration)
+    return system_bytes + _ranks_bytes(spec) + tensors_bytes + more_bytes
 
 
 def _samples_bytes(spec: Spec) -> int:

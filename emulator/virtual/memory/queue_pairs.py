@@ -1,0 +1,96 @@
+"""What ranks that send over RoCE take in a guest: devices, queue pairs, packets under way.
+
+A packet for which there is no memory is an error of its queue pair in Soft-RoCE, and ends the run.
+So what can be told before a run is counted here, and what cannot fit is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from collectives.groups import groups_of
+from topologies.fabrics.fabric import Fabric, NodeKind
+from topologies.spec.roce.section import RoceTransport
+from topologies.spec.spec import Spec
+from topologies.spec.workload_section import ChakraWorkload, CollectivesWorkload, CommandWorkload
+from topologies.units import format_size
+
+# 57 to 60 KB with room for 127 sends and receives; with TIMELY 16 KB more.
+QUEUE_PAIR_BYTES = 64 * 2**10
+TIMELY_BYTES = 24 * 2**10
+"""RXE_SENT_TIMES times of packets, of 24 bytes each."""
+_DEVICE_BYTES = 3 * 2**20
+# A packet of 4096 bytes has headers, so that the kernel takes 8192 for it, and 256 for its sk_buff.
+_PER_PAYLOAD = 2.1
+# What the kernel, Python and torch took with few ranks, and each rank (docs/guest-memory.md).
+_LEAST_SYSTEM_BYTES = 440 * 10**6
+_LEAST_RANK_BYTES = 500_000
+_OF_SWITCHES = ("lossless", "shared")
+"""Kinds of queues whose buffer is that of all ports of a switch together."""
+
+
+class TooManyQueuePairs(ValueError):
+    """More queue pairs than a guest's memory has room for."""
+
+
+def queue_pairs_of(spec: Spec) -> int:
+    """How many the ranks of a spec make, of all groups together; 0 over TCP, and for programs, of
+    which nothing is known."""
+    if not isinstance(spec.transport, RoceTransport):
+        return 0
+    workload = spec.workload
+    if isinstance(workload, CommandWorkload):
+        return 0
+    found = workload.ranks * (workload.ranks - 1)
+    if isinstance(workload, CollectivesWorkload | ChakraWorkload):
+        return found
+    for name, partition in groups_of(workload).items():
+        if name != "world":
+            found += sum(len(part) * (len(part) - 1) for part in partition)
+    return found
+
+
+def roce_bytes(spec: Spec, sent_bytes: int | None) -> int:
+    """What devices, queue pairs and packets take; 0 over TCP. `sent_bytes` is what all ranks send
+    in a run at most, None where only the run tells."""
+    if not isinstance(spec.transport, RoceTransport):
+        return 0
+    pairs = queue_pairs_of(spec) * _pair_bytes(spec.transport)
+    held = _buffer_bytes(spec.plan.fabric)
+    under_way = held if sent_bytes is None else min(held, sent_bytes)
+    return spec.workload.ranks * _DEVICE_BYTES + pairs + int(_PER_PAYLOAD * under_way)
+
+
+def refuse_too_many(spec: Spec, memory_bytes: int) -> None:
+    """Raises TooManyQueuePairs where a guest of so much memory has no room for the queue pairs."""
+    specs = [spec.of_job(job) for job in spec.jobs] if spec.jobs else [spec]
+    pairs = sum(map(queue_pairs_of, specs))
+    if not pairs:
+        return
+    assert isinstance(spec.transport, RoceTransport)
+    taken = pairs * _pair_bytes(spec.transport)
+    ranks = sum(each.workload.ranks for each in specs)
+    least = _LEAST_SYSTEM_BYTES + ranks * _LEAST_RANK_BYTES + taken
+    if memory_bytes < least:
+        raise TooManyQueuePairs(
+            f"{spec.name}: virtual.memory: found {format_size(memory_bytes)}; expected at least "
+            f"{-(-least // 10**6)}MB: {pairs:,} queue pairs of {ranks} ranks take "
+            f"{-(-taken // 10**6)}MB"
+        )
+
+
+def _pair_bytes(transport: RoceTransport) -> int:
+    return QUEUE_PAIR_BYTES + TIMELY_BYTES * (transport.congestion_control == "timely")
+
+
+def _buffer_bytes(fabric: Fabric) -> int:
+    """What the queues of switches hold at most."""
+
+    def of_ports(node: str) -> Iterable[int]:
+        queues = [link.port(node).queue for link in fabric.links_of[node]]
+        shared = [queue.buffer_bytes for queue in queues if queue.kind in _OF_SWITCHES]
+        yield max(shared, default=0)
+        yield from (queue.buffer_bytes for queue in queues if queue.kind not in _OF_SWITCHES)
+
+    switches = [node.name for node in fabric.nodes if node.kind is NodeKind.SWITCH]
+    return sum(sum(of_ports(name)) for name in switches)

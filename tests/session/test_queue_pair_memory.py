@@ -1,0 +1,74 @@
+"""Queue pairs and what they send are counted in a guest's memory, and refused where they are too
+many."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from emulator.virtual.memory.estimate import guest_memory_bytes
+from emulator.virtual.memory.queue_pairs import (
+    QUEUE_PAIR_BYTES,
+    TIMELY_BYTES,
+    queue_pairs_of,
+)
+from tests.session.command import groundwire
+from topologies.spec.spec import Spec, parse_spec
+
+SPEC = """
+name: pairs
+fabric: {{kind: flat, hosts: 128, link: {{rate: 100Gbps, delay: 1us, mtu: 4300}},
+  queue: {{kind: lossless, buffer: 32MB}}}}
+transport: {transport}
+workload: {workload}
+collectives: {{backend: programs}}
+virtual: {{memory: {memory}}}
+"""
+WORKLOAD = "{{kind: collectives, ranks: {ranks}, operations: [{{kind: all_reduce, size: 1MB}}]}}"
+TRAINING = "{kind: training, parallelism: {data: 4, tensor: 2, pipeline: 1}}"
+
+
+def _spec(control: str = "none", ranks: int = 32, workload: str = "", memory: str = "auto") -> Spec:
+    transport = f"{{kind: roce, path_mtu: 4096, congestion_control: {control}}}"
+    return parse_spec(
+        SPEC.format(
+            transport=transport if control != "tcp" else "{kind: tcp}",
+            workload=workload or WORKLOAD.format(ranks=ranks),
+            memory=memory,
+        )
+    )
+
+
+def test_each_pair_of_ranks_of_each_group_has_two_queue_pairs() -> None:
+    assert queue_pairs_of(_spec(ranks=32)) == 32 * 31
+    # Beside all eight ranks: four groups of two and two of four.
+    assert queue_pairs_of(_spec(workload=TRAINING)) == 8 * 7 + 4 * 2 + 2 * 4 * 3
+    assert queue_pairs_of(_spec("tcp")) == 0
+
+
+def test_a_guest_has_room_for_them() -> None:
+    def more(control: str, ranks: int) -> int:
+        over_tcp = guest_memory_bytes(_spec("tcp", ranks), Path())
+        return guest_memory_bytes(_spec(control, ranks), Path()) - over_tcp
+
+    pairs = 128 * 127
+    assert more("none", 128) > pairs * QUEUE_PAIR_BYTES
+    assert more("timely", 128) - more("none", 128) == pairs * TIMELY_BYTES
+    # What switches can hold is under way besides, in twice the memory.
+    assert more("none", 32) > 32 * 31 * QUEUE_PAIR_BYTES + 2 * 32 * 10**6
+
+
+@pytest.mark.parametrize(("ranks", "memory", "least"), [(32, "500MB", 522), (128, "1GB", 1570)])
+def test_more_than_a_guest_has_room_for_are_refused_before_it_starts(
+    tmp_path: Path, ranks: int, memory: str, least: int
+) -> None:
+    spec = tmp_path / "spec.yaml"
+    spec.write_text(_spec(ranks=ranks, memory=memory).to_yaml())
+    done = groundwire("run", spec, "--kernel", "virtual", "--out", tmp_path / "run")
+    assert done.returncode == 2
+    assert (
+        f"virtual.memory: found {memory}; expected at least {least}MB: {ranks * (ranks - 1):,} "
+        f"queue pairs of {ranks} ranks" in done.stderr
+    )
+    assert not (tmp_path / "run").exists()
