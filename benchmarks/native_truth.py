@@ -8,6 +8,9 @@ or not; on the machine as it is, beside a process that never sleeps (`hog`), and
 are taken away for 20 ms of every 100 (`stolen`). The verdict is the one without the twin; the one
 with it stands beside it. Run `groundwire doctor --measure` first: scales come from it.
 
+`--scale` and `--size` take others than `auto` and what goes with the rate; `--ranks` and `--mtus`
+take a part of the cases.
+
 What is done stays in DIR: interrupted and started again, it goes on where it was. Drop-tail is what
 a kernel without netem can do. `--queues droptail,dctcp,lossless` wants one with netem. There,
 `--only-native` makes the native runs alone, for a guest of the virtual kernel in real time:
@@ -30,7 +33,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -64,18 +67,20 @@ class Case:
     captured: bool
     beside: str
     try_: int
+    scale: str = "auto"
+    size: str = ""
 
     @property
     def name(self) -> str:
         capture = "captured" if self.captured else "plain"
-        return (
-            f"{self.rate}-{self.ranks}-{self.queue}-{self.mtu}-{capture}-{self.beside}-{self.try_}"
-        )
+        scale = "" if self.scale == "auto" else f"-scale{self.scale}"
+        return f"{self.twin}-{capture}-{self.beside}-{self.try_}{scale}"
 
     @property
     def twin(self) -> str:
         """Cases with the same twin differ in what is beside them, and in captures."""
-        return f"{self.rate}-{self.ranks}-{self.queue}-{self.mtu}"
+        size = f"-{self.size}" if self.size else ""
+        return f"{self.rate}-{self.ranks}-{self.queue}-{self.mtu}{size}"
 
     def spec(self) -> Spec:
         """What is run, on both kernels."""
@@ -94,11 +99,11 @@ class Case:
                     "kind": "collectives",
                     "ranks": self.ranks,
                     "iterations": 3,
-                    "operations": [{"kind": "all_reduce", "size": _SIZES[self.rate]}],
+                    "operations": [{"kind": "all_reduce", "size": self.size or _SIZES[self.rate]}],
                 },
                 "compute": {"device": "none"},
                 "capture": {"points": ["hosts"] if self.captured else []},
-                "scale": "auto",
+                "scale": self.scale if self.scale == "auto" else int(self.scale),
             }
         )
 
@@ -278,11 +283,21 @@ def main() -> None:
     parser.add_argument("--cases", type=int, default=50)
     parser.add_argument("--queues", default="droptail", help="droptail, dctcp, lossless")
     parser.add_argument("--rates", default=",".join(_SIZES))
+    parser.add_argument("--ranks", default=",".join(map(str, _RANKS)))
+    parser.add_argument("--mtus", default=",".join(map(str, _MTUS)))
+    parser.add_argument("--scale", default="auto", help="auto, or a number")
+    parser.add_argument("--size", default="", help="what is reduced; default: by the rate")
     parser.add_argument("--only-native", action="store_true")
     parser.add_argument("--table", type=Path, help="a file for the table; default: print it")
     options = parser.parse_args()
     wanted = cases(options.queues.split(","), options.cases)
-    wanted = [case for case in wanted if case.rate in options.rates.split(",")]
+    wanted = [
+        replace(case, scale=options.scale, size=options.size)
+        for case in wanted
+        if case.rate in options.rates.split(",")
+        and str(case.ranks) in options.ranks.split(",")
+        and str(case.mtu) in options.mtus.split(",")
+    ]
     rows = []
     for number, case in enumerate(wanted, start=1):
         began = time.monotonic()

@@ -16,13 +16,14 @@ from emulator.fidelity.sources import (
     stolen_share,
     worst_lateness,
 )
-from emulator.fidelity.thresholds import SATURATED_BUSY, THRESHOLDS, with_reaction_limit
+from emulator.fidelity.thresholds import SATURATED_BUSY, thresholds_of
 from emulator.fidelity.verdict import Figures, Verdict, judge
 from emulator.linux.real_time import use_real_time_priority
 from emulator.network.network import Network
 from emulator.ports.counters import PortCounters
 from emulator.ports.port_watch import PortService
 from emulator.switches.memory import port_number
+from topologies.fabrics.fabric import L1_OVERHEAD_BYTES, Link
 
 _SAMPLE_S = 0.25
 """Long enough for 25 ticks of a 100 Hz kernel, so that 98% busy can be told from less."""
@@ -93,7 +94,10 @@ class FidelityMonitor:
                 capture_drops=capture_drops,
                 pause_reaction_ns=reaction.worst_ns if reaction is not None else None,
             ),
-            with_reaction_limit(reaction.allowed_ns) if reaction is not None else THRESHOLDS,
+            thresholds_of(
+                _shortest_frame_ns(self._network.fabric.links),
+                reaction.allowed_ns if reaction is not None else None,
+            ),
         )
 
     def _read_ports(self) -> Mapping[str, PortService]:
@@ -156,6 +160,14 @@ class FidelityMonitor:
         for pid, before in self._ranks.items():
             for thread, waited in read_run_delays_ns(pid).items():
                 self._waited_ns = max(self._waited_ns, waited - before.get(thread, 0))
+
+
+def _shortest_frame_ns(links: Iterable[Link]) -> int:
+    """What a full frame takes on the fastest link, as the fabric is built."""
+    return min(
+        (8 * 10**9 * (link.frame_bytes + L1_OVERHEAD_BYTES) // link.rate_bps for link in links),
+        default=0,
+    )
 
 
 def late_percentile(values: list[int], percent: int) -> int | None:

@@ -31,6 +31,10 @@ SATURATED_BUSY = 0.98
 """A core that is busy for more than this share of a sample is saturated: /proc/stat counts ticks,
 so a core that never idles may read one tick short."""
 
+PORTS_BEHIND = 0.03
+"""What ports may fall behind their rate. Where the slowest does, all that crosses it takes as much
+longer. 5% is what a valid run may be off; the rest is for what its times are held against."""
+
 THRESHOLDS = (
     Threshold(
         "saturated_share",
@@ -65,9 +69,7 @@ THRESHOLDS = (
     ),
     Threshold(
         "queue_lateness",
-        # Where that port is the slowest, all that crosses it takes as much longer. 5% is what a
-        # valid run may be off; the rest is for what its times are held against.
-        0.03,
+        PORTS_BEHIND,
         ".1%",
         "ports with enough to send fell {figure} behind their rate",
         "the queues served slower than the links that they stand for",
@@ -89,7 +91,7 @@ THRESHOLDS = (
     ),
     Threshold(
         "timer_lateness_ns",
-        LATENESS_NS,  # what token buckets make up for
+        LATENESS_NS,  # what token buckets make up for; slow links allow more: `thresholds_of`
         ",.0f",
         "one timer in a hundred was {figure} ns late or more",
         "packets leave queues and delay lines by timers, so they are late by as much, and what is "
@@ -105,7 +107,7 @@ THRESHOLDS = (
     ),
     Threshold(
         "pause_reaction_ns",
-        0,  # the port's own takes its place: `with_reaction_limit`
+        0,  # the port's own takes its place: `thresholds_of`
         ",.0f",
         "a lossless port's neighbour was paused {figure} ns after XOFF",
         "the headroom holds what arrives until then and no more, so that packets were lost, or "
@@ -115,8 +117,14 @@ THRESHOLDS = (
 )
 
 
-def with_reaction_limit(allowed_ns: int) -> tuple[Threshold, ...]:
-    """The thresholds when the port with the worst reaction allows this much."""
-    return tuple(
-        replace(t, limit=allowed_ns) if t.name == "pause_reaction_ns" else t for t in THRESHOLDS
-    )
+def thresholds_of(frame_ns: int, reaction_allowed_ns: int | None = None) -> tuple[Threshold, ...]:
+    """The thresholds of a fabric whose fastest link sends a full frame in `frame_ns`.
+
+    A link that waits for a late timer loses what the timer is later than its bucket makes up for,
+    at most once a frame: the limit for timers is what costs a link no more than ports may fall
+    behind. `reaction_allowed_ns` is what the lossless port with the worst reaction allows.
+    """
+    limits = {"timer_lateness_ns": LATENESS_NS + int(PORTS_BEHIND * frame_ns)}
+    if reaction_allowed_ns is not None:
+        limits["pause_reaction_ns"] = reaction_allowed_ns
+    return tuple(replace(t, limit=limits.get(t.name, t.limit)) for t in THRESHOLDS)

@@ -19,7 +19,7 @@ from emulator.fidelity.sources import (
     stolen_share,
     worst_lateness,
 )
-from emulator.fidelity.thresholds import THRESHOLDS
+from emulator.fidelity.thresholds import THRESHOLDS, thresholds_of
 from emulator.fidelity.verdict import Figures, judge
 from emulator.ports.port_watch import PortService
 
@@ -52,6 +52,17 @@ def test_a_reason_quotes_figure_and_limit() -> None:
     reasons = judge(Figures(saturated_share=0.456, timer_lateness_ns=4_620_874)).reasons
     assert reasons[0].startswith("a core was saturated in 46% of the samples (limit 20%): a packet")
     assert "4,620,874 ns late or more (limit 1,000,000): packets leave" in reasons[1]
+
+
+def test_timers_of_slow_links_may_be_later() -> None:
+    """By 3% of a frame, which is what a port may fall behind: 148 ms for 9 KB at 0.5 Mb/s."""
+    frame_ns = 148_000_000
+    thresholds = thresholds_of(frame_ns)
+    at, above = 1_000_000 + frame_ns * 3 // 100, 1_000_000 + frame_ns * 31 // 1000
+    assert judge(Figures(timer_lateness_ns=at), thresholds).valid
+    assert not judge(Figures(timer_lateness_ns=above), thresholds).valid
+    assert judge(Figures(pause_reaction_ns=7), thresholds_of(0, 7)).valid
+    assert not judge(Figures(pause_reaction_ns=7), thresholds).valid
 
 
 def test_what_could_not_be_measured_violates_nothing() -> None:
