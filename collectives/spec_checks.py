@@ -13,7 +13,7 @@ from collectives.groups import sort_of, used_groups
 from collectives.kinds import Kind, Shape, barrier_shape, rounded_elements, step_bytes
 from collectives.msccl.elements import MscclError
 from collectives.program import PROGRAM_KINDS
-from collectives.settings import plan_of, settings_of
+from collectives.settings import entry_of, plan_of, settings_of
 from topologies.spec.checks import register
 from topologies.spec.collectives_section import AlgorithmEntry, CollectivesSection
 from topologies.spec.errors import Key, Problem, shown
@@ -128,9 +128,19 @@ def roce_problems(spec: Sections) -> Iterator[Problem]:
     if not isinstance(spec.transport, RoceTransport) or isinstance(workload, CommandWorkload):
         return
     asked = isinstance(workload, CollectivesWorkload) and any(map(_has_own, workload.operations))
-    if settings_of(spec).backend == "gloo" and not asked:
+    section = settings_of(spec)
+    kinds = {Kind(kind) for kind in PROGRAM_KINDS}
+    if isinstance(workload, CollectivesWorkload):
+        kinds &= {Kind(operation.kind) for operation in workload.operations}
+    if asked or any(entry_of(section, kind) for kind in kinds):
+        return
+    if section.backend == "gloo":
         allowed = "expected tcp, or collectives.backend: programs: Gloo's collectives go over TCP"
-        yield Problem(("transport", "kind"), "roce", allowed)
+    else:
+        allowed = "expected tcp, or an algorithm for a collective, such as collectives."
+        allowed += f"{min(kinds or PROGRAM_KINDS)}.algorithm: those without one are Gloo's own, "
+        allowed += "and go over TCP"
+    yield Problem(("transport", "kind"), "roce", allowed)
 
 
 def _reduction_problems(

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from analysis.decode.notifications import Notifications, notifications
 from analysis.metrics.flow import Flows, NoFlows, read_flows
 from analysis.metrics.phase_names import phase_name
 from analysis.runs.collectives import ALIGNMENT
@@ -73,6 +74,8 @@ def trace_events(
         yield from _message_arrows(run, flows, clock)
     yield from _queue_counters(run, queues, clock)
     yield from _rate_counters(rate_series(run), clock)
+    if flows is not None:
+        yield from _notification_instants(notifications(flows.capture), clock)
 
 
 class _Clock:
@@ -293,4 +296,23 @@ def _rate_counters(rates: Sequence[RateSeries], clock: _Clock) -> Iterator[Event
                     "ts": clock.microseconds(time_ns),
                     "name": f"rate of {each.name}",
                     "args": {"rate_gbps": rate_bps / 1e9},
+                }
+
+
+def _notification_instants(found: Sequence[Notifications], clock: _Clock) -> Iterator[Event]:
+    """An instant on the main thread of the rank that is told to slow down."""
+    for each in found:
+        if each.rank is None:
+            continue
+        for time_ns in each.times_ns:
+            if time_ns >= clock.origin_ns:
+                yield {
+                    "ph": "i",
+                    "s": "t",
+                    "pid": process_of(each.rank),
+                    "tid": thread_of(each.rank),
+                    "ts": clock.microseconds(time_ns),
+                    "name": "CNP",
+                    "cat": "cnp",
+                    "args": {"from_rank": each.peer, "queue_pair": each.qpn},
                 }

@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from analysis.decode.notifications import Notifications, notifications
 from analysis.metrics.collective import CollectiveMetrics, collective_metrics
 from analysis.metrics.dimension import DimensionUse, dimension_uses
 from analysis.metrics.ecmp import EcmpGroup, ecmp_groups
@@ -21,6 +22,7 @@ from analysis.report.tables.shared_tables import shared_links_table
 from analysis.report.tables.table import Table
 from analysis.runs.run import JobsRun, Run, load_run
 from analysis.runs.samples.queues import QueueSeries, queue_series
+from analysis.runs.samples.rates import RateSeries, rate_series
 from topologies.spec.workload_section import CommandWorkload
 
 
@@ -124,6 +126,16 @@ class RunFigures:
     @cached_property
     def queues(self) -> tuple[QueueSeries, ...]:
         return queue_series(self.run)
+
+    @cached_property
+    def rates(self) -> tuple[RateSeries, ...]:
+        """Of queue pairs under congestion control, as the kernel kept them."""
+        return rate_series(self.run)
+
+    @cached_property
+    def notifications(self) -> tuple[Notifications, ...]:
+        """The CNPs that the captures hold."""
+        return () if self.flows is None else notifications(self.flows.capture)
 
     @cached_property
     def predicted(self) -> dict[tuple[str, str], dict[str, Any]]:

@@ -25,6 +25,7 @@ from analysis.report.charts.prediction import (
     prediction_chart,
 )
 from analysis.report.charts.queues import deepest_ports, queue_extremes_chart, queue_series_chart
+from analysis.report.charts.roce.rates import rates_chart
 from analysis.report.charts.timeline import MAX_RANKS, marks_of, shown_time_ns, timeline_chart
 from analysis.report.run_figures import RunFigures
 from analysis.report.tables.cells import without
@@ -77,8 +78,9 @@ def phase_colours(runs: Sequence[RunFigures]) -> PhaseColours:
 def sections(runs: Sequence[RunFigures], width: float) -> tuple[ReportSection, ...]:
     """All sections, drawings `width` units wide."""
     colours = phase_colours(runs)
-    makers = (_breakdown, _timeline, _fabric, _prediction, _queues, _flows, _traffic)
-    return tuple(make(runs, colours, width) for make in makers)
+    makers = (_breakdown, _timeline, _fabric, _prediction, _queues, _rates, _flows, _traffic)
+    made = (make(runs, colours, width) for make in makers)
+    return tuple(section for section in made if section is not None)
 
 
 def table_panels(runs: Sequence[RunFigures]) -> tuple[tuple[TablePanel, ...], ...]:
@@ -171,6 +173,8 @@ def _timeline(runs: Sequence[RunFigures], colours: PhaseColours, width: float) -
     for phase, css in colours.legend:
         legend.append((f"blocked on {phase_name(phase)}", _swatch(css)))
     legend.append(("in flight (thin lanes)", _swatch("p0 flight")))
+    if any(run.notifications for run in runs):
+        legend.append(("CNP that came (tick)", _swatch("marks-key")))
     return ReportSection(
         "timeline",
         "Timeline of the ranks",
@@ -289,6 +293,27 @@ def _queues(runs: Sequence[RunFigures], colours: PhaseColours, width: float) -> 
         "queues",
         "Queues and marks",
         caption,
+        tuple(panels),
+    )
+
+
+def _rates(runs: Sequence[RunFigures], colours: PhaseColours, width: float) -> ReportSection | None:
+    """None where no run has controllers of congestion."""
+    if not any(run.rates for run in runs):
+        return None
+    panels = []
+    for run in runs:
+        drawing = rates_chart(run, width)
+        note = "No queue pair was slowed down." if run.rates else "This run had no controllers."
+        if drawing is None:
+            panels.append(Panel(run, (), note))
+        else:
+            panels.append(Panel(run, (("", drawing.render()),)))
+    return ReportSection(
+        "rates",
+        "Rates of queue pairs",
+        "The queue pairs that their controllers slowed down most, as they sent. Ticks under a rate "
+        "are congestion notifications (CNPs) that came for it, where captures have them.",
         tuple(panels),
     )
 

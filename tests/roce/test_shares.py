@@ -8,9 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from analysis.decode.notifications import notifications
 from analysis.decode.roce.packets import roce_packets
 from analysis.decode.roce.wire_format import Opcode
+from analysis.decode.run_capture import load_capture
 from analysis.decode.tcp.pcap import read_pcap
+from analysis.runs.run import load_run
 from testing.roce_streams import Flow, Streams, jain, run_streams
 
 _SPEC = """
@@ -95,13 +98,19 @@ def _assert_rates(streams: Streams) -> None:
 
 
 def _assert_notifications(streams: Streams) -> None:
-    """They are on the wire, no more than one an interval, and cannot be marked."""
+    """They are on the wire, no more than one an interval, and cannot be marked. What is drawn of
+    them is what was captured, where the others end."""
+    capture = load_capture(load_run(streams.directory))
+    assert capture is not None
+    (told,) = notifications(capture)
+    began_ns, ended_ns = streams.origin_ns, streams.origin_ns + streams.flows[0].acknowledged_ns[-1]
+    assert all(began_ns < time_ns < ended_ns for time_ns in told.times_ns)
     (file,) = (streams.directory / "capture").glob("*.pcap")
     packets = read_pcap(file)
     roce = roce_packets(packets)
     came = roce.row[roce.opcode == Opcode.CNP]
     times = packets.timestamp_ns[came]
-    assert len(times) > 1
+    assert len(times) == len(told.times_ns) > 1
     assert min(times[1:] - times[:-1]) >= 4_000 - 400  # one may have waited for a packet
     data = packets.tos[roce.row[roce.payload_bytes > 0]]
     assert set(map(int, data & 3)) == {2}  # as it leaves; ports mark it later

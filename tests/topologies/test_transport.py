@@ -89,6 +89,13 @@ def test_programs_can_use_roce_and_tcp_beside_it() -> None:
             "transport.kind: found roce; expected tcp, or collectives.backend: programs: Gloo's "
             "collectives go over TCP",
         ),
+        (
+            "{kind: roce}",
+            _COLLECTIVES.replace("barrier", "all_reduce, size: 1MB")
+            + "\ncollectives: {backend: programs, broadcast: {algorithm: tree}}",
+            "transport.kind: found roce; expected tcp, or an algorithm for a collective, such as "
+            "collectives.all_reduce.algorithm: those without one are Gloo's own",
+        ),
     ],
 )
 def test_mistakes_are_told(transport: str, workload: str, said: str) -> None:

@@ -9,8 +9,9 @@ from analysis.metrics.spans import Span, union
 from analysis.report.charts.broken_time import BrokenTime
 from analysis.report.charts.colours import PhaseColours
 from analysis.report.charts.drawing import Drawing
+from analysis.report.charts.roce.rates import cnp_ticks
 from analysis.report.run_figures import RunFigures
-from analysis.report.tables.figures import duration, size
+from analysis.report.tables.figures import count, duration, size
 from analysis.runs.collectives import ALIGNMENT
 from analysis.runs.records import CollectiveRecord
 from analysis.runs.run import RankLog
@@ -41,6 +42,9 @@ def timeline_chart(
     time = BrokenTime(spans, left, width - 12, round(at_least_ns * figures.scale))
     time.draw_axis(drawing, top - 4, bottom, figures.scale)
     every = 1 if roomy else 4
+    notified: dict[int | None, tuple[int, ...]] = {}
+    for each in figures.notifications:
+        notified[each.rank] = (*notified.get(each.rank, ()), *each.times_ns)
     for position, log in enumerate(logs):
         y = top + position * lane
         if position % every == 0:
@@ -66,6 +70,10 @@ def timeline_chart(
                     "compute",
                     f"rank {log.rank}: {compute.name}\n{compute.phase.replace('_', ' ')}, {took}",
                 )
+        ticks = cnp_ticks(time, notified.get(log.rank, ()), y, main)
+        if ticks:
+            told = sum(spans[0][0] <= at <= spans[-1][1] for at in notified[log.rank])
+            drawing.path(ticks, "marks", f"rank {log.rank}: {count(told)} CNPs came")
     return drawing
 
 
