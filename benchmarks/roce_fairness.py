@@ -48,7 +48,7 @@ CASES = (
     Case("DCQCN", "dcqcn", 100, "1us", 4096, "100 to 400 KB", 96 << 20),
     Case("DCQCN", "dcqcn", 25, "1us", 1024, "25 to 100 KB", 24 << 20),
     Case(
-        "DCQCN, K of a tenth",
+        "DCQCN, its paper's clocks",
         "dcqcn, dcqcn: {additive_increase: 100Mbps, increase_interval: 55us, "
         "decrease_interval: 50us, alpha_interval: 55us, cnp_interval: 50us, fast_stages: 5}",
         25,
@@ -75,9 +75,10 @@ CASES = (
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--runs", type=Path, required=True)
-    parser.add_argument("--only", help="cases whose name begins so")
+    parser.add_argument("--only", default="", help="cases with this in their name or path")
+    parser.add_argument("--flows", nargs="*", type=int, default=[2, 8])
     options = parser.parse_args(arguments)
-    cases = [case for case in CASES if case.name.startswith(options.only or "")]
+    cases = [case for case in CASES if options.only in f"{case.name} {_path(case)}"]
     print("Flows that begin together, and one more that begins late\n")
     print(
         "| controller | path | flows | Jain | goodput Gb/s | converged after, us "
@@ -85,7 +86,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     print(f"|{'---|' * 9}")
     for case in cases:
-        for flows in (2, 8):
+        for flows in options.flows:
             _share(case, flows, options.runs)
     print("\nIncasts of 256 KiB each\n")
     print(

@@ -28,8 +28,7 @@ ROCE = "{kind: roce, path_mtu: 4096}"
 TRANSPORTS = {
     "RoCE, time-out 1 ms": ROCE,
     "RoCE, time-out 67 ms": "{kind: roce, path_mtu: 4096, qp_timeout: 67ms}",
-    "TCP, cubic, SACK": "{kind: tcp}",
-    "TCP, bbr, SACK": "{kind: tcp, congestion_control: bbr}",
+    "TCP, SACK": "{kind: tcp}",
 }
 GBPS = (100, 400, 800)
 MESSAGES = (65_536, 262_144, 1_048_576, 4_194_304, 16_777_216)
@@ -41,7 +40,7 @@ PAYLOAD, HEADERS = 4096, 82
 FIRST_HEADERS = 16
 """The address and key that the first packet of a WRITE has besides."""
 ACK = 4 + HEADERS
-LOSSES = ("0%", "0.001%", "0.01%", "0.1%", "0.3%", "1%")
+LOSSES = ("0%", "0.001%", "0.01%", "0.1%", "1%")
 BULK = """workload: {kind: collectives, ranks: 2, iterations: 4,
   operations: [{kind: broadcast, size: 64MiB}]}
 collectives: {backend: programs, broadcast: {algorithm: tree}}

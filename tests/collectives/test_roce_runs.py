@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,7 @@ from analysis.metrics.flow import flows_of
 from analysis.report.tables.run_tables import tables
 from analysis.runs.run import load_run
 from collectives.plan import plan_messages
-from tests.session.command import groundwire, run_spec, valid_rows
+from tests.session.command import run_spec, valid_rows
 
 SPEC = """
 name: roce
@@ -126,17 +125,3 @@ def test_ranks_of_a_server_send_by_its_switch_and_others_by_their_nic(tmp_path: 
         assert sent[f"h{host}-eth1"] == pytest.approx(2 * SIZE / 4, rel=0.06)
     numbers = [{pair.local_qpn for pair in log.queue_pairs} for log in load_run(directory).ranks]
     assert all(len(each) == 3 for each in numbers)
-
-
-@pytest.mark.long
-def test_who_cannot_reach_a_rank_is_named_with_the_error_of_its_queue_pair(
-    tmp_path: Path,
-) -> None:
-    """A link goes down for good; eight time-outs of 1 ms later the run is over."""
-    fault = "faults: [{kind: link-down, link: h3-leaf1, at: 100us}]\n"
-    (tmp_path / "down.yaml").write_text(SPEC.replace("64000", "16MB") + fault)
-    done = groundwire("run", tmp_path / "down.yaml", "--out", tmp_path / "run")
-    assert done.returncode == 1
-    assert re.search(r"error: .*rank [0-3] ", done.stderr)
-    assert "queue pair to rank" in done.stderr
-    assert "transport retry counter exceeded" in done.stderr

@@ -1,0 +1,84 @@
+"""Who cannot send is named with the error of its queue pair, and soon."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.exec.programs import execute
+from tests.session.command import ROOT
+from tests.slowdown import slowdown
+
+_PROCESS = Path(__file__).with_name("failing_process.py")
+_PAIR = """
+fabric: {kind: flat, hosts: 2, link: {rate: 100Gbps, delay: 1us, mtu: 4200}}
+transport: {kind: roce, path_mtu: 4096}
+capture: {points: []}
+predict: []
+"""
+_RING = """
+name: faults
+fabric: {{kind: leaf-spine, leaves: 2, spines: 2, hosts_per_leaf: 2,
+  link: {{rate: 100Gbps, delay: 1us, mtu: 4200}}}}
+transport: {{kind: roce, path_mtu: 4096}}
+workload: {{kind: collectives, ranks: 4, operations: [{{kind: all_reduce, size: 16MB}}]}}
+collectives: {{backend: programs, all_reduce: {{algorithm: ring}}}}
+faults: [{{kind: {kind}, link: h3-leaf1, at: 100us}}]
+capture: {{points: []}}
+predict: []
+"""
+_PROMISE_S = 5.0
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        ("key", "remote access error"),
+        ("gone", "transport retry counter exceeded"),
+    ],
+)
+def test_a_program_is_named_with_the_error_of_its_queue_pair(
+    tmp_path: Path, fault: str, said: str
+) -> None:
+    (tmp_path / "fabric.yaml").write_text(_PAIR)
+    argv = (sys.executable, "-S", str(_PROCESS), fault)
+    done = execute(tmp_path, "fabric.yaml", "--kernel", "virtual", "--out", "run", "--", *argv)
+    assert done.returncode == 1
+    assert "rank 0 on h0 exited with status 1" in done.stderr
+    assert f"VerbsError: queue pair to rank 1: {said}" in done.stderr
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", ["link-down", "loss, value: 100%"])
+def test_a_rank_that_nobody_reaches_is_named_within_seconds(tmp_path: Path, kind: str) -> None:
+    """Eight time-outs of 1 ms of virtual time after the fault. Seconds are of real time, from when
+    the collective began, and more where the machine is busy."""
+    spec = tmp_path / "spec.yaml"
+    spec.write_text(_RING.format(kind=kind))
+    argv = [
+        sys.executable,
+        "-m",
+        "groundwire.cli",
+        "run",
+        str(spec),
+        "--out",
+        str(tmp_path / "run"),
+    ]
+    began_s = None
+    said = ""
+    with subprocess.Popen(argv, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            said += line
+            if "iteration 1 of 1" in line:
+                began_s = time.monotonic()
+    assert began_s is not None, said
+    assert time.monotonic() - began_s < _PROMISE_S * slowdown()
+    assert process.returncode == 1
+    assert re.search(r"error: .*rank [0-3] exited", said)
+    assert re.search(r"queue pair to rank [0-3]: transport retry counter exceeded", said)
