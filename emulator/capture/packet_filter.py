@@ -12,6 +12,9 @@ from emulator.capture.port import CaptureError
 _SO_ATTACH_FILTER: Final = 26
 _RETURN_CONSTANT: Final = 0x06  # BPF_RET | BPF_K
 _DLT_EN10MB: Final = 1
+_LOAD_HALF: Final = 0x28  # BPF_LD | BPF_H | BPF_ABS
+_JUMP_EQUAL: Final = 0x15  # BPF_JMP | BPF_JEQ | BPF_K
+_AT_ETHERTYPE: Final = 12
 
 
 class _Instruction(ctypes.Structure):
@@ -70,6 +73,17 @@ class PacketFilter:
             tuple(
                 (code, jt, jf, snaplen if code == _RETURN_CONSTANT and k else k)
                 for code, jt, jf, k in instructions
+            )
+        )
+
+    def without(self, ethertype: int) -> PacketFilter:
+        """The same, but for frames of an EtherType, of which none is kept."""
+        return PacketFilter(
+            (
+                (_LOAD_HALF, 0, 0, _AT_ETHERTYPE),
+                (_JUMP_EQUAL, 0, 1, ethertype),
+                *PacketFilter.nothing().instructions,
+                *self.instructions,
             )
         )
 

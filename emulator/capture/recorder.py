@@ -17,6 +17,7 @@ from emulator.capture.pcap_file import PcapFile
 from emulator.capture.port import CaptureError, CapturePort, CaptureStats
 from emulator.linux.namespaces import enter
 from emulator.linux.signals import ignore_ending_signals
+from emulator.ports.idle_filler import FILLER_ETHERTYPE
 
 # Room in rings for all ports together, at most, and as a share of the memory that is free (a
 # virtual kernel has little); a frame of the default snap length takes 256 bytes.
@@ -77,6 +78,7 @@ def _open(plan: CapturePlan) -> tuple[list[_Tap], float]:
         keep = PacketFilter.keep(plan.snaplen)
     else:
         keep = PacketFilter.compiled(plan.filter, plan.snaplen)
+    keep = keep.without(FILLER_ETHERTYPE)
     opened: list[tuple[CapturePort, CaptureSocket]] = []
     pause_s = 0.0
     frames = 0

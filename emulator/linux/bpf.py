@@ -21,7 +21,8 @@ _MMAPABLE = 1 << 10
 _SCHED_CLS = 3
 _LOG_BYTES = 1 << 16
 
-MAP_LOOKUP_ELEM, KTIME_GET_NS, SKB_ECN_SET_CE = 1, 5, 97
+MAP_LOOKUP_ELEM, KTIME_GET_NS, SKB_STORE_BYTES, CLONE_REDIRECT = 1, 5, 9, 13
+REDIRECT, SKB_CHANGE_TAIL, SKB_ECN_SET_CE = 23, 38, 97
 """Helper functions, by their numbers in enum bpf_func_id."""
 
 _SIZES = {"u8": 0x10, "u16": 0x08, "u32": 0x00, "u64": 0x18}
@@ -257,3 +258,9 @@ def read_table(table: int, key: int) -> int:
     value = ctypes.c_uint64()
     _access(_MAP_LOOKUP, table, key, value)
     return value.value
+
+
+def close_all(*descriptors: int) -> None:
+    """Closes maps and programs; those that interfaces use live on."""
+    for descriptor in descriptors:
+        os.close(descriptor)

@@ -349,7 +349,7 @@ def run_classifier(
     """Has an eBPF classifier (by its descriptor) look at all that arrives at an interface, before
     it is redirected, or that is about to be queued there. The program finds `number` (16 bits) as
     its class id. The interface needs its hooks (`make_hooks`). Of several, the one of the lower
-    `order` (1 or 2) looks first. See tc-bpf(8)."""
+    `order` (1 to 3) looks first. See tc-bpf(8)."""
     direct_action = 1
     # TCA_BPF_CLASSID, TCA_BPF_FD, TCA_BPF_NAME, TCA_BPF_FLAGS
     options = u32(3, number) + u32(6, program) + text(7, "groundwire") + u32(8, direct_action)

@@ -13,6 +13,7 @@ from emulator.linux.netlink import Request
 from emulator.linux.rtnetlink import Hop, Metrics, VethEnd
 from emulator.network.sysctls import LINUX_INITIAL_WINDOW, LINUX_MIN_RTO_NS, TcpSettings
 from emulator.ports.arrangement import PortArrangement, PortContext
+from emulator.ports.idle_filler import IdleFiller
 from emulator.ports.port_watch import PortWatch
 from topologies.fabrics.fabric import Fabric, Link, NodeKind
 from topologies.routing.routes import NextHop, Route, Routes
@@ -32,7 +33,8 @@ def _ifindex(position: int, link: Link, node: str) -> int:
 
 
 class Blueprint:
-    """The requests of one fabric, with a watch on its ports where there is one. `contexts` are the
+    """The requests of one fabric, with a watch on its ports and fillers for idle ones where there
+    are such. `contexts` are the
     ports by node, in order of link index; `ifindex` is the index of every interface in its node's
     namespace."""
 
@@ -42,11 +44,13 @@ class Blueprint:
         arrangement: PortArrangement,
         transport: TcpSettings,
         watch: PortWatch | None = None,
+        filler: IdleFiller | None = None,
         aggregating: frozenset[str] = frozenset(),
     ) -> None:
         self._aggregating = aggregating
         self._fabric = fabric
         self._watch = watch
+        self._filler = filler
         self._arrangement = arrangement
         self._host_metrics = _metrics(transport)
         self.contexts: dict[str, tuple[PortContext, ...]] = {
@@ -108,6 +112,8 @@ class Blueprint:
                         delays_at_sender=self._arrangement.delays_at_sender,
                     )
                 )
+            if self._filler is not None:  # only beside a watch, which makes the hooks
+                requests.extend(self._filler.requests(context))
         requests.extend(self.route_request(node, route) for route in routes.tables[node])
         requests.extend(self.neighbour_routes(node, self.contexts[node]))
         return requests

@@ -10,7 +10,7 @@ import errno
 import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -42,6 +42,7 @@ from emulator.ports.counters import (
     read_softnet_drops,
     read_tcp,
 )
+from emulator.ports.idle_filler import IdleFiller
 from emulator.ports.port_watch import PortWatch
 from emulator.rdma.congestion import device_settings
 from emulator.switches.pause_controller import PauseController
@@ -91,10 +92,18 @@ class Network:
         self._softnet_before = 0
         self._fallen: set[int] = set()
         self.watch: PortWatch | None = None
+        self._filler: IdleFiller | None = None
         if options.watched:
             self.watch = PortWatch(fabric)
+            if options.arrangement.needs_fillers:
+                self._filler = IdleFiller(fabric, options.arrangement.lateness_ns)
         self._blueprint = Blueprint(
-            fabric, options.arrangement, options.transport, self.watch, options.aggregating
+            fabric,
+            options.arrangement,
+            options.transport,
+            self.watch,
+            self._filler,
+            options.aggregating,
         )
         self._contexts = self._blueprint.contexts
         self.rdma_devices: dict[str, tuple[str, ...]] = {}
@@ -284,6 +293,14 @@ class Network:
                 queues[name] = self.options.arrangement.counters(
                     context, qdiscs.get(context.ifindex, [])
                 )
+        if self._filler is not None:
+            for context in (each for ports in self._contexts.values() for each in ports):
+                packets, sent_bytes = self._filler.sent(context.link, context.port)
+                name = context.port.interface
+                own = interfaces[name]
+                interfaces[name] = replace(
+                    own, tx_packets=own.tx_packets - packets, tx_bytes=own.tx_bytes - sent_bytes
+                )
         return [
             port_counters(
                 link, port, interfaces, queues[port.interface], link.index in self._fallen
@@ -360,6 +377,8 @@ class Network:
             if self.watch is not None:
                 delays = self.options.arrangement.delays_at_sender
                 self.watch.set_link(impairment.link, port, delays)
+            if self._filler is not None:
+                self._filler.set_link(impairment.link, port)
 
     def _restore(self, port: Port) -> None:
         """The kernel forgets an interface's neighbours and single routes when it goes down."""

@@ -127,6 +127,12 @@ class PortArrangement(Protocol):
         ...
 
     @property
+    def needs_fillers(self) -> bool:
+        """Whether idle ports would send their first frame as if it took no time, but for fillers
+        (`emulator/ports/idle_filler.py`)."""
+        ...
+
+    @property
     def needs_delay_device(self) -> bool:
         """Whether every port gets an intermediate device (IFB) for what arrives at it."""
         ...
@@ -187,6 +193,7 @@ class _RootQdisc(WithoutPauseController):
     cuts_links: bool = False
     lateness_ns: int = 0
     delays_at_sender: bool = False
+    needs_fillers: bool = False
 
     def _options(self, port: Port, impairment: Impairment) -> bytes:
         raise NotImplementedError
@@ -241,6 +248,7 @@ class RateOnlyArrangement(_RootQdisc):
 
     name: str = "rate-only"
     kind: str = "tbf"
+    needs_fillers: bool = True
 
     def _options(self, port: Port, impairment: Impairment) -> bytes:
         link, name = impairment.link, port.interface

@@ -57,6 +57,7 @@ class QueueArrangement(WithoutPauseController):
     needs_delay_device: bool = False
     lateness_ns: int = 0
     delays_at_sender: bool = True
+    needs_fillers: bool = False
     cuts_links: bool = True
 
     def options(self, context: PortContext) -> PortOptions:

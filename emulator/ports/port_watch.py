@@ -9,7 +9,6 @@ lost, unless the same busy period makes up for it; what it took less, an idle po
 
 from __future__ import annotations
 
-import os
 import weakref
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from emulator.linux.bpf import (
     KTIME_GET_NS,
     MAP_LOOKUP_ELEM,
     BpfProgram,
+    close_all,
     load_classifier,
     make_array,
     share_array,
@@ -216,7 +216,7 @@ class PortWatch:
         names = _NAMES | {"ports": self._descriptor}
         self._queued = load_classifier(BpfProgram(_QUEUED, names).code)
         self._out = load_classifier(BpfProgram(_OUT, names).code)
-        weakref.finalize(self, _close, self._descriptor, self._queued, self._out)
+        weakref.finalize(self, close_all, self._descriptor, self._queued, self._out)
         self._words = share_array(self._descriptor, max(1, entries), _ENTRY_BYTES)
 
     def requests(
@@ -226,7 +226,7 @@ class PortWatch:
         its clsact. `delays_at_sender`: the link's delay is in the port's own queue discipline,
         whose packets come out with their last bit."""
         self.set_link(context.link, context.port, delays_at_sender)
-        number, name = _number(context.link, context.port), context.port.interface
+        number, name = port_number(context.link, context.port), context.port.interface
         made = [] if has_hooks else [make_hooks(context.ifindex, name)]
         for program, arriving in ((self._queued, False), (self._out, True)):
             made.append(
@@ -243,7 +243,7 @@ class PortWatch:
 
     def set_link(self, link: Link, port: Port, delays_at_sender: bool) -> None:
         """What holds for a port from now on: the rate and the delay of `link`."""
-        at = _number(link, port) * _WORDS
+        at = port_number(link, port) * _WORDS
         frame_ns = 8 * 10**9 * (link.frame_bytes + L1_OVERHEAD_BYTES) // link.rate_bps
         self._words[at + WatchWord.NS_PER_BYTE] = (8 * 10**9 << _FRACTION_BITS) // link.rate_bps
         self._words[at + WatchWord.STALL] = _STALL_NS + 2 * frame_ns
@@ -257,7 +257,7 @@ class PortWatch:
 
     def read(self, link: Link, port: Port) -> PortService:
         """A port's long busy periods until now. One that goes on counts as if it ended now."""
-        at = _number(link, port) * _WORDS
+        at = port_number(link, port) * _WORDS
         over = PortService(
             *(self._words[at + w] for w in range(WatchWord.LOST, WatchWord.PERIODS + 1))
         )
@@ -274,11 +274,11 @@ class PortWatch:
 
     def sent_bytes(self, link: Link, port: Port) -> int:
         """L1 bytes that have come out of a port so far."""
-        return self._words[_number(link, port) * _WORDS + WatchWord.OUT]
+        return self._words[port_number(link, port) * _WORDS + WatchWord.OUT]
 
     def sent_packets(self, link: Link, port: Port) -> int:
         """Packets that have come out of a port so far."""
-        return self._words[_number(link, port) * _WORDS + WatchWord.OUT_PACKETS]
+        return self._words[port_number(link, port) * _WORDS + WatchWord.OUT_PACKETS]
 
     def read_all(self, fabric: Fabric) -> dict[str, PortService]:
         """Interface -> its busy periods until now."""
@@ -288,11 +288,7 @@ class PortWatch:
         return {port.interface: self.read(link, port) for link, port in ports}
 
 
-def _number(link: Link, port: Port) -> int:
-    """The other end of a link has the number with the last bit turned over."""
+def port_number(link: Link, port: Port) -> int:
+    """The number of a port in the maps of eBPF programs. The other end of its link has the number
+    with the last bit turned over."""
     return 2 * link.index + (port is not link.a)
-
-
-def _close(*descriptors: int) -> None:
-    for descriptor in descriptors:
-        os.close(descriptor)

@@ -57,6 +57,7 @@ class StockArrangement(WithoutPauseController):
     cuts_links: bool = False
     lateness_ns: int = 0
     delays_at_sender: bool = False
+    needs_fillers: bool = False
 
     def requests(self, context: PortContext) -> Sequence[Request]:
         """The port's shaper and queue, and the delay line for what arrives at it."""

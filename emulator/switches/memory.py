@@ -12,7 +12,6 @@ The same definitions as `emulator/kernel/gwport_shared.c`, `gwport_voq.c` and `g
 
 from __future__ import annotations
 
-import os
 import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from emulator.linux.bpf import (
     MAP_LOOKUP_ELEM,
     SKB_ECN_SET_CE,
     BpfProgram,
+    close_all,
     load_classifier,
     make_array,
     make_table,
@@ -167,7 +167,7 @@ class SwitchMemory:
         names |= {"CLASS_MASK": len(self.classes) - 1}
         self.queued = load_classifier(BpfProgram(QUEUED, names).code)
         self.arrived = load_classifier(BpfProgram(ARRIVED, names).code)
-        weakref.finalize(self, _close, self.descriptor, self._table, self.queued, self.arrived)
+        weakref.finalize(self, close_all, self.descriptor, self._table, self.queued, self.arrived)
         self.words = share_array(self.descriptor, self.entries, ENTRY_BYTES)
         for priority in self.classes:
             self.rule(0, priority, "", PortRules())
@@ -209,8 +209,3 @@ def entry(number: int, priority: int) -> int:
 
 def _pair(egress: int, ingress: int, priority: int) -> int:
     return entry(egress, priority) << 16 | entry(ingress, priority)
-
-
-def _close(*descriptors: int) -> None:
-    for descriptor in descriptors:
-        os.close(descriptor)

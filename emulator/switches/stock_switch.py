@@ -88,6 +88,7 @@ class SwitchArrangement:
     name = "stock-switch"
     needs_delay_device = True
     delays_at_sender = False
+    needs_fillers = False
     cuts_links = False
 
     def __init__(self, fabric: Fabric, lateness_ns: int = 0) -> None:
