@@ -29,7 +29,7 @@ from analysis.runs.run import load_run
 from analysis.runs.setting import setting_of
 from testing.kept_runs import kept_run
 
-SEED = 20261124
+SEED = 20261125
 BEGIN, END = "<!-- held-out set: begin -->", "<!-- held-out set: end -->"
 
 _REST = "capture: {points: []}\npredict: [flow]\n"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import import_module
@@ -84,7 +84,9 @@ class Setting:
 
     `hosts[rank]` is the name of the host that runs `rank`. `ports` has, for a pair of ranks (lower
     first), the TCP ports of their connection in the same order, where a run recorded them: then
-    their path through ECMP routers is known, else it is drawn from the seed. `roce_ports` has the
+    their path through ECMP routers is known, else it is drawn from the seed. `group_ports` has the
+    same of the connections of groups other than that of all ranks, by the name that the run gave
+    the group and by `group_key` of its ranks. `roce_ports` has the
     UDP port that both queue pairs of a pair of ranks send from. `priorities` has, by rank, the DSCP
     class selector of what it sends by TCP, and over RoCE; empty: all 0. Settings are compared by
     identity.
@@ -98,11 +100,19 @@ class Setting:
     ports: Mapping[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
     roce_ports: Mapping[tuple[int, int], int] = field(default_factory=dict)
     priorities: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
+    group_ports: Mapping[str, Mapping[tuple[int, int], tuple[int, int]]] = field(
+        default_factory=dict
+    )
 
     def __post_init__(self) -> None:
         for rank, host in enumerate(self.hosts):
             if host not in self.fabric.by_name:
                 raise PredictorError(f"rank {rank} is placed on {host!r}, which the fabric lacks")
+
+
+def group_key(ranks: Iterable[int]) -> str:
+    """What a group of ranks is called where the run's name of it is not known."""
+    return str(tuple(ranks))
 
 
 @runtime_checkable

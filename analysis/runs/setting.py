@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from analysis.decode.roce.wire_format import udp_source_port
-from analysis.predict.interface import Setting, Transport
+from analysis.predict.interface import Setting, Transport, group_key
 from analysis.runs.run import Run
 
 
@@ -30,7 +32,22 @@ def setting_of(run: Run) -> Setting:
             if _is_default(pair.group)
         },
         (run.spec.priorities(False), run.spec.priorities(True)),
+        group_ports=_group_ports(run),
     )
+
+
+def _group_ports(run: Run) -> dict[str, Mapping[tuple[int, int], tuple[int, int]]]:
+    """Of groups that are not all ranks, by their names and by their ranks."""
+    by_name: dict[str, dict[tuple[int, int], tuple[int, int]]] = {}
+    for log in run.ranks:
+        for one in log.connections:
+            if not _is_default(one.group):
+                by_name.setdefault(one.group, {})[log.rank, one.peer] = one.port, one.peer_port
+    found: dict[str, Mapping[tuple[int, int], tuple[int, int]]] = {}
+    for name, ports in by_name.items():
+        found.setdefault(group_key(sorted({rank for pair in ports for rank in pair})), ports)
+        found[name] = ports
+    return found
 
 
 def _is_default(group: str) -> bool:

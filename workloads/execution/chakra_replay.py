@@ -52,6 +52,8 @@ def run_replay(
     compute: ComputeModel,
     log: EventLog,
     on_iteration: Callable[[int], None],
+    *,
+    lazy: bool = False,
 ) -> None:
     """Replay this rank's program from `directory` in every iteration.
 
@@ -70,6 +72,7 @@ def run_replay(
             world.rank,
             world.size,
             tensors=world.tensors,
+            lazy=lazy,
         )
         if mine is not None:
             groups[tuple(ranks)] = mine

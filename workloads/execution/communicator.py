@@ -316,15 +316,20 @@ def subgroups(
     devices: RankDevices | None = None,
     tensors: Tensors = OWN_TENSORS,
     trees: Trees | None = None,
+    *,
+    lazy: bool = False,
 ) -> Communicator | None:
     """Split the run into process groups; every rank calls this with the same partition.
 
+    The ports of a group's connections are logged, unless these are `lazy` and yet to be made.
     Returns the communicator of the part that `me` is in, named `<name>.<index>`.
     """
     mine = None
     for index, ranks in enumerate(partition):
-        group = groups.new_group(ranks)
+        group = groups.new_group(ranks, f"{name}.{index}")
         if me in ranks:
+            if not lazy:
+                log.connections(f"{name}.{index}", groups.ports(f"{name}.{index}"))
             mine = Communicator(
                 log,
                 f"{name}.{index}",

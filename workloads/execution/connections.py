@@ -88,10 +88,10 @@ def ports_to_later_ranks(
     addresses: Mapping[int, str],
     store_port: int,
 ) -> dict[int, tuple[int, int]]:
-    """(this rank's port, the peer's) by higher rank, of the default group's full mesh.
+    """(this rank's port, the peer's) by higher rank, of a group's full mesh.
 
-    The TCPStore's own connections are left out. `connections` are the rank's before other groups
-    connect: which of several to the same peer belongs to which group cannot be told afterwards.
+    The TCPStore's own connections are left out. `connections` are those that came with the group:
+    which of several to the same peer belongs to which group cannot be told afterwards.
     """
     peers = {IPv4Address(address): peer for peer, address in addresses.items() if peer > rank}
     return {

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from ipaddress import IPv4Address
 from typing import Protocol
@@ -21,6 +21,7 @@ from workloads.execution.connections import (
     established,
     established_here,
     listening_here,
+    ports_to_later_ranks,
 )
 from workloads.execution.rank_plan import RankPlan
 
@@ -30,17 +31,27 @@ _TIMEOUT = timedelta(days=1)
 # What torch gives Gloo per device (ProcessGroupGloo.cpp).
 _GLOO_THREADS = 2
 
+WORLD = "default"
+"""What logs call the group of all ranks."""
+
+Ports = Mapping[int, tuple[int, int]]
+"""By higher rank: this rank's TCP port, and the peer's."""
+
 
 class ProcessGroups(Protocol):
     """The process groups of one rank of a run. `world` is None where it is torch's default."""
 
     world: dist.ProcessGroup | None
 
-    def connections(self) -> Sequence[EstablishedConnection]:
-        """The TCP connections of the rank's `world`; to be called once, before other groups are
-        made. With lazy connections, those that there are so far; other groups may be there."""
+    @property
+    def names(self) -> Sequence[str]:
+        """What the groups that this rank is in are called, `WORLD` first."""
 
-    def new_group(self, ranks: Sequence[int]) -> dist.ProcessGroup | None:
+    def ports(self, name: str) -> Ports:
+        """The ports of a group's connections. With lazy connections, of those that there are so
+        far; else this is to be called once for each group, before the next one is made."""
+
+    def new_group(self, ranks: Sequence[int], name: str) -> dist.ProcessGroup | None:
         """A group over some ranks of the run. Every rank makes all of them, in the same order; who
         is not in one gets nothing of use."""
 
@@ -56,6 +67,9 @@ class DefaultGroups:
     def __init__(self, plan: RankPlan) -> None:
         """Raises torch's DistStoreError or RuntimeError when the fabric does not connect ranks."""
         os.environ["GLOO_SOCKET_IFNAME"] = plan.interface
+        self._plan = plan
+        self._names = [WORLD]
+        self._known: set[EstablishedConnection] = set()
         self._store: dist.TCPStore | None = _store_of(plan)
         dist.init_process_group(
             "gloo",
@@ -65,10 +79,19 @@ class DefaultGroups:
             timeout=_TIMEOUT,
         )
 
-    def connections(self) -> Sequence[EstablishedConnection]:
-        return established()
+    @property
+    def names(self) -> Sequence[str]:
+        return self._names
 
-    def new_group(self, ranks: Sequence[int]) -> dist.ProcessGroup | None:
+    def ports(self, name: str) -> Ports:
+        found = established()
+        new = [connection for connection in found if connection not in self._known]
+        self._known.update(new)
+        return _ports_of(self._plan, new)
+
+    def new_group(self, ranks: Sequence[int], name: str) -> dist.ProcessGroup | None:
+        if self._plan.rank in ranks:
+            self._names.append(name)
         return dist.new_group(list(ranks), timeout=_TIMEOUT)
 
     def leave(self) -> None:
@@ -86,33 +109,40 @@ class ThreadGroups:
         self._ranks = {IPv4Address(a): rank for rank, a in enumerate(plan.addresses)}
         self._store: dist.TCPStore | None = _store_of(plan)
         self._groups: list[dist.ProcessGroup] = []
+        self._members: dict[str, Sequence[int]] = {}
+        self._known: set[EstablishedConnection] = set()
+        # Where connections are lazy: at which ports each group's device listens, and all of them.
+        self._listens: dict[str, set[int]] = {}
+        self._listened: set[int] = {plan.store_port}
         self._count = 0
         # torch.distributed names groups by their number, and keeps those of the run in the store
         # below the default one's.
         self._keys = dist.PrefixStore("0/", self._store)
         self.world: dist.ProcessGroup | None = None
-        self.world = self._make(range(plan.world_size), self._keys)
-        self._listens: set[int] = set()
-        if plan.lazy:
-            # Each group's device listens at a port of its own: this is how one tells afterwards
-            # which connection is of which group.
-            self._listens = listening_here() - {plan.store_port}
-            self._keys.set(f"listens/{plan.rank}", json.dumps(sorted(self._listens)))
+        self.world = self._make(range(plan.world_size), self._keys, WORLD)
 
-    def connections(self) -> Sequence[EstablishedConnection]:
+    @property
+    def names(self) -> Sequence[str]:
+        return tuple(self._members)
+
+    def ports(self, name: str) -> Ports:
         found = established_here()
-        return [c for c in found if self._is_of_world(c)] if self._plan.lazy else found
+        if self._plan.lazy:
+            return _ports_of(self._plan, [c for c in found if self._is_of(name, c)])
+        new = [connection for connection in found if connection not in self._known]
+        self._known.update(new)
+        return _ports_of(self._plan, new)
 
-    def _is_of_world(self, connection: EstablishedConnection) -> bool:
+    def _is_of(self, name: str, connection: EstablishedConnection) -> bool:
         peer = self._ranks.get(connection.peer_address)
-        if peer is None or peer <= self._plan.rank:
+        if peer is None or peer <= self._plan.rank or peer not in self._members[name]:
             return False
-        at_peer = json.loads(self._keys.get(f"listens/{peer}"))
-        return connection.port in self._listens or connection.peer_port in at_peer
+        at_peer = json.loads(self._keys.get(f"listens/{name}/{peer}"))
+        return connection.port in self._listens[name] or connection.peer_port in at_peer
 
-    def new_group(self, ranks: Sequence[int]) -> dist.ProcessGroup | None:
+    def new_group(self, ranks: Sequence[int], name: str) -> dist.ProcessGroup | None:
         keys = dist.PrefixStore(f"{self._count}/", self._keys)
-        return self._make(sorted(ranks), keys)
+        return self._make(sorted(ranks), keys, name)
 
     def leave(self) -> None:
         self.world = None
@@ -121,7 +151,7 @@ class ThreadGroups:
         del self._keys
         self._store = None
 
-    def _make(self, ranks: Sequence[int], keys: dist.Store) -> dist.ProcessGroup | None:
+    def _make(self, ranks: Sequence[int], keys: dist.Store, name: str) -> dist.ProcessGroup | None:
         self._count += 1
         if self._plan.rank not in ranks:
             return None
@@ -139,7 +169,20 @@ class ThreadGroups:
         group._set_default_backend(dist.ProcessGroup.BackendType.GLOO)
         group._register_backend(torch.device("cpu"), dist.ProcessGroup.BackendType.GLOO, gloo)
         self._groups.append(group)
+        self._members[name] = ranks
+        if self._plan.lazy:
+            # Each group's device listens at a port of its own: this is how one tells afterwards
+            # which connection is of which group.
+            self._listens[name] = listening_here() - self._listened
+            self._listened |= self._listens[name]
+            listens = json.dumps(sorted(self._listens[name]))
+            self._keys.set(f"listens/{name}/{self._plan.rank}", listens)
         return group
+
+
+def _ports_of(plan: RankPlan, connections: Sequence[EstablishedConnection]) -> Ports:
+    addresses = dict(enumerate(plan.addresses))
+    return ports_to_later_ranks(connections, plan.rank, addresses, plan.store_port)
 
 
 def _store_of(plan: RankPlan) -> dist.TCPStore:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from collectives.groups import GroupName, groups_of
-from topologies.spec.collectives_section import CollectivesSection
 from topologies.spec.partition.section import PartitionedInferenceWorkload
 from topologies.spec.workload_section import (
     ChakraWorkload,
@@ -19,11 +18,10 @@ from workloads.execution.chakra_replay import run_replay
 from workloads.execution.clock import set_minimal_timer_slack
 from workloads.execution.communicator import AT_THE_END, Communicator, subgroups
 from workloads.execution.compute_model import ComputeModel
-from workloads.execution.connections import ports_to_later_ranks
 from workloads.execution.events import EventLog
 from workloads.execution.inference import InferenceShare
 from workloads.execution.payload.tensors import tensors_of
-from workloads.execution.process_groups import DefaultGroups, ProcessGroups
+from workloads.execution.process_groups import WORLD, DefaultGroups, ProcessGroups
 from workloads.execution.rank_plan import RankPlan
 from workloads.execution.step_runner import run_steps
 from workloads.execution.verbs.queue_pairs import RankDevices
@@ -67,14 +65,14 @@ def _take_part(
     begin: Callable[[], None],
 ) -> None:
     if not plan.lazy:
-        _log_connections(plan, groups, log)
+        log.connections(WORLD, groups.ports(WORLD))
     everybody = range(plan.world_size)
     devices = None if plan.roce is None else RankDevices(plan.roce)
     tensors = tensors_of(plan.payload)
     trees = Trees(plan.trees, tensors)
     world = Communicator(
         log,
-        "default",
+        WORLD,
         everybody,
         plan.rank,
         plan.world_size,
@@ -93,14 +91,8 @@ def _take_part(
     world.align(AT_THE_END)
     trees.leave()
     if plan.lazy:
-        _log_connections(plan, groups, log)
-
-
-def _log_connections(plan: RankPlan, groups: ProcessGroups, log: EventLog) -> None:
-    ports = ports_to_later_ranks(
-        groups.connections(), plan.rank, dict(enumerate(plan.addresses)), plan.store_port
-    )
-    log.connections("default", ports)
+        for name in groups.names:
+            log.connections(name, groups.ports(name))
 
 
 def _workload(
@@ -118,7 +110,9 @@ def _workload(
         run_collectives(workload, world, plan.seed, on_iteration)
     elif isinstance(workload, ChakraWorkload):
         program = plan.events.parent.parent / DIRECTORY
-        run_replay(workload, program, process_groups, world, compute, log, on_iteration)
+        run_replay(
+            workload, program, process_groups, world, compute, log, on_iteration, lazy=plan.lazy
+        )
     elif isinstance(workload, CommandWorkload):
         raise TypeError("programs are not ranks of ours")
     elif isinstance(workload, PartitionedInferenceWorkload):
@@ -128,16 +122,16 @@ def _workload(
         run_steps(workload, step, {"world": world}, compute, log, on_iteration, share)
     else:
         step = step_of(workload, plan.rank)
-        groups = _groups(workload, process_groups, world, log, plan.collectives, devices, trees)
+        groups = _groups(plan, workload, process_groups, world, log, devices, trees)
         run_steps(workload, step, groups, compute, log, on_iteration)
 
 
 def _groups(
+    plan: RankPlan,
     workload: ModelWorkload,
     process_groups: ProcessGroups,
     world: Communicator,
     log: EventLog,
-    settings: CollectivesSection,
     devices: RankDevices | None,
     trees: Trees,
 ) -> dict[GroupName, Communicator]:
@@ -151,10 +145,11 @@ def _groups(
                 partition,
                 world.rank,
                 world.size,
-                settings,
+                plan.collectives,
                 devices,
                 world.tensors,
                 trees,
+                lazy=plan.lazy,
             )
             assert mine is not None  # the parts cover all ranks
             groups[name] = mine

@@ -9,7 +9,7 @@ Everything runs on one fabric, so that nothing has to be assumed about how colle
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -41,7 +41,7 @@ from analysis.predict.engines.plan_programs import Gates, Marks, PlanCompiler, m
 from analysis.predict.engines.rank_slots import RankSlots
 from analysis.predict.engines.trains import Cut
 from analysis.predict.engines.wire import Ints
-from analysis.predict.interface import PredictorError, Transport
+from analysis.predict.interface import PredictorError, Setting, Transport
 from analysis.predict.queue_waits import QueueWaits
 from analysis.predict.stream_queues import StreamQueues
 from collectives.call import CollectiveCall
@@ -147,10 +147,21 @@ class JointPrograms:
         """The rank of each end."""
         return np.array([rank for _, rank in self._ends], dtype=np.int64)
 
-    @property
-    def groups(self) -> list[str]:
-        """The group of each end."""
-        return [group for group, _ in self._ends]
+    def groups(self, setting: Setting) -> list[str | None]:
+        """The group of each end whose connections are its own; None for those of all ranks.
+
+        Where a run recorded ports, it has those of such groups by name; before a run they are
+        groups that are narrower than the widest.
+        """
+        size = Counter(group for group, _ in self._ends)
+        widest = max(size.values(), default=0)
+
+        def has_own(group: str) -> bool:
+            if setting.ports:
+                return group in setting.group_ports
+            return size[group] < widest
+
+        return [group if has_own(group) else None for group, _ in self._ends]
 
     @property
     def size_bytes(self) -> Ints:

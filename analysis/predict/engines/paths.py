@@ -5,9 +5,10 @@ Directed link 2*i leads from end a to end b of link i, and 2*i + 1 back.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from zlib import crc32
 
 import numpy as np
 import numpy.typing as npt
@@ -79,7 +80,7 @@ class Paths:
         ends = (*setting.hosts, *(node.name for node in fabric.switches))
         self._host_of_rank = np.array([self._index[name] for name in ends], dtype=np.int64)
         self._root = np.array([self._attachment(name) for name in self._nodes], dtype=np.int64)
-        self._kernel_paths: dict[tuple[int, int, bool], tuple[int, ...] | None] = {}
+        self._kernel_paths: dict[tuple[int, int, bool, str | None], tuple[int, ...] | None] = {}
         # By node * nodes + goal: the number of the equal-cost set, -1 where not asked for yet.
         self._options = np.full(len(self._nodes) ** 2, -1, dtype=np.int32)
         self._option_count: list[int] = []
@@ -133,41 +134,68 @@ class Paths:
         return np.stack(columns, axis=1)
 
     def hashed(
-        self, source: npt.ArrayLike, destination: npt.ArrayLike, over_roce: bool = False
+        self,
+        source: npt.ArrayLike,
+        destination: npt.ArrayLike,
+        over_roce: bool = False,
+        groups: Sequence[str | None] = (),
     ) -> Ints:
         """Path matrix of pairs of ranks as ECMP routers hash them.
 
         As the kernel does for pairs whose ports the setting knows, drawn by its seed for others.
-        The packets are TCP's or, `over_roce`, those of queue pairs.
+        The packets are TCP's or, `over_roce`, those of queue pairs. TCP's connections are those of
+        all ranks or, where `groups` has a name for a pair, those of that group.
         """
         source, destination = np.asarray(source), np.asarray(destination)
-        drawn = self.follow(source, destination, HashedNextHop(self.setting.seed))
-        if not (self.setting.roce_ports if over_roce else self.setting.ports):
+        if over_roce or not any(groups):
+            return self._hashed(source, destination, over_roce, None)
+        own = np.array([group or "" for group in groups])
+        rows = np.full((len(source), 0), self.links, dtype=np.int64)
+        for group in dict.fromkeys(groups):
+            of_group = own == (group or "")
+            found = self._hashed(source[of_group], destination[of_group], False, group)
+            more = max(0, found.shape[1] - rows.shape[1])
+            rows = np.pad(rows, ((0, 0), (0, more)), constant_values=self.links)
+            rows[of_group, : found.shape[1]] = found
+        return rows
+
+    def _hashed(self, source: Ints, destination: Ints, over_roce: bool, group: str | None) -> Ints:
+        seed = self.setting.seed if group is None else self.setting.seed ^ crc32(group.encode())
+        drawn = self.follow(source, destination, HashedNextHop(seed))
+        if not self._known_ports(over_roce, group):
             return drawn
         for row, pair in enumerate(zip(source.tolist(), destination.tolist(), strict=True)):
-            known = self._kernel_path(*pair, over_roce)
+            known = self._kernel_path(*pair, over_roce, group)
             if known is not None:
                 drawn[row] = known + (self.links,) * (drawn.shape[1] - len(known))
         return drawn
 
+    def _known_ports(self, over_roce: bool, group: str | None) -> Mapping[tuple[int, int], object]:
+        if over_roce:
+            return self.setting.roce_ports
+        return self.setting.ports if group is None else self.setting.group_ports.get(group, {})
+
     def _kernel_path(
-        self, source: int, destination: int, over_roce: bool
+        self, source: int, destination: int, over_roce: bool, group: str | None
     ) -> tuple[int, ...] | None:
         """Directed links of a connection whose ports are known; None for others."""
-        key = (source, destination, over_roce)
+        key = (source, destination, over_roce, group)
         if key not in self._kernel_paths:
-            ports = self._ports_of((source, destination), over_roce)
+            ports = self._ports_of((source, destination), over_roce, group)
             protocol = UDP if over_roce else TCP
             self._kernel_paths[key] = ports and self._hash(key[:2], ports, protocol)
         return self._kernel_paths[key]
 
-    def _ports_of(self, pair: tuple[int, int], over_roce: bool) -> tuple[int, int] | None:
+    def _ports_of(
+        self, pair: tuple[int, int], over_roce: bool, group: str | None
+    ) -> tuple[int, int] | None:
         """From which port to which the first of a pair of ranks sends to the second."""
         lower_first = (min(pair), max(pair))
         if over_roce:
             port = self.setting.roce_ports.get(lower_first)
             return None if port is None else (port, ROCE_PORT)
-        ports = self.setting.ports.get(lower_first)
+        known = self.setting.ports if group is None else self.setting.group_ports[group]
+        ports = known.get(lower_first)
         return ports if ports is None or pair == lower_first else ports[::-1]
 
     def _hash(

@@ -208,13 +208,16 @@ class Flow:
     def _run(self, paths: Paths, joint: JointPrograms, by_packets: bool) -> None:
         ranks = joint.ends
         joint.over_roce(paths.setting.transport)
+        groups = joint.groups(paths.setting)
         costs = MessageCosts.on(paths, joint.first, self.parameters)
         if by_packets:
             cuts = joint.cuts(costs)
-            self._run_trains(paths, ranks, joint.compiled, joint.pairs, [cuts], costs, joint.waits)
+            self._run_trains(
+                paths, ranks, joint.compiled, joint.pairs, [cuts], costs, joint.waits, groups
+            )
         else:
             wire = joint.wire_bytes(costs)
-            self._run_events(paths, ranks, joint.compiled, joint.pairs, [wire], costs)
+            self._run_events(paths, ranks, joint.compiled, joint.pairs, [wire], costs, groups)
 
     def _trains(
         self,
@@ -237,6 +240,7 @@ class Flow:
         cuts: list[list[Cut]],
         costs: MessageCosts,
         waits: QueueWaits | None = None,
+        groups: Sequence[str | None] = (),
     ) -> float:
         world, messages = len(ranks), sum(map(len, cuts))
         source, destination = pairs
@@ -244,7 +248,8 @@ class Flow:
         there, back = source * world + destination, destination * world + source
         keys = np.unique(np.concatenate([there, back]))
         source, destination = keys // world, keys % world
-        path, capacity = self._route(paths, ranks[source], ranks[destination], costs.over_roce)
+        own = [groups[end] for end in source.tolist()] if groups else ()
+        path, capacity = self._route(paths, ranks[source], ranks[destination], costs.over_roce, own)
         priority = priorities_of(paths.setting, ranks, costs.over_roce)
         several = len(set(priority)) > 1
         streams = {
@@ -275,10 +280,17 @@ class Flow:
         return trains.run()
 
     def _route(
-        self, paths: Paths, source: Ints, destination: Ints, over_roce: bool = False
+        self,
+        paths: Paths,
+        source: Ints,
+        destination: Ints,
+        over_roce: bool = False,
+        groups: Sequence[str | None] = (),
     ) -> tuple[Ints, Floats]:
         """(path matrix of pairs of ranks, capacity in bytes per ns of what its numbers name)."""
-        return paths.hashed(source, destination, over_roce), self._bytes_per_ns(paths.rate_bps)
+        return paths.hashed(source, destination, over_roce, groups), self._bytes_per_ns(
+            paths.rate_bps
+        )
 
     def _bytes_per_ns(self, rate_bps: Floats) -> Floats:
         return rate_bps / 8e9 * self.parameters.bandwidth_efficiency
@@ -363,6 +375,7 @@ class Flow:
         pairs: tuple[Ints, Ints],
         wire_bytes: list[list[float]],
         costs: MessageCosts,
+        groups: Sequence[str | None] = (),
     ) -> float:
         source, destination = pairs
         if len(set(priorities_of(paths.setting, ranks, costs.over_roce))) > 1:
@@ -370,7 +383,10 @@ class Flow:
                 "several classes of traffic are followed packet by packet, which flow does up to "
                 f"{_MOST_TOGETHER:,} messages"
             )
-        shared, capacity = self._route(paths, ranks[source], ranks[destination], costs.over_roce)
+        own = [groups[end] for end in source.tolist()] if groups else ()
+        shared, capacity = self._route(
+            paths, ranks[source], ranks[destination], costs.over_roce, own
+        )
         programs = RankPrograms(
             steps,
             len(ranks),
@@ -415,7 +431,12 @@ class FlowIdealEcmp(Flow):
         self._spread: SpreadPaths | None = None
 
     def _route(
-        self, paths: Paths, source: Ints, destination: Ints, over_roce: bool = False
+        self,
+        paths: Paths,
+        source: Ints,
+        destination: Ints,
+        over_roce: bool = False,
+        groups: Sequence[str | None] = (),
     ) -> tuple[Ints, Floats]:
         if self._spread is None or self._spread.paths is not paths:
             self._spread = SpreadPaths(paths)

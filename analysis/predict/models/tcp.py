@@ -6,14 +6,13 @@ state carries over from one collective to the next.
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Sequence
 
 import numpy as np
 
 from analysis.predict.engines.acts import PostCall
 from analysis.predict.engines.joint_programs import GroupedCall, JointPrograms, at_most
-from analysis.predict.engines.paths import HashedNextHop, Paths, paths_of
+from analysis.predict.engines.paths import Paths, paths_of
 from analysis.predict.engines.tcp.congestion import CONTROLS
 from analysis.predict.engines.tcp.fabric import FabricPorts
 from analysis.predict.engines.tcp.network import Network
@@ -120,21 +119,15 @@ def _routes(
     )
     if not pairs:
         return {}, {}
-    groups = joint.groups
-    # Ports are those of the first group, which has all ranks: other groups' connections are drawn.
-    widest = max(groups, key=groups.count)
-    links: dict[tuple[int, int], list[int]] = {}
-    for group in dict.fromkeys(groups):
-        own = [pair for pair in pairs if groups[pair[0]] == group]
-        array = np.array(own, dtype=np.int64).reshape(-1, 2)
-        source, destination = ends[array[:, 0]], ends[array[:, 1]]
-        if groups.count(group) == groups.count(widest):
-            matrix = paths.hashed(source, destination)
-        else:
-            drawn = HashedNextHop(paths.setting.seed ^ zlib.crc32(group.encode()))
-            matrix = paths.follow(source, destination, drawn)
-        for pair, row in zip(own, matrix.tolist(), strict=True):
-            links[pair] = [number for number in row if number < paths.links]
+    groups = joint.groups(paths.setting)
+    array = np.array(pairs, dtype=np.int64)
+    matrix = paths.hashed(
+        ends[array[:, 0]], ends[array[:, 1]], groups=[groups[pair[0]] for pair in pairs]
+    )
+    links = {
+        pair: [number for number in row if number < paths.links]
+        for pair, row in zip(pairs, matrix.tolist(), strict=True)
+    }
     one_way = {pair: fabric.one_way_ns(row) for pair, row in links.items()}
     return (
         {pair: tuple(fabric.along(row)) for pair, row in links.items()},
