@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from analysis.calibration.calibration import read_calibration
+from analysis.calibration.external import CorrectedResults, file_of_run
 from analysis.compare.comparison import Comparison
 from analysis.compare.comparison import compare as compare_run
 from analysis.compare.decomposition import Decomposition, decompose
@@ -39,9 +41,13 @@ def compare(
     known = None if calibration is None else read_calibration(Path(calibration))
     sources = external or {}
 
-    def load(name: str) -> Predictor:
+    def load(name: str, run: Run) -> Predictor:
         if name in sources:
-            return load_predictor("external", sources[name])
+            file = file_of_run(Path(sources[name]["path"]), run.spec.name)
+            results = load_predictor("external", {**sources[name], "path": file})
+            if known is None or name not in known.predictors:
+                return results
+            return CorrectedResults(name, {None: results}, **known.of(name))
         return load_predictor(name) if known is None else known.load(name)
 
     given = [runs] if isinstance(runs, Run | str | Path) else runs
@@ -50,5 +56,7 @@ def compare(
         run = each if isinstance(each, Run) else load_run(each)
         names = list(predictors or [n for n in run.spec.predict if n in available_predictors()])
         names += [name for name in sources if name not in names]
-        compared.append(ComparedRun(run, compare_run(run, names, load), tuple(decompose(run))))
+        compared.append(
+            ComparedRun(run, compare_run(run, names, partial(load, run=run)), tuple(decompose(run)))
+        )
     return tuple(compared)

@@ -9,7 +9,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from analysis.calibration.fit import Fitted, duration_of, fit_predictor
+from analysis.calibration.fit import Fitted, LoadPredictor, duration_of, fit_predictor
 from analysis.calibration.observations import CalibrationError, Observation, Split
 from analysis.predict.interface import Predictor, load_predictor
 from analysis.runs.result import error_summary
@@ -51,10 +51,10 @@ class Calibration(_Record):
     rule: str
     predictors: dict[str, PredictorRecord]
 
-    def load(self, name: str) -> Predictor:
+    def load(self, name: str, load: LoadPredictor = load_predictor) -> Predictor:
         """The calibrated predictor; the uncalibrated one when it is not in here."""
         record = self.predictors.get(name)
-        return load_predictor(name, None if record is None else record.values)
+        return load(name, None if record is None else record.values)
 
     def of(self, name: str) -> dict[str, float]:
         """A predictor's parameters. Raises CalibrationError when it was not calibrated."""
@@ -69,7 +69,9 @@ class Calibration(_Record):
         path.write_text(self.model_dump_json(indent=1, by_alias=True) + "\n")
 
 
-def calibrate(split: Split, predictors: Sequence[str]) -> Calibration:
+def calibrate(
+    split: Split, predictors: Sequence[str], load: LoadPredictor = load_predictor
+) -> Calibration:
     """Fit each predictor to the training collectives and judge it on the held-out ones.
 
     Raises CalibrationError when a predictor has nothing to fit, PredictorError when unknown.
@@ -78,14 +80,14 @@ def calibrate(split: Split, predictors: Sequence[str]) -> Calibration:
     return Calibration(
         runs=tuple(runs),
         rule=split.rule,
-        predictors={name: _record(name, split) for name in predictors},
+        predictors={name: _record(name, split, load) for name in predictors},
     )
 
 
-def _record(name: str, split: Split) -> PredictorRecord:
-    parameters = fit_predictor(name, split.train)
-    ideal = load_predictor(name)
-    fitted = load_predictor(name, {key: p.value for key, p in parameters.items()})
+def _record(name: str, split: Split, load: LoadPredictor) -> PredictorRecord:
+    parameters = fit_predictor(name, split.train, load)
+    ideal = load(name, None)
+    fitted = load(name, {key: p.value for key, p in parameters.items()})
     return PredictorRecord(
         parameters=parameters,
         train_uncalibrated=summarise(ideal, split.train),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -41,19 +42,25 @@ class Fitted(BaseModel):
     fixed: str | None = None
 
 
-def fit_predictor(name: str, observations: Sequence[Observation]) -> dict[str, Fitted]:
+LoadPredictor = Callable[[str, Mapping[str, float] | None], Predictor]
+"""A predictor by name, with values of its parameters or as it is."""
+
+
+def fit_predictor(
+    name: str, observations: Sequence[Observation], load: LoadPredictor = load_predictor
+) -> dict[str, Fitted]:
     """Fit every parameter of `name` that the observations determine.
 
     Minimises soft_l1 of ln(predicted/measured). Where the ideal explains the observations as well
     as chance would let any fit, it is kept. Raises CalibrationError when the predictor has no
     parameters to fit or predicts none of the observations.
     """
-    ranges: Mapping[str, Range] | None = getattr(load_predictor(name), "calibratable", None)
+    ranges: Mapping[str, Range] | None = getattr(load(name, None), "calibratable", None)
     if not ranges:
         raise CalibrationError(f"predictor {name!r} has no parameters to fit")
-    usable = _predictable(name, observations)
+    usable = _predictable(load(name, None), observations)
     names = tuple(ranges)
-    residuals = _Residuals(name, names, ranges, usable)
+    residuals = _Residuals(partial(load, name), names, ranges, usable)
     fixed = _not_identifiable(residuals)
     free = [i for i, parameter in enumerate(names) if parameter not in fixed]
     if not free:
@@ -137,12 +144,12 @@ class _Residuals:
 
     def __init__(
         self,
-        name: str,
+        load: Callable[[Mapping[str, float]], Predictor],
         names: Sequence[str],
         ranges: Mapping[str, Range],
         observations: Sequence[Observation],
     ) -> None:
-        self._name = name
+        self._load = load
         self._names = names
         self._ranges = [ranges[parameter] for parameter in names]
         # An additive parameter is felt in microseconds, a factor as a share of itself.
@@ -176,7 +183,7 @@ class _Residuals:
         if self._last is not None and np.array_equal(point, self._last[0]):
             return self._last[1]
         values = {n: self.value(i, float(point[i])) for i, n in enumerate(self._names)}
-        predict = duration_of(load_predictor(self._name, values))
+        predict = duration_of(self._load(values))
         predicted = np.array([predict(o) for o in self._distinct])
         found: Floats = np.log(np.maximum(predicted, 1.0))[self._which] - self._measured
         self._last = (point.copy(), found)
@@ -189,8 +196,8 @@ def duration_of(predictor: Predictor) -> Callable[[Observation], float]:
     return lambda o: float(exact(o.setting, o.call))
 
 
-def _predictable(name: str, observations: Sequence[Observation]) -> list[Observation]:
-    predictor, usable = load_predictor(name), []
+def _predictable(predictor: Predictor, observations: Sequence[Observation]) -> list[Observation]:
+    usable = []
     refusals: dict[str, None] = {}
     for observation in observations:
         try:
@@ -200,7 +207,9 @@ def _predictable(name: str, observations: Sequence[Observation]) -> list[Observa
             continue
         usable.append(observation)
     if not usable:
-        raise CalibrationError(f"predictor {name!r} predicts none of these: {'; '.join(refusals)}")
+        raise CalibrationError(
+            f"predictor {predictor.name!r} predicts none of these: {'; '.join(refusals)}"
+        )
     return usable
 
 

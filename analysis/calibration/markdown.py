@@ -8,6 +8,7 @@ from pathlib import Path
 
 from analysis.calibration.breakdown import ALL, break_down
 from analysis.calibration.calibration import Calibration, ErrorSummary, errors_of, summarise
+from analysis.calibration.fit import LoadPredictor
 from analysis.calibration.observations import CalibrationError, Observation, Split
 from analysis.compare.decomposition import PARTS, decompose
 from analysis.predict.interface import load_predictor
@@ -40,16 +41,21 @@ ACCEPTANCE_LIMITS = (
 )
 
 
-def render(calibration: Calibration, split: Split, runs: Mapping[str, Run]) -> str:
+def render(
+    calibration: Calibration,
+    split: Split,
+    runs: Mapping[str, Run],
+    load: LoadPredictor = load_predictor,
+) -> str:
     """Markdown of the held-out errors. `runs` (by name) says what the misses are made of."""
     parts = [
         f"Fitted to {_count(split.train)}, judged on {_count(split.held_out)} "
         f"({calibration.rule}).",
-        _acceptance(calibration, split),
+        _acceptance(calibration, split, load),
     ]
     for name in calibration.predictors:
         parts.append(f"Held out, calibrated `{name}`, signed error (uncalibrated in brackets):")
-        parts.append(_cells(calibration, name, split))
+        parts.append(_cells(calibration, name, split, load))
     for bar in ACCEPTANCE_LIMITS:
         if bar.worst is not None and bar.predictor in calibration.predictors:
             parts += _misses(calibration, bar.predictor, bar.worst, split, runs)
@@ -79,7 +85,7 @@ def text_around_tables(document: Path) -> tuple[str, str]:
     return before, after
 
 
-def _acceptance(calibration: Calibration, split: Split) -> str:
+def _acceptance(calibration: Calibration, split: Split, load: LoadPredictor) -> str:
     rows = []
     judged = {bar.predictor for bar in ACCEPTANCE_LIMITS}
     others = [
@@ -93,8 +99,9 @@ def _acceptance(calibration: Calibration, split: Split) -> str:
         where = [o for o in split.held_out if bar.fabric in (ALL, o.fabric)]
         if not where:
             continue
-        before = _summary(calibration, bar.predictor, where, fitted=False)
-        after = _summary(calibration, bar.predictor, where, fitted=True)
+        ideal_one = load(bar.predictor, None)
+        fitted_one = calibration.load(bar.predictor, load)
+        before, after = summarise(ideal_one, where), summarise(fitted_one, where)
         limits = [
             f"{limit:.0%} {name}"
             for name, limit in (("geomean", bar.geomean), ("worst", bar.worst))
@@ -114,10 +121,7 @@ def _acceptance(calibration: Calibration, split: Split) -> str:
         if bar.fabric == ALL:
             for kind in sorted({o.call.kind for o in where}):
                 of_kind = [o for o in where if o.call.kind == kind]
-                ideal, calibrated = (
-                    _summary(calibration, bar.predictor, of_kind, fitted=fitted)
-                    for fitted in (False, True)
-                )
+                ideal, calibrated = (summarise(one, of_kind) for one in (ideal_one, fitted_one))
                 if calibrated.count:
                     of = f"- {kind} ({calibrated.count})"
                     rows.append([of, "", _pair(ideal), _pair(calibrated), ""])
@@ -125,15 +129,9 @@ def _acceptance(calibration: Calibration, split: Split) -> str:
     return _table(headings, rows)
 
 
-def _summary(
-    calibration: Calibration, name: str, observations: Sequence[Observation], *, fitted: bool
-) -> ErrorSummary:
-    return summarise(calibration.load(name) if fitted else load_predictor(name), observations)
-
-
-def _cells(calibration: Calibration, name: str, split: Split) -> str:
-    after = break_down(calibration.load(name), split)
-    before = break_down(load_predictor(name), split)
+def _cells(calibration: Calibration, name: str, split: Split, load: LoadPredictor) -> str:
+    after = break_down(calibration.load(name, load), split)
+    before = break_down(load(name, None), split)
     ideal = {(row.fabric, row.kind): row.errors for row in before.rows}
     rows = []
     for row in after.rows:

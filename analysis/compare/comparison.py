@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from analysis.predict.interface import Predictor, load_predictor
-from analysis.predict.models.external import External
+from analysis.predict.models.external import IsToldWhatIsAsked
 from analysis.predict.run_predictions import Answer, RunPredictor
 from analysis.runs.collectives import MeasuredCollective, collectives_of
 from analysis.runs.result import error_summary
@@ -101,7 +101,7 @@ def compare(
     rows = [Row(c, c.duration_ns // scale) for c in collectives]
     for name in predictors:
         predictor = load(name)
-        if isinstance(predictor, External):
+        if isinstance(predictor, IsToldWhatIsAsked):
             predictor.expect((c.kind, c.size_bytes) for c in collectives)
         answers = RunPredictor(setting, predictor).together(collectives, scale)
         for row, answer in zip(rows, answers, strict=True):

@@ -12,6 +12,7 @@ from rich.table import Table
 
 from analysis.calibration.breakdown import Breakdown, break_down
 from analysis.calibration.calibration import Calibration, ErrorSummary, calibrate
+from analysis.calibration.external import with_external
 from analysis.calibration.markdown import BEGIN, END, insert, render, text_around_tables
 from analysis.calibration.observations import (
     CalibrationError,
@@ -22,9 +23,12 @@ from analysis.calibration.observations import (
     split_by_size,
 )
 from analysis.calibration.suite import TRAIN_FABRICS, standard_suite
+from analysis.compare.decomposition import decompose
 from analysis.predict.interface import load_predictor
 from analysis.runs.run import Run, load_run
 from groundwire.commands.console.cells import percent, share
+from groundwire.commands.console.decompositions import decompositions_table
+from groundwire.commands.console.external_sources import external_sources
 from groundwire.commands.console.result_table import output_console
 from groundwire.commands.console.suite_runs import make_runs
 from groundwire.commands.predict import PREDICTOR_NAMES
@@ -81,17 +85,29 @@ def calibrate_command(
             f"{BEGIN} and {END} of one that is there.",
         ),
     ] = None,
+    external: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FORMAT=FILE",
+            help="Results of another simulator, to be judged and fitted as a predictor is; can be "
+            "repeated. A directory has a file for each run, by its name. FORMAT: astra-sim, "
+            "ns3-fct, loggopsim or csv.",
+        ),
+    ] = None,
     kernel: KernelOption = KernelChoice.auto,
     as_json: Annotated[bool, typer.Option("--json", help="Print the calibration as JSON.")] = False,
 ) -> int:
     """Fit predictors' parameters to runs; print errors where they were fitted and where not.
 
+    `--external` fits what another simulator's latency, end hosts and bandwidth would have to be.
     Robust least squares with confidence intervals; parameters that the runs do not determine keep
     their ideal values, and are named. `groundwire predict --calibration FILE` takes the result.
     """
-    names = predictor or ["alpha-beta", "flow"]
+    sources = external_sources(external or [])
+    predictors = predictor or ([] if sources else ["alpha-beta", "flow"])
+    names = [*predictors, *sources]
     progress = Console(stderr=True)
-    _check_before_runs(names, out, table)
+    _check_before_runs(predictors, out, table)
     if suite is not None:
         if hold_out:
             raise CalibrationError("--hold-out is for named runs: the suite has its own rule")
@@ -117,10 +133,11 @@ def calibrate_command(
         f"fitting {', '.join(names)} to {_count(split.train)}, judging by {_count(split.held_out)}",
         highlight=False,
     )
-    found = calibrate(split, names)
+    load = with_external(sources, (*split.train, *split.held_out))
+    found = calibrate(split, names, load)
     found.write(out)
     if table is not None:
-        insert(table, render(found, split, {run.spec.name: run for run in loaded}))
+        insert(table, render(found, split, {run.spec.name: run for run in loaded}, load))
     if as_json:
         print(found.model_dump_json(indent=1, by_alias=True))
         return 0
@@ -129,7 +146,9 @@ def calibrate_command(
         console.print(_parameters(name, found))
     console.print(_errors(names, found))
     for name in names:
-        console.print(_cells(name, break_down(found.load(name), split)))
+        console.print(_cells(name, break_down(found.load(name, load), split)))
+    if sources:
+        console.print(decompositions_table([part for run in loaded for part in decompose(run)]))
     console.print(
         f"fitted to {_count(split.train)}, judged on {_count(split.held_out)}: {found.rule}"
     )

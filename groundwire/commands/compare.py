@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,16 +13,15 @@ from rich.console import Console
 from rich.table import Table
 
 from analysis.compare.comparison import Comparison
-from analysis.compare.decomposition import PARTS, Decomposition
+from analysis.compare.decomposition import PARTS
 from groundwire import comparing
 from groundwire.commands.console.cells import microseconds, percent, share
+from groundwire.commands.console.decompositions import decompositions_table
+from groundwire.commands.console.external_sources import external_sources
 from groundwire.commands.console.result_table import errors_table, output_console
 from groundwire.commands.predict import PREDICTOR_NAMES
 from groundwire.comparing import ComparedRun
 from topologies.units import format_size
-
-_NOTHING = 5e-4
-"""A smaller share than this prints as 0.0%."""
 
 
 def compare_command(
@@ -51,7 +49,10 @@ def compare_command(
 ) -> int:
     """Compare every collective of runs with predictors; print errors and the parts of each gap."""
     compared = comparing.compare(
-        runs, predictors=predictor, external=_sources(external or []), calibration=calibration
+        runs,
+        predictors=predictor,
+        external=external_sources(external or []),
+        calibration=calibration,
     )
     if as_json:
         print(json.dumps([_document(each) for each in compared], indent=1))
@@ -62,28 +63,13 @@ def compare_command(
     return 0
 
 
-def _sources(texts: list[str]) -> dict[str, dict[str, str]]:
-    """What to call each `--external` -> format and path. Raises typer.BadParameter."""
-    split = [(text, *text.partition("=")) for text in texts]
-    formats = [format_ for _, format_, _, _ in split]
-    found = {}
-    for text, format_, _, path in split:
-        if not path:
-            raise typer.BadParameter(
-                f"--external: found {text!r}, expected FORMAT=FILE such as csv=times.csv"
-            )
-        name = format_ if formats.count(format_) == 1 else text
-        found[name] = {"format": format_, "path": path}
-    return found
-
-
 def _print(console: Console, compared: ComparedRun) -> None:
     comparison, parts = compared.comparison, compared.parts
     console.rule(str(compared.run.directory), align="left")
     console.print(_errors(comparison))
     for reason, count in _refusals(comparison).items():
         console.print(f"not predicted ({count}): {reason}", highlight=False)
-    console.print(_decompositions(parts))
+    console.print(decompositions_table(parts))
     console.print(errors_table("Errors", comparison.summary()))
 
 
@@ -110,41 +96,6 @@ def _refusals(comparison: Comparison) -> dict[str, int]:
         for name, reason in row.refusals.items():
             found[f"{name}: {reason}"] += 1
     return found
-
-
-def _decompositions(parts: Sequence[Decomposition]) -> Table:
-    """Means by kind and size, as shares of the measured time. A part that no collective has is left
-    out."""
-    present = [
-        (heading, name)
-        for heading, name in PARTS
-        if any(abs(getattr(part, name) or 0) > _NOTHING * part.measured_ns for part in parts)
-    ]
-    table = Table(
-        "kind",
-        title="What the measured time is made of",
-        title_justify="left",
-        padding=(0, 1, 0, 0),
-        pad_edge=False,
-    )
-    for heading in ("size", "measured us", *(heading for heading, _ in present)):
-        table.add_column(heading, justify="right")
-    groups: dict[tuple[str, int, int], list[Decomposition]] = defaultdict(list)
-    for part in parts:
-        c = part.collective
-        groups[c.label, c.size_bytes, len(c.ranks)].append(part)
-    for (kind, size_bytes, _), members in sorted(groups.items()):
-        measured = sum(member.measured_ns for member in members) / len(members)
-        cells = [kind, format_size(size_bytes), microseconds(round(measured))]
-        for _, name in present:
-            values = [v for member in members if (v := getattr(member, name)) is not None]
-            if not values:
-                cells.append("-")
-                continue
-            mean = sum(values) / len(values)
-            cells.append(f"{mean / measured if measured else 0.0:.1%}")
-        table.add_row(*cells)
-    return table
 
 
 def _document(compared: ComparedRun) -> dict[str, Any]:

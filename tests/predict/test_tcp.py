@@ -9,11 +9,20 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from analysis.predict.interface import PredictorError, Setting, Transport, load_predictor
+from analysis.predict.engines.joint_programs import GroupedCall, JointPrograms
+from analysis.predict.engines.paths import paths_of
+from analysis.predict.interface import (
+    PredictorError,
+    Setting,
+    Transport,
+    group_key,
+    load_predictor,
+)
 from analysis.predict.models.tcp import LinuxTcp
 from analysis.predict.planned import setting_of_spec
 from collectives.call import CollectiveCall
 from collectives.kinds import Kind
+from tests.predict.settings import make_setting
 from topologies.spec.spec import Spec, parse_spec
 
 _FRAME_NS = (8948 + 66 + 24) * 8 // 100
@@ -126,3 +135,34 @@ def test_it_is_named_and_refuses_what_it_does_not_follow() -> None:
         predictor.predict(replace(setting, transport=Transport("bbr")), _send(1000))
     with pytest.raises(PredictorError, match="voq"):
         predictor.predict(_setting(2, "{kind: voq}"), _send(1000))
+
+
+def test_connections_of_a_group_take_the_paths_of_their_own_ports() -> None:
+    """Ranks of different pods: their group's ports decide, not those of all ranks' connections."""
+    plain = make_setting("fat-tree")
+    ways = set()
+    for port in range(40_000, 40_020):
+        ports = {(0, 12): (port, 50_000)}
+        of_all = paths_of(replace(plain, ports=ports)).hashed([0], [12])
+        ours = replace(plain, ports={(0, 12): (1, 2)}, group_ports={"data.1": ports})
+        found = paths_of(ours).hashed([0, 0], [12, 12], groups=["data.1", None])
+        assert found[0].tolist() == of_all[0].tolist()
+        assert found[1].tolist() == paths_of(ours).hashed([0], [12])[0].tolist()
+        ways.add(tuple(found[0].tolist()))
+    assert len(ways) == 4  # two spines of the pod, two cores of each
+
+
+def test_a_step_s_groups_have_the_ports_that_the_run_gave_them() -> None:
+    """By the group's name where a run's collectives are followed, by its ranks where the spec's."""
+    calls = [
+        GroupedCall(CollectiveCall(Kind.ALL_REDUCE, 8, tuple(range(4))), "default"),
+        GroupedCall(CollectiveCall(Kind.ALL_REDUCE, 8, (0, 2)), "data.0"),
+        GroupedCall(CollectiveCall(Kind.ALL_REDUCE, 8, (1, 3)), group_key((1, 3))),
+    ]
+    joint = JointPrograms(calls, {}, seed=1)
+    setting = make_setting("fat-tree")
+    own = ["data.0"] * 2 + [group_key((1, 3))] * 2
+    assert joint.groups(setting) == [None] * 4 + own
+    ports = {(0, 1): (1, 2)}
+    recorded = replace(setting, ports=ports, group_ports={"data.0": ports})
+    assert joint.groups(recorded) == [None] * 4 + ["data.0"] * 2 + [None] * 2

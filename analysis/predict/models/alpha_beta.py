@@ -51,9 +51,9 @@ class AlphaBeta:
         self._effects = ALL_EFFECTS
 
     @classmethod
-    def counting(cls, effects: Effects) -> AlphaBeta:
-        """The ideal with some of the protocol's effects left out."""
-        predictor = cls()
+    def counting(cls, effects: Effects, **parameters: float) -> AlphaBeta:
+        """With some of the protocol's effects left out."""
+        predictor = cls(**parameters)
         predictor._effects = effects
         return predictor
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol, runtime_checkable
 
 from analysis.predict.interface import PredictorError, Setting
 from analysis.predict.models.external_formats import (
@@ -37,6 +38,15 @@ class _Whole:
 
     kind: str
     size_bytes: int
+
+
+@runtime_checkable
+class IsToldWhatIsAsked(Protocol):
+    """Results that may be of one collective alone, so that it matters what else is asked for."""
+
+    def expect(self, kinds_and_sizes: Iterable[tuple[str, int]]) -> None:
+        """What will be asked."""
+        ...
 
 
 class External:
