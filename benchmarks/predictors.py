@@ -1,6 +1,7 @@
 """Collectives per second of each predictor against scale, beside ns-3 in the same run.
 
     python benchmarks/predictors.py [--ranks 8,32,128] [--kind all_to_all] [--ns3-ranks 8,16]
+    python benchmarks/predictors.py --iterations 4,8,16 [--predictor tcp,flow]
 
 Every predictor is asked for one collective on a fabric of the given number of hosts. The first
 answer looks up routes and paths and is timed apart; what is reported is the median of the answers
@@ -8,6 +9,9 @@ after it, each for another size. The growth exponent is the slope of log(seconds
 through the scales from 128 ranks on at which a predictor needs more than a millisecond (flow has
 another model for fewer messages); of ns-3, whose scales are few because it takes long, through
 all. ns-3 (when installed) is timed as a whole process and as its simulation alone.
+
+`--iterations` times whole iterations of DLRM instead, of so many ranks on a fat-tree with DCTCP, in
+seconds of a processor: the processor may have other work.
 """
 
 from __future__ import annotations
@@ -28,10 +32,14 @@ from rich.console import Console
 from rich.table import Table
 
 from analysis.predict.interface import Predictor, Setting, load_predictor
+from analysis.predict.iteration import predict_iteration
+from analysis.predict.models.tcp import LinuxTcp
+from analysis.predict.planned import setting_of_spec
 from collectives.call import CollectiveCall, CollectiveError
 from topologies.fabrics.fabric import Fabric, Link, Node, NodeKind, Port
 from topologies.routing.routes import compute_routes
 from topologies.spec.queue_section import DropTail
+from topologies.spec.spec import parse_spec
 
 _HOSTS_PER_LEAF = 16
 _ANSWERS = 3
@@ -50,6 +58,18 @@ class Timing:
     predicted_us: float
     simulating_s: float | None = None
     """Of ns-3: the simulation alone, without the start of its process."""
+
+
+@dataclass(frozen=True, slots=True)
+class Iteration:
+    """What predicting an iteration took, and how many packets were followed, by predictors that
+    follow packets."""
+
+    predictor: str
+    ranks: int
+    processor_s: float
+    predicted_us: float
+    packets: int | None
 
 
 def leaf_spine(hosts: int) -> Setting:
@@ -104,6 +124,47 @@ def measure(name: str, kind: str, ranks: int, budget_s: float) -> Timing | None:
     return Timing(name, kind, ranks, took[0], again, predicted / 1000, simulating_s)
 
 
+def measure_iteration(name: str, ranks: int) -> Iteration:
+    """An iteration of DLRM on a fat-tree of as many hosts as it needs."""
+    k = next(k for k in range(2, 100, 2) if k**3 // 4 >= ranks)
+    spec = parse_spec(
+        f"""
+name: dlrm
+fabric:
+  kind: fat-tree
+  k: {k}
+  link: {{rate: 100Gbps, delay: 500ns, mtu: 9000}}
+  queue: {{kind: dctcp, k: 100KB, buffer: 4MB}}
+transport: {{congestion_control: dctcp}}
+workload: {{kind: dlrm, ranks: {ranks}, iterations: 1}}
+"""
+    )
+    setting = setting_of_spec(spec)
+    predictor = load_predictor(name)
+    began = time.process_time()
+    found = predict_iteration(
+        spec, setting, lambda call: predictor.predict(setting, call), predictor
+    )
+    took = time.process_time() - began
+    followed = predictor.last if isinstance(predictor, LinuxTcp) else None
+    packets = None if followed is None else followed.network.packets
+    return Iteration(name, ranks, took, found.duration_ns / 1000, packets)
+
+
+def iterations_table(scales: list[int], names: list[str]) -> Table:
+    """Cost of whole iterations against ranks."""
+    table = Table("predictor", title="Whole iterations of DLRM on a fat-tree")
+    for heading in ("ranks", "processor s", "predicted us", "packets"):
+        table.add_column(heading, justify="right")
+    for name in names:
+        for ranks in scales:
+            one = measure_iteration(name, ranks)
+            packets = "" if one.packets is None else f"{one.packets:,}"
+            cells = f"{one.processor_s:.2f}", f"{one.predicted_us:,.1f}", packets
+            table.add_row(name, str(ranks), *cells)
+    return table
+
+
 def growth(timings: list[Timing]) -> float | None:
     """Slope of log seconds over log ranks; None with fewer than two scales that take time."""
     slow = [
@@ -146,7 +207,12 @@ def main() -> None:
         "--budget", type=float, default=60.0, help="seconds per predictor and scale"
     )
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--iterations", type=_numbers, help="ranks of whole iterations of DLRM")
     arguments = parser.parse_args()
+    if arguments.iterations:
+        chosen = ["tcp", "flow"] if arguments.predictor == names else arguments.predictor
+        Console(width=120).print(iterations_table(arguments.iterations, chosen))
+        return
     timings = list(run(arguments))
     if arguments.json:
         print(json.dumps([{f: getattr(t, f) for f in Timing.__slots__} for t in timings], indent=1))
