@@ -1,30 +1,35 @@
 """A real virtual machine: Debian 12 with Debian's kernel in QEMU, reached by ssh.
 
 Its disk is made once by debootstrap and kept in the cache folder; each machine works on a copy.
-Packages come to it as to this machine: by QEMU's own network, with this machine's certificates, and
-wheels that pip finds in a directory here over HTTP.
+Packages come to it as to this machine, by QEMU's own network; Python's as wheels from here.
+
+Its processor may be emulated, and then all is 10 to 20 times slower. So most of what `setup.sh`
+asks for is on the disk: installing it takes a minute here and a quarter of an hour there.
 """
 
 from __future__ import annotations
 
 import contextlib
-import functools
-import http.server
 import os
 import shutil
 import socket
 import subprocess
-import threading
+import sys
 import time
 from pathlib import Path
 
-_HERE = "10.0.2.2"
-"""This machine as the guest of QEMU's user network sees it."""
+from tests.remote.wheelhouse import make_wheels
+
 _RESOLVER = "10.0.2.3"
 _PACKAGES = (
     "systemd-sysv,udev,openssh-server,sudo,python3,ca-certificates,iproute2,kmod,initramfs-tools,"
     "linux-image-cloud-amd64"
 )
+_INSTALLED = (
+    "python3-venv", "gcc", "libc6-dev", "make", "flex", "bison", "patch", "xz-utils", "libelf-dev",
+    "libssl-dev", "libibverbs-dev", "ibverbs-providers", "linux-source-6.12",
+)  # fmt: skip
+"""What is left for the playbook to install: bc and iputils-ping."""
 _MIRROR = "http://deb.debian.org/debian"
 _DISK = "12G"
 _MEMORY_MB = 4096
@@ -42,6 +47,8 @@ def missing() -> str | None:
     """What this machine lacks for such machines, as the reason of a skip."""
     if os.geteuid() != 0:
         return "needs root for debootstrap"
+    if sys.version_info[:2] != (3, 11):
+        return "needs Python 3.11, as the machine has, for its wheels"
     for program, package in _PROGRAMS.items():
         if shutil.which(program) is None:
             return f"needs {program}, of the package {package}"
@@ -55,7 +62,7 @@ class Vm:
         self._image = _image(Path.home() / ".cache" / "groundwire" / "test-vm")
         self._directory = directory
         self.port = _free_port()
-        self.wheels = _Wheels()
+        self._wheels = make_wheels(directory / "wheels")
         self.accelerator = "kvm"
         # A machine that has /dev/kvm need not have one in which a kernel comes up.
         if not (os.access("/dev/kvm", os.W_OK) and self._start("kvm", 60)):
@@ -89,7 +96,7 @@ class Vm:
             if self._answers():
                 return True
             time.sleep(1)
-        self._end()
+        self.stop()
         return False
 
     def _answers(self) -> bool:
@@ -112,13 +119,9 @@ class Vm:
                 "-o IdentitiesOnly=yes -o ConnectTimeout=120 -o ControlPersist=1h"
             ),
             "ansible_timeout": 120,
-            "groundwire_environment": {
-                # What pip finds here has the CPU build of PyTorch.
-                "GROUNDWIRE_TORCH_INDEX": "",
-                "PIP_CERT": str(_CERTIFICATES),
-                "PIP_DEFAULT_TIMEOUT": "180",
-                **self.wheels.settings,
-            },
+            "groundwire_wheels": str(self._wheels),
+            # pip compiles nothing (by its "0"): an emulated processor takes minutes for that.
+            "groundwire_environment": {"PIP_NO_COMPILE": "0"},
         }
 
     def says(self, command: str) -> str:
@@ -131,46 +134,17 @@ class Vm:
         ).stdout  # fmt: skip
 
     def stop(self) -> None:
-        """Pull the plug."""
-        self._end()
-        self.wheels.close()
-
-    def _end(self) -> None:
-        self._process.kill()
+        """End it; QEMU writes its disk out."""
+        self._process.terminate()
         self._process.wait()
-
-
-class _Wheels:
-    """The directory in which this machine's pip looks for wheels, over HTTP to guests alone."""
-
-    def __init__(self) -> None:
-        self.settings: dict[str, str] = {}
-        self._server: http.server.ThreadingHTTPServer | None = None
-        directory = Path(os.environ.get("PIP_FIND_LINKS", ""))
-        if directory.is_absolute() and directory.is_dir():
-            handler = functools.partial(_Silent, directory=str(directory))
-            self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
-            threading.Thread(target=self._server.serve_forever, daemon=True).start()
-            url = f"http://{_HERE}:{self._server.server_address[1]}/"
-            self.settings = {"PIP_FIND_LINKS": url, "PIP_TRUSTED_HOST": _HERE}
-
-    def close(self) -> None:
-        """Serve no more."""
-        if self._server is not None:
-            self._server.shutdown()
-
-
-class _Silent(http.server.SimpleHTTPRequestHandler):
-    def log_message(self, *arguments: object) -> None:
-        """Tests say nothing of requests."""
 
 
 def _image(cache: Path) -> Path:
     """A directory with disk.img, vmlinuz, initrd.img and key."""
-    image = cache / "bookworm"
+    image = cache / "bookworm-2"  # counts up when what is on the disk changes
     if image.is_dir():
         return image
-    part = cache / "bookworm.part"
+    part = cache / "bookworm-2.part"
     shutil.rmtree(part, ignore_errors=True)
     part.mkdir(parents=True)
     root = part / "root"
@@ -178,6 +152,7 @@ def _image(cache: Path) -> Path:
              str(root), _MIRROR)  # fmt: skip
     _quietly("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(part / "key"))
     _configure(root, (part / "key.pub").read_text())
+    _install(root)
     for name in ("vmlinuz", "initrd.img"):
         (found,) = (root / "boot").glob(f"{name}-*")
         shutil.copyfile(found, part / name)
@@ -193,7 +168,6 @@ def _configure(root: Path, key: str) -> None:
         "etc/hostname": "groundwire-vm\n",
         "etc/hosts": "127.0.0.1 localhost groundwire-vm\n",
         "etc/fstab": "/dev/vda / ext4 defaults 0 1\n",
-        "etc/resolv.conf": f"nameserver {_RESOLVER}\n",
         "etc/systemd/network/eth0.network": "[Match]\nName=eth0\n[Network]\nDHCP=ipv4\n",
         "etc/apt/sources.list": f"deb {_MIRROR} bookworm main\n"
         f"deb {_MIRROR} bookworm-updates main\ndeb {security} bookworm-security main\n",
@@ -212,6 +186,17 @@ def _configure(root: Path, key: str) -> None:
     owner = (root / "home" / "worker").stat()
     for path in (ssh, ssh / "authorized_keys"):
         os.chown(path, owner.st_uid, owner.st_gid)
+
+
+def _install(root: Path) -> None:
+    """With this machine's network, and then its own."""
+    resolver = root / "etc" / "resolv.conf"
+    shutil.copyfile("/etc/resolv.conf", resolver)
+    apt = ("chroot", str(root), "env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "-q", "-y")
+    _quietly(*apt, "update")
+    _quietly(*apt, "install", "--no-install-recommends", *_INSTALLED)
+    _quietly(*apt, "clean")
+    resolver.write_text(f"nameserver {_RESOLVER}\n")
 
 
 def _quietly(*command: str) -> None:
