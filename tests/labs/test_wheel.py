@@ -176,7 +176,7 @@ def _root_of(system: str, *, whole: bool) -> Path:
     root = Path.home() / ".cache" / "groundwire" / "test-roots" / f"{system}-{kind}"
     if root.is_dir():
         return root
-    packages = "python3,python3-venv,ca-certificates"
+    packages = "apt,python3,python3-venv,ca-certificates"  # what any installed system has
     options: list[str] = []
     if system in _UBUNTU:
         options += [f"--keyring={_ubuntu_keyring(root.parent)}", "--components=main,universe"]
