@@ -41,7 +41,12 @@ class PredictedRun:
 
 def predict_run(spec: Spec, setting: Setting, predictor: FollowsRuns) -> PredictedRun:
     """Follow a spec's run from its first alignment to its end. Raises PredictorError for workloads
-    that are not predicted ahead, and for more than the predictor follows."""
+    that are not predicted ahead, for what happens to a run from outside or is held back by its
+    ports, and for more than the predictor follows."""
+    if spec.faults:
+        raise PredictorError("faults are not followed")
+    if spec.virtual.receive_coalescing_ns:
+        raise PredictorError("virtual.receive_coalescing is not followed")
     plan = _RunPlan(spec, setting, predictor)
     workload = spec.workload
     if isinstance(workload, CollectivesWorkload):

@@ -20,6 +20,7 @@ from analysis.predict.interface import (
 )
 from analysis.predict.models.tcp import LinuxTcp
 from analysis.predict.planned import setting_of_spec
+from analysis.predict.whole_run import predict_run
 from collectives.call import CollectiveCall
 from collectives.kinds import Kind
 from tests.predict.settings import make_setting
@@ -133,8 +134,37 @@ def test_it_is_named_and_refuses_what_it_does_not_follow() -> None:
     setting = _setting(2)
     with pytest.raises(PredictorError, match="bbr"):
         predictor.predict(replace(setting, transport=Transport("bbr")), _send(1000))
-    with pytest.raises(PredictorError, match="voq"):
-        predictor.predict(_setting(2, "{kind: voq}"), _send(1000))
+    with pytest.raises(PredictorError, match=r"found sndbuf 1,000,000 bytes, allowed rcvbuf's"):
+        few = Transport(sndbuf_bytes=1_000_000)
+        predictor.predict(replace(setting, transport=few), _send(1000))
+
+
+@pytest.mark.parametrize(
+    ("queue", "named"),
+    [
+        ("{kind: voq}", "kind voq"),
+        ("{kind: codel}", "kind codel"),
+        ("{kind: fq_codel}", "kind fq_codel"),
+        ("{kind: classes, classes: {a: {priority: 1}}}", "kind classes"),
+        ("{kind: lossless, lossy_priorities: [1]}", "lossy_priorities"),
+    ],
+)
+def test_queues_that_it_does_not_follow_are_refused_by_name(queue: str, named: str) -> None:
+    with pytest.raises(PredictorError, match=named):
+        load_predictor("tcp").predict(_setting(2, queue), _send(1000))
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "named"),
+    [
+        ("faults", "[{kind: loss, link: h0-s0, at: 1ms, value: 1%}]", "faults"),
+        ("virtual.receive_coalescing", "10us", "receive_coalescing"),
+    ],
+)
+def test_what_befalls_a_run_is_refused_by_name(key: str, value: str, named: str) -> None:
+    spec = _spec(2).with_overrides({key: value})
+    with pytest.raises(PredictorError, match=named):
+        predict_run(spec, setting_of_spec(spec), LinuxTcp())
 
 
 def test_connections_of_a_group_take_the_paths_of_their_own_ports() -> None:

@@ -37,7 +37,7 @@ class LinuxTcp:
     name = "tcp"
     ignores = (
         "what a message costs a rank's processor; reordering, and undone reductions of windows; "
-        "bbr; the queues codel, fq_codel and voq"
+        "bbr; the queues codel, fq_codel, voq and classes; send buffers below the receive buffers"
     )
 
     def __init__(self) -> None:
@@ -88,8 +88,14 @@ class LinuxTcp:
 
 
 def tcp_setting(paths: Paths) -> TcpSetting:
-    """What the hosts' TCP is set to. Raises PredictorError for bbr."""
+    """What the hosts' TCP is set to. Raises PredictorError for bbr, and for a send buffer that may
+    hold a connection back before its window does."""
     transport = paths.setting.transport
+    if transport.sndbuf_bytes < transport.rcvbuf_bytes:
+        raise PredictorError(
+            f"tcp does not follow send buffers: found sndbuf {transport.sndbuf_bytes:,} bytes, "
+            f"allowed rcvbuf's {transport.rcvbuf_bytes:,} and more"
+        )
     control = transport.congestion_control
     if control not in CONTROLS:
         allowed = ", ".join(sorted(CONTROLS))

@@ -101,6 +101,8 @@ class FabricPorts:
                 limits = PauseLimits(queue.xoff_bytes, queue.xon_bytes, headroom)
             case DropTail():
                 pass
+            case Lossless():
+                raise PredictorError("tcp does not follow lossless queues with lossy_priorities")
             case other:
                 raise PredictorError(
                     f"tcp does not follow queues of kind {other.kind} beside lossless ones"
