@@ -12,6 +12,7 @@ import argparse
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from subprocess import CalledProcessError
 
 from testing.kept_runs import kept_run
 from testing.roce_streams import Flow, run_streams
@@ -56,8 +57,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _bandwidth(runs: Path) -> None:
-    """Four WRITEs are under way at a time. A flow's goodput is from its fourth acknowledgement to
-    its last: while the path is full."""
+    """A MiB of WRITEs is under way at a time, and four WRITEs at least. A flow's goodput is from
+    its fourth acknowledgement to its last: while the path is full."""
     print("Goodput of a queue pair, Gb/s, and its share of what headers leave\n")
     print("| Gb/s | message, bytes | goodput | share | 8 B and back, ns | by physics, ns |")
     print(f"|{'---|' * 6}")
@@ -91,7 +92,11 @@ def _losses(runs: Path) -> None:
         cells = []
         for transport in TRANSPORTS.values():
             text = PATH.format(gbps=100, transport=transport) + BULK
-            directory = kept_run(text + (faults if loss != "0%" else ""), runs)
+            try:
+                directory = kept_run(text + (faults if loss != "0%" else ""), runs)
+            except CalledProcessError:
+                cells.append("ends with an error")
+                continue
             result = json.loads((directory / "result.json").read_text())
             assert result["valid"], result["invalid_reasons"]
             spans = [row["duration_ns"] for row in result["collectives"][1:]]

@@ -24,7 +24,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from workloads.execution.verbs.library import Credit, Device, EventKind, Peer, VerbsError
 
-_DEPTH = 16
+_DEPTH = 63
+_FEWEST, _UNDER_WAY_BYTES = 4, 2**20
+"""A flow has so many messages under way at least, and so many bytes."""
 _MARGIN_NS = 1_000_000
 
 
@@ -113,6 +115,7 @@ class _Sending:
     ) -> None:
         self.number, self.flow = number, flow
         self._device, self._pair, self._region, self._to = device, pair, region, to
+        self._most = max(_FEWEST, min(_DEPTH, _UNDER_WAY_BYTES // flow["message_bytes"]))
         self._left = flow["size_bytes"] // flow["message_bytes"]
         self._under_way = 0
         self._began_ns = 0
@@ -135,7 +138,7 @@ class _Sending:
         return {"began_ns": self._began_ns, "acknowledged_ns": self._acknowledged_ns}
 
     def _post(self) -> None:
-        while self._left and self._under_way < _DEPTH // 4:
+        while self._left and self._under_way < self._most:
             self._left -= 1
             self._under_way += 1
             self._device.write(self._pair, self._region, 0, self._to)
