@@ -12,6 +12,7 @@ from analysis.chakra.errors import ChakraError
 from analysis.chakra.files import read_graphs
 from analysis.chakra.summary import problems
 from analysis.decode.found_collectives import add_found_collectives
+from analysis.decode.mpi.messages import add_mpi_messages
 from analysis.exporters.replay import replay_files
 from analysis.report.finish import finish_run
 from analysis.runs.jobs_result import ALONE
@@ -145,6 +146,9 @@ def _find_collectives(run: Run) -> bool:
     """Add to the logs of programs what only the captures tell; whether there was any."""
     runs = [own for _, own in run.finished] if isinstance(run, JobsRun) else [run]
     programs = [each for each in runs if isinstance(each.spec.workload, CommandWorkload)]
+    for each in programs:
+        if isinstance(each.spec.workload, CommandWorkload) and each.spec.workload.per == "job":
+            add_mpi_messages(each)
     found = [add_found_collectives(each) for each in programs]
     return any(found)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 
 from analysis.runs.collectives import unfinished_of
+from analysis.runs.mpi_messages import described, load_mpi_messages
 from analysis.runs.run import Run
 from topologies.spec.spec import Spec
 from topologies.spec.workload_section import CommandWorkload
@@ -75,10 +76,7 @@ def _of_sources(run: Run) -> list[str]:
             "packets at hosts, and a reduce-scatter looks like the all-reduce that Gloo makes of it"
         )
     elif isinstance(run.spec.workload, CommandWorkload) and run.spec.workload.per == "job":
-        found.append(
-            "collectives of MPI were not looked for: its ranks tell nothing of them, and its "
-            "messages are not decoded; links, ports and TCP connections are those of any run"
-        )
+        found.append(_of_mpi(run))
     else:
         found.append("no collectives were found")
     unfinished = unfinished_of(run)
@@ -89,6 +87,19 @@ def _of_sources(run: Run) -> list[str]:
             f"finish them: {quoted}{', ...' if len(unfinished) > _QUOTED else ''}"
         )
     return found
+
+
+def _of_mpi(run: Run) -> str:
+    messages = load_mpi_messages(run.directory)
+    if not messages:
+        return (
+            "no collectives were found: ranks tell nothing of those of MPI, and no message of "
+            "OpenMPI was captured"
+        )
+    return (
+        f"OpenMPI's messages were captured: {described(messages)} (mpi.jsonl). Which of them are "
+        "one collective the wire does not say, so collectives have no rows"
+    )
 
 
 def _of_hosts(run: Run) -> list[str]:

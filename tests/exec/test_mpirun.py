@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
+from analysis.runs.mpi_messages import load_mpi_messages
 from emulator.ranks.mpi.launch import mpi_variables, write_mpi_files
 from tests.exec.programs import execute
 from tests.session.command import ROOT
@@ -53,4 +55,15 @@ def test_ranks_run_on_their_hosts_and_polling_costs_no_time(tmp_path: Path) -> N
     ranks = sorted(" ".join(row) for row in words if row[0] == "rank")
     assert ranks == ["rank 0 of 2 on h0", "rank 1 of 2 on h1"]
     result = json.loads((tmp_path / "run" / "result.json").read_text())
-    assert result["valid"] and any("MPI" in note for note in result["notes"])
+    assert result["valid"]
+    assert any("OpenMPI's messages were captured" in note for note in result["notes"])
+    messages = load_mpi_messages(tmp_path / "run")
+    turns = [each for each in messages if (each.kind, each.size_bytes) == ("send_recv", 8)]
+    assert len(turns) == 2 * 110 and {each.tag for each in turns} == {1}
+    for before, each in pairwise(turns):  # the wire has what the program has measured
+        assert (each.source, each.destination) == (before.destination, before.source)
+        assert before.sent_ns is not None and before.come_ns is not None
+        assert each.sent_ns is not None and each.sent_ns >= before.come_ns
+        assert before.come_ns - before.sent_ns == pytest.approx(1020, abs=10)
+    sums = [each for each in messages if each.kind == "all_reduce"]
+    assert {(each.source, each.size_bytes) for each in sums} == {(0, 4), (1, 4)}

@@ -1,0 +1,1 @@
+"""What OpenMPI's ranks send each other over TCP."""
