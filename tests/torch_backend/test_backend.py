@@ -7,14 +7,21 @@ import re
 import socket
 import subprocess
 import sys
+from collections import Counter
 from importlib.metadata import entry_points
+from ipaddress import IPv4Address
 from pathlib import Path
 
 import pytest
 
+from analysis.decode.gloo.wire_format import Prefix
+from analysis.decode.ledger import Purpose
 from analysis.decode.run_capture import load_capture
 from analysis.metrics.flow import flows_of
-from analysis.runs.run import load_run
+from analysis.runs.run import Run, load_run
+from collectives.algorithms import algorithm
+from collectives.kinds import Kind, Shape
+from collectives.plan import Schedule, plan, plan_messages
 from tests.exec.programs import execute
 from tests.session.command import ROOT
 from workloads.execution.verbs.place import PLACE_VARIABLE, TRANSPORT_VARIABLE, RocePlace
@@ -38,6 +45,11 @@ collectives:
   in_flight: 2
   order: priority
 """
+GRADIENTS_BYTES = 4 * (32 * 64 + 64 + 64 + 1)
+"""The DDP script's, a step."""
+AGREEMENT_BYTES = 8
+Messages = Counter[tuple[int, int, int]]
+"""How many messages have a source, a destination and a size."""
 # What has the backend registered where the package's metadata are older than its entry point.
 REGISTERED = "import workloads.torch_backend, runpy, sys; sys.argv = sys.argv[1:]; "
 REGISTERED += "runpy.run_path(sys.argv[0], run_name='__main__')"
@@ -104,9 +116,37 @@ def test_torch_registers_the_backend_by_itself() -> None:
     assert done.stdout == "True\n"
 
 
+def messages_of(run: Run) -> Messages:
+    """What point-to-point messages carry, less the numbers by which ranks agree on an order."""
+    capture = load_capture(run)
+    assert capture is not None
+    rank_of = {log.address: log.rank for log in run.ranks}
+    ledger, found = capture.attribution.ledger, Messages()
+    for row, size_bytes in enumerate(ledger.column("data_bytes").tolist()):
+        of_programs = ledger.purpose[row] == Purpose.DATA and ledger.prefix[row] == Prefix.USER
+        if not (ledger.primary[row] and of_programs and size_bytes > AGREEMENT_BYTES):
+            continue
+        opened = capture.attribution.connections[ledger.connection[row]].connection.forward
+        ends = [rank_of[str(IPv4Address(e.address))] for e in (opened.source, opened.destination)]
+        source, destination = ends[::-1] if ledger.direction[row] else ends
+        found[source, destination, size_bytes] += 1
+    return found
+
+
+def messages_by(name: str) -> Messages:
+    """What the DDP script's three steps send of their one bucket, in two chunks."""
+    planned = plan(
+        Shape(Kind.ALL_REDUCE, GRADIENTS_BYTES, 4, 4), algorithm(name), Schedule(chunks=2)
+    )
+    once = Messages((m.source, m.destination, m.size_bytes) for m in plan_messages(planned))
+    return Messages({message: 3 * count for message, count in once.items()})
+
+
 def test_a_ddp_script_runs_over_a_tree_on_a_fabric(tmp_path: Path) -> None:
+    """And over nothing else: each message of its gradients is one of the double binary tree's."""
     (tmp_path / "fabric.yaml").write_text(
-        "fabric: {kind: flat, hosts: 4, link: {rate: 10Gbps, delay: 1us, mtu: 9000}}\npredict: []\n"
+        "fabric: {kind: flat, hosts: 4, link: {rate: 10Gbps, delay: 1us, mtu: 9000}}\n"
+        "capture: {points: [hosts]}\npredict: []\n"
     )
     script = (HERE / "ddp_script.py").read_text()
     if not entry_points(group="torch.backends", name="groundwire"):
@@ -120,6 +160,9 @@ def test_a_ddp_script_runs_over_a_tree_on_a_fabric(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     found = [(tmp_path / "run" / "ranks" / f"{rank:03d}.out").read_text() for rank in range(4)]
     assert len({total(output) for output in found}) == 1
+    sent = messages_of(load_run(tmp_path / "run"))
+    assert sent == messages_by("double-binary-tree")
+    assert sent != messages_by("ring")
 
 
 def test_a_ddp_script_of_torchrun_sends_over_roce_where_the_run_has_it(tmp_path: Path) -> None:
@@ -145,8 +188,7 @@ def test_a_ddp_script_of_torchrun_sends_over_roce_where_the_run_has_it(tmp_path:
     over_roce = [flow for flow in flows_of(capture).flows if flow.over_roce]
     assert {(flow.source, flow.destination) for flow in over_roce} == {(0, 1), (1, 0)}
     # Three steps' gradients, half of them each way in each half of the ring, and credits.
-    gradients = 4 * (32 * 64 + 64 + 64 + 1)
-    assert all(flow.payload_bytes > 3 * gradients for flow in over_roce)
+    assert all(flow.payload_bytes > 3 * GRADIENTS_BYTES for flow in over_roce)
 
 
 @pytest.mark.parametrize(
