@@ -88,6 +88,11 @@ def parts(call: CollectiveCall, seed: int = 1) -> dict[int, Part]:
     }
 
 
+def runs_by_ranks(call: CollectiveCall) -> bool:
+    """Whether it runs as a program of which the ranks alone send the messages."""
+    return call.plan is not None and not call.plan.aggregators
+
+
 def program_parts(call: CollectiveCall, plan: CollectivePlan) -> dict[int, Part]:
     """Every rank's messages of a collective that runs as a program. Chunks that take turns, and
     sequences that wait for each other, do so here as well; injecting takes no time. Raises

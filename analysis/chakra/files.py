@@ -8,7 +8,7 @@ from pathlib import Path
 from analysis.chakra.check import import_traces
 from analysis.chakra.codec import write_trace
 from analysis.chakra.errors import ChakraError
-from analysis.chakra.expand import expand
+from analysis.chakra.expand import expand, runs_by_ranks
 from analysis.chakra.graph import ComputeNode, Graph, Groups, from_trace, number_groups, to_trace
 from analysis.chakra.schema import COLLECTIVE_KINDS
 
@@ -20,11 +20,14 @@ def write_graphs(prefix: Path | str, graphs: Sequence[Graph], *, seed: int = 1) 
     """Write one trace per rank; returns their paths.
 
     Collectives that Chakra has no type for (incast, permutation, send_recv) go out as their sends
-    and receives; a rank without nodes gets one that does nothing, as no consumer takes a trace
-    without. Raises ValueError for what a trace cannot hold.
+    and receives, and so do those that run as programs; a rank without nodes gets one that does
+    nothing, as no consumer takes a trace without. Raises ValueError for what a trace cannot hold.
     """
     expanded = expand(
-        graphs, lambda call: call.kind not in COLLECTIVE_KINDS, first_tag=_FIRST_TAG, seed=seed
+        graphs,
+        lambda call: call.kind not in COLLECTIVE_KINDS or runs_by_ranks(call),
+        first_tag=_FIRST_TAG,
+        seed=seed,
     )
     expanded = [graph or (ComputeNode(id=0, name="nothing"),) for graph in expanded]
     groups = number_groups(expanded)

@@ -11,10 +11,10 @@ from analysis.chakra.graph import ComputeNode, Graph, ReceiveNode, SendNode
 def goal_lines(graphs: Sequence[Graph], *, seed: int = 1) -> Iterator[str]:
     """The lines of a GOAL text (the input of LogGOPSim's txt2bin), without line ends.
 
-    Collectives go out as the messages that Gloo makes of them, each collective under a tag of its
-    own above the workload's; calculations in nanoseconds, LogGOPSim's unit of time. Format:
-    Hoefler, Siebert and Lumsdaine, "Group Operation Assembly Language", ICPP 2009, as txt2bin
-    reads it.
+    Collectives go out as the messages of their program, or as those that Gloo makes of them. Each
+    has tags of its own, above the workload's. Calculations are in nanoseconds, LogGOPSim's unit of
+    time. Format: Hoefler, Siebert and Lumsdaine, "Group Operation Assembly Language", ICPP 2009, as
+    txt2bin reads it.
     """
     highest = max(
         (n.tag for graph in graphs for n in graph if isinstance(n, SendNode | ReceiveNode)),

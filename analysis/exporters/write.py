@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,8 @@ from analysis.predict.models.astra import AstraAnalytical
 from analysis.predict.planned import setting_of_spec
 from collectives.call import CollectiveCall
 from collectives.kinds import Kind
+from collectives.msccl.write import NotWritable, write
+from collectives.program import Program
 from topologies.spec.spec import Spec
 
 _MEMORY_GBPS = 1600.0
@@ -83,10 +87,38 @@ def _astra(
     return WrittenTrace((), inputs=inputs)
 
 
-def _msccl(folder: Path, spec: Spec, graphs: Iterable[Graph]) -> WrittenTrace:
-    calls = {n.call for graph in graphs for n in graph if isinstance(n, CollectiveNode)}
-    shapes = sorted({(call.kind, call.world) for call in calls})
+def _programs(calls: Iterable[CollectiveCall]) -> Iterator[tuple[str, Program]]:
+    """The programs of the chunks, each of them once, by a name of its own."""
+    programs = {
+        id(chunk.program): chunk.program
+        for call in calls
+        if call.plan is not None
+        for chunk in call.plan.chunks
+    }
+    known: dict[str, list[Program]] = {}
+    for program in programs.values():
+        algorithm = re.sub(r"[^\w.-]", "_", program.algorithm)
+        found = known.setdefault(f"{program.kind}-{program.ranks}-{algorithm}", [])
+        if program not in found:
+            found.append(program)
+    for name, found in known.items():
+        for number, program in enumerate(found):
+            yield (f"{name}-{number}" if number else name), program
+
+
+def _msccl(folder: Path, spec: Spec, graphs: Sequence[Graph]) -> WrittenTrace:
+    calls = [n.call for graph in graphs for n in graph if isinstance(n, CollectiveNode)]
+    shapes = sorted({(call.kind, call.world) for call in calls if call.plan is None})
     paths, left_out = [], []
+    for name, program in sorted(_programs(calls), key=itemgetter(0)):
+        try:
+            text = write(program)
+        except NotWritable as error:
+            left_out.append(f"{name}: {error}: left out")
+            continue
+        path = folder / f"{name}.xml"
+        path.write_text(text)
+        paths.append(path)
     for kind, ranks in shapes:
         if kind not in COLLECTIVES:
             left_out.append(f"MSCCL has no {kind}: left out")

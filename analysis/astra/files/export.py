@@ -11,7 +11,7 @@ from analysis.astra.files.memory import MemoryConfig, render_memory
 from analysis.astra.files.network import NetworkConfig, render_network
 from analysis.astra.files.system import COLLECTIVES, Implementation, SystemConfig, render_system
 from analysis.chakra.codec import write_trace
-from analysis.chakra.expand import expand
+from analysis.chakra.expand import expand, runs_by_ranks
 from analysis.chakra.graph import (
     ComputeNode,
     Graph,
@@ -80,6 +80,7 @@ def write_inputs(
 
     ASTRA-sim knows all-reduce, all-gather, reduce-scatter and all-to-all; other collectives go out
     as the sends and receives that Gloo makes of them, empty messages as their 48-byte preamble.
+    Collectives that run as programs go out as their programs' messages.
     Its traces count microseconds, so computation goes out as operations at one per picosecond with
     the roofline model on, which gives whole nanoseconds; one that took none takes one.
     Raises ValueError when the graphs do not fit the network, or when local-mem-bw is too low for
@@ -118,7 +119,7 @@ def write_inputs(
 
 
 def _unknown(call: CollectiveCall) -> bool:
-    return call.kind not in _KNOWN
+    return call.kind not in _KNOWN or runs_by_ranks(call)
 
 
 def _nothing() -> ComputeNode:
