@@ -92,3 +92,13 @@ def test_a_kind_of_collective_is_spelled_in_few_places() -> None:
     paths = [p for room in ROOMS for p in (ROOT / room).rglob("*.py")]
     named = [str(p) for p in paths if "reduce_scatter" in p.read_text()]
     assert len(named) < 10, named
+
+
+def test_nothing_strays_at_the_top() -> None:
+    """Specs have rooms (topologies, studies, labs): one that is committed at the top is somebody's
+    trial."""
+    asked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True)
+    if asked.returncode != 0:
+        pytest.skip("this is no clone")
+    top = [name for name in asked.stdout.splitlines() if "/" not in name and name[0] != "."]
+    assert [name for name in top if name.endswith((".yaml", ".py", ".txt", ".log"))] == []
