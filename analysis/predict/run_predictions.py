@@ -51,6 +51,11 @@ def awaited_after_ns(collective: MeasuredCollective) -> int:
     return max(0, max(awaited) - collective.start_ns)
 
 
+def _knows_hosts(predictor: object) -> bool:
+    """Whether a predictor knows of messages within a host, which no link carries."""
+    return bool(getattr(predictor, "knows_hosts", False))
+
+
 class RunPredictor:
     """A predictor asked about a run's collectives: once for each distinct call, then overlapped."""
 
@@ -91,13 +96,16 @@ class RunPredictor:
         return answer
 
     def _ask(self, predictor: Predictor, call: CollectiveCall) -> int | CollectiveError:
-        hosts = [self._setting.hosts[rank] for rank in call.ranks]
-        if len(set(hosts)) < len(hosts):
+        if self._share_a_host(call) and not _knows_hosts(predictor):
             return PredictorError("ranks of it share a host; what these exchange is not predicted")
         try:
             return round(predictor.predict(self._setting, call))
         except CollectiveError as error:
             return error
+
+    def _share_a_host(self, call: CollectiveCall) -> bool:
+        hosts = [self._setting.hosts[rank] for rank in call.ranks]
+        return len(set(hosts)) < len(hosts)
 
     def together(
         self, collectives: Sequence[MeasuredCollective], scale: int = 1
@@ -158,6 +166,9 @@ class RunPredictor:
             return []
         try:
             calls = [GroupedCall(call_of(one), one.group) for one in cluster]
+            unknown = any(self._share_a_host(each.call) for each in calls)
+            if unknown and not _knows_hosts(predictor):
+                return []
             if not predictor.follows(self._setting, calls):
                 return []
             joint = as_posted(cluster, calls, scale, self._setting.seed)

@@ -20,6 +20,19 @@ with open("rank-" + os.environ["RANK"], "w") as file:
 dist.destroy_process_group()
 """
 
+_COLLECTIVES = """
+import torch, torch.distributed as dist
+
+dist.init_process_group("gloo")
+data = torch.ones(16384)
+for size in (256, 16384):
+    dist.barrier()
+    dist.all_reduce(data[:size])
+    dist.barrier()
+    dist.all_to_all_single(torch.empty(size), torch.ones(size))
+dist.destroy_process_group()
+"""
+
 
 @pytest.mark.long
 @pytest.mark.parametrize(
@@ -40,7 +53,25 @@ def test_torchrun_starts_the_ranks_of_each_host(tmp_path: Path, options: list[st
     assert found == ["h0 0 0 4 2 0", "h0 1 1 4 2 0", "h1 2 0 4 2 1", "h1 3 1 4 2 1"]
     result = json.loads((tmp_path / "run" / "result.json").read_text())
     assert [(row["kind"], row["ranks"]) for row in result["collectives"]] == [("all_reduce", 4)]
-    assert "share a host" in result["collectives"][0]["predicted"]["flow"]["reason"]
+    predicted = result["collectives"][0]["predicted"]
+    assert abs(predicted["flow"]["error"]) < 0.08
+    assert "share a host" in predicted["alpha-beta"]["reason"]
+
+
+def test_collectives_of_ranks_that_share_hosts_are_predicted(tmp_path: Path) -> None:
+    """Between two hosts the wire decides; within one, messages take no time."""
+    (tmp_path / "fabric.yaml").write_text(FABRIC)
+    (tmp_path / "train.py").write_text(_COLLECTIVES)
+    done = execute(
+        tmp_path, "fabric.yaml", "--ranks", "4", "--ranks-per-host", "2", "--kernel", "virtual",
+        "--out", "run", "--", "python", "train.py",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    rows = json.loads((tmp_path / "run" / "result.json").read_text())["collectives"]
+    assert {row["kind"] for row in rows} == {"all_reduce", "all_to_all", "barrier"}
+    for row in rows:
+        assert abs(row["predicted"]["flow"]["error"]) < 0.05, row
+        assert "share a host" in row["predicted"]["alpha-beta"]["reason"]
 
 
 def test_a_program_in_a_spec_is_swept(tmp_path: Path) -> None:

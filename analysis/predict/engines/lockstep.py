@@ -14,6 +14,7 @@ import numpy as np
 from analysis.predict.engines.message_costs import MessageCosts
 from analysis.predict.engines.paths import Paths
 from analysis.predict.engines.wire import Floats, Ints
+from analysis.predict.interface import PredictorError
 from collectives.call import CollectiveCall
 from collectives.gloo.schedule import Post, Step
 
@@ -126,6 +127,8 @@ class _Neighbours:
     def __init__(self, paths: Paths, costs: MessageCosts, ranks: Ints, shift: int) -> None:
         others = np.roll(ranks, -shift)
         ahead, back = paths.follow(ranks, others), paths.follow(others, ranks)
+        if not ahead.shape[1] or not back.shape[1]:
+            raise PredictorError("its ranks share a host; what these exchange is not predicted")
         forward, backward = paths.costs_of(ahead), paths.costs_of(back)
         self.ns_per_byte = costs.ns_per_byte(forward)
         self.frame_bytes = float(forward.full_frame_bytes)
@@ -133,7 +136,9 @@ class _Neighbours:
         self.forwarding = forward.sum_ns_per_byte - forward.ns_per_byte
         self.notification_ns = costs.notification_ns(backward)
         segments = np.array([*paths.queued_segments(), np.inf])
-        self.queued_ns = self.frame_bytes * self.ns_per_byte * segments[ahead].min(axis=1)
+        queued = segments[ahead].min(axis=1)
+        queued[forward.hops == 0] = 0  # within a host nothing waits
+        self.queued_ns = self.frame_bytes * self.ns_per_byte * queued
         self.same_first_port = np.roll(back[:, 0], shift) == ahead[:, 0]
         every = np.arange(len(ranks))
         payload_in = np.roll(ahead[every, forward.hops - 1], shift)

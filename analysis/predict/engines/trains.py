@@ -27,6 +27,7 @@ from collectives.gloo.schedule import Step
 TRAINS_PER_MESSAGE = 48
 """A message is followed as about this many trains of equal length; more changes little."""
 
+_NO_LIMIT = 1 << 30
 _ARRIVED, _BEGUN, _LEFT, _POSTED, _AWAKE, _FREE = 0, 1, 2, 3, 4, 5
 
 
@@ -202,6 +203,10 @@ class PacketTrains(Programs):
     def _fill(self, stream: Stream, now: float, left: bool = False) -> None:
         """What may enter the host's port does, in order."""
         waiting = stream.waiting
+        while waiting and not stream.links:  # within a host nothing takes time
+            train = waiting.popleft()
+            stream.full_waiting -= not train.corked
+            self._schedule(now, _ARRIVED, train)
         while waiting:
             train = waiting[0]
             if stream.queued:
@@ -217,7 +222,7 @@ class PacketTrains(Programs):
             self._forward(train, now)
 
     def _limit(self, stream: Stream) -> int:
-        return min(self._limits[link] for link in stream.links)
+        return min((self._limits[link] for link in stream.links), default=_NO_LIMIT)
 
     def _forward(self, train: Train, now: float) -> None:
         """Into the queue of the next port. Where there is one class of traffic its time there is

@@ -92,6 +92,8 @@ class Flow:
     """
 
     name = "flow"
+    knows_hosts = True
+    """Messages between ranks of a host take no time (`RunPredictor`)."""
     ignores = (
         "losses, marks, and windows narrower than a message, with slow start and congestion "
         "control; beyond 4,000 messages queues as well: links are then shared max-min fairly"
@@ -420,6 +422,7 @@ class FlowIdealEcmp(Flow):
     """Built-in predictor "flow-ideal-ecmp": as flow, with traffic split evenly over equal paths."""
 
     name = "flow-ideal-ecmp"
+    knows_hosts = False
     ignores = (
         "packets and queues: flows share links max-min fairly at once; ECMP collisions; losses, "
         "slow start and congestion control"
