@@ -15,6 +15,7 @@ from analysis.metrics.ecmp import EcmpGroup, ecmp_groups
 from analysis.metrics.flow import Flows, NoFlows, read_flows
 from analysis.metrics.iteration import IterationBreakdown, iteration_breakdowns
 from analysis.metrics.link import PortMetrics, port_metrics
+from analysis.metrics.slots import SlotUse, slot_uses
 from analysis.metrics.tier import TierUse, tier_uses
 from analysis.metrics.traffic import TrafficMatrix, captured_traffic, traffic_matrix
 from analysis.report.tables.run_tables import tables
@@ -84,6 +85,10 @@ class RunFigures:
     @cached_property
     def dimensions(self) -> tuple[DimensionUse, ...]:
         return dimension_uses(self.run)
+
+    @cached_property
+    def slots(self) -> tuple[SlotUse, ...]:
+        return slot_uses(self.run)
 
     @cached_property
     def traffic(self) -> TrafficMatrix:

@@ -26,6 +26,7 @@ from analysis.report.charts.prediction import (
 )
 from analysis.report.charts.queues import deepest_ports, queue_extremes_chart, queue_series_chart
 from analysis.report.charts.roce.rates import rates_chart
+from analysis.report.charts.slot_use import slot_use_chart
 from analysis.report.charts.timeline import MAX_RANKS, marks_of, shown_time_ns, timeline_chart
 from analysis.report.run_figures import RunFigures
 from analysis.report.tables.cells import without
@@ -220,6 +221,9 @@ def _fabric(runs: Sequence[RunFigures], colours: PhaseColours, width: float) -> 
         tree = aggregation_tree_chart(run, width)
         if tree is not None:
             views.append(("aggregation tree", tree.render()))
+        slots = slot_use_chart(run, width)
+        if slots is not None:
+            views.append(("slots", slots.render()))
         panels.append(Panel(run, tuple(views), note))
     return ReportSection(
         "fabric",
@@ -228,7 +232,8 @@ def _fabric(runs: Sequence[RunFigures], colours: PhaseColours, width: float) -> 
         "L1 overhead included; the two lanes of a link are its two directions. Over time: the "
         "ports next to a capture. By dimension: what programs send along each, from the ranks' "
         "logs. Aggregation tree: payload of collectives in which switches took part, as a share of "
-        "what hosts would have sent over the link that they load most. Hover for figures.",
+        "what hosts would have sent over the link that they load most. Slots: the most that "
+        "operations held at once at each aggregation node. Hover for figures.",
         tuple(panels),
         scale=("idle", *(f"≤ {round(100 * (i + 1) / 6)}%" for i in range(6))),
     )

@@ -116,11 +116,19 @@ class Trees:
     def jobs(
         self, network: Network, ranks: Path, names: Path, real_time: bool, payload: Payload
     ) -> list[AggregationJob]:
-        """The processes of all nodes; what they write goes beside what ranks write."""
+        """The processes of all nodes; what they write goes beside what ranks write, and who held
+        their slots into `switches`, beside the ranks' directory."""
+        switches = ranks.parent / "switches"
+        switches.mkdir(exist_ok=True)
         return [
             AggregationJob(
                 NodePlan(
-                    node, self._places_of(node, network), self.directory, self.settings, payload
+                    node,
+                    self._places_of(node, network),
+                    self.directory,
+                    switches / f"{node.name}.jsonl",
+                    self.settings,
+                    payload,
                 ),
                 network.netns_path(node.name),
                 names,

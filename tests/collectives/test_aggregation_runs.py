@@ -100,6 +100,16 @@ def test_ports_carry_the_size_up_and_down(run: Path) -> None:
             assert 2 * SIZE < found < 2 * (1.03 * SIZE + 5 * 4096) + 30_000
 
 
+def test_the_report_shows_how_slots_were_used(run: Path) -> None:
+    """Of three slots a message of four payloads takes all. An iteration has three such messages, a
+    small one and a stream."""
+    rows = tables(load_run(run))["slots"].rows
+    assert [row[:4] for row in rows] == [
+        (switch, 3, 2 * (3 * 4 + 1 + 1), 3) for switch in ("leaf0", "leaf1", "spine0")
+    ]
+    assert "Slots of aggregation nodes over time" in (run / "report.html").read_text()
+
+
 def test_the_report_shows_the_tree_beside_what_hosts_would_send(run: Path) -> None:
     rows = tables(load_run(run))["in_network"].rows
     assert [row[:3] for row in rows] == [

@@ -59,7 +59,9 @@ def _jobs(directory: Path, iterations: int) -> list[RankJob | AggregationJob]:
     ]
     (node,) = nodes_of(settings)
     switch = AggregationJob(
-        NodePlan(node, ((tree.members, places[_RANKS]),), directory, settings),
+        NodePlan(
+            node, ((tree.members, places[_RANKS]),), directory, directory / "s0.slots", settings
+        ),
         here,
         names,
         directory / "s0.log",

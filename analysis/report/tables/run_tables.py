@@ -19,6 +19,7 @@ from analysis.report.tables.capture_tables import (
     queue_pairs_table,
     wire_table,
 )
+from analysis.report.tables.slots_table import slots_table
 from analysis.report.tables.table import Column, Table, Unit, Value, table
 from analysis.runs.run import Run, RunError
 
@@ -45,6 +46,8 @@ def tables(run: Run, flows: Flows | None = None) -> dict[str, Table]:
     found += [dimensions] if dimensions.rows else []
     in_network = in_network_table(run)
     found += [in_network] if in_network.rows else []
+    slots = slots_table(run)
+    found += [slots] if slots.rows else []
     if flows is not None:
         found += [flows_table(flows), wire_table(flows.capture.attribution)]
         pairs = queue_pairs_table(flows.capture.attribution)

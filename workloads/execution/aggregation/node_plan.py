@@ -14,10 +14,11 @@ from workloads.execution.aggregation.place import TreePlace
 @dataclass(frozen=True, slots=True)
 class NodePlan:
     """All that an aggregation node needs to know before it starts: the trees that it is in, by the
-    ranks of their groups, and where the locks of streams lie."""
+    ranks of their groups, where the locks of streams lie, and where it says who held its slots."""
 
     node: Aggregator
     places: tuple[tuple[tuple[int, ...], TreePlace], ...]
     locks: Path
+    log: Path
     collectives: CollectivesSection
     payload: Payload = "checked"
