@@ -13,9 +13,9 @@ from analysis.metrics.collective import CollectiveMetrics, collective_metrics
 from analysis.metrics.dimension import DimensionUse, dimension_uses
 from analysis.metrics.ecmp import EcmpGroup, ecmp_groups
 from analysis.metrics.flow import Flows, NoFlows, read_flows
+from analysis.metrics.in_network.slots import SlotUse, slot_uses
 from analysis.metrics.iteration import IterationBreakdown, iteration_breakdowns
 from analysis.metrics.link import PortMetrics, port_metrics
-from analysis.metrics.slots import SlotUse, slot_uses
 from analysis.metrics.tier import TierUse, tier_uses
 from analysis.metrics.traffic import TrafficMatrix, captured_traffic, traffic_matrix
 from analysis.report.tables.run_tables import tables

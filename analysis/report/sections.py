@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from markupsafe import Markup
 
 from analysis.metrics.phase_names import phase_name
-from analysis.report.charts.aggregation_tree import aggregation_tree_chart
 from analysis.report.charts.breakdown import breakdown_chart
 from analysis.report.charts.cdf import cdf_chart
 from analysis.report.charts.colours import PhaseColours
@@ -16,6 +15,8 @@ from analysis.report.charts.dimension_load import dimension_load_chart
 from analysis.report.charts.drawing import Drawing
 from analysis.report.charts.fabric import MAX_LINKS, fabric_chart
 from analysis.report.charts.heat_map import MAX_CELLS, heat_map
+from analysis.report.charts.in_network.aggregation_tree import aggregation_tree_chart
+from analysis.report.charts.in_network.slot_use import slot_use_chart
 from analysis.report.charts.link_use import link_use_chart
 from analysis.report.charts.prediction import (
     MAX_ROWS,
@@ -26,7 +27,6 @@ from analysis.report.charts.prediction import (
 )
 from analysis.report.charts.queues import deepest_ports, queue_extremes_chart, queue_series_chart
 from analysis.report.charts.roce.rates import rates_chart
-from analysis.report.charts.slot_use import slot_use_chart
 from analysis.report.charts.timeline import MAX_RANKS, marks_of, shown_time_ns, timeline_chart
 from analysis.report.run_figures import RunFigures
 from analysis.report.tables.cells import without

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.metrics.slots import SlotUse
+from analysis.metrics.in_network.slots import SlotUse
 
 Spans = list[tuple[int, int]]
 

@@ -6,7 +6,7 @@ from analysis.metrics.collective import collective_metrics
 from analysis.metrics.dimension import dimension_uses
 from analysis.metrics.ecmp import ecmp_groups
 from analysis.metrics.flow import Flows
-from analysis.metrics.in_network import tree_links
+from analysis.metrics.in_network.links import tree_links
 from analysis.metrics.iteration import iteration_breakdowns
 from analysis.metrics.link import communicating_spans, port_metrics
 from analysis.metrics.phase_names import phase_name

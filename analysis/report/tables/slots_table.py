@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from analysis.metrics.slots import slot_uses
+from analysis.metrics.in_network.slots import slot_uses
 from analysis.report.tables.table import Column, Table, Unit, table
 from analysis.runs.run import Run
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from analysis.metrics.in_network import TreeLink, tree_links
+from analysis.metrics.in_network.links import TreeLink, tree_links
 from analysis.report.charts.colours import Shades
 from analysis.report.charts.drawing import Drawing
 from analysis.report.charts.fabric import MAX_LINKS, draw_nodes

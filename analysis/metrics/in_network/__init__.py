@@ -1,0 +1,1 @@
+"""Switches that take part in collectives: what they save, and how they are used."""

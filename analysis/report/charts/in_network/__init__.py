@@ -1,0 +1,1 @@
+"""Drawings of runs whose switches take part in collectives."""
