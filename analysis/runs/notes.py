@@ -47,8 +47,23 @@ def _of_connections(run: Run) -> list[str]:
 
 
 def _of_compute(run: Run) -> list[str]:
-    if any(log.computes for log in run.ranks):
-        return []
+    computes = [compute for log in run.ranks for compute in log.computes]
+    if computes:
+        device = run.spec.compute.device
+        operations = sum(compute.operations for compute in computes)
+        flops = sum(compute.flops for compute in computes)
+        ranks = sum(bool(log.computes) for log in run.ranks)
+        return [
+            f"computing was charged by the roofline of device {device}: {operations:,} operations "
+            f"of torch and {flops:,} FLOP on {ranks} of {len(run.ranks)} ranks, from their process "
+            "group on. FLOP are those of matrix products, convolutions and attention; all other "
+            "operations take the time of their bytes. Nothing was charged for threads of the "
+            "program's own, compiled code, and what is not torch's"
+        ]
+    if isinstance(run.spec.workload, CommandWorkload) and run.spec.workload.charge:
+        return [
+            "computing took no time: it was to be charged, but no rank's torch told of operations"
+        ]
     if run.environment.kernel == "virtual":
         return [
             "computing took no time, as nothing was charged for it: the run shows communication, "

@@ -57,7 +57,7 @@ class IterationRecord(Record):
 
 
 class ComputeRecord(Record):
-    """One modelled kernel on one rank."""
+    """One modelled kernel on one rank, or `operations` of a program's torch, one after another."""
 
     event: Literal["compute"]
     name: str
@@ -67,6 +67,7 @@ class ComputeRecord(Record):
     end_ns: int
     flops: int = 0
     bytes: int = 0
+    operations: int = 1
 
 
 class CollectiveRecord(Record):

@@ -23,6 +23,7 @@ from topologies.fabrics.fabric import Fabric, Port
 from topologies.spec.queue_section import Classes
 from topologies.spec.roce.section import RoceTransport
 from topologies.spec.spec import Spec
+from topologies.spec.workload_section import CommandWorkload
 
 
 def missing_for(spec: Spec) -> list[str]:
@@ -39,6 +40,8 @@ def missing_for(spec: Spec) -> list[str]:
         missing.append(
             "transport.kind: roce: stock kernels have Soft-RoCE in one network namespace only"
         )
+    if any(isinstance(each, CommandWorkload) and each.charge for each in spec.workloads):
+        missing.append("workload.charge: a program's computing takes its own time there")
     if spec.counters.interval_ns is not None:
         missing.append("counters.interval: stock queue disciplines keep no history")
     if needs_switch_memory(fabric) and any(f.kind in ("link-down", "link-up") for f in spec.faults):

@@ -18,6 +18,7 @@ from emulator.ranks.gate import Seat
 from emulator.ranks.mpi.launch import mpi_variables, write_mpi_files
 from emulator.ranks.program import ProgramJob
 from emulator.rdma.place import roce_place
+from topologies.spec.compute_section import ComputeSpec
 from topologies.spec.spec import Spec
 from topologies.spec.workload_section import CommandWorkload
 from workloads.execution.verbs.place import PLACE_VARIABLE, TRANSPORT_VARIABLE
@@ -71,6 +72,7 @@ def program_jobs(
                 "store_port": store_port(seat),
                 "observe": workload.observe,
                 "grid_ns": None if real_time else _GRID_NS,
+                "charge": device_plan(spec.compute) if workload.charge else None,
             }
         )
     )
@@ -91,6 +93,17 @@ def program_jobs(
         shutil.rmtree(names, ignore_errors=True)
         shutil.rmtree(mpi, ignore_errors=True)
         (ranks / PLAN_FILE).unlink(missing_ok=True)
+
+
+def device_plan(compute: ComputeSpec) -> dict[str, float]:
+    """The roofline, in the numbers that `workloads/observer/charging.py` takes."""
+    return {
+        "flops_16bit_per_s": compute.peak_flops_per_s(2),
+        "flops_32bit_per_s": compute.peak_flops_per_s(4),
+        "memory_bytes_per_s": compute.peak_memory_bytes_per_s(),
+        "overhead_ns": compute.overhead_ns,
+        "slowdown": compute.slowdown,
+    }
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,6 +88,14 @@ def execute(
             "else they are found in the captures.",
         ),
     ] = True,
+    charge: Annotated[
+        bool,
+        typer.Option(
+            "--charge",
+            help="Have what the ranks' torch computes take the time of the spec's compute section: "
+            "a device's roofline. Virtual kernel only; else computing takes no virtual time.",
+        ),
+    ] = False,
     memory: Annotated[
         str | None,
         typer.Option(metavar="SIZE", help="The virtual kernel's memory, such as 8GB."),
@@ -120,6 +128,7 @@ def execute(
         "env": environment,
         "directory": str(Path.cwd()),
         "observe": observe,
+        "charge": charge,
     }
     spec = _load(spec_path, workload, all_hosts=ranks is None)
     overrides = parse_overrides(set_ or [])

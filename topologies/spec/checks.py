@@ -15,7 +15,7 @@ from topologies.spec.queue_section import Classes, QueueSpec
 from topologies.spec.roce.checks import roce_problems
 from topologies.spec.roce.section import RoceTransport
 from topologies.spec.sections import Sections
-from topologies.spec.workload_section import ranks_per_host
+from topologies.spec.workload_section import CommandWorkload, ranks_per_host
 
 _OWN_CONTENTS = ("command", "partitioned_inference")
 """Workloads whose messages hold what the workload has made."""
@@ -54,6 +54,7 @@ def _check_one(spec: Sections) -> list[Problem]:
                 "expected 1 or auto with workload.kind: command: a program is a process of its own",
             )
         )
+    problems += _charge_problems(spec)
     if spec.payload == "timing" and spec.workload.kind in _OWN_CONTENTS:
         problems.append(
             Problem(
@@ -89,6 +90,19 @@ def _check_one(spec: Sections) -> list[Problem]:
     problems += _selector_problems(spec, fabric)
     problems += _fault_problems(spec, fabric)
     return problems
+
+
+def _charge_problems(spec: Sections) -> Iterator[Problem]:
+    workload = spec.workload
+    if not isinstance(workload, CommandWorkload) or not workload.charge:
+        return
+    key = ("workload", "charge")
+    if not workload.observe:
+        yield Problem(key, "true", "expected false with observe: false: the observer charges")
+    if not spec.compute.modelled:
+        device = spec.compute.device
+        expected = f"expected false with compute.device: {device}, which has no roofline"
+        yield Problem(key, "true", expected)
 
 
 def _queue_problems(spec: Sections, fabric: Fabric) -> Iterator[Problem]:

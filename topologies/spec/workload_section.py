@@ -241,7 +241,8 @@ class CommandWorkload(SpecSection):
 
     `argv` is the program and its arguments. Ranks r to r + `ranks_per_host` - 1 share a host. `env`
     are variables of the program's environment; `directory` is what its working directory shows,
-    relative to the spec's folder. `observe` has Python ranks log their collectives.
+    relative to the spec's folder. `observe` has Python ranks log their collectives, and
+    `charge` has what their torch computes take the time of the spec's device.
     """
 
     kind: Literal["command"]
@@ -252,6 +253,7 @@ class CommandWorkload(SpecSection):
     env: Annotated[dict[str, str], BeforeValidator(_parse_env)] = Field(default_factory=dict)
     directory: str = Field(default=".", min_length=1)
     observe: bool = Field(default=True, strict=True)
+    charge: bool = Field(default=False, strict=True)
 
     @property
     def iterations(self) -> int:

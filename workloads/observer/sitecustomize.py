@@ -86,10 +86,33 @@ class _Timespec(ctypes.Structure):
 def _sleep_to_multiple(grid_ns: int) -> None:
     """In virtual time, imports take microseconds more or less, as other files lie beside the
     program. From a round time on, what it does is the same in every run."""
-    at_ns = -(-time.monotonic_ns() // grid_ns) * grid_ns
+    _sleep_until(-(-time.monotonic_ns() // grid_ns) * grid_ns)
+
+
+def _sleep_until(at_ns: int) -> None:
     deadline = _Timespec(*divmod(at_ns, 10**9))
-    monotonic, absolute = 1, 1
-    ctypes.CDLL(None).clock_nanosleep(monotonic, absolute, ctypes.byref(deadline), None)
+    monotonic, absolute, interrupted = 1, 1, 4
+    sleep = ctypes.CDLL(None).clock_nanosleep
+    while sleep(monotonic, absolute, ctypes.byref(deadline), None) == interrupted:
+        pass
+
+
+def _sleep_for(duration_ns: int) -> tuple[int, int]:
+    """Let exactly this time pass; when it began and ended. A timer is late by its slack of 1 ns."""
+    start_ns = time.monotonic_ns()
+    if duration_ns > 1:
+        _sleep_until(start_ns + duration_ns - 1)
+    return start_ns, time.monotonic_ns()
+
+
+def _load_charging() -> Any:
+    """The module beside this one, whatever a program has of the same name."""
+    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "charging.py")
+    spec = importlib.util.spec_from_file_location("groundwire_charging", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 class _Observer:
@@ -113,6 +136,7 @@ class _Observer:
         self._begun_ns: int | None = None
         self._optimizer: int | None = None
         self._library: Any = None
+        self._charging: Any = None
 
     # -- the beginning -----------------------------------------------------------------------------
 
@@ -131,6 +155,7 @@ class _Observer:
 
         @functools.wraps(destroy)
         def destroy_process_group(*args: Any, **kwargs: Any) -> Any:
+            self._quietly(self.finish)
             try:
                 return destroy(*args, **kwargs)
             finally:
@@ -164,6 +189,7 @@ class _Observer:
         wait = Work.wait
 
         def observed_wait(work: Any, *args: Any, **kwargs: Any) -> Any:
+            self._settle()
             with self._lock:
                 _, records = self._waiting.get(id(work), (None, []))
             began_ns = time.monotonic_ns()
@@ -176,6 +202,7 @@ class _Observer:
 
         from torch.optim import optimizer
 
+        optimizer.register_optimizer_step_pre_hook(self._steps)
         optimizer.register_optimizer_step_post_hook(self._stepped)
 
     def _joined(self, c10d: Any) -> None:
@@ -200,6 +227,40 @@ class _Observer:
                         "peer_port": peer_port,
                     }
                 )
+
+        self._quietly(self._charge)
+
+    # -- computing ---------------------------------------------------------------------------------
+
+    def _charge(self) -> None:
+        """Charge what this thread computes from now on, where the run is to."""
+        device = self._plan["charge"]
+        if device is None:
+            return
+        if self._charging is None:
+
+            def trouble(error: Exception) -> None:
+                said = f"an operation was not charged: {type(error).__name__}: {error}"
+                self._add({"event": "note", "text": said})
+
+            module = _load_charging()
+            self._charging = module.Charging(device, _sleep_for, self._computed, trouble)
+        self._charging.begin()
+
+    def _settle(self) -> None:
+        if self._charging is not None:
+            self._charging.settle()
+
+    def _computed(self, line: dict[str, Any]) -> None:
+        with self._lock:
+            if self._begun_ns is None:
+                self._begun_ns = line["start_ns"]
+        self._add(line | {"iteration": self._iteration})
+
+    def finish(self) -> None:
+        """The program has come to its end, or to that of its process group."""
+        if self._charging is not None:
+            self._charging.end()
 
     def _connections(self, addresses: list[str]) -> dict[int, tuple[int, int]]:
         """(own port, the peer's) by higher rank, where there is just one that is no store's."""
@@ -230,6 +291,7 @@ class _Observer:
         def kernel(*args: Any, **kwargs: Any) -> Any:
             device = _first(args).device.type
             below = DispatchKeySet(getattr(DispatchKey, device.upper()))
+            self._settle()
             started_ns = time.monotonic_ns()
             returned = operation.redispatch(below, *args, **kwargs)
             if self._path is not None:
@@ -370,8 +432,15 @@ class _Observer:
             record["end_ns"] = now_ns
             self._add(record)
 
+    def _steps(self, *_: Any) -> None:
+        if self._charging is not None:
+            self._charging.optimizing = True
+
     def _stepped(self, optimizer: Any, *_: Any) -> None:
         """An optimizer has made its step. Where a program has several, the first one counts."""
+        self._settle()
+        if self._charging is not None:
+            self._charging.optimizing = False
         now_ns = time.monotonic_ns()
         if self._optimizer is None:
             self._optimizer = id(optimizer)
@@ -392,7 +461,7 @@ class _Observer:
     def _add(self, line: dict[str, Any]) -> None:
         with self._lock:
             self._lines.append(line)
-            self._ended += line["event"] == "collective"
+            self._ended += line["event"] in ("compute", "collective")
 
     def write(self) -> None:
         """Append what there is to the rank's log."""
@@ -457,6 +526,7 @@ def _begin() -> None:
     if observer.observes:
         sys.meta_path.insert(0, _Finder(observer))
         atexit.register(observer.write)
+        atexit.register(observer.finish)  # goes first
     if observer.virtual:
         sys.meta_path.insert(0, _Pace())
 
