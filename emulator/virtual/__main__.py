@@ -19,13 +19,20 @@ def main(
     rw: Annotated[list[Path] | None, typer.Option(help="writable host directory")] = None,
     ro: Annotated[
         list[Path] | None,
-        typer.Option(help="host directory below /tmp, /run or /dev/shm to show, read-only"),
+        typer.Option(
+            exists=True,
+            file_okay=False,
+            help="host directory below /tmp, /run or /dev/shm to show, read-only",
+        ),
     ] = None,
     seed: Annotated[int, typer.Option(help="seed of everything random in the guest")] = 1,
     stall: Annotated[float, typer.Option(help="real seconds without virtual time")] = 300.0,
     env: Annotated[list[str] | None, typer.Option(help="NAME=VALUE for the command")] = None,
 ) -> None:
-    """Run COMMAND as root in a guest, in this directory, with the host's files read-only."""
+    """Run COMMAND as root in a guest, in this directory, with the host's files read-only.
+
+    /tmp, /run and /dev/shm are the guest's own: of the host's, it sees there what --ro and --rw
+    name, and this directory."""
     guest = GuestSpec(
         argv=tuple(command),
         memory_bytes=_memory_bytes(mem),

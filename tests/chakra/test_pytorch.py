@@ -134,7 +134,7 @@ def test_the_graph_runs_in_astra_sim(graphs: list[Graph], tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        (lambda d: d.pop("schema"), "does not name chakra"),
+        (lambda d: d.update(schema="perfetto"), "does not name chakra"),
         (lambda d: d.update(nodes={}), "needs a list"),
         (lambda d: d.update(nodes=[]), "no operators"),
         (lambda d: d["nodes"][0].pop("attrs"), "lacks or mistypes a field: KeyError 'attrs'"),
@@ -163,6 +163,14 @@ def test_a_bad_file_is_told(change: Any, told: str, observed: list[Path], tmp_pa
         read_observer(path)
     assert told in str(caught.value)
     assert str(path) in str(caught.value)
+
+
+def test_a_file_without_a_schema_is_read(observed: list[Path], tmp_path: Path) -> None:
+    document = json.loads(observed[0].read_text())
+    del document["schema"]
+    path = tmp_path / "old.json"
+    path.write_text(json.dumps(document))
+    assert read_observer(path) == read_observer(observed[0])
 
 
 @given(st.binary(max_size=100))

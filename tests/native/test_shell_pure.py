@@ -49,10 +49,13 @@ def test_commands_run_in_exact_virtual_time(tmp_path: Path) -> None:
     assert set(times) <= {"0.004 ms", "0.005 ms"}
 
 
-def test_a_failed_command_is_exit_code_1() -> None:
-    done = _shell("topologies/two-hosts.yaml", "--command", "nosuch")
+@pytest.mark.parametrize(
+    ("command", "said"), [("nosuch", "Unknown command: nosuch"), ("h0 false", "")]
+)
+def test_a_failed_command_is_exit_code_1(command: str, said: str) -> None:
+    done = _shell("topologies/two-hosts.yaml", "--command", command, "--command", "h0 true")
     assert done.returncode == 1
-    assert "Unknown command: nosuch" in done.stdout
+    assert said in done.stdout
 
 
 def test_typed_commands_are_answered() -> None:

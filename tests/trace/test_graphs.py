@@ -167,6 +167,29 @@ def test_import_says_what_is_there_and_refuses_what_is_broken(tmp_path: Path) ->
     assert "Traceback" not in broken.stderr
 
 
+def test_ranks_that_all_send_before_they_receive_are_refused_by_their_nodes(
+    tmp_path: Path,
+) -> None:
+    """As in ASTRA-sim's custom_ring_allreduce_8npus_1MB. Who receives first breaks the circle."""
+    ring: list[Graph] = [
+        (
+            SendNode(id=3, name="send", peer=(rank + 1) % 3, size_bytes=8, tag=0),
+            ReceiveNode(id=7, name="recv", after=(3,), peer=(rank - 1) % 3, size_bytes=8, tag=0),
+        )
+        for rank in range(3)
+    ]
+    write_graphs(tmp_path / "ring", ring)
+    done = groundwire("trace", "import", tmp_path / "ring")
+    assert done.returncode == 2
+    said = " ".join(done.stderr.split())
+    assert (
+        "node 3 (send) of rank 0 waits for the receive of rank 1, node 7, which waits for node 3"
+    ) in said
+    send, receive = ring[0]
+    first: Graph = (replace(receive, after=()), replace(send, after=(receive.id,)))
+    assert problems([first, *ring[1:]]) == []
+
+
 @pytest.mark.parametrize("name", ["torus-4x4", "dlrm-fat-tree-k4"])
 def test_the_astra_command_that_export_prints_runs(tmp_path: Path, name: str) -> None:
     done = groundwire(

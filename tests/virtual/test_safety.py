@@ -136,3 +136,26 @@ def test_removing_the_root_removes_nothing(kernel: KernelImage, tmp_path: Path) 
         "d given",  # without its file
         "f sacrificial",
     ], done.stderr
+
+
+def test_the_command_line_shows_of_tmp_what_it_is_told_to(
+    kernel: KernelImage, tmp_path: Path
+) -> None:
+    shown, hidden = tree(tmp_path / "shown"), tree(tmp_path / "hidden")
+    script = f"cat {shown}/one; touch {shown}/new || echo read-only; ls {hidden} || echo hidden"
+    command = [sys.executable, "-m", "emulator.virtual", "--mem", "512MB", "--ro"]
+    done = subprocess.run(
+        [*command, str(shown), "--", "sh", "-c", script],
+        cwd=ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.stdout.splitlines() == ["oneread-only", "hidden"]
+    missing = subprocess.run(
+        [*command, str(tmp_path / "missing"), "--", "true"],
+        cwd=ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert missing.returncode == 2 and "does not exist" in missing.stderr
+    told = subprocess.run(
+        [sys.executable, "-m", "emulator.virtual", "--help"],
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert "/tmp, /run and /dev/shm are the guest's own" in " ".join(told.stdout.split())

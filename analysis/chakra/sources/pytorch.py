@@ -126,7 +126,11 @@ class ObserverFile:
             raise ChakraError(path, error.pos, f"is not JSON: {error.msg}") from None
         except UnicodeDecodeError as error:
             raise ChakraError(path, error.start, "is not JSON: not UTF-8") from None
-        if not isinstance(document, dict) or "chakra" not in str(document.get("schema")):
+        if not isinstance(document, dict):
+            raise ChakraError(path, None, "is no execution trace: it is no JSON object")
+        # Some have no schema entry; their nodes say whether they can be read.
+        schema = document.get("schema")
+        if schema is not None and "chakra" not in str(schema):
             raise ChakraError(path, None, "is no execution trace: `schema` does not name chakra")
         nodes = document.get("nodes")
         if not isinstance(nodes, list):
