@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional
 
 from analysis.runs.collectives import collectives_of
@@ -148,6 +149,18 @@ def test_operations_of_others_are_seen_in_inference_mode_and_in_attention() -> N
     products = 2 * (2 * 4) * 16 * 16 * 32
     assert sum(x["flops"] for x in lines if x["phase"] == "forward") == 2 * products
     assert sum(x["flops"] for x in lines if x["phase"] == "backward") == 5 * products
+
+
+def test_shapes_that_are_tried_out_are_free() -> None:
+    """As DTensor does, before an operation."""
+
+    def work() -> None:
+        with FakeTensorMode():
+            linear = torch.nn.Linear(16, 16)
+            linear(torch.ones(4, 16)).sum().backward()
+        torch.ones(4, device="meta").exp()
+
+    assert not charged(work)
 
 
 def test_a_number_that_is_read_is_waited_for() -> None:

@@ -169,7 +169,7 @@ class Charging:
 
     def _owe(self, operation: Any, args: Any, kwargs: Any, returned: Any) -> None:
         tensors = list(_tensors((returned, args)))
-        if any(tensor.device.type == "meta" for tensor in tensors):
+        if any(t.device.type == "meta" or _is_shape_only(type(t)) for t in tensors):
             return
         counter = self._counters.get(operation._overloadpacket)
         flops = 0 if counter is None else int(counter(*args, **kwargs, out_val=returned))
@@ -229,6 +229,8 @@ def _mode(charging: Charging) -> Any:
         def __torch_dispatch__(
             self, func: Any, types: Any, args: Any = (), kwargs: Any = None
         ) -> Any:
+            if any(_is_shape_only(kind) for kind in types):
+                return func(*args, **(kwargs or {}))
             if any(kind not in plain for kind in types):
                 return NotImplemented
             compiling = set_eval_frame(None)
@@ -239,6 +241,12 @@ def _mode(charging: Charging) -> Any:
 
     _never_compile(ChargingMode.__torch_dispatch__)
     return ChargingMode()
+
+
+def _is_shape_only(kind: Any) -> bool:
+    """Whether tensors of a class have shapes and no contents: torch finds out the shapes of results
+    with them. They have a mode of their own below this one."""
+    return str(kind.__module__).startswith("torch._subclasses.")
 
 
 def _never_compile(function: Any) -> None:

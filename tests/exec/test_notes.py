@@ -1,0 +1,48 @@
+"""What the result of a program says of what it does not know; needs no guest."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from analysis.runs.notes import notes_of
+from analysis.runs.run import Run, load_run
+from tests.report.synthetic_run import make_run
+from topologies.spec.spec import parse_spec
+
+_SPEC = """
+name: program
+fabric: {{kind: fat-tree, k: 4}}
+workload: {{kind: command, argv: [a], ranks: 4, {rest}}}
+"""
+
+
+@pytest.fixture(scope="module")
+def silent(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A run whose ranks tell of nothing."""
+    run = load_run(make_run(tmp_path_factory.mktemp("run"), ranks=4))
+    logs = (replace(log, iterations=(), computes=(), collectives=()) for log in run.ranks)
+    return replace(run, ranks=tuple(logs))
+
+
+def _notes(run: Run, rest: str) -> str:
+    return "\n".join(notes_of(replace(run, spec=parse_spec(_SPEC.format(rest=rest)))))
+
+
+def test_collectives_of_mpi_are_said_not_to_be_told_apart(silent: Run) -> None:
+    assert "collectives of MPI were not looked for" in _notes(silent, "per: job")
+    assert "MPI" not in _notes(silent, "per: rank")
+
+
+def test_computing_that_was_not_charged_is_said_to_take_no_time(silent: Run) -> None:
+    assert "nothing was charged" in _notes(silent, "per: rank")
+    assert "no rank's torch told of operations" in _notes(silent, "charge: true")
+
+
+def test_computing_that_was_charged_is_counted(tmp_path: Path) -> None:
+    run = load_run(make_run(tmp_path, ranks=4))
+    computes = [each for log in run.ranks for each in log.computes]
+    said = f"roofline of device v100: {len(computes):,} operations of torch"
+    assert said in _notes(run, "charge: true")
