@@ -31,8 +31,8 @@ def _notes(run: Run, rest: str) -> str:
     return "\n".join(notes_of(replace(run, spec=parse_spec(_SPEC.format(rest=rest)))))
 
 
-def test_collectives_of_mpi_are_said_not_to_be_told_apart(silent: Run) -> None:
-    assert "collectives of MPI were not looked for" in _notes(silent, "per: job")
+def test_mpi_without_messages_in_captures_is_said_to_have_told_nothing(silent: Run) -> None:
+    assert "no message of OpenMPI was captured" in _notes(silent, "per: job")
     assert "MPI" not in _notes(silent, "per: rank")
 
 
