@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,6 +13,7 @@ from collectives.call import Shaped
 from collectives.kinds import Kind, Shape, bus_factor
 from collectives.plan import CollectivePlan
 from collectives.settings import plan_of, settings_of
+from topologies.spec.collectives_section import CollectivesSection
 from topologies.spec.workload_section import CommandWorkload
 
 ALIGNMENT = "align"
@@ -162,6 +164,12 @@ def plan_of_record(
     kind = Kind(record.kind)
     shape = Shape(kind, record.size_bytes, len(ranks), record.element_bytes, record.root)
     try:
+        if record.section is not None:  # planned as `workloads/torch_backend` does
+            return plan_of(
+                CollectivesSection.model_validate_json(json.dumps(record.section)),
+                shape,
+                record.program,
+            )
         return plan_of(settings_of(run.spec), shape, record.program, ranks)
     except (ValueError, OSError) as error:
         raise RunError(f"{run.directory}: the program of {record.id}: {error}") from error

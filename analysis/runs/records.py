@@ -104,6 +104,8 @@ class CollectiveRecord(Record):
     chunks: int = 1
     program: dict[str, Any] | None = None
     """What the spec says of it, with which it can be planned again; None for Gloo's own."""
+    section: dict[str, Any] | None = None
+    """The `collectives` section of a program that brought its own; None: the spec's."""
     slots: list[int] | None = None
     """The first of a program's tags, and how many there are."""
     uneven: bool = False

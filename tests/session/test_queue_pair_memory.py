@@ -22,7 +22,7 @@ fabric: {{kind: flat, hosts: 128, link: {{rate: 100Gbps, delay: 1us, mtu: 4300}}
   queue: {{kind: lossless, buffer: 32MB}}}}
 transport: {transport}
 workload: {workload}
-collectives: {{backend: programs}}
+collectives: {{backend: programs, all_reduce: {{algorithm: ring}}}}
 virtual: {{memory: {memory}}}
 """
 WORKLOAD = "{{kind: collectives, ranks: {ranks}, operations: [{{kind: all_reduce, size: 1MB}}]}}"

@@ -18,6 +18,7 @@ from analysis.decode.gloo.wire_format import Prefix
 from analysis.decode.ledger import Purpose
 from analysis.decode.run_capture import load_capture
 from analysis.metrics.flow import flows_of
+from analysis.runs.collectives import collectives_of
 from analysis.runs.run import Run, load_run
 from collectives.algorithms import algorithm
 from collectives.kinds import Kind, Shape
@@ -160,7 +161,19 @@ def test_a_ddp_script_runs_over_a_tree_on_a_fabric(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     found = [(tmp_path / "run" / "ranks" / f"{rank:03d}.out").read_text() for rank in range(4)]
     assert len({total(output) for output in found}) == 1
-    sent = messages_of(load_run(tmp_path / "run"))
+    run = load_run(tmp_path / "run")
+    known = collectives_of(run)
+    assert [(c.kind, c.size_bytes, c.algorithm) for c in known] == 3 * [
+        ("all_reduce", GRADIENTS_BYTES, "double-binary-tree")
+    ]
+    assert all(c.plan is not None and c.start_ns < c.end_ns for c in known)
+    for log in run.ranks:  # two chunks of each
+        assert sorted((chunk.id, chunk.chunk) for chunk in log.chunks) == sorted(
+            (c.id, chunk) for c in known for chunk in range(2)
+        )
+        assert all(chunk.phases for chunk in log.chunks)
+    assert [row["iteration"] for row in run.result["collectives"]] == [0, 1, 2]
+    sent = messages_of(run)
     assert sent == messages_by("double-binary-tree")
     assert sent != messages_by("ring")
 

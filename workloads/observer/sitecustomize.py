@@ -129,6 +129,7 @@ class _Observer:
         self._path: str | None = None
         self._rank = -1
         self._tags: dict[str, int] = {}
+        self._programs: dict[str, int] = {}
         self._sent: dict[tuple[Any, ...], int] = {}
         self._ended = 0
         self._waiting: dict[int, tuple[Any, list[dict[str, Any]]]] = {}
@@ -161,6 +162,7 @@ class _Observer:
             finally:
                 self._quietly(self.write)
 
+        c10d.groundwire_observer = self  # for the backend of this name, which torch dispatches not
         c10d.init_process_group = init_process_group
         c10d.destroy_process_group = destroy_process_group
 
@@ -333,6 +335,55 @@ class _Observer:
         except RuntimeError:
             return  # Gloo gives none to some works: they end when they are waited for
         future.add_done_callback(lambda _: self._completed(id(work), time.monotonic_ns()))
+
+    # -- collectives of the `groundwire` backend, which come by no operation of torch's ------------
+
+    def program(
+        self, group: str, ranks: list[int], details: dict[str, Any]
+    ) -> dict[str, Any] | None:
+        """A collective of these ranks is about to run as a program; `group` is torch's name of the
+        group, `details` are its own part of its record. Returns the record, None where there is
+        nobody to log for."""
+        self._settle()
+        if self._path is None:
+            return None
+        everybody = ranks == list(range(len(self._plan["hosts"])))
+        label = "default" if everybody else f"group.{group}"
+        started_ns = time.monotonic_ns()
+        with self._lock:
+            number = self._programs.get(label, 0)
+            self._programs[label] = number + 1
+            if self._begun_ns is None:
+                self._begun_ns = started_ns
+            return {
+                "event": "collective",
+                "id": f"{label}.{number}.{details['kind']}",
+                "phase": details["kind"],
+                "group": label,
+                "tag": None,
+                "ranks": None if everybody else ranks,
+                "iteration": self._iteration,
+                "start_ns": started_ns,
+                "end_ns": None,
+                "waited_ns": 0,
+                "known": self._ended,
+            } | details
+
+    def awaited(self, record: dict[str, Any], work: Any) -> None:
+        """`work` is what the program waits for."""
+        with self._lock:
+            self._waiting[id(work)] = work, [record]
+        work.get_future().add_done_callback(
+            lambda _: self._completed(id(work), time.monotonic_ns())
+        )
+
+    def over(self, record: dict[str, Any]) -> None:
+        """A program for which nobody waits has come to its end."""
+        self._log([record], time.monotonic_ns())
+
+    def chunk(self, record: dict[str, Any], times: dict[str, Any]) -> None:
+        """A chunk of a program has run at this rank."""
+        self._add({"event": "chunk", "id": record["id"], "group": record["group"]} | times)
 
     def _group(self, group: Any) -> tuple[str, list[int]]:
         """Its name in the log, and its ranks of the run."""

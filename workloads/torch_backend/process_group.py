@@ -7,7 +7,7 @@ do raises Unsupported with the call's name.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -31,12 +31,13 @@ from torch._C._distributed_c10d import (  # type: ignore[attr-defined]
 from collectives.algorithms.base import DoesNotFit
 from collectives.kinds import Kind, Shape
 from collectives.plan import CollectivePlan
-from collectives.settings import agreement_of, entry_of, plan_of
+from collectives.settings import AGREEMENT, agreement_of, entry_of, plan_of
 from collectives.start_order import CollectiveOrder
 from workloads.execution.programs.agreement import find_highest
 from workloads.execution.programs.engine import FIRST_SLOT, ProgramEngine, ProgramWork
 from workloads.execution.programs.reductions import REDUCTIONS, SUM, Combine
 from workloads.torch_backend.configuration import from_environment
+from workloads.torch_backend.logged_program import LoggedProgram
 from workloads.torch_backend.queue_pairs import queue_pair_links
 
 
@@ -62,6 +63,7 @@ class GroundwireGroup(dist.ProcessGroup):  # type: ignore[misc]
         super().__init__(rank, size)
         self._own_rank = rank
         self._own_size = size
+        self._name, self._ranks = name, ranks
         self._section = from_environment()
         self._gloo = dist.ProcessGroupGloo(store, rank, size, timeout=timeout)
         # What programs send and receive by.
@@ -254,7 +256,7 @@ class GroundwireGroup(dist.ProcessGroup):  # type: ignore[misc]
             return by_gloo()
         combine = _combine_of(kind, op)
         flat = _plain(tensor, kind).view(-1)
-        return self._run(plan, flat, flat, combine, [tensor])
+        return self._run(plan, flat, flat, combine, op, [tensor])
 
     def _out_of_place(
         self,
@@ -269,7 +271,7 @@ class GroundwireGroup(dist.ProcessGroup):  # type: ignore[misc]
         if plan is None:
             return by_gloo()
         combine = _combine_of(kind, op)
-        return self._run(plan, source.view(-1), target.view(-1), combine, [target])
+        return self._run(plan, source.view(-1), target.view(-1), combine, op, [target])
 
     def _plan(self, kind: Kind, count: int, item_bytes: int, root: int) -> CollectivePlan | None:
         """How a collective runs as a program; None for Gloo's own."""
@@ -289,28 +291,44 @@ class GroundwireGroup(dist.ProcessGroup):  # type: ignore[misc]
         source: torch.Tensor,
         target: torch.Tensor,
         combine: Combine,
+        op: object,
         result: Sequence[torch.Tensor],
     ) -> Any:
         first_slot = self._engine.take_slots(plan)
+        logged = self._logged(plan, entry_of(self._section, plan.shape.kind), first_slot, op)
         work = self._engine.start(
             plan,
             self._carrier,
             source,
             target,
             first_slot,
+            logged.chunk,
             agree=self._agree,
             combine=combine,
         )
         future: torch.futures.Future[Any] = torch.futures.Future()
+        returned = _create_work_from_future(future)
+        logged.awaited(returned)
         work.add_done_callback(partial(_complete, future, lambda: list(result)))
-        return _create_work_from_future(future)
+        return returned
+
+    def _logged(
+        self, plan: CollectivePlan, entry: Mapping[str, Any], first_slot: int, op: object
+    ) -> LoggedProgram:
+        """A program's place in the rank's log, where the run observes its ranks."""
+        section = self._section.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+        return LoggedProgram.begin(
+            self._name, self._ranks, plan, entry, section, first_slot, _name_of(op)
+        )
 
     def _agree(self, proposal: int, agreed: Callable[[int | BaseException], None]) -> None:
         numbers = torch.tensor([proposal], dtype=torch.int64)
         plan = agreement_of(self._own_size, self._section.endpoint_delay_ns)
         first_slot = self._engine.take_slots(plan)
+        logged = self._logged(plan, AGREEMENT, first_slot, None)
 
         def completed(work: ProgramWork) -> None:
+            logged.over()
             try:
                 work.wait()
             except RuntimeError as error:
@@ -337,6 +355,14 @@ def _plain(tensor: torch.Tensor, call: str) -> torch.Tensor:
         kind = "sparse" if tensor.is_sparse else f"{tensor.device.type}, strided"
         raise Unsupported(f"{call}: found a tensor that is {kind}, allowed: cpu, contiguous")
     return tensor
+
+
+def _name_of(op: object) -> str:
+    """torch's name for a reduction, sum where nothing is reduced."""
+    names = {name: each.torch_op for name, each in REDUCTIONS.items()} | {
+        "product": dist.ReduceOp.PRODUCT
+    }
+    return next((name for name, known in names.items() if op is not None and op == known), "sum")
 
 
 def _combine_of(kind: Kind, op: object) -> Combine:

@@ -1,0 +1,74 @@
+"""A program's lines in the log of its rank, where the run observes ranks (docs/exec.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch.distributed as dist
+from torch.distributed import distributed_c10d
+
+from collectives.plan import CollectivePlan
+from collectives.settings import AGREEMENT
+from workloads.execution.programs.engine import ChunkTimes, slots_of
+
+_ALIGNMENT = "align"
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedProgram:
+    """One collective. Without an observer all calls do nothing."""
+
+    observer: Any
+    record: dict[str, Any] | None
+
+    @classmethod
+    def begin(
+        cls,
+        group: str,
+        ranks: Sequence[int],
+        plan: CollectivePlan,
+        entry: Mapping[str, Any],
+        section: Mapping[str, Any],
+        first_slot: int,
+        op: str,
+    ) -> LoggedProgram:
+        """A collective starts now, of a group by torch's name for it and its ranks of the run.
+        `entry` and `section` are what it was planned from, `op` is torch's name for how it reduces.
+        """
+        observer = getattr(distributed_c10d, "groundwire_observer", None)
+        if observer is None:
+            return cls(None, None)
+        shape = plan.shape
+        details = {
+            "kind": str(shape.kind),
+            "size_bytes": shape.size_bytes,
+            "element_bytes": shape.element_bytes,
+            "root": shape.root,
+            "program": dict(entry),
+            "section": dict(section),
+            "algorithm": plan.chunks[0].program.algorithm,
+            "chunks": len(plan.chunks),
+            "slots": [first_slot, slots_of(plan)],
+        }
+        if shape.kind.traits.reduces:
+            details["op"] = op
+        if entry is AGREEMENT:
+            details["phase"] = _ALIGNMENT
+        return cls(observer, observer.program(group, list(ranks), details))
+
+    def chunk(self, times: ChunkTimes) -> None:
+        """One of its chunks has run."""
+        if self.record is not None:
+            self.observer.chunk(self.record, asdict(times))
+
+    def awaited(self, work: dist.Work) -> None:
+        """`work` is what whoever called it waits for."""
+        if self.record is not None:
+            self.observer.awaited(self.record, work)
+
+    def over(self) -> None:
+        """It has come to its end, and nobody waits for it."""
+        if self.record is not None:
+            self.observer.over(self.record)
