@@ -34,7 +34,7 @@ from emulator.linux.bpf import (
 from emulator.linux.netlink import Request
 from emulator.linux.rtnetlink import run_classifier
 from emulator.ports.arrangement import PortContext
-from emulator.ports.port_watch import port_number
+from emulator.ports.port_watch import FIND_PORT, port_number
 from emulator.ports.token_depth import token_depth_bytes
 from topologies.fabrics.fabric import L1_OVERHEAD_BYTES, Fabric, Link, Port
 
@@ -87,20 +87,10 @@ _NAMES = {
     "ETHERTYPE": socket.htons(FILLER_ETHERTYPE),
     "AT_ETHERTYPE": 12,
     "KEY": 4,
-    "PACKET_NS": 16,
     "OLD_MARK": 24,
     "GO_ON": -1,
     "SHOT": 2,
 }
-
-_FIND = """*(u32 *)(r10 - KEY) = r9
-    r1 = map ports
-    r2 = r10
-    r2 += -KEY
-    call MAP_LOOKUP_ELEM
-    if r0 == 0 goto pass
-    r8 = r0"""
-"""r8 is the entry of the port whose number is in r9."""
 
 _SEND = """r1 = *(u64 *)(r8 + NS_PER_BYTE)
     r1 *= r7
@@ -129,7 +119,7 @@ _FILL = f"""
     if r1 == CUT goto cut
     if r1 == FILLER goto filler
     *(u64 *)(r10 - OLD_MARK) = r7
-    {_FIND}
+    {FIND_PORT}
     r1 = *(u64 *)(r8 + FULL_NS)
     if r1 == 0 goto pass
     call KTIME_GET_NS
@@ -193,7 +183,7 @@ cut:
     call REDIRECT                            # comes by again: the queue has seen the old length
     exit
 filler:
-    {_FIND}
+    {FIND_PORT}
     r1 = 1
     lock *(u64 *)(r8 + FILLERS) += r1
     r1 = *(u32 *)(r6 + SKB_LEN)
@@ -255,9 +245,8 @@ class IdleFiller:
         full = frame + token_depth_bytes(link, port.queue, self._lateness_ns)
         self._words[at + _Word.NS_PER_BYTE] = (8 * 10**9 << _FRACTION_BITS) // link.rate_bps
         self._words[at + _Word.BYTES_PER_NS] = (link.rate_bps << _INVERSE_BITS) // (8 * 10**9)
-        self._words[at + _Word.FULL_NS] = 8 * 10**9 * full // link.rate_bps
-        if not self._matters(link):
-            self._words[at + _Word.FULL_NS] = 0
+        full_ns = 8 * 10**9 * full // link.rate_bps
+        self._words[at + _Word.FULL_NS] = full_ns if self._matters(link) else 0
         self._words[at + _Word.FRAME] = frame
 
     def _matters(self, link: Link) -> bool:

@@ -78,7 +78,7 @@ _NAMES = {
     "GO_ON": -1,
 }
 
-_FIND = """*(u32 *)(r10 - KEY) = r9
+FIND_PORT = """*(u32 *)(r10 - KEY) = r9
     r1 = map ports
     r2 = r10
     r2 += -KEY
@@ -92,7 +92,7 @@ _QUEUED = f"""
     r7 = *(u32 *)(r6 + SKB_LEN)
     r7 += OVERHEAD
     r9 = *(u32 *)(r6 + SKB_CLASSID)
-    {_FIND}
+    {FIND_PORT}
     lock *(u64 *)(r8 + QUEUED) += r7
 pass:
     r0 = GO_ON
@@ -105,7 +105,7 @@ _OUT = f"""
     r7 += OVERHEAD
     r9 = *(u32 *)(r6 + SKB_CLASSID)
     r9 ^= 1                                  # the other end of the link
-    {_FIND}
+    {FIND_PORT}
     lock *(u64 *)(r8 + OUT) += r7
     r1 = 1
     lock *(u64 *)(r8 + OUT_PACKETS) += r1

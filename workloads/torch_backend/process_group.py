@@ -49,6 +49,8 @@ _COMBINE: dict[object, Combine] = {
     each.torch_op: each.combine for each in REDUCTIONS.values() if each.torch_op is not None
 }
 _COMBINE[dist.ReduceOp.PRODUCT] = torch.Tensor.mul_
+_NAMES: dict[str, object] = {name: each.torch_op for name, each in REDUCTIONS.items()}
+_NAMES["product"] = dist.ReduceOp.PRODUCT
 _COMBINED = "SUM, PRODUCT, MAX, MIN, BAND, BOR, BXOR"
 
 
@@ -65,6 +67,9 @@ class GroundwireGroup(dist.ProcessGroup):  # type: ignore[misc]
         self._own_size = size
         self._name, self._ranks = name, ranks
         self._section = from_environment()
+        self._planned_from = self._section.model_dump(
+            mode="json", by_alias=True, exclude_defaults=True
+        )
         self._gloo = dist.ProcessGroupGloo(store, rank, size, timeout=timeout)
         # What programs send and receive by.
         self._carrier = queue_pair_links(store, name, ranks, rank) or self._gloo
@@ -316,9 +321,8 @@ class GroundwireGroup(dist.ProcessGroup):  # type: ignore[misc]
         self, plan: CollectivePlan, entry: Mapping[str, Any], first_slot: int, op: object
     ) -> LoggedProgram:
         """A program's place in the rank's log, where the run observes its ranks."""
-        section = self._section.model_dump(mode="json", by_alias=True, exclude_defaults=True)
         return LoggedProgram.begin(
-            self._name, self._ranks, plan, entry, section, first_slot, _name_of(op)
+            self._name, self._ranks, plan, entry, self._planned_from, first_slot, _name_of(op)
         )
 
     def _agree(self, proposal: int, agreed: Callable[[int | BaseException], None]) -> None:
@@ -359,10 +363,7 @@ def _plain(tensor: torch.Tensor, call: str) -> torch.Tensor:
 
 def _name_of(op: object) -> str:
     """torch's name for a reduction, sum where nothing is reduced."""
-    names = {name: each.torch_op for name, each in REDUCTIONS.items()} | {
-        "product": dist.ReduceOp.PRODUCT
-    }
-    return next((name for name, known in names.items() if op is not None and op == known), "sum")
+    return next((name for name, known in _NAMES.items() if op is not None and op == known), "sum")
 
 
 def _combine_of(kind: Kind, op: object) -> Combine:
