@@ -49,6 +49,14 @@ class RunFigures:
         return collective_metrics(self.run)
 
     @property
+    def collective_spans_ns(self) -> list[tuple[int, int]]:
+        """(its first rank's post, its end) of each collective."""
+        return [
+            (min(r.start_ns for r in m.collective.by_rank.values()), m.collective.end_ns)
+            for m in self.collectives
+        ]
+
+    @property
     def why_no_collectives(self) -> str:
         """What a report says in place of figures of collectives."""
         workload = self.run.spec.workload

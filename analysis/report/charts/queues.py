@@ -39,10 +39,9 @@ def queue_series_chart(figures: RunFigures, width: float) -> Drawing | None:
     deepest = _worth_showing(figures.queues)
     if not deepest:
         return None
-    spans = [
-        (min(r.start_ns for r in m.collective.by_rank.values()), m.collective.end_ns)
-        for m in figures.collectives
-    ] or [(min(s.times_ns[0] for s in deepest), max(s.times_ns[-1] for s in deepest))]
+    spans = figures.collective_spans_ns or [
+        (min(s.times_ns[0] for s in deepest), max(s.times_ns[-1] for s in deepest))
+    ]
     left, right = 62.0, width - 16
     height = len(deepest) * (_PANEL + _SPACE)
     drawing = Drawing(width, height + 40, "Queue depth over time")

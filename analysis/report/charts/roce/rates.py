@@ -19,10 +19,9 @@ def rates_chart(figures: RunFigures, width: float) -> Drawing | None:
     slowest = slowed_most(figures.rates)
     if not slowest:
         return None
-    spans = [
-        (min(r.start_ns for r in m.collective.by_rank.values()), m.collective.end_ns)
-        for m in figures.collectives
-    ] or [(min(s.times_ns[0] for s in slowest), 1 + max(s.times_ns[-1] for s in slowest))]
+    spans = figures.collective_spans_ns or [
+        (min(s.times_ns[0] for s in slowest), 1 + max(s.times_ns[-1] for s in slowest))
+    ]
     left, right = 62.0, width - 16
     height = len(slowest) * (_PANEL + _SPACE)
     drawing = Drawing(width, height + 40, "Rates of queue pairs over time")
