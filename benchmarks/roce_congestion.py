@@ -55,12 +55,13 @@ workload: {workload}
 collectives: {collectives}
 capture: {{points: []}}
 predict: []
-virtual: {{memory: 3GB}}
+virtual: {{memory: {memory}}}
 """
 STREAMS = """
 transport: {transport}
 capture: {{points: []}}
 predict: []
+virtual: {{memory: {memory}}}
 """
 
 
@@ -119,37 +120,44 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--hosts-per-leaf", type=int, default=8)
     parser.add_argument("--only", nargs="*", help="names of workloads, incast, victim")
     parser.add_argument("--fabrics", nargs="*", default=["clos", "nvswitch"])
+    parser.add_argument("--schemes", nargs="*", help="what names of schemes begin with")
+    parser.add_argument("--memory", default="auto", help="of a guest; decides no result")
     options = parser.parse_args(arguments)
     leaves, hosts = options.leaves, options.hosts_per_leaf
-    window = 200 * 70_000 // 8
+    every = schemes(200 * 70_000 // 8)
+    chosen = [scheme for scheme in every if scheme.name.startswith(tuple(options.schemes or [""]))]
     print(
-        "| fabric | workload | scheme | time, us | pauses | paused, us | marks | CNPs | queue, KB |"
+        "| fabric | workload | scheme | time, us | exposed, us "
+        "| pauses | paused, us | marks | CNPs | queue, KB |"
     )
-    print(f"|{'---|' * 9}")
+    print(f"|{'---|' * 10}")
     for fabric in options.fabrics:
         together = hosts if fabric == "clos" else min(8, hosts)
         for name, (workload, all_reduce) in workloads(leaves * hosts, together).items():
             if options.only and name not in options.only:
                 continue
-            for scheme in schemes(window):
+            for scheme in chosen:
                 text = _fabric(fabric, leaves, hosts, scheme) + RUN.format(
                     transport=scheme.transport,
                     workload=workload,
                     collectives=f"{{{ALL_TO_ALL}, all_reduce: {{{all_reduce}}}}}",
+                    memory=options.memory,
                 )
                 directory = kept_run(text, options.runs)
-                _print(fabric, name, scheme.name, _training_us(_result(directory)), directory)
+                last = _last(_result(directory))
+                exposed = last.get("exposed_comm_ns", last["duration_ns"]) / 1e3
+                time_us = last["duration_ns"] / 1e3, f"{exposed:,.1f}"
+                _print(fabric, name, scheme.name, time_us, directory)
     for name, flows in _streams(leaves, hosts).items():
         if "clos" not in options.fabrics or (options.only and name not in options.only):
             continue
-        for scheme in schemes(window):
+        for scheme in chosen:
             text = _fabric("clos", leaves, hosts, scheme)
-            found = run_streams(
-                text + STREAMS.format(transport=scheme.transport), flows, options.runs
-            )
+            text += STREAMS.format(transport=scheme.transport, memory=options.memory)
+            found = run_streams(text, flows, options.runs)
             measured = found.flows[-1:] if name.startswith("victim") else found.flows
             slowest = max(each.duration_ns for each in measured) / 1e3
-            _print("clos", name, scheme.name, slowest, found.directory)
+            _print("clos", name, scheme.name, (slowest, "-"), found.directory)
 
 
 def _fabric(kind: str, leaves: int, hosts: int, scheme: Scheme) -> str:
@@ -190,20 +198,23 @@ def _result(directory: Path) -> Any:
     return result
 
 
-def _training_us(result: Any) -> float:
-    """Of the last iteration, or of the collective where there is one alone."""
-    rows = result["iterations"] if len(result["collectives"]) > 1 else result["collectives"]
-    return float(rows[-1]["duration_ns"]) / 1e3
+def _last(result: Any) -> Any:
+    """The last iteration, or the collective where there is one alone."""
+    return (result["iterations"] if len(result["collectives"]) > 1 else result["collectives"])[-1]
 
 
-def _print(fabric: str, workload: str, scheme: str, time_us: float, directory: Path) -> None:
+def _print(
+    fabric: str, workload: str, scheme: str, time_us: tuple[float, str], directory: Path
+) -> None:
+    """A row; `time_us` is the time and how much of it is exposed communication."""
     summary = _result(directory)["summary"]
     links = [json.loads(line) for line in (directory / "links.jsonl").open()]
     switches = [each for each in links if not each["node"].startswith("h")]
     paused_us = sum(each["paused_ns"] for each in links) / 1e3
     longest = max(each["max_backlog_bytes"] or 0 for each in switches) / 1e3
     print(
-        f"| {fabric} | {workload} | {scheme} | {time_us:,.1f} | {summary['pauses']:,} "
+        f"| {fabric} | {workload} | {scheme} | {time_us[0]:,.1f} | {time_us[1]} "
+        f"| {summary['pauses']:,} "
         f"| {paused_us:,.0f} | {summary['ecn_marks']:,} | {summary['cnps_sent']:,} "
         f"| {longest:,.0f} |",
         flush=True,

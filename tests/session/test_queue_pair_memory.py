@@ -11,6 +11,7 @@ from emulator.virtual.memory.estimate import guest_memory_bytes
 from emulator.virtual.memory.queue_pairs import (
     QUEUE_PAIR_BYTES,
     TIMELY_BYTES,
+    devices_bytes,
     queue_pairs_of,
 )
 from tests.session.command import groundwire
@@ -18,23 +19,33 @@ from topologies.spec.spec import Spec, parse_spec
 
 SPEC = """
 name: pairs
-fabric: {{kind: flat, hosts: 128, link: {{rate: 100Gbps, delay: 1us, mtu: 4300}},
+fabric: {{kind: flat, hosts: {hosts}, link: {{rate: 100Gbps, delay: 1us, mtu: 4300}},
   queue: {{kind: lossless, buffer: 32MB}}}}
 transport: {transport}
 workload: {workload}
 collectives: {{backend: programs, all_reduce: {{algorithm: ring}}}}
 virtual: {{memory: {memory}}}
 """
+RAILS = """
+name: rails
+fabric: {kind: rails, servers: 4, hosts_per_server: 8, servers_per_leaf: 1, spines: 4,
+  link: {rate: 100Gbps, delay: 1us, mtu: 4300}}
+workload: {kind: collectives, ranks: 32, operations: [{kind: all_reduce, size: 1MB}]}
+collectives: {backend: programs, all_reduce: {algorithm: ring}}
+"""
 WORKLOAD = "{{kind: collectives, ranks: {ranks}, operations: [{{kind: all_reduce, size: 1MB}}]}}"
 TRAINING = "{kind: training, parallelism: {data: 4, tensor: 2, pipeline: 1}}"
 
 
-def _spec(control: str = "none", ranks: int = 32, workload: str = "", memory: str = "auto") -> Spec:
+def _spec(
+    control: str = "none", ranks: int = 32, workload: str = "", memory: str = "auto", hosts: int = 0
+) -> Spec:
     transport = f"{{kind: roce, path_mtu: 4096, congestion_control: {control}}}"
     return parse_spec(
         SPEC.format(
             transport=transport if control != "tcp" else "{kind: tcp}",
             workload=workload or WORKLOAD.format(ranks=ranks),
+            hosts=hosts or ranks,
             memory=memory,
         )
     )
@@ -59,7 +70,16 @@ def test_a_guest_has_room_for_them() -> None:
     assert more("none", 32) > 32 * 31 * QUEUE_PAIR_BYTES + 2 * 32 * 10**6
 
 
-@pytest.mark.parametrize(("ranks", "memory", "least"), [(32, "500MB", 522), (128, "1GB", 1570)])
+def test_each_namespace_has_its_part_of_each_device() -> None:
+    # 57 MB of the kernel's more with 8 devices and 9 nodes; 1,965 MB with 64 devices and 44 nodes,
+    # in KiB of /proc/meminfo.
+    assert 56_876 * 2**10 < devices_bytes(_spec(hosts=8, ranks=8)) < 1.1 * 56_876 * 2**10
+    rails = RAILS + "transport: {kind: roce, path_mtu: 4096}"
+    assert 1_965_000 * 2**10 < devices_bytes(parse_spec(rails)) < 1.1 * 1_965_000 * 2**10
+    assert devices_bytes(_spec("tcp")) == 0
+
+
+@pytest.mark.parametrize(("ranks", "memory", "least"), [(32, "500MB", 1346), (128, "8GB", 14179)])
 def test_more_than_a_guest_has_room_for_are_refused_before_it_starts(
     tmp_path: Path, ranks: int, memory: str, least: int
 ) -> None:

@@ -18,7 +18,7 @@ from emulator.ports.own_queues import SAMPLE_CAPACITY
 from emulator.ports.port_qdisc import SAMPLE_BYTES
 from emulator.ports.queue_recorder import sampling_of
 from emulator.ranks.packing import ranks_per_process
-from emulator.virtual.memory.queue_pairs import roce_bytes
+from emulator.virtual.memory.queue_pairs import devices_bytes, roce_bytes
 from topologies.spec.spec import Spec
 from topologies.spec.workload_section import (
     ITEM_BYTES,
@@ -92,11 +92,11 @@ def guest_memory_bytes(spec: Spec, run_directory: Path) -> int:
             guest_memory_bytes(spec.of_job(job), run_directory / "jobs" / job.name)
             for job in spec.jobs
         ]
-        return sum(own) - (len(own) - 1) * _SYSTEM_BYTES
+        return sum(own) - (len(own) - 1) * (_SYSTEM_BYTES + devices_bytes(spec))
     workload = spec.workload
     ranks = range(workload.ranks)
     if isinstance(workload, CommandWorkload):
-        return _SYSTEM_BYTES + len(ranks) * _PROGRAM_BYTES
+        return _SYSTEM_BYTES + len(ranks) * _PROGRAM_BYTES + devices_bytes(spec)
     connection_bytes = spec.tcp.sndbuf_bytes + spec.tcp.rcvbuf_bytes
     if isinstance(workload, CollectivesWorkload):
         programs = _ProgramBytes(spec)
@@ -147,7 +147,8 @@ def guest_memory_bytes(spec: Spec, run_directory: Path) -> int:
     system_bytes += len(nodes_of(settings_of(spec))) * _RANK_BYTES
     sent = _sent_bytes(spec)
     an_iteration = None if sent is None else sent // max(1, workload.iterations)
-    more_bytes = _samples_bytes(spec) + roce_bytes(spec, an_iteration)
+    more_bytes = _samples_bytes(spec) + devices_bytes(spec)
+    more_bytes += roce_bytes(spec, an_iteration)
     return system_bytes + _ranks_bytes(spec) + tensors_bytes + more_bytes
 
 

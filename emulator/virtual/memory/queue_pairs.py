@@ -19,7 +19,8 @@ from topologies.units import format_size
 QUEUE_PAIR_BYTES = 64 * 2**10
 TIMELY_BYTES = 24 * 2**10
 """RXE_SENT_TIMES times of packets, of 24 bytes each."""
-_DEVICE_BYTES = 3 * 2**20
+# Each network namespace, of a node or the guest's own, has files in /sys for a device's 1,024 GIDs.
+_VIEW_BYTES = 740 * 2**10
 # A packet of 4096 bytes has headers, so that the kernel takes 8192 for it, and 256 for its sk_buff.
 _PER_PAYLOAD = 2.1
 # What the kernel, Python and torch took with few ranks, and each rank (docs/guest-memory.md).
@@ -51,14 +52,23 @@ def queue_pairs_of(spec: Spec) -> int:
 
 
 def roce_bytes(spec: Spec, sent_bytes: int | None) -> int:
-    """What devices, queue pairs and packets take; 0 over TCP. `sent_bytes` is what all ranks send
+    """What queue pairs and packets take; 0 over TCP. `sent_bytes` is what all ranks send
     in a run at most, None where only the run tells."""
     if not isinstance(spec.transport, RoceTransport):
         return 0
     pairs = queue_pairs_of(spec) * _pair_bytes(spec.transport)
     held = _buffer_bytes(spec.plan.fabric)
     under_way = held if sent_bytes is None else min(held, sent_bytes)
-    return spec.workload.ranks * _DEVICE_BYTES + pairs + int(_PER_PAYLOAD * under_way)
+    return pairs + int(_PER_PAYLOAD * under_way)
+
+
+def devices_bytes(spec: Spec) -> int:
+    """What the devices of a fabric take, one on each port of a host; 0 over TCP."""
+    if not isinstance(spec.transport, RoceTransport):
+        return 0
+    fabric = spec.plan.fabric
+    devices = sum(len(fabric.links_of[host.name]) for host in fabric.hosts)
+    return devices * (len(fabric.nodes) + 1) * _VIEW_BYTES
 
 
 def refuse_too_many(spec: Spec, memory_bytes: int) -> None:
@@ -70,12 +80,13 @@ def refuse_too_many(spec: Spec, memory_bytes: int) -> None:
     assert isinstance(spec.transport, RoceTransport)
     taken = pairs * _pair_bytes(spec.transport)
     ranks = sum(each.workload.ranks for each in specs)
-    least = _LEAST_SYSTEM_BYTES + ranks * _LEAST_RANK_BYTES + taken
+    devices = devices_bytes(spec)
+    least = _LEAST_SYSTEM_BYTES + ranks * _LEAST_RANK_BYTES + taken + devices
     if memory_bytes < least:
         raise TooManyQueuePairs(
             f"{spec.name}: virtual.memory: found {format_size(memory_bytes)}; expected at least "
             f"{-(-least // 10**6)}MB: {pairs:,} queue pairs of {ranks} ranks take "
-            f"{-(-taken // 10**6)}MB"
+            f"{-(-taken // 10**6)}MB, the devices of the fabric {-(-devices // 10**6)}MB"
         )
 
 
