@@ -1,14 +1,26 @@
-"""The groups of ranks in which a workload's collectives run."""
+"""The groups of ranks in which a workload's collectives run, and the class of traffic of each.
+
+FRED gives model-parallel collectives, the pipeline and data-parallel ones virtual circuits of their
+own, of which the first pre-empt the last (Rashidi et al., ISCA 2025). Here each has a class that
+ports serve by strict priority, or by weight: what has begun to be sent is one frame.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Literal, TypeAlias
 
+from topologies.spec.checks import register
+from topologies.spec.errors import Problem, shown
 from topologies.spec.layers_section import LayersWorkload
+from topologies.spec.roce.section import RoceTransport
+from topologies.spec.sections import Sections
 from topologies.spec.workload_section import TrainingWorkload, WorkloadSpec
 
 GroupName: TypeAlias = Literal["world", "tensor", "data", "model"]
+
+_SORTS = {"tensor": "model", "model": "model", "data": "data"}
+"""What the groups of `collectives.classes` are for."""
 
 
 def groups_of(workload: WorkloadSpec) -> dict[GroupName, list[list[int]]]:
@@ -67,3 +79,51 @@ def training_groups(spec: TrainingWorkload) -> dict[GroupName, list[list[int]]]:
             for shard in range(tensor)
         ],
     }
+
+
+def selectors_of_groups(spec: Sections) -> dict[tuple[int, ...], int]:
+    """The DSCP class selector of what groups send, by their ranks; of groups that have one of their
+    own. Empty for several jobs."""
+    found: dict[tuple[int, ...], int] = {}
+    if spec.jobs:
+        return found
+    given = dict(spec.collectives.classes)
+    for sort, members in _groups(spec.workload):
+        if given[sort] is not None:
+            found[members] = spec.selector(given[sort])
+    return found
+
+
+def _groups(workload: WorkloadSpec) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """What each group of ranks is for. All ranks come first: where they are a group of another
+    sort, too, they are of that."""
+    groups = groups_of(workload)
+    everybody = tuple(range(workload.ranks))
+    if isinstance(workload, LayersWorkload) and workload.parallelism in ("data", "model"):
+        yield workload.parallelism, everybody
+    elif _stages(workload) > 1:
+        yield "pipeline", everybody
+    for name, parts in groups.items():
+        if name in _SORTS:
+            yield from ((_SORTS[name], tuple(part)) for part in parts if len(part) > 1)
+
+
+def _stages(workload: WorkloadSpec) -> int:
+    if isinstance(workload, LayersWorkload):
+        return workload.stages
+    return workload.parallelism.pipeline if isinstance(workload, TrainingWorkload) else 1
+
+
+@register
+def class_problems(spec: Sections) -> Iterator[Problem]:
+    """Classes of groups that the workload does not have, and of queue pairs."""
+    sorts = sorted({sort for sort, _ in _groups(spec.workload)})
+    for sort, name in spec.collectives.classes:
+        if name is None:
+            continue
+        key = ("collectives", "classes", sort)
+        if isinstance(spec.transport, RoceTransport):
+            yield Problem(key, shown(name), "expected transport.kind: tcp")
+        if sort not in sorts:
+            has = ", ".join(sorts) or "none: expected a workload of kind layers or training"
+            yield Problem(key, shown(name), f"groups of this workload: {has}")

@@ -88,7 +88,8 @@ class Setting:
     same of the connections of groups other than that of all ranks, by the name that the run gave
     the group and by `group_key` of its ranks. `roce_ports` has the
     UDP port that both queue pairs of a pair of ranks send from. `priorities` has, by rank, the DSCP
-    class selector of what it sends by TCP, and over RoCE; empty: all 0. Settings are compared by
+    class selector of what it sends by TCP, and over RoCE; empty: all 0. `group_priorities` has that
+    of groups which have one of their own, by name and by `group_key`. Settings are compared by
     identity.
     """
 
@@ -103,6 +104,7 @@ class Setting:
     group_ports: Mapping[str, Mapping[tuple[int, int], tuple[int, int]]] = field(
         default_factory=dict
     )
+    group_priorities: Mapping[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for rank, host in enumerate(self.hosts):

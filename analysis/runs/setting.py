@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from analysis.decode.roce.wire_format import udp_source_port
 from analysis.predict.interface import Setting, Transport, group_key
+from analysis.predict.planned import group_priorities_of
 from analysis.runs.run import Run
 
 
@@ -33,6 +34,7 @@ def setting_of(run: Run) -> Setting:
         },
         (run.spec.priorities(False), run.spec.priorities(True)),
         group_ports=_group_ports(run),
+        group_priorities=group_priorities_of(run.spec),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
+from collectives.groups import selectors_of_groups
 from emulator.linux.capabilities import kernel_capabilities
 from emulator.network.blueprint import Blueprint
 from emulator.network.sysctls import TcpSettings
@@ -30,6 +31,8 @@ def missing_for(spec: Spec) -> list[str]:
     """What this machine lacks to run a spec natively, in words; empty when it can."""
     fabric = spec.plan.fabric
     missing = missing_for_fabric(fabric)
+    if any(selectors_of_groups(one) for one in spec.parts.values()):
+        missing.append("collectives.classes: stock kernels give no class to what ranks send")
     if any((one.socket_priority, one.rdma_priority) != (0, 0) for one in spec.parts.values()):
         missing.append("class: stock kernels give no class to what programs send")
     control = spec.tcp.congestion_control

@@ -23,6 +23,7 @@ from topologies.spec.workload_types import Payload
 from workloads.execution.aggregation.node_plan import NodePlan
 from workloads.execution.aggregation.place import TreePlace
 from workloads.execution.clock import sleep_until_ns
+from workloads.execution.traffic_class import TrafficOfGroups
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +75,15 @@ class Trees:
     settings: CollectivesOfRun
     hosts: Sequence[str]
     directory: Path
+    traffic: TrafficOfGroups
 
     @classmethod
     def of_run(
-        cls, settings: CollectivesOfRun, hosts: Sequence[str], network: Network
+        cls,
+        settings: CollectivesOfRun,
+        hosts: Sequence[str],
+        network: Network,
+        traffic: TrafficOfGroups,
     ) -> Trees | None:
         """Makes the pipes of the switches; None for a run whose switches take no part."""
         if not trees_of(settings):
@@ -85,7 +91,7 @@ class Trees:
         assert network.session is not None
         directory = network.session.directory / "aggregation"
         directory.mkdir()
-        found = cls(settings, hosts, directory)
+        found = cls(settings, hosts, directory, traffic)
         for number, tree in enumerate(trees_of(settings)):
             found.directory_of(number).mkdir()
             for switch in range(len(tree.switches)):
@@ -111,7 +117,8 @@ class Trees:
         names = (*(self.hosts[rank] for rank in tree.members), *tree.switches)
         node = names[participant]
         interface = network.fabric.links_of[node][0].port(node).interface
-        return TreePlace(participant, tree.parents, interface, self.directory_of(number))
+        directory, traffic = self.directory_of(number), self.traffic.of(tree.members)
+        return TreePlace(participant, tree.parents, interface, directory, traffic)
 
     def jobs(
         self, network: Network, ranks: Path, names: Path, real_time: bool, payload: Payload

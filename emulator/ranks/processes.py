@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from collectives.settings import settings_of
-from emulator.linux.traffic_class import TrafficClass
 from emulator.network.network import Network
 from emulator.ranks.aggregation_process import Trees
 from emulator.ranks.gate import Seat
@@ -20,6 +19,7 @@ from emulator.rdma.place import roce_place
 from topologies.spec.spec import Spec
 from topologies.spec.workload_section import CommandWorkload
 from workloads.execution.rank_plan import RankPlan
+from workloads.execution.traffic_class import TrafficOfGroups
 
 
 @contextmanager
@@ -38,8 +38,9 @@ def processes_of(
             yield [] if idle else programs
         return
     names = _write_names(network, run_directory)
-    trees = Trees.of_run(settings_of(spec), spec.plan.hosts, network)
-    jobs = _ranks(spec, network, run_directory, names, real_time, seat, idle, trees)
+    traffic = TrafficOfGroups.of_spec(spec)
+    trees = Trees.of_run(settings_of(spec), spec.plan.hosts, network, traffic)
+    jobs = _ranks(spec, network, run_directory, names, real_time, seat, idle, trees, traffic)
     threads = 1 if real_time else ranks_per_process(spec)
     processes: list[Process] = [*(packed(jobs, threads) if threads > 1 else jobs)]
     if trees is not None:
@@ -68,6 +69,7 @@ def _ranks(
     seat: Seat | None,
     idle: bool,
     trees: Trees | None,
+    traffic: TrafficOfGroups,
 ) -> list[RankJob]:
     # A rank that really computes never sleeps, and would keep the fabric's own work waiting.
     real_time_priority = real_time and spec.compute.device != "real"
@@ -91,6 +93,7 @@ def _ranks(
                 payload=spec.payload,
                 lazy=not real_time and spec.virtual.connections == "lazy",
                 aligned=seat is None,
+                classes=traffic.by_members,
                 trees={} if trees is None else trees.places_of(rank, network),
                 roce=roce_place(spec, network, host, ranks),
             ),
@@ -98,7 +101,7 @@ def _ranks(
             names=names,
             stderr=ranks / f"{rank:03d}.log",
             real_time_priority=real_time_priority,
-            traffic=TrafficClass(spec.socket_priority, spec.rdma_priority),
+            traffic=traffic.of_ranks,
             seat=seat,
         )
         for rank, host in enumerate(hosts)

@@ -17,7 +17,6 @@ from typing import Any, Generic, TypeVar
 
 from emulator.linux import namespaces
 from emulator.linux.signals import end_with_parent
-from emulator.linux.traffic_class import NO_CLASS, TrafficClass
 from emulator.ranks.gate import Seat
 from emulator.ranks.launcher import (
     common_start_ns,
@@ -27,6 +26,7 @@ from emulator.ranks.launcher import (
 )
 from emulator.ranks.rank_process import send_report
 from workloads.execution.clock import sleep_until_ns
+from workloads.execution.traffic_class import NO_CLASS, TrafficClass
 
 _PR_SET_CHILD_SUBREAPER = 36
 _CHUNK_BYTES = 1 << 16

@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from emulator.linux.traffic_class import TrafficClass
 from emulator.network.host_names import Covers, write_host_names
 from emulator.network.network import Network
 from emulator.ranks.caller import Caller
@@ -21,6 +20,7 @@ from emulator.rdma.place import roce_place
 from topologies.spec.compute_section import ComputeSpec
 from topologies.spec.spec import Spec
 from topologies.spec.workload_section import CommandWorkload
+from workloads.execution.traffic_class import TrafficClass
 from workloads.execution.verbs.place import PLACE_VARIABLE, TRANSPORT_VARIABLE
 from workloads.observer import OBSERVER, PLAN_FILE, PLAN_VARIABLE
 

@@ -17,11 +17,11 @@ from typing import NoReturn
 from emulator.linux import namespaces
 from emulator.linux.real_time import RANK, use_real_time_priority
 from emulator.linux.signals import end_with_parent
-from emulator.linux.traffic_class import NO_CLASS, TrafficClass
 from emulator.ranks.full_directory import FULL
 from emulator.ranks.gate import Gate, Seat
 from workloads.execution.clock import sleep_until_ns
 from workloads.execution.rank_plan import RankPlan
+from workloads.execution.traffic_class import NO_CLASS, TrafficClass
 
 _PR_SET_NAME = 15
 _M_ARENA_MAX = -8

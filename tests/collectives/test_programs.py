@@ -26,7 +26,10 @@ def flat_algorithms(draw: st.DrawFn) -> Algorithm:
     match name:
         case "ring":
             return algorithm(
-                name, channels=draw(st.integers(1, 3)), both_directions=draw(st.booleans())
+                name,
+                channels=draw(st.integers(1, 3)),
+                both_directions=draw(st.booleans()),
+                folded=draw(st.booleans()),
             )
         case "direct":
             return algorithm(name, in_flight=draw(st.integers(0, 4)))
@@ -384,3 +387,12 @@ def test_a_switch_can_reduce() -> None:
     program = builder.build()
     verify(program)
     assert program.sent_bytes(400, 4) == (400, 400, 800)
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 5, 8])
+def test_a_folded_ring_goes_two_places_at_most(ranks: int) -> None:
+    """And what it sends is what a ring sends: each member to one other."""
+    program = algorithm("ring", folded=True).program(Kind.ALL_REDUCE, ranks)
+    hops = {(move.source, move.destination) for move in program.messages()}
+    assert len(hops) == ranks
+    assert max(abs(a - b) for a, b in hops) <= 2

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from emulator.linux.traffic_class import TrafficClass
 from testing.queue_lab import CE, ECT0, Lab, fabric, lab, line, payload_of, send, star
+from workloads.execution.traffic_class import TrafficClass
 
 pytestmark = pytest.mark.guest
 

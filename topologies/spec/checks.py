@@ -138,6 +138,8 @@ def _class_problems(spec: Sections) -> Iterator[Problem]:
     asked: list[tuple[Key, int | str | None]] = [(("class",), spec.traffic_class)]
     if isinstance(spec.transport, RoceTransport):
         asked.append((("transport", "class"), spec.transport.traffic_class))
+    classes = spec.collectives.classes
+    asked += [(("collectives", "classes", sort), name) for sort, name in classes]
     queue = spec.fabric.queue
     names = sorted(queue.classes) if isinstance(queue, Classes) else []
     for key, name in asked:

@@ -13,12 +13,22 @@ from pydantic import Field
 
 from topologies.spec.aggregation.section import AggregationSection
 from topologies.spec.fabric_section import Integer
-from topologies.spec.queue_section import SpecSection
+from topologies.spec.queue_section import SpecSection, TrafficClassName
 from topologies.units import SizeBytes, TimeNs
 
 AlgorithmEntry = dict[str, Any]
 """`algorithm`, its options, and its own `chunks`, `smallest_chunk`, `dimension_order` and
 `priority`."""
+
+
+class GroupClasses(SpecSection):
+    """Classes of traffic by what a group of ranks is for; None is that of the whole spec. `model`
+    is for tensor- and model-parallel groups, `pipeline` for the messages between stages, `data` for
+    groups that reduce gradients."""
+
+    model: TrafficClassName = None
+    pipeline: TrafficClassName = None
+    data: TrafficClassName = None
 
 
 class CollectivesSection(SpecSection):
@@ -28,7 +38,8 @@ class CollectivesSection(SpecSection):
     `in_flight` bounds the chunks under way at a rank (0: no bound), `order` says whose start first
     where they wait; `active_per_dimension` bounds those in one dimension. `dimensions` are sizes
     whose product is the ranks, the innermost first; None takes the fabric's. `endpoint_delay` is
-    what a rank takes to inject each message.
+    what a rank takes to inject each message. `classes` has collectives of one sort of group go
+    before those of another at every port.
     """
 
     backend: Literal["gloo", "programs"] = "gloo"
@@ -48,6 +59,7 @@ class CollectivesSection(SpecSection):
     active_per_dimension: Integer = Field(default=0, ge=0, le=4096)
     within_dimension: Literal["fifo", "smallest-first"] = "fifo"
     endpoint_delay_ns: TimeNs = Field(default=0, alias="endpoint_delay")
+    classes: GroupClasses = GroupClasses()
 
 
 class TreeOfGroup(SpecSection):

@@ -93,6 +93,10 @@ class Sections(SpecSection):
         the sockets."""
         return self._priority(self._rdma_class, self.traffic_class)
 
+    def selector(self, name: str | int | None) -> int:
+        """The DSCP class selector of a class; None is that of the whole spec."""
+        return self._priority(name, self.traffic_class)
+
     def priorities(self, over_roce: bool) -> tuple[int, ...]:
         """By rank, of all jobs: the DSCP class selector of what its sockets send, or its
         queue pairs."""

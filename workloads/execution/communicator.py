@@ -7,6 +7,7 @@ communicator counts along, so that a capture can be split by collective without 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -31,12 +32,14 @@ from workloads.execution.programs.engine import (
     ProgramWork,
     slots_of,
 )
+from workloads.execution.traffic_class import TrafficClass
 from workloads.execution.verbs.queue_pairs import QueuePairLinks, RankDevices
 
 # Far enough ahead for everybody to be asleep by then. Starts lie on a grid, so that a few
 # microseconds more or less while connecting do not move everything that follows.
 _ALIGN_MARGIN_NS = 1_000_000
 _ALIGN_GRID_NS = 10_000_000
+NO_CLASSES: Mapping[tuple[int, ...], TrafficClass] = {}
 AT_THE_END = -1
 """What `align` is called with after the last iteration."""
 
@@ -316,18 +319,23 @@ def subgroups(
     devices: RankDevices | None = None,
     tensors: Tensors = OWN_TENSORS,
     trees: Trees | None = None,
+    classes: Mapping[tuple[int, ...], TrafficClass] = NO_CLASSES,
     *,
     lazy: bool = False,
 ) -> Communicator | None:
     """Split the run into process groups; every rank calls this with the same partition.
 
     The ports of a group's connections are logged, unless these are `lazy` and yet to be made.
+    What groups in `classes` send is of the class there.
     Returns the communicator of the part that `me` is in, named `<name>.<index>`.
     """
     mine = None
     for index, ranks in enumerate(partition):
-        group = groups.new_group(ranks, f"{name}.{index}")
-        if me in ranks:
+        of_group = classes.get(tuple(ranks))
+        with nullcontext() if of_group is None else of_group.during():
+            group = groups.new_group(ranks, f"{name}.{index}")
+            if me not in ranks:
+                continue
             if not lazy:
                 log.connections(f"{name}.{index}", groups.ports(f"{name}.{index}"))
             mine = Communicator(

@@ -149,6 +149,7 @@ def _groups(
                 devices,
                 world.tensors,
                 trees,
+                plan.classes,
                 lazy=plan.lazy,
             )
             assert mine is not None  # the parts cover all ranks

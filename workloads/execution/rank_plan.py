@@ -11,6 +11,7 @@ from topologies.spec.compute_section import ComputeSpec
 from topologies.spec.workload_section import WorkloadSpec
 from topologies.spec.workload_types import Payload
 from workloads.execution.aggregation.place import TreePlace
+from workloads.execution.traffic_class import TrafficClass
 from workloads.execution.verbs.place import RocePlace
 
 
@@ -23,6 +24,8 @@ class RankPlan:
     jobs begin an iteration when the one before is over, as training does.
 
     With `lazy` two ranks connect when they first communicate.
+
+    `classes` are of what groups of ranks send, by the ranks of those that have one of their own.
 
     `trees` are the rank's places among switches that aggregate, by the ranks of its groups, where
     there are some. `roce` says how it gets at RDMA, where programs send over that.
@@ -41,6 +44,7 @@ class RankPlan:
     aligned: bool = True
     payload: Payload = "checked"
     lazy: bool = False
+    classes: Mapping[tuple[int, ...], TrafficClass] = field(default_factory=dict)
     trees: Mapping[tuple[int, ...], TreePlace] = field(default_factory=dict)
     roce: RocePlace | None = None
 

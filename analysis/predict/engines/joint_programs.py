@@ -38,6 +38,7 @@ from analysis.predict.engines.member_programs import (
 )
 from analysis.predict.engines.message_costs import MessageCosts
 from analysis.predict.engines.plan_programs import Gates, Marks, PlanCompiler, message_count
+from analysis.predict.engines.ports.class_ports import priorities_of
 from analysis.predict.engines.rank_slots import RankSlots
 from analysis.predict.engines.trains import Cut
 from analysis.predict.engines.wire import Ints
@@ -162,6 +163,12 @@ class JointPrograms:
             return size[group] < widest
 
         return [group if has_own(group) else None for group, _ in self._ends]
+
+    def priorities(self, setting: Setting, over_roce: bool) -> list[int]:
+        """The class selector of what each end sends: of its group, else of its rank."""
+        of_ranks = priorities_of(setting, self.ends, over_roce)
+        own = setting.group_priorities
+        return [own.get(group, of_ranks[end]) for end, (group, _) in enumerate(self._ends)]
 
     @property
     def size_bytes(self) -> Ints:

@@ -314,6 +314,7 @@ def _marked_from_bytes(setting: Setting) -> list[int | None]:
         return [None] * (2 * len(setting.fabric.links))
     ports = (port for link in setting.fabric.links for port in (link.a, link.b))
     used = {priority for ranks in setting.priorities for priority in ranks} or {0}
+    used |= {*setting.group_priorities.values()}
     return [_threshold(port.queue, used) for port in ports]
 
 

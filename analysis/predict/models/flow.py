@@ -212,14 +212,25 @@ class Flow:
         joint.over_roce(paths.setting.transport)
         groups = joint.groups(paths.setting)
         costs = MessageCosts.on(paths, joint.first, self.parameters)
+        priority = joint.priorities(paths.setting, costs.over_roce)
         if by_packets:
             cuts = joint.cuts(costs)
             self._run_trains(
-                paths, ranks, joint.compiled, joint.pairs, [cuts], costs, joint.waits, groups
+                paths,
+                ranks,
+                joint.compiled,
+                joint.pairs,
+                [cuts],
+                costs,
+                joint.waits,
+                groups,
+                priority,
             )
         else:
             wire = joint.wire_bytes(costs)
-            self._run_events(paths, ranks, joint.compiled, joint.pairs, [wire], costs, groups)
+            self._run_events(
+                paths, ranks, joint.compiled, joint.pairs, [wire], costs, groups, priority
+            )
 
     def _trains(
         self,
@@ -243,6 +254,7 @@ class Flow:
         costs: MessageCosts,
         waits: QueueWaits | None = None,
         groups: Sequence[str | None] = (),
+        priority: Sequence[int] = (),
     ) -> float:
         world, messages = len(ranks), sum(map(len, cuts))
         source, destination = pairs
@@ -252,7 +264,7 @@ class Flow:
         source, destination = keys // world, keys % world
         own = [groups[end] for end in source.tolist()] if groups else ()
         path, capacity = self._route(paths, ranks[source], ranks[destination], costs.over_roce, own)
-        priority = priorities_of(paths.setting, ranks, costs.over_roce)
+        priority = priority or priorities_of(paths.setting, ranks, costs.over_roce)
         several = len(set(priority)) > 1
         streams = {
             (a, b): Stream(
@@ -378,9 +390,11 @@ class Flow:
         wire_bytes: list[list[float]],
         costs: MessageCosts,
         groups: Sequence[str | None] = (),
+        priority: Sequence[int] = (),
     ) -> float:
         source, destination = pairs
-        if len(set(priorities_of(paths.setting, ranks, costs.over_roce))) > 1:
+        priority = priority or priorities_of(paths.setting, ranks, costs.over_roce)
+        if len(set(priority)) > 1:
             raise PredictorError(
                 "several classes of traffic are followed packet by packet, which flow does up to "
                 f"{_MOST_TOGETHER:,} messages"

@@ -70,6 +70,8 @@ class LinuxTcp:
             raise PredictorError(f"found {messages:,} messages, allowed {_MOST_MESSAGES:,}")
         if joint.over_roce(setting.transport):
             raise PredictorError("tcp does not predict RoCE")
+        if setting.group_priorities:
+            raise PredictorError("tcp does not follow collectives.classes")
         paths = paths_of(setting)
         network = Network()
         fabric = FabricPorts(paths, network)

@@ -59,6 +59,9 @@ def _shared_problems(spec: Sections) -> Iterator[Problem]:
     if spec.aggregation is not None:
         expected = "expected one workload: the tree of switches is that of all ranks"
         yield Problem(("aggregation",), "with jobs", expected)
+    if any(name is not None for _, name in spec.collectives.classes):
+        expected = "expected one workload: a job has a class of its own"
+        yield Problem(("collectives", "classes"), "with jobs", expected)
     for name, count in Counter(job.name for job in spec.jobs).items():
         if count > 1:
             yield Problem(("jobs",), f"{count} jobs named {name}", "expected each name once")

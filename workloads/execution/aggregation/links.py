@@ -27,11 +27,12 @@ class TreeLinks:
         self._store = dist.FileStore(str(place.directory / "addresses"), -1)
         self._interface = place.interface
         self._edges: dict[int, tuple[Any, int]] = {}
-        # Those below first: nobody waits for one who waits for it.
-        for child in place.children:
-            self._edges[child] = self._edge(place.me, child)
-        if place.parent is not None:
-            self._edges[place.parent] = self._edge(place.me, place.parent)
+        with place.traffic.during():
+            # Those below first: nobody waits for one who waits for it.
+            for child in place.children:
+                self._edges[child] = self._edge(place.me, child)
+            if place.parent is not None:
+                self._edges[place.parent] = self._edge(place.me, place.parent)
 
     def say_ready(self, me: int) -> None:
         """Tell everybody that this switch can be reached."""

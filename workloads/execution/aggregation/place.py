@@ -6,18 +6,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from topologies.aggregation_tree import children
+from workloads.execution.traffic_class import NO_CLASS, TrafficClass
 
 
 @dataclass(frozen=True, slots=True)
 class TreePlace:
     """`me` is the participant's number, `parents` are by participant (-1: the root's). `directory`
     is one that all participants see, for what they agree on before anything is sent: the addresses
-    of connections, and which collective comes next."""
+    of connections, and which collective comes next. `traffic` is the class of what it sends."""
 
     me: int
     parents: tuple[int, ...]
     interface: str
     directory: Path
+    traffic: TrafficClass = NO_CLASS
 
     @property
     def parent(self) -> int | None:

@@ -51,9 +51,9 @@ def class_rules(fabric: Fabric) -> list[ClassRules]:
 
 def priorities_of(setting: Setting, ranks: Ints, over_roce: bool) -> list[int]:
     """The class selector of what each of these ends sends; switches that aggregate, numbered after
-    the ranks, have 0."""
-    known = setting.priorities[over_roce]
-    return [known[rank] if rank < len(known) else 0 for rank in ranks.tolist()]
+    the ranks, have that of the first rank."""
+    known = setting.priorities[over_roce] or (0,)
+    return [known[rank] if rank < len(known) else known[0] for rank in ranks.tolist()]
 
 
 @dataclass(slots=True)
