@@ -33,91 +33,93 @@ SEED = 20261125
 BEGIN, END = "<!-- held-out set: begin -->", "<!-- held-out set: end -->"
 
 _REST = "capture: {points: []}\npredict: [flow]\n"
-_LINK = "link: {rate: 60Gbps, delay: 700ns, mtu: 9000}"
+_LINK = "link: {rate: 50Gbps, delay: 900ns, mtu: 9000}"
 
 
-def _graph(name: str, hosts: int, routers: int, joined: list[tuple[str, str]], queue: str) -> str:
+def _graph(hosts: int, routers: int, joined: list[tuple[str, str]], queue: str) -> str:
     nodes = [f"{{name: h{i}, kind: host}}" for i in range(hosts)]
-    nodes += [f"{{name: {name}{i}, kind: switch}}" for i in range(routers)]
+    nodes += [f"{{name: r{i}, kind: switch}}" for i in range(routers)]
     links = ", ".join(
-        f"{{ends: [{a}, {b}], rate: 60Gbps, delay: 700ns, mtu: 9000}}" for a, b in joined
+        f"{{ends: [{a}, {b}], rate: 50Gbps, delay: 900ns, mtu: 9000}}" for a, b in joined
     )
     return f"{{kind: graph, nodes: [{', '.join(nodes)}], links: [{links}], queue: {queue}}}"
 
 
 def _dragonfly() -> str:
-    """Three groups of two routers with two hosts each; a link between each two groups."""
-    joined = [(f"h{i}", f"r{i // 2}") for i in range(12)]
-    joined += [("r0", "r1"), ("r2", "r3"), ("r4", "r5")]
-    joined += [("r0", "r2"), ("r3", "r4"), ("r5", "r1")]
-    return _graph("r", 12, 6, joined, "{kind: dctcp, k: 60KB, buffer: 3MB}")
+    """Four groups of two routers with two hosts each; a link between each two groups."""
+    joined = [(f"h{i}", f"r{i // 2}") for i in range(16)]
+    joined += [(f"r{2 * group}", f"r{2 * group + 1}") for group in range(4)]
+    joined += [("r0", "r2"), ("r3", "r4"), ("r5", "r6")]
+    joined += [("r0", "r5"), ("r1", "r7"), ("r2", "r7")]
+    return _graph(16, 8, joined, "{kind: dctcp, k: 75KB, buffer: 3MB}")
 
 
-def _failed_uplink() -> str:
-    """Three leaves of four hosts and two spines, without one of the six links between them."""
-    joined = [(f"h{i}", f"s{i // 4}") for i in range(12)]
-    joined += [(f"s{leaf}", f"s{3 + spine}") for leaf in range(3) for spine in range(2)]
-    joined.remove(("s1", "s4"))
-    return _graph("s", 12, 5, joined, "{kind: droptail, buffer: 8MB}")
+def _failed_uplinks() -> str:
+    """Three leaves of six hosts and two spines, 3:1, without two of the six links between them."""
+    joined = [(f"h{i}", f"r{i // 6}") for i in range(18)]
+    joined += [(f"r{leaf}", f"r{3 + spine}") for leaf in range(3) for spine in range(2)]
+    joined.remove(("r0", "r4"))
+    joined.remove(("r2", "r3"))
+    return _graph(18, 5, joined, "{kind: droptail, buffer: 24MB}")
 
 
 _OPERATIONS = (
-    "{kind: all_reduce, size: 3600KB}",
-    "{kind: all_to_all, size: 1440KB}",
-    "{kind: all_gather, size: 2880KB}",
-    "{kind: broadcast, size: 700KB}",
+    "{kind: all_reduce, size: 2700KB}",
+    "{kind: all_to_all, size: 1800KB}",
+    "{kind: all_gather, size: 2160KB}",
+    "{kind: broadcast, size: 900KB}",
 )
-_INCASTS = ("{kind: incast, size: 180KB}", "{kind: incast, size: 1500KB, degree: 5}")
+_INCASTS = ("{kind: incast, size: 220KB}", "{kind: incast, size: 1300KB, degree: 6}")
 
 HELD_OUT = {
-    "dragonfly-like, dctcp": (_dragonfly(), 12, "dctcp", _OPERATIONS),
-    "leaf-spine without a link, cubic": (_failed_uplink(), 12, "cubic", _OPERATIONS),
-    "torus 3x2x2, dctcp": (
-        "{kind: torus, dims: [3, 2, 2], " + _LINK + ", queue: {kind: dctcp, k: 80KB}}",
+    "dragonfly-like, dctcp": (_dragonfly(), 16, "dctcp", _OPERATIONS),
+    "leaf-spine 3:1 without two links, cubic": (_failed_uplinks(), 18, "cubic", _OPERATIONS),
+    "torus 2x3x2, cubic": (
+        "{kind: torus, dims: [2, 3, 2], " + _LINK + ", queue: {kind: droptail, buffer: 8MB}}",
+        12,
+        "cubic",
+        _OPERATIONS,
+    ),
+    "hierarchical, dctcp": (
+        "{kind: hierarchical, groups: 4, hosts_per_group: 3, outer_switches: 2, "
+        + _LINK
+        + ", queue: {kind: dctcp, k: 90KB}}",
         12,
         "dctcp",
         _OPERATIONS,
     ),
-    "hierarchical, cubic": (
-        "{kind: hierarchical, groups: 3, hosts_per_group: 4, outer_switches: 2, "
-        + _LINK
-        + ", queue: {kind: shared, buffer: 9MB, alpha: 1.0}}",
-        12,
-        "cubic",
-        _OPERATIONS,
-    ),
     "incast, drop-tail": (
-        "{kind: flat, hosts: 8, " + _LINK + ", queue: {kind: droptail, buffer: 350KB}}",
-        8,
+        "{kind: flat, hosts: 9, " + _LINK + ", queue: {kind: droptail, buffer: 420KB}}",
+        9,
         "cubic",
         _INCASTS,
     ),
     "incast, lossless": (
-        "{kind: flat, hosts: 8, "
+        "{kind: flat, hosts: 9, "
         + _LINK
-        + ", queue: {kind: lossless, xoff: 90KB, xon: 60KB, buffer: 6MB}}",
-        8,
+        + ", queue: {kind: lossless, xoff: 110KB, xon: 70KB, buffer: 6MB}}",
+        9,
         "cubic",
         _INCASTS,
     ),
 }
 
 _STEPS = {
-    "dlrm": "{kind: dlrm, ranks: 8, iterations: 2, batch_size: 512, sparse_features: 16, "
-    "embedding_dimension: 48, pooling: 20, dense_features: 200, bottom_mlp: [512, 256, 48], "
-    "top_mlp: [512, 768, 384, 1], bucket: 900KB}",
+    "dlrm": "{kind: dlrm, ranks: 8, iterations: 2, batch_size: 384, sparse_features: 24, "
+    "embedding_dimension: 32, pooling: 20, dense_features: 160, bottom_mlp: [448, 224, 32], "
+    "top_mlp: [448, 704, 320, 1], bucket: 700KB}",
     "training": "{kind: training, parallelism: {data: 2, tensor: 2, pipeline: 2}, ranks: 8, "
-    "iterations: 2, layers: 4, hidden: 320, batch_size: 8, microbatches: 2}",
+    "iterations: 2, layers: 4, hidden: 288, batch_size: 8, microbatches: 2}",
 }
 _TRAINED = {
-    f"{name}, leaf-spine, dctcp": (
+    f"{name}, leaf-spine, {control}": (
         "{kind: leaf-spine, leaves: 2, spines: 2, hosts_per_leaf: 4, "
         + _LINK
-        + ", queue: {kind: dctcp, k: 70KB}}",
-        "dctcp",
-        workload,
+        + ", queue: {kind: dctcp, k: 80KB}}",
+        control,
+        _STEPS[name],
     )
-    for name, workload in _STEPS.items()
+    for name, control in (("dlrm", "dctcp"), ("training", "cubic"))
 }
 
 
@@ -156,6 +158,8 @@ def drawn(count: int) -> Iterator[tuple[str, str, str]]:
                 "{kind: red, kmin: 100KB, kmax: 400KB, buffer: 4MB}",
                 "{kind: shared, buffer: 8MB}",
                 "{kind: lossless}",
+                "{kind: codel, target: 50us, interval: 1ms}",
+                "{kind: voq, buffer: 800KB}",
             )
         )
         fabric, shape = draw.choice(
@@ -166,7 +170,7 @@ def drawn(count: int) -> Iterator[tuple[str, str, str]]:
                 ("fat-tree", "k: 4"),
             )
         )
-        control = draw.choice(("cubic", "dctcp", "reno"))
+        control = draw.choice(("cubic", "dctcp", "reno", "bbr"))
         kind = draw.choice(("collectives", "collectives", "dlrm", "training"))
         if kind == "collectives":
             sizes = [draw.choice(("64KB", "400KB", "1600KB", "6400KB")) for _ in range(4)]

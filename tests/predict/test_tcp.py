@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -11,6 +13,10 @@ from hypothesis import strategies as st
 
 from analysis.predict.engines.joint_programs import GroupedCall, JointPrograms
 from analysis.predict.engines.paths import paths_of
+from analysis.predict.engines.tcp.endpoint import Endpoint
+from analysis.predict.engines.tcp.packet import Packet
+from analysis.predict.engines.tcp.ports import Port
+from analysis.predict.engines.tcp.served import CodelPort, CodelSetting, VoqPort
 from analysis.predict.interface import (
     PredictorError,
     Setting,
@@ -85,14 +91,17 @@ def test_slow_start_waits_for_acknowledgements() -> None:
     size=st.integers(1, 3_000_000),
     hosts=st.integers(2, 5),
     kind=st.sampled_from([Kind.ALL_REDUCE, Kind.ALL_TO_ALL, Kind.BROADCAST, Kind.INCAST]),
-    control=st.sampled_from(["cubic", "dctcp", "reno"]),
+    control=st.sampled_from(["cubic", "dctcp", "reno", "bbr"]),
+    queue=st.sampled_from(
+        ["{kind: dctcp, k: 50KB, buffer: 12MB}", "{kind: voq}", "{kind: fq_codel, buffer: 12MB}"]
+    ),
 )
 @hypothesis_settings(max_examples=15, deadline=None)
 def test_every_byte_arrives_once_and_the_same_way_each_time(
-    size: int, hosts: int, kind: Kind, control: str
+    size: int, hosts: int, kind: Kind, control: str, queue: str
 ) -> None:
     size = size // (8 * hosts) * 8 * hosts
-    setting = _setting(hosts, "{kind: dctcp, k: 50KB, buffer: 4MB}", control)
+    setting = _setting(hosts, queue, control)
     call = CollectiveCall(kind, size, tuple(range(hosts)))
     predictor = LinuxTcp()
     first = predictor.predict(setting, call)
@@ -129,11 +138,103 @@ def test_what_a_full_buffer_drops_is_sent_again() -> None:
     assert took > LinuxTcp().predict(_setting(5), call)
 
 
+_MEASURED_NS = {
+    ("{kind: droptail}", "bbr"): (188_075, 79_438, 297_063, 155_025),
+    ("{kind: voq, buffer: 800KB}", "cubic"): (194_683, 78_722, 328_775, 147_410),
+    ("{kind: codel, target: 30us, interval: 500us}", "cubic"): (186_932, 78_693, 328_667, 147_410),
+}
+"""What ranks in the virtual kernel measured, of a run of four operations."""
+
+
+@pytest.mark.parametrize(("queue", "control"), _MEASURED_NS)
+def test_a_run_takes_what_it_took_in_the_virtual_kernel(queue: str, control: str) -> None:
+    """BBR's pace and filter, and queues that choose at the head: 8 hosts, Linux's windows."""
+    operations = (
+        "[{kind: all_reduce, size: 1MB}, {kind: all_to_all, size: 1MB}, "
+        "{kind: all_gather, size: 4MB}, {kind: broadcast, size: 300KB}]"
+    )
+    spec = _spec(8, queue, control).with_overrides({"workload.operations": operations, "seed": "5"})
+    found = predict_run(spec, setting_of_spec(spec), LinuxTcp()).collectives.values()
+    assert list(found) == pytest.approx(_MEASURED_NS[queue, control], rel=1e-3)
+
+
+class _Line:
+    """A clock that notes which packets leave."""
+
+    def __init__(self) -> None:
+        self.left: list[int] = []
+        self._due: list[tuple[int, Callable[[int], None]]] = []
+
+    def at(self, time_ns: int, act: Callable[[int], None]) -> None:
+        self._due.append((time_ns, act))
+
+    def leaves(self, port: Port, leaves_ns: int, packet: Packet) -> None:
+        self.left.append(packet.seq)
+
+    def run(self) -> None:
+        while self._due:
+            time_ns, act = self._due.pop(0)
+            act(time_ns)
+
+
+def test_virtual_output_queues_take_turns_by_link() -> None:
+    """Packets by one link, then by another: in turns, once the first one is gone. The buffer is
+    each link's own, of two packets."""
+    line = _Line()
+    links = Port(100 * 10**9, 0, 1), Port(100 * 10**9, 0, 1)
+    port = VoqPort(10**9, 0, 3000, None, 1014, line)
+    for seq in (0, 1000, 2000, 3000, 10_000, 11_000, 12_000):
+        packet = Packet((links[seq >= 10_000], port), Endpoint.__new__(Endpoint), seq, seq, 0, 0)
+        packet.length, packet.hop = 1014, 2
+        port.send(packet, 0)
+    line.run()
+    assert line.left == [0, 10_000, 1000, 11_000, 2000]
+    assert port.drops == 2
+
+
+def test_codel_drops_at_the_head_what_waits_too_long() -> None:
+    """RFC 8289: nothing for an interval after the wait has come to the target, then one, and the
+    next ones an interval over the root of their number later."""
+    line = _Line()
+    setting = CodelSetting(50_000, 200_000, None, True, 1014)
+    port = CodelPort(10**9, 0, 10**6, 1038, setting, line)
+    for seq in range(100):
+        packet = Packet((port,), Endpoint.__new__(Endpoint), seq, seq, 0, 0)
+        packet.length, packet.hop = 1014, 1
+        port.send(packet, 0)
+    line.run()
+    frame_ns = 1038 * 8
+    above = -(-50_000 // frame_ns)
+    first = -(-(above * frame_ns + 200_000) // frame_ns)
+    lost = [seq for seq in range(100) if seq not in line.left]
+    assert lost[0] == first
+    waits = [(b - a - 1) * frame_ns for a, b in pairwise(lost[:4])]
+    assert waits == pytest.approx([200_000, 200_000 / 2**0.5, 200_000 / 3**0.5], abs=frame_ns)
+
+
+def test_traffic_of_one_class_waits_in_its_own_queue() -> None:
+    call = CollectiveCall(Kind.INCAST, 2_000_000, tuple(range(5)))
+    small = "{kind: droptail, buffer: 100KB}"
+    classes = (
+        "{kind: classes, classes: {a: {priority: 1, queue: " + small + "}, "
+        "b: {priority: 2, queue: {kind: droptail, buffer: 8MB}}}}"
+    )
+    took = {}
+    for priority in (1, 2):
+        setting = replace(_setting(5, classes), priorities=((priority,) * 5, ()))
+        took[priority] = LinuxTcp().predict(setting, call)
+    assert took[1] == LinuxTcp().predict(_setting(5, small), call)
+    assert took[2] == LinuxTcp().predict(_setting(5), call) < took[1]
+
+
 def test_it_is_named_and_refuses_what_it_does_not_follow() -> None:
     predictor = load_predictor("tcp")
     setting = _setting(2)
-    with pytest.raises(PredictorError, match="bbr"):
-        predictor.predict(replace(setting, transport=Transport("bbr")), _send(1000))
+    with pytest.raises(PredictorError, match="vegas; allowed: bbr, cubic, dctcp, reno"):
+        predictor.predict(replace(setting, transport=Transport("vegas")), _send(1000))
+    several = replace(setting, priorities=((1, 2), ()))
+    with pytest.raises(PredictorError, match="one class: found 1, 2"):
+        predictor.predict(several, _send(1000))
     with pytest.raises(PredictorError, match=r"found sndbuf 1,000,000 bytes, allowed rcvbuf's"):
         few = Transport(sndbuf_bytes=1_000_000)
         predictor.predict(replace(setting, transport=few), _send(1000))
@@ -142,10 +243,7 @@ def test_it_is_named_and_refuses_what_it_does_not_follow() -> None:
 @pytest.mark.parametrize(
     ("queue", "named"),
     [
-        ("{kind: voq}", "kind voq"),
-        ("{kind: codel}", "kind codel"),
-        ("{kind: fq_codel}", "kind fq_codel"),
-        ("{kind: classes, classes: {a: {priority: 1}}}", "kind classes"),
+        ("{kind: lossless, kmin: 100KB, kmax: 200KB}", "RED's line"),
         ("{kind: lossless, lossy_priorities: [1]}", "lossy_priorities"),
     ],
 )

@@ -13,7 +13,7 @@ import numpy as np
 from analysis.predict.engines.acts import PostCall
 from analysis.predict.engines.joint_programs import GroupedCall, JointPrograms, at_most
 from analysis.predict.engines.paths import Paths, paths_of
-from analysis.predict.engines.tcp.congestion import CONTROLS
+from analysis.predict.engines.tcp.controls import CONTROLS
 from analysis.predict.engines.tcp.fabric import FabricPorts
 from analysis.predict.engines.tcp.network import Network
 from analysis.predict.engines.tcp.packet import Sends
@@ -37,7 +37,7 @@ class LinuxTcp:
     name = "tcp"
     ignores = (
         "what a message costs a rank's processor; reordering, and undone reductions of windows; "
-        "bbr; the queues codel, fq_codel, voq and classes; send buffers below the receive buffers"
+        "traffic of several classes; send buffers below the receive buffers"
     )
 
     def __init__(self) -> None:
@@ -90,8 +90,8 @@ class LinuxTcp:
 
 
 def tcp_setting(paths: Paths) -> TcpSetting:
-    """What the hosts' TCP is set to. Raises PredictorError for bbr, and for a send buffer that may
-    hold a connection back before its window does."""
+    """What the hosts' TCP is set to. Raises PredictorError for a congestion control that is not
+    followed, and for a send buffer that may hold a connection back before its window does."""
     transport = paths.setting.transport
     if transport.sndbuf_bytes < transport.rcvbuf_bytes:
         raise PredictorError(

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from analysis.predict.engines.tcp.delivery_rate import RateSample
+
 INFINITE_SSTHRESH = 0x7FFFFFFF
 
 GSO_BYTES = 65_216
@@ -58,6 +60,8 @@ class Reno:
     """Slow start, then a segment a round trip; half the window after a loss."""
 
     needs_ecn = False
+    paces = False
+    """Whether `main` sets window and pace, from samples of the rate of delivery."""
 
     def __init__(self, window: Window) -> None:
         self.window = window
@@ -85,6 +89,9 @@ class Reno:
 
     def tx_start(self, now: int) -> None:
         """Something is sent when nothing was under way."""
+
+    def main(self, sample: RateSample, now: int) -> None:
+        """An acknowledgement was taken in, and this is what it tells."""
 
     def enters_recovery(self) -> None:
         """A loss was detected by acknowledgements."""
@@ -276,6 +283,3 @@ class Dctcp(Reno):
     def enters_loss(self, now: int) -> None:
         """As of dctcp_react_to_loss."""
         self.enters_recovery()
-
-
-CONTROLS: dict[str, type[Reno]] = {"reno": Reno, "cubic": Cubic, "dctcp": Dctcp}

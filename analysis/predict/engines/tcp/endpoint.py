@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from analysis.predict.engines.tcp.delivery_rate import RateSample
 from analysis.predict.engines.tcp.packet import (
     FIRST_SACK_BYTES,
     SACK_BYTES,
@@ -72,6 +73,10 @@ class Endpoint(RecoveringTransmitter):
         self.write_seq = self.snd_una = self.snd_nxt = size
         self.delivered = self.max_packets_out = 1
         self.control.in_ack_event()
+        if self.paces:
+            self._data_segments = 1
+            rtt_us = self.min_rtt_us
+            self.control.main(RateSample(1, rtt_us, 0, 1, rtt_us, 1, 0, True), now)
         other.rcv_nxt = other._rcv_wup = other._prior_rcv_nxt = size
         other._ato, other._quick = _ATO_MIN, _QUICK_ACKS - 1
         other._last_received = now // JIFFY_NS

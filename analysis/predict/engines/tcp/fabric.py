@@ -15,10 +15,21 @@ from analysis.predict.engines.tcp.pausable import (
     SwitchMemory,
 )
 from analysis.predict.engines.tcp.ports import Port, RedPort, SharedMemory, SharedPort
-from analysis.predict.interface import PredictorError
+from analysis.predict.engines.tcp.served import CodelPort, CodelSetting, FqCodelPort, VoqPort
+from analysis.predict.interface import PredictorError, Setting
 from topologies.fabrics.fabric import Link
 from topologies.fabrics.fabric import Port as FabricPort
-from topologies.spec.queue_section import Dctcp, DropTail, Lossless, Red, Shared
+from topologies.spec.queue_section import (
+    Codel,
+    Dctcp,
+    DropTail,
+    FqCodel,
+    Lossless,
+    Red,
+    Shared,
+    Voq,
+    queue_of,
+)
 
 _FRAME_BYTES = HEADERS_BYTES + 24
 """What a frame without data takes on the line."""
@@ -37,8 +48,11 @@ class FabricPorts:
         self._memories: dict[str, SharedMemory] = defaultdict(SharedMemory)
         self._lossless_memories: dict[str, SwitchMemory] = defaultdict(SwitchMemory)
         links = paths.setting.fabric.links
+        self._class = _only_class(paths.setting)
         self._pauses = any(
-            isinstance(end.queue, Lossless) for link in links for end in (link.a, link.b)
+            isinstance(queue_of(end.queue, self._class), Lossless)
+            for link in links
+            for end in (link.a, link.b)
         )
 
     @property
@@ -72,7 +86,7 @@ class FabricPorts:
         if self._pauses:
             return self._pausable(link, end)
         rate_bps, delay_ns = link.rate_bps, link.delay_ns
-        match end.queue:
+        match queue_of(end.queue, self._class):
             case DropTail(buffer_bytes=buffer):
                 return Port(rate_bps, delay_ns, buffer)
             case Dctcp(buffer_bytes=buffer, k_bytes=k):
@@ -85,13 +99,30 @@ class FabricPorts:
                 seed = self._paths.setting.seed << 16 | number
                 mtu = link.mtu_bytes
                 return RedPort(rate_bps, delay_ns, red.buffer_bytes, thresholds, red.ecn, mtu, seed)
+            case Voq(buffer_bytes=buffer, k_bytes=k):
+                return VoqPort(rate_bps, delay_ns, buffer, k, link.frame_bytes, self._clock)
+            case Codel() as codel:
+                return self._codel(link, codel)
             case other:
                 raise PredictorError(f"tcp does not follow queues of kind {other.kind}")
+
+    def _codel(self, link: Link, queue: Codel) -> Port:
+        setting = CodelSetting(
+            queue.target_ns, queue.interval_ns, queue.ce_threshold_ns, queue.ecn, link.frame_bytes
+        )
+        kind, quantum = CodelPort, link.frame_bytes
+        if isinstance(queue, FqCodel):
+            kind, quantum = FqCodelPort, queue.quantum_bytes or quantum
+        line = link.rate_bps, link.delay_ns, queue.buffer_bytes
+        return kind(*line, quantum, setting, self._clock)
 
     def _pausable(self, link: Link, end: FabricPort) -> PausablePort:
         memory = self._lossless_memories[end.node]
         limits = mark_above = None
-        match end.queue:
+        found = queue_of(end.queue, self._class)
+        match found:
+            case Lossless(kmin_bytes=int()):
+                raise PredictorError("tcp does not follow lossless queues that mark by RED's line")
             case Lossless() as queue if not queue.lossy_priorities:
                 mark_above = queue.k_bytes
                 headroom = queue.headroom_bytes
@@ -107,7 +138,17 @@ class FabricPorts:
                 raise PredictorError(
                     f"tcp does not follow queues of kind {other.kind} beside lossless ones"
                 )
-        buffer = end.queue.buffer_bytes
+        buffer = found.buffer_bytes
         return PausablePort(
             link.rate_bps, link.delay_ns, buffer, mark_above, limits, memory, self._clock
         )
+
+
+def _only_class(setting: Setting) -> int:
+    """The class selector that all ranks' packets have. Raises PredictorError where they differ."""
+    found = set(setting.priorities[0]) or {0}
+    if len(found) > 1:
+        raise PredictorError(
+            f"tcp follows traffic of one class: found {', '.join(map(str, sorted(found)))}"
+        )
+    return found.pop()

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from analysis.predict.engines.member_programs import CompiledPrograms, Programs, Start
-from analysis.predict.engines.tcp.congestion import CONTROLS
+from analysis.predict.engines.tcp.controls import CONTROLS
 from analysis.predict.engines.tcp.endpoint import Delivered, Endpoint
 from analysis.predict.engines.tcp.network import Network
 from analysis.predict.engines.tcp.packet import Sends

@@ -44,7 +44,6 @@ class RecoveringTransmitter(Transmitter):
         self._high_seq = 0
         self._prior_cwnd = self._prr_delivered = 0
         self._marked_cwnd = False
-        self._lost = 0
         self._frto = False
         self._rack_ns = self._rack_seq = self._rack_rtt_us = 0
         self._rack_advanced = False
@@ -66,7 +65,8 @@ class RecoveringTransmitter(Transmitter):
         if advanced:
             self._retransmits = 0
             self.snd_una = ack
-        prior_delivered, prior_lost = self.delivered, self._lost
+        prior_delivered, prior_lost = self.delivered, self.lost
+        prior_in_flight = self.in_flight() if self.paces else 0
         sacked_now = self._take_sacks(packet, now) if packet.sack else False
         if not self.packets_out:
             self.control.in_ack_event()
@@ -89,11 +89,18 @@ class RecoveringTransmitter(Transmitter):
         if acked:
             self._set_timer(now)
         delivered = self.delivered - prior_delivered
-        if self.state in (CWR, RECOVERY):
-            self._reduce(delivered, self._lost - prior_lost, advanced)
-        elif acked:
-            self.control.cong_avoid(delivered, now)
-        self.update_pacing_rate()
+        lost = self.lost - prior_lost
+        if self.paces:
+            sample = self.rate.sample(
+                self.delivered, delivered, lost, prior_in_flight, ca_rtt_us, self.min_rtt_us, now
+            )
+            self.control.main(sample, now)
+        else:
+            if self.state in (CWR, RECOVERY):
+                self._reduce(delivered, lost, advanced)
+            elif acked:
+                self.control.cong_avoid(delivered, now)
+            self.update_pacing_rate()
         if again:
             self.retransmit_lost(now)
 
@@ -118,6 +125,8 @@ class RecoveringTransmitter(Transmitter):
                 if ece:
                     self.delivered_ce += 1
                 self._rack(segment, now)
+            if self.paces:
+                self.rate.took(segment)
             self.lost_out -= segment.lost
             self.packets_out -= 1
             self.charged -= segment.end_seq - segment.seq + SKB_BYTES
@@ -167,6 +176,8 @@ class RecoveringTransmitter(Transmitter):
                 self.delivered_ce += 1
             self._highest_sacked = max(self._highest_sacked, segment.end_seq)
             self._rack(segment, now)
+            if self.paces:
+                self.rate.took(segment)
         return found
 
     def _alert(self, ece: bool, advanced: bool, sacked: bool, suspicious: bool, now: int) -> bool:
@@ -224,7 +235,8 @@ class RecoveringTransmitter(Transmitter):
         self.cwnd = flying + max(count, 0 if self.prr_out else 1)
 
     def _end_reduction(self) -> None:
-        self.cwnd = self.ssthresh
+        if not self.paces:
+            self.cwnd = self.ssthresh
 
     def _enter_recovery(self) -> None:
         if self.state != CWR:
@@ -285,7 +297,7 @@ class RecoveringTransmitter(Transmitter):
         if not segment.lost:
             segment.lost = True
             self.lost_out += 1
-        self._lost += 1
+        self.lost += 1
 
     def retransmit_lost(self, now: int) -> None:
         """As of tcp_xmit_retransmit_queue."""
@@ -293,6 +305,8 @@ class RecoveringTransmitter(Transmitter):
             return
         head = self.unacked[0] if self.unacked else None
         for segment in self.unacked:
+            if self.paces and self.is_paced(now):
+                break
             if self.in_flight() >= self.cwnd or self.retrans_out >= self.lost_out:
                 break
             if not segment.lost or segment.again or segment.sacked:
@@ -313,6 +327,8 @@ class RecoveringTransmitter(Transmitter):
             segment.again = True
             self.retrans_out += 1
         segment.sent_ns = now
+        if self.paces:
+            self.pace(segment, now)
         self.retransmitted += 1
         self.data_sent(now)
         self._into_port(packet, now)
@@ -430,12 +446,13 @@ class RecoveringTransmitter(Transmitter):
 
     def _reorder_timeout(self, now: int) -> None:
         """As of tcp_rack_reo_timeout."""
-        before, lost = self.in_flight(), self._lost
+        before, lost = self.in_flight(), self.lost
         self._mark_losses(now)
         if self.in_flight() != before:
             if self.state != RECOVERY:
                 self._enter_recovery()
-                self._reduce(1, self._lost - lost, False)
+                if not self.paces:
+                    self._reduce(1, self.lost - lost, False)
             self.retransmit_lost(now)
         if self._timer != _RTO:
             self._rearm(now)

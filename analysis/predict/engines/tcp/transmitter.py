@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from analysis.predict.engines.tcp.congestion import INFINITE_SSTHRESH, Reno
+from analysis.predict.engines.tcp.delivery_rate import DeliveryRate, Sent
 from analysis.predict.engines.tcp.packet import Packet, Receives, Sends
 
 OPEN, DISORDER, CWR, RECOVERY, LOSS = range(5)
@@ -22,6 +23,9 @@ JIFFY_NS = 1_000_000
 SKB_BYTES = 832
 """What an skb counts beyond its data in the virtual kernel: SKB_TRUESIZE of a small head without
 tunnels (include/net/tcp.h: MAX_TCP_HEADER; net/core/skbuff.c: SKB_SMALL_HEAD_CACHE_SIZE)."""
+
+_UNPACED = 10
+"""Segments of a connection from which on it is paced (tcp_update_skb_after_send)."""
 
 LIMIT_OUTPUT_BYTES = 1 << 20
 """net.ipv4.tcp_limit_output_bytes, Linux's default."""
@@ -57,7 +61,17 @@ class Skb:
 class Segment:
     """A segment that is not acknowledged; `again` it is on its way once more."""
 
-    __slots__ = ("again", "end_seq", "lost", "push", "retransmitted", "sacked", "sent_ns", "seq")
+    __slots__ = (
+        "again",
+        "end_seq",
+        "lost",
+        "push",
+        "retransmitted",
+        "sacked",
+        "sent",
+        "sent_ns",
+        "seq",
+    )
 
     def __init__(self, seq: int, end_seq: int, sent_ns: int, push: bool) -> None:
         self.push = push
@@ -68,6 +82,7 @@ class Segment:
         self.lost = False
         self.again = False
         self.retransmitted = False
+        self.sent: Sent | None = None
 
 
 class Transmitter:
@@ -109,8 +124,15 @@ class Transmitter:
         self.charged = 0
         """Bytes of the queue and of what is not acknowledged, with what skbs count beyond data."""
         self.throttled = self._waits_for_port = False
+        self.lost = 0
+        self.rate = DeliveryRate()
+        self.paced_until_ns = 0
+        self._pace_timer_set = False
+        self._data_segments = 0
+        self.paces = control.paces
+        if not self.paces:
+            self.update_pacing_rate()
         self.control = control(self)
-        self.update_pacing_rate()
 
     # What the receiving half adds.
 
@@ -142,6 +164,8 @@ class Transmitter:
         """The application hands over `size` bytes at once (tcp_sendmsg_locked)."""
         queue, mss = self.queue, self.mss
         left = size
+        if self.paces:
+            self._check_app_limited(now)
         while left:
             tail = queue[-1] if queue else None
             if tail is None or tail.end_seq - tail.seq >= mss:
@@ -188,6 +212,8 @@ class Transmitter:
         sent = 0
         was_idle = not self.packets_out
         while queue:
+            if self.paces and self.is_paced(now):
+                break
             skb = queue[0]
             flying = self.packets_out - self.sacked_out - self.lost_out + self.retrans_out
             if flying >= self.cwnd and push_one != 2:
@@ -218,7 +244,7 @@ class Transmitter:
     def _holds_enough(self, length: int, now: int) -> bool:
         """As of tcp_small_queue_check; the end of a transmission goes on then."""
         limit = max(2 * (length + SKB_BYTES), self.pacing_rate >> 10)
-        if self._waits(now) <= min(limit, LIMIT_OUTPUT_BYTES):
+        if self._waits(now) <= (limit if self.paces else min(limit, LIMIT_OUTPUT_BYTES)):
             return False
         if len(self.unacked) <= 1:
             return False
@@ -235,8 +261,12 @@ class Transmitter:
             self._waits_for_port = True
 
     def _has_left(self, now: int) -> None:
-        """A packet has left the port while the socket waited for that (tcp_tsq_write)."""
+        """A packet has left the port while the socket waited for that."""
         self.throttled = False
+        self._go_on(now)
+
+    def _go_on(self, now: int) -> None:
+        """As of tcp_tsq_write."""
         if self.lost_out > self.retrans_out and self.cwnd > self.in_flight():
             self.retransmit_lost(now)
         self.xmit(now)
@@ -252,7 +282,10 @@ class Transmitter:
         packet = Packet(self.route, self.peer, skb.seq, skb.end_seq, ack, self.window())
         packet.ect, packet.ece, packet.push = self.ecn, ece, skb.push
         packet.cwr, self.sends_cwr = self.sends_cwr, False
-        self.unacked.append(Segment(skb.seq, skb.end_seq, now, skb.push))
+        segment = Segment(skb.seq, skb.end_seq, now, skb.push)
+        self.unacked.append(segment)
+        if self.paces:
+            self.pace(segment, now)
         self.packets_out += 1
         self.snd_nxt = skb.end_seq
         self._into_port(packet, now)
@@ -278,6 +311,41 @@ class Transmitter:
         if self._waits_for_port:
             self._waits_for_port = False
             self.events.at(leaves_ns, self._has_left)
+
+    # Pacing (tcp_pacing_check, tcp_update_skb_after_send), where congestion control wants it.
+
+    def _check_app_limited(self, now: int) -> None:
+        """As of tcp_rate_check_app_limited."""
+        if (
+            self.write_seq - self.snd_nxt < self.mss
+            and self._waits(now) - 1 <= SKB_BYTES
+            and self.in_flight() < self.cwnd
+            and self.lost_out <= self.retrans_out
+        ):
+            self.rate.app_limited = self.delivered + self.in_flight() or 1
+
+    def is_paced(self, now: int) -> bool:
+        """Whether the next segment's time has not come; sending goes on then."""
+        if self.paced_until_ns <= now:
+            return False
+        if not self._pace_timer_set:
+            self._pace_timer_set = True
+            self.events.at(self.paced_until_ns, self._pace_is_over)
+        return True
+
+    def _pace_is_over(self, now: int) -> None:
+        self._pace_timer_set = False
+        self._go_on(now)
+
+    def pace(self, segment: Segment, now: int) -> None:
+        """A segment was given to the port, and the next one has to wait. The first ones do not."""
+        before, begins = self.paced_until_ns, max(self.paced_until_ns, now)
+        segment.sent_ns = self.paced_until_ns = begins
+        self._data_segments += 1
+        if self._data_segments >= _UNPACED:
+            takes = (segment.end_seq - segment.seq) * 1_000_000_000 // self.pacing_rate
+            self.paced_until_ns = begins + takes - min(takes // 2, begins - before)
+        self.rate.sent(segment, self.packets_out, self.delivered)
 
     def _validate(self, limited: bool) -> None:
         """As of tcp_cwnd_validate."""
