@@ -112,6 +112,12 @@ class CollectivePlan:
         """The numbers of all participants, of which the ranks have these."""
         return (*ranks, *(switch.number for switch in self.aggregators))
 
+    def beside(self, others: int) -> CollectivePlan:
+        """The plan among the ranks of several jobs, which are so many more: switches are numbered
+        after the ranks of all."""
+        moved = tuple(replace(each, number=each.number + others) for each in self.aggregators)
+        return replace(self, aggregators=moved)
+
 
 @dataclass(frozen=True, slots=True)
 class PlanMessage:

@@ -198,9 +198,10 @@ def _queues(fabric: Fabric) -> list[ClassQueue]:
 
 def _aggregating(spec: Spec) -> frozenset[str]:
     """The switches that take part in collectives."""
-    if spec.jobs or spec.aggregation is None:
+    if spec.aggregation is None:
         return frozenset()
-    return frozenset(node.name for node in nodes_of(settings_of(spec)))
+    parts = [spec.of_job(job) for job in spec.jobs] or [spec]
+    return frozenset(node.name for part in parts for node in nodes_of(settings_of(part)))
 
 
 def _transport(spec: Spec) -> TcpSettings:

@@ -49,7 +49,7 @@ def load_capture(run: Run) -> RunCapture | None:
     offset_ns = clock_offset_ns(run)
     addresses = {log.rank: log.address for log in run.ranks}
     # Switches are numbered after the ranks (collectives.in_network.node).
-    for number, node in enumerate(run.fabric.switches, start=len(run.ranks)):
+    for number, node in enumerate(run.fabric.routers, start=len(run.ranks)):
         addresses[number] = str(node.address)
     attribution = attribute(
         files, logged_collectives(run), addresses, offset_ns, logged_queue_pairs(run)

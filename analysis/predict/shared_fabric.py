@@ -56,6 +56,7 @@ def predict_jobs(
     steps = JointSteps()
     for job in jobs:
         _add(steps, job, LoadOfCalls(setting, predictor))
+    steps.calls = [_among_all(each, jobs, len(setting.hosts)) for each in steps.calls]
     if not (isinstance(predictor, PredictsTogether) and predictor.follows(setting, steps.calls)):
         raise PredictorError(
             "jobs that share links have to be followed message by message, which flow does up to "
@@ -63,6 +64,15 @@ def predict_jobs(
         )
     joint = steps.run(setting, predictor)
     return {job.name: _predicted(job, joint) for job in jobs}
+
+
+def _among_all(grouped: GroupedCall, jobs: Sequence[JobToPredict], many: int) -> GroupedCall:
+    """A call with switches numbered after so many ranks, those of all jobs."""
+    plan = grouped.call.plan
+    if plan is None or not plan.aggregators:
+        return grouped
+    mine = next(job for job in jobs if grouped.call.ranks[0] in job.ranks)
+    return replace(grouped, call=replace(grouped.call, plan=plan.beside(many - len(mine.ranks))))
 
 
 def _add(steps: JointSteps, job: JobToPredict, loads: LoadOfCalls) -> None:

@@ -77,7 +77,8 @@ def collectives_of(run: Run) -> tuple[MeasuredCollective, ...]:
     of a program, what not all members saw the end of is left out (`unfinished_of`). Of several
     jobs, those of all, with ranks and groups as in `JobsRun`."""
     if isinstance(run, JobsRun):
-        every = [_among_all(job, c) for job, own in run.finished for c in collectives_of(own)]
+        many = len(run.hosts)
+        every = [_among_all(job, c, many) for job, own in run.finished for c in collectives_of(own)]
         return tuple(sorted(every, key=lambda c: (c.start_ns, c.group, c.id)))
     seen: dict[tuple[str, str], dict[int, CollectiveRecord]] = defaultdict(dict)
     for log in run.ranks:
@@ -90,12 +91,15 @@ def collectives_of(run: Run) -> tuple[MeasuredCollective, ...]:
     return tuple(sorted(found, key=lambda c: (c.start_ns, c.group, c.id)))
 
 
-def _among_all(job: JobOfRun, collective: MeasuredCollective) -> MeasuredCollective:
+def _among_all(job: JobOfRun, collective: MeasuredCollective, many: int) -> MeasuredCollective:
+    """With the numbers of a run of so many ranks."""
+    plan = collective.plan
     return replace(
         collective,
         group=f"{job.name}/{collective.group}",
         ranks=tuple(job.first + rank for rank in collective.ranks),
         by_rank={job.first + rank: record for rank, record in collective.by_rank.items()},
+        plan=None if plan is None else plan.beside(many - len(job.ranks)),
     )
 
 

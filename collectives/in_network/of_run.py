@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -19,6 +19,8 @@ from topologies.aggregation_tree import (
     NoTree,
     aggregating_switches,
     aggregation_tree,
+    given_root,
+    given_tree,
 )
 from topologies.fabrics.build import build_fabric
 from topologies.fabrics.wiring import FabricError
@@ -31,12 +33,15 @@ from topologies.spec.collectives_section import (
     CollectivesSection,
     TreeOfGroup,
 )
-from topologies.spec.errors import Problem
+from topologies.spec.errors import Problem, shown
+from topologies.spec.jobs.flows import FlowsWorkload
 from topologies.spec.sections import Sections
 from topologies.spec.spec import Spec
 from topologies.spec.workload_section import (
+    ChakraWorkload,
     CollectiveOperation,
     CollectivesWorkload,
+    CommandWorkload,
     RootedCollective,
     WorkloadSpec,
 )
@@ -52,7 +57,7 @@ def aggregation_problems(spec: Sections) -> Iterator[Problem]:
         fabric = build_fabric(spec.fabric)
     except FabricError:  # told by the checks of the fabric
         return
-    switches = [node.name for node in fabric.switches]
+    switches = [node.name for node in fabric.routers]
     classes = sorted({class_of(name) for name in switches})
     known = {"all", *switches, *classes}
     allowed = (
@@ -68,6 +73,17 @@ def aggregation_problems(spec: Sections) -> Iterator[Problem]:
             yield Problem(("aggregation", "nodes", selector), selector, f"allowed: {allowed}")
     if section.root is not None and section.root not in switches:
         yield Problem(("aggregation", "root"), section.root, "expected a switch of this fabric")
+    if not section.parents:
+        return
+    key = ("aggregation", "parents")
+    try:
+        root = given_root(fabric, section.parents)
+    except NoTree as error:
+        yield Problem(key, shown(dict(section.parents)), f"expected a tree: {error}")
+        return
+    if section.root not in (None, root):
+        expected = f"expected {root}, the root of parents, or none"
+        yield Problem(("aggregation", "root"), str(section.root), expected)
 
 
 def aggregation_of_run(spec: Sections) -> AggregationOfRun | None:
@@ -80,10 +96,44 @@ def aggregation_of_run(spec: Sections) -> AggregationOfRun | None:
         plan = spec.plan
     except (ValueError, KeyError):
         return None
-    dtype = getattr(spec.workload, "dtype", None)
-    ops = tuple(sorted({*_ops(spec.workload)}))
-    groups = used_groups(spec.workload)
-    return _of_plan(plan, spec.aggregation.model_dump_json(by_alias=True), dtype, ops, groups)
+    mine = _asked("", spec.workload, plan.hosts, spec.aggregation.quota)
+    ahead, behind = (
+        tuple(
+            tree
+            for other in spec.beside
+            if other.ahead is first
+            for tree in _asked(other.name, other.workload, other.hosts, other.slots)
+        )
+        for first in (True, False)
+    )
+    return _of_plan(plan, spec.aggregation.model_dump_json(by_alias=True), (*ahead, *mine, *behind))
+
+
+@dataclass(frozen=True, slots=True)
+class _AskedTree:
+    """A group that is to have a tree: of which job ("": the spec's own), its ranks and their hosts,
+    what it reduces and how, and how many slots it asks for (None: an even share)."""
+
+    job: str
+    members: tuple[int, ...]
+    hosts: tuple[str, ...]
+    types: tuple[str, ...]
+    ops: tuple[str, ...]
+    quota: int | None
+
+
+def _asked(
+    job: str, workload: WorkloadSpec, hosts: Sequence[str], quota: int | None
+) -> tuple[_AskedTree, ...]:
+    """The trees of a job, in the order in which its groups are made."""
+    if isinstance(workload, CommandWorkload | ChakraWorkload | FlowsWorkload):
+        return ()  # its groups are not known beforehand, or have no collectives
+    types = (workload.dtype,)
+    ops = tuple(sorted({*_ops(workload)}))
+    return tuple(
+        _AskedTree(job, members, tuple(hosts[rank] for rank in members), types, ops, quota)
+        for members in used_groups(workload)
+    )
 
 
 def _ops(workload: WorkloadSpec) -> Iterator[str]:
@@ -97,53 +147,46 @@ def _ops(workload: WorkloadSpec) -> Iterator[str]:
 
 
 @lru_cache(maxsize=64)
-def _of_plan(
-    plan: Plan,
-    given: str,
-    dtype: str | None,
-    ops: tuple[str, ...],
-    groups: tuple[tuple[int, ...], ...],
-) -> AggregationOfRun:
+def _of_plan(plan: Plan, given: str, asked: tuple[_AskedTree, ...]) -> AggregationOfRun:
     section = AggregationSection.model_validate_json(given)
-    types = () if dtype is None else (dtype,)
-    trees = [_tree(plan, section, types, ops, members, i) for i, members in enumerate(groups)]
+    trees = [_tree(plan, section, each, turn) for turn, each in enumerate(asked)]
     if section.middles is not None:
         trees = list(_without_conflicts(plan, section.middles, trees))
-    return AggregationOfRun(section=section, trees=tuple(_with_slots(section, trees)))
+    given_slots = _with_slots(section, asked, trees)
+    mine = (tree for each, tree in zip(asked, given_slots, strict=True) if not each.job)
+    return AggregationOfRun(section=section, trees=tuple(mine))
 
 
-def _tree(
-    plan: Plan,
-    section: AggregationSection,
-    types: tuple[str, ...],
-    ops: tuple[str, ...],
-    members: tuple[int, ...],
-    turn: int,
-) -> TreeOfGroup:
+def _tree(plan: Plan, section: AggregationSection, asked: _AskedTree, turn: int) -> TreeOfGroup:
     """The tree of a group, before slots are divided; `turn` chooses among roots that are alike."""
     switches = aggregating_switches(plan.fabric, section.switches)
-    hosts = [plan.hosts[rank] for rank in members]
+    members = asked.members
     try:
-        tree = aggregation_tree(plan.fabric, hosts, switches, section.root, turn)
+        if section.parents:
+            tree = given_tree(plan.fabric, asked.hosts, switches, section.parents)
+        else:
+            tree = aggregation_tree(plan.fabric, asked.hosts, switches, section.root, turn)
     except NoTree as error:
         return TreeOfGroup(members=members, reason=str(error))
     for switch in tree.switches:
         node = section.of(switch)
-        for does, known, asked in (
-            ("reduces", node.dtypes, types),
-            ("reduces by", node.operations, ops),
+        for does, known, wanted in (
+            ("reduces", node.dtypes, asked.types),
+            ("reduces by", node.operations, asked.ops),
         ):
-            for one in asked:
+            for one in wanted:
                 if one not in (known or ()):
                     known_ones = ", ".join(known or ()) or "nothing"
                     reason = f"{switch} {does} {known_ones}, and not {one}"
                     return TreeOfGroup(members=members, reason=reason)
-    of_all = {node.name: number for number, node in enumerate(plan.fabric.switches)}
+    of_all = {node.name: number for number, node in enumerate(plan.fabric.routers)}
+    places = {node.name: number for number, node in enumerate(plan.fabric.nodes)}
     return TreeOfGroup(
         members=members,
         switches=tree.switches,
         parents=tree.parents,
         numbers=tuple(len(plan.hosts) + of_all[name] for name in tree.switches),
+        places=tuple(places[name] for name in (*asked.hosts, *tree.switches)),
     )
 
 
@@ -163,33 +206,46 @@ def _without_conflicts(plan: Plan, middles: int, trees: list[TreeOfGroup]) -> It
         yield TreeOfGroup(members=tree.members, reason=reason) if reason else tree
 
 
-def _with_slots(section: AggregationSection, trees: list[TreeOfGroup]) -> Iterator[TreeOfGroup]:
-    """What each tree has of its nodes' slots: its quota, first come, first served, or an even share
-    of the node on which it has least."""
-    on = Counter(switch for tree in trees for switch in tree.switches)
-    slots = {switch: section.of(switch).slots or 0 for switch in on}
+def _with_slots(
+    section: AggregationSection, asked: Sequence[_AskedTree], trees: Sequence[TreeOfGroup]
+) -> Iterator[TreeOfGroup]:
+    """What each tree has of its nodes' slots. A quota is taken first come, first served; those
+    without one divide evenly what is left of the node on which they have least."""
+    slots = {switch: section.of(switch).slots or 0 for tree in trees for switch in tree.switches}
     left = dict(slots)
-    for tree in trees:
-        if tree.reason:
-            yield tree
-            continue
-        quota = section.quota
-        if quota is None:
-            shares = {switch: slots[switch] // on[switch] for switch in tree.switches}
-            fewest = min(tree.switches, key=shares.__getitem__)
-            yield tree.model_copy(update={"slots": shares[fewest], "fewest": fewest})
+    taken: dict[str, Counter[str]] = {switch: Counter() for switch in slots}
+    found: list[TreeOfGroup] = []
+    for each, tree in zip(asked, trees, strict=True):
+        if tree.reason or each.quota is None:
+            found.append(tree)
             continue
         fewest = min(tree.switches, key=left.__getitem__)
-        if left[fewest] < quota:
+        if left[fewest] < each.quota:
+            others = [f"job {job} has {n}" for job, n in taken[fewest].items() if job != each.job]
+            whose = f" ({', '.join(others)})" if others else ""
             reason = (
-                f"{fewest} has {left[fewest]} of its {slots[fewest]} slots left, and the quota "
-                f"of a group is {quota}"
+                f"{fewest} has {left[fewest]} of its {slots[fewest]} slots left{whose}, and the "
+                f"quota of a group is {each.quota}"
             )
-            yield TreeOfGroup(members=tree.members, reason=reason)
+            found.append(TreeOfGroup(members=tree.members, reason=reason))
             continue
         for switch in tree.switches:
-            left[switch] -= quota
-        yield tree.model_copy(update={"slots": quota, "fewest": fewest})
+            left[switch] -= each.quota
+            taken[switch][each.job] += each.quota
+        found.append(tree.model_copy(update={"slots": each.quota, "fewest": fewest}))
+    on = Counter(
+        switch
+        for each, tree in zip(asked, trees, strict=True)
+        if each.quota is None
+        for switch in tree.switches
+    )
+    for each, tree in zip(asked, found, strict=True):
+        if tree.reason or each.quota is not None:
+            yield tree
+            continue
+        shares = {switch: left[switch] // on[switch] for switch in tree.switches}
+        fewest = min(tree.switches, key=shares.__getitem__)
+        yield tree.model_copy(update={"slots": shares[fewest], "fewest": fewest})
 
 
 def of_group(section: CollectivesSection, members: Sequence[int]) -> CollectivesSection:
@@ -267,15 +323,19 @@ def aggregation(section: CollectivesSection, options: Mapping[str, Any], ranks: 
 
 def _hold(of_run: AggregationOfRun, tree: TreeOfGroup) -> Hold | None:
     """What a stream of a group has to itself; None where streams do not wait for each other."""
-    numbers = (*tree.members, *tree.numbers)
+    ranks = len(tree.members)
     links = [(child, parent) for child, parent in enumerate(tree.parents) if parent >= 0]
     locks: list[tuple[int, int]]
     match of_run.section.streams:
         case "one-a-switch":
-            locks = [(number, -1) for number in tree.numbers]
+            locks = [(place, -1) for place in tree.places[ranks:]]
         case "one-a-port":
-            locks = [(numbers[parent], numbers[child]) for child, parent in links]
-            locks += [(m, n) for n, m in locks if m in tree.numbers]
+            locks = [(tree.places[parent], tree.places[child]) for child, parent in links]
+            locks += [
+                (tree.places[child], tree.places[parent])
+                for child, parent in links
+                if child >= ranks
+            ]
         case _:
             return None
     return Hold(tree.parents.index(-1), tuple(sorted(locks)))

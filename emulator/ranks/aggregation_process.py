@@ -70,12 +70,15 @@ class AggregationJob:
 
 @dataclass(frozen=True, slots=True)
 class Trees:
-    """The aggregation trees of a run, with a directory that all their participants see."""
+    """The aggregation trees of a run, or of one of its jobs, with a directory that all their
+    participants see. `shared` is that of all jobs."""
 
     settings: CollectivesOfRun
     hosts: Sequence[str]
     directory: Path
     traffic: TrafficOfGroups
+    shared: Path
+    beside_others: bool = False
 
     @classmethod
     def of_run(
@@ -84,14 +87,17 @@ class Trees:
         hosts: Sequence[str],
         network: Network,
         traffic: TrafficOfGroups,
+        job: str | None = None,
     ) -> Trees | None:
-        """Makes the pipes of the switches; None for a run whose switches take no part."""
+        """Makes the pipes of the switches; None for a run, or a job, whose switches take no
+        part."""
         if not trees_of(settings):
             return None
         assert network.session is not None
-        directory = network.session.directory / "aggregation"
-        directory.mkdir()
-        found = cls(settings, hosts, directory, traffic)
+        shared = network.session.directory / "aggregation"
+        directory = shared if job is None else shared / job
+        directory.mkdir(parents=True)
+        found = cls(settings, hosts, directory, traffic, shared, job is not None)
         for number, tree in enumerate(trees_of(settings)):
             found.directory_of(number).mkdir()
             for switch in range(len(tree.switches)):
@@ -132,10 +138,11 @@ class Trees:
                 NodePlan(
                     node,
                     self._places_of(node, network),
-                    self.directory,
+                    self.shared,
                     switches / f"{node.name}.jsonl",
                     self.settings,
                     payload,
+                    self.shared / f"unit.{node.name}" if self.beside_others else None,
                 ),
                 network.netns_path(node.name),
                 names,

@@ -43,8 +43,10 @@ class JobProcesses:
 
     @property
     def waiting(self) -> int:
-        """How many will wait at the gate: a process each, or each of its threads."""
-        return sum(len(p.members) if isinstance(p, PackedJob) else 1 for p in self.processes)
+        """How many will wait at the gate: a process each, or each of its threads. Switches begin
+        when their ranks do."""
+        ranks = [p for p in self.processes if not isinstance(p, AggregationJob)]
+        return sum(len(p.members) if isinstance(p, PackedJob) else 1 for p in ranks)
 
 
 def server_of_jobs(with_torch: bool) -> Callable[[socket.socket], None]:

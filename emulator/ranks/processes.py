@@ -39,7 +39,8 @@ def processes_of(
         return
     names = _write_names(network, run_directory)
     traffic = TrafficOfGroups.of_spec(spec)
-    trees = Trees.of_run(settings_of(spec), spec.plan.hosts, network, traffic)
+    job = None if seat is None else seat.job
+    trees = Trees.of_run(settings_of(spec), spec.plan.hosts, network, traffic, job)
     jobs = _ranks(spec, network, run_directory, names, real_time, seat, idle, trees, traffic)
     threads = 1 if real_time else ranks_per_process(spec)
     processes: list[Process] = [*(packed(jobs, threads) if threads > 1 else jobs)]

@@ -13,7 +13,6 @@ from emulator.progress import Progress, Report
 from emulator.ranks.gate import Seat
 from emulator.ranks.jobs_launcher import FailedJob, JobsLauncher
 from emulator.ranks.jobs_server import JobProcesses
-from emulator.ranks.packed_process import PackedJob
 from emulator.ranks.processes import processes_of
 from topologies.plan import PlacedJob
 from topologies.spec.spec import Spec
@@ -117,7 +116,6 @@ def _names(jobs: Sequence[JobProcesses], pids: dict[int, int]) -> dict[str, str]
     found: dict[str, str] = {}
     every = [(job.name, process) for job in jobs for process in job.processes]
     for number, (name, process) in enumerate(every):
-        who = process.who if isinstance(process, PackedJob) else f"rank {process.rank}"
         if number in pids:
-            found[str(pids[number])] = f"{who} of job {name}"
+            found[str(pids[number])] = f"{process.who} of job {name}"
     return found

@@ -106,6 +106,11 @@ class Fabric:
         return tuple(n for n in self.nodes if n.kind is NodeKind.SWITCH)
 
     @cached_property
+    def routers(self) -> tuple[Node, ...]:
+        """The switches; of a grid, which has none, its hosts, as these forward."""
+        return self.switches or tuple(n for n in self.nodes if n.forwards)
+
+    @cached_property
     def by_name(self) -> dict[str, Node]:
         return {n.name: n for n in self.nodes}
 

@@ -65,13 +65,15 @@ class CollectivesSection(SpecSection):
 class TreeOfGroup(SpecSection):
     """The aggregation tree of a group of ranks (`topologies.aggregation_tree`): found from the
     fabric, in no spec. Where there is none, `reason` says why. `numbers` are those of the switches
-    as `collectives.in_network.node` counts them. `slots` of each of its nodes are the group's;
-    `fewest` is the switch that has no more for it."""
+    as `collectives.in_network.node` counts them, `places` those of all participants' nodes in the
+    fabric. `slots` of each of its nodes are the group's; `fewest` is the switch that has no more
+    for it."""
 
     members: tuple[int, ...]
     switches: tuple[str, ...] = ()
     parents: tuple[int, ...] = ()
     numbers: tuple[int, ...] = ()
+    places: tuple[int, ...] = ()
     slots: int = 0
     fewest: str = ""
     reason: str = ""

@@ -10,7 +10,7 @@ from topologies.spec.aggregation.section import AggregationSection
 from topologies.spec.collectives_section import CollectivesSection
 from topologies.spec.compute_section import ComputeSpec
 from topologies.spec.fabric_section import FabricSpec, GraphSpec, Integer
-from topologies.spec.jobs.section import JobSpec, check_name, parse_placement
+from topologies.spec.jobs.section import JobBeside, JobSpec, check_name, parse_placement
 from topologies.spec.queue_section import Classes, SpecSection, TrafficClassName, marks
 from topologies.spec.roce.section import RoceTransport
 from topologies.spec.run_sections import (
@@ -37,7 +37,8 @@ class Sections(SpecSection):
     """All keys of a spec.
 
     There is either a `workload` or `jobs`. With `payload: timing` all ranks of ours send the same
-    memory, and nobody checks what arrives. `placement` is a policy's name or a host per rank.
+    memory, and nobody checks what arrives. `beside` is of the spec of one of several jobs, where
+    switches aggregate. `placement` is a policy's name or a host per rank.
     `scale` is `auto` or the factor by which the native kernel slows the target fabric down; the
     virtual kernel always runs at 1.
     """
@@ -53,6 +54,7 @@ class Sections(SpecSection):
     traffic_class: TrafficClassName = Field(default=None, alias="class")
     collectives: CollectivesSection = CollectivesSection()
     aggregation: AggregationSection | None = None
+    beside: tuple[JobBeside, ...] = ()
     compute: ComputeSpec = ComputeSpec()
     capture: CaptureSpec = CaptureSpec()
     predict: tuple[str, ...] = ("alpha-beta",)

@@ -16,6 +16,7 @@ from topologies.plan import Plan
 from topologies.spec.checks import check
 from topologies.spec.document import Document, read_document
 from topologies.spec.errors import Problem, SpecError, problems_of, shown
+from topologies.spec.jobs.beside import jobs_beside
 from topologies.spec.jobs.section import JobSpec
 from topologies.spec.overrides import apply_overrides
 from topologies.spec.sections import Sections
@@ -59,12 +60,20 @@ class Spec(Sections):
         raw["workload"] = plain["workload"] | job.repeated
         raw["compute"] = plain["compute"] or raw["compute"]
         raw["class"] = raw["class"] if plain["class"] is None else plain["class"]
+        if self.aggregation is not None:
+            raw["beside"] = [
+                each.model_dump(mode="python", by_alias=True)
+                for each in jobs_beside(self, job, self.plan.jobs)
+            ]
+            raw["aggregation"]["quota"] = job.slots or self.aggregation.quota
         return parse_dict(raw, f"{self.name}, job {job.name}")
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data with every default filled in."""
         plain: dict[str, Any] = _with_kind_first(self.model_dump(mode="python", by_alias=True))
         del plain["workload" if self.jobs else "jobs"]
+        if not self.beside:
+            del plain["beside"]
         return plain
 
     def to_yaml(self) -> str:

@@ -55,9 +55,12 @@ def _ports(paths: Paths, links: Ints, costs: MessageCosts) -> tuple[Ints, Floats
     pairs = np.arange(len(links))
     hops = (links < paths.links).sum(axis=1)
     slowest = paths.costs_of(links)
-    capacity = np.concatenate([paths.rate_bps / 8e9, 1 / slowest.ns_per_byte])
+    with np.errstate(divide="ignore"):  # no link is between a rank and the switch on its own host
+        own_capacity = 1 / slowest.ns_per_byte
+    capacity = np.concatenate([paths.rate_bps / 8e9, own_capacity])
     own = paths.links + pairs
     columns = [links[:, 0], links[pairs, np.maximum(hops - 1, 0)], own]
-    # A path of one link has it once.
+    # A path of one link has it once, and one of none has none.
+    columns[0] = np.where(hops > 0, columns[0], len(capacity))
     columns[1] = np.where(hops > 1, columns[1], len(capacity))
     return np.stack(columns, axis=1), capacity * costs.parameters.bandwidth_efficiency

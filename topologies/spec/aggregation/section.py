@@ -36,7 +36,8 @@ class AggregationSection(SpecSection):
     `dtypes` and `operations`. `nodes` has what differs, by selector; a switch's name goes before
     its class.
 
-    Each group of ranks has a tree, and `quota` slots of each of its nodes; None divides the slots
+    `parents` has the switch above each but the root, where the tree is given. Each group of ranks
+    has a tree, and `quota` slots of each of its nodes; None divides the slots
     of a node evenly among the trees on it. A stream is cut into pieces of at least `piece` bytes,
     of which `window` are under way; `streams` says which streams wait for each other. With
     `middles` switches are FRED's: groups that run at once must not conflict in them. With
@@ -53,6 +54,7 @@ class AggregationSection(SpecSection):
     operations: tuple[ReduceOp, ...] = get_args(ReduceOp)
     nodes: dict[str, NodeOverride] = Field(default_factory=dict)
     root: str | None = None
+    parents: dict[str, str] = Field(default_factory=dict)
     piece_bytes: SizeBytes = Field(default=32_768, alias="piece", ge=64)
     window: Annotated[Integer, Field(ge=1, le=1024)] = 16
     quota: Annotated[Integer, Field(ge=1, le=4096)] | None = None

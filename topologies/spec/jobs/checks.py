@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from topologies.fabrics.build import build_fabric
 from topologies.fabrics.wiring import FabricError
-from topologies.plan import Misplaced, place_jobs
+from topologies.plan import Misplaced, PlacedJob, place_jobs
 from topologies.spec.errors import Problem, shown
+from topologies.spec.jobs.beside import jobs_beside
 from topologies.spec.jobs.section import JobSpec
 from topologies.spec.sections import Sections
 from topologies.spec.workload_section import CommandWorkload
@@ -21,8 +22,9 @@ _OF_JOB = ("workload", "placement", "compute", "class")
 def check_jobs(spec: Sections, check_one: Callable[[Sections], list[Problem]]) -> list[Problem]:
     """Every mistake in a spec of jobs; `check_one` finds those of a spec with one workload."""
     problems = list(_shared_problems(spec))
+    placed = _placed(spec)
     for number, job in enumerate(spec.jobs):
-        for problem in check_one(alone(spec, job)):
+        for problem in check_one(alone(spec, job, placed)):
             of_job = problem.key[:1] and problem.key[0] in _OF_JOB
             key = ("jobs", number, *problem.key) if of_job else problem.key
             found = replace(problem, key=key)
@@ -33,13 +35,24 @@ def check_jobs(spec: Sections, check_one: Callable[[Sections], list[Problem]]) -
     return problems
 
 
-def alone(spec: Sections, job: JobSpec) -> Sections:
-    """The sections of one job, as if it had the fabric to itself. They are not checked."""
+def alone(spec: Sections, job: JobSpec, placed: Sequence[PlacedJob] = ()) -> Sections:
+    """The sections of one job, as if it had the fabric to itself, but for slots of switches that
+    aggregate, where the jobs are `placed`. They are not checked."""
+    placement = spec.placement if job.placement is None else job.placement
+    of_switches: dict[str, object] = {}
+    if spec.aggregation is not None and placed:
+        placement = dict(enumerate(next(at.hosts for at in placed if at.name == job.name)))
+        quota = job.slots or spec.aggregation.quota
+        of_switches = {
+            "aggregation": spec.aggregation.model_copy(update={"quota": quota}),
+            "beside": tuple(jobs_beside(spec, job, placed)),
+        }
     return spec.model_copy(
         update={
             "only_workload": job.workload,
             "jobs": (),
-            "placement": spec.placement if job.placement is None else job.placement,
+            "placement": placement,
+            **of_switches,
             "compute": job.compute or spec.compute,
             "traffic_class": (
                 spec.traffic_class if job.traffic_class is None else job.traffic_class
@@ -56,12 +69,18 @@ def _shared_problems(spec: Sections) -> Iterator[Problem]:
     if not isinstance(spec.placement, str):
         expected = "expected a policy; with jobs, hosts for every rank are given in jobs[..]"
         yield Problem(("placement",), shown(dict(spec.placement)), expected)
-    if spec.aggregation is not None:
-        expected = "expected one workload: the tree of switches is that of all ranks"
-        yield Problem(("aggregation",), "with jobs", expected)
     if any(name is not None for _, name in spec.collectives.classes):
         expected = "expected one workload: a job has a class of its own"
         yield Problem(("collectives", "classes"), "with jobs", expected)
+    if spec.beside:
+        yield Problem(("beside",), "with jobs", "expected none: it is of the spec of one job")
+    if spec.aggregation is not None and spec.aggregation.middles is not None:
+        expected = "expected none with jobs: the groups of one workload are routed"
+        yield Problem(("aggregation", "middles"), str(spec.aggregation.middles), expected)
+    for number, job in enumerate(spec.jobs):
+        if job.slots is not None and spec.aggregation is None:
+            expected = "expected none without aggregation: nobody has slots"
+            yield Problem(("jobs", number, "slots"), str(job.slots), expected)
     for name, count in Counter(job.name for job in spec.jobs).items():
         if count > 1:
             yield Problem(("jobs",), f"{count} jobs named {name}", "expected each name once")
@@ -79,6 +98,17 @@ def _shared_problems(spec: Sections) -> Iterator[Problem]:
         if fault.iteration is not None:
             expected = "expected at (a time): each job has iterations of its own"
             yield Problem(("faults", index, "iteration"), str(fault.iteration), expected)
+
+
+def _placed(spec: Sections) -> tuple[PlacedJob, ...]:
+    """The jobs on their hosts; none where they cannot be placed, which is told elsewhere."""
+    names = [job.name for job in spec.jobs]
+    if spec.aggregation is None or len(set(names)) < len(names):
+        return ()
+    try:
+        return tuple(place_jobs(spec, build_fabric(spec.fabric)))
+    except (ValueError, KeyError):
+        return ()
 
 
 def _misplaced(spec: Sections) -> Iterator[Problem]:

@@ -45,7 +45,8 @@ class JobSpec(SpecSection):
     job's ranks on hosts that no job before it has; a host for every rank can be one of another
     job's, too. `start` is when it begins, counted from when the ranks of all jobs are connected.
     `repeat` is how many times its iterations are run over; with 0 its ranks are connected, and then
-    do nothing.
+    do nothing. `slots` is its quota where switches aggregate: what each of its trees has of every
+    node's slots.
     """
 
     name: Annotated[str, AfterValidator(check_name)]
@@ -55,6 +56,7 @@ class JobSpec(SpecSection):
     start_ns: TimeNs = Field(default=0, alias="start")
     traffic_class: TrafficClassName = Field(default=None, alias="class")
     repeat: Integer = Field(default=1, ge=0, le=1_000_000)
+    slots: Annotated[Integer, Field(ge=1, le=4096)] | None = None
 
     @property
     def idle(self) -> bool:
@@ -67,3 +69,14 @@ class JobSpec(SpecSection):
         if self.idle or isinstance(self.workload, CommandWorkload):
             return {}
         return {"iterations": self.workload.iterations * self.repeat}
+
+
+class JobBeside(SpecSection):
+    """Another job on the same switches that aggregate, in the spec of one of several jobs: its
+    trees take slots, too. Those of jobs `ahead` are made before its own."""
+
+    name: str
+    workload: WorkloadSpec
+    hosts: tuple[str, ...]
+    slots: Annotated[Integer, Field(ge=1, le=4096)] | None = None
+    ahead: bool

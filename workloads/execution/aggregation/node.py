@@ -24,7 +24,7 @@ def run_node(plan: NodePlan) -> None:
     """Run an aggregation node until all below it, in all its trees, have left. Raises what torch
     raises when the fabric fails."""
     set_minimal_timer_slack()
-    unit = ReductionUnit(plan.node)
+    unit = ReductionUnit(plan.node, plan.shared_unit)
     log = SlotLog(plan.log)
     if len(plan.places) == 1:
         _take_part(plan, 0, unit, log)

@@ -14,7 +14,10 @@ from workloads.execution.aggregation.place import TreePlace
 @dataclass(frozen=True, slots=True)
 class NodePlan:
     """All that an aggregation node needs to know before it starts: the trees that it is in, by the
-    ranks of their groups, where the locks of streams lie, and where it says who held its slots."""
+    ranks of their groups, where the locks of streams lie, and where it says who held its slots.
+
+    A switch that several jobs share has a process of each, and one unit: `shared_unit` is a file
+    that has its state."""
 
     node: Aggregator
     places: tuple[tuple[tuple[int, ...], TreePlace], ...]
@@ -22,3 +25,4 @@ class NodePlan:
     log: Path
     collectives: CollectivesSection
     payload: Payload = "checked"
+    shared_unit: Path | None = None
