@@ -231,14 +231,6 @@ def test_an_algorithm_of_switches_needs_switches_that_reduce() -> None:
     assert "low-latency, streaming" in said
 
 
-def test_several_jobs_have_no_tree_yet() -> None:
-    plain = spec_of(FABRICS[1][0], 9).to_dict()
-    workload = plain.pop("workload") | {"ranks": 3}
-    workload["operations"] = [{"kind": "barrier"}]
-    jobs = [{"name": "a", "workload": workload}, {"name": "b", "workload": workload}]
-    assert any("aggregation: found with jobs" in line for line in problems(plain, jobs=jobs))
-
-
 def test_a_slowed_fabric_has_slowed_nodes() -> None:
     spec = spec_of(FABRICS[1][0], 9, {"rate": "400Gbps", "nodes": {"leaf": {"latency": "50ns"}}})
     slow = scale_spec(spec, 4).aggregation
