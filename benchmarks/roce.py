@@ -31,14 +31,17 @@ predict: [flow]
 LINK = "link: {rate: 100Gbps, delay: 500ns, mtu: 4200}"
 SWITCH = f"{{kind: flat, hosts: 8, {LINK}, queue: {{kind: droptail, buffer: 64MB}}}}"
 FAT_TREE = f"{{kind: fat-tree, k: 4, {LINK}, queue: QUEUE}}"
+LEAF_SPINE = f"{{kind: leaf-spine, leaves: 4, spines: 2, hosts_per_leaf: 4, {LINK}, queue: QUEUE}}"
+DEEP = "{kind: droptail, buffer: 64MB}"
+LOSSLESS = "{kind: lossless, xoff: 300KB, xon: 280KB, buffer: 16MB}"
+SHALLOW = "{kind: droptail, buffer: 300KB}"
 FABRICS = {
     "one switch": (8, SWITCH),
-    "fat-tree, deep": (16, FAT_TREE.replace("QUEUE", "{kind: droptail, buffer: 64MB}")),
-    "fat-tree, lossless": (
-        16,
-        FAT_TREE.replace("QUEUE", "{kind: lossless, xoff: 300KB, xon: 280KB, buffer: 16MB}"),
-    ),
-    "fat-tree, 300 KB": (16, FAT_TREE.replace("QUEUE", "{kind: droptail, buffer: 300KB}")),
+    "fat-tree, deep": (16, FAT_TREE.replace("QUEUE", DEEP)),
+    "fat-tree, lossless": (16, FAT_TREE.replace("QUEUE", LOSSLESS)),
+    "fat-tree, 300 KB": (16, FAT_TREE.replace("QUEUE", SHALLOW)),
+    "leaf-spine, deep": (16, LEAF_SPINE.replace("QUEUE", DEEP)),
+    "leaf-spine, lossless": (16, LEAF_SPINE.replace("QUEUE", LOSSLESS)),
 }
 ROCE = "{kind: roce, path_mtu: 4096}"
 TCP = "{kind: tcp}"
@@ -50,7 +53,7 @@ OPERATIONS = ", ".join(
     for size in ("64KiB", "1MiB", "8MiB")
 )
 COLLECTIVES = f"{{kind: collectives, ranks: 8, iterations: 2, operations: [{OPERATIONS}]}}"
-FEW, MANY = 2, 6
+FEW, MANY = 1, 3
 """Iterations of a step's two runs, whose difference is what steps cost."""
 COLUMNS = {"RoCE": (ROCE, PROGRAMS), "TCP": (TCP, PROGRAMS), "TCP, Gloo's own": (TCP, GLOO)}
 
@@ -58,8 +61,15 @@ COLUMNS = {"RoCE": (ROCE, PROGRAMS), "TCP": (TCP, PROGRAMS), "TCP, Gloo's own": 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--runs", type=Path, required=True)
+    parser.add_argument("--fabrics", nargs="*", default=list(FABRICS), choices=FABRICS)
     options = parser.parse_args(arguments)
-    found = {name: _result(options.runs, COLLECTIVES, *of) for name, of in COLUMNS.items()}
+    if options.fabrics == list(FABRICS):
+        _collectives(options.runs)
+    _steps(options.runs, options.fabrics)
+
+
+def _collectives(runs: Path) -> None:
+    found = {name: _result(runs, COLLECTIVES, *of) for name, of in COLUMNS.items()}
     last = {name: _last(result["collectives"]) for name, result in found.items()}
     print("Collectives, in us; the second of two iterations\n")
     print(f"| collective | bytes | {' | '.join(COLUMNS)} | flow for RoCE |\n|{'---|' * 6}")
@@ -67,15 +77,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
         times = " | ".join(f"{row['duration_ns'] / 1000:,.2f}" for row in rows)
         error = _error(rows[0]["predicted"]["flow"]["duration_ns"], rows[0]["duration_ns"])
         print(f"| {rows[0]['kind']} | {rows[0]['size_bytes']} | {times} | {error} |")
-    print("\nA DLRM step; the last of its iterations\n")
+    print()
+
+
+def _steps(runs: Path, fabrics: Sequence[str]) -> None:
+    print("A DLRM step; the last of its iterations\n")
     print(
         "| fabric | | iteration, us | exposed communication, us | flow | retries, retransmits, "
         "pauses | largest process, MB | processor time a packet and hop, us |"
     )
     print(f"|{'---|' * 8}")
-    for fabric in FABRICS:
+    for fabric in fabrics:
         for name, of in COLUMNS.items():
-            _step(options.runs, fabric, name, *of)
+            _step(runs, fabric, name, *of)
 
 
 def _step(runs: Path, fabric: str, name: str, transport: str, collectives: str) -> None:

@@ -1,4 +1,4 @@
-"""How flows under congestion control share a port: fairness, convergence, queue, and incasts.
+"""How flows under congestion control share a port: fairness, convergence, queue.
 
     .venv/bin/python -m benchmarks.roce_fairness --runs DIR
 
@@ -88,14 +88,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for case in cases:
         for flows in options.flows:
             _share(case, flows, options.runs)
-    print("\nIncasts of 256 KiB each\n")
-    print(
-        "| controller | path | senders | time, us | at line rate, us | largest queue, KB | drops |"
-    )
-    print(f"|{'---|' * 7}")
-    for case in cases:
-        for senders in (8, 64):
-            _incast(case, senders, options.runs)
 
 
 def _text(case: Case, hosts: int) -> str:
@@ -142,21 +134,6 @@ def _converged(streams: Streams, from_ns: int) -> str:
         if all(found[number : number + 15]) and number + 15 <= len(found):
             return f"{(at + SLICE_NS // 2 - from_ns) / 1e3:,.0f}"
     return "not"
-
-
-def _incast(case: Case, senders: int, runs: Path) -> None:
-    size = 262_144
-    flows = [Flow(n, senders, size, MESSAGE) for n in range(senders)]
-    streams = run_streams(_text(case, senders + 1), flows, runs)
-    slowest_us = max(one.duration_ns for one in streams.flows) / 1e3
-    wire = size * (1 + 82 / case.mtu) * senders * 8 / case.gbps / 1e3
-    deepest = max(each["max_backlog_bytes"] or 0 for each in streams.links()) / 1e3
-    drops = streams.result["summary"]["drops"]
-    print(
-        f"| {case.name} | {_path(case)} | {senders} | {slowest_us:,.0f} | {wire:,.0f} "
-        f"| {deepest:,.0f} | {drops} |",
-        flush=True,
-    )
 
 
 def _path(case: Case) -> str:
