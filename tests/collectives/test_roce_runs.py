@@ -14,6 +14,7 @@ from analysis.metrics.flow import flows_of
 from analysis.report.tables.run_tables import tables
 from analysis.runs.run import load_run
 from collectives.plan import plan_messages
+from tests.session.captured_headers import captured_headers
 from tests.session.command import run_spec, valid_rows
 
 SPEC = """
@@ -108,6 +109,21 @@ def test_what_is_lost_is_sent_again_and_sums_stay_right(lossy: Path) -> None:
     summary = run.result["summary"]
     assert summary["retries"] > 0
     assert summary["sequence_naks"] <= sum(each.sequence_naks for each in metrics)
+
+
+def test_a_second_run_has_the_same_bytes(lossy: Path, tmp_path: Path) -> None:
+    """With another memory and in another place: what ports counted, when each packet was seen, what
+    ranks and queue pairs say."""
+    again = run_spec(
+        tmp_path, (lossy / "spec.yaml").read_text().replace("memory: auto", "memory: 2GB")
+    )
+    assert "2GB" in (again / "spec.yaml").read_text()
+    files = ["links.jsonl", *(f"ranks/{rank:03d}.jsonl" for rank in range(4))]
+    for name in files:
+        assert (again / name).read_bytes() == (lossy / name).read_bytes(), name
+    assert captured_headers(again) == captured_headers(lossy)
+    first, second = (queue_pair_metrics(_attributed(each).attribution) for each in (lossy, again))
+    assert second == first
 
 
 def test_ranks_of_a_server_send_by_its_switch_and_others_by_their_nic(tmp_path: Path) -> None:
