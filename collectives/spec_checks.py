@@ -83,14 +83,16 @@ def program_problems(spec: Sections) -> Iterator[Problem]:
     """Every entry of the `collectives` section, and of an operation, that does not fit."""
     section = settings_of(spec)
     workload = spec.workload
-    if section.backend == "programs" and isinstance(workload, ChakraWorkload | CommandWorkload):
-        whose = "a program" if isinstance(workload, CommandWorkload) else "a replayed trace"
+    if section.backend == "programs" and isinstance(workload, ChakraWorkload):
         yield Problem(
             ("collectives", "backend"),
             section.backend,
-            f"expected gloo: the groups of {whose} are not known beforehand",
+            "expected gloo: the groups of a replayed trace are not known beforehand",
         )
         return
+    yield from _unused_problems(spec)
+    if isinstance(workload, CommandWorkload):
+        yield from _of_command(section, workload)
     if section.dimensions is not None and prod(section.dimensions) != workload.ranks:
         yield Problem(
             ("collectives", "dimensions"),
@@ -119,6 +121,30 @@ def program_problems(spec: Sections) -> Iterator[Problem]:
                 problem = _program_problem(section, shape, operation.program, key)
                 if problem is not None:
                     yield problem
+
+
+def _unused_problems(spec: Sections) -> Iterator[Problem]:
+    """Algorithms of kinds where nobody said what runs them."""
+    section = spec.collectives
+    if "backend" in section.model_fields_set:
+        return
+    for kind in PROGRAM_KINDS:
+        if getattr(section, kind):
+            allowed = "expected backend: programs beside it; with backend: gloo all is Gloo's own"
+            yield Problem(("collectives", str(kind)), shown(getattr(section, kind)), allowed)
+
+
+def _of_command(section: CollectivesSection, workload: CommandWorkload) -> Iterator[Problem]:
+    """What a program of the user's cannot have."""
+    if section.backend != "programs":
+        return
+    if not workload.observe:
+        expected = "expected gloo with observe: false: the observer has torch run programs"
+        yield Problem(("collectives", "backend"), section.backend, expected)
+    for kind in PROGRAM_KINDS:
+        if getattr(section, kind).get("algorithm") == Aggregation.name:
+            expected = "expected an algorithm of the ranks alone: a program's groups have no trees"
+            yield Problem(("collectives", str(kind), "algorithm"), Aggregation.name, expected)
 
 
 @register

@@ -26,7 +26,7 @@ from emulator.job_directories import complete_job_directories
 from emulator.native.kernel import can_watch_ports, missing_for, native_arrangement
 from emulator.native.scaling import choose_scale
 from emulator.progress import Progress, Report
-from emulator.ranks.caller import Caller
+from emulator.ranks.caller import Caller, times_for, write_times
 from emulator.ranks.program_jobs import WORK
 from emulator.ranks.shared_run import JOBS
 from emulator.ranks.working_directory import working_directory
@@ -90,6 +90,7 @@ def run_session(
     if isinstance(spec.transport, RoceTransport):
         verbs_library()  # before anything starts: a guest finds it
     callers = [Caller.here(workload, preload) for workload, _ in programs]
+    recorded = [times_for(workload) for workload, _ in programs]
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "spec.yaml").write_text(spec.to_yaml())
     for name, content in (inputs or {}).items():
@@ -99,9 +100,11 @@ def run_session(
     started = time.monotonic()
     with ExitStack() as stack:
         readable: tuple[Path, ...] = ()
-        for (workload, place), caller in zip(programs, callers, strict=True):
+        for (workload, place), caller, times in zip(programs, callers, recorded, strict=True):
             place.mkdir(parents=True, exist_ok=True)
             caller.write(place)
+            if times is not None:
+                write_times(times, place)
             readable += caller.needed(workload)
             stack.enter_context(working_directory(Path(workload.directory), place / WORK))
         if chosen == "native":

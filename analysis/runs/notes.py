@@ -53,14 +53,18 @@ def _of_compute(run: Run) -> list[str]:
         operations = sum(compute.operations for compute in computes)
         flops = sum(compute.flops for compute in computes)
         ranks = sum(bool(log.computes) for log in run.ranks)
+        by_trace = sum(compute.by_trace or 0 for compute in computes)
+        how = f"by the roofline of device {device}"
+        if any(compute.by_trace is not None for compute in computes):
+            how = f"by a trace, which has {by_trace:,} of them, the rest {how}"
         return [
-            f"computing was charged by the roofline of device {device}: {operations:,} operations "
+            f"computing was charged {how}: {operations:,} operations "
             f"of torch and {flops:,} FLOP on {ranks} of {len(run.ranks)} ranks, from their process "
             "group on. FLOP are those of matrix products, convolutions and attention; all other "
             "operations take the time of their bytes. Nothing was charged for threads of the "
             "program's own, compiled code, and what is not torch's"
         ]
-    if isinstance(run.spec.workload, CommandWorkload) and run.spec.workload.charge:
+    if isinstance(run.spec.workload, CommandWorkload) and run.spec.workload.charges:
         return [
             "computing took no time: it was to be charged, but no rank's torch told of operations"
         ]
@@ -81,7 +85,7 @@ def _of_sources(run: Run) -> list[str]:
         if any(log.iterations for log in run.ranks):
             found.append(
                 "an iteration is a step of the program's optimizer; exposed communication counts "
-                "what Python waited for, not what torch did by itself, as DDP's reducer does"
+                "what Python and DDP's reducer waited for"
             )
     elif observed:
         found.append(f"only {len(observed)} of {len(run.ranks)} ranks told of their collectives")

@@ -68,6 +68,8 @@ class ComputeRecord(Record):
     flops: int = 0
     bytes: int = 0
     operations: int = 1
+    by_trace: int | None = None
+    """How many of the operations took the time of a trace; None where there is none."""
 
 
 class CollectiveRecord(Record):

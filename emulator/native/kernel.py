@@ -43,7 +43,7 @@ def missing_for(spec: Spec) -> list[str]:
         missing.append(
             "transport.kind: roce: stock kernels have Soft-RoCE in one network namespace only"
         )
-    if any(isinstance(each, CommandWorkload) and each.charge for each in spec.workloads):
+    if any(isinstance(each, CommandWorkload) and each.charges for each in spec.workloads):
         missing.append("workload.charge: a program's computing takes its own time there")
     if spec.counters.interval_ns is not None:
         missing.append("counters.interval: stock queue disciplines keep no history")

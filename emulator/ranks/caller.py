@@ -1,4 +1,5 @@
-"""What a program takes over from whoever starts the run: variables, and where the program is."""
+"""What a program takes over from whoever starts the run: variables, where the program is, and what
+its operations took in a trace."""
 
 from __future__ import annotations
 
@@ -8,10 +9,13 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from topologies.spec.workload_section import CommandWorkload
+from workloads.models.operation_times import OperationTimes, read_operation_times
 
 _FILE = "caller.json"
+_TIMES_FILE = "operation_times.json"
 # What says where programs, libraries and packages are, and how text is written. Others would make
 # a run depend on the terminal from which it was started.
 _PASSED = (
@@ -73,6 +77,22 @@ class Caller:
         for name in ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "VIRTUAL_ENV", "CONDA_PREFIX"):
             found |= {Path(entry) for entry in variables.get(name, "").split(":") if entry}
         return tuple(sorted(path for path in found if path.is_absolute() and path.is_dir()))
+
+
+def times_for(workload: CommandWorkload) -> OperationTimes | None:
+    """Those that a workload is charged by, None without. Raises OperationTimesError."""
+    return None if workload.charge_by is None else read_operation_times(Path(workload.charge_by))
+
+
+def write_times(times: OperationTimes, run_directory: Path) -> None:
+    """Into a run directory, where the kernel at hand finds them. Raises OSError."""
+    (run_directory / _TIMES_FILE).write_text(json.dumps(times.to_json()) + "\n")
+
+
+def read_times(run_directory: Path) -> list[list[Any]]:
+    """[name, shapes, nanoseconds] of each. Raises OSError, ValueError."""
+    found: list[list[Any]] = json.loads((run_directory / _TIMES_FILE).read_text())
+    return found
 
 
 def _find(workload: CommandWorkload, path: str) -> str:

@@ -9,10 +9,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from emulator.network.host_names import Covers, write_host_names
 from emulator.network.network import Network
-from emulator.ranks.caller import Caller
+from emulator.ranks.caller import Caller, read_times
 from emulator.ranks.gate import Seat
 from emulator.ranks.mpi.launch import mpi_variables, write_mpi_files
 from emulator.ranks.program import ProgramJob
@@ -22,7 +23,7 @@ from topologies.spec.spec import Spec
 from topologies.spec.workload_section import CommandWorkload
 from workloads.execution.traffic_class import TrafficClass
 from workloads.execution.verbs.place import PLACE_VARIABLE, TRANSPORT_VARIABLE
-from workloads.observer import OBSERVER, PLAN_FILE, PLAN_VARIABLE
+from workloads.observer import COLLECTIVES_VARIABLE, OBSERVER, PLAN_FILE, PLAN_VARIABLE
 
 MASTER_PORT = 29500
 WORK = "work"
@@ -30,6 +31,8 @@ WORK = "work"
 
 # Observed ranks make their first process group at a multiple of this in virtual time.
 _GRID_NS = 10_000_000
+_ROOT = str(OBSERVER.parent.parent)
+"""Where the packages lie of which the backend groundwire is one."""
 _ALWAYS = {
     # What a rank writes is to be seen when it is written.
     "PYTHONUNBUFFERED": "1",
@@ -72,7 +75,8 @@ def program_jobs(
                 "store_port": store_port(seat),
                 "observe": workload.observe,
                 "grid_ns": None if real_time else _GRID_NS,
-                "charge": device_plan(spec.compute) if workload.charge else None,
+                "charge": _charge_plan(spec.compute, workload, run_directory),
+                "programs": _ROOT if spec.collectives.backend == "programs" else None,
             }
         )
     )
@@ -95,6 +99,19 @@ def program_jobs(
         (ranks / PLAN_FILE).unlink(missing_ok=True)
 
 
+def _charge_plan(
+    compute: ComputeSpec, workload: CommandWorkload, run_directory: Path
+) -> dict[str, Any] | None:
+    """What `workloads/observer/charging.py` takes; None where nothing is charged."""
+    if not workload.charges:
+        return None
+    return {
+        "device": device_plan(compute) if compute.modelled else None,
+        "times": None if workload.charge_by is None else read_times(run_directory),
+        "slowdown": compute.slowdown,
+    }
+
+
 def device_plan(compute: ComputeSpec) -> dict[str, float]:
     """The roofline, in the numbers that `workloads/observer/charging.py` takes."""
     return {
@@ -102,7 +119,6 @@ def device_plan(compute: ComputeSpec) -> dict[str, float]:
         "flops_32bit_per_s": compute.peak_flops_per_s(4),
         "memory_bytes_per_s": compute.peak_memory_bytes_per_s(),
         "overhead_ns": compute.overhead_ns,
-        "slowdown": compute.slowdown,
     }
 
 
@@ -162,6 +178,10 @@ class _Start:
             found["GROUNDWIRE_RDMA_DEVICES"] = ",".join(place.devices)
             found[PLACE_VARIABLE] = place.to_json()
             found.setdefault(TRANSPORT_VARIABLE, "roce")
+        if self.spec.collectives.backend == "programs":
+            found[COLLECTIVES_VARIABLE] = self.spec.collectives.model_dump_json(
+                by_alias=True, exclude_defaults=True
+            )
         if workload.per == "job":
             found |= mpi_variables(self.run_directory / "ranks" / "mpi")
         elif workload.per == "rank":

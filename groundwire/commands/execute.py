@@ -96,6 +96,14 @@ def execute(
             "a device's roofline. Virtual kernel only; else computing takes no virtual time.",
         ),
     ] = False,
+    charge_by: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="TRACE",
+            help="As --charge, by a trace of PyTorch's profiler (record_shapes=True): operations "
+            "take what they took there, those that it lacks the device's roofline.",
+        ),
+    ] = None,
     memory: Annotated[
         str | None,
         typer.Option(metavar="SIZE", help="The virtual kernel's memory, such as 8GB."),
@@ -129,6 +137,7 @@ def execute(
         "directory": str(Path.cwd()),
         "observe": observe,
         "charge": charge,
+        "charge_by": None if charge_by is None else str(charge_by.absolute()),
     }
     spec = _load(spec_path, workload, all_hosts=ranks is None)
     overrides = parse_overrides(set_ or [])

@@ -22,9 +22,10 @@ from topologies.spec.compute_section import ComputeSpec
 from topologies.spec.spec import SpecError, parse_spec
 from workloads.observer.charging import Charging
 
-_DEVICE = ComputeSpec.model_validate(
+DEVICE = ComputeSpec.model_validate(
     {"device": "custom", "flops": "1TFLOPS", "memory_bandwidth": "100GB/s", "overhead": "100ns"}
 )
+PLAN: dict[str, Any] = {"device": device_plan(DEVICE), "times": None, "slowdown": 1}
 _COMPUTE = """
 compute: {device: custom, flops: 1TFLOPS, memory_bandwidth: 100GB/s, overhead: 100ns}
 """
@@ -55,7 +56,7 @@ compute: {{{compute}}}
 """
 
 
-def charged(work: Callable[[], object]) -> list[dict[str, Any]]:
+def charged(work: Callable[[], object], plan: dict[str, Any] | None = None) -> list[dict[str, Any]]:
     """The compute events of what `work` does, in a time that only they move on."""
     now_ns = 0
     lines: list[dict[str, Any]] = []
@@ -66,7 +67,7 @@ def charged(work: Callable[[], object]) -> list[dict[str, Any]]:
         now_ns += duration_ns
         return now_ns - duration_ns, now_ns
 
-    charging = Charging(device_plan(_DEVICE), sleep, lines.append, errors.append)
+    charging = Charging(plan or PLAN, sleep, lines.append, errors.append)
     charging.begin()
     try:
         work()
@@ -86,7 +87,7 @@ def test_a_matmul_takes_the_rooflines_time_forward_and_backward() -> None:
     lines = charged(lambda: (a @ b).backward(gradient))
     flops = 2 * 256 * 512 * 128
     sizes = [4 * 256 * 512, 4 * 512 * 128, 4 * 256 * 128]
-    expected_ns = _DEVICE.time_ns(flops, sum(sizes), 4)
+    expected_ns = DEVICE.time_ns(flops, sum(sizes), 4)
     assert [(x["phase"], x["flops"], x["bytes"], x["operations"]) for x in lines] == [
         ("forward", flops, sum(sizes), 1),
         ("backward", flops, sum(sizes), 1),
@@ -96,8 +97,9 @@ def test_a_matmul_takes_the_rooflines_time_forward_and_backward() -> None:
 
 def test_half_precision_has_its_own_peak() -> None:
     device = ComputeSpec(device="v100")
-    plan = device_plan(device)
-    assert plan["flops_16bit_per_s"] == 125e12 and plan["flops_32bit_per_s"] == 15.7e12
+    plan = PLAN | {"device": device_plan(device)}
+    assert plan["device"]["flops_16bit_per_s"] == 125e12
+    assert plan["device"]["flops_32bit_per_s"] == 15.7e12
     lines: list[dict[str, Any]] = []
     errors: list[Exception] = []
     charging = Charging(plan, lambda ns: (0, ns), lines.append, errors.append)
@@ -202,7 +204,7 @@ def run_program(home: Path, out: Path) -> Path:
 
 
 def test_a_rank_computes_for_exactly_as_long(trained: Path) -> None:
-    expected_ns = _DEVICE.time_ns(2 * 256 * 512 * 128, 4 * (256 * 512 + 512 * 128 + 256 * 128), 4)
+    expected_ns = DEVICE.time_ns(2 * 256 * 512 * 128, 4 * (256 * 512 + 512 * 128 + 256 * 128), 4)
     for log in load_run(trained).ranks:
         forward, backward = log.computes[:2]
         assert (forward.phase, backward.phase) == ("forward", "backward")

@@ -55,6 +55,30 @@ def test_mistakes_are_told(rest: str, said: str) -> None:
         parse_spec(_SPEC.format(rest=rest))
 
 
+@pytest.mark.parametrize(
+    ("rest", "collectives", "said"),
+    [
+        ("ranks: 4", "{all_reduce: {algorithm: ring}}", "expected backend: programs beside it"),
+        ("ranks: 4", "{backend: gloo, all_reduce: {algorithm: ring}}", None),
+        ("ranks: 4", "{backend: programs, all_reduce: {algorithm: ring}}", None),
+        ("ranks: 4", "{backend: programs, all_reduce: {algorithm: rnig}}", "algorithm"),
+        ("ranks: 4, observe: false", "{backend: programs}", "the observer has torch run programs"),
+        (
+            "ranks: 4",
+            "{backend: programs, all_reduce: {algorithm: aggregation}}",
+            "expected an algorithm of the ranks alone",
+        ),
+    ],
+)
+def test_a_program_has_the_specs_collectives(rest: str, collectives: str, said: str | None) -> None:
+    text = _SPEC.format(rest=f"argv: [a], {rest}") + f"collectives: {collectives}\n"
+    if said is None:
+        parse_spec(text)
+        return
+    with pytest.raises(SpecError, match=said):
+        parse_spec(text)
+
+
 @pytest.mark.parametrize("placement", ["linear", "strided", "random"])
 def test_neighbouring_ranks_share_a_host(placement: str) -> None:
     text = _SPEC.format(rest="argv: [a], ranks: 6, ranks_per_host: 2")

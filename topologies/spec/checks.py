@@ -94,12 +94,15 @@ def _check_one(spec: Sections) -> list[Problem]:
 
 def _charge_problems(spec: Sections) -> Iterator[Problem]:
     workload = spec.workload
-    if not isinstance(workload, CommandWorkload) or not workload.charge:
+    if not isinstance(workload, CommandWorkload) or not workload.charges:
         return
-    key = ("workload", "charge")
+    key = ("workload", "charge" if workload.charge_by is None else "charge_by")
+    found = "true" if workload.charge_by is None else workload.charge_by
     if not workload.observe:
-        yield Problem(key, "true", "expected false with observe: false: the observer charges")
-    if not spec.compute.modelled:
+        yield Problem(key, found, "expected none with observe: false: the observer charges")
+    if workload.charge and workload.charge_by is not None:
+        yield Problem(("workload", "charge"), "true", "expected false with charge_by")
+    if workload.charge_by is None and not spec.compute.modelled:
         device = spec.compute.device
         expected = f"expected false with compute.device: {device}, which has no roofline"
         yield Problem(key, "true", expected)

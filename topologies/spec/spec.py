@@ -158,6 +158,8 @@ def load_spec(path: str | Path, sections: Mapping[str, object] | None = None) ->
                 below = workload.get("directory", ".")
                 if isinstance(below, str):
                     workload["directory"] = str((path.resolve().parent / below).resolve())
+                if isinstance(workload.get("charge_by"), str):
+                    workload["charge_by"] = str(path.resolve().parent / workload["charge_by"])
         for entry in _algorithm_entries(raw):
             if isinstance(entry.get("file"), str):
                 entry["file"] = str(path.resolve().parent / entry["file"])

@@ -242,7 +242,9 @@ class CommandWorkload(SpecSection):
     `argv` is the program and its arguments. Ranks r to r + `ranks_per_host` - 1 share a host. `env`
     are variables of the program's environment; `directory` is what its working directory shows,
     relative to the spec's folder. `observe` has Python ranks log their collectives, and
-    `charge` has what their torch computes take the time of the spec's device.
+    `charge` has what their torch computes take the time of the spec's device. `charge_by` is a
+    trace of PyTorch's profiler, relative to the spec's folder, whose operations take the time that
+    they took there; those that it lacks take the device's.
     """
 
     kind: Literal["command"]
@@ -254,6 +256,12 @@ class CommandWorkload(SpecSection):
     directory: str = Field(default=".", min_length=1)
     observe: bool = Field(default=True, strict=True)
     charge: bool = Field(default=False, strict=True)
+    charge_by: str | None = Field(default=None, min_length=1)
+
+    @property
+    def charges(self) -> bool:
+        """Whether computing takes time."""
+        return self.charge or self.charge_by is not None
 
     @property
     def iterations(self) -> int:

@@ -13,3 +13,6 @@ PLAN_VARIABLE: Final = "GROUNDWIRE_OBSERVE"
 """Names the file that tells the observer of the run's ranks; it writes beside that."""
 
 PLAN_FILE: Final = "observe.json"
+
+COLLECTIVES_VARIABLE: Final = "GROUNDWIRE_COLLECTIVES"
+"""What torch's backend groundwire runs (`workloads.torch_backend.configuration`)."""

@@ -1,5 +1,7 @@
 """Charges a program's computing: the time that a device takes for each operation of its torch.
 
+With a trace of PyTorch's profiler, an operation takes what it took there, by name and shapes.
+
 A mode of torch sees what the thread that made the default process group computes, autograd
 included, as autograd of CPU tensors runs in the thread that calls it. An operation takes the
 roofline's time (Williams et al., CACM 2009). What it owes is slept off before anybody else can see
@@ -11,91 +13,19 @@ but the standard library and the program's own torch.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
-# These are no kernels of a device: they allocate, or change what a tensor shows.
-_FREE = frozenset(
-    (
-        "empty",
-        "empty_like",
-        "empty_strided",
-        "new_empty",
-        "new_empty_strided",
-        "_efficientzerotensor",
-        "resize_",
-        "set_",
-        "_unsafe_view",
-        "detach_",
-        "t_",
-        "transpose_",
-        "squeeze_",
-        "unsqueeze_",
-        "as_strided_",
-        "is_same_size",
-        "is_pinned",
-        "record_stream",
-        "sym_size",
-        "sym_numel",
-        "sym_stride",
-        "sym_storage_offset",
-        "_nnz",
-        "sparse_dim",
-        "dense_dim",
-        "_coalesced_",
-        "is_coalesced",
-        "_sparse_coo_tensor_unsafe",
-        "_sparse_coo_tensor_with_dims_and_tensors",
-        "_local_scalar_dense",
-    )
-)
+from .moved_bytes import is_free, is_read, moved_bytes_of, shapes_of, tensors_in
+from .rates import Device, NotInTrace, Recorded
+
 _COMMUNICATION = frozenset(("c10d", "_c10d_functional", "_c10d_functional_autograd"))
-_NOT_OF_DEVICES = frozenset(("prim", "profiler"))
-# These do not read what they write.
-_OVERWRITES = frozenset(
-    (
-        "copy_",
-        "zero_",
-        "fill_",
-        "uniform_",
-        "normal_",
-        "bernoulli_",
-        "random_",
-        "exponential_",
-        "_foreach_zero_",
-        "_foreach_copy_",
-    )
-)
-# Of the first tensor, these read no more than they return.
-_LOOKUPS = frozenset(("embedding", "index_select", "gather", "index", "take"))
-# These read a row of the first tensor for each index, and add rows up.
-_BAGS = frozenset(("_embedding_bag", "_embedding_bag_forward_only"))
-# Of the first tensor, these change no more than they are given.
-_SCATTERS = frozenset(
-    ("index_put_", "_index_put_impl_", "index_add_", "index_copy_", "scatter_", "scatter_add_")
-)
-
-
-class Device:
-    """A roofline, from the plan of a run: rates per second, times in nanoseconds."""
-
-    def __init__(self, plan: dict[str, Any]) -> None:
-        self._flops_16bit: float = plan["flops_16bit_per_s"]
-        self._flops_32bit: float = plan["flops_32bit_per_s"]
-        self._memory_bytes: float = plan["memory_bytes_per_s"]
-        self._overhead_ns: int = plan["overhead_ns"]
-        self._slowdown: int = plan["slowdown"]
-
-    def time_ns(self, flops: int, moved_bytes: int, item_bytes: int) -> int:
-        """What `compute` of a spec gives a kernel (topologies/spec/compute_section.py)."""
-        peak = self._flops_16bit if item_bytes <= 2 else self._flops_32bit
-        seconds = max(flops / peak, moved_bytes / self._memory_bytes)
-        return (round(seconds * 1e9) + self._overhead_ns) * self._slowdown
 
 
 class Charging:
     """What a rank's main thread owes for its computing.
 
+    `plan` has a `device` or None, `times` of a trace or None, and the `slowdown` of all.
     `sleep(duration_ns)` has time pass and returns when it began and ended. `log(line)` takes a
     `compute` event without its iteration. `trouble(error)` is told of the first operation that
     could not be charged.
@@ -108,7 +38,9 @@ class Charging:
         log: Callable[[dict[str, Any]], None],
         trouble: Callable[[Exception], None],
     ) -> None:
-        self._device = Device(plan)
+        self._device = None if plan["device"] is None else Device(plan["device"])
+        self._recorded = None if plan["times"] is None else Recorded(plan["times"])
+        self._slowdown: int = plan["slowdown"]
         self._sleep, self._log, self._trouble = sleep, log, trouble
         self._thread = threading.get_ident()
         self._mode: Any = None
@@ -117,7 +49,9 @@ class Charging:
         self.optimizing = False
         """Whether an optimizer is making a step."""
         self._phase = ""
-        self._owed_ns = self._flops = self._bytes = self._operations = 0
+        self._owed_ns = self._flops = self._bytes = self._operations = self._by_trace = 0
+        self.lacked: dict[str, int] = {}
+        """How often the trace lacked an operation, by what is said of it."""
 
     # -- from when to when -------------------------------------------------------------------------
 
@@ -150,39 +84,62 @@ class Charging:
             "end_ns": end_ns, "flops": self._flops, "bytes": self._bytes,
             "operations": self._operations,
         }  # fmt: skip
-        self._owed_ns = self._flops = self._bytes = self._operations = 0
+        if self._recorded is not None:
+            line["by_trace"] = self._by_trace
+        self._owed_ns = self._flops = self._bytes = self._operations = self._by_trace = 0
         self._log(line)
 
     # -- operations --------------------------------------------------------------------------------
 
     def add(self, operation: Any, args: Any, kwargs: Any, returned: Any) -> None:
-        """Owe the time of an operation that torch has carried out."""
+        """Owe the time of an operation that torch has carried out. Raises NotInTrace."""
         try:
-            if _is_read(operation):
+            if is_read(operation):
                 self.settle()
-            if not _is_free(operation):
+            if not is_free(operation):
                 self._owe(operation, args, kwargs, returned)
+        except NotInTrace:
+            raise
         except Exception as error:
             if not self._troubled:
                 self._troubled = True
                 self._trouble(error)
 
     def _owe(self, operation: Any, args: Any, kwargs: Any, returned: Any) -> None:
-        tensors = list(_tensors((returned, args)))
+        tensors = list(tensors_in((returned, args)))
         if any(t.device.type == "meta" or _is_shape_only(type(t)) for t in tensors):
             return
         counter = self._counters.get(operation._overloadpacket)
         flops = 0 if counter is None else int(counter(*args, **kwargs, out_val=returned))
-        moved_bytes = _moved_bytes(operation, args, kwargs, returned)
+        moved_bytes = moved_bytes_of(operation, args, kwargs, returned)
         item_bytes = tensors[0].element_size() if tensors else 4
+        time_ns = self._recorded_ns(operation, args, kwargs)
+        by_trace = time_ns is not None
+        if time_ns is None:
+            assert self._device is not None
+            time_ns = self._device.time_ns(flops, moved_bytes, item_bytes)
         phase = self._current_phase()
         if phase != self._phase:
             self.settle()
             self._phase = phase
-        self._owed_ns += self._device.time_ns(flops, moved_bytes, item_bytes)
+        self._owed_ns += time_ns * self._slowdown
+        self._by_trace += by_trace
         self._flops += flops
         self._bytes += moved_bytes
         self._operations += 1
+
+    def _recorded_ns(self, operation: Any, args: Any, kwargs: Any) -> int | None:
+        """What it took in the trace; None where the device's roofline is to tell."""
+        if self._recorded is None:
+            return None
+        name, shapes = operation._schema.name, shapes_of(operation, args, kwargs)
+        found = self._recorded.time_ns(name, shapes)
+        if found is None:
+            said = self._recorded.missing(name, shapes)
+            if self._device is None:
+                raise NotInTrace(f"{said}; with a compute.device, that is charged by its roofline")
+            self.lacked[said] = self.lacked.get(said, 0) + 1
+        return found
 
     def _current_phase(self) -> str:
         import torch
@@ -277,94 +234,3 @@ def _counters() -> dict[Any, Any]:
     if backward is not None and backward not in found and alike in found:
         found[backward] = found[alike]
     return found
-
-
-# -- what an operation moves -------------------------------------------------------------------
-
-
-def _name(operation: Any) -> str:
-    return str(operation._schema.name).partition("::")[2]
-
-
-def _is_read(operation: Any) -> bool:
-    """Whether the program reads a number: on an accelerator, it waits for the device there."""
-    return _name(operation) == "_local_scalar_dense"
-
-
-def _is_free(operation: Any) -> bool:
-    """Whether it is no kernel of a device. Views have outputs that are their inputs, unwritten."""
-    if operation.namespace in _NOT_OF_DEVICES or _name(operation) in _FREE:
-        return True
-    returns = [each.alias_info for each in operation._schema.returns]
-    return bool(returns) and all(each is not None and not each.is_write for each in returns)
-
-
-def _moved_bytes(operation: Any, args: Any, kwargs: Any, returned: Any) -> int:
-    """Bytes that a device's memory gives and takes: tensors that are read, and those written."""
-    schema, name = operation._schema, _name(operation)
-    outputs = sum(
-        _held_bytes(each)
-        for value, of in zip(_outputs(schema, returned), schema.returns, strict=False)
-        if of.alias_info is None
-        for each in _tensors(value)
-    )
-    moved, first, others = outputs, None, 0
-    for number, argument in enumerate(schema.arguments):
-        given = args[number] if number < len(args) else kwargs.get(argument.name)
-        held = [_held_bytes(each) for each in _tensors(given)]
-        written = argument.alias_info is not None and argument.alias_info.is_write
-        read = not (argument.is_out or (written and name in _OVERWRITES))
-        times = int(written) + int(read)
-        if first is None and held:
-            first = sum(held), times
-        else:
-            others += sum(held)
-            moved += times * sum(held)
-    if first is None:
-        return moved
-    held_bytes, times = first
-    if name in _LOOKUPS:
-        held_bytes = min(held_bytes, outputs)
-    elif name in _BAGS:
-        table, indices = args[0], args[1]
-        row_bytes = table[0].numel() * table.element_size() if table.shape[0] else 0
-        held_bytes = min(held_bytes, indices.numel() * row_bytes)
-    elif name in _SCATTERS or _adds_sparse(args):
-        held_bytes = min(held_bytes, others)
-    return moved + times * held_bytes
-
-
-def _adds_sparse(args: Any) -> bool:
-    """Whether a dense tensor is given a sparse one, as a step does with sparse gradients."""
-    import torch
-
-    if len(args) < 2 or not all(isinstance(each, torch.Tensor) for each in args[:2]):
-        return False
-    return not _is_sparse(args[0]) and _is_sparse(args[1])
-
-
-def _is_sparse(tensor: Any) -> bool:
-    import torch
-
-    return tensor.layout is torch.sparse_coo
-
-
-def _held_bytes(tensor: Any) -> int:
-    """What it has in memory: an expanded one repeats its storage."""
-    if _is_sparse(tensor):
-        return _held_bytes(tensor._indices()) + _held_bytes(tensor._values())
-    own = int(tensor.numel() * tensor.element_size())
-    return min(own, int(tensor.untyped_storage().nbytes()))
-
-
-def _outputs(schema: Any, returned: Any) -> tuple[Any, ...]:
-    return (returned,) if len(schema.returns) == 1 else tuple(returned or ())
-
-
-def _tensors(value: Any) -> Iterator[Any]:
-    """The tensors of a value and of lists in it."""
-    if hasattr(value, "element_size"):
-        yield value
-    elif isinstance(value, (list, tuple)):
-        for each in value:
-            yield from _tensors(each)

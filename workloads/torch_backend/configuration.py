@@ -18,8 +18,9 @@ from pydantic import ValidationError
 
 from topologies.spec.collectives_section import CollectivesSection
 from workloads.execution.verbs.place import PLACE_VARIABLE, TRANSPORT_VARIABLE, RocePlace
+from workloads.observer import COLLECTIVES_VARIABLE
 
-VARIABLE = "GROUNDWIRE_COLLECTIVES"
+VARIABLE = COLLECTIVES_VARIABLE
 
 
 class ConfigurationError(ValueError):

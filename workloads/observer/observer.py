@@ -1,0 +1,425 @@
+"""Logs the collectives of a program's rank, whichever Python and torch it has.
+
+It waits until the program makes a process group, and then has torch tell of each operation of
+`c10d` that it dispatches: those of DDP's reducer and of FSDP go there as those of torch.distributed
+do. What it sees goes to `ranks/NNN.jsonl` of the run directory (docs/formats.md).
+`sitecustomize.py` beside this file loads it; it imports nothing but the standard library, the
+modules beside it and the program's own torch.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import threading
+import time
+from typing import Any
+
+from .backend import by_programs
+from .charging import Charging
+from .connections import connections_of
+from .operations import MESSAGES, MONITORED, OPERATIONS, bytes_of, collectives, first_tensor
+from .pace import sleep_for, sleep_to_multiple
+from .reducer import Reduced
+
+
+class Observer:
+    """What is known of this rank. Callbacks of torch come from its threads, hence the lock."""
+
+    def __init__(self, plan: str) -> None:
+        """`plan` is a file."""
+        with open(plan) as file:
+            self._plan = json.load(file)
+        self._directory = os.path.dirname(plan)
+        self.observes: bool = self._plan["observe"]
+        self.virtual: bool = self._plan["grid_ns"] is not None
+        self._lock = threading.Lock()
+        self._lines: list[dict[str, Any]] = []
+        self._path: str | None = None
+        self._rank = -1
+        self._tags: dict[str, int] = {}
+        self._programs: dict[str, int] = {}
+        self._sent: dict[tuple[Any, ...], int] = {}
+        self._ended = 0
+        self._waiting: dict[int, tuple[Any, list[dict[str, Any]]]] = {}
+        self._iteration = 0
+        self._begun_ns: int | None = None
+        self._optimizer: int | None = None
+        self._library: Any = None
+        self._charging: Any = None
+        self._reduced = Reduced()
+
+    # -- the beginning -----------------------------------------------------------------------------
+
+    def watch(self, c10d: Any) -> None:
+        """Have a `torch.distributed.distributed_c10d` that is being imported tell us of groups."""
+        init, destroy = c10d.init_process_group, c10d.destroy_process_group
+        if self._plan["programs"] is not None:
+            init, c10d.new_group = by_programs(c10d, self._plan["programs"])
+
+        @functools.wraps(init)
+        def init_process_group(*args: Any, **kwargs: Any) -> Any:
+            self._quietly(self._install)
+            if self.virtual:
+                self._quietly(sleep_to_multiple, self._plan["grid_ns"])
+            made = init(*args, **kwargs)
+            self._quietly(self._joined, c10d)
+            return made
+
+        @functools.wraps(destroy)
+        def destroy_process_group(*args: Any, **kwargs: Any) -> Any:
+            self._quietly(self.finish)
+            try:
+                return destroy(*args, **kwargs)
+            finally:
+                self._quietly(self.write)
+
+        c10d.groundwire_observer = self  # for the backend of this name, which torch dispatches not
+        c10d.init_process_group = init_process_group
+        c10d.destroy_process_group = destroy_process_group
+
+    def _quietly(self, what: Any, *args: Any) -> None:
+        """The program goes on, whatever becomes of its being observed."""
+        try:
+            what(*args)
+        except Exception as problem:
+            self._add(
+                {"event": "note", "text": f"not observed: {type(problem).__name__}: {problem}"}
+            )
+
+    def _install(self) -> None:
+        if self._library is not None:
+            return
+        import torch
+        from torch._C._distributed_c10d import Work
+
+        self._library = torch.library.Library("c10d", "IMPL")
+        for name in (*OPERATIONS, *MESSAGES, MONITORED):
+            operation = getattr(torch.ops.c10d, name, None)
+            if operation is not None:
+                # This key is always there, also in inference mode, and goes before any device's.
+                kernel = self._kernel(name, operation.default)
+                self._library.impl(name, kernel, "BackendSelect")
+        wait = Work.wait
+
+        def observed_wait(work: Any, *args: Any, **kwargs: Any) -> Any:
+            self._settle()
+            with self._lock:
+                _, records = self._waiting.get(id(work), (None, []))
+            began_ns = time.monotonic_ns()
+            try:
+                return wait(work, *args, **kwargs)
+            finally:
+                self._quietly(self._waited, work, records, began_ns, time.monotonic_ns())
+
+        Work.wait = observed_wait  # type: ignore[assignment,method-assign]
+
+        from torch.optim import optimizer
+
+        optimizer.register_optimizer_step_pre_hook(self._steps)
+        optimizer.register_optimizer_step_post_hook(self._stepped)
+
+    def _joined(self, c10d: Any) -> None:
+        """The program has its default group."""
+        import torch
+
+        size, self._rank = c10d.get_world_size(), c10d.get_rank()
+        expected = len(self._plan["hosts"])
+        if size != expected:
+            raise ValueError(f"its process group has {size} ranks, the run {expected}")
+        self._path = os.path.join(self._directory, f"{self._rank:03d}.jsonl")
+        self._add({"event": "observer", "torch": str(torch.__version__)})
+        addresses = self._plan["addresses"]
+        if len(set(addresses)) == size:
+            stores = {self._plan["store_port"], int(os.environ.get("MASTER_PORT") or 0)}
+            found = connections_of(self._rank, addresses, stores)
+            for peer, (port, peer_port) in sorted(found.items()):
+                self._add(
+                    {
+                        "event": "connection",
+                        "group": "default",
+                        "peer": peer,
+                        "port": port,
+                        "peer_port": peer_port,
+                    }
+                )
+
+        self._quietly(self._charge)
+
+    # -- computing ---------------------------------------------------------------------------------
+
+    def _charge(self) -> None:
+        """Charge what this thread computes from now on, where the run is to."""
+        plan = self._plan["charge"]
+        if plan is None:
+            return
+        if self._charging is None:
+
+            def trouble(error: Exception) -> None:
+                said = f"an operation was not charged: {type(error).__name__}: {error}"
+                self._add({"event": "note", "text": said})
+
+            self._charging = Charging(plan, sleep_for, self._computed, trouble)
+        self._charging.begin()
+
+    def _settle(self) -> None:
+        if self._charging is not None:
+            self._charging.settle()
+
+    def _by_reducer(self) -> bool:
+        """Whether torch posts a collective by itself within a backward pass, as DDP's reducer does.
+        If so, it will wait for it when all gradients are there."""
+        if not self._reduced.by_torch():
+            return False
+        self._reduced.begin(self._settle)
+        return True
+
+    def _computed(self, line: dict[str, Any]) -> None:
+        with self._lock:
+            if self._begun_ns is None:
+                self._begun_ns = line["start_ns"]
+        self._add(line | {"iteration": self._iteration})
+
+    def finish(self) -> None:
+        """The program has come to its end, or to that of its process group."""
+        self._reduced.end()
+        if self._charging is not None:
+            self._charging.end()
+            for said, times in self._charging.lacked.items():
+                self._add({"event": "note", "text": f"{said}: the roofline's time, {times} times"})
+            self._charging.lacked.clear()
+
+    # -- operations --------------------------------------------------------------------------------
+
+    def _kernel(self, name: str, operation: Any) -> Any:
+        from torch._C import DispatchKey, DispatchKeySet
+
+        def kernel(*args: Any, **kwargs: Any) -> Any:
+            device = first_tensor(args).device.type
+            below = DispatchKeySet(getattr(DispatchKey, device.upper()))
+            self._settle()
+            by_reducer = self._by_reducer()
+            started_ns = time.monotonic_ns()
+            returned = operation.redispatch(below, *args, **kwargs)
+            if self._path is not None:
+                self._quietly(self._posted, name, args, started_ns, returned, by_reducer)
+            return returned
+
+        return kernel
+
+    def _posted(
+        self, name: str, args: Any, started_ns: int, returned: Any, by_reducer: bool
+    ) -> None:
+        from torch._C._distributed_c10d import ProcessGroup, Work
+
+        boxed = args[OPERATIONS[name][1] if name in OPERATIONS else 1]
+        group = ProcessGroup.unbox(boxed)
+        label, ranks = self._group(group)
+        if name == MONITORED:
+            self._next_tag(label, 2)
+            return
+        if name in MESSAGES:
+            records = [self._message(name, args, label, ranks)]
+        else:
+            records = self._collectives(name, args, label, ranks)
+        everybody = ranks == list(range(len(self._plan["hosts"])))
+        with self._lock:
+            if self._begun_ns is None:
+                self._begun_ns = started_ns
+            for record in records:
+                record.setdefault("ranks", None if everybody else ranks)
+                record.update(
+                    phase=record["kind"], group=label, iteration=self._iteration,
+                    start_ns=started_ns, end_ns=None, waited_ns=0, known=self._ended,
+                )  # fmt: skip
+        work = Work.unbox(returned[-1] if isinstance(returned, tuple) else returned)
+        with self._lock:
+            self._waiting[id(work)] = work, records
+        if by_reducer:
+            self._reduced.posted(records)
+        if name in MESSAGES:
+            return
+        try:
+            future = work.get_future()
+        except RuntimeError:
+            return  # Gloo gives none to some works: they end when they are waited for
+        future.add_done_callback(lambda _: self._completed(id(work), time.monotonic_ns()))
+
+    # -- collectives of the `groundwire` backend, which come by no operation of torch's ------------
+
+    def program(
+        self, group: str, ranks: list[int], details: dict[str, Any]
+    ) -> dict[str, Any] | None:
+        """A collective of these ranks is about to run as a program; `group` is torch's name of the
+        group, `details` are its own part of its record. Returns the record, None where there is
+        nobody to log for."""
+        self._settle()
+        if self._path is None:
+            return None
+        by_reducer = self._by_reducer()
+        everybody = ranks == list(range(len(self._plan["hosts"])))
+        label = "default" if everybody else f"group.{group}"
+        started_ns = time.monotonic_ns()
+        with self._lock:
+            number = self._programs.get(label, 0)
+            self._programs[label] = number + 1
+            if self._begun_ns is None:
+                self._begun_ns = started_ns
+            record = {
+                "event": "collective",
+                "id": f"{label}.{number}.{details['kind']}",
+                "phase": details["kind"],
+                "group": label,
+                "tag": None,
+                "ranks": None if everybody else ranks,
+                "iteration": self._iteration,
+                "start_ns": started_ns,
+                "end_ns": None,
+                "waited_ns": 0,
+                "known": self._ended,
+            } | details
+        if by_reducer:
+            self._reduced.posted([record])
+        return record
+
+    def awaited(self, record: dict[str, Any], work: Any) -> None:
+        """`work` is what the program waits for."""
+        with self._lock:
+            self._waiting[id(work)] = work, [record]
+        work.get_future().add_done_callback(
+            lambda _: self._completed(id(work), time.monotonic_ns())
+        )
+
+    def over(self, record: dict[str, Any]) -> None:
+        """A program for which nobody waits has come to its end."""
+        self._log([record], time.monotonic_ns())
+
+    def chunk(self, record: dict[str, Any], times: dict[str, Any]) -> None:
+        """A chunk of a program has run at this rank."""
+        self._add({"event": "chunk", "id": record["id"], "group": record["group"]} | times)
+
+    def _group(self, group: Any) -> tuple[str, list[int]]:
+        """Its name in the log, and its ranks of the run."""
+        from torch.distributed import distributed_c10d as c10d
+
+        ranks = list(c10d.get_process_group_ranks(group))
+        world = c10d.GroupMember.WORLD
+        is_world = world is not None and group.group_name == world.group_name
+        return "default" if is_world else f"group.{group.group_name}", ranks
+
+    def _next_tag(self, label: str, count: int = 1) -> int:
+        with self._lock:
+            tag = self._tags.get(label, 0)
+            self._tags[label] = tag + count
+        return tag
+
+    def _collectives(
+        self, name: str, args: Any, label: str, ranks: list[int]
+    ) -> list[dict[str, Any]]:
+        found = []
+        for each in collectives(name, args, len(ranks)):
+            tag = self._next_tag(label)
+            own = {"event": "collective", "id": f"{label}.{tag}.{each['kind']}", "tag": tag}
+            found.append(own | each)
+        return found
+
+    def _message(self, name: str, args: Any, label: str, ranks: list[int]) -> dict[str, Any]:
+        """A message; of one from anybody, the sender is known when it has come."""
+        me = ranks.index(self._rank)
+        record = {
+            "event": "collective",
+            "kind": "send_recv",
+            "tag": None,
+            "size_bytes": bytes_of(args[0]),
+            "element_bytes": first_tensor(args).element_size(),
+            "root": 0,
+            "peer": 1,
+        }
+        if name == "recv_any_source_":
+            return record | {"from_anybody": (label, ranks, args[2])}
+        ends = (me, args[2]) if name == "send" else (args[2], me)
+        return record | self._ends(label, ranks, ends, args[3])
+
+    def _ends(
+        self, label: str, ranks: list[int], ends: tuple[int, int], tag: int
+    ) -> dict[str, Any]:
+        source, destination = (ranks[end] for end in ends)
+        key = label, source, destination, tag
+        with self._lock:
+            number = self._sent.get(key, 0)
+            self._sent[key] = number + 1
+        name = f"{label}.{source}to{destination}.{tag}.{number}"
+        return {"id": name, "ranks": [source, destination]}
+
+    # -- the end of operations ---------------------------------------------------------------------
+
+    def _completed(self, number: int, now_ns: int) -> None:
+        with self._lock:
+            # Nobody who waits from now on has to wait.
+            _, records = self._waiting.pop(number, (None, []))
+        self._log(records, now_ns)
+
+    def _waited(self, work: Any, records: list[dict[str, Any]], began_ns: int, now_ns: int) -> None:
+        """Somebody waited for a work that was under way; its records may be logged by now."""
+        if not records:
+            return
+        with self._lock:
+            for record in records:
+                record["waited_ns"] += now_ns - began_ns
+        if "from_anybody" in records[0]:
+            label, ranks, tag = records[0].pop("from_anybody")
+            ends = work._source_rank(), ranks.index(self._rank)
+            records[0].update(self._ends(label, ranks, ends, tag))
+        try:
+            work.get_future()
+        except RuntimeError:
+            self._completed(id(work), now_ns)
+
+    def _log(self, records: list[dict[str, Any]], now_ns: int) -> None:
+        for record in records:
+            record["end_ns"] = now_ns
+            self._add(record)
+
+    def _steps(self, *_: Any) -> None:
+        self._reduced.end()
+        if self._charging is not None:
+            self._charging.optimizing = True
+
+    def _stepped(self, optimizer: Any, *_: Any) -> None:
+        """An optimizer has made its step. Where a program has several, the first one counts."""
+        self._settle()
+        self._reduced.end()
+        if self._charging is not None:
+            self._charging.optimizing = False
+        now_ns = time.monotonic_ns()
+        if self._optimizer is None:
+            self._optimizer = id(optimizer)
+        if self._path is None or id(optimizer) != self._optimizer:
+            return
+        begun_ns = now_ns if self._begun_ns is None else self._begun_ns
+        self._add(
+            {
+                "event": "iteration",
+                "index": self._iteration,
+                "start_ns": begun_ns,
+                "end_ns": now_ns,
+            }
+        )
+        self._iteration += 1
+        self._begun_ns = now_ns
+
+    def _add(self, line: dict[str, Any]) -> None:
+        with self._lock:
+            self._lines.append(line)
+            self._ended += line["event"] in ("compute", "collective")
+
+    def write(self) -> None:
+        """Append what there is to the rank's log."""
+        rank = int(os.environ.get("RANK") or -1) if self._rank < 0 else self._rank
+        with self._lock:
+            lines, self._lines = self._lines, []
+        if not lines or rank < 0:
+            return
+        with open(os.path.join(self._directory, f"{rank:03d}.jsonl"), "a") as file:
+            file.write("".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines))

@@ -1,0 +1,47 @@
+"""Virtual time, for programs in it: sleeps that are exact, and imports that are no polling.
+
+`sitecustomize.py` beside this file loads it; it imports nothing but the standard library.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.abc
+import time
+from typing import Any
+
+
+class _Timespec(ctypes.Structure):
+    _fields_ = (("tv_sec", ctypes.c_long), ("tv_nsec", ctypes.c_long))
+
+
+def sleep_to_multiple(grid_ns: int) -> None:
+    """In virtual time, imports take microseconds more or less, as other files lie beside the
+    program. From a round time on, what it does is the same in every run."""
+    sleep_until(-(-time.monotonic_ns() // grid_ns) * grid_ns)
+
+
+def sleep_until(at_ns: int) -> None:
+    deadline = _Timespec(*divmod(at_ns, 10**9))
+    monotonic, absolute, interrupted = 1, 1, 4
+    sleep = ctypes.CDLL(None).clock_nanosleep
+    while sleep(monotonic, absolute, ctypes.byref(deadline), None) == interrupted:
+        pass
+
+
+def sleep_for(duration_ns: int) -> tuple[int, int]:
+    """Let exactly this time pass; when it began and ended. A timer is late by its slack of 1 ns."""
+    start_ns = time.monotonic_ns()
+    if duration_ns > 1:
+        sleep_until(start_ns + duration_ns - 1)
+    return start_ns, time.monotonic_ns()
+
+
+class Pace(importlib.abc.MetaPathFinder):
+    """In virtual time, has every import happen at an instant of its own. A program that makes
+    thousands of calls at one instant, as torch does while it is imported, is taken for a poller
+    (docs/virtual-kernel.md), and naps."""
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        time.sleep(1e-9)
+        return None
