@@ -95,6 +95,7 @@ def _ranks(
                 lazy=not real_time and spec.virtual.connections == "lazy",
                 aligned=seat is None,
                 classes=traffic.by_members,
+                real_time=real_time,
                 trees={} if trees is None else trees.places_of(rank, network),
                 roce=roce_place(spec, network, host, ranks),
             ),

@@ -15,12 +15,14 @@ from typing import Any
 import pytest
 import yaml
 
+from analysis.runs.run import load_run
 from emulator.linux.capabilities import kernel_capabilities
 from emulator.network.registry import process_start, remove_dead, sessions
 from tests.native.own_pace import on_an_idle_machine
 
 ROOT = Path(__file__).resolve().parents[2]
 _HANG_S = 600
+_AHEAD_NS = 100_000_000
 
 
 def _spec(directory: Path, **sections: Any) -> Path:
@@ -117,6 +119,15 @@ def test_a_twin_gives_the_exact_times_beside_the_native_ones(tmp_path: Path) -> 
     assert max(judged["slower"], judged["faster"]) == pytest.approx(worst, abs=1e-5)
     assert (judged["wrong"] == 0) == (worst <= 0.05)
     assert not (worst > 0.05 and result["valid"])
+    # Ranks agree on a time that lies ahead of the last one to come, and post only then.
+    for rank in load_run(tmp_path / "out").ranks:
+        aligned, posted = (
+            [c.start_ns for c in rank.collectives if (c.phase == "align") == align]
+            for align in (True, False)
+        )
+        assert len(posted) == 5
+        for began_ns, start_ns in zip(aligned, posted, strict=False):
+            assert start_ns - began_ns >= _AHEAD_NS
 
 
 def test_the_virtual_kernel_has_no_twin(tmp_path: Path) -> None:

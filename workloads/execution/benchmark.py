@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from topologies.spec.workload_section import CollectivesWorkload
 from workloads.execution.communicator import Communicator
@@ -18,13 +19,17 @@ def run_collectives(
     """Run all operations of all iterations. Raises numbers.WrongResult for wrong numbers.
 
     No iteration is logged: what lies between the operations is alignment, so an iteration takes
-    what its operations take together.
+    what its operations take together. Ranks align when their tensors are there: in real time, some
+    would otherwise post while others still make theirs.
     """
+
+    def begin(iteration: int, index: int) -> None:
+        world.align(iteration)
+        if index == 0:
+            on_iteration(iteration)
+
     for iteration in range(spec.iterations):
         for index, operation in enumerate(spec.operations):
-            world.align(iteration)
-            if index == 0:
-                on_iteration(iteration)
             pending = RankOperation(
                 world,
                 f"i{iteration}.{operation.kind}.{index}",
@@ -32,6 +37,7 @@ def run_collectives(
                 spec.dtype,
                 iteration,
                 seed,
+                begin=partial(begin, iteration, index),
             ).start()
             world.wait(pending)
             del pending  # and its buffers, before those of the next one

@@ -40,6 +40,9 @@ from workloads.execution.verbs.queue_pairs import QueuePairLinks, RankDevices
 _ALIGN_MARGIN_NS = 1_000_000
 _ALIGN_GRID_NS = 10_000_000
 NO_CLASSES: Mapping[tuple[int, ...], TrafficClass] = {}
+_REAL_TIME_MARGIN_NS = 100_000_000
+"""The same in real time, where the ranks of a machine agree one after the other: some would wake up
+when others have long begun, and that decides whose bytes go first."""
 AT_THE_END = -1
 """What `align` is called with after the last iteration."""
 
@@ -50,7 +53,7 @@ class Communicator:
     Switches take part in its programs by `tree`, where they aggregate. With `begin` its ranks do
     not align themselves before an iteration: it is called before the first one, and the others
     follow without a pause. With `devices` the messages of its programs go over RDMA.
-    `tensors` are what its collectives move.
+    `tensors` are what its collectives move. With `real_time` it aligns its ranks further ahead.
     """
 
     def __init__(
@@ -66,12 +69,16 @@ class Communicator:
         tree: AggregationClient | None = None,
         devices: RankDevices | None = None,
         tensors: Tensors = OWN_TENSORS,
+        *,
+        real_time: bool = False,
     ) -> None:
         self.name = name
         self.tensors = tensors
         self._tree = tree
         self._begin = begin
         self._begun = False
+        self._real_time = real_time
+        self._agreed_in_ns = 0
         self.ranks = tuple(ranks)
         self.size = len(self.ranks)
         self.rank = self.ranks.index(me)
@@ -290,7 +297,11 @@ class Communicator:
         if self._begin is not None and iteration != AT_THE_END:
             self.begin()
             return
-        ahead_ns = round_time_ns(_ALIGN_MARGIN_NS, _ALIGN_GRID_NS)
+        margin_ns = _ALIGN_MARGIN_NS
+        if self._real_time:
+            margin_ns = max(_REAL_TIME_MARGIN_NS, 2 * self._agreed_in_ns)
+        began_ns = now_ns()
+        ahead_ns = round_time_ns(margin_ns, _ALIGN_GRID_NS)
         proposal = torch.tensor([ahead_ns], dtype=torch.int64)
         self.wait(
             self.post(
@@ -305,6 +316,7 @@ class Communicator:
                 element_bytes=8,
             )
         )
+        self._agreed_in_ns = now_ns() - began_ns
         sleep_until_ns(int(proposal.item()))
 
 

@@ -41,7 +41,8 @@ Group: TypeAlias = dist.ProcessGroup | None
 @dataclass(frozen=True)
 class RankOperation:
     """One operation of one iteration, as one rank sees it. `root` is a rank of the group; `phase`
-    is its kind where nothing else is said."""
+    is its kind where nothing else is said. `begin` is called when its tensors are there, and
+    returns when it is to be posted."""
 
     communicator: Communicator
     id: str
@@ -50,6 +51,7 @@ class RankOperation:
     iteration: int
     seed: int
     phase: str = ""
+    begin: Callable[[], None] = lambda: None
 
     def start(self) -> Pending:
         """Post it."""
@@ -128,6 +130,7 @@ class RankOperation:
             entry = getattr(self.spec, "program", None)
             plan = self.communicator.plan(shape, entry)
             if plan is not None:
+                self.begin()
                 return self.communicator.post_program(
                     plan,
                     *tensors,
@@ -142,6 +145,7 @@ class RankOperation:
                 )
         if Kind(kind).traits.reduces:
             details["op"] = self.op
+        self.begin()
         return self.communicator.post(
             self.id,
             kind,
@@ -265,6 +269,7 @@ def _barrier(op: RankOperation) -> Pending:
         if int(came.item()) != op.ranks:
             raise numbers.WrongResult(f"{op.id}: {int(came.item())} of {op.ranks} ranks came")
 
+    op.begin()
     return op.communicator.post_program(
         plan,
         came,

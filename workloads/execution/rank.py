@@ -82,6 +82,7 @@ def _take_part(
         trees.join(everybody),
         devices,
         tensors,
+        real_time=plan.real_time,
     )
     compute = ComputeModel(plan.compute, log)
     tell = on_iteration if plan.rank == 0 else lambda iteration: None

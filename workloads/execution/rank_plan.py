@@ -21,7 +21,8 @@ class RankPlan:
     uses.
 
     With `aligned` all ranks begin an iteration at a common, round time. Ranks of one of several
-    jobs begin an iteration when the one before is over, as training does.
+    jobs begin an iteration when the one before is over, as training does. With `real_time` what
+    ranks compute on the way to that takes time.
 
     With `lazy` two ranks connect when they first communicate.
 
@@ -42,6 +43,7 @@ class RankPlan:
     events: Path
     collectives: CollectivesSection = field(default_factory=CollectivesSection)
     aligned: bool = True
+    real_time: bool = False
     payload: Payload = "checked"
     lazy: bool = False
     classes: Mapping[tuple[int, ...], TrafficClass] = field(default_factory=dict)
