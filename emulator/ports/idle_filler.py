@@ -5,7 +5,8 @@ bucket full, and so sends its first frame at once, as if the link took no time t
 low rates that is long: 7 ms of 9000 bytes at 10 Mb/s. So, before a packet that comes to an idle
 port, a filler takes the tokens that came in since the link was last free. The packet then waits for
 its own, and leaves when its last bit would be on the wire. Tokens that come in while a timer is
-late still make up for that.
+late still make up for that. What a timer is later than the bucket makes up for is lost, and no
+filler takes it a second time: a port was not free before its last packet had come out.
 
 A filler has an EtherType of its own. It is dropped at the far end of the link before anything sees
 it, is not captured, and counts in no port's bytes.
@@ -47,6 +48,8 @@ out of it: for them a filler is a packet like others."""
 _LEAST_BYTES = 128
 """A shorter filler would have no room for the headers that the kernel keeps; what it would have
 taken is left to the next one."""
+_STALL_NS = 50_000_000
+"""A port that has been free for longer holds nothing: what seems to wait there was dropped."""
 _FRACTION_BITS, _INVERSE_BITS = 16, 32
 
 
@@ -60,6 +63,10 @@ class _Word(IntEnum):
     FRAME = 4  # the largest frame
     FILLERS = 5
     FILLER_BYTES = 6  # as the interface counts them, from the Ethernet header on
+    LAST_OUT = 7  # CLOCK_MONOTONIC, when the last packet came out at the link's far end
+    MAKES_UP = 8  # how late timers may be
+    QUEUED = 9  # packets that came to the port, fillers among them
+    OUT = 10  # and that came out at the far end
 
 
 _NAMES = {
@@ -80,6 +87,7 @@ _NAMES = {
     "FRACTION": _FRACTION_BITS,
     "INVERSE": _INVERSE_BITS,
     "LEAST": _LEAST_BYTES,
+    "STALL": _STALL_NS,
     "CUT": 0x6757,
     "FILLER": 0x6758,
     "TO_CUT": 0x6757 << 16,
@@ -95,9 +103,7 @@ _NAMES = {
 _SEND = """r1 = *(u64 *)(r8 + NS_PER_BYTE)
     r1 *= r7
     r1 >>= FRACTION
-    r2 = *(u64 *)(r8 + FREE_AT)
-    r2 += r1
-    *(u64 *)(r8 + FREE_AT) = r2
+    lock *(u64 *)(r8 + FREE_AT) += r1
     r1 = r7
     r1 -= OVERHEAD
     r1 |= TO_CUT
@@ -130,33 +136,57 @@ _FILL = f"""
     r3 >>= FRACTION                          # what the packet takes
     r1 = *(u64 *)(r8 + FREE_AT)
     if r1 < r0 goto idle
-    r1 += r3
-    *(u64 *)(r8 + FREE_AT) = r1
-    goto pass
+busy:
+    lock *(u64 *)(r8 + FREE_AT) += r3
+    goto queue
 idle:
+    r2 = r0
+    r2 -= STALL
+    r4 = *(u64 *)(r8 + QUEUED)
+    if r1 < r2 goto stalled
+    r5 = *(u64 *)(r8 + OUT)
+    if r4 > r5 goto busy                     # a timer is late, and is made up for
+    goto free
+stalled:
+    *(u64 *)(r8 + OUT) = r4                  # what seemed to wait was dropped
+free:
     r2 = r0
     r4 = *(u64 *)(r8 + FULL_NS)
     r2 -= r4
-    if r1 >= r2 goto since
-    r1 = r2
+    r4 = *(u64 *)(r8 + LAST_OUT)
+    r5 = *(u64 *)(r8 + MAKES_UP)
+    r4 -= r5                                 # what was later than that is lost
+    if r2 >= r4 goto not_lost
+    if r4 > r0 goto not_lost
+    r2 = r4
+not_lost:
+    r5 = r1
+    if r5 >= r2 goto since
+    r5 = r2
 since:
-    r0 -= r1                                 # how long tokens have come in
-    r1 += r3
-    *(u64 *)(r8 + FREE_AT) = r1
-    r9 = *(u64 *)(r8 + BYTES_PER_NS)
-    r9 *= r0
+    r9 = r0
+    r9 -= r5                                 # how long tokens have come in
+    r5 += r3
+    r0 = r1
+    r0 = atomic64_cmpxchg((u64 *)(r8 + FREE_AT), r0, r5)
+    if r0 != r1 goto busy                    # another processor's packet was first
+    r4 = *(u64 *)(r8 + BYTES_PER_NS)
+    r9 *= r4
     r9 >>= INVERSE                           # and how many
     r7 = r9
     r1 = *(u64 *)(r8 + FRAME)
     if r7 <= r1 goto first
     r7 = r1
 first:
-    if r7 < LEAST goto pass
+    if r7 < LEAST goto queue
     r9 -= r7
     {_SEND}
-    if r9 < LEAST goto pass
+    if r9 < LEAST goto queue
     r7 = r9                                  # less than a frame: the bucket holds less than two
     {_SEND}
+queue:
+    r1 = 1
+    lock *(u64 *)(r8 + QUEUED) += r1
 pass:
     r0 = GO_ON
     exit
@@ -188,18 +218,27 @@ filler:
     lock *(u64 *)(r8 + FILLERS) += r1
     r1 = *(u32 *)(r6 + SKB_LEN)
     lock *(u64 *)(r8 + FILLER_BYTES) += r1
-    goto pass
+    goto queue
 drop:
     r0 = SHOT
     exit
 """
 
-_DROP = """
-    r2 = *(u32 *)(r1 + SKB_PROTOCOL)
-    r0 = GO_ON
+_DROP = f"""
+    r6 = r1
+    r9 = *(u32 *)(r6 + SKB_CLASSID)
+    r9 ^= 1                                  # the other end of the link
+    {FIND_PORT}
+    call KTIME_GET_NS
+    *(u64 *)(r8 + LAST_OUT) = r0
+    r1 = 1
+    lock *(u64 *)(r8 + OUT) += r1
+    r2 = *(u32 *)(r6 + SKB_PROTOCOL)
     if r2 != ETHERTYPE goto pass
     r0 = SHOT
+    exit
 pass:
+    r0 = GO_ON
     exit
 """
 
@@ -248,6 +287,8 @@ class IdleFiller:
         full_ns = 8 * 10**9 * full // link.rate_bps
         self._words[at + _Word.FULL_NS] = full_ns if self._matters(link) else 0
         self._words[at + _Word.FRAME] = frame
+        self._words[at + _Word.MAKES_UP] = self._lateness_ns
+        self._words[at + _Word.QUEUED] = self._words[at + _Word.OUT] = 0
 
     def _matters(self, link: Link) -> bool:
         frame = link.frame_bytes + L1_OVERHEAD_BYTES

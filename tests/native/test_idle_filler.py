@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import socket
+import threading
 import time
 
 import pytest
 
 from emulator.capture.packet_filter import PacketFilter
+from emulator.linux.real_time import real_time_priority
 from emulator.native.kernel import can_watch_ports
 from emulator.network.network import Network
-from emulator.ports.idle_filler import FILLER_ETHERTYPE
+from emulator.ports.idle_filler import FILLER_ETHERTYPE, _Word
+from emulator.ports.port_watch import port_number
 from tests.native.native_fabrics import flat, network
 from tests.native.native_traffic import UDP, counters_when, open_socket
 from tests.native.own_pace import believed
@@ -19,6 +22,10 @@ pytestmark = pytest.mark.skipif(not can_watch_ports(), reason="this kernel has n
 _RATE_BPS = 10_000_000
 _ALL_PROTOCOLS = 3  # ETH_P_ALL
 _BETWEEN_L1_AND_PAYLOAD = 24 + 14 + 20 + 8
+_PERIOD_S, _PERIODS = 0.0034, 300
+"""Of a stream that takes three quarters of a link: its ports are never idle for as long as fills a
+bucket."""
+_WAITING = 20
 _TIMERS = 0.02
 """What a rate in whole bytes, and clocks that are read at both ends, may take off a time."""
 
@@ -92,3 +99,51 @@ def _seen(packet_socket: socket.socket) -> list[bytes]:
 
 def _ethertype(frame: bytes) -> int:
     return int.from_bytes(frame[12:14], "big")
+
+
+def test_what_waits_at_a_port_is_not_taken_for_idle_time() -> None:
+    """Late timers leave packets waiting at a port that should have been free: fillers in between
+    would keep it from ever making up for them."""
+    fabric = flat(2, rate="10Mbps")
+    link = fabric.links[0]
+    free_at = port_number(link, link.a) * len(_Word) + _Word.FREE_AT
+    with network(fabric) as live:
+        filler = live._filler
+        assert filler is not None
+
+        def wait_then() -> int:
+            with open_socket(live, "h0", UDP) as near, open_socket(live, "h1", UDP, 7) as far:
+                for _ in range(_WAITING):
+                    near.sendto(bytes(1472), far.getsockname())
+                filler._words[free_at] = time.monotonic_ns()  # what late timers come to
+                return _least_ns(near, far)
+
+        limit_ns = 6_000_000
+        found = believed(live, wait_then, lambda least_ns: least_ns < limit_ns)
+        assert found < limit_ns
+
+
+def _least_ns(near: socket.socket, far: socket.socket) -> int:
+    """The least that a datagram takes at the end of a stream of two full frames every 3.4 ms."""
+    took_ns = []
+
+    def receive() -> None:
+        while True:
+            datagram = far.recv(2_000)
+            if len(datagram) == 8:
+                return
+            took_ns.append(time.monotonic_ns() - int.from_bytes(datagram[:8], "little"))
+
+    receiver = threading.Thread(target=receive)
+    receiver.start()
+    with real_time_priority():
+        due = time.monotonic()
+        for _ in range(_PERIODS):
+            due += _PERIOD_S
+            for _ in range(2):
+                stamp = time.monotonic_ns().to_bytes(8, "little")
+                near.sendto(stamp + bytes(1472 - len(stamp)), far.getsockname())
+            time.sleep(max(0.0, due - time.monotonic()))
+    near.sendto(bytes(8), far.getsockname())
+    receiver.join()
+    return min(took_ns[-_PERIODS // 4 :])
