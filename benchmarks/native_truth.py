@@ -11,7 +11,8 @@ with it stands beside it. Run `groundwire doctor --measure` first: scales come f
 `--scale` and `--size` take others than `auto` and what goes with the rate; `--ranks` and `--mtus`
 take a part of the cases.
 
-What is done stays in DIR: interrupted and started again, it goes on where it was. Drop-tail is what
+What is done stays in DIR: interrupted and started again, it goes on where it was. Verdicts are made
+anew, so that DIR of an earlier run shows what today's would be. Drop-tail is what
 a kernel without netem can do. `--queues droptail,dctcp,lossless` wants one with netem. There,
 `--only-native` makes the native runs alone, for a guest of the virtual kernel in real time:
 
@@ -189,13 +190,13 @@ def row(case: Case, native: Path, twin: Path) -> dict[str, Any]:
     """What a case shows."""
     run, exact = load_run(native), load_run(twin)
     shares = [difference.share for difference in differences(run, exact)]
-    with_twin = _with_twin(run, twin)
-    reasons = run.result["invalid_reasons"]
+    without, with_twin = build_result(run), _with_twin(run, twin)
+    reasons = without["invalid_reasons"]
     return {
         "case": case,
         "scale": run.environment.scale,
         "shares": shares,
-        "valid": run.result["valid"],
+        "valid": without["valid"],
         "valid_with_twin": with_twin["valid"],
         "reasons": [_short(reason) for reason in reasons],
         "stolen": json.loads((native / "environment.json").read_text())["verdict"]["samples"][

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from analysis.runs.records import CollectiveRecord
@@ -80,11 +80,21 @@ def collectives_of(run: Run) -> tuple[MeasuredCollective, ...]:
         many = len(run.hosts)
         every = [_among_all(job, c, many) for job, own in run.finished for c in collectives_of(own)]
         return tuple(sorted(every, key=lambda c: (c.start_ns, c.group, c.id)))
+    return _in_order(run, lambda record: record.phase != ALIGNMENT)
+
+
+def alignments_of(run: Run) -> tuple[MeasuredCollective, ...]:
+    """What brought the ranks of a run with one workload to a common start, by start."""
+    return _in_order(run, lambda record: record.phase == ALIGNMENT)
+
+
+def _in_order(
+    run: Run, wanted: Callable[[CollectiveRecord], bool]
+) -> tuple[MeasuredCollective, ...]:
     seen: dict[tuple[str, str], dict[int, CollectiveRecord]] = defaultdict(dict)
     for log in run.ranks:
-        for record in log.collectives:
-            if record.phase != ALIGNMENT:
-                seen[record.group, record.id][log.rank] = record
+        for record in filter(wanted, log.collectives):
+            seen[record.group, record.id][log.rank] = record
     if isinstance(run.spec.workload, CommandWorkload):
         seen = {key: by_rank for key, by_rank in seen.items() if not _missing(run, by_rank)}
     found = [_assemble(run, by_rank) for by_rank in seen.values()]

@@ -1,10 +1,17 @@
 """What a run's collectives must take at least, and would take at most on an undisturbed fabric.
 
-The least is physics: the bytes that a collective moves over the most loaded of its links, by the
-paths that its connections really took, at that link's rate. How many acknowledgements there were
-beside the data is taken from the ports' own counters. The most is Gloo's own chain of messages
-with all that queues in ports (`flow`). Neither knows of losses, marks and windows, and where
-latency decides the least is far below what is measured.
+The least is physics, the larger of two bounds:
+
+- what crosses the most loaded link, by the paths that connections really took, at that link's rate,
+  from when the first ranks that exchange something over it had posted. Beside the data there are
+  notifications and acknowledgements, as many as the ports' own counters say, and no more than the
+  protocol needs.
+- the longest chain of messages that wait for each other, each with its latency, where nothing else
+  is in the way (`run_apart`), from when each rank posted. It is asked for where it can matter:
+  where the first bound is far below the most.
+
+The most is Gloo's own chain of messages with all that queues in ports (`flow`). None of them knows
+of losses, marks and windows.
 """
 
 from __future__ import annotations
@@ -15,24 +22,38 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analysis.predict.engines.message_costs import Effects
+from analysis.predict.engines.idle_programs import run_apart
+from analysis.predict.engines.joint_programs import GroupedCall, at_most
+from analysis.predict.engines.message_costs import Effects, MessageCosts
 from analysis.predict.engines.paths import Paths, paths_of
 from analysis.predict.engines.wire import (
+    CONTROL_BYTES,
     HEADER_BYTES,
     SEGMENTS_PER_ACK,
     Floats,
     data_bytes,
     full_frame_bytes,
+    packets,
 )
-from analysis.predict.interface import Setting
+from analysis.predict.interface import PredictorError, Setting
 from analysis.predict.models.alpha_beta import AlphaBeta
 from analysis.predict.models.flow import Flow
+from analysis.predict.parameters import Parameters
 from analysis.predict.run_predictions import RunPredictor, call_of
+from analysis.predict.together import as_posted
 from analysis.runs.collectives import MeasuredCollective
 from analysis.runs.records import LinkRecord
 from collectives.call import CollectiveCall, CollectiveError
 from collectives.gloo.schedule import Post, gloo_schedule
 from topologies.fabrics.fabric import L1_OVERHEAD_BYTES
+
+_BARE = Effects(acknowledgements=False)
+_CLOSE = 0.01
+"""Nothing is gained by chains of messages where the most is this close to what links need."""
+_MOST_MESSAGES = 20_000
+"""Beyond this many, which take about a second, they are not looked at."""
+_AS_LOADED = 0.99
+"""Links with this share of the largest load are the most loaded ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +83,8 @@ class ExpectedTime:
 
 class Expectation:
     """What a setting's collectives take. `links` are the ports' counters over the whole run, of
-    which `collectives` is everything that was measured; `scale` is what it was slowed down by."""
+    which `collectives` is everything that was measured, and `others` what else ranks exchanged;
+    `scale` is what it was slowed down by."""
 
     def __init__(
         self,
@@ -70,16 +92,17 @@ class Expectation:
         collectives: Sequence[MeasuredCollective],
         links: Sequence[LinkRecord],
         scale: int,
+        others: Sequence[MeasuredCollective] = (),
     ) -> None:
         self._collectives = collectives
         self._scale = scale
         self._setting = setting
         self._paths = paths_of(setting)
-        self._loads: dict[CollectiveCall, Floats] = {}
-        self._bare = RunPredictor(setting, AlphaBeta.counting(Effects(acknowledgements=False)))
+        self._loads: dict[CollectiveCall, _Load] = {}
+        self._bare = RunPredictor(setting, AlphaBeta.counting(_BARE))
         self._acknowledged = RunPredictor(setting, AlphaBeta())
         self._flow = RunPredictor(setting, Flow())
-        self._acknowledgements = self._measured_acknowledgements(links)
+        self._acknowledgements, self._beside = self._measured_beside(links, others)
 
     def of_all(self) -> list[ExpectedTime]:
         """All that were in flight together, in order of time. Raises CollectiveError for what no
@@ -90,14 +113,11 @@ class Expectation:
     def _of(self, group: Sequence[MeasuredCollective]) -> ExpectedTime:
         start_ns = min(c.start_ns for c in group)
         measured_ns = (max(c.end_ns for c in group) - start_ns) // self._scale
-        load = np.sum([self._load(call_of(c)) for c in group], axis=0)
-        wire_ns = float((load * 8e9 / self._paths.rate_bps).max(initial=0.0))
-        more = self._acknowledgements * _acknowledgement_share(self._paths)
-        least_ns = wire_ns * (1 + more)
+        least_ns = self._links_ns(group, start_ns)
         most_ns = least_ns
-        begun = {c.id: (c.start_ns - start_ns) / self._scale for c in group}
-        for collective, together in zip(
-            group, self._flow.together(group, self._scale), strict=True
+        begun = [(c.start_ns - start_ns) / self._scale for c in group]
+        for collective, begun_ns, together in zip(
+            group, begun, self._flow.together(group, self._scale), strict=True
         ):
             if isinstance(together, CollectiveError):
                 raise together
@@ -106,11 +126,40 @@ class Expectation:
                 self._alone(self._acknowledged, collective),
             )
             saved = (1 - self._acknowledgements) * (full - bare)
-            most_ns = max(most_ns, begun[collective.id] + together.duration_ns - saved)
+            most_ns = max(most_ns, begun_ns + together.duration_ns - saved)
+        if most_ns > (1 + _CLOSE) * least_ns:
+            least_ns = max(least_ns, self._chains_ns(group, begun))
         posted_ns = min(r.start_ns for c in group for r in c.by_rank.values())
         early_ns = (start_ns - posted_ns) // self._scale
         most_ns = max(least_ns, most_ns)
         return ExpectedTime(tuple(group), measured_ns, least_ns, most_ns, early_ns)
+
+    def _links_ns(self, group: Sequence[MeasuredCollective], start_ns: int) -> float:
+        """When the last link is through with its load, from `start_ns` on."""
+        loads = [self._load(call_of(c)) for c in group]
+        load = np.sum([each.data + self._beside * each.beside for each in loads], axis=0)
+        begins = np.min(
+            [each.begins_ns(c, start_ns) for each, c in zip(loads, group, strict=True)], axis=0
+        )
+        over = begins / self._scale + load * 8e9 / self._paths.rate_bps
+        return float(over[load > 0].max(initial=0.0))
+
+    def _chains_ns(self, group: Sequence[MeasuredCollective], begun: Sequence[float]) -> float:
+        """When the last chain of messages is over, from the start of the first collective on; 0
+        where nobody knows."""
+        calls = [GroupedCall(call_of(c), c.group) for c in group]
+        if not at_most(_MOST_MESSAGES, calls, self._setting.seed):
+            return 0.0
+        joint = as_posted(group, calls, self._scale, self._setting.seed)
+        costs = MessageCosts.on(self._paths, joint.first, Parameters(), _BARE)
+        try:
+            run_apart(self._paths, joint, costs)
+        except PredictorError:
+            return 0.0
+        return max(
+            begun_ns + duration
+            for begun_ns, duration in zip(begun, joint.durations_ns(), strict=True)
+        )
 
     def _alone(self, predictor: RunPredictor, collective: MeasuredCollective) -> int:
         answer = predictor.alone(collective)
@@ -118,29 +167,41 @@ class Expectation:
             raise answer
         return answer
 
-    def _load(self, call: CollectiveCall) -> Floats:
-        """Bytes of data, with headers, on each directed link."""
+    def _load(self, call: CollectiveCall) -> _Load:
         if call not in self._loads:
-            self._loads[call] = _load_of(self._paths, call, self._setting.seed)
+            self._loads[call] = _Load(self._paths, call, self._setting.seed)
         return self._loads[call]
 
-    def _measured_acknowledgements(self, links: Sequence[LinkRecord]) -> float:
-        """How much of the acknowledgements that a one-way stream has (1) there was beside the data
-        of the port that sent most; where data goes both ways it carries most of them (0)."""
+    def _measured_beside(
+        self, links: Sequence[LinkRecord], others: Sequence[MeasuredCollective]
+    ) -> tuple[float, float]:
+        """How much of what can be beside the data there was at the ports that sent most: of the
+        acknowledgements that a one-way stream has (where data goes both ways it carries most of
+        them), as a share of these; and of those and notifications together."""
         loads = [self._load(call_of(c)) for c in self._collectives]
         if not loads:
-            return 0.0
-        expected = np.sum(loads, axis=0)
+            return 0.0, 0.0
+        data = np.sum([each.data for each in loads], axis=0)
+        beside = np.sum([each.beside for each in loads], axis=0)
         counted = np.zeros(self._paths.links)
         for record in links:
             link = self._setting.fabric.links[record.link]
             number = 2 * record.link + (record.node != link.a.node)
             counted[number] = record.bytes + record.packets * L1_OVERHEAD_BYTES
-        most = int(np.argmax(expected))
-        if expected[most] == 0:
-            return 0.0
-        more = counted[most] / expected[most] - 1
-        return float(min(1.0, max(0.0, more / _acknowledgement_share(self._paths))))
+        for other in others:
+            if other.plan is None:
+                load = self._load(call_of(other))
+                counted -= load.data + load.beside
+        loaded = (data > 0) & (data >= _AS_LOADED * data.max())
+        if not loaded.any():
+            return 0.0, 0.0
+        more = np.clip(counted - data, 0.0, None)[loaded]
+        one_way = _acknowledgement_share(self._paths) * data[loaded]
+        least = int(np.argmin(more / beside[loaded]))
+        return (
+            float(min(1.0, more[least] / one_way[least])),
+            float(min(1.0, more[least] / beside[loaded][least])),
+        )
 
 
 def _acknowledgement_share(paths: Paths) -> float:
@@ -148,22 +209,52 @@ def _acknowledgement_share(paths: Paths) -> float:
     return HEADER_BYTES / SEGMENTS_PER_ACK / full_frame_bytes(paths.mtu_bytes)
 
 
-def _load_of(paths: Paths, call: CollectiveCall, seed: int) -> Floats:
-    size: Counter[tuple[int, int]] = Counter()
-    for step in gloo_schedule(call, seed):
-        if isinstance(step, Post):
+class _Load:
+    """What a call puts on each directed link, in L1 bytes: its messages with their headers
+    (`data`), and what can be `beside` them, which is their notifications, and acknowledgements of
+    every second segment."""
+
+    def __init__(self, paths: Paths, call: CollectiveCall, seed: int) -> None:
+        carried: Counter[tuple[int, int]] = Counter()
+        noticed: Counter[tuple[int, int]] = Counter()
+        for step in gloo_schedule(call, seed):
+            if not isinstance(step, Post):
+                continue
             wire = data_bytes(step.size_bytes, paths.mtu_bytes)
-            for source, destination, bytes_ in zip(
-                step.source.tolist(), step.destination.tolist(), wire.tolist(), strict=True
+            acknowledgements = packets(step.size_bytes, paths.mtu_bytes) / SEGMENTS_PER_ACK
+            for source, destination, bytes_, acks in zip(
+                step.source.tolist(),
+                step.destination.tolist(),
+                wire.tolist(),
+                acknowledgements.tolist(),
+                strict=True,
             ):
-                size[source, destination] += bytes_
-    load = np.zeros(paths.links + 1)
-    if size:
-        pairs = np.array(list(size), dtype=np.int64)
+                carried[source, destination] += bytes_
+                noticed[source, destination] += CONTROL_BYTES
+                noticed[destination, source] += CONTROL_BYTES + int(acks * HEADER_BYTES)
+        self._links = paths.links
         ranks = np.array(call.ranks, dtype=np.int64)
-        rows = paths.hashed(ranks[pairs[:, 0]], ranks[pairs[:, 1]])
-        np.add.at(load, rows, np.array(list(size.values()), dtype=np.float64)[:, None])
-    return load[: paths.links]
+        pairs = np.array(list(noticed), dtype=np.int64).reshape(-1, 2)
+        self._rows = paths.hashed(ranks[pairs[:, 0]], ranks[pairs[:, 1]])
+        self._ends = [(int(ranks[a]), int(ranks[b])) for a, b in pairs]
+        self._carries = np.array([carried[a, b] > 0 for a, b in noticed], dtype=bool)
+        self.data = self._on_links([carried[pair] for pair in noticed])
+        self.beside = self._on_links(list(noticed.values()))
+
+    def _on_links(self, size_bytes: Sequence[int]) -> Floats:
+        load = np.zeros(self._links + 1)
+        np.add.at(load, self._rows, np.array(size_bytes, dtype=np.float64)[:, None])
+        return load[: self._links]
+
+    def begins_ns(self, collective: MeasuredCollective, start_ns: int) -> Floats:
+        """By link: when the first two ranks that send data over it had both posted, after
+        `start_ns`. Infinite where there is none."""
+        posted = {rank: record.start_ns for rank, record in collective.by_rank.items()}
+        begins = np.full(self._links + 1, np.inf)
+        both = [max(posted[a], posted[b]) - start_ns for a, b in self._ends]
+        at = self._carries
+        np.minimum.at(begins, self._rows[at], np.array(both, dtype=np.float64)[at][:, None])
+        return begins[: self._links]
 
 
 def _in_flight_together(

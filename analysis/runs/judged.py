@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from analysis.runs.collectives import collectives_of
+from analysis.runs.collectives import alignments_of, collectives_of
 from analysis.runs.expected import Expectation, ExpectedTime
 from analysis.runs.run import Run, load_run
 from analysis.runs.setting import setting_of
@@ -158,7 +158,7 @@ def _by_bytes(run: Run) -> JudgedTimes:
     collectives = tuple(each for each in collectives_of(run) if not each.uneven)
     try:
         expected = Expectation(
-            setting_of(run), collectives, run.links, run.environment.scale
+            setting_of(run), collectives, run.links, run.environment.scale, alignments_of(run)
         ).of_all()
     except CollectiveError as unknown:
         reason = f"its times could not be judged ({unknown}); run it with --twin"

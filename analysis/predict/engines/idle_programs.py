@@ -1,4 +1,4 @@
-"""Programs on an idle fabric: only the ports of hosts are shared, fairly."""
+"""Programs on an idle fabric: only the ports of hosts are shared, fairly, or nothing is."""
 
 from __future__ import annotations
 
@@ -30,13 +30,37 @@ def price_idle(
 def run_idle(paths: Paths, joint: JointPrograms, costs: MessageCosts) -> None:
     """Run collectives that are in flight together. `costs` has the effects and the parameters; its
     call's kind says how messages that share a port slow each other down."""
+    source, destination = joint.pairs
+    ranks = joint.ends
+    shared, capacity = _ports(paths, paths.follow(ranks[source], ranks[destination]), costs)
+    _run(paths, joint, costs, shared, capacity)
+
+
+def run_apart(paths: Paths, joint: JointPrograms, costs: MessageCosts) -> None:
+    """Run collectives as if the messages of different pairs of ranks met nowhere, and what invites
+    a message waited in no queue. What is left is what no fabric can do without: a message begins
+    when its sender has posted it and the receiver's word has come, and the one before it has left;
+    its bytes take what the slowest link takes for them, and a frame of them is stored and forwarded
+    at each of the others."""
+    source, destination = joint.pairs
+    ranks = joint.ends
+    links = paths.follow(ranks[source], ranks[destination])
+    if not links.shape[1] or (links[:, 0] == paths.links).any():
+        raise PredictorError("its ranks share a host; what these exchange is not predicted")
+    shared, capacity = _ports(paths, links, costs)
+    _run(paths, joint, costs, shared[:, 2:], capacity)
+
+
+def _run(
+    paths: Paths, joint: JointPrograms, costs: MessageCosts, shared: Ints, capacity: Floats
+) -> None:
+    """`shared` has the links that each pair shares with others, as a path matrix."""
     messages = len(joint.owners)
     if messages > MOST_MESSAGES:
         raise PredictorError(f"found {messages:,} messages, allowed {MOST_MESSAGES:,}")
     joint.over_roce(paths.setting.transport)
     source, destination = joint.pairs
     ranks = joint.ends
-    shared, capacity = _ports(paths, paths.follow(ranks[source], ranks[destination]), costs)
     programs = RankPrograms(
         joint.compiled,
         len(ranks),
