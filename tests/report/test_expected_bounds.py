@@ -16,6 +16,8 @@ from emulator.session import run_session
 from topologies.spec.spec import Spec, parse_dict
 
 _KINDS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce")
+_UNIT_BYTES = 96
+"""A part for each of 2, 3, 4, 6 or 8 ranks, in whole elements."""
 _TOLERATED = 0.006
 """Acknowledgements are counted over a whole run, and one collective has fewer than another."""
 
@@ -39,7 +41,8 @@ def random_spec(seed: int) -> Spec:
             "link": link,
         }
     operations = [
-        {"kind": rng.choice(_KINDS), "size": 96 * round(10 ** rng.uniform(1, 3.8))} for _ in range(5)
+        {"kind": rng.choice(_KINDS), "size": 96 * round(10 ** rng.uniform(1, 3.8))}
+        for _ in range(5)
     ]
     workload = {
         "kind": "collectives",

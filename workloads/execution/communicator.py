@@ -39,10 +39,10 @@ from workloads.execution.verbs.queue_pairs import QueuePairLinks, RankDevices
 # microseconds more or less while connecting do not move everything that follows.
 _ALIGN_MARGIN_NS = 1_000_000
 _ALIGN_GRID_NS = 10_000_000
-NO_CLASSES: Mapping[tuple[int, ...], TrafficClass] = {}
 _REAL_TIME_MARGIN_NS = 100_000_000
 """The same in real time, where the ranks of a machine agree one after the other: some would wake up
 when others have long begun, and that decides whose bytes go first."""
+NO_CLASSES: Mapping[tuple[int, ...], TrafficClass] = {}
 AT_THE_END = -1
 """What `align` is called with after the last iteration."""
 
