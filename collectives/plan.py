@@ -77,12 +77,13 @@ class Schedule:
 @dataclass(frozen=True, slots=True)
 class Chunk:
     """Elements `first` to `first + count` of every shard (of the buffer, for kinds that do not
-    split), and what is done with them."""
+    split), and what is done with them. `hold` is what it has to itself at switches."""
 
     index: int
     first: int
     count: int
     program: Program
+    hold: Hold | None = None
 
     @property
     def elements(self) -> int:
@@ -94,8 +95,9 @@ class Chunk:
 class CollectivePlan:
     """A collective that is ready to run. `in_flight` is 0 where all chunks are. `turns` has, by
     dimension, the order in which the phases of chunks use it; empty where whoever comes goes.
-    `aggregators` are the switches that take part, after the ranks; `hold` is what it has to itself
-    there."""
+    `aggregators` are the switches that take part, after the ranks, in so many `trees`, which chunks
+    take in turn. `slot_stride` is how many slots each chunk has, where the plan is a part of
+    another one (0: as many as it needs)."""
 
     shape: Shape
     chunks: tuple[Chunk, ...]
@@ -106,11 +108,23 @@ class CollectivePlan:
     order: CollectiveOrder = CollectiveOrder.FIFO
     priority: int = 0
     aggregators: tuple[Aggregator, ...] = ()
-    hold: Hold | None = None
+    trees: int = 1
+    slot_stride: int = 0
 
     def participants(self, ranks: Sequence[int]) -> tuple[int, ...]:
         """The numbers of all participants, of which the ranks have these."""
         return (*ranks, *(switch.number for switch in self.aggregators))
+
+    def part(self, number: int, parts: int) -> CollectivePlan:
+        """The chunks that are one of so many trees' turn, with slots and bounds of their own."""
+        if parts == 1:
+            return self
+        return replace(
+            self,
+            chunks=self.chunks[number::parts],
+            in_flight=self.in_flight // parts,
+            slot_stride=slots_per_chunk(self),
+        )
 
     def beside(self, others: int) -> CollectivePlan:
         """The plan among the ranks of several jobs, which are so many more: switches are numbered
@@ -133,6 +147,8 @@ class PlanMessage:
 
 def slots_per_chunk(found: CollectivePlan) -> int:
     """How many slots each chunk has: as many as the program with most messages."""
+    if found.slot_stride:
+        return found.slot_stride
     programs = {id(chunk.program): chunk.program for chunk in found.chunks}
     return max(len(program.messages()) for program in programs.values())
 
@@ -202,7 +218,7 @@ def plan(shape: Shape, algorithm: Algorithm, schedule: Schedule | None = None) -
         )
     per_shard //= grain
     most = shape.size_bytes // max(1, schedule.smallest_chunk_bytes)
-    wanted = schedule.chunks
+    wanted = max(schedule.chunks, algorithm.least_chunks)
     if algorithm.largest_chunk_bytes is not None:
         wanted = max(wanted, -(-shape.size_bytes // algorithm.largest_chunk_bytes))
     count = max(1, min(wanted, per_shard, most))
@@ -213,10 +229,10 @@ def plan(shape: Shape, algorithm: Algorithm, schedule: Schedule | None = None) -
     for index, chosen in enumerate(orders):
         first, end = bounds[index], bounds[index + 1]
         size_bytes = shape.size_bytes * (end - first) // max(1, per_shard * grain)
-        chosen = chosen.sized(replace(shape, size_bytes=size_bytes))
+        chosen = chosen.of_chunk(index).sized(replace(shape, size_bytes=size_bytes))
         if chosen not in programs:
             programs[chosen] = chosen.program(shape.kind, shape.ranks, shape.root)
-        chunks.append(Chunk(index, first, end - first, programs[chosen]))
+        chunks.append(Chunk(index, first, end - first, programs[chosen], chosen.hold))
     turns = _turns(shape, chunks, schedule)
     if algorithm.most_in_flight is not None:
         # Slots of switches are taken in the order of posting, whatever else is in flight.
@@ -233,7 +249,7 @@ def plan(shape: Shape, algorithm: Algorithm, schedule: Schedule | None = None) -
         schedule.order,
         schedule.priority,
         algorithm.aggregators,
-        algorithm.hold,
+        algorithm.least_chunks,
     )
 
 

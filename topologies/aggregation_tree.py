@@ -14,6 +14,9 @@ from itertools import pairwise
 from topologies.fabrics.fabric import Fabric
 from topologies.spec.aggregation.section import is_selected
 
+ROOT, OUTSIDE = -1, -2
+"""The parents of a tree's root, and of a switch that is in another tree of the same group."""
+
 
 class NoTree(ValueError):
     """The switches that aggregate do not join the hosts; the message says which."""
@@ -21,8 +24,7 @@ class NoTree(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class AggregationTree:
-    """Participants are the ranks, then `switches`. `parents` has the participant above each, the
-    root's is -1."""
+    """Participants are the ranks, then `switches`. `parents` has the participant above each."""
 
     switches: tuple[str, ...]
     parents: tuple[int, ...]
@@ -175,7 +177,7 @@ def _numbered(
     used = tuple(node.name for node in fabric.routers if node.name in parent_of)
     number = {name: len(hosts) + i for i, name in enumerate(used)}
     ranks = [number[above[host]] for host in hosts]
-    return AggregationTree(used, (*ranks, *(number.get(parent_of[name], -1) for name in used)))
+    return AggregationTree(used, (*ranks, *(number.get(parent_of[name], ROOT) for name in used)))
 
 
 def _distances(fabric: Fabric, root: str, switches: Collection[str]) -> dict[str, int]:

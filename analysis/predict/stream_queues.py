@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 Lock = tuple[int, int]
+Stream = tuple[int, int]
+"""A collective, and its chunk."""
 
 
 @dataclass(slots=True)
@@ -22,31 +24,31 @@ class StreamQueues:
     for the next; a lock goes to who has waited longest."""
 
     def __init__(self) -> None:
-        self._streams: dict[int, _Stream] = {}
-        self._holder: dict[Lock, int] = {}
-        self._waiting: defaultdict[Lock, deque[int]] = defaultdict(deque)
+        self._streams: dict[Stream, _Stream] = {}
+        self._holder: dict[Lock, Stream] = {}
+        self._waiting: defaultdict[Lock, deque[Stream]] = defaultdict(deque)
 
     def ask(
-        self, stream: int, locks: Sequence[Lock], granted: Callable[[float], None], now: float
+        self, stream: Stream, locks: Sequence[Lock], granted: Callable[[float], None], now: float
     ) -> None:
         """A stream wants all of these; `granted` is called with the time at which it has them."""
         self._streams[stream] = _Stream(locks, granted)
         self._go_on(stream, now)
 
-    def give_back(self, stream: int, now: float) -> None:
+    def give_back(self, stream: Stream, now: float) -> None:
         """A stream is over."""
         for lock in self._streams.pop(stream).locks:
             del self._holder[lock]
             if self._waiting[lock]:
                 self._go_on(self._waiting[lock].popleft(), now)
 
-    def _go_on(self, number: int, now: float) -> None:
-        stream = self._streams[number]
+    def _go_on(self, key: Stream, now: float) -> None:
+        stream = self._streams[key]
         while stream.taken < len(stream.locks):
             lock = stream.locks[stream.taken]
             if lock in self._holder:
-                self._waiting[lock].append(number)
+                self._waiting[lock].append(key)
                 return
-            self._holder[lock] = number
+            self._holder[lock] = key
             stream.taken += 1
         stream.granted(now)

@@ -19,7 +19,7 @@ from collectives.builder import Builder, Move
 from collectives.in_network.node import Aggregator, Hold
 from collectives.kinds import Kind, Shape
 from collectives.program import Blocks, Buffer
-from topologies.aggregation_tree import children, way_up
+from topologies.aggregation_tree import OUTSIDE, children, way_up
 
 LOW_LATENCY, STREAMING = "low-latency", "streaming"
 MOST_PIECES = 512
@@ -40,7 +40,8 @@ class Aggregation(Algorithm):
     `mode` is low-latency or streaming; "" takes the section's. `slots` is how many slots of each
     node it asks for; 0: all that there are. The rest comes from the fabric
     (`collectives.in_network`): `parents` by participant, the `nodes`, the payload of their slots,
-    the pieces of streams, and what a stream has `held`.
+    the pieces of streams, and what a stream has `held`. `turns` are the parents and the hold of
+    each tree, which chunks take in turn.
     """
 
     name = "aggregation"
@@ -55,6 +56,7 @@ class Aggregation(Algorithm):
     stream_window: int = field(default=16, metadata=_given())
     stream_pieces: int = field(default=1, metadata=_given())
     held: Hold | None = field(default=None, metadata=_given())
+    turns: tuple[tuple[tuple[int, ...], Hold | None], ...] = field(default=(), metadata=_given())
 
     def __post_init__(self) -> None:
         if self.mode not in ("", LOW_LATENCY, STREAMING):
@@ -75,8 +77,18 @@ class Aggregation(Algorithm):
 
     @property
     def most_in_flight(self) -> int | None:
-        # A group's streams go one after the other.
-        return max(1, self.slots) if self.mode == LOW_LATENCY else 1
+        # Streams go one after the other on each tree of a group.
+        return self.least_chunks * (max(1, self.slots) if self.mode == LOW_LATENCY else 1)
+
+    @property
+    def least_chunks(self) -> int:
+        return max(1, len(self.turns))
+
+    def of_chunk(self, index: int) -> Algorithm:
+        if not self.turns:
+            return self
+        parents, held = self.turns[index % len(self.turns)]
+        return replace(self, parents=parents, held=held)
 
     def check(self, ranks: int) -> None:
         found = len(self.parents) - len(self.nodes)
@@ -111,7 +123,8 @@ class Aggregation(Algorithm):
     @cached_property
     def children(self) -> dict[int, tuple[int, ...]]:
         """Those below each switch, in order: the order in which contributions are added."""
-        return {switch: children(self.parents, switch) for switch in {*self.parents} - {-1}}
+        above = {parent for parent in self.parents if parent >= 0}
+        return {switch: children(self.parents, switch) for switch in above}
 
 
 class _Flow:
@@ -137,10 +150,10 @@ class _Flow:
         self._contribute = contribute
         self._get = get
         self._sums = self._builder.kind is not Kind.BROADCAST
-        for participant in range(len(self._of.parents)):
+        for participant, parent in enumerate(self._of.parents):
             if participant < self._ranks:
                 self._rank(participant)
-            else:
+            elif parent != OUTSIDE:
                 self._switch(participant)
 
     # -- who sends what to whom --------------------------------------------------------------------

@@ -89,6 +89,15 @@ class Algorithm:
         """How many of its chunks may be in flight, where the algorithm bounds them."""
         return None
 
+    @property
+    def least_chunks(self) -> int:
+        """Chunks that a collective is cut into at least, where it has as many elements."""
+        return 1
+
+    def of_chunk(self, index: int) -> Algorithm:
+        """The algorithm as one chunk has it."""
+        return self
+
     def program(self, kind: Kind, ranks: int, root: int = 0) -> Program:
         """The program of a collective. Raises DoesNotFit."""
         if kind not in self.kinds:

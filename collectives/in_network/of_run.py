@@ -15,6 +15,8 @@ from collectives.groups import sort_of, used_groups
 from collectives.in_network.clos_trees import ClosSwitches
 from collectives.in_network.node import Aggregator, Hold
 from topologies.aggregation_tree import (
+    OUTSIDE,
+    ROOT,
     AggregationTree,
     NoTree,
     aggregating_switches,
@@ -73,6 +75,10 @@ def aggregation_problems(spec: Sections) -> Iterator[Problem]:
             yield Problem(("aggregation", "nodes", selector), selector, f"allowed: {allowed}")
     if section.root is not None and section.root not in switches:
         yield Problem(("aggregation", "root"), section.root, "expected a switch of this fabric")
+    if section.trees > 1 and (section.parents or section.root):
+        given = "parents" if section.parents else "root"
+        expected = f"expected 1 with {given}: several trees have different roots"
+        yield Problem(("aggregation", "trees"), str(section.trees), expected)
     if not section.parents:
         return
     key = ("aggregation", "parents")
@@ -96,13 +102,14 @@ def aggregation_of_run(spec: Sections) -> AggregationOfRun | None:
         plan = spec.plan
     except (ValueError, KeyError):
         return None
-    mine = _asked("", spec.workload, plan.hosts, spec.aggregation.quota)
+    trees, quota = spec.aggregation.trees, spec.aggregation.quota
+    mine = _asked("", spec.workload, plan.hosts, quota, trees)
     ahead, behind = (
         tuple(
             tree
             for other in spec.beside
             if other.ahead is first
-            for tree in _asked(other.name, other.workload, other.hosts, other.slots)
+            for tree in _asked(other.name, other.workload, other.hosts, other.slots, trees)
         )
         for first in (True, False)
     )
@@ -123,7 +130,7 @@ class _AskedTree:
 
 
 def _asked(
-    job: str, workload: WorkloadSpec, hosts: Sequence[str], quota: int | None
+    job: str, workload: WorkloadSpec, hosts: Sequence[str], quota: int | None, trees: int
 ) -> tuple[_AskedTree, ...]:
     """The trees of a job, in the order in which its groups are made."""
     if isinstance(workload, CommandWorkload | ChakraWorkload | FlowsWorkload):
@@ -133,6 +140,7 @@ def _asked(
     return tuple(
         _AskedTree(job, members, tuple(hosts[rank] for rank in members), types, ops, quota)
         for members in used_groups(workload)
+        for _ in range(trees)
     )
 
 
@@ -153,8 +161,49 @@ def _of_plan(plan: Plan, given: str, asked: tuple[_AskedTree, ...]) -> Aggregati
     if section.middles is not None:
         trees = list(_without_conflicts(plan, section.middles, trees))
     given_slots = _with_slots(section, asked, trees)
-    mine = (tree for each, tree in zip(asked, given_slots, strict=True) if not each.job)
-    return AggregationOfRun(section=section, trees=tuple(mine))
+    mine = [tree for each, tree in zip(asked, given_slots, strict=True) if not each.job]
+    groups = (mine[i : i + section.trees] for i in range(0, len(mine), section.trees))
+    return AggregationOfRun(
+        section=section, trees=tuple(tree for group in groups for tree in _of_one_group(group))
+    )
+
+
+def _of_one_group(trees: Sequence[TreeOfGroup]) -> Iterator[TreeOfGroup]:
+    """The trees of a group, which know the switches of all of them; where one has a reason why
+    there is none, the first such reason is that of all."""
+    if len(trees) == 1:
+        yield trees[0]
+        return
+    members = trees[0].members
+    failed = next((tree.reason for tree in trees if tree.reason), "")
+    if failed:
+        yield from (TreeOfGroup(members=members, reason=failed) for _ in trees)
+        return
+    known = {
+        place: (name, number)
+        for tree in trees
+        for place, name, number in zip(
+            tree.places[len(members) :], tree.switches, tree.numbers, strict=True
+        )
+    }
+    places = sorted(known)
+    for part, tree in enumerate(trees):
+        moved = {ROOT: ROOT}
+        for old, place in enumerate(tree.places[len(members) :], start=len(members)):
+            moved[old] = len(members) + places.index(place)
+        parents = [OUTSIDE] * (len(members) + len(places))
+        for old, parent in enumerate(tree.parents):
+            parents[moved.get(old, old)] = moved[parent]
+        yield tree.model_copy(
+            update={
+                "switches": tuple(known[place][0] for place in places),
+                "numbers": tuple(known[place][1] for place in places),
+                "places": (*tree.places[: len(members)], *places),
+                "parents": tuple(parents),
+                "part": part,
+                "parts": len(trees),
+            }
+        )
 
 
 def _tree(plan: Plan, section: AggregationSection, asked: _AskedTree, turn: int) -> TreeOfGroup:
@@ -249,13 +298,12 @@ def _with_slots(
 
 
 def of_group(section: CollectivesSection, members: Sequence[int]) -> CollectivesSection:
-    """The section with the tree of one group alone."""
+    """The section with the trees of one group alone."""
     of_run = _of_section(section)
     if of_run is None:
         return section
-    found = of_run.of(members)
-    trees = () if found is None else (found,)
-    return section.model_copy(update={"aggregation": of_run.model_copy(update={"trees": trees})})
+    mine = of_run.model_copy(update={"trees": of_run.of(members)})
+    return section.model_copy(update={"aggregation": mine})
 
 
 def _of_section(section: CollectivesSection) -> AggregationOfRun | None:
@@ -287,7 +335,7 @@ def _nodes(of_run: AggregationOfRun, tree: TreeOfGroup) -> tuple[Aggregator, ...
 
 
 def aggregation(section: CollectivesSection, options: Mapping[str, Any], ranks: int) -> Aggregation:
-    """The algorithm on the tree of a group, which is the section's only one (`of_group`). Raises
+    """The algorithm on the trees of a group, which are the section's only ones (`of_group`). Raises
     Refused for what the switches do not have room for, DoesNotFit for other mistakes."""
     found = algorithm(Aggregation.name, **options)
     assert isinstance(found, Aggregation)
@@ -298,7 +346,7 @@ def aggregation(section: CollectivesSection, options: Mapping[str, Any], ranks: 
     if not of_run.trees:
         allowed = "a group in which the workload has collectives: each of these has a tree"
         raise Refused("", f"aggregation for a group of {ranks} ranks", allowed)
-    (tree,) = of_run.trees
+    tree = min(of_run.trees, key=lambda each: each.slots)
     if tree.reason:
         raise Refused("algorithm", Aggregation.name, f"by hosts: {tree.reason}")
     if not tree.slots or found.slots > tree.slots:
@@ -312,12 +360,15 @@ def aggregation(section: CollectivesSection, options: Mapping[str, Any], ranks: 
         found,
         mode=mode,
         slots=found.slots or tree.slots,
-        parents=tree.parents,
+        parents=of_run.trees[0].parents,
         nodes=_nodes(of_run, tree),
         payload_bytes=min(of_run.section.of(name).payload_bytes or 0 for name in tree.switches),
         piece_bytes=of_run.section.piece_bytes,
         stream_window=of_run.section.window,
-        held=_hold(of_run, tree) if mode == STREAMING else None,
+        turns=tuple(
+            (each.parents, _hold(of_run, each) if mode == STREAMING else None)
+            for each in of_run.trees
+        ),
     )
 
 
@@ -328,7 +379,12 @@ def _hold(of_run: AggregationOfRun, tree: TreeOfGroup) -> Hold | None:
     locks: list[tuple[int, int]]
     match of_run.section.streams:
         case "one-a-switch":
-            locks = [(place, -1) for place in tree.places[ranks:]]
+            inside = tree.parents[ranks:]
+            locks = [
+                (place, -1)
+                for place, parent in zip(tree.places[ranks:], inside, strict=True)
+                if parent != OUTSIDE
+            ]
         case "one-a-port":
             locks = [(tree.places[parent], tree.places[child]) for child, parent in links]
             locks += [
@@ -338,4 +394,4 @@ def _hold(of_run: AggregationOfRun, tree: TreeOfGroup) -> Hold | None:
             ]
         case _:
             return None
-    return Hold(tree.parents.index(-1), tuple(sorted(locks)))
+    return Hold(tree.parents.index(ROOT), tuple(sorted(locks)))

@@ -18,6 +18,7 @@ from emulator.linux.signals import end_with_parent
 from emulator.network.network import Network
 from emulator.ranks.gate import Gate
 from emulator.ranks.rank_process import end_process, set_name, use_one_heap, write_to
+from topologies.aggregation_tree import OUTSIDE
 from topologies.spec.collectives_section import CollectivesOfRun, TreeOfGroup
 from topologies.spec.workload_types import Payload
 from workloads.execution.aggregation.node_plan import NodePlan
@@ -100,8 +101,7 @@ class Trees:
         found = cls(settings, hosts, directory, traffic, shared, job is not None)
         for number, tree in enumerate(trees_of(settings)):
             found.directory_of(number).mkdir()
-            for switch in range(len(tree.switches)):
-                participant = len(tree.members) + switch
+            for participant in range(len(tree.members), len(tree.parents)):
                 os.mkfifo(found.directory_of(number) / f"requests.{participant}")
         return found
 
@@ -109,13 +109,16 @@ class Trees:
         """Where the participants of a tree agree on what comes."""
         return self.directory / str(number)
 
-    def places_of(self, rank: int, network: Network) -> dict[tuple[int, ...], TreePlace]:
-        """Where a rank stands, by the ranks of its groups."""
-        return {
-            tree.members: self._place(number, tree, tree.members.index(rank), network)
-            for number, tree in enumerate(trees_of(self.settings))
-            if rank in tree.members
-        }
+    def places_of(
+        self, rank: int, network: Network
+    ) -> dict[tuple[int, ...], tuple[TreePlace, ...]]:
+        """Where a rank stands in each tree of its groups, by the ranks of these."""
+        found: dict[tuple[int, ...], tuple[TreePlace, ...]] = {}
+        for number, tree in enumerate(trees_of(self.settings)):
+            if rank in tree.members:
+                place = self._place(number, tree, tree.members.index(rank), network)
+                found[tree.members] = (*found.get(tree.members, ()), place)
+        return found
 
     def _place(
         self, number: int, tree: TreeOfGroup, participant: int, network: Network
@@ -124,7 +127,9 @@ class Trees:
         node = names[participant]
         interface = network.fabric.links_of[node][0].port(node).interface
         directory, traffic = self.directory_of(number), self.traffic.of(tree.members)
-        return TreePlace(participant, tree.parents, interface, directory, traffic)
+        return TreePlace(
+            participant, tree.parents, interface, directory, traffic, tree.part, tree.parts
+        )
 
     def jobs(
         self, network: Network, ranks: Path, names: Path, real_time: bool, payload: Payload
@@ -158,7 +163,9 @@ class Trees:
         """The trees that a node is in."""
         found = []
         for number, tree in enumerate(trees_of(self.settings)):
-            if node.name in tree.switches:
-                participant = len(tree.members) + tree.switches.index(node.name)
+            if node.name not in tree.switches:
+                continue
+            participant = len(tree.members) + tree.switches.index(node.name)
+            if tree.parents[participant] != OUTSIDE:
                 found.append((tree.members, self._place(number, tree, participant, network)))
         return tuple(found)

@@ -49,7 +49,7 @@ def _jobs(directory: Path, iterations: int) -> list[RankJob | AggregationJob]:
                 seed=1,
                 events=directory / f"{rank:03d}.jsonl",
                 collectives=settings,
-                trees={tree.members: places[rank]},
+                trees={tree.members: (places[rank],)},
             ),
             netns=here,
             names=names,

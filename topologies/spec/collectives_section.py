@@ -67,13 +67,19 @@ class TreeOfGroup(SpecSection):
     fabric, in no spec. Where there is none, `reason` says why. `numbers` are those of the switches
     as `collectives.in_network.node` counts them, `places` those of all participants' nodes in the
     fabric. `slots` of each of its nodes are the group's; `fewest` is the switch that has no more
-    for it."""
+    for it.
+
+    A group can have several trees, of which this is one `part` of `parts`. All of them know the
+    same switches; the parent of one that is outside of a tree is
+    `topologies.aggregation_tree.OUTSIDE`."""
 
     members: tuple[int, ...]
     switches: tuple[str, ...] = ()
     parents: tuple[int, ...] = ()
     numbers: tuple[int, ...] = ()
     places: tuple[int, ...] = ()
+    part: int = 0
+    parts: int = 1
     slots: int = 0
     fewest: str = ""
     reason: str = ""
@@ -85,10 +91,10 @@ class AggregationOfRun(SpecSection):
     section: AggregationSection
     trees: tuple[TreeOfGroup, ...] = ()
 
-    def of(self, members: Sequence[int]) -> TreeOfGroup | None:
-        """The tree of a group; None for ranks that are no group of the workload."""
+    def of(self, members: Sequence[int]) -> tuple[TreeOfGroup, ...]:
+        """The trees of a group; none for ranks that are no group of the workload."""
         wanted = tuple(members)
-        return next((tree for tree in self.trees if tree.members == wanted), None)
+        return tuple(tree for tree in self.trees if tree.members == wanted)
 
 
 class CollectivesOfRun(CollectivesSection):

@@ -47,7 +47,7 @@ class RankPlan:
     payload: Payload = "checked"
     lazy: bool = False
     classes: Mapping[tuple[int, ...], TrafficClass] = field(default_factory=dict)
-    trees: Mapping[tuple[int, ...], TreePlace] = field(default_factory=dict)
+    trees: Mapping[tuple[int, ...], tuple[TreePlace, ...]] = field(default_factory=dict)
     roce: RocePlace | None = None
 
     @property

@@ -19,7 +19,7 @@ from analysis.decode.gloo.stream import MessageStream, StreamMessage
 from analysis.decode.gloo.wire_format import Opcode, Prefix, Slot
 from analysis.decode.tcp.stream import TcpConnection
 from collectives.kinds import Kind
-from collectives.plan import CollectivePlan
+from collectives.plan import CollectivePlan, slots_per_chunk
 
 UNLOGGED: Final = -1
 
@@ -36,6 +36,16 @@ _PREFIXES: Final[dict[str, set[Prefix]]] = {
     Kind.SCATTER: {Prefix.SCATTER},
     Kind.BARRIER: {Prefix.BARRIER},
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """Two participants of a program with a connection of their own, the lower number first, in one
+    of its trees; `name` is the connection's here."""
+
+    name: str
+    ends: tuple[int, int]
+    tree: int
 
 
 @dataclass(frozen=True)
@@ -70,18 +80,30 @@ class LoggedCollective:
         return self.ranks if self.plan is None else self.plan.participants(self.ranks)
 
     @property
-    def edges(self) -> Mapping[str, tuple[int, int]]:
-        """Where switches take part in the program: the pairs that have a connection of their own,
-        lower number first, by the name that it has here."""
+    def edges(self) -> tuple[Edge, ...]:
+        """Where switches take part in its programs: who has a connection of their own, in each
+        tree."""
         if self.plan is None or not self.plan.aggregators:
-            return {}
+            return ()
         numbers = self.participants
-        pairs = {
-            (min(m.source, m.destination), max(m.source, m.destination))
-            for m in self.plan.chunks[0].program.messages()
-        }
-        ends = sorted((numbers[a], numbers[b]) for a, b in pairs)
-        return {f"{self.group}/{a}-{b}": (a, b) for a, b in ends}
+        found = []
+        for tree in range(self.plan.trees):
+            chunks = self.plan.chunks[tree :: self.plan.trees]
+            pairs = {
+                (min(m.source, m.destination), max(m.source, m.destination))
+                for program in {id(chunk.program): chunk.program for chunk in chunks}.values()
+                for m in program.messages()
+            }
+            name = f"{self.group}.{tree}" if tree else self.group
+            ends = sorted((numbers[a], numbers[b]) for a, b in pairs)
+            found += [Edge(f"{name}/{a}-{b}", (a, b), tree) for a, b in ends]
+        return tuple(found)
+
+    def is_message_of(self, slot: int, tree: int) -> bool:
+        """Whether a message with this slot, counted from its first, is one of a tree's chunks."""
+        if self.plan is None or self.plan.trees == 1:
+            return True
+        return slot // slots_per_chunk(self.plan) % self.plan.trees == tree
 
     @property
     def start_ns(self) -> int:
@@ -127,6 +149,7 @@ class GroupDirectory:
         self._by_tag: dict[tuple[str, int], int] = {}
         self._messages: dict[str, list[int]] = defaultdict(list)
         self._programs: dict[str, list[tuple[int, int]]] = defaultdict(list)
+        self._tree: dict[str, int] = {}
         self._ranks: dict[str, tuple[int, ...]] = {}
         edges: dict[str, tuple[int, int]] = {}
         for index, collective in sorted(
@@ -134,9 +157,12 @@ class GroupDirectory:
         ):
             self._ranks.setdefault(collective.group, ())
             if collective.slots is not None:
-                for edge in collective.edges or (collective.group,):
-                    self._programs[edge].append((collective.slots[0], index))
-                edges |= collective.edges
+                for edge in collective.edges:
+                    self._programs[edge.name].append((collective.slots[0], index))
+                    self._tree[edge.name] = edge.tree
+                    edges[edge.name] = edge.ends
+                if not collective.edges:
+                    self._programs[collective.group].append((collective.slots[0], index))
                 continue
             if collective.tag is None:
                 self._messages[collective.group].append(index)
@@ -201,9 +227,11 @@ class GroupDirectory:
         if place < 0:
             return None
         first, index = programs[place]
-        slots = self.collectives[index].slots
-        assert slots is not None
-        return index if tag < first + slots[1] else None
+        collective = self.collectives[index]
+        assert collective.slots is not None
+        known = tag < first + collective.slots[1]
+        tree = self._tree.get(group, 0)
+        return index if known and collective.is_message_of(tag - first, tree) else None
 
     def owner_of(self, group: str, tag: int) -> int:
         """The collective of `collectives` that a program's message of this tag belongs to, or

@@ -30,9 +30,16 @@ class ExpectedMessages:
         self._programs: dict[str, list[tuple[LoggedCollective, dict[Pair, list[Sized]]]]] = {}
         for collective in collectives:
             if collective.plan is not None and collective.slots is not None:
-                sized = _program_messages(collective, collective.plan, collective.slots[0])
-                for group in collective.edges or (collective.group,):
-                    self._programs.setdefault(group, []).append((collective, sized))
+                first, trees = collective.slots[0], collective.plan.trees
+                sized = [
+                    _program_messages(collective, collective.plan.part(tree, trees), first)
+                    for tree in range(trees)
+                ]
+                for edge in collective.edges:
+                    one = collective, sized[edge.tree]
+                    self._programs.setdefault(edge.name, []).append(one)
+                if not collective.edges:
+                    self._programs.setdefault(collective.group, []).append((collective, sized[0]))
                 continue
             prefixes = slot_prefixes(collective.kind)
             if collective.tag is None or len(prefixes) != 1:

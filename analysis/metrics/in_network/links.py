@@ -85,12 +85,11 @@ def _links(
     assert of_run is not None
     pairs: dict[tuple[str, str], None] = {}
     for members in groups:
-        tree = of_run.of(members)
-        assert tree is not None
-        names = (*(run.hosts[rank] for rank in members), *tree.switches)
-        for child, parent in enumerate(tree.parents):
-            if parent >= 0 and (names[parent], names[child]) not in pairs:
-                pairs[names[child], names[parent]] = None
+        for tree in of_run.of(members):
+            names = (*(run.hosts[rank] for rank in members), *tree.switches)
+            for child, parent in enumerate(tree.parents):
+                if parent >= 0 and (names[parent], names[child]) not in pairs:
+                    pairs[names[child], names[parent]] = None
     for link in run.fabric.links:
         for here, there in ((link.a, link.b), (link.b, link.a)):
             # Of parallel links the first one is the tree's.

@@ -49,7 +49,7 @@ from collectives.call import CollectiveCall
 from collectives.gloo.schedule import Post as GlooPost
 from collectives.gloo.schedule import gloo_schedule
 from collectives.kinds import Kind
-from collectives.plan import CollectivePlan
+from collectives.plan import Chunk, CollectivePlan
 from collectives.settings import agreement_of
 from collectives.start_order import CollectiveOrder, StartOrder
 
@@ -132,7 +132,7 @@ class JointPrograms:
         self._proposals: dict[int, int] = {}
         self._left: dict[tuple[object, ...], int] = {}
         self._streams = StreamQueues()
-        self._asked: set[int] = set()
+        self._asked: set[tuple[int, int]] = set()
         self._meetings: dict[int, float] = {}
         for rank, doing in acts.items():
             self.compiled.programs.append(self._main(rank, doing))
@@ -312,10 +312,8 @@ class JointPrograms:
             self.posted_ns[number][rank] = now
             if plan is not None and plan.aggregators:
                 programs.mark(self._marks.number("asked", number), now)
-                if plan.hold is not None and number not in self._asked:
-                    self._asked.add(number)
-                    granted = self._marks.number("granted", number)
-                    self._streams.ask(number, plan.hold.locks, partial(programs.mark, granted), now)
+                for chunk in plan.chunks[: plan.in_flight]:
+                    self._ask(number, chunk, programs, now)
             if slots is None:
                 for mark in marks:
                     programs.mark(mark, now)
@@ -363,8 +361,9 @@ class JointPrograms:
             what: tuple[object, ...] = "asked", number
             if plan.in_flight and before >= 0:
                 what = "free", number, before, rank
-            elif plan.hold is not None and rank == plan.hold.participant:
-                what = "granted", number
+            hold = plan.chunks[chunk].hold
+            if hold is not None and rank == hold.participant:
+                what = "granted", number, chunk
             return Await([], [], [self._marks.number(*what)])
 
         def end(chunk: int, rank: int, count: int) -> Operation:
@@ -375,16 +374,22 @@ class JointPrograms:
         self._compile(number, plan, Gates(begin, end), "chunks")
 
     def _compile(self, number: int, plan: CollectivePlan, gates: Gates, name: str) -> None:
-        ends = self._ends_of(self._calls[number], plan)
-        PlanCompiler(
-            plan, self.compiled, self._sizes, self._marks, ends, gates, (name, number)
-        ).compile()
+        for tree in range(plan.trees):
+            part = plan.part(tree, plan.trees)
+            ends = self._ends_of(self._calls[number], part, tree)
+            PlanCompiler(
+                part, self.compiled, self._sizes, self._marks, ends, gates, (name, number)
+            ).compile()
         self.owners += [number] * (len(self._sizes) - len(self.owners))
 
-    def _ends_of(self, grouped: GroupedCall, plan: CollectivePlan | None = None) -> tuple[int, ...]:
+    def _ends_of(
+        self, grouped: GroupedCall, plan: CollectivePlan | None = None, tree: int = 0
+    ) -> tuple[int, ...]:
+        """Each of several trees of a group has connections of its own."""
         ranks = grouped.call.ranks
+        group = f"{grouped.group}.{tree}" if tree else grouped.group
         return tuple(
-            self._ends.setdefault((grouped.group, rank), len(self._ends))
+            self._ends.setdefault((group, rank), len(self._ends))
             for rank in (ranks if plan is None else plan.participants(ranks))
         )
 
@@ -422,15 +427,27 @@ class JointPrograms:
 
     def _passed_on(self, number: int, chunk: int, switch: int, count: int) -> _Call:
         plan = self._calls[number].call.plan
-        hold = None if plan is None else plan.hold
+        assert plan is not None, "switches take part in programs"
+        hold, following = plan.chunks[chunk].hold, plan.chunks[chunk + plan.in_flight :][:1]
 
         def ended(programs: Programs, now: float) -> None:
             if self._is_last(("passed on", number, chunk, switch), count):
                 programs.mark(self._marks.number("free", number, chunk, switch), now)
                 if hold is not None and switch == hold.participant:
-                    self._streams.give_back(number, now)
+                    self._streams.give_back((number, chunk), now)
+                    for each in following:
+                        self._ask(number, each, programs, now)
 
         return ended
+
+    def _ask(self, number: int, chunk: Chunk, programs: Programs, now: float) -> None:
+        """A stream wants what it has to itself, when the first rank posts it or when the chunk
+        before it on its tree is over."""
+        key = number, chunk.index
+        if chunk.hold is not None and key not in self._asked:
+            self._asked.add(key)
+            granted = self._marks.number("granted", *key)
+            self._streams.ask(key, chunk.hold.locks, partial(programs.mark, granted), now)
 
     def _ended(self, number: int, chunk: int, rank: int, count: int) -> _Call:
         def ended(programs: Programs, now: float) -> None:

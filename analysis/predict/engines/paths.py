@@ -77,8 +77,8 @@ class Paths:
         self._nodes = [node.name for node in fabric.nodes]
         self._index = {name: i for i, name in enumerate(self._nodes)}
         # Switches that aggregate are numbered after the ranks (collectives.in_network.node).
-        ends = (*setting.hosts, *(node.name for node in fabric.routers))
-        self._host_of_rank = np.array([self._index[name] for name in ends], dtype=np.int64)
+        self.ends = (*setting.hosts, *(node.name for node in fabric.routers))
+        self._host_of_rank = np.array([self._index[name] for name in self.ends], dtype=np.int64)
         self._root = np.array([self._attachment(name) for name in self._nodes], dtype=np.int64)
         self._kernel_paths: dict[tuple[int, int, bool, str | None], tuple[int, ...] | None] = {}
         # By node * nodes + goal: the number of the equal-cost set, -1 where not asked for yet.

@@ -125,6 +125,8 @@ class RankPrograms(Programs):
 
     def _queued_ns(self, link: int, now: float) -> float:
         """How long a host's port needs for the payload that its own connections have put there."""
+        if link == len(self._capacity):
+            return 0.0  # both are on one host, and no port is between them
         queued = 0.0
         for pair in self._users.get(link, ()):
             connection = self._connections[pair]
@@ -153,6 +155,10 @@ class RankPrograms(Programs):
         connection.since_ns = now + self._overhead_ns
         connection.rate = 0.0
         self._dirty.update(connection.links)
+        if not connection.links:  # nothing that others send is in its way
+            pair = self._pair_numbers[self._source[message], self._destination[message]]
+            connection.version += 1
+            self._schedule(connection.since_ns, _DRAINED, pair, connection.version)
 
     def _drained(self, pair: tuple[int, int], version: int, now: float) -> None:
         connection = self._connections[pair]

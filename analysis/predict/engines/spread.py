@@ -22,7 +22,7 @@ class SpreadPaths:
         setting = paths.setting
         self._routes = setting.routes
         self._links = setting.fabric.links
-        self._hosts = setting.hosts
+        self._ends = paths.ends
         self._bundles: dict[frozenset[int], int] = {}
         self._rates: list[float] = []
 
@@ -33,7 +33,7 @@ class SpreadPaths:
         equal-cost sets are too irregular to share evenly.
         """
         rows = [
-            self._path(self._hosts[a], self._hosts[b])
+            self._path(self._ends[a], self._ends[b])
             for a, b in zip(
                 np.asarray(source).tolist(), np.asarray(destination).tolist(), strict=True
             )

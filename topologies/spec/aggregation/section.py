@@ -37,11 +37,13 @@ class AggregationSection(SpecSection):
     its class.
 
     `parents` has the switch above each but the root, where the tree is given. Each group of ranks
-    has a tree, and `quota` slots of each of its nodes; None divides the slots
-    of a node evenly among the trees on it. A stream is cut into pieces of at least `piece` bytes,
-    of which `window` are under way; `streams` says which streams wait for each other. With
-    `middles` switches are FRED's: groups that run at once must not conflict in them. With
-    `when_full` fall-back a collective that the tree cannot take runs by `fall_back`.
+    has `trees` of them, which the chunks of a collective take in turn. Each tree has `quota` slots
+    of each of its nodes; None divides the slots of a node evenly among the trees on it.
+
+    A stream is cut into pieces of at least `piece` bytes, of which `window` are under way;
+    `streams` says which streams wait for each other. With `middles` switches are FRED's: groups
+    that run at once must not conflict in them. With `when_full` fall-back a collective that the
+    tree cannot take runs by `fall_back`.
     """
 
     switches: Annotated[tuple[str, ...], Field(min_length=1)] = ("all",)
@@ -55,6 +57,7 @@ class AggregationSection(SpecSection):
     nodes: dict[str, NodeOverride] = Field(default_factory=dict)
     root: str | None = None
     parents: dict[str, str] = Field(default_factory=dict)
+    trees: Annotated[Integer, Field(ge=1, le=16)] = 1
     piece_bytes: SizeBytes = Field(default=32_768, alias="piece", ge=64)
     window: Annotated[Integer, Field(ge=1, le=1024)] = 16
     quota: Annotated[Integer, Field(ge=1, le=4096)] | None = None

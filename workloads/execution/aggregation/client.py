@@ -21,12 +21,10 @@ class AggregationClient:
     """Starts collectives at a rank, and has the switches above it start them. To be made once the
     rank is in its network namespace."""
 
-    def __init__(self, place: TreePlace, tensors: Tensors = OWN_TENSORS) -> None:
-        """Waits for the whole tree. Raises RuntimeError when the switch above cannot be reached."""
-        self._requests = Requests(place)
-        links = TreeLinks(place)
-        links.await_ready(place.switches)
-        self._engines = TreeEngines(place.me, links, tensors)
+    def __init__(self, places: Sequence[TreePlace], tensors: Tensors = OWN_TENSORS) -> None:
+        """Waits for the whole of all trees of a group, at which these are the rank's `places`.
+        Raises RuntimeError when a switch above cannot be reached."""
+        self._ways = [_Way(place, tensors) for place in places]
         self._count = 0
 
     def start(
@@ -42,24 +40,53 @@ class AggregationClient:
         """Start a collective, which all ranks do in the same order; `entry` is what the spec says
         of it."""
         shape = plan.shape
-        self._requests.tell(
-            Request(
-                self._count,
-                str(shape.kind),
-                shape.size_bytes,
-                shape.element_bytes,
-                shape.root,
-                str(source.dtype).removeprefix("torch."),
-                op,
-                first_slot,
-                dict(entry),
-            )
+        request = Request(
+            self._count,
+            str(shape.kind),
+            shape.size_bytes,
+            shape.element_bytes,
+            shape.root,
+            str(source.dtype).removeprefix("torch."),
+            op,
+            first_slot,
+            dict(entry),
         )
         self._count += 1
-        return self._engines.start(plan, source, target, first_slot, op, report)
+        parts = [way.start(plan, request, source, target, report) for way in self._ways]
+        return ProgramWork.of_all([part for part in parts if part is not None])
 
     def leave(self) -> None:
         """Say that nothing comes any more."""
+        for way in self._ways:
+            way.leave()
+
+
+class _Way:
+    """A rank's way up one of its group's trees."""
+
+    def __init__(self, place: TreePlace, tensors: Tensors) -> None:
+        self._place = place
+        self._requests = Requests(place)
+        links = TreeLinks(place)
+        links.await_ready(place.switches)
+        self._engines = TreeEngines(place.me, links, tensors)
+
+    def start(
+        self,
+        plan: CollectivePlan,
+        request: Request,
+        source: torch.Tensor,
+        target: torch.Tensor,
+        report: Callable[[ChunkTimes], None],
+    ) -> ProgramWork | None:
+        """Start the chunks that are this tree's; None where it has none."""
+        part = plan.part(self._place.part, self._place.parts)
+        self._requests.tell(request)
+        if not part.chunks:
+            return None
+        return self._engines.start(part, source, target, request.first_slot, request.op, report)
+
+    def leave(self) -> None:
         self._requests.leave()
 
 
@@ -67,14 +94,16 @@ class Trees:
     """The trees of a rank's groups, joined as the groups are made."""
 
     def __init__(
-        self, places: Mapping[tuple[int, ...], TreePlace], tensors: Tensors = OWN_TENSORS
+        self,
+        places: Mapping[tuple[int, ...], Sequence[TreePlace]],
+        tensors: Tensors = OWN_TENSORS,
     ) -> None:
         self._places = places
         self._tensors = tensors
         self._joined: dict[tuple[int, ...], AggregationClient] = {}
 
     def join(self, ranks: Sequence[int]) -> AggregationClient | None:
-        """The rank's end of the tree of a group; None where it has none. Raises as
+        """The rank's end of the trees of a group; None where it has none. Raises as
         AggregationClient does."""
         members = tuple(ranks)
         if members in self._places and members not in self._joined:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from functools import partial
 from typing import Any
 
 import torch
 
-from collectives.plan import CollectivePlan
+from collectives.plan import Chunk, CollectivePlan
 from topologies.spec.workload_types import ReduceOp
 from workloads.execution.aggregation.stream_locks import StreamLocks
 from workloads.execution.payload.tensors import Tensors
@@ -54,9 +53,6 @@ class TreeEngines:
                 passes=self._passes,
             )
         engine = self._engines[plan.in_flight]
-        hold: Callable[[], AbstractContextManager[None]] = nullcontext
-        if self._locks is not None and plan.hold is not None and plan.hold.participant == self._me:
-            hold = partial(self._locks.held, plan.hold.locks)
         return engine.start(
             plan,
             self._links,
@@ -67,8 +63,15 @@ class TreeEngines:
             _no_agreement,
             self._tensors.combine(op),
             self._tensors,
-            hold,
+            self._hold,
         )
+
+    def _hold(self, chunk: Chunk) -> AbstractContextManager[None]:
+        """The root takes what a stream has to itself."""
+        hold = chunk.hold
+        if self._locks is None or hold is None or hold.participant != self._me:
+            return nullcontext()
+        return self._locks.held(hold.locks)
 
 
 def _no_agreement(proposal: int, agreed: Callable[[int | BaseException], None]) -> None:

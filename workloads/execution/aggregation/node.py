@@ -61,6 +61,9 @@ def _take_part(plan: NodePlan, tree: int, unit: ReductionUnit, log: SlotLog) -> 
         )
         found = plan_of(plan.collectives, shape, request.entry, members)
         assert found is not None
+        found = found.part(place.part, place.parts)
+        if not found.chunks:
+            continue
         nothing = torch.empty(0, dtype=getattr(torch, request.dtype))
         report = partial(log.operation, tree, request.number)
         under_way.append(

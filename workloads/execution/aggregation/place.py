@@ -11,15 +11,19 @@ from workloads.execution.traffic_class import NO_CLASS, TrafficClass
 
 @dataclass(frozen=True, slots=True)
 class TreePlace:
-    """`me` is the participant's number, `parents` are by participant (-1: the root's). `directory`
-    is one that all participants see, for what they agree on before anything is sent: the addresses
-    of connections, and which collective comes next. `traffic` is the class of what it sends."""
+    """`me` is the participant's number, `parents` are by participant (below 0: of the root, and of
+    those that are outside of the tree). `directory` is one that all participants see, for what
+    they agree on before anything is sent: the addresses of connections, and which collective comes
+    next. `traffic` is the class of what it sends. The tree is one `part` of so many `parts` that
+    its group has."""
 
     me: int
     parents: tuple[int, ...]
     interface: str
     directory: Path
     traffic: TrafficClass = NO_CLASS
+    part: int = 0
+    parts: int = 1
 
     @property
     def parent(self) -> int | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -88,6 +88,22 @@ class ProgramWork:
         self._error = error
         self._end()
 
+    @classmethod
+    def of_all(cls, parts: Sequence[ProgramWork]) -> ProgramWork:
+        """What is complete when all its parts are."""
+        if len(parts) == 1:
+            return parts[0]
+        whole = cls(len(parts))
+
+        def ended(part: ProgramWork) -> None:
+            if part._error is not None:
+                whole.failed(part._error)
+            whole.chunk_done()
+
+        for part in parts:
+            part.add_done_callback(ended)
+        return whole
+
     def _end(self) -> None:
         with self._lock:
             # Whoever is told knows this work: to keep them would keep its tensors for ever.
@@ -111,8 +127,12 @@ class _Task:
     tensors: Tensors
     has_slot: bool
     """Whether it is one of the chunks in flight, whose number is bounded."""
-    hold: Callable[[], AbstractContextManager[None]]
+    hold: Callable[[Chunk], AbstractContextManager[None]]
     """What it has to itself while it runs."""
+
+
+def _holds_nothing(chunk: Chunk) -> AbstractContextManager[None]:
+    return nullcontext()
 
 
 Agree = Callable[[int, Callable[[int | BaseException], None]], None]
@@ -170,11 +190,11 @@ class ProgramEngine:
         agree: Agree | None = None,
         combine: Combine = SUM,
         tensors: Tensors = OWN_TENSORS,
-        hold: Callable[[], AbstractContextManager[None]] = nullcontext,
+        hold: Callable[[Chunk], AbstractContextManager[None]] = _holds_nothing,
     ) -> ProgramWork:
         """Start a collective; `report` is called with each chunk's times as it ends. With `agree`
         its chunks are among those in flight, where these are bounded; without they are not.
-        Buffers beside `source` and `target` are of `tensors`. Each chunk runs inside of `hold()`.
+        Buffers beside `source` and `target` are of `tensors`. A chunk runs inside of `hold(chunk)`.
         """
         work = ProgramWork(len(plan.chunks))
         turns = RankTurns(plan) if plan.turns else None
@@ -262,7 +282,7 @@ class ProgramEngine:
         others = range(1, len(run.sequences))
         while len(helpers) < len(others):
             helpers.append(_Helper())
-        with task.hold():
+        with task.hold(task.chunk):
             futures = [helpers[i - 1].start(run, i) for i in others]
             if run.sequences:
                 run.run(0)
