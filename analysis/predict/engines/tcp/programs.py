@@ -19,6 +19,11 @@ _GREETING_BYTES = 8
 the listener knows it by)."""
 
 
+_WAKES_LATE_NS = 1
+"""A process that sleeps in the virtual kernel goes on in the nanosecond after the one that it asked
+for."""
+
+
 @dataclass(frozen=True, slots=True)
 class TcpSetting:
     """What the hosts' TCP is set to."""
@@ -78,7 +83,7 @@ class TcpPrograms(Programs):
             self._left -= 1
 
     def _wake_at(self, member: int, at: float) -> None:
-        self.network.at(round(at), lambda now: self._has_slept(member, now))
+        self.network.at(round(at) + _WAKES_LATE_NS, lambda now: self._has_slept(member, now))
 
     def _start(self, operation: Start, now: float) -> None:
         if operation.sends_first:
