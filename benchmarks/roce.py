@@ -23,6 +23,7 @@ SPEC = """
 name: roce-beside-tcp
 fabric: {fabric}
 transport: {transport}
+placement: strided
 workload: {workload}
 collectives: {collectives}
 capture: {{points: []}}
@@ -36,13 +37,14 @@ DEEP = "{kind: droptail, buffer: 64MB}"
 LOSSLESS = "{kind: lossless, xoff: 300KB, xon: 280KB, buffer: 16MB}"
 SHALLOW = "{kind: droptail, buffer: 300KB}"
 FABRICS = {
-    "one switch": (8, SWITCH),
-    "fat-tree, deep": (16, FAT_TREE.replace("QUEUE", DEEP)),
-    "fat-tree, lossless": (16, FAT_TREE.replace("QUEUE", LOSSLESS)),
-    "fat-tree, 300 KB": (16, FAT_TREE.replace("QUEUE", SHALLOW)),
-    "leaf-spine, deep": (16, LEAF_SPINE.replace("QUEUE", DEEP)),
-    "leaf-spine, lossless": (16, LEAF_SPINE.replace("QUEUE", LOSSLESS)),
+    "one switch": SWITCH,
+    "fat-tree, deep": FAT_TREE.replace("QUEUE", DEEP),
+    "fat-tree, lossless": FAT_TREE.replace("QUEUE", LOSSLESS),
+    "fat-tree, 300 KB": FAT_TREE.replace("QUEUE", SHALLOW),
+    "leaf-spine, deep": LEAF_SPINE.replace("QUEUE", DEEP),
+    "leaf-spine, lossless": LEAF_SPINE.replace("QUEUE", LOSSLESS),
 }
+"""Ranks are spread over pods and leaves."""
 ROCE = "{kind: roce, path_mtu: 4096}"
 TCP = "{kind: tcp}"
 PROGRAMS = "{backend: programs, all_reduce: {algorithm: ring}, all_to_all: {algorithm: direct}}"
@@ -53,7 +55,7 @@ OPERATIONS = ", ".join(
     for size in ("64KiB", "1MiB", "8MiB")
 )
 COLLECTIVES = f"{{kind: collectives, ranks: 8, iterations: 2, operations: [{OPERATIONS}]}}"
-FEW, MANY = 1, 3
+FEW, MANY = 2, 6
 """Iterations of a step's two runs, whose difference is what steps cost."""
 COLUMNS = {"RoCE": (ROCE, PROGRAMS), "TCP": (TCP, PROGRAMS), "TCP, Gloo's own": (TCP, GLOO)}
 
@@ -93,12 +95,11 @@ def _steps(runs: Path, fabrics: Sequence[str]) -> None:
 
 
 def _step(runs: Path, fabric: str, name: str, transport: str, collectives: str) -> None:
-    ranks, section = FABRICS[fabric]
     found = {}
     for iterations in (FEW, MANY):
-        workload = f"{{kind: dlrm, ranks: {ranks}, iterations: {iterations}}}"
+        workload = f"{{kind: dlrm, ranks: 8, iterations: {iterations}}}"
         text = SPEC.format(
-            fabric=section, transport=transport, workload=workload, collectives=collectives
+            fabric=FABRICS[fabric], transport=transport, workload=workload, collectives=collectives
         )
         found[iterations] = _costed(text, runs)
     result, cost = found[MANY]
