@@ -142,7 +142,7 @@ class Expectation:
             [each.begins_ns(c, start_ns) for each, c in zip(loads, group, strict=True)], axis=0
         )
         over = begins / self._scale + load * 8e9 / self._paths.rate_bps
-        return float(over[load > 0].max(initial=0.0))
+        return float(over[np.isfinite(begins)].max(initial=0.0))
 
     def _chains_ns(self, group: Sequence[MeasuredCollective], begun: Sequence[float]) -> float:
         """When the last chain of messages is over, from the start of the first collective on; 0

@@ -207,6 +207,8 @@ class VerdictRecord(Record):
     reasons: list[str] = Field(default_factory=list)
     of_time: list[str] = Field(default_factory=list)
     """Those of the reasons that threaten times alone."""
+    samples: dict[str, float | int | None] = Field(default_factory=dict)
+    """What was measured (`emulator.fidelity`); None: nothing was to be seen."""
 
 
 class FailureRecord(Record):

@@ -12,6 +12,13 @@ from analysis.runs.run import Run
 _QUOTED = 3
 
 
+_PORTS = "queue_lateness"
+_UNJUDGED = (
+    "nothing of it could be judged: no time of a collective was measured, and no port had enough "
+    "to send for long enough to show its rate (a twin, larger messages, or the virtual kernel)"
+)
+
+
 @dataclass(frozen=True)
 class JudgedRun:
     """The verdict, and how a native run's times were judged: None on the virtual kernel, and where
@@ -54,5 +61,7 @@ def judge_run(run: Run, shared: bool = False) -> JudgedRun:
             outweighed = tuple(reason for reason in reasons if reason in noticed.of_time)
             reasons = [reason for reason in reasons if reason not in outweighed]
         reasons += times.reasons
+        if not (times.judged or reasons) and noticed.samples.get(_PORTS, 0) is None:
+            reasons.append(_UNJUDGED)
     valid = not reasons and (noticed.valid or bool(outweighed))
     return JudgedRun(VerdictRecord(valid=valid, reasons=reasons), times, outweighed)

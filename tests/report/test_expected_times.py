@@ -136,6 +136,20 @@ def test_a_twin_outweighs_what_only_threatens_times(
     assert not build_result(doubted)["valid"]
 
 
+@pytest.mark.parametrize(("ports_behind", "valid"), [(None, False), (0.01, True)])
+def test_what_could_not_be_judged_at_all_is_not_valid(
+    ports_behind: float | None, valid: bool, tmp_path: Path
+) -> None:
+    """A program's run without collectives, of whose ports none was ever busy for long."""
+    run = _native(tmp_path, 1.0)
+    silent = tuple(replace(log, collectives=()) for log in run.ranks)
+    verdict = VerdictRecord(valid=True, samples={"queue_lateness": ports_behind})
+    environment = run.environment.model_copy(update={"verdict": verdict})
+    result = build_result(replace(run, ranks=silent, environment=environment))
+    assert result["valid"] == valid
+    assert valid or "nothing of it could be judged" in result["invalid_reasons"][0]
+
+
 def _native(directory: Path, factor: float, operations: str = _OPERATIONS) -> Run:
     """Collectives that took so many times what is predicted, on the native kernel."""
     write_run(directory, _STAR, operations, Flow(), lambda call, iteration: factor)
