@@ -13,13 +13,14 @@ take a part of the cases.
 
 What is done stays in DIR: interrupted and started again, it goes on where it was. Verdicts are made
 anew, so that DIR of an earlier run shows what today's would be. Drop-tail is what
-a kernel without netem can do. `--queues droptail,dctcp,lossless` wants one with netem. There,
-`--only-native` makes the native runs alone, for a guest of the virtual kernel in real time:
+a kernel without netem can do. `--queues droptail,dctcp,lossless` wants one with netem: with
+`--guest` the native runs are those of the virtual kernel in real time, which has it, in a guest of
+one processor, and no root is needed:
 
-    .venv/bin/python -m emulator.virtual --no-time-travel --rw DIR -- \\
-        .venv/bin/python benchmarks/native_truth.py --directory DIR --only-native --queues dctcp
+    .venv/bin/python benchmarks/native_truth.py --guest --queues droptail,dctcp,lossless \\
+        --rates 10Mbps --ranks 2,4 --cases 54 --scale 10 --directory DIR
 
-and the same command outside of it, without `--only-native`, makes the twins and the table.
+`--only-native` makes the native runs alone, and the same command without it the rest.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ import json
 import os
 import signal
 import statistics
+import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -278,6 +280,15 @@ def _verdict(valid: bool) -> str:
     return "VALID" if valid else "invalid"
 
 
+def _native_runs_in_a_guest(directory: Path) -> None:
+    """What the command line says with `--only-native`, in the virtual kernel in real time. Raises
+    CalledProcessError."""
+    directory.mkdir(parents=True, exist_ok=True)
+    guest = [sys.executable, "-m", "emulator.virtual", "--no-time-travel", "--rw", str(directory)]
+    inside = [word for word in sys.argv if word != "--guest"]
+    subprocess.run([*guest, "--", sys.executable, *inside, "--only-native"], check=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="Native runs beside their exact twins.")
     parser.add_argument("--directory", type=Path, default=Path("runs/native-truth"))
@@ -289,8 +300,13 @@ def main() -> None:
     parser.add_argument("--scale", default="auto", help="auto, or a number")
     parser.add_argument("--size", default="", help="what is reduced; default: by the rate")
     parser.add_argument("--only-native", action="store_true")
+    parser.add_argument("--guest", action="store_true", help="native runs in a virtual kernel")
     parser.add_argument("--table", type=Path, help="a file for the table; default: print it")
     options = parser.parse_args()
+    if options.guest:
+        _native_runs_in_a_guest(options.directory)
+    if options.guest and options.only_native:
+        return
     wanted = cases(options.queues.split(","), options.cases)
     wanted = [
         replace(case, scale=options.scale, size=options.size)
