@@ -29,7 +29,7 @@ from rich.table import Table
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from groundwire.commands.run import KernelChoice, run_showing
-from topologies.spec.spec import parse_spec
+from topologies.spec.spec import Spec, parse_spec
 
 K, PORT_BUFFER = "100KB", "1MB"
 _LOSSLESS = {"kind": "lossless", "xoff": "256KB", "xon": "200KB", "buffer": "32MB"}
@@ -65,15 +65,13 @@ def workloads(ranks: int, iterations: int) -> dict[str, dict[str, Any]]:
     }
 
 
-def run(
-    name: str, workload: dict[str, Any], variant: str, directory: Path, console: Console
-) -> dict[str, Any]:
-    """One cell of the table: its times by iteration, and what the ports counted."""
+def spec_of(name: str, workload: dict[str, Any], variant: str) -> Spec:
+    """The spec of one cell of the table."""
     control, queue = VARIANTS[variant]
-    spec = parse_spec(
+    return parse_spec(
         json.dumps(
             {
-                "name": directory.name,
+                "name": name,
                 "fabric": {
                     "kind": "fat-tree",
                     "k": 4,
@@ -89,6 +87,13 @@ def run(
         ),
         variant,
     )
+
+
+def run(
+    name: str, workload: dict[str, Any], variant: str, directory: Path, console: Console
+) -> dict[str, Any]:
+    """One cell of the table: its times by iteration, and what the ports counted."""
+    spec = spec_of(directory.name, workload, variant)
     result: Any = run_showing(spec, KernelChoice.virtual, directory, console).result
     if workload["kind"] == "dlrm":
         times = [iteration["duration_ns"] for iteration in result["iterations"]]

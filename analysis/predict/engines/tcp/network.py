@@ -58,19 +58,25 @@ class Network:
         """Follow all that happens, until nothing does or `is_over` says so (asked when a packet
         has come)."""
         heap, pop, push = self._heap, heapq.heappop, heapq.heappush
+        replace = heapq.heapreplace
         while heap:
-            now, _, _, what = pop(heap)
+            now, _, _, what = heap[0]
             self._now = now
-            if not isinstance(what, Packet):
-                what(now)
+            if what.__class__ is not Packet:
+                pop(heap)
+                what(now)  # type: ignore[operator]
                 continue
+            assert isinstance(what, Packet)
             route, hop = what.route, what.hop
             flying = route[hop - 1].flying
             flying.popleft()
             if flying:
                 arrives, set_ns, following = flying[0]
                 self._sequence += 1
-                push(heap, (arrives, max(now, set_ns), self._sequence, following))
+                set_ns = set_ns if set_ns > now else now
+                replace(heap, (arrives, set_ns, self._sequence, following))
+            else:
+                pop(heap)
             if hop < len(route):
                 port = route[hop]
                 what.hop = hop + 1

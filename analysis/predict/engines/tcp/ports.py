@@ -24,6 +24,7 @@ class Port:
 
     __slots__ = (
         "_costs",
+        "_plain",
         "backlog",
         "buffer_bytes",
         "delay_ns",
@@ -49,6 +50,7 @@ class Port:
         self.backlog = 0
         self.waiting: deque[tuple[int, int]] = deque()
         self._costs: dict[int, tuple[int, int]] = {}
+        self._plain = type(self) is Port
         self.flying: deque[tuple[int, int, Packet]] = deque()
         self.marks = 0
         self.drops = 0
@@ -65,13 +67,25 @@ class Port:
                 self.backlog = 0
         else:
             waiting = self.waiting
+            backlog = self.backlog
             while waiting and waiting[0][0] <= now:
-                self.backlog -= waiting.popleft()[1]
-            if not self.admits(packet, now):
-                self.drops += 1
-                return -1
-            if free > now or waiting:
-                self._joined(ready, length)
+                backlog -= waiting.popleft()[1]
+            self.backlog = backlog
+            if not self._plain:
+                if not self.admits(packet, now):
+                    self.drops += 1
+                    return -1
+                if free > now or waiting:
+                    self._joined(ready, length)
+            else:  # as `admits` and `_joined`, in place: this is done for each packet and hop
+                if backlog + length > self.buffer_bytes:
+                    self.drops += 1
+                    return -1
+                if self.mark_above is not None and backlog > self.mark_above:
+                    self.mark(packet)
+                if free > now or waiting:
+                    waiting.append((ready, length))
+                    self.backlog = backlog + length
         found = self._costs.get(length)
         if found is None:
             found = self._cost(length)
