@@ -88,6 +88,23 @@ def test_messages_that_wait_for_each_other_take_their_time(tmp_path: Path) -> No
     assert "only a twin on the virtual kernel tells" in reason
 
 
+def test_the_least_of_a_message_is_its_way_and_that_of_its_invitation(tmp_path: Path) -> None:
+    """Of one frame, bytes alone say a third: it is stored and forwarded, and invited before."""
+    write_run(tmp_path, _STAR, "{kind: send_recv, size: 6000}", Flow(), iterations=1)
+    run = load_run(tmp_path)
+    (expected,) = Expectation(setting_of(run), collectives_of(run), run.links, 1).of_all()
+    invitation_bytes, message_bytes = 48 + 90, 6000 + 48 + 90
+    over_two_links_ns = 2 * (invitation_bytes + message_bytes) * 8 / 10
+    assert expected.least_ns == pytest.approx(over_two_links_ns + 4 * 1000, rel=1e-3)
+
+
+def test_links_that_carry_notifications_alone_are_no_bound(tmp_path: Path) -> None:
+    write_run(tmp_path, _STAR, "{kind: broadcast, size: 1MB}", Flow(), iterations=1)
+    run = load_run(tmp_path)
+    (expected,) = Expectation(setting_of(run), collectives_of(run), run.links, 1).of_all()
+    assert 0 < expected.least_ns <= 1.001 * expected.most_ns < 2 * expected.measured_ns
+
+
 def test_the_virtual_kernels_times_are_not_judged(tmp_path: Path) -> None:
     write_run(tmp_path, _STAR, _OPERATIONS, Flow(), lambda call, iteration: 1.5)
     result = build_result(load_run(tmp_path))
