@@ -31,6 +31,7 @@ from analysis.predict.engines.wire import (
     HEADER_BYTES,
     SEGMENTS_PER_ACK,
     Floats,
+    Ints,
     data_bytes,
     full_frame_bytes,
     packets,
@@ -135,14 +136,24 @@ class Expectation:
         return ExpectedTime(tuple(group), measured_ns, least_ns, most_ns, early_ns)
 
     def _links_ns(self, group: Sequence[MeasuredCollective], start_ns: int) -> float:
-        """When the last link is through with its load, from `start_ns` on."""
+        """When the last bytes of the most loaded link have come, from `start_ns` on: with all that
+        is beside the data, which begins when ranks post, or the data alone, which is invited and
+        has come a way by then."""
         loads = [self._load(call_of(c)) for c in group]
-        load = np.sum([each.data + self._beside * each.beside for each in loads], axis=0)
-        begins = np.min(
-            [each.begins_ns(c, start_ns) for each, c in zip(loads, group, strict=True)], axis=0
-        )
-        over = begins / self._scale + load * 8e9 / self._paths.rate_bps
-        return float(over[np.isfinite(begins)].max(initial=0.0))
+        data = np.sum([each.data for each in loads], axis=0)
+        beside = np.sum([each.beside for each in loads], axis=0)
+        posted = [
+            each.posted_ns(c, start_ns) / self._scale for each, c in zip(loads, group, strict=True)
+        ]
+        after = np.min([each.after_ns for each in loads], axis=0)
+        bounds = []
+        for load, lead in ((data + self._beside * beside, False), (data, True)):
+            begins = np.min(
+                [each.begins_ns(at, lead) for each, at in zip(loads, posted, strict=True)], axis=0
+            )
+            over = begins + load * 8e9 / self._paths.rate_bps + after
+            bounds.append(float(over[np.isfinite(over)].max(initial=0.0)))
+        return max(bounds)
 
     def _chains_ns(self, group: Sequence[MeasuredCollective], begun: Sequence[float]) -> float:
         """When the last chain of messages is over, from the start of the first collective on; 0
@@ -212,11 +223,14 @@ def _acknowledgement_share(paths: Paths) -> float:
 class _Load:
     """What a call puts on each directed link, in L1 bytes: its messages with their headers
     (`data`), and what can be `beside` them, which is their notifications, and acknowledgements of
-    every second segment."""
+    every second segment. `after_ns` is how long the last data that leaves a link is on its way at
+    least; infinite where there is none."""
 
     def __init__(self, paths: Paths, call: CollectiveCall, seed: int) -> None:
         carried: Counter[tuple[int, int]] = Counter()
         noticed: Counter[tuple[int, int]] = Counter()
+        first: dict[tuple[int, int], float] = {}
+        full_bytes = float(full_frame_bytes(paths.mtu_bytes))
         for step in gloo_schedule(call, seed):
             if not isinstance(step, Post):
                 continue
@@ -229,32 +243,59 @@ class _Load:
                 acknowledgements.tolist(),
                 strict=True,
             ):
-                carried[source, destination] += bytes_
-                noticed[source, destination] += CONTROL_BYTES
+                pair = source, destination
+                carried[pair] += bytes_
+                first[pair] = min(first.get(pair, full_bytes), bytes_)
+                noticed[pair] += CONTROL_BYTES
                 noticed[destination, source] += CONTROL_BYTES + int(acks * HEADER_BYTES)
         self._links = paths.links
         ranks = np.array(call.ranks, dtype=np.int64)
         pairs = np.array(list(noticed), dtype=np.int64).reshape(-1, 2)
-        self._rows = paths.hashed(ranks[pairs[:, 0]], ranks[pairs[:, 1]])
-        self._ends = [(int(ranks[a]), int(ranks[b])) for a, b in pairs]
-        self._carries = np.array([carried[a, b] > 0 for a, b in noticed], dtype=bool)
-        self.data = self._on_links([carried[pair] for pair in noticed])
-        self.beside = self._on_links(list(noticed.values()))
+        rows = paths.hashed(ranks[pairs[:, 0]], ranks[pairs[:, 1]])
+        self.data = self._on_links(rows, [carried[pair] for pair in noticed])
+        self.beside = self._on_links(rows, list(noticed.values()))
+        # Of the pairs that exchange data, what the way to and from each of their links takes.
+        number = {pair: i for i, pair in enumerate(noticed)}
+        sending = [number[pair] for pair in first]
+        back = rows[[number[b, a] for a, b in first]]
+        self._rows = rows[sending]
+        self._ends = [(int(ranks[a]), int(ranks[b])) for a, b in first]
+        delay = np.append(paths.delay_ns, 0.0)[self._rows]
+        per_byte = np.append(8e9 / paths.rate_bps, 0.0)[self._rows]
+        invited = paths.costs_of(back).latency_ns(CONTROL_BYTES)[:, None]
+        frame = np.array(list(first.values()))[:, None]
+        self._lead = invited + _before(delay + frame * per_byte)
+        # A last segment has a byte at least.
+        onward = (delay + (HEADER_BYTES + 1) * per_byte)[:, ::-1]
+        self.after_ns = self._least(delay + _before(onward)[:, ::-1])
 
-    def _on_links(self, size_bytes: Sequence[int]) -> Floats:
+    def _on_links(self, rows: Ints, size_bytes: Sequence[int]) -> Floats:
         load = np.zeros(self._links + 1)
-        np.add.at(load, self._rows, np.array(size_bytes, dtype=np.float64)[:, None])
+        np.add.at(load, rows, np.array(size_bytes, dtype=np.float64)[:, None])
         return load[: self._links]
 
-    def begins_ns(self, collective: MeasuredCollective, start_ns: int) -> Floats:
-        """By link: when the first two ranks that send data over it had both posted, after
-        `start_ns`. Infinite where there is none."""
+    def _least(self, by_pair_and_hop: Floats) -> Floats:
+        found = np.full(self._links + 1, np.inf)
+        np.minimum.at(found, self._rows, by_pair_and_hop)
+        return found[: self._links]
+
+    def posted_ns(self, collective: MeasuredCollective, start_ns: int) -> Floats:
+        """By pair that exchanges data: when both had posted, after `start_ns`."""
         posted = {rank: record.start_ns for rank, record in collective.by_rank.items()}
-        begins = np.full(self._links + 1, np.inf)
         both = [max(posted[a], posted[b]) - start_ns for a, b in self._ends]
-        at = self._carries
-        np.minimum.at(begins, self._rows[at], np.array(both, dtype=np.float64)[at][:, None])
-        return begins[: self._links]
+        return np.array(both, dtype=np.float64)
+
+    def begins_ns(self, posted_ns: Floats, lead: bool) -> Floats:
+        """By link: when it can first carry something, or with `lead` data. Infinite where no data
+        comes by."""
+        way = self._lead if lead else np.zeros_like(self._lead)
+        return self._least(posted_ns[:, None] + way)
+
+
+def _before(by_hop: Floats) -> Floats:
+    """The sum of what comes before each column."""
+    found: Floats = np.cumsum(by_hop, axis=1) - by_hop
+    return found
 
 
 def _in_flight_together(
