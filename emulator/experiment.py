@@ -71,8 +71,11 @@ def run_experiment(
     run_directory: Path,
     kernel: KernelProfile,
     report: Report,
+    prepared: Launcher | None = None,
 ) -> None:
     """Run `spec` and fill `run_directory`, which has the resolved spec already. Needs root.
+
+    `prepared` is a launcher of one job's ranks that is entered already.
 
     `run_directory/measured.json` says what the run itself cannot: counters, the kernel, the
     verdict. Raises RankFailed when a rank ends badly, DeadlockFound, OSError with the kernel's own
@@ -83,7 +86,7 @@ def run_experiment(
         (run_directory / "ranks").mkdir()
     with ExitStack() as stack:
         # First, so that it imports torch while the fabric is built.
-        launcher = stack.enter_context(_launcher(spec, report))
+        launcher = prepared or stack.enter_context(_launcher(spec, report))
         fabric, hosts = spec.plan.fabric, spec.plan.hosts
         lossless = any(isinstance(queue, Lossless) for queue in _queues(fabric))
         if lossless:

@@ -3,6 +3,8 @@ becomes it.
 
     python -IS guest_entry.py RUN_DIRECTORY SOURCE PREFIX
 
+In a guest of which copies run experiments there is no run directory yet: it is empty.
+
 Arguments and environment lie on a process's stack, and what is left there of them finds its way
 into packets (torch's store sends a byte that nobody has written) and into addresses. With a path of
 a fixed length for everything, a run does not depend on where the clone or the run directory is.
@@ -29,6 +31,8 @@ def main(run_directory: str, source: str, prefix: str) -> None:
     """Bind everything to its place and start the experiment there. Raises OSError."""
     libc = ctypes.CDLL(None, use_errno=True)
     for name, target in (("run", run_directory), ("source", source), ("python", prefix)):
+        if not target:
+            continue
         place = f"{STAGE}/{name}"
         os.makedirs(place)
         if libc.mount(os.fsencode(target), os.fsencode(place), None, _MS_BIND_ALL, None) != 0:

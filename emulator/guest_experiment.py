@@ -1,12 +1,17 @@
 """The experiment as a program: what the virtual kernel runs. Progress goes to stdout, a line each.
 
 python -m emulator.guest_experiment RUN_DIRECTORY
+
+Where there is no run directory yet, this is a guest of which copies run experiments: all that none
+depends on is done, and told; then the run directory is there.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 import traceback
+from contextlib import ExitStack
 from pathlib import Path
 
 from emulator.capture import CaptureError
@@ -16,23 +21,40 @@ from emulator.ports.own_queues import QueueArrangement
 from emulator.ports.queue_recorder import sampling_of
 from emulator.progress import Progress
 from emulator.ranks.full_directory import FULL
-from emulator.ranks.launcher import RankFailed
+from emulator.ranks.launcher import Launcher, RankFailed
 from topologies.fabrics.fabric import Fabric
 from topologies.spec.spec import load_spec
 
 FAILED = "failed"
 """The stage of a progress that says why the experiment has failed."""
 
+_PREPARED, _ORDERS = 3, 4
+"""Files of a guest that stands still (emulator/virtual/guest.py)."""
+
 
 def main(directory: Path) -> int:
     """Run the spec in a run directory; the last progress says what failed. Returns 0 or 1."""
+    with ExitStack() as stack:
+        launcher = None
+        if not directory.exists():
+            launcher = stack.enter_context(Launcher())
+            launcher.wait_until_prepared()
+            os.write(_PREPARED, b"p")
+            os.read(_ORDERS, 1)
+            os.close(_PREPARED)
+            os.close(_ORDERS)
+        return _run(directory, launcher)
+
+
+def _run(directory: Path, launcher: Launcher | None) -> int:
     try:
         spec = load_spec(directory / "spec.yaml")
 
         def arrange(fabric: Fabric) -> QueueArrangement:
             return QueueArrangement(fabric, spec.seed, sampling_of(spec, fabric))
 
-        run_experiment(spec, directory, KernelProfile(arrange, real_time=False), _print_progress)
+        profile = KernelProfile(arrange, real_time=False)
+        run_experiment(spec, directory, profile, _print_progress, launcher)
     except (RankFailed, DeadlockFound, UnsupportedPort, CaptureError) as failure:
         _print_progress(Progress(FAILED, str(failure)))
         return 1

@@ -12,10 +12,10 @@ import json
 import math
 import os
 import re
-import sys
 import time
 from collections.abc import Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -25,6 +25,13 @@ from emulator.guest_experiment import FAILED
 from emulator.job_directories import complete_job_directories
 from emulator.native.kernel import can_watch_ports, missing_for, native_arrangement
 from emulator.native.scaling import choose_scale
+from emulator.prepared_guest import (
+    SOURCE,
+    can_be_prepared,
+    experiment_guest,
+    open_files,
+    prepared_guest,
+)
 from emulator.progress import Progress, Report
 from emulator.ranks.caller import Caller, times_for, write_times
 from emulator.ranks.program_jobs import WORK
@@ -36,7 +43,7 @@ from emulator.virtual.building.build import ensure_kernel
 from emulator.virtual.host.features import has_seccomp_filters, has_xsave
 from emulator.virtual.memory.estimate import guest_memory_bytes
 from emulator.virtual.memory.queue_pairs import refuse_too_many
-from topologies.fabrics.selectors import select_ports
+from emulator.virtual.standing import NoCopy
 from topologies.spec.roce.section import RoceTransport
 from topologies.spec.scaling import scale_spec
 from topologies.spec.spec import Spec
@@ -51,9 +58,6 @@ _READ_ONLY = (
     "What was there before a run is read-only in it. A program can write new files into its "
     "working directory, which is {}, and into /tmp."
 )
-# Torch's libraries and what is being imported: 92 with 2 ranks.
-_SYSTEM_FILES = 160
-_RANK_FILES = 2
 
 
 class SessionFailed(RuntimeError):
@@ -199,17 +203,16 @@ def _run_virtual(
             processes.update(progress.processes or {})
             report(progress)
 
-    source = Path(__file__).resolve().parent.parent
-    entry = source / "emulator" / "guest_entry.py"
     expected = guest_memory_bytes(spec, directory)
-    guest = GuestSpec(
-        argv=(sys.executable, "-IS", str(entry), str(directory), str(source), sys.prefix),
-        memory_bytes=spec.virtual.memory_bytes or expected,
-        open_files=_open_files(spec),
-        writable=(directory,),
-        readable=(source, *readable),
-        seed=spec.seed,
+    guest = experiment_guest(
+        directory,
+        spec.virtual.memory_bytes or expected,
+        open_files(spec),
+        spec.seed,
+        readable,
+        prepares=can_be_prepared(spec),
     )
+    prepared = prepared_guest()
     lacks = "" if has_xsave() else " (on a processor without XSAVE: at half the speed)"
     if not has_seccomp_filters():
         lacks = " (without seccomp filters: at half the speed)"
@@ -222,7 +225,17 @@ def _run_virtual(
             told_at = time.monotonic()
             report(Progress("clock", clock_ns=clock_ns))
 
-    result = run_guest(kernel, guest, on_line, on_time=on_time)
+    result = None
+    if prepared is not None and prepared.serves(spec, kernel, guest):
+        copy = replace(
+            guest,
+            memory_bytes=prepared.memory_bytes,
+            copy_of=Path(prepared.socket),
+        )
+        with suppress(NoCopy):
+            result = run_guest(kernel, copy, on_line, on_time=on_time)
+    if result is None:
+        result = run_guest(kernel, guest, on_line, on_time=on_time)
     if result.reason != "exited":
         said = f"the virtual kernel ended ({result.reason}): {result.message}"
         said = re.sub(r"\(pid (\d+)\)", lambda found: _named(found, processes), said)
@@ -231,7 +244,7 @@ def _run_virtual(
         raise SessionFailed(said + "".join(f"\n  {line}" for line in result.console[-12:]))
     if result.exit_status != 0:
         said = "\n".join(lines[-20:]) if failure is None else failure
-        for place, path in ((f"{STAGE}/run", directory), (f"{STAGE}/source", source)):
+        for place, path in ((f"{STAGE}/run", directory), (f"{STAGE}/source", SOURCE)):
             said = said.replace(place, str(path))
         programs = _programs(spec, directory)
         if programs and os.strerror(errno.EROFS) in said:
@@ -244,14 +257,6 @@ def _named(found: re.Match[str], processes: Mapping[str, str]) -> str:
     """The number of a process, with whose it is."""
     whose = processes.get(found[1])
     return found[0] if whose is None else f"({whose}, pid {found[1]})"
-
-
-def _open_files(spec: Spec) -> int:
-    """How many files a guest has open at a time: those of each rank, and the captures."""
-    captured = {
-        port for point in spec.capture.points for port in select_ports(spec.plan.fabric, point)
-    }
-    return _SYSTEM_FILES + _RANK_FILES * spec.ranks + len(captured)
 
 
 def _write_environment(

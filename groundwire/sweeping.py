@@ -6,13 +6,16 @@ from __future__ import annotations
 import itertools
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
 from analysis.runs.run import Run, load_run
+from emulator.prepared_guest import guest_prepared
 from emulator.progress import Progress, Report
 from emulator.session import KernelKind, choose_kernel, refuse_taken
+from emulator.virtual.building.build import ensure_kernel
 from groundwire.pipeline import resolve, run, silent
 from groundwire.studies.dask_engine import DaskEngine, local_workers
 from groundwire.studies.engine import Engine, EngineError
@@ -63,7 +66,8 @@ def sweep(
     `list()` makes all of them. `progress` is told where a case begins by the stage "case";
     errors in the axes name `source`. Raises what `run` raises.
     """
-    return _run(_planned(spec, axes, Path(out), source), kernel, progress)
+    cases = _planned(spec, axes, Path(out), source)
+    return _run(cases, kernel, progress)
 
 
 def sweep_at_once(
@@ -95,7 +99,8 @@ def sweep_at_once(
     watch = JobsWatch(tuple({job.key: job for job in jobs}.values()), place, progress)
     try:
         watch.begin()
-        (engine or DaskEngine(scheduler, workers))(watch.jobs, place, watch.tell)
+        with _prepared([] if scheduler is not None else cases, kernel):
+            (engine or DaskEngine(scheduler, workers))(watch.jobs, place, watch.tell)
         for case, job in zip(cases, jobs, strict=True):
             if job.key not in watch.failures:
                 shutil.copytree(
@@ -147,7 +152,19 @@ def _planned(
 def _run(
     cases: Sequence[_Planned], kernel: KernelKind | None, progress: Report
 ) -> Iterator[SweepCase]:
-    for number, case in enumerate(cases, start=1):
-        progress(Progress("case", f"run {number} of {len(cases)}: {case.label}"))
-        made = run(case.spec, kernel=kernel, out=case.directory, progress=progress)
-        yield SweepCase(case.overrides, made)
+    with _prepared(cases, kernel):
+        for number, case in enumerate(cases, start=1):
+            progress(Progress("case", f"run {number} of {len(cases)}: {case.label}"))
+            made = run(case.spec, kernel=kernel, out=case.directory, progress=progress)
+            yield SweepCase(case.overrides, made)
+
+
+@contextmanager
+def _prepared(cases: Sequence[_Planned], kernel: KernelKind | None) -> Iterator[None]:
+    """One guest boots for all of the runs that a copy of it serves."""
+    specs = [case.spec for case in cases if choose_kernel(case.spec, kernel) == "virtual"]
+    if not specs:
+        yield
+        return
+    with guest_prepared(ensure_kernel(lambda line: None), specs):
+        yield

@@ -136,6 +136,20 @@ class Launcher:
         finally:
             os.close(pidfd)
 
+    def wait_until_prepared(self) -> None:
+        """Wait until the server of ranks has imported what they need. Raises RuntimeError when it
+        cannot."""
+        assert self._orders is not None, "Launcher is used as a context manager"
+        said = b""
+        while not said.endswith(b"\n"):
+            part = self._orders.recv(1 << 16)
+            if not part:
+                raise RuntimeError("the process that starts the ranks died unexpectedly")
+            said += part
+        report = json.loads(said)
+        if "error" in report:
+            raise RuntimeError(f"the ranks could not be started:\n{report['error']}")
+
     def stop(self, reason: Exception) -> None:
         """End all ranks, from any thread: `run` raises `reason`."""
         self._stopped_by = reason
@@ -221,6 +235,7 @@ def _fork_server_main(orders: socket.socket, serve: Callable[[socket.socket], No
 
 def _serve(orders: socket.socket) -> None:
     prepare_torch()
+    send_report(orders, {"prepared": True})
     jobs: tuple[RankJob | PackedJob, ...] | None = receive_jobs(orders)
     if jobs is None:
         return

@@ -64,6 +64,8 @@ _MEMORY_INDEPENDENT_SYSCTLS = {
 # Programs that compare time stamps with "0 = never" (iputils' ping) need some uptime.
 _SETTLE_S = 10
 _DEADLOCK_CHECKS = 6
+_READY = b'{"event": "ready"}\n'
+_PATH_BYTES = 4096
 # Gloo's thread that moves payload looks every 10 ms whether it is to end, and does nothing else
 # unless a segment has come (gloo/transport/tcp/loop.cc): in ranks that wait for ever it goes on.
 _POLLING_THREAD = "gloo_tcp_loop"
@@ -86,24 +88,31 @@ class HostFile:
 def main() -> None:
     control = os.readlink("/proc/self/cwd")  # the host's proc: the directory that `boot` made
     spec = json.loads(Path(control, "guest.json").read_text())
-    _mount("none", "hostfs", "/tmp", 0, control)
-    status, *outputs = (HostFile(f"/tmp/{name}") for name in ("status", "stdout", "stderr"))
-    _libc.umount2(b"/tmp", _MNT_DETACH)
+    files = _host_files(control, "/tmp")
     # The kernel keeps every other signal from process 1; Python has a handler for this one.
     signal.signal(signal.SIGINT, lambda number, frame: None)
     try:
         _prepare(spec)
-        status.write(b'{"event": "ready"}\n')
+        files[0].write(_READY)
         if spec["time_travel"]:
             time.sleep(_SETTLE_S)
         started = time.monotonic_ns()
-        end = _run(spec, outputs)
+        end = _run(spec, files)
         end["virtual_ns"] = time.monotonic_ns() - started
         end["stops"] = _stops()
     except BaseException:
         end = {"event": "failed", "message": traceback.format_exc()}
     os.sync()
-    status.write(json.dumps(end).encode() + b"\n")
+    files[0].write(json.dumps(end).encode() + b"\n")
+
+
+def _host_files(control: str, place: str) -> list[HostFile]:
+    """Status, standard output and error of the directory `control` of the host, which is mounted at
+    `place` for a moment."""
+    _mount("none", "hostfs", place, 0, control)
+    files = [HostFile(f"{place}/{name}") for name in ("status", "stdout", "stderr")]
+    _libc.umount2(place.encode(), _MNT_DETACH)
+    return files
 
 
 def _stops() -> dict[str, int]:
@@ -145,9 +154,9 @@ def _prepare(spec: dict[str, Any]) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
-def _mount_from_host(path: str, flags: int) -> None:
-    os.makedirs(path, exist_ok=True)
-    _mount("none", "hostfs", path, flags, path)
+def _mount_from_host(path: str, flags: int, target: str | None = None) -> None:
+    os.makedirs(target or path, exist_ok=True)
+    _mount("none", "hostfs", target or path, flags, path)
 
 
 def _mount(source: str, kind: str, target: str, flags: int, options: str) -> None:
@@ -164,15 +173,29 @@ def _interface_up(name: str) -> None:
         fcntl.ioctl(sock, _SIOCSIFFLAGS, struct.pack("16sH14x", name.encode(), flags | _IFF_UP))
 
 
-def _run(spec: dict[str, Any], outputs: list[HostFile]) -> dict[str, Any]:
-    """Run the command to its end, passing on what it prints; then end whatever it left behind."""
+def _run(spec: dict[str, Any], files: list[HostFile]) -> dict[str, Any]:
+    """Run the command to its end, passing on what it prints; then end whatever it left behind.
+
+    Where copies of this guest are to do so, `files` are those of the copy afterwards."""
     pipes = [os.pipe(), os.pipe()]
     go_read, go_write = os.pipe()
+    prepared, orders = os.pipe(), os.pipe()
+    given = [prepared[1], orders[0]] if spec["prepares"] else []
     command = os.fork()
     if command == 0:
         os.read(go_read, 1)
-        _exec_command(spec, [write for _, write in pipes])
+        _exec_command(spec, [*(write for _, write in pipes), *given])
     _preempt_on_wakeup()
+    if spec["prepares"]:
+        os.write(go_write, b"g")
+        os.close(prepared[1])
+        if os.read(prepared[0], 1):  # else it has ended
+            if spec["requests"] is not None:
+                spec, files[:] = _become_copy(spec["requests"])
+            for path, target in spec["places"].items():
+                _mount_from_host(path, 0, target)
+            os.write(orders[1], b"g")
+    outputs = files[1:]
     selector = selectors.DefaultSelector()
     for (read, write), output in zip(pipes, outputs, strict=True):
         os.close(write)
@@ -186,7 +209,8 @@ def _run(spec: dict[str, Any], outputs: list[HostFile]) -> dict[str, Any]:
     signal.signal(signal.SIGCHLD, lambda number, frame: None)
     selector.register(wake_read, selectors.EVENT_READ, None)
     activity = _DeadlockDetector(_DEADLOCK_CHECKS)
-    os.write(go_write, b"g")
+    if not spec["prepares"]:
+        os.write(go_write, b"g")
     limit_s = spec["deadlock_timeout_s"] if spec["time_travel"] else None
     while True:
         events = selector.select(limit_s / _DEADLOCK_CHECKS if limit_s else None)
@@ -209,6 +233,23 @@ def _run(spec: dict[str, Any], outputs: list[HostFile]) -> dict[str, Any]:
                 return {"event": "exited", "status": os.waitstatus_to_exitcode(wait_status)}
 
 
+def _become_copy(requests: int) -> tuple[dict[str, Any], list[HostFile]]:
+    """Have this guest stand still, and go on in copies only, each with a spec and files of its own
+    (emulator/kernel/patches/0020-um-copies-of-a-guest.patch)."""
+    with open("/proc/um_copies", "r+b", buffering=0) as copies:
+        copies.write(str(requests).encode())
+        control = copies.read(_PATH_BYTES).decode()
+    place = "/run/control"
+    os.makedirs(place)
+    files = _host_files(control, place)
+    _mount("none", "hostfs", place, 0, control)
+    spec = json.loads(Path(place, "guest.json").read_text())
+    _libc.umount2(place.encode(), _MNT_DETACH)
+    os.rmdir(place)
+    files[0].write(_READY)
+    return spec, files
+
+
 def _preempt_on_wakeup() -> None:
     """Let this process preempt others when it wakes, so that it passes on the output of a process
     that computes for ever.
@@ -229,7 +270,7 @@ def _exec_command(spec: dict[str, Any], outputs: list[int]) -> None:
         null = os.open("/dev/null", os.O_RDONLY)
         for target, fd in enumerate([null, *outputs]):
             os.dup2(fd, target)
-        os.closerange(3, 64)
+        os.closerange(1 + len(outputs), 64)
         for ignored in (signal.SIGPIPE, signal.SIGXFSZ):  # by Python
             signal.signal(ignored, signal.SIG_DFL)
         os.chdir(spec["directory"])
