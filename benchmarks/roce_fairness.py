@@ -48,6 +48,24 @@ CASES = (
     Case("DCQCN", "dcqcn", 100, "1us", 4096, "100 to 400 KB", 96 << 20),
     Case("DCQCN", "dcqcn", 25, "1us", 1024, "25 to 100 KB", 24 << 20),
     Case(
+        "DCQCN, clamp_target",
+        "dcqcn, dcqcn: {clamp_target: true}",
+        100,
+        "1us",
+        4096,
+        "100 to 400 KB",
+        224 << 20,
+    ),
+    Case(
+        "DCQCN, clamp_target",
+        "dcqcn, dcqcn: {clamp_target: true}",
+        25,
+        "1us",
+        1024,
+        "25 to 100 KB",
+        56 << 20,
+    ),
+    Case(
         "DCQCN, its paper's clocks",
         "dcqcn, dcqcn: {additive_increase: 100Mbps, increase_interval: 55us, "
         "decrease_interval: 50us, alpha_interval: 55us, cnp_interval: 50us, fast_stages: 5}",

@@ -15,6 +15,7 @@ from pathlib import Path
 import topologies
 from emulator.doctor.check import Check
 from emulator.linux.capabilities import KernelCapabilities, kernel_capabilities
+from emulator.linux.soft_roce import soft_roce
 from emulator.virtual.host.checks import virtual_kernel_checks
 from emulator.virtual.memory.estimate import guest_memory_bytes
 from emulator.virtual.memory.host_memory import available_memory
@@ -225,6 +226,16 @@ def _kernel(found: KernelCapabilities) -> Iterator[Check]:
             f"natively, specs with congestion_control: {control} are refused",
             f"modprobe tcp_{control}, or {_EXTRA_MODULES}",
         )
+    rdma = soft_roce()
+    yield Check(
+        "native kernel",
+        "Soft-RoCE in namespaces",
+        None if refused else rdma.hears,
+        refused or rdma.refused or ("found" if rdma.hears else "hears in the first one only"),
+        "natively, specs with transport.kind: roce are refused; the virtual kernel has it",
+        "a kernel whose rdma_rxe receives in every namespace, such as one with patches 0015 and "
+        "0016 of emulator/kernel/patches",
+    )
     yield ask(
         "ECMP by ports",
         "ipv4/fib_multipath_hash_policy" in found.sysctls,

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from collectives.groups import selectors_of_groups
 from emulator.linux.capabilities import kernel_capabilities
+from emulator.linux.soft_roce import soft_roce
 from emulator.network.blueprint import Blueprint
 from emulator.network.sysctls import TcpSettings
 from emulator.ports.arrangement import (
@@ -40,9 +41,7 @@ def missing_for(spec: Spec) -> list[str]:
     if found and control not in found:
         missing.append(f"this kernel has no congestion control {control} (module tcp_{control})")
     if isinstance(spec.transport, RoceTransport):
-        missing.append(
-            "transport.kind: roce: stock kernels have Soft-RoCE in one network namespace only"
-        )
+        missing += _missing_for_roce(spec.transport)
     if any(isinstance(each, CommandWorkload) and each.charges for each in spec.workloads):
         missing.append("workload.charge: a program's computing takes its own time there")
     if spec.counters.interval_ns is not None:
@@ -53,6 +52,22 @@ def missing_for(spec: Spec) -> list[str]:
             "would count what a link lost as waiting for good"
         )
     return missing
+
+
+def _missing_for_roce(transport: RoceTransport) -> list[str]:
+    found = soft_roce()
+    if not found.hears:
+        why = f" ({found.refused})" if found.refused else ""
+        return [
+            "transport.kind: roce: this kernel has no Soft-RoCE that hears in network "
+            f"namespaces{why}"
+        ]
+    if not found.controls and not transport.as_linux_has_it:
+        return [
+            "transport: this kernel's Soft-RoCE has neither congestion_control nor ecn, window or "
+            "ack_every"
+        ]
+    return []
 
 
 def missing_for_fabric(fabric: Fabric) -> list[str]:

@@ -47,9 +47,14 @@ _COUNTERS = {
 
 def read_counters(devices: Iterable[str]) -> dict[str, int]:
     """The sums of what the queue pairs of devices have counted: how often one went back and sent
-    again, the NAKs that came, requests that came with a CE mark, and CNPs. Raises OSError."""
+    again, the NAKs that came, requests that came with a CE mark, and CNPs; 0 of what the
+    kernel does not count. Raises OSError."""
     counted = [Path(f"/sys/class/infiniband/{name}/ports/1/hw_counters") for name in devices]
     return {
-        name: sum(int((directory / theirs).read_text()) for directory in counted)
+        name: sum(
+            int((directory / theirs).read_text())
+            for directory in counted
+            if (directory / theirs).exists()
+        )
         for name, theirs in _COUNTERS.items()
     }

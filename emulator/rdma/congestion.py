@@ -108,9 +108,12 @@ def base_rtt_ns(transport: RoceTransport, extent: Extent) -> int:
 
 
 def configure(device: str, settings: Mapping[str, int]) -> None:
-    """Tells a device; it holds for queue pairs that are made from now on. Raises OSError."""
-    text = " ".join(f"{name}={value}" for name, value in settings.items())
-    (_DEVICES / device / "congestion").write_text(text + "\n")
+    """Tells a device; it holds for queue pairs that are made from now on. A kernel of Linux's own
+    has nothing to tell, and is refused other settings than its own (emulator/native/kernel.py).
+    Raises OSError."""
+    file = _DEVICES / device / "congestion"
+    if file.exists():
+        file.write_text(" ".join(f"{name}={value}" for name, value in settings.items()) + "\n")
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +129,10 @@ _SAMPLE = struct.Struct("=QQII")
 
 
 def read_rates(device: str) -> Iterator[RateSample]:
-    """The samples of a device's queue pairs, in order of time. Raises OSError."""
+    """The samples of a device's queue pairs, in order of time; none where a kernel keeps none.
+    Raises OSError."""
+    if not (_DEVICES / device / "rates").exists():
+        return
     for time_ns, rate_bps, qpn, _ in _SAMPLE.iter_unpack(
         (_DEVICES / device / "rates").read_bytes()
     ):
@@ -135,5 +141,7 @@ def read_rates(device: str) -> Iterator[RateSample]:
 
 def samples_lost(device: str) -> int:
     """How many samples a device had no room for. Raises OSError."""
+    if not (_DEVICES / device / "congestion").exists():
+        return 0
     text = (_DEVICES / device / "congestion").read_text()
     return int(dict(line.split("=") for line in text.splitlines())["samples_lost"])

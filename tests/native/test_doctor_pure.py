@@ -53,7 +53,7 @@ def test_every_missing_thing_has_a_cost_and_a_remedy(capsys: pytest.CaptureFixtu
     names = {check["name"] for check in told["checks"]}
     assert names >= {
         *("root", "network namespaces", "veth", "ifb", "netem", "red", "dctcp", "plug", "drr"),
-        *("eBPF classifiers", "redirect to ifb"),
+        *("eBPF classifiers", "redirect to ifb", "Soft-RoCE in namespaces"),
         *("ECMP by ports", "ECMP hash seed", "memory", "processor cores", "mnexec"),
         *("clock source", "cgroups", "virtual kernel", "ptrace", "seccomp filters", "torch"),
     }

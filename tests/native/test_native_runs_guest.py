@@ -65,3 +65,41 @@ def test_dctcp_with_delays_and_a_fault(tmp_path: Path) -> None:
     # The bytes of a ring all-reduce between two ranks are physics: 600 kB each way.
     ideal_ns = 600_000 * 8 / _BOTTLENECK_BPS * 1e9
     assert all(c["duration_ns"] > 0.95 * ideal_ns for c in result["collectives"])
+
+
+@pytest.mark.long
+def test_a_ring_over_roce(tmp_path: Path) -> None:
+    """By the same code as in virtual time; whether its times can be used is not asked."""
+    link = {"rate": "10Mbps", "delay": "1ms", "mtu": 4200}
+    spec = tmp_path / "roce.yaml"
+    spec.write_text(
+        yaml.safe_dump(
+            {
+                "name": "native-roce",
+                "fabric": {"kind": "flat", "hosts": 2, "link": link},
+                "transport": {"kind": "roce", "path_mtu": 4096, "qp_timeout": "4s"},
+                "workload": {
+                    "kind": "collectives",
+                    "ranks": 2,
+                    "operations": [{"kind": "all_reduce", "size": "200KB"}],
+                },
+                "collectives": {"backend": "programs", "all_reduce": {"algorithm": "ring"}},
+                "predict": [],
+                "scale": 1,
+            }
+        )
+    )
+    out = tmp_path / "roce"
+    run = subprocess.run(
+        [sys.executable, "-m", "groundwire.cli", "run", spec, "--kernel", "native", "--out", out],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert run.returncode in (0, 3), run.stderr
+    result = json.loads((out / "result.json").read_text())
+    assert result["kernel"] == "native"
+    assert result["summary"]["drops"] == result["summary"]["retries"] == 0
+    logs = [path.read_text() for path in sorted((out / "ranks").glob("*.jsonl"))]
+    assert len(logs) == 2
+    assert all('"queue_pair"' in log for log in logs)

@@ -8,6 +8,7 @@ import pytest
 
 from emulator.linux.netlink import NetlinkError
 from emulator.linux.rdma_netlink import remove_rdma_device
+from emulator.linux.soft_roce import SoftRoce, soft_roce
 from emulator.network.network import Network, NetworkOptions
 from emulator.network.rdma_devices import make_devices
 from emulator.rdma.congestion import configure, device_settings, read_rates
@@ -45,6 +46,14 @@ def test_each_port_of_a_host_has_a_device_while_the_fabric_is_up() -> None:
         assert all(len(live.rdma_devices[host]) == 1 for host in hosts)
         assert _devices() == {name for names in live.rdma_devices.values() for name in names}
     assert _devices() == set()
+
+
+def test_the_probe_finds_what_this_kernel_has_and_leaves_nothing() -> None:
+    with _network() as live:
+        before = _devices()
+        assert soft_roce() == SoftRoce(refused=None, hears=True, controls=True)
+        assert _devices() == before
+        assert len(before) == len(live.fabric.hosts)
 
 
 def test_a_device_that_is_gone_already_is_no_mistake() -> None:

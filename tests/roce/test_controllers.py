@@ -10,7 +10,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from emulator.rdma.congestion import device_settings
-from tests.roce.controllers import FIELDS, ONE_Q32, Dcqcn, Hop, Hpcc, Settings, Timely, library
+from testing.rate_controllers import FIELDS, ONE_Q32, Dcqcn, Hop, Hpcc, Settings, Timely, library
 from topologies.fabrics.build import build_fabric
 from topologies.spec.spec import parse_spec
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -37,6 +38,29 @@ collectives: {{backend: programs, all_reduce: {{algorithm: ring}}}}
 faults: [{{kind: {kind}, link: h3-leaf1, at: 100us}}]
 capture: {{points: []}}
 predict: []
+"""
+_KILLED = """
+name: killed
+fabric: {{kind: flat, hosts: 6, link: {{rate: 100Gbps, delay: 1us, mtu: 4200}}}}
+transport: {{kind: roce, path_mtu: 4096}}
+jobs:
+  - name: train
+    placement: {{0: h0, 1: h1, 2: h2, 3: h3}}
+    workload: {{kind: collectives, ranks: 4,
+      operations: [{{kind: all_reduce, size: 32MB, program: {{algorithm: ring}}}}]}}
+  - name: killer
+    placement: {{0: h4, 1: h5}}
+    start: 500us
+    workload: {{kind: command, ranks: 2, observe: false, argv: [{python}, -S, -c, {killer}]}}
+capture: {{points: []}}
+predict: []
+"""
+_KILLER = """
+import os, signal
+for pid in filter(str.isdigit, os.listdir("/proc") if os.environ["RANK"] == "0" else ()):
+    if open(f"/proc/{pid}/comm").read() == "rank 2\\n":
+        open("began", "w").close()
+        os.kill(int(pid), signal.SIGKILL)
 """
 _PROMISE_S = 5.0
 
@@ -99,3 +123,21 @@ def test_a_rank_that_nobody_reaches_is_named_within_seconds(tmp_path: Path, kind
     assert process.returncode == 1
     assert re.search(r"error: .*rank [0-3] exited", said)
     assert re.search(r"queue pair to rank [0-3]: transport retry counter exceeded", said)
+
+
+@pytest.mark.long
+def test_a_rank_that_is_killed_is_named_within_seconds(tmp_path: Path) -> None:
+    """A second job kills it; the file that it makes before has a time of the machine's clock."""
+    spec = tmp_path / "spec.yaml"
+    spec.write_text(_KILLED.format(python=sys.executable, killer=json.dumps(_KILLER)))
+    out = tmp_path / "run"
+    argv = [sys.executable, "-u", "-m", "groundwire.cli", "run", str(spec), "--out", str(out)]
+    told_s = None
+    with subprocess.Popen(argv, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if told_s is None and "job train: rank 2 was killed by SIGKILL" in line:
+                told_s = time.time()
+    assert told_s is not None
+    began = out / "jobs" / "killer" / "work" / "began"
+    assert told_s - began.stat().st_mtime < _PROMISE_S * slowdown()

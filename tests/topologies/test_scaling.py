@@ -78,6 +78,23 @@ def test_all_times_grow_and_nothing_else() -> None:
     assert queue.buffer_bytes == target.fabric.queue.buffer_bytes
 
 
+def test_queue_pairs_are_slowed_down_with_their_controllers() -> None:
+    fabric = {"kind": "flat", "hosts": 2, "link": {"mtu": 4200}, "queue": {"kind": "dctcp"}}
+    parameters = {"cnp_interval": "4us", "additive_increase": "20Mbps"}
+    roce = {"kind": "roce", "congestion_control": "dcqcn", "dcqcn": parameters}
+    target = spec_of(
+        fabric,
+        transport=roce | {"qp_timeout": "1ms", "window": "1MB"},
+        workload={"kind": "command", "ranks": 2, "argv": ["train"]},
+    )
+    slow: Any = scale_spec(target, 10).transport
+    assert slow.qp_timeout_ns == 10**7
+    assert slow.rate_interval_ns == 100_000
+    assert slow.window_bytes == 10**6
+    assert (slow.dcqcn.cnp_interval_ns, slow.dcqcn.additive_bps) == (40_000, 2 * 10**6)
+    assert slow.dcqcn.increase_interval_ns == 3_000_000
+
+
 def test_scales_that_cannot_be() -> None:
     target = spec_of({"kind": "flat", "hosts": 2, "link": {"delay": "10ms"}})
     with pytest.raises(ValueError, match="at least 1"):

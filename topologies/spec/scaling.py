@@ -16,9 +16,16 @@ from topologies.units import format_rate, format_time, parse_rate_bps, parse_tim
 
 _SECTION_TIMES = (
     ("transport", "min_rto"),
+    ("transport", "qp_timeout"),
+    ("transport", "rate_interval"),
     ("counters", "interval"),
     ("virtual", "receive_coalescing"),
 )
+_CONTROLLER_TIMES = (
+    *("cnp_interval", "alpha_interval", "decrease_interval", "increase_interval"),
+    *("min_rtt", "low", "high", "base_rtt"),
+)
+_CONTROLLER_RATES = ("additive_increase", "hyper_increase", "min_rate")
 
 
 def scale_spec(spec: Spec, factor: int) -> Spec:
@@ -44,6 +51,12 @@ def scale_spec(spec: Spec, factor: int) -> Spec:
             _replace(queue, key, lambda text: _longer(text, factor))
     for section, key in _SECTION_TIMES:
         _replace(raw[section], key, lambda text: _longer(text, factor))
+    for controller in ("dcqcn", "timely", "hpcc"):
+        parameters = raw["transport"].get(controller) or {}
+        for key in _CONTROLLER_TIMES:
+            _replace(parameters, key, lambda text: _longer(text, factor))
+        for key in _CONTROLLER_RATES:
+            _replace(parameters, key, lambda text: _slower(text, factor))
     for fault in raw["faults"]:
         for key in ("at", "duration"):
             _replace(fault, key, lambda text: _longer(text, factor))

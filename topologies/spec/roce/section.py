@@ -147,6 +147,16 @@ class RoceTransport(SpecSection):
         return self.congestion_control == "dcqcn" if self.ecn is None else self.ecn
 
     @property
+    def as_linux_has_it(self) -> bool:
+        """Whether queue pairs are those of stock Soft-RoCE."""
+        return (
+            self.congestion_control == "none"
+            and not self.ecn_capable
+            and self.packets_per_ack == STOCK_ACK_EVERY
+            and self.window_bytes is None
+        )
+
+    @property
     def packets_per_ack(self) -> int:
         """How many packets of a message are sent before an acknowledgement is asked for."""
         if self.ack_every is not None:

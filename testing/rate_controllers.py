@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
 
-KERNEL = Path(__file__).parents[2] / "emulator" / "kernel"
+KERNEL = Path(__file__).parents[1] / "emulator" / "kernel"
 ONE_Q32 = 2**32
 
 
