@@ -21,15 +21,29 @@ from topologies.spec.spec import Spec
 @dataclass(frozen=True, slots=True)
 class ForecastAnswer:
     """A predictor's answer: nanoseconds, or why there are none. `model` names the model that gave
-    it, for predictors that choose one by the collective."""
+    it, for predictors that choose one by the collective. `start_ns` is when its last rank posts it,
+    from the iteration's begin, by predictors that follow whole runs."""
 
     duration_ns: int | None
     reason: str | None = None
     model: str | None = None
+    start_ns: int | None = None
+
+    @property
+    def end_ns(self) -> int | None:
+        """When its last rank has completed it."""
+        if self.start_ns is None or self.duration_ns is None:
+            return None
+        return self.start_ns + self.duration_ns
 
     def as_dict(self) -> dict[str, object]:
         """Plain data, without what is not there."""
-        extra = {"reason": self.reason, "model": self.model}
+        extra = {
+            "reason": self.reason,
+            "model": self.model,
+            "start_ns": self.start_ns,
+            "end_ns": self.end_ns,
+        }
         return {"duration_ns": self.duration_ns} | {k: v for k, v in extra.items() if v is not None}
 
 
@@ -180,11 +194,13 @@ def _answer_of_run(whole: PredictedRun | str, planned: PlannedCall) -> ForecastA
     """The mean over the run's iterations: connections carry over from one to the next."""
     if isinstance(whole, str):
         return ForecastAnswer(None, whole)
-    found = [
-        whole.collectives[f"i{iteration}.{planned.name}", planned.call.ranks]
+    keys = [
+        (f"i{iteration}.{planned.name}", planned.call.ranks)
         for iteration in range(len(whole.iterations))
     ]
-    return ForecastAnswer(round(sum(found) / len(found)))
+    takes = sum(whole.collectives[key] for key in keys) / len(keys)
+    starts = sum(whole.starts_ns[key] for key in keys) / len(keys)
+    return ForecastAnswer(round(takes), start_ns=round(starts))
 
 
 def _mean_of_run(whole: PredictedRun | str) -> PredictedIteration | str:

@@ -33,10 +33,12 @@ _ALIGN_BYTES = 8
 @dataclass(frozen=True, slots=True)
 class PredictedRun:
     """Iterations in their order, and collectives by id and members, in nanoseconds as a run
-    measures them."""
+    measures them: how long each takes, and when its last rank posts it, from its iteration's begin;
+    0 in a benchmark, whose operations each begin together."""
 
     iterations: tuple[PredictedIteration, ...]
     collectives: Mapping[tuple[str, tuple[int, ...]], float]
+    starts_ns: Mapping[tuple[str, tuple[int, ...]], float]
 
 
 def predict_run(spec: Spec, setting: Setting, predictor: FollowsRuns) -> PredictedRun:
@@ -130,9 +132,18 @@ class _RunPlan:
         found = {self._named[place]: measured[place] for place in self._named}
         if self._sums:
             sums = [round(sum(measured[place] for place in own)) for own in self._sums]
-            return PredictedRun(tuple(PredictedIteration(s, 0, s) for s in sums), found)
+            at_once = dict.fromkeys(found, 0.0)
+            return PredictedRun(tuple(PredictedIteration(s, 0, s) for s in sums), found, at_once)
         count = self._spec.workload.iterations
-        return PredictedRun(tuple(self._iteration(joint, i) for i in range(count)), found)
+        iterations = tuple(self._iteration(joint, i) for i in range(count))
+        return PredictedRun(iterations, found, self._starts(joint))
+
+    def _starts(self, joint: JointPrograms) -> dict[tuple[str, tuple[int, ...]], float]:
+        found = {}
+        for (_, iteration, _, _), place in self._steps.places.items():
+            begun = min(joint.passed_ns[rank, 2 * iteration][0] for rank in self._ranks)
+            found[self._named[place]] = max(joint.posted_ns[place].values()) - begun
+        return found
 
     def _iteration(self, joint: JointPrograms, iteration: int) -> PredictedIteration:
         begun = [joint.passed_ns[rank, 2 * iteration] for rank in self._ranks]

@@ -258,7 +258,8 @@ def _prediction(runs: Sequence[RunFigures], colours: PhaseColours, width: float)
         "prediction",
         "Measured and predicted",
         "Measured means with whiskers from the fastest to the slowest iteration; markers "
-        "are what each predictor says for the same collective.",
+        "are what each predictor says for the same collective. Predictions know when the run "
+        "posted its collectives, and the ports that ECMP hashes.",
         tuple(panels),
         tuple(legend),
     )

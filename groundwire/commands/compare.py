@@ -67,6 +67,11 @@ def _print(console: Console, compared: ComparedRun) -> None:
     comparison, parts = compared.comparison, compared.parts
     console.rule(str(compared.run.directory), align="left")
     console.print(_errors(comparison))
+    console.print(
+        "predictions know when the run posted its collectives, and the ports that ECMP hashes; "
+        "another simulator's results are what its file says",
+        highlight=False,
+    )
     for reason, count in _refusals(comparison).items():
         console.print(f"not predicted ({count}): {reason}", highlight=False)
     console.print(decompositions_table(parts))

@@ -106,6 +106,7 @@ def _document(forecast: Forecast) -> dict[str, object]:
             for name, whole in forecast.iterations.items()
         },
         "ignores": dict(forecast.ignores),
+        "conditioned": [],
     }
 
 
@@ -115,14 +116,33 @@ def _print(forecast: Forecast) -> None:
     table.add_column("size", justify="right")
     for name in names:
         table.add_column(name, justify="right")
+    timed = [
+        name
+        for name in names
+        if any(collective.predicted[name].start_ns for collective in forecast.collectives)
+    ]
+    for name in timed:
+        table.add_column(f"{name}: begins", justify="right")
+        table.add_column("ends", justify="right")
     for collective in forecast.collectives:
         cells = [microseconds(collective.predicted[name].duration_ns) for name in names]
+        for name in timed:
+            answer = collective.predicted[name]
+            cells += [microseconds(answer.start_ns), microseconds(answer.end_ns)]
         table.add_row(collective.name, format_size(collective.call.size_bytes), *cells)
     totals = (microseconds(forecast.one_after_another_ns(name)) for name in names)
     table.add_row("one after another", "", *totals)
-    wholes = (forecast.iterations[name] for name in names)
+    wholes = [forecast.iterations[name] for name in names]
     table.add_row("iteration", "", *(microseconds(_duration_ns(whole)) for whole in wholes))
+    if any(isinstance(whole, PredictedIteration) for whole in wholes):
+        exposed = (microseconds(_exposed_ns(whole)) for whole in wholes)
+        table.add_row("exposed communication", "", *exposed)
     console.print(table)
+    console.print(
+        "from the spec alone: paths through ECMP are drawn, no run's ports and posting times are "
+        "known",
+        highlight=False,
+    )
     for name in names:
         answers = [collective.predicted[name].model for collective in forecast.collectives]
         for line in models_used(name, answers):
@@ -133,6 +153,10 @@ def _print(forecast: Forecast) -> None:
             console.print(f"iteration not predicted by {name}: {whole}", highlight=False)
     for refusal in forecast.refusals():
         console.print(f"not predicted: {refusal}", highlight=False)
+
+
+def _exposed_ns(whole: PredictedIteration | str) -> int | None:
+    return None if isinstance(whole, str) else whole.exposed_comm_ns
 
 
 def _duration_ns(whole: PredictedIteration | str) -> int | None:

@@ -24,11 +24,13 @@ from analysis.predict.interface import (
     group_key,
     load_predictor,
 )
+from analysis.predict.iteration import PredictedIteration
 from analysis.predict.models.tcp import LinuxTcp
 from analysis.predict.planned import setting_of_spec
 from analysis.predict.whole_run import predict_run
 from collectives.call import CollectiveCall
 from collectives.kinds import Kind
+from groundwire.forecast import predict
 from tests.predict.settings import make_setting
 from topologies.spec.spec import Spec, parse_spec
 
@@ -225,6 +227,30 @@ def test_traffic_of_one_class_waits_in_its_own_queue() -> None:
         took[priority] = LinuxTcp().predict(setting, call)
     assert took[1] == LinuxTcp().predict(_setting(5, small), call)
     assert took[2] == LinuxTcp().predict(_setting(5), call) < took[1]
+
+
+def test_a_step_s_collectives_begin_and_end_within_its_iteration() -> None:
+    spec = parse_spec(
+        """
+name: test
+fabric: {kind: flat, hosts: 4, link: {rate: 100Gbps, delay: 1us, mtu: 9000}}
+workload: {kind: dlrm, ranks: 4, iterations: 2, sparse_features: 8, batch_size: 64}
+predict: [flow]
+"""
+    )
+    forecast = predict(spec, predictors=["tcp", "flow"])
+    whole = forecast.iterations["tcp"]
+    assert isinstance(whole, PredictedIteration)
+    answers = [each.predicted["tcp"] for each in forecast.collectives]
+    starts = [answer.start_ns for answer in answers if answer.start_ns is not None]
+    assert len(starts) == len(answers) > 3
+    assert starts == sorted(starts)
+    assert starts[0] > 0  # what comes before it is computed
+    ends = [answer.end_ns for answer in answers if answer.end_ns is not None]
+    assert len(ends) == len(answers)
+    assert whole.duration_ns * 0.9 < max(ends) <= whole.duration_ns
+    assert answers[0].as_dict().keys() == {"duration_ns", "start_ns", "end_ns"}
+    assert forecast.collectives[0].predicted["flow"].start_ns is None
 
 
 def test_it_is_named_and_refuses_what_it_does_not_follow() -> None:

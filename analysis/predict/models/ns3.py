@@ -97,6 +97,8 @@ def _describe(setting: Setting, call: CollectiveCall) -> dict[str, Any]:
             "congestion_control": setting.transport.congestion_control,
             "rcvbuf_bytes": setting.transport.rcvbuf_bytes,
             "sndbuf_bytes": setting.transport.sndbuf_bytes,
+            "initial_window": setting.transport.initial_window,
+            "min_rto_ns": setting.transport.min_rto_ns,
         },
         "ranks": call.world,
         "messages": messages,

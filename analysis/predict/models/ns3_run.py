@@ -35,12 +35,12 @@ def simulate(description: dict[str, Any]) -> dict[str, Any]:
     mtu = description["mtu_bytes"]
     for name, value in (
         ("ns3::TcpSocket::SegmentSize", ns.UintegerValue(mtu - 52)),
-        ("ns3::TcpSocket::InitialCwnd", ns.UintegerValue(10)),
+        ("ns3::TcpSocket::InitialCwnd", ns.UintegerValue(transport["initial_window"])),
         ("ns3::TcpSocket::DelAckCount", ns.UintegerValue(2)),
         ("ns3::TcpSocket::TcpNoDelay", ns.BooleanValue(True)),
         ("ns3::TcpSocket::RcvBufSize", ns.UintegerValue(transport["rcvbuf_bytes"])),
         ("ns3::TcpSocket::SndBufSize", ns.UintegerValue(transport["sndbuf_bytes"])),
-        ("ns3::TcpSocketBase::MinRto", ns.TimeValue(ns.MilliSeconds(200))),
+        ("ns3::TcpSocketBase::MinRto", ns.TimeValue(ns.NanoSeconds(transport["min_rto_ns"]))),
         ("ns3::TcpL4Protocol::SocketType", _type_id(ns, transport["congestion_control"])),
     ):
         ns.Config.SetDefault(name, value)

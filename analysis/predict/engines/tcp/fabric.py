@@ -146,7 +146,7 @@ class FabricPorts:
 
 def _only_class(setting: Setting) -> int:
     """The class selector that all ranks' packets have. Raises PredictorError where they differ."""
-    found = set(setting.priorities[0]) or {0}
+    found = (set(setting.priorities[0]) or {0}) | set(setting.group_priorities.values())
     if len(found) > 1:
         raise PredictorError(
             f"tcp follows traffic of one class: found {', '.join(map(str, sorted(found)))}"
