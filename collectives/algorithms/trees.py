@@ -14,7 +14,7 @@ Edges = Sequence[tuple[int, int]]
 """A tree as (child, parent), so that every child comes after its own children."""
 
 
-class _Trees(Algorithm):
+class AlongTrees(Algorithm):
     """All-reduce, reduce and broadcast along trees, each of which carries an equal part."""
 
     parts = frozenset({Kind.ALL_REDUCE, Kind.BROADCAST, Kind.REDUCE})
@@ -52,7 +52,7 @@ class _Trees(Algorithm):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tree(_Trees):
+class Tree(AlongTrees):
     """One binomial tree, up and down: 2 log2(ranks) steps of all the data."""
 
     name = "tree"
@@ -65,7 +65,7 @@ class Tree(_Trees):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DoubleBinaryTree(_Trees):
+class DoubleBinaryTree(AlongTrees):
     """Two binary trees, each with half of the data, in which no rank has two children twice.
 
     A broadcast and a reduce, whose root is given, use the two trees over the other ranks, both of

@@ -41,11 +41,13 @@ def three(forward: str) -> list[dict[str, Any]]:
     ]
 
 
-def told(workload: LayersWorkload) -> str:
-    """A step in short: Fa computes a's forward pass, +Wa posts its weight gradient, -Wa waits."""
+def told(workload: LayersWorkload, rank: int = 0) -> str:
+    """A step in short: Fa computes a's forward pass, +Wa posts its weight gradient, -Wa waits.
+    Weights that are streamed in are f and b, before the forward and the backward pass."""
     letters = {"forward": "F", "input_gradient": "I", "weight_gradient": "W", "update": "U"}
+    letters |= {"weights_forward": "f", "weights_backward": "b"}
     words = []
-    for action in step_of(workload, 0):
+    for action in step_of(workload, rank):
         match action:
             case Pause(name, phase):
                 words.append(letters[phase] + name)
@@ -106,6 +108,41 @@ def test_without_overlap_each_collective_is_awaited() -> None:
     assert told(table("data", three("all_gather"), overlap=False, passes=1)) == data
     model = forward + " " + " ".join(f"I{x} +I{x} -I{x} W{x} U{x}" for x in "cba")
     assert told(table("model", three("all_gather"), overlap=False, passes=1)) == model
+
+
+def test_streamed_weights_come_a_layer_ahead_and_gradients_go_out() -> None:
+    """Rank 0 is outside: it posts what the others post, computes nothing and updates."""
+    passes = {name: {"compute": "1us"} for name in ("forward", "input_gradient", "weight_gradient")}
+    layers = [{"name": name, "weights": "1KB", "update": "1us", **passes} for name in "ab"]
+    workload = table("weight-streaming", layers, passes=1)
+    inside = "+fa -fa +fb Fa -fb +bb Fb -bb +ba Ib Wb +Wb -ba Ia Wa +Wa -Wb -Wa"
+    assert told(workload, 1) == told(workload, 7) == inside
+    assert told(workload) == "+fa -fa +fb -fb +bb -bb +ba +Wb -ba +Wa -Wb Ub -Wa Ua"
+    one_by_one = table("weight-streaming", layers, passes=1, overlap=False)
+    inside = "+fa -fa Fa +fb -fb Fb +bb -bb Ib Wb +Wb -Wb +ba -ba Ia Wa +Wa -Wa"
+    assert told(one_by_one, 1) == inside
+    kinds = {a.kind for a in step_of(workload, 0) if isinstance(a, StartCollective)}
+    assert kinds == {"broadcast", "reduce"}
+
+
+@pytest.mark.parametrize(
+    ("parallelism", "layer", "said"),
+    [
+        ("weight-streaming", {"name": "a"}, "expected weights of every layer"),
+        ("data", {"name": "a", "weights": "1KB"}, "no weights with another one"),
+        (
+            "weight-streaming",
+            {"name": "a", "weights": "1KB"}
+            | {"forward": {"collective": "all_reduce", "size": "1KB"}},
+            "expected no collective in a pass",
+        ),
+    ],
+)
+def test_weights_are_of_what_is_streamed(
+    parallelism: str, layer: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(ValueError, match=said):
+        table(parallelism, [layer])
 
 
 def test_groups_of_hybrids() -> None:

@@ -35,7 +35,7 @@ class LayerSpec(SpecSection):
     """A layer. `update` is what using its gradients takes, when they are reduced.
     `parameter_shard` are a rank's bytes of the layer's parameters, which are gathered before each
     forward and each backward pass, a layer ahead, where they are spread over the ranks that reduce
-    its gradients (ZeRO's third stage)."""
+    its gradients (ZeRO's third stage). `weights` are its bytes, where they are streamed in."""
 
     name: str = Field(min_length=1, max_length=64)
     forward: LayerPass = LayerPass()
@@ -45,9 +45,21 @@ class LayerSpec(SpecSection):
     parameter_shard_bytes: SizeBytes = Field(
         default=0, alias="parameter_shard", ge=0, le=MAX_SIZE_BYTES
     )
+    weights_bytes: SizeBytes = Field(default=0, alias="weights", ge=0, le=MAX_SIZE_BYTES)
+
+    @property
+    def passes(self) -> tuple[LayerPass, LayerPass, LayerPass]:
+        return self.forward, self.input_gradient, self.weight_gradient
 
 
-Strategy = Literal["data", "model", "hybrid-data-model", "hybrid-model-data", "hybrid-dlrm"]
+Strategy = Literal[
+    "data",
+    "model",
+    "hybrid-data-model",
+    "hybrid-model-data",
+    "hybrid-dlrm",
+    "weight-streaming",
+]
 
 
 class LayersWorkload(SpecSection):
@@ -58,6 +70,10 @@ class LayersWorkload(SpecSection):
     `hybrid-model-data` data-parallel. Layer 0 of `hybrid-dlrm` is the embedding, and layers 1 to
     `last_bottom_layer` the bottom MLP. Without `overlap` every collective is awaited where it is
     posted, and nothing is computed meanwhile: LIBRA's `no_overlap`.
+
+    With `weight-streaming` rank 0 is outside and computes nothing: it broadcasts each layer's
+    `weights` before the forward and before the backward pass, and their gradients are reduced to
+    it, which then takes `update`.
 
     A pass goes through all layers for each of `microbatches`; gradients are reduced behind the last
     one. With `stages` above 1 ranks are divided among the stages of a pipeline, the first ranks to
@@ -118,6 +134,16 @@ class LayersWorkload(SpecSection):
                 raise ValueError(f"expected last_bottom_layer from 1 to {last - 1}")
         elif self.last_bottom_layer is not None:
             raise ValueError(f"expected no last_bottom_layer with parallelism: {self.parallelism}")
+        streams = self.parallelism == "weight-streaming"
+        if any((layer.weights_bytes > 0) != streams for layer in self.layers) or (
+            streams and self.ranks < 2
+        ):
+            raise ValueError(
+                "expected weights of every layer and 2 ranks or more with parallelism: "
+                "weight-streaming, and no weights with another one"
+            )
+        if streams and any(part.collective for layer in self.layers for part in layer.passes):
+            raise ValueError("expected no collective in a pass with parallelism: weight-streaming")
         spread = any(layer.parameter_shard_bytes for layer in self.layers)
         if self.microbatches > 1 or self.stages > 1 or spread:
             hybrid = ("hybrid-data-model", "hybrid-model-data")

@@ -11,9 +11,14 @@ from typing import Protocol, assert_never
 import torch
 
 from collectives.groups import GroupName
+from collectives.kinds import Kind
 from topologies.spec.jobs.flows import FlowsWorkload
-from topologies.spec.workload_section import ITEM_BYTES, ModelWorkload
-from topologies.spec.workload_section import CollectiveOperation as CollectiveSpec
+from topologies.spec.workload_section import (
+    ITEM_BYTES,
+    CollectiveOperation,
+    ModelWorkload,
+    RootedCollective,
+)
 from workloads.execution.clock import now_ns
 from workloads.execution.communicator import Communicator
 from workloads.execution.compute_model import ComputeModel
@@ -171,10 +176,12 @@ class _Step:
 
     def _collective(self, action: StartCollective, group: Communicator) -> Pending:
         size_bytes = action.elements * self._item_bytes
+        rooted = action.kind in (Kind.BROADCAST, Kind.REDUCE)
+        operation = RootedCollective if rooted else CollectiveOperation
         return RankOperation(
             group,
             f"i{self._iteration}.{action.name}",
-            CollectiveSpec.model_validate({"kind": action.kind, "size": size_bytes}),
+            operation.model_validate({"kind": action.kind, "size": size_bytes}),
             self._dtype,
             self._iteration,
             seed=0,

@@ -12,6 +12,9 @@ model         forward: compute, collective, wait; backward: input gradient, its 
               gradient, wait for the former
 hybrid-*      as model, and weight gradients are reduced among the ranks of the other dimension;
               microbatches, stages of a pipeline and parameters that are spread are ours
+weight-streaming  (ours) rank 0 broadcasts a layer's weights before its forward and before its
+              backward pass, a layer ahead, and gets the sum of its gradients; all of a pass's
+              before the next one begins
 hybrid-dlrm   as data; the embedding's AlltoAll is awaited after the bottom MLP, and that of its
               gradients, posted after the top MLP, when all is done
 
@@ -68,7 +71,9 @@ class _Loop:
     def run(self) -> Iterator[Action]:
         strategy = self._workload.parallelism
         for number in range(self._workload.passes):
-            if not self._workload.overlap:
+            if strategy == "weight-streaming":
+                yield from self._streaming(number)
+            elif not self._workload.overlap:
                 yield from self._one_by_one(number)
             elif strategy == "data":
                 yield from self._data(number)
@@ -188,6 +193,46 @@ class _Loop:
                 yield from self._compute("input_gradient", index)
             if last_bottom is not None and index == last_bottom + 1:
                 yield from self._post("input_gradient", number, 0)
+
+    def _streaming(self, number: int) -> Iterator[Action]:
+        places = range(len(self._layers))
+        turns = [("forward", index) for index in places]
+        turns += [("backward", index) for index in reversed(places)]
+        ahead = int(self._workload.overlap)
+        for direction, index in turns[:ahead]:
+            yield from self._stream(direction, number, index)
+        for turn, (direction, index) in enumerate(turns):
+            if not ahead:
+                yield from self._stream(direction, number, index)
+            yield from self._wait(self._streamed(direction, number, index))
+            for one in turns[turn + 1 : turn + 1 + ahead]:
+                yield from self._stream(one[0], number, one[1])
+            if direction == "forward":
+                if self._rank:
+                    yield from self._compute("forward", index)
+                continue
+            if self._rank:
+                yield from self._compute("input_gradient", index)
+                yield from self._compute("weight_gradient", index)
+            name, size_bytes = self._name("weight_gradient", number, index), self._weights(index)
+            yield from self._start(name, "weight_gradient", Kind.REDUCE, size_bytes, "world")
+            if not ahead:
+                yield from self._wait(name)
+        for index in reversed(places):
+            yield from self._wait(self._name("weight_gradient", number, index))
+            update_ns = self._layers[index].update_ns
+            if update_ns and not self._rank:
+                yield Pause(self._layers[index].name, "update", update_ns)
+
+    def _stream(self, direction: str, number: int, index: int) -> Iterator[Action]:
+        name, phase = self._streamed(direction, number, index), f"weights_{direction}"
+        yield from self._start(name, phase, Kind.BROADCAST, self._weights(index), "world")
+
+    def _streamed(self, direction: str, number: int, index: int) -> str:
+        return f"weights_{direction}.{number}.{index}.{self._layers[index].name}"
+
+    def _weights(self, index: int) -> int:
+        return self._layers[index].weights_bytes
 
     def _one_by_one(self, number: int) -> Iterator[Action]:
         for index in range(len(self._layers)):

@@ -105,6 +105,8 @@ def layer_groups(
             return {"data": None, "model": whole}
         case "hybrid-dlrm":
             return {"data": whole, "model": whole}
+        case "weight-streaming":
+            return None
     inner = workload.innermost or 1
     parts = split_degrees((inner, workload.ranks // inner), sizes)
     if parts is None:

@@ -1,29 +1,31 @@
-"""Training on FRED's wafer, end to end: iterations on a mesh, and on the fabrics C and D.
-
-    .venv/bin/python -m benchmarks.fred_models [--runs DIR] [--only "GPT-3"] [--json]
+"""Training end to end: iterations on a mesh, and on the fabrics C and D.
 
 Models are layer tables with the shares of bytes that the models have, made small (systems.md, part
-5, names the strategies). The fabrics are those of `benchmarks.fred`; endpoints are placed as FRED
-has them: model-parallel neighbours, then the pipeline, then data-parallel ones.
+5, names the strategies). Endpoints are placed as FRED has them: model-parallel neighbours, then the
+pipeline, then data-parallel ones. Collectives that are under way together have FRED's priorities.
 
 What the paper's endpoints compute is not known here. A table's computing is set so that, with the
 effective bandwidths of the paper's text, an iteration on C would be as much faster than on the mesh
 as is published. So C's ratio measures how near wires come to these bandwidths, and D's is free.
-All in the virtual kernel. Runs are kept in DIR; what is there is not run again.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
+from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
-from benchmarks.fred import AGGREGATION, IN_SWITCH, MESH_GBPS, fabric
-from testing.kept_runs import kept_run
+from benchmarks.fred.fabrics import MESH_GBPS, fabric, group_program, settings, wafer_program
+from benchmarks.fred.streams import (
+    CHANNEL_MBPS,
+    CONTROLLERS,
+    MESH_SHARE,
+    RANKS,
+    fabric_with_controllers,
+    stream_program,
+    stream_section,
+)
+from benchmarks.fred.table import Case
 
-ROOT = Path(__file__).resolve().parent.parent
 VARIANTS = ("mesh", "C", "D")
 GROUP_MESH_GBPS = MESH_GBPS
 WAFER_MESH_GBPS = 2 * MESH_GBPS
@@ -124,16 +126,40 @@ MODELS = {
 }
 
 
-def spec(model: Model, variant: str) -> str:
+STREAMED = "Transformer-1T"
+STREAMED_GAIN = 1.40
+"""Of C and D, as published."""
+STREAMED_LAYERS, STREAMED_LAYER_BYTES = 2, 4_500_000
+"""Of 128 layers of 25,600 with 15.7 GB each: two, 3,500 times smaller. Data-parallel over the
+wafer."""
+STREAMED_LINE_US = 3 * STREAMED_LAYERS * STREAMED_LAYER_BYTES * 8 / (CONTROLLERS * CHANNEL_MBPS)
+"""In, in again for the backward pass, and out, at the controllers' rate."""
+STREAMED_COMPUTE_US = STREAMED_LINE_US * (1 / MESH_SHARE - STREAMED_GAIN) / (STREAMED_GAIN - 1)
+"""With it the mesh, at its share of that rate, would take 1.40 times as long."""
+NAMES = (*MODELS, STREAMED)
+
+
+def cases(name: str) -> Iterator[Case]:
+    """A model on its fabrics."""
+    if name == STREAMED:
+        for variant in VARIANTS:
+            spec = streamed_spec(variant)
+            columns = {"computing": f"{STREAMED_COMPUTE_US:.0f}"}
+            yield Case(name, variant, spec, STREAMED_GAIN, columns, whole=True)
+        return
+    model = MODELS[name]
+    for variant in VARIANTS:
+        columns = {"computing": f"{model.compute_us:.0f}"}
+        published = model.published.get(variant)
+        yield Case(name, variant, spec_of(model, variant), published, columns, whole=True)
+
+
+def spec_of(model: Model, variant: str) -> str:
     """Two iterations of a model on a fabric."""
-    if variant in IN_SWITCH:
-        program = "{algorithm: aggregation}"
-    elif not model.wafer:
-        program = "{algorithm: ring, chunks: 4}"
-    elif variant == "mesh":
-        program = "{algorithm: torus, ring: ring, chunks: 8}"
-    else:
-        program = "{algorithm: hierarchical, inside: ring, across: ring, chunks: 8}"
+    program, section = wafer_program(variant) if model.wafer else (group_program(variant), "")
+    if model.stages > 1:
+        section = "classes: {model: 3, pipeline: 2, data: 1}"
+    section = f", {section}" if section else ""
     return f"""
 name: fred-model
 fabric: {fabric(variant)}
@@ -146,12 +172,8 @@ workload:
 {strategy(model)}
   layers:
 {layers(model)}
-capture: {{points: []}}
-transport: {{congestion_control: dctcp}}
-virtual: {{ranks_per_process: {model.ranks}}}
-predict: [flow]
-collectives: {{backend: programs, all_reduce: {program}}}
-{AGGREGATION if variant in IN_SWITCH else ""}"""
+collectives: {{backend: programs, all_reduce: {program}{section}}}
+{settings(variant, model.ranks)}"""
 
 
 def strategy(model: Model) -> str:
@@ -197,45 +219,32 @@ def placement(model: Model) -> str:
     return ", ".join(f"{rank}: h{host}" for rank, host in at.items())
 
 
-def measured(directory: Path) -> dict[str, float]:
-    """Microseconds of the last iteration, measured and by `flow`."""
-    result = json.loads((directory / "result.json").read_text())
-    assert result["valid"], result
-    last: dict[str, Any] = max(result["iterations"], key=lambda row: row["index"])
-    flow = last["predicted"]["flow"]["duration_ns"]
-    return {"us": last["duration_ns"] / 1000, "flow us": flow / 1000}
-
-
-def table(found: dict[str, dict[str, dict[str, float]]]) -> str:
-    """In Markdown."""
-    lines = [
-        "| model | fabric | us | flow | computing | of the mesh | published | ours / published |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
-    for name, by_variant in found.items():
-        model = MODELS[name]
-        for variant, row in by_variant.items():
-            cells = ["", "", ""]
-            if variant != "mesh":
-                ratio, published = by_variant["mesh"]["us"] / row["us"], model.published[variant]
-                cells = [f"{ratio:.2f}", f"{published:.2f}", f"{ratio / published - 1:+.0%}"]
-            times = f"{row['us']:.0f} | {row['flow us']:.0f} | {model.compute_us:.0f}"
-            lines.append(f"| {name} | {variant} | {times} | {' | '.join(cells)} |")
-    return "\n".join(lines)
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--runs", type=Path, default=ROOT / "runs" / "fred")
-    parser.add_argument("--only", default=";".join(MODELS), help="models, divided by ;")
-    parser.add_argument("--json", action="store_true")
-    options = parser.parse_args()
-    found = {
-        name: {v: measured(kept_run(spec(MODELS[name], v), options.runs)) for v in VARIANTS}
-        for name in options.only.split(";")
-    }
-    print(json.dumps(found) if options.json else table(found))
-
-
-if __name__ == "__main__":
-    main()
+def streamed_spec(
+    variant: str,
+    count: int = STREAMED_LAYERS,
+    layer_bytes: int = STREAMED_LAYER_BYTES,
+    compute_us: float = STREAMED_COMPUTE_US,
+) -> str:
+    """Weights that do not fit come in layer by layer, twice; gradients go out. Nothing is sent
+    beside computing, as published ratios have it."""
+    nanoseconds = round(compute_us * 1000 / 3 / count)
+    passes = f"forward: {{compute: {nanoseconds}ns}}, input_gradient: {{compute: {nanoseconds}ns}}"
+    passes += f", weight_gradient: {{compute: {nanoseconds}ns}}"
+    rows = "".join(
+        f"\n    - {{name: layer{i}, weights: {layer_bytes}, {passes}}}" for i in range(count)
+    )
+    program, section = stream_program(variant), stream_section(variant)
+    section = f", {section}" if section else ""
+    return f"""
+name: fred-model
+{fabric_with_controllers(variant)}
+workload:
+  kind: layers
+  ranks: {RANKS}
+  iterations: 2
+  passes: 1
+  parallelism: weight-streaming
+  overlap: false
+  layers:{rows}
+collectives: {{backend: programs, broadcast: {program}, reduce: {program}{section}}}
+{settings(variant, RANKS)}"""
