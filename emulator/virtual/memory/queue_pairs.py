@@ -19,8 +19,8 @@ from topologies.units import format_size
 QUEUE_PAIR_BYTES = 64 * 2**10
 TIMELY_BYTES = 24 * 2**10
 """RXE_SENT_TIMES times of packets, of 24 bytes each."""
-# Each network namespace, of a node or the guest's own, has files in /sys for a device's 1,024 GIDs.
-_VIEW_BYTES = 740 * 2**10
+# Each network namespace, of a node or the guest's own, has files in /sys for each device: 25 KiB.
+_VIEW_BYTES = 28 * 2**10
 # A packet of 4096 bytes has headers, so that the kernel takes 8192 for it, and 256 for its sk_buff.
 _PER_PAYLOAD = 2.1
 # What the kernel, Python and torch took with few ranks, and each rank (docs/guest-memory.md).
