@@ -68,6 +68,22 @@ def plan_of(
     return _planned(settings, shape, json.dumps(found, sort_keys=True))
 
 
+def by_hosts(
+    section: CollectivesSection, shape: Shape, members: Sequence[int]
+) -> tuple[Mapping[str, Any], CollectivePlan]:
+    """What is to be said of a collective that switches do not do, and its plan: the spec's
+    `fall_back`, or a tree for kinds that this has no program for. Raises DoesNotFit."""
+    assert isinstance(section, CollectivesOfRun) and section.aggregation is not None
+    entry: Mapping[str, Any] = section.aggregation.section.fall_back
+    try:
+        found = plan_of(section, shape, entry, members)
+    except DoesNotFit:
+        entry = {"algorithm": "tree"}
+        found = plan_of(section, shape, entry, members)
+    assert found is not None, "a kind that switches have programs for"
+    return entry, found
+
+
 def settings_of(spec: Sections) -> CollectivesOfRun:
     """The section of a spec, with the fabric's dimensions where it gives none, and the tree of its
     switches where these aggregate."""

@@ -7,13 +7,14 @@ from contextlib import suppress
 from math import prod
 from typing import get_args
 
+from collectives.algorithms import algorithm
 from collectives.algorithms.aggregation import Aggregation
 from collectives.algorithms.base import DoesNotFit
 from collectives.groups import sort_of, used_groups
 from collectives.kinds import Kind, Shape, barrier_shape, rounded_elements, step_bytes
 from collectives.msccl.elements import MscclError
 from collectives.program import PROGRAM_KINDS
-from collectives.settings import entry_of, plan_of, settings_of
+from collectives.settings import SCHEDULED, entry_of, plan_of, settings_of
 from topologies.spec.checks import register
 from topologies.spec.collectives_section import AlgorithmEntry, CollectivesSection
 from topologies.spec.errors import Key, Problem, shown
@@ -145,6 +146,20 @@ def _of_command(section: CollectivesSection, workload: CommandWorkload) -> Itera
         if getattr(section, kind).get("algorithm") == Aggregation.name:
             expected = "expected an algorithm of the ranks alone: a program's groups have no trees"
             yield Problem(("collectives", str(kind), "algorithm"), Aggregation.name, expected)
+
+
+@register
+def fall_back_problems(spec: Sections) -> Iterator[Problem]:
+    """An algorithm of hosts that there is not, where collectives of switches may fall back."""
+    section = spec.aggregation
+    if section is None or "fall-back" not in (section.when_full, section.when_lost):
+        return
+    given = {key: value for key, value in section.fall_back.items() if key not in SCHEDULED}
+    try:
+        algorithm(given.pop("algorithm"), **given)
+    except DoesNotFit as error:
+        key: Key = ("aggregation", "fall_back", error.key or "algorithm")
+        yield Problem(key, error.found, f"allowed: {error.allowed}")
 
 
 @register

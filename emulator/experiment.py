@@ -114,7 +114,12 @@ def run_experiment(
         monitor = FidelityMonitor(network, kernel.real_time)
         stack.callback(monitor.stop)
         faults = stack.enter_context(
-            FaultInjector(network, spec.faults, real_time_priority=kernel.real_time)
+            FaultInjector(
+                network,
+                spec.faults,
+                real_time_priority=kernel.real_time,
+                kill_node=lambda switch: launcher.kill_node(switch),
+            )
         )
         capture = _start_capture(spec, kernel, network, run_directory)
         if capture is not None:
@@ -159,6 +164,7 @@ def run_experiment(
         late_ns = faults.worst_lateness_ns if kernel.real_time else 0
         measured["verdict"] = _verdict(monitor, captured, network, late_ns)
         measured |= of_jobs
+        measured["lost_nodes"] = launcher.lost_nodes
         measured["faults"] = [event.as_dict() for event in faults.events]
         (run_directory / "measured.json").write_text(json.dumps(measured, indent=1) + "\n")
 

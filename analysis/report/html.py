@@ -12,7 +12,7 @@ from analysis.report.page import page_environment
 from analysis.report.run_figures import RunFigures
 from analysis.report.sections import sections, table_panels
 from analysis.report.tables.figures import duration
-from topologies.spec.run_sections import FaultSpec
+from topologies.spec.run_sections import FaultSpec, NodeDies
 from topologies.units import format_rate, format_size, format_time
 
 _WIDTH = 1080.0
@@ -75,5 +75,7 @@ def _facts(run: RunFigures) -> tuple[tuple[str, str], ...]:
 
 def _fault(fault: FaultSpec) -> str:
     begins = f"iteration {fault.iteration}" if fault.at_ns is None else format_time(fault.at_ns)
+    if isinstance(fault, NodeDies):
+        return f"the aggregation node of {fault.switch} dies at {begins}"
     lasts = "" if fault.duration_ns is None else f" for {format_time(fault.duration_ns)}"
     return f"{fault.kind} on {fault.link} at {begins}{lasts}"

@@ -47,6 +47,8 @@ class MeasuredCollective(Shaped):
     """Whether its ranks send each other unequal parts, which the size does not tell."""
     op: str = "sum"
     """How it reduces, where it does."""
+    fell_back: bool = False
+    """Whether hosts did it, or ended it, as an aggregation node had died."""
 
     @property
     def algorithm(self) -> str | None:
@@ -165,6 +167,7 @@ def _assemble(run: Run, by_rank: dict[int, CollectiveRecord]) -> MeasuredCollect
         plan_of_record(run, first, ranks),
         any(record.uneven for record in by_rank.values()),
         first.op,
+        any(record.fell_back for record in by_rank.values()),
     )
 
 

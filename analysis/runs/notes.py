@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from analysis.runs.collectives import unfinished_of
+from analysis.runs.collectives import collectives_of, unfinished_of
 from analysis.runs.mpi_messages import described, load_mpi_messages
 from analysis.runs.run import Run
 from topologies.spec.spec import Spec
@@ -33,7 +33,7 @@ def notes_of(run: Run) -> list[str]:
     """The notes on a run of a program, and on ours where they differ from others: in what they
     send, and when they connect. Raises RunError."""
     if not isinstance(run.spec.workload, CommandWorkload):
-        return [*_of_payload(run), *_of_connections(run)]
+        return [*_of_payload(run), *_of_connections(run), *_of_lost_nodes(run)]
     return [*_of_compute(run), *_of_sources(run), *_of_hosts(run), *_of_observers(run)]
 
 
@@ -44,6 +44,16 @@ def _of_payload(run: Run) -> list[str]:
 def _of_connections(run: Run) -> list[str]:
     lazy = run.spec.virtual.connections == "lazy" and run.environment.kernel == "virtual"
     return [_LAZY] if lazy else []
+
+
+def _of_lost_nodes(run: Run) -> list[str]:
+    names = [node.switch for node in run.environment.lost_nodes]
+    fallen = [each.id for each in collectives_of(run) if each.fell_back]
+    if not fallen:
+        return []
+    which = fallen[0] if len(fallen) == 1 else f"{len(fallen)} collectives, from {fallen[0]} on,"
+    whose = f"the aggregation node of switch {' and '.join(names)}" if names else "a switch's node"
+    return [f"{whose} died: {which} fell back to hosts (aggregation.when_lost: fall-back)"]
 
 
 def _of_compute(run: Run) -> list[str]:

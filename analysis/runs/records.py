@@ -110,6 +110,8 @@ class CollectiveRecord(Record):
     """The `collectives` section of a program that brought its own; None: the spec's."""
     slots: list[int] | None = None
     """The first of a program's tags, and how many there are."""
+    fell_back: bool = False
+    """Whether hosts did it, or ended it, as an aggregation node had died."""
     uneven: bool = False
     """Whether ranks send each other unequal parts, so that the size does not say who sends what."""
 
@@ -242,6 +244,13 @@ class RoceRecord(Record):
     cnps_received: int = 0
 
 
+class LostNodeRecord(Record):
+    """An aggregation node that died, at `at_ns` of the monotonic clock."""
+
+    switch: str
+    at_ns: int
+
+
 class Environment(Record):
     """environment.json: the kernel that ran it, how, and what it noticed."""
 
@@ -260,6 +269,8 @@ class Environment(Record):
     details: dict[str, Any] = Field(default_factory=dict)
     jobs: list[JobRecord] = Field(default_factory=list)
     """Of a run of several."""
+    lost_nodes: list[LostNodeRecord] = Field(default_factory=list)
+    """Aggregation nodes that died, where ranks went on by hosts."""
     origin_ns: int | None = None
     """From when on the jobs' starts are counted."""
     roce: RoceRecord | None = None

@@ -135,7 +135,11 @@ def _row(
 def _program_row(collective: MeasuredCollective) -> dict[str, Any]:
     if collective.plan is None:
         return {}
-    return {"algorithm": collective.algorithm, "chunks": len(collective.plan.chunks)}
+    row: dict[str, Any] = {
+        "algorithm": collective.algorithm,
+        "chunks": len(collective.plan.chunks),
+    }
+    return row | {"fell_back": True} if collective.fell_back else row
 
 
 def predictors_of(run: Run) -> dict[str, RunPredictor]:

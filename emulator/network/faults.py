@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from types import TracebackType
 
 from emulator.linux.real_time import use_real_time_priority
@@ -24,19 +25,23 @@ from topologies.spec.run_sections import (
     DelayChange,
     FaultSpec,
     LinkDown,
+    LinkFault,
     LinkUp,
     Loss,
+    NodeDies,
     RateChange,
+    TimedFault,
 )
 from topologies.units import format_rate, format_time
 
 
 @dataclass(frozen=True, slots=True)
 class FaultEvent:
-    """A fault that began or ended, at `at_ns` of the monotonic clock."""
+    """A fault that began or ended, at `at_ns` of the monotonic clock. `link` is None for what
+    happens to a node."""
 
     at_ns: int
-    link: int
+    link: int | None
     what: str
     began: bool
 
@@ -64,12 +69,22 @@ class FaultInjector:
     """
 
     def __init__(
-        self, network: Network, faults: Sequence[FaultSpec], real_time_priority: bool = False
+        self,
+        network: Network,
+        faults: Sequence[FaultSpec],
+        real_time_priority: bool = False,
+        kill_node: Callable[[str], None] | None = None,
     ) -> None:
         self._network = network
         self._real_time_priority = real_time_priority
-        self._faults = [(fault, links_between(network.fabric, fault.link)) for fault in faults]
-        self._active: dict[int, list[FaultSpec]] = {}
+        self._kill_node = kill_node
+        self._deaths = [fault for fault in faults if isinstance(fault, NodeDies)]
+        self._faults = [
+            (fault, links_between(network.fabric, fault.link))
+            for fault in faults
+            if not isinstance(fault, NodeDies)
+        ]
+        self._active: dict[int, list[LinkFault]] = {}
         self._down: set[int] = set()
         self._timetable: list[_ScheduledAction] = []
         self._numbers = itertools.count()
@@ -120,22 +135,32 @@ class FaultInjector:
         """An iteration begins now, or began at `began_ns` of the monotonic clock."""
         now_ns = time.monotonic_ns() if began_ns is None else began_ns
         for fault, links in self._faults:
-            if fault.iteration == iteration:
-                start_ns = now_ns
-            elif iteration == 0 and fault.at_ns is not None:
-                start_ns = now_ns + fault.at_ns
-            else:
+            start_ns = _start_ns(fault, iteration, now_ns)
+            if start_ns is None:
                 continue
             for link in links:
                 self._plan(start_ns, fault, link.index, begins=True)
                 if fault.duration_ns is not None:
                     self._plan(start_ns + fault.duration_ns, fault, link.index, begins=False)
+        for death in self._deaths:
+            start_ns = _start_ns(death, iteration, now_ns)
+            if start_ns is not None:
+                self._plan_action(start_ns, partial(self._kill, death.switch))
 
     # -- in the thread -----------------------------------------------------------------------------
 
-    def _plan(self, at_ns: int, fault: FaultSpec, link: int, begins: bool) -> None:
+    def _plan(self, at_ns: int, fault: LinkFault, link: int, begins: bool) -> None:
+        self._plan_action(at_ns, partial(self._apply, fault, link, begins))
+
+    def _kill(self, switch: str) -> None:
+        if self._kill_node is not None:
+            self._kill_node(switch)
+        what = f"the aggregation node of {switch} dies"
+        self.events.append(FaultEvent(time.monotonic_ns(), None, what, True))
+
+    def _plan_action(self, at_ns: int, act: Callable[[], None]) -> None:
         def action() -> None:
-            self._apply(fault, link, begins)
+            act()
             self.worst_lateness_ns = max(self.worst_lateness_ns, time.monotonic_ns() - at_ns)
 
         with self._changed:
@@ -164,7 +189,7 @@ class FaultInjector:
                 self._failure = problem
                 return
 
-    def _apply(self, fault: FaultSpec, link: int, begins: bool) -> None:
+    def _apply(self, fault: LinkFault, link: int, begins: bool) -> None:
         active = self._active.setdefault(link, [])
         if begins:
             active.append(fault)
@@ -183,7 +208,14 @@ class FaultInjector:
         self.events.append(FaultEvent(time.monotonic_ns(), link, _describe(fault), begins))
 
 
-def _is_down(active: Sequence[FaultSpec]) -> bool:
+def _start_ns(fault: TimedFault, iteration: int, now_ns: int) -> int | None:
+    """When a fault begins that an iteration, which begins now, decides; None for others."""
+    if fault.iteration == iteration:
+        return now_ns
+    return now_ns + fault.at_ns if iteration == 0 and fault.at_ns is not None else None
+
+
+def _is_down(active: Sequence[LinkFault]) -> bool:
     """The last of a link's faults that takes it down or up decides."""
     for fault in reversed(active):
         if isinstance(fault, LinkDown | LinkUp):
@@ -191,7 +223,7 @@ def _is_down(active: Sequence[FaultSpec]) -> bool:
     return False
 
 
-def _impairment(network: Network, link: int, active: Sequence[FaultSpec], down: bool) -> Impairment:
+def _impairment(network: Network, link: int, active: Sequence[LinkFault], down: bool) -> Impairment:
     """All faults that are active on a link, together: the last rate and the last delay count."""
     result = Impairment(network.link(link), down=down)
     for fault in active:
@@ -210,7 +242,7 @@ def _impairment(network: Network, link: int, active: Sequence[FaultSpec], down: 
     return result
 
 
-def _describe(fault: FaultSpec) -> str:
+def _describe(fault: LinkFault) -> str:
     match fault:
         case Loss() | Corruption():
             return f"{fault.kind} {fault.value:g} on {fault.link}"

@@ -22,20 +22,22 @@ from topologies.aggregation_tree import OUTSIDE
 from topologies.spec.collectives_section import CollectivesOfRun, TreeOfGroup
 from topologies.spec.workload_types import Payload
 from workloads.execution.aggregation.node_plan import NodePlan
-from workloads.execution.aggregation.place import TreePlace
+from workloads.execution.aggregation.place import TreePlace, rescue_pipe
 from workloads.execution.clock import sleep_until_ns
 from workloads.execution.traffic_class import TrafficOfGroups
 
 
 @dataclass(frozen=True, slots=True)
 class AggregationJob:
-    """An aggregation node and where it runs, started and watched as ranks are."""
+    """An aggregation node and where it runs, started and watched as ranks are. Where ranks go on
+    without it, `tells` are the pipes by which they are told that it has died."""
 
     plan: NodePlan
     netns: Path
     names: Path
     stderr: Path
     real_time_priority: bool = False
+    tells: tuple[Path, ...] = ()
 
     @property
     def rank(self) -> int:
@@ -103,7 +105,23 @@ class Trees:
             found.directory_of(number).mkdir()
             for participant in range(len(tree.members), len(tree.parents)):
                 os.mkfifo(found.directory_of(number) / f"requests.{participant}")
+        for pipe in found.rescues:
+            os.mkfifo(pipe)
         return found
+
+    @property
+    def rescues(self) -> tuple[Path, ...]:
+        """Where nodes may be lost: the pipe of each rank in each of its groups, in which it is told
+        that one has died, and how far the others have come."""
+        of_run = self.settings.aggregation
+        if of_run is None or of_run.section.when_lost == "fail":
+            return ()
+        return tuple(
+            rescue_pipe(self.directory_of(number), member)
+            for number, tree in enumerate(trees_of(self.settings))
+            if tree.part == 0
+            for member in range(len(tree.members))
+        )
 
     def directory_of(self, number: int) -> Path:
         """Where the participants of a tree agree on what comes."""
@@ -128,7 +146,14 @@ class Trees:
         interface = network.fabric.links_of[node][0].port(node).interface
         directory, traffic = self.directory_of(number), self.traffic.of(tree.members)
         return TreePlace(
-            participant, tree.parents, interface, directory, traffic, tree.part, tree.parts
+            participant,
+            tree.parents,
+            interface,
+            directory,
+            traffic,
+            tree.part,
+            tree.parts,
+            bool(self.rescues),
         )
 
     def jobs(
@@ -153,6 +178,7 @@ class Trees:
                 names,
                 ranks / f"{node.name}.log",
                 real_time,
+                self.rescues,
             )
             for node in nodes_of(self.settings)
         ]

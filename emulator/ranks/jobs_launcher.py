@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from emulator.ranks.jobs_server import JobProcesses, Process, server_of_jobs
 from emulator.ranks.launcher import Launcher, RankFailed, tail
+from emulator.ranks.losable_nodes import switches_of
 from emulator.ranks.packed_process import PackedJob
 from emulator.ranks.program import ProgramJob
 
@@ -50,6 +51,7 @@ class JobsLauncher(Launcher):
         order = pickle.dumps(tuple(jobs))
         with suppress(BrokenPipeError):  # it has died: what follows says so
             self._orders.sendall(struct.pack("!Q", len(order)) + order)
+        self._switches = switches_of(dict(enumerate(p for job in jobs for p in job.processes)))
         by_rank = {(job.name, p.rank): p for job in jobs for p in job.processes}
         failed: dict[str, FailedJob] = {}
         raised: dict[str, RankFailed] = {}  # by job: its first thread that raised
@@ -61,6 +63,8 @@ class JobsLauncher(Launcher):
                     on_origin(report["origin_ns"])
                 elif "iteration" in report:
                     on_iteration(job, report["iteration"])
+                elif "lost" in report:
+                    self.note_lost(report)
                 elif "pids" in report:
                     self.rank_pids = {int(number): pid for number, pid in report["pids"].items()}
                 elif "failed" in report:

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 
 from emulator.ranks.aggregation_process import AggregationJob
 from emulator.ranks.gate import Gate
@@ -21,6 +22,7 @@ from emulator.ranks.launcher import (
     receive_jobs,
     renew_before,
 )
+from emulator.ranks.losable_nodes import LosableNodes
 from emulator.ranks.packed_process import PackedJob
 from emulator.ranks.program import (
     ProgramJob,
@@ -71,7 +73,9 @@ class _Server:
         self._watch: Watch[Process] = Watch(orders)
         self._waiting: Counter[int] = Counter()
         self._failed: set[int] = set()
+        self._nodes = [LosableNodes(job.processes) for job in jobs]
         self._opened = False
+        self._rank_of: dict[int, int] = {}
 
     def run(self) -> None:
         start_ns = common_start_ns()
@@ -81,13 +85,17 @@ class _Server:
             for process in job.processes:
                 pid = self._start(process, start_ns)
                 job_of[pid] = number
+                self._rank_of[pid] = process.rank
                 pids[len(pids)] = pid
         send_report(self._orders, {"pids": pids})
         renew_before(start_ns)
         self._watch.call_when_readable(self._gate.descriptor, self._some_are_ready)
         for pid, process, status in self._watch.ended():
             number = job_of.pop(pid)
-            if status != 0 and number not in self._failed:
+            if status == 0 or number in self._failed:
+                continue
+            left = {of: each for each, of in self._rank_of.items() if job_of.get(each) == number}
+            if not self._nodes[number].lost(process.rank, left, partial(send_report, self._orders)):
                 self._fail(number, process, status, [p for p, n in job_of.items() if n == number])
         end_descendants()
         self._watch.drain()

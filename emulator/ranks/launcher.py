@@ -16,13 +16,15 @@ import signal
 import socket
 import struct
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
 from emulator.linux.random_numbers import renew_random_numbers
 from emulator.linux.signals import end_with_parent, ignore_ending_signals
+from emulator.ranks.losable_nodes import LosableNodes, switches_of
 from emulator.ranks.packed_process import PackedJob
 from emulator.ranks.rank_process import RankJob, send_report, set_name
 from workloads.execution.clock import round_time_ns, sleep_until_ns
@@ -98,6 +100,10 @@ class Launcher:
         self._orders: socket.socket | None = None
         self._stopped_by: Exception | None = None
         self.rank_pids: dict[int, int] = {}
+        self._switches: dict[int, str] = {}
+        self.lost_nodes: list[dict[str, object]] = []
+        """The aggregation nodes without which ranks went on: `switch`, and `at_ns` of the monotonic
+        clock."""
         self.iteration_began_ns: int | None = None
         """When ranks that hurry began the iteration that was told of last; monotonic clock."""
 
@@ -159,6 +165,17 @@ class Launcher:
         elif self._pid is not None:
             os.kill(self._pid, signal.SIGKILL)
 
+    def note_lost(self, report: Mapping[str, object]) -> None:
+        """A server has told that a node is lost."""
+        self.lost_nodes.append({"switch": report["lost"], "at_ns": report["at_ns"]})
+
+    def kill_node(self, switch: str) -> None:
+        """Kill the aggregation nodes of a switch, from any thread; there may be none."""
+        for number, pid in self.rank_pids.items():
+            if self._switches.get(number) == switch:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+
     def run(self, jobs: Sequence[Job], on_iteration: Callable[[int], None]) -> None:
         """Run all ranks to their end. `on_iteration(i)` is called when rank 0 begins iteration i.
 
@@ -170,6 +187,7 @@ class Launcher:
         with suppress(BrokenPipeError):  # it has died: what follows says so
             self._orders.sendall(struct.pack("!Q", len(order)) + order)
         by_rank = {job.rank: job for job in jobs}
+        self._switches = switches_of({job.rank: job for job in jobs})
         threads = {
             member.rank: (job.rank, member)
             for job in jobs
@@ -183,6 +201,8 @@ class Launcher:
                 if "iteration" in report:
                     self.iteration_began_ns = report.get("began_ns")
                     on_iteration(report["iteration"])
+                elif "lost" in report:
+                    self.note_lost(report)
                 elif "pids" in report:
                     self.rank_pids = {int(rank): pid for rank, pid in report["pids"].items()}
                 elif "failed" in report:
@@ -248,10 +268,12 @@ def _serve(orders: socket.socket) -> None:
         rank_of[pid] = job.rank
     renew_before(start_ns)
     send_report(orders, {"pids": {rank: pid for pid, rank in rank_of.items()}})
+    nodes = LosableNodes(jobs)
     while rank_of:
         pid, status = os.wait()
         rank = rank_of.pop(pid)
-        if status != 0:
+        left = {number: pid for pid, number in rank_of.items()}
+        if status != 0 and not nodes.lost(rank, left, partial(send_report, orders)):
             for other in rank_of:
                 os.kill(other, signal.SIGKILL)
             for other in rank_of:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import time
@@ -17,7 +18,7 @@ from emulator.ranks.rank_process import RankJob
 from tests.collectives.test_aggregation import spec_of
 from tests.slowdown import slowdown
 from workloads.execution.aggregation.node_plan import NodePlan
-from workloads.execution.aggregation.place import TreePlace
+from workloads.execution.aggregation.place import TreePlace, rescue_pipe
 from workloads.execution.rank_plan import RankPlan
 
 pytestmark = pytest.mark.skipif(
@@ -27,15 +28,24 @@ pytestmark = pytest.mark.skipif(
 _RANKS = 3
 
 
-def _jobs(directory: Path, iterations: int) -> list[RankJob | AggregationJob]:
+def _jobs(
+    directory: Path, iterations: int, when_lost: str = "fail"
+) -> list[RankJob | AggregationJob]:
     """Ranks and a switch, all on this machine."""
-    spec = spec_of({"kind": "flat", "hosts": _RANKS}, _RANKS)
+    aggregation = {"when_lost": when_lost}
+    spec = spec_of({"kind": "flat", "hosts": _RANKS}, _RANKS, aggregation)
+    pipes = tuple(rescue_pipe(directory, rank) for rank in range(_RANKS))
+    losable = when_lost == "fall-back"
+    for pipe in pipes:
+        os.mkfifo(pipe)
     settings = settings_of(spec)
     assert settings.aggregation is not None
     (tree,) = settings.aggregation.trees
     os.mkfifo(directory / f"requests.{_RANKS}")
     here, names = Path("/proc/self/ns/net"), Path("/etc/hosts")
-    places = [TreePlace(i, tree.parents, "lo", directory) for i in range(_RANKS + 1)]
+    places = [
+        TreePlace(i, tree.parents, "lo", directory, losable=losable) for i in range(_RANKS + 1)
+    ]
     ranks = [
         RankJob(
             RankPlan(
@@ -65,6 +75,7 @@ def _jobs(directory: Path, iterations: int) -> list[RankJob | AggregationJob]:
         here,
         names,
         directory / "s0.log",
+        tells=pipes if losable else (),
     )
     return [*ranks, switch]
 
@@ -98,3 +109,20 @@ def test_a_killed_node_takes_the_run_down_within_five_seconds(tmp_path: Path) ->
         launcher.run(_jobs(tmp_path, iterations=100_000), kill)
     assert time.monotonic() - killed_at < 5 * slowdown()
     assert all(not Path(f"/proc/{pid}").exists() for pid in pids.values())
+
+
+def test_ranks_go_on_without_a_killed_node_where_the_spec_says_so(tmp_path: Path) -> None:
+    def kill(iteration: int) -> None:
+        if iteration == 1:
+            launcher.kill_node("s0")
+
+    with Launcher() as launcher:
+        launcher.run(_jobs(tmp_path, 4, "fall-back"), kill)
+        assert [node["switch"] for node in launcher.lost_nodes] == ["s0"]
+    logs = [(tmp_path / f"{rank:03d}.jsonl").read_text() for rank in range(_RANKS)]
+    # All ranks have checked all of their sums, and the last ones are the hosts'.
+    assert [log.count('"check"') for log in logs] == [4] * _RANKS
+    for log in logs:
+        rows = [json.loads(line) for line in log.splitlines() if '"i3.all_reduce' in line]
+        found = [row for row in rows if row["event"] == "collective"]
+        assert [(row["algorithm"], row["fell_back"]) for row in found] == [("ring", True)]

@@ -14,6 +14,7 @@ from topologies.spec.jobs.checks import check_jobs
 from topologies.spec.queue_section import Classes, QueueSpec
 from topologies.spec.roce.checks import roce_problems
 from topologies.spec.roce.section import RoceTransport
+from topologies.spec.run_sections import NodeDies
 from topologies.spec.sections import Sections
 from topologies.spec.workload_section import CommandWorkload, ranks_per_host
 
@@ -196,10 +197,14 @@ def _selector_problems(spec: Sections, fabric: Fabric) -> Iterator[Problem]:
 
 def _fault_problems(spec: Sections, fabric: Fabric) -> Iterator[Problem]:
     for index, fault in enumerate(spec.faults):
-        try:
-            links_between(fabric, fault.link)
-        except ValueError as error:
-            yield Problem(("faults", index, "link"), fault.link, str(error))
+        if not isinstance(fault, NodeDies):
+            try:
+                links_between(fabric, fault.link)
+            except ValueError as error:
+                yield Problem(("faults", index, "link"), fault.link, str(error))
+        elif spec.aggregation is None or fault.switch not in {n.name for n in fabric.routers}:
+            expected = "expected a switch that aggregates, with a section aggregation"
+            yield Problem(("faults", index, "switch"), fault.switch, expected)
         iterations = spec.workload.iterations
         if fault.iteration is not None and fault.iteration >= iterations:
             yield Problem(

@@ -155,20 +155,32 @@ def _parse_fraction(value: object) -> float:
 Fraction = Annotated[float, BeforeValidator(_parse_fraction)]
 
 
-class FaultSection(SpecSection):
-    """A fault on both directions of `link` (`a-b`, two node names), at a time after the start of
-    the workload or at the start of an iteration, for `duration` (None: to the end)."""
+class TimedFault(SpecSection):
+    """What happens at a time after the start of the workload or at the start of an iteration."""
 
-    link: str = Field(min_length=3)
     at_ns: TimeNs | None = Field(default=None, alias="at")
     iteration: Integer | None = Field(default=None, ge=0)
-    duration_ns: TimeNs | None = Field(default=None, alias="duration", gt=0)
 
     @model_validator(mode="after")
-    def _when(self) -> FaultSection:
+    def _when(self) -> TimedFault:
         if (self.at_ns is None) == (self.iteration is None):
             raise ValueError("expected either `at` (a time) or `iteration` (a number)")
         return self
+
+
+class FaultSection(TimedFault):
+    """A fault on both directions of `link` (`a-b`, two node names), for `duration` (None: to the
+    end)."""
+
+    link: str = Field(min_length=3)
+    duration_ns: TimeNs | None = Field(default=None, alias="duration", gt=0)
+
+
+class NodeDies(TimedFault):
+    """The aggregation node of a switch is killed."""
+
+    kind: Literal["node-dies"]
+    switch: str
 
 
 class LinkDown(FaultSection):
@@ -211,6 +223,6 @@ class DelayChange(FaultSection):
     value: TimeNs
 
 
-FaultSpec = Annotated[
-    LinkDown | LinkUp | Loss | Corruption | RateChange | DelayChange, Field(discriminator="kind")
-]
+LinkFault = LinkDown | LinkUp | Loss | Corruption | RateChange | DelayChange
+
+FaultSpec = Annotated[LinkFault | NodeDies, Field(discriminator="kind")]

@@ -21,6 +21,7 @@ from collectives.start_order import CollectiveOrder
 from topologies.spec.collectives_section import CollectivesSection
 from topologies.spec.workload_types import ReduceOp
 from workloads.execution.aggregation.client import AggregationClient, Trees
+from workloads.execution.aggregation.host_way import HostWay
 from workloads.execution.clock import now_ns, round_time_ns, sleep_until_ns
 from workloads.execution.events import EventLog, Pending
 from workloads.execution.payload.tensors import OWN_TENSORS, Tensors
@@ -124,15 +125,30 @@ class Communicator:
         if shape.kind.traits.reduces:
             details["op"] = op
         first_slot = self._engine.take_slots(plan)
+        number, way = 0, None
+        if plan.aggregators:
+            assert self._tree is not None, "ranks of a tree have a place in it"
+            if self._tree.rescue is not None:
+                post = partial(self._post_by_hosts, f"{id}.by-hosts", iteration, op)
+                take_slots = self._engine.take_slots
+                way = HostWay(self._settings, shape, self.ranks, take_slots, post)
+                admitted = self._tree.rescue.admit()
+                if admitted is None:
+                    plan, first_slot = way.plan, way.first_slot
+                    details |= {"program": way.entry, "fell_back": True}
+                else:
+                    number = admitted
 
         def start(group: dist.ProcessGroup | None) -> ProgramWork:
             def report(times: ChunkTimes) -> None:
                 self._log.chunk(self.name, id, times)
 
             if plan.aggregators:
-                assert self._tree is not None, "ranks of a tree have a place in it"
+                assert self._tree is not None
                 entry = details["program"]
-                return self._tree.start(plan, source, target, first_slot, report, entry, op)
+                return self._tree.start(
+                    plan, source, target, first_slot, report, entry, op, number, way
+                )
             return self._engine.start(
                 plan,
                 self._carrier(group),
@@ -145,7 +161,7 @@ class Communicator:
                 self.tensors,
             )
 
-        return self.post(
+        pending = self.post(
             id,
             shape.kind,
             phase,
@@ -161,6 +177,49 @@ class Communicator:
             chunks=len(plan.chunks),
             slots=[first_slot, slots_of(plan)],
         )
+        if way is not None:
+            way.note_in(pending.details)
+        return pending
+
+    def _post_by_hosts(
+        self,
+        id: str,
+        iteration: int,
+        op: ReduceOp,
+        plan: CollectivePlan,
+        entry: Mapping[str, Any],
+        first_slot: int,
+        data: torch.Tensor,
+    ) -> ProgramWork:
+        """Start what stands in for a collective that switches have not completed; it is logged by
+        itself, and its chunks are not among those in flight."""
+        pending = self.post(
+            id,
+            plan.shape.kind,
+            "fall-back",
+            plan.shape.size_bytes,
+            iteration,
+            lambda group: self._engine.start(
+                plan,
+                self._carrier(group),
+                data,
+                data,
+                first_slot,
+                lambda times: self._log.chunk(self.name, id, times),
+                combine=self.tensors.combine(op),
+                tensors=self.tensors,
+            ),
+            counted=False,
+            element_bytes=plan.shape.element_bytes,
+            root=plan.shape.root,
+            program=entry,
+            algorithm=plan.chunks[0].program.algorithm,
+            chunks=len(plan.chunks),
+            slots=[first_slot, slots_of(plan)],
+        )
+        work: ProgramWork = pending.work
+        work.add_done_callback(lambda _: self._log.collective(pending, 0))
+        return work
 
     def _carrier(self, group: dist.ProcessGroup | None) -> Any:
         """What programs send and receive by."""

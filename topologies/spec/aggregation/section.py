@@ -43,7 +43,8 @@ class AggregationSection(SpecSection):
     A stream is cut into pieces of at least `piece` bytes, of which `window` are under way;
     `streams` says which streams wait for each other. With `middles` switches are FRED's: groups
     that run at once must not conflict in them. With `when_full` fall-back a collective that the
-    tree cannot take runs by `fall_back`.
+    tree cannot take runs by `fall_back`, with `when_lost` those that are not over when a node dies,
+    and all after them.
     """
 
     switches: Annotated[tuple[str, ...], Field(min_length=1)] = ("all",)
@@ -64,6 +65,7 @@ class AggregationSection(SpecSection):
     middles: Annotated[Integer, Field(ge=2, le=16)] | None = None
     streams: StreamRule = "one-a-switch"
     when_full: Literal["refuse", "fall-back"] = "refuse"
+    when_lost: Literal["fail", "fall-back"] = "fail"
     fall_back: dict[str, Any] = Field(default_factory=lambda: {"algorithm": "ring"})
 
     @field_validator("fall_back")

@@ -8,11 +8,13 @@ from typing import Any
 import torch
 
 from collectives.plan import CollectivePlan
+from topologies.aggregation_tree import OUTSIDE
 from topologies.spec.workload_types import ReduceOp
 from workloads.execution.aggregation.engines import TreeEngines
 from workloads.execution.aggregation.links import TreeLinks
 from workloads.execution.aggregation.place import TreePlace
 from workloads.execution.aggregation.requests import Request, Requests
+from workloads.execution.aggregation.rescue import ByHosts, Rescue
 from workloads.execution.payload.tensors import OWN_TENSORS, Tensors
 from workloads.execution.programs.engine import ChunkTimes, ProgramWork
 
@@ -26,6 +28,8 @@ class AggregationClient:
         Raises RuntimeError when a switch above cannot be reached."""
         self._ways = [_Way(place, tensors) for place in places]
         self._count = 0
+        members = sum(parent != OUTSIDE for parent in places[0].parents) - len(places[0].switches)
+        self.rescue = Rescue(places[0], members) if places[0].losable else None
 
     def start(
         self,
@@ -36,9 +40,30 @@ class AggregationClient:
         report: Callable[[ChunkTimes], None],
         entry: Any,
         op: ReduceOp,
+        number: int = 0,
+        by_hosts: ByHosts | None = None,
     ) -> ProgramWork:
         """Start a collective, which all ranks do in the same order; `entry` is what the spec says
-        of it."""
+        of it. Where nodes may be lost, it has the `number` that `rescue` gave it, and hosts may do
+        it."""
+        if self.rescue is None or by_hosts is None:
+            return self._start(plan, source, target, first_slot, report, entry, op)
+
+        def start(data: torch.Tensor) -> ProgramWork:
+            return self._start(plan, data, data, first_slot, report, entry, op)
+
+        return self.rescue.start(number, by_hosts, source, target, start)
+
+    def _start(
+        self,
+        plan: CollectivePlan,
+        source: torch.Tensor,
+        target: torch.Tensor,
+        first_slot: int,
+        report: Callable[[ChunkTimes], None],
+        entry: Any,
+        op: ReduceOp,
+    ) -> ProgramWork:
         shape = plan.shape
         request = Request(
             self._count,

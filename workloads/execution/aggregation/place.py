@@ -15,7 +15,7 @@ class TreePlace:
     those that are outside of the tree). `directory` is one that all participants see, for what
     they agree on before anything is sent: the addresses of connections, and which collective comes
     next. `traffic` is the class of what it sends. The tree is one `part` of so many `parts` that
-    its group has."""
+    its group has. A node of it is `losable` where ranks go on without it."""
 
     me: int
     parents: tuple[int, ...]
@@ -24,6 +24,7 @@ class TreePlace:
     traffic: TrafficClass = NO_CLASS
     part: int = 0
     parts: int = 1
+    losable: bool = False
 
     @property
     def parent(self) -> int | None:
@@ -42,3 +43,9 @@ class TreePlace:
     def requests_of(self, participant: int) -> Path:
         """The pipe in which a switch is told what comes next."""
         return self.directory / f"requests.{participant}"
+
+
+def rescue_pipe(directory: Path, member: int) -> Path:
+    """The pipe in which a member of a group is told that a node has died, and how far the others
+    have come; `directory` is that of the group's first tree."""
+    return directory / f"rescue.{member}"

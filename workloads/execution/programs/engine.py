@@ -64,6 +64,11 @@ class ProgramWork:
             raise self._error
         return self._over.is_set()
 
+    @property
+    def error(self) -> BaseException | None:
+        """What torch raised in one of its messages, if it did."""
+        return self._error
+
     def get_future(self) -> ProgramWork:
         return self
 
@@ -96,8 +101,8 @@ class ProgramWork:
         whole = cls(len(parts))
 
         def ended(part: ProgramWork) -> None:
-            if part._error is not None:
-                whole.failed(part._error)
+            if part.error is not None:
+                whole.failed(part.error)
             whole.chunk_done()
 
         for part in parts:
