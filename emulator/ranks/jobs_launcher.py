@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+from emulator.ranks.aggregation.losable_nodes import switches_of
 from emulator.ranks.jobs_server import JobProcesses, Process, server_of_jobs
 from emulator.ranks.launcher import Launcher, RankFailed, tail
-from emulator.ranks.losable_nodes import switches_of
 from emulator.ranks.packed_process import PackedJob
 from emulator.ranks.program import ProgramJob
 

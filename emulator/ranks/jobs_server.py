@@ -13,7 +13,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
-from emulator.ranks.aggregation_process import AggregationJob
+from emulator.ranks.aggregation.losable_nodes import LosableNodes
+from emulator.ranks.aggregation.process import AggregationJob
 from emulator.ranks.gate import Gate
 from emulator.ranks.launcher import (
     common_start_ns,
@@ -22,7 +23,6 @@ from emulator.ranks.launcher import (
     receive_jobs,
     renew_before,
 )
-from emulator.ranks.losable_nodes import LosableNodes
 from emulator.ranks.packed_process import PackedJob
 from emulator.ranks.program import (
     ProgramJob,

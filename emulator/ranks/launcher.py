@@ -24,7 +24,7 @@ from typing import Any, Protocol
 
 from emulator.linux.random_numbers import renew_random_numbers
 from emulator.linux.signals import end_with_parent, ignore_ending_signals
-from emulator.ranks.losable_nodes import LosableNodes, switches_of
+from emulator.ranks.aggregation.losable_nodes import LosableNodes, switches_of
 from emulator.ranks.packed_process import PackedJob
 from emulator.ranks.rank_process import RankJob, send_report, set_name
 from workloads.execution.clock import round_time_ns, sleep_until_ns

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from collectives.settings import settings_of
 from emulator.network.network import Network
-from emulator.ranks.aggregation_process import Trees
+from emulator.ranks.aggregation.process import Trees
 from emulator.ranks.gate import Seat
 from emulator.ranks.jobs_server import Process
 from emulator.ranks.packed_process import packed

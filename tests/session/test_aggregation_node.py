@@ -12,7 +12,7 @@ import pytest
 
 from collectives.in_network.of_run import nodes_of
 from collectives.settings import settings_of
-from emulator.ranks.aggregation_process import AggregationJob
+from emulator.ranks.aggregation.process import AggregationJob
 from emulator.ranks.launcher import Launcher, RankFailed
 from emulator.ranks.rank_process import RankJob
 from tests.collectives.test_aggregation import spec_of

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 
-from emulator.ranks.aggregation_process import AggregationJob
+from emulator.ranks.aggregation.process import AggregationJob
 
 
 class LosableNodes:

@@ -1,0 +1,1 @@
+"""Processes of aggregation nodes, in the namespaces of switches."""
