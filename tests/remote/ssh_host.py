@@ -70,7 +70,8 @@ class SshHost:
     """`user` logs in with `key`; `home` is their home, and there this clone as the application,
     unless the host is `bare`. It has no way to other machines, and does not see the directory above
     `directory`; a bare one has this machine's network, for packages. `runs_disk` is the room for
-    runs, such as 1M."""
+    runs, such as 1M. `system` is the root of another system (`system_root`), of which the host has
+    a copy; else it has this machine's. There `user` is not root."""
 
     def __init__(
         self,
@@ -79,8 +80,10 @@ class SshHost:
         user: User = ROOT_USER,
         bare: bool = False,
         runs_disk: str | None = None,
+        system: Path | None = None,
     ) -> None:
         self.user = user
+        self._system = system
         self.home = directory / "home"
         self.key = directory / "key"
         self._directory = directory
@@ -156,12 +159,9 @@ class SshHost:
 
     def _start(self, bare: bool, runs_disk: str | None) -> None:
         script = [
-            *self._open_python(),
-            f"for f in passwd group shadow sudoers; do if [ -e /etc/$f ];"
-            f" then mount --bind {self._directory}/etc/$f /etc/$f; fi; done",
-            f"mount --bind {self.home} {_HOME}",
             # Semaphores of processes that are killed with the host stay in it, as on a real one.
             "mount -t tmpfs -o mode=1777 shm /dev/shm",
+            *(self._enter_users() if self._system is None else self._mount(self._system)),
         ]
         if runs_disk is not None:
             script.append(
@@ -170,8 +170,9 @@ class SshHost:
             )
         if not bare:
             script.append(f"mount -t tmpfs -o mode=755 hidden {self._directory.parent}")
+        enter = "" if self._system is None else f"chroot {self._root} "
         script.append(
-            f"exec {_SERVER} -F -E -s -r {_HOME}/.server-key -P {_HOME}/.server.pid "
+            f"exec {enter}{_SERVER} -F -E -s -r {_HOME}/.server-key -P {_HOME}/.server.pid "
             f"-p {self.address}:{self.port}"
         )
         namespaces = ["--mount", "--pid", "--uts", *([] if bare else ["--net"])]
@@ -184,6 +185,48 @@ class SshHost:
                 stderr=log,
                 env={"PATH": os.environ["PATH"]},
             )  # fmt: skip
+
+    @property
+    def _root(self) -> Path:
+        return self._directory / "root"
+
+    def _enter_users(self) -> list[str]:
+        """This machine's system with the host's users and home."""
+        return [
+            *self._open_python(),
+            f"for f in passwd group shadow sudoers; do if [ -e /etc/$f ];"
+            f" then mount --bind {self._directory}/etc/$f /etc/$f; fi; done",
+            f"mount --bind {self.home} {_HOME}",
+        ]
+
+    def _mount(self, system: Path) -> list[str]:
+        """Another system, with its own users and ours, and this machine's devices, resolver and
+        kernel source."""
+        etc, root = self._directory / "etc", self._root
+        for name in ("root", "upper", "work"):
+            (self._directory / name).mkdir()
+        layers = ",".join(
+            f"{kind}dir={place}"
+            for kind, place in (
+                ("lower", system),
+                ("upper", self._directory / "upper"),
+                ("work", self._directory / "work"),
+            )
+        )
+        return [
+            f"mount -t overlay -o {layers} system {root}",
+            *(
+                f"grep ^{self.user.name}: {etc}/{file} >>{root}/etc/{file}"
+                for file in ("passwd", "shadow", "group")
+            ),
+            f"cat {etc}/sudoers >>{root}/etc/sudoers",
+            f"mount --bind {self.home} {root}{_HOME}",
+            f"mount -t proc proc {root}/proc",
+            f"mount --rbind /dev {root}/dev",
+            f"rm -f {root}/etc/resolv.conf",
+            f"cp -L /etc/resolv.conf /etc/hosts {root}/etc/",
+            f"mount --bind /usr/src {root}/usr/src",
+        ]
 
     def _open_python(self) -> list[str]:
         """At the host Python is open to all, where here it is in a home of root's."""
@@ -246,7 +289,9 @@ class SshHost:
             "ansible_ssh_private_key_file": str(key or self.key),
             "ansible_ssh_common_args": " ".join(_OPTIONS),
             "ansible_ssh_transfer_method": "piped",  # the server has no sftp
-            "ansible_python_interpreter": sys.executable,
+            "ansible_python_interpreter": (
+                sys.executable if self._system is None else "/usr/bin/python3"
+            ),
         }
 
     def ssh(self, *command: str) -> subprocess.Popen[str]:
