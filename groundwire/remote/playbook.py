@@ -94,7 +94,7 @@ def run_playbook(
             "private_data_dir": private,
             "playbook": str(PLAYBOOKS / f"{name}.yml"),
             "inventory": str(inventory.resolve()),
-            "extravars": dict(variables),
+            "extravars": {"groundwire_packed": f"{private}/packed", **variables},
             "limit": limit,
             "cmdline": " ".join(options) or None,
             "envvars": {

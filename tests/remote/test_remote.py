@@ -167,10 +167,13 @@ def test_a_second_provisioning_changes_nothing(tmp_path: Path) -> None:
     host = SshHost(tmp_path / "host", bare=True)
     try:
         hosts = _inventory(tmp_path / "hosts.yml", h=host.entry())
+        shared = Path.home() / ".cache" / "groundwire" / "remote"
+        before = _written(shared)
         looked = groundwire("remote", "provision", "--check", "-i", hosts)
         assert looked.returncode == 0, looked.stderr
         assert "h: would change: " in looked.stdout
         assert not (host.home / "groundwire").exists()
+        assert _written(shared) == before  # else one provisioning sends what another has packed
         first = groundwire("remote", "provision", "-i", hosts, timeout_s=1800)
         assert first.returncode == 0, first.stderr
         assert "Unpack the application" in first.stdout
@@ -182,3 +185,7 @@ def test_a_second_provisioning_changes_nothing(tmp_path: Path) -> None:
         assert "h: the main job on the virtual kernel: yes" in doctor.stdout
     finally:
         host.die()
+
+
+def _written(directory: Path) -> dict[Path, int]:
+    return {path: path.stat().st_mtime_ns for path in directory.rglob("*")}
