@@ -159,6 +159,7 @@ def test_without_ansible_the_extra_is_named(
 
 
 @pytest.mark.long
+@pytest.mark.timeout(3600)
 @needs_hosts
 @needs_kernel
 def test_a_second_provisioning_changes_nothing(tmp_path: Path) -> None:
