@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from collectives.kinds import KINDS, Kind, Shape, Traits
+from collectives.mpi.exchange import Exchange
 from collectives.plan import CollectivePlan
 
 
@@ -54,6 +55,7 @@ class CollectiveCall(Shaped):
     and `peer` are positions in them, as in ranks/NNN.jsonl. The `degree` members after the root
     send in an incast, all others when None; member r of a permutation sends to r + `shift`, or by
     the setting's seed when None. `plan` is how it runs as a program; None is Gloo's own.
+    `exchange` is what ranks were seen to do, where it is no algorithm of Gloo's or ours.
     `name` is its id in a run, for predictors that have results by name; calls that differ in it
     only are equal. Raises CollectiveError when these do not fit together.
     """
@@ -68,6 +70,7 @@ class CollectiveCall(Shaped):
     shift: int | None = None
     plan: CollectivePlan | None = field(default=None, hash=False, repr=False)
     name: str = field(default="", compare=False)
+    exchange: Exchange | None = field(default=None, hash=False, repr=False)
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:

@@ -146,10 +146,11 @@ def _find_collectives(run: Run) -> bool:
     """Add to the logs of programs what only the captures tell; whether there was any."""
     runs = [own for _, own in run.finished] if isinstance(run, JobsRun) else [run]
     programs = [each for each in runs if isinstance(each.spec.workload, CommandWorkload)]
+    found = []
     for each in programs:
-        if isinstance(each.spec.workload, CommandWorkload) and each.spec.workload.per == "job":
-            add_mpi_messages(each)
-    found = [add_found_collectives(each) for each in programs]
+        assert isinstance(each.spec.workload, CommandWorkload)
+        by_mpi = each.spec.workload.per == "job" and add_mpi_messages(each)
+        found.append(by_mpi or add_found_collectives(each))
     return any(found)
 
 

@@ -63,6 +63,10 @@ def _of_call(call: CollectiveCall, size: int, seed: int) -> Ints:
             if max(message.source, message.destination) < call.world:  # else it is a switch's
                 found[ranks[message.source], ranks[message.destination]] += message.size_bytes
         return found
+    if call.exchange is not None:
+        for source, destination, size_bytes in call.exchange.messages:
+            found[ranks[source], ranks[destination]] += size_bytes
+        return found
     for step in gloo_schedule(call, seed):
         if isinstance(step, Post):
             np.add.at(found, (ranks[step.source], ranks[step.destination]), step.size_bytes)

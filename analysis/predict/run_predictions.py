@@ -29,6 +29,7 @@ def call_of(collective: MeasuredCollective) -> CollectiveCall:
         collective.shift,
         collective.plan,
         name=collective.id,
+        exchange=collective.exchange,
     )
 
 
@@ -47,8 +48,15 @@ def awaited_after_ns(collective: MeasuredCollective) -> int:
     awaited (`ENDS_WHEN_AWAITED`); 0 for others."""
     if collective.kind not in ENDS_WHEN_AWAITED or collective.plan is not None:
         return 0
+    if collective.exchange is not None:
+        return 0  # of MPI nobody knows what is awaited
     awaited = (record.end_ns - record.waited_ns for record in collective.by_rank.values())
     return max(0, max(awaited) - collective.start_ns)
+
+
+def _knows_exchanges(predictor: object) -> bool:
+    """Whether a predictor follows messages as they were seen, by no algorithm of Gloo's or ours."""
+    return bool(getattr(predictor, "knows_exchanges", False))
 
 
 def _knows_hosts(predictor: object) -> bool:
@@ -98,6 +106,8 @@ class RunPredictor:
     def _ask(self, predictor: Predictor, call: CollectiveCall) -> int | CollectiveError:
         if self._share_a_host(call) and not _knows_hosts(predictor):
             return PredictorError("ranks of it share a host; what these exchange is not predicted")
+        if call.exchange is not None and not _knows_exchanges(predictor):
+            return PredictorError("its messages are MPI's, and this predictor knows Gloo's")
         try:
             return round(predictor.predict(self._setting, call))
         except CollectiveError as error:
@@ -168,6 +178,9 @@ class RunPredictor:
             calls = [GroupedCall(call_of(one), one.group) for one in cluster]
             unknown = any(self._share_a_host(each.call) for each in calls)
             if unknown and not _knows_hosts(predictor):
+                return []
+            seen = any(each.call.exchange is not None for each in calls)
+            if seen and not _knows_exchanges(predictor):
                 return []
             if not predictor.follows(self._setting, calls):
                 return []

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Protocol, runtime_checkable
 
-from analysis.predict.engines.acts import Act, Compute, PostCall
+from analysis.predict.engines.acts import Act, Due, PostCall, Until, WaitForCall
 from analysis.predict.engines.joint_programs import GroupedCall, JointPrograms
 from analysis.predict.interface import Setting
 from analysis.runs.collectives import MeasuredCollective
+from analysis.runs.records import CollectiveRecord
 
 
 @runtime_checkable
@@ -56,16 +58,32 @@ def as_posted(
     seed: int,
 ) -> JointPrograms:
     """Collectives that every rank posts when it did in a run, whose times are `scale` times too
-    long."""
+    long. Where all ranks wait for each before they post the next one, they do so here as well: what
+    takes longer than in the run has the next ones posted by as much later, and not get behind it.
+    """
     acts: dict[int, list[Act]] = {}
     begin = min(record.start_ns for c in collectives for record in c.by_rank.values())
-    for rank in sorted({rank for c in collectives for rank in c.ranks}):
-        own = [(c.by_rank[rank].start_ns, i) for i, c in enumerate(collectives) if rank in c.ranks]
+    posts = {
+        rank: sorted(
+            (c.by_rank[rank].start_ns, i) for i, c in enumerate(collectives) if rank in c.ranks
+        )
+        for rank in sorted({rank for c in collectives for rank in c.ranks})
+    }
+    by_mpi = all(c.exchange is not None for c in collectives)  # whose collectives block
+    one_by_one = by_mpi or all(
+        _awaits_each([collectives[i].by_rank[rank] for _, i in own]) for rank, own in posts.items()
+    )
+    for rank, own in posts.items():
         acts[rank] = []
-        now = begin
-        for start_ns, place in sorted(own):
-            if start_ns > now:
-                acts[rank].append(Compute((start_ns - now) / scale))
-                now = start_ns
-            acts[rank].append(PostCall(place))
+        for start_ns, place in own:
+            acts[rank] += [Until((start_ns - begin) / scale), PostCall(place)]
+            if one_by_one:
+                end_ns = collectives[place].by_rank[rank].end_ns
+                acts[rank] += [WaitForCall(place), Due((end_ns - begin) / scale)]
     return JointPrograms(calls, acts, seed)
+
+
+def _awaits_each(records: Sequence[CollectiveRecord]) -> bool:
+    """Whether a rank waits for each of its collectives before it posts the next one."""
+    waits = all(record.waited_ns for record in records)
+    return waits and all(before.end_ns <= after.start_ns for before, after in pairwise(records))

@@ -7,10 +7,12 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from analysis.runs.mpi_messages import exchanges_of, of_ranks
 from analysis.runs.records import CollectiveRecord
 from analysis.runs.run import JobOfRun, JobsRun, Run, RunError
 from collectives.call import Shaped
 from collectives.kinds import Kind, Shape, bus_factor
+from collectives.mpi.exchange import Exchange
 from collectives.plan import CollectivePlan
 from collectives.settings import plan_of, settings_of
 from topologies.spec.collectives_section import CollectivesSection
@@ -49,6 +51,8 @@ class MeasuredCollective(Shaped):
     """How it reduces, where it does."""
     fell_back: bool = False
     """Whether hosts did it, or ended it, as an aggregation node had died."""
+    exchange: Exchange | None = None
+    """What its ranks were seen to do, of a collective of MPI."""
 
     @property
     def algorithm(self) -> str | None:
@@ -93,6 +97,7 @@ def alignments_of(run: Run) -> tuple[MeasuredCollective, ...]:
 def _in_order(
     run: Run, wanted: Callable[[CollectiveRecord], bool]
 ) -> tuple[MeasuredCollective, ...]:
+    exchanges = exchanges_of(run.directory)
     seen: dict[tuple[str, str], dict[int, CollectiveRecord]] = defaultdict(dict)
     for log in run.ranks:
         for record in filter(wanted, log.collectives):
@@ -100,6 +105,12 @@ def _in_order(
     if isinstance(run.spec.workload, CommandWorkload):
         seen = {key: by_rank for key, by_rank in seen.items() if not _missing(run, by_rank)}
     found = [_assemble(run, by_rank) for by_rank in seen.values()]
+    found = [
+        replace(one, exchange=of_ranks(exchanges[one.id], one.ranks))
+        if one.id in exchanges
+        else one
+        for one in found
+    ]
     return tuple(sorted(found, key=lambda c: (c.start_ns, c.group, c.id)))
 
 

@@ -64,6 +64,8 @@ def impossible_times(run: Run) -> tuple[ImpossibleTime, ...]:
         hosts = [run.hosts[rank] for rank in collective.ranks]
         if len(set(hosts)) < len(hosts) or collective.uneven:
             continue  # something went past the links, or nobody knows how much went where
+        if collective.exchange is not None:
+            continue  # MPI sends what its receiver has not asked for
         times = _impossible(collective, [ingress[host] for host in hosts])
         if times:
             found.append(max(times, key=lambda time: time.needed_ns - time.measured_ns))

@@ -8,18 +8,24 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
+from typing import Final
 
-_FILE = "mpi.jsonl"
+from collectives.mpi.exchange import Exchange, SeenMessage
+
+MPI_MESSAGES: Final = "mpi.jsonl"
 _NUMBERS = 1 << 16
+_EAGER_BYTES = (64 << 10) - 16
+"""`btl_tcp_eager_limit` of OpenMPI 4.1, less the header that is counted in it."""
 
 
 @dataclass(frozen=True, slots=True)
 class MpiMessage:
     """A message. `source` and `destination` are ranks of the job, `context` is the communicator's
     number, `tag` the program's, or below 0 that of a collective, which `kind` names. `sent_ns` is
-    when its first bytes left the sender's host, on the ranks' clock; `come_ns` when the last of its
-    data was at the receiver's. None: the host's ports were not captured, or the data came later
-    than what announces it, as that of long messages does."""
+    when its first bytes left the sender's host, on the ranks' clock, `left_ns` when the last of its
+    data had; `come_ns` when that was at the receiver's. None: the host's ports were not captured,
+    or what frames data of a long message could not be read. `collective` is the id of the one that
+    it is a part of, where that is known."""
 
     context: int
     source: int
@@ -29,21 +35,42 @@ class MpiMessage:
     number: int
     size_bytes: int
     sent_ns: int | None
+    left_ns: int | None
     come_ns: int | None
+    collective: str | None = None
 
 
 def write_mpi_messages(directory: Path, messages: Iterable[MpiMessage]) -> None:
     """Into a run directory. Raises OSError."""
     lines = (json.dumps(asdict(one), separators=(",", ":")) + "\n" for one in messages)
-    (directory / _FILE).write_text("".join(lines))
+    (directory / MPI_MESSAGES).write_text("".join(lines))
 
 
 def load_mpi_messages(directory: Path) -> list[MpiMessage]:
     """Those of a run directory; none where it has none. Raises OSError, ValueError."""
-    path = directory / _FILE
+    path = directory / MPI_MESSAGES
     if not path.exists():
         return []
     return [MpiMessage(**json.loads(line)) for line in path.read_text().splitlines()]
+
+
+def exchanges_of(directory: Path) -> dict[str, list[MpiMessage]]:
+    """The messages of each collective in a run directory, by its id. Raises OSError, ValueError."""
+    found: dict[str, list[MpiMessage]] = defaultdict(list)
+    for each in load_mpi_messages(directory):
+        if each.collective is not None:
+            found[each.collective].append(each)
+    return found
+
+
+def of_ranks(messages: Sequence[MpiMessage], ranks: Sequence[int]) -> Exchange:
+    """What the ranks of a collective did in it. All its messages have times."""
+    seen = []
+    for each in messages:
+        assert each.sent_ns is not None and each.come_ns is not None
+        ends = ranks.index(each.source), ranks.index(each.destination)
+        seen.append(SeenMessage(*ends, each.size_bytes, each.sent_ns, each.come_ns))
+    return Exchange.of(seen, len(ranks), _EAGER_BYTES)
 
 
 def unseen(messages: Iterable[MpiMessage]) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 
 from analysis.runs.collectives import collectives_of, unfinished_of
-from analysis.runs.mpi_messages import described, load_mpi_messages
+from analysis.runs.mpi_messages import MPI_MESSAGES, described, load_mpi_messages
 from analysis.runs.run import Run
 from topologies.spec.spec import Spec
 from topologies.spec.workload_section import CommandWorkload
@@ -99,6 +99,8 @@ def _of_sources(run: Run) -> list[str]:
             )
     elif observed:
         found.append(f"only {len(observed)} of {len(run.ranks)} ranks told of their collectives")
+    elif (run.directory / MPI_MESSAGES).exists():
+        found.append(_of_mpi(run))
     elif any(log.collectives for log in run.ranks):
         found.append(
             "collectives were found in the captures, by what Gloo writes: their times are those of "
@@ -125,9 +127,18 @@ def _of_mpi(run: Run) -> str:
             "no collectives were found: ranks tell nothing of those of MPI, and no message of "
             "OpenMPI was captured"
         )
-    return (
-        f"OpenMPI's messages were captured: {described(messages)} (mpi.jsonl). Which of them are "
-        "one collective the wire does not say, so collectives have no rows"
+    said = f"OpenMPI's messages were captured: {described(messages)} (mpi.jsonl). "
+    if len(set(run.hosts)) < len(run.hosts):
+        return said + (
+            "Ranks that share a host have others that no link carries, so collectives have no rows"
+        )
+    unnamed = sum(each.collective is None for each in messages)
+    if unnamed:
+        said += f"{unnamed:,} of them have no row. "
+    return said + (
+        "A collective's kind and messages are read from the wire, how many there are and of what "
+        "size follows from the algorithms of OpenMPI 4.1; what fits none has a row for each "
+        "message. flow predicts what these messages take, not which ones OpenMPI chooses"
     )
 
 

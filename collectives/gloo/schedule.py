@@ -99,6 +99,8 @@ def gloo_schedule(call: CollectiveCall, seed: int = 1) -> Iterator[Step]:
     if call.plan is not None:
         name = call.plan.chunks[0].program.algorithm
         raise CollectiveError(f"{call.kind} runs as a program ({name}), not as Gloo's own")
+    if call.exchange is not None:
+        raise CollectiveError(f"{call.kind} runs as it was seen to, not as Gloo's own")
     if call.world == 1 or (call.size_bytes == 0 and call.kind != Kind.BARRIER):
         return
     match call.kind:

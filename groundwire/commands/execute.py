@@ -24,6 +24,7 @@ from groundwire.commands.run import (
 )
 from topologies.spec.spec import Spec, load_spec
 
+_ETHERNET_BYTES = 14
 _TORCHRUN = ("torchrun", "torch.distributed.run", "torch.distributed.launch")
 
 
@@ -143,6 +144,10 @@ def execute(
     overrides = parse_overrides(set_ or [])
     if memory is not None:
         overrides = {"virtual.memory": memory} | overrides
+    if workload["per"] == "job" and "snaplen_bytes" not in spec.capture.model_fields_set:
+        # The headers of MPI's messages lie anywhere in packets.
+        whole = max(link.mtu_bytes for link in spec.plan.fabric.links) + _ETHERNET_BYTES
+        overrides = {"capture.snaplen": str(whole)} | overrides
     spec = spec.with_overrides(overrides, source="--set")
     return run_and_print(spec, kernel, out, as_json=as_json, style=style)
 

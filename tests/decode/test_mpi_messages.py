@@ -91,7 +91,7 @@ def test_behind_a_header_that_was_cut_the_walk_goes_on() -> None:
 
 
 def _message(number: int, context: int = 0, tag: int = -12) -> MpiMessage:
-    return MpiMessage(context, 0, 1, tag, kind_of_tag(tag), number, 8, 1, 2)
+    return MpiMessage(context, 0, 1, tag, kind_of_tag(tag), number, 8, 1, 1, 2)
 
 
 def test_what_is_missing_is_told_by_the_numbers() -> None:
@@ -104,6 +104,6 @@ def test_what_is_missing_is_told_by_the_numbers() -> None:
 
 def test_a_run_directory_keeps_them(tmp_path: Path) -> None:
     assert load_mpi_messages(tmp_path) == []
-    messages = [_message(1), MpiMessage(0, 2, 3, 4, "send_recv", 1, 0, None, None)]
+    messages = [_message(1), MpiMessage(0, 2, 3, 4, "send_recv", 1, 0, None, None, None)]
     write_mpi_messages(tmp_path, messages)
     assert load_mpi_messages(tmp_path) == messages

@@ -10,14 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from analysis.runs.mpi_messages import load_mpi_messages
+from analysis.runs.mpi_messages import load_mpi_messages, unseen
 from emulator.ranks.mpi.launch import mpi_variables, write_mpi_files
 from tests.exec.programs import execute
 from tests.session.command import ROOT
 
 _LAUNCHER = shutil.which("mpirun.openmpi") or shutil.which("mpirun")
 _COMPILER = shutil.which("mpicc.openmpi") or shutil.which("mpicc")
-_FABRIC = "fabric: {kind: flat, hosts: 2, link: {rate: 100Gbps, delay: 500ns, mtu: 9000}}\n"
+_FABRIC = """
+fabric: {kind: flat, hosts: 2, link: {rate: 100Gbps, delay: 500ns, mtu: 9000}}
+predict: [flow]
+"""
 
 
 def test_hosts_have_slots_and_the_agent_knows_where_they_are(tmp_path: Path) -> None:
@@ -67,3 +70,10 @@ def test_ranks_run_on_their_hosts_and_polling_costs_no_time(tmp_path: Path) -> N
         assert before.come_ns - before.sent_ns == pytest.approx(1020, abs=10)
     sums = [each for each in messages if each.kind == "all_reduce"]
     assert {(each.source, each.size_bytes) for each in sums} == {(0, 4), (1, 4)}
+    assert unseen(messages) == 0
+    rows = {row["id"]: row for row in result["collectives"]}
+    (sum_,) = [row for row in rows.values() if row["kind"] == "all_reduce"]
+    assert (sum_["size_bytes"], sum_["ranks"]) == (4, [0, 1])
+    eights = [row for row in rows.values() if (row["kind"], row["size_bytes"]) == ("send_recv", 8)]
+    assert len(eights) == 2 * 110
+    assert all(abs(row["predicted"]["flow"]["error"]) < 0.02 for row in eights[1:])

@@ -13,6 +13,10 @@ from analysis.predict.engines.ports.small_queues import queued_segments
 from analysis.predict.interface import Transport
 from analysis.predict.models.alpha_beta import AlphaBeta
 from analysis.predict.models.flow import Flow, FlowIdealEcmp
+from analysis.predict.run_predictions import call_of
+from analysis.predict.together import as_posted
+from analysis.runs.collectives import MeasuredCollective
+from analysis.runs.records import CollectiveRecord
 from collectives.call import CollectiveCall
 from tests.predict.settings import make_call, make_setting
 
@@ -115,3 +119,36 @@ def test_marks_bound_only_senders_that_heed_each_of_them() -> None:
     heeding = replace(setting, transport=Transport("dctcp"))
     call = make_call(setting, "all_reduce", _SIZE)
     assert Flow().predict(heeding, call) < Flow().predict(setting, call)
+
+
+def _measured(
+    number: int, kind: str, size: int, start_ns: int, end_ns: int, waited: bool
+) -> MeasuredCollective:
+    record = CollectiveRecord(
+        event="collective", id=f"{number}", kind=kind, phase=kind, group="default", tag=number,
+        size_bytes=size, element_bytes=4, root=0, iteration=0, start_ns=start_ns, end_ns=end_ns,
+        waited_ns=(end_ns - start_ns) * waited, known=0, ranks=None,
+    )  # fmt: skip
+    return MeasuredCollective(
+        f"{number}", kind, kind, "default", number, size, 4, 0, tuple(_RANKS), 0, None, None, None,
+        start_ns, end_ns, dict.fromkeys(_RANKS, record),
+    )  # fmt: skip
+
+
+def test_what_is_awaited_is_not_stood_behind() -> None:
+    """A barrier after an all-reduce that took half as long as flow says."""
+    setting = make_setting("flat")
+    alone = Flow().predict(setting, make_call(setting, "barrier", 0))
+    half_ns = round(Flow().predict(setting, make_call(setting, "all_reduce", _SIZE)) / 2)
+    for waited in (True, False):
+        # They are at one time somewhere, else they would be looked at one by one.
+        collectives = [
+            _measured(0, "all_reduce", _SIZE, 0, half_ns, waited),
+            _measured(1, "barrier", 0, half_ns, half_ns + 9_000, waited),
+        ]
+        calls = [GroupedCall(call_of(one), one.group) for one in collectives]
+        joint = as_posted(collectives, calls, 1, 1)
+        Flow().run_together(setting, joint)
+        barrier_ns = joint.durations_ns()[1]
+        assert (barrier_ns == pytest.approx(alone, rel=0.05)) == waited
+        assert waited or barrier_ns > 10 * alone

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 import struct
+from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 GREETING: Final = b"OPAL-TCP-BTL"
@@ -23,7 +24,9 @@ _MATCH = struct.Struct("<BBHiiH")  # type, flags, context, source, tag, number
 _LENGTH = struct.Struct("<Q")
 _MATCH_BYTES = _MATCH.size
 _LENGTH_AT = 16
-MATCH, RENDEZVOUS, GET = 0x41, 0x42, 0x43
+MATCH, RENDEZVOUS, GET, FRAGMENT = 0x41, 0x42, 0x43, 0x46
+_ANNOUNCED_BYTES = 32
+"""Of the headers of a rendezvous and of a fragment, before their data."""
 # A frame that is sent begins with its own tag again, which is the type of what is in it.
 _CANDIDATE = re.compile(rb"(?=([\x41-\x49])\x01\0\0.{4}\1)", re.DOTALL)
 
@@ -45,10 +48,11 @@ class Stream(Protocol):
 class Envelope:
     """What announces a message, with or without its data: `context` is the communicator's number,
     `source` the sender's rank in it, `number` counts messages of a sender to a receiver there
-    (16 bits). `end` is the position behind the frame."""
+    (16 bits). `end` is the position behind the last of its data; None where not all of it came,
+    or some of its frames could not be read."""
 
     position: int
-    end: int
+    end: int | None
     context: int
     source: int
     tag: int
@@ -66,10 +70,13 @@ def rank_of_greeting(stream: Stream) -> int | None:
     return int.from_bytes(head[4:8], "little")
 
 
-def envelopes(stream: Stream) -> Iterator[Envelope]:
-    """The messages that are announced. Where a header was cut, the walk goes on at the next one
-    that was captured."""
+def envelopes(stream: Stream) -> list[Envelope]:
+    """The messages that are announced, in order. Where a header was cut, the walk goes on at the
+    next one that was captured. Data of long messages follows in frames that do not name theirs; it
+    comes in order."""
     position: int | None = _GREETING_BYTES
+    found: list[Envelope] = []
+    missing: deque[list[int]] = deque()  # (place in `found`, bytes that are to come)
     while position is not None and position < stream.length_bytes:
         head = stream.read(position, _HEADER.size)
         if len(head) < _HEADER.size:
@@ -77,16 +84,31 @@ def envelopes(stream: Stream) -> Iterator[Envelope]:
             continue
         tag, kind, segments, size_bytes = _HEADER.unpack(head)
         end = position + _HEADER.size + size_bytes
+        data_bytes = 0
         if kind == _PUT:
             end += _SEGMENT_BYTES * segments
+            data_bytes = size_bytes
+        elif kind == _SEND and tag == FRAGMENT:
+            data_bytes = max(0, size_bytes - _ANNOUNCED_BYTES)
         elif kind == _SEND and tag in (MATCH, RENDEZVOUS, GET):
             content = stream.read(position + _HEADER.size, _LENGTH_AT + _LENGTH.size)
-            found = _envelope(position, end, content, size_bytes)
-            if found is not None:
-                yield found
+            envelope = _envelope(position, end, content, size_bytes)
+            if envelope is not None:
+                if not envelope.eager:
+                    missing.append([len(found), envelope.size_bytes])
+                    data_bytes = max(0, size_bytes - _ANNOUNCED_BYTES)
+                found.append(envelope)
         elif kind != _SEND:
             end = -1
+        while data_bytes and missing:
+            taken = min(data_bytes, missing[0][1])
+            data_bytes -= taken
+            missing[0][1] -= taken
+            if not missing[0][1]:
+                place, _ = missing.popleft()
+                found[place] = replace(found[place], end=end)
         position = end if end > position else _next(stream, position)
+    return found
 
 
 def _envelope(position: int, end: int, content: bytes, size_bytes: int) -> Envelope | None:
@@ -100,7 +122,7 @@ def _envelope(position: int, end: int, content: bytes, size_bytes: int) -> Envel
         return None
     else:
         (length,) = _LENGTH.unpack_from(content, _LENGTH_AT)
-    return Envelope(position, end, context, source, tag, number, length, eager)
+    return Envelope(position, end if eager else None, context, source, tag, number, length, eager)
 
 
 def _next(stream: Stream, position: int) -> int | None:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from analysis.decode.gloo.collectives_on_wire import HostTimes
+from analysis.decode.mpi.collectives import mpi_collectives
 from analysis.decode.mpi.frames import envelopes, rank_of_greeting
+from analysis.decode.mpi.records import lines_of, named
 from analysis.decode.run_capture import clock_offset_ns
 from analysis.decode.tcp.assembly import connections
 from analysis.decode.tcp.pcap import Packets, read_pcap
+from analysis.decode.tcp.stream import Direction
 from analysis.runs.mpi_messages import MpiMessage, write_mpi_messages
 from analysis.runs.run import Run
 
@@ -43,39 +48,66 @@ def kind_of_tag(tag: int) -> str:
     return "send_recv" if tag >= 0 else _KINDS.get(tag, OTHER)
 
 
-def mpi_messages(
+@dataclass(frozen=True, slots=True)
+class MpiConnection:
+    """A TCP connection between two ranks of OpenMPI: (rank, port) of both ends, lower rank first,
+    and its messages."""
+
+    ends: tuple[tuple[int, int], tuple[int, int]]
+    messages: tuple[MpiMessage, ...]
+
+
+def mpi_connections(
     files: Sequence[Packets], captured: Mapping[int, frozenset[int]], offset_ns: int = 0
-) -> Iterator[MpiMessage]:
-    """All messages that captures show, by connection. `captured` has the numbers of the files of
-    each host, by its address. `offset_ns` is packet time minus the ranks'."""
+) -> Iterator[MpiConnection]:
+    """All that captures show. `captured` has the numbers of the files of each host, by its address.
+    `offset_ns` is packet time minus the ranks'."""
     for connection in connections(files):
         ranks = [rank_of_greeting(direction) for direction in connection.directions]
-        for direction, source, destination in zip(
-            connection.directions, ranks, reversed(ranks), strict=True
+        first, second = ranks
+        if first is None or second is None:
+            continue
+        found: list[MpiMessage] = []
+        for direction, ends in zip(
+            connection.directions, ((first, second), (second, first)), strict=True
         ):
-            if source is None or destination is None:
-                continue
-            leaving = HostTimes(direction, captured.get(direction.source.address, frozenset()))
-            coming = HostTimes(direction, captured.get(direction.destination.address, frozenset()))
-            for each in envelopes(direction):
-                sent_ns = leaving.passed_ns(each.position)
-                come_ns = coming.whole_ns(each.end - 1) if each.eager else None
-                yield MpiMessage(
-                    each.context,
-                    source,
-                    destination,
-                    each.tag,
-                    kind_of_tag(each.tag),
-                    each.number,
-                    each.size_bytes,
-                    None if sent_ns is None else sent_ns - offset_ns,
-                    None if come_ns is None else come_ns - offset_ns,
-                )
+            found += _messages(direction, ends, captured, offset_ns)
+        ports = connection.forward.source.port, connection.forward.destination.port
+        lower, upper = sorted(((first, ports[0]), (second, ports[1])))
+        yield MpiConnection((lower, upper), tuple(found))
+
+
+def _messages(
+    direction: Direction,
+    ends: tuple[int, int],
+    captured: Mapping[int, frozenset[int]],
+    offset_ns: int,
+) -> Iterator[MpiMessage]:
+    leaving = HostTimes(direction, captured.get(direction.source.address, frozenset()))
+    coming = HostTimes(direction, captured.get(direction.destination.address, frozenset()))
+
+    def of_ranks(time_ns: int | None) -> int | None:
+        return None if time_ns is None else time_ns - offset_ns
+
+    for each in envelopes(direction):
+        end = each.end
+        yield MpiMessage(
+            each.context,
+            *ends,
+            each.tag,
+            kind_of_tag(each.tag),
+            each.number,
+            each.size_bytes,
+            of_ranks(leaving.passed_ns(each.position)),
+            None if end is None else of_ranks(leaving.whole_ns(end - 1)),
+            None if end is None else of_ranks(coming.whole_ns(end - 1)),
+        )
 
 
 def add_mpi_messages(run: Run) -> int:
     """Write `mpi.jsonl` of a run whose captures have messages of OpenMPI, in the order in which
-    they were sent; returns how many. Raises CaptureFormatError, RunError, OSError."""
+    they were sent, and add to the logs of ranks what they are parts of; returns how many there are.
+    Raises CaptureFormatError, RunError, OSError."""
     files = [read_pcap(path) for path in run.captures]
     number_of = {packets.path.stem: number for number, packets in enumerate(files)}
     captured = {}
@@ -83,10 +115,24 @@ def add_mpi_messages(run: Run) -> int:
         ports = [link.port(host).interface for link in run.fabric.links_of[host]]
         address = int(run.fabric.by_name[host].address)
         captured[address] = frozenset(number_of[port] for port in ports if port in number_of)
-    found = sorted(
-        mpi_messages(files, captured, clock_offset_ns(run) or 0),
-        key=lambda one: (one.sent_ns or 0, one.source, one.destination, one.number),
-    )
-    if found:
-        write_mpi_messages(run.directory, found)
-    return len(found)
+    known = list(mpi_connections(files, captured, clock_offset_ns(run) or 0))
+    messages = [message for each in known for message in each.messages]
+    # Of ranks that share a host not all messages are on the wire.
+    whole = len(set(run.hosts)) == len(run.hosts)
+    found, left = mpi_collectives(messages) if whole else ([], messages)
+    singles = named(left)
+    every = [*(message for each in found for message in each.messages), *singles]
+    every.sort(key=lambda one: (one.sent_ns or 0, one.source, one.destination, one.number))
+    if not every:
+        return 0
+    write_mpi_messages(run.directory, every)
+    lines = lines_of(found, singles, len(run.ranks))
+    if whole:
+        for each in known:
+            (rank, port), (peer, peer_port) = each.ends
+            line = {"event": "connection", "group": "default", "peer": peer}
+            lines[rank].insert(0, line | {"port": port, "peer_port": peer_port})
+    for rank, own in lines.items():
+        with (run.directory / "ranks" / f"{rank:03d}.jsonl").open("a") as file:
+            file.write("".join(json.dumps(x, separators=(",", ":")) + "\n" for x in own))
+    return len(every)

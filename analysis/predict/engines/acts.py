@@ -13,6 +13,20 @@ class Compute:
 
 
 @dataclass(frozen=True, slots=True)
+class Due:
+    """The main thread was here at this time in a run: what it is late by now, it stays late by."""
+
+    at_ns: float
+
+
+@dataclass(frozen=True, slots=True)
+class Until:
+    """The main thread does nothing before this time, and what it is late by (`Due`)."""
+
+    at_ns: float
+
+
+@dataclass(frozen=True, slots=True)
 class PostCall:
     """The main thread posts a collective, by its place among the calls."""
 
@@ -49,4 +63,4 @@ class Meet:
     meeting: int
 
 
-Act = Compute | PostCall | WaitForCall | Pass | Propose | Meet
+Act = Compute | Due | Until | PostCall | WaitForCall | Pass | Propose | Meet

@@ -19,10 +19,12 @@ import numpy as np
 from analysis.predict.engines.acts import (
     Act,
     Compute,
+    Due,
     Meet,
     Pass,
     PostCall,
     Propose,
+    Until,
     WaitForCall,
 )
 from analysis.predict.engines.member_programs import (
@@ -37,6 +39,7 @@ from analysis.predict.engines.member_programs import (
     compile_steps,
 )
 from analysis.predict.engines.message_costs import MessageCosts
+from analysis.predict.engines.mpi.exchanges import compile_exchange
 from analysis.predict.engines.plan_programs import Gates, Marks, PlanCompiler, message_count
 from analysis.predict.engines.ports.class_ports import priorities_of
 from analysis.predict.engines.rank_slots import RankSlots
@@ -49,6 +52,7 @@ from collectives.call import CollectiveCall
 from collectives.gloo.schedule import Post as GlooPost
 from collectives.gloo.schedule import gloo_schedule
 from collectives.kinds import Kind
+from collectives.mpi.exchange import Exchange
 from collectives.plan import Chunk, CollectivePlan
 from collectives.settings import agreement_of
 from collectives.start_order import CollectiveOrder, StartOrder
@@ -86,6 +90,8 @@ def at_most(messages: int, calls: Iterable[GroupedCall], seed: int) -> bool:
     for grouped in calls:
         if grouped.call.plan is not None:
             left -= message_count(grouped.call.plan)
+        elif grouped.call.exchange is not None:
+            left -= len(grouped.call.exchange.messages)
         else:
             for step in gloo_schedule(grouped.call, seed):
                 left -= len(step.source) if isinstance(step, GlooPost) else 0
@@ -133,6 +139,7 @@ class JointPrograms:
         self._left: dict[tuple[object, ...], int] = {}
         self._streams = StreamQueues()
         self._asked: set[tuple[int, int]] = set()
+        self._late_ns: dict[int, float] = defaultdict(float)
         self._meetings: dict[int, float] = {}
         for rank, doing in acts.items():
             self.compiled.programs.append(self._main(rank, doing))
@@ -140,6 +147,8 @@ class JointPrograms:
         for number, grouped in enumerate(calls):
             if grouped.call.plan is not None:
                 self._add_plan(number, grouped.call.plan)
+            elif grouped.call.exchange is not None:
+                self._add_exchange(number, grouped.call, grouped.call.exchange)
             else:
                 self._add_gloo(number, grouped.call, seed)
 
@@ -257,6 +266,10 @@ class JointPrograms:
             match act:
                 case Compute(duration_ns):
                     program.append(Pause(duration_ns))
+                case Due(at_ns):
+                    program.append(Do(partial(self._set_late, rank, at_ns)))
+                case Until(at_ns):
+                    program.append(Sleep(partial(self._at_with_lateness, rank, at_ns)))
                 case PostCall(call):
                     program.append(self._post(call, rank))
                 case WaitForCall(call):
@@ -274,6 +287,12 @@ class JointPrograms:
                     program.append(Sleep(partial(self._meetings.__getitem__, meeting)))
         program.append(Do(lambda _, now: self.ended_ns.__setitem__(rank, now)))
         return program
+
+    def _set_late(self, rank: int, at_ns: float, _: Programs, now: float) -> None:
+        self._late_ns[rank] = max(0.0, now - at_ns)
+
+    def _at_with_lateness(self, rank: int, at_ns: float) -> float:
+        return at_ns + self._late_ns[rank]
 
     def _pass(self, rank: int, number: int) -> Do:
         def passed(_: Programs, now: float) -> None:
@@ -307,9 +326,13 @@ class JointPrograms:
         chunks = 1 if plan is None else len(plan.chunks)
         marks = [self._marks.number("start", number, chunk, rank) for chunk in range(chunks)]
         slots = self._slots_of(grouped, rank)
+        exchange = grouped.call.exchange
+        # Of one that begins by receiving no run knows when it came.
+        counts = exchange is None or exchange.begins_by_sending(grouped.call.ranks.index(rank))
 
         def post(programs: Programs, now: float) -> None:
-            self.posted_ns[number][rank] = now
+            if counts:
+                self.posted_ns[number][rank] = now
             if plan is not None and plan.aggregators:
                 programs.mark(self._marks.number("asked", number), now)
                 for chunk in plan.chunks[: plan.in_flight]:
@@ -332,6 +355,8 @@ class JointPrograms:
         if plan is not None and not plan.in_flight:
             return None
         if plan is None and grouped.call.kind in _POINT_TO_POINT:
+            return None
+        if grouped.call.exchange is not None:
             return None
         # Switches have slots of their own, of each of their two kinds.
         own = (plan.in_flight,) if plan is not None and plan.aggregators else ()
@@ -413,6 +438,25 @@ class JointPrograms:
         for step in steps:
             if isinstance(step, GlooPost):
                 self._sizes += step.size_bytes.tolist()
+        self.owners += [number] * (len(self._sizes) - base)
+
+    def _add_exchange(self, number: int, call: CollectiveCall, exchange: Exchange) -> None:
+        found = compile_exchange(exchange)
+        base, first = len(self._sizes), len(self.compiled.programs)
+        for place, (member, program) in enumerate(zip(found.members, found.programs, strict=True)):
+            rank = call.ranks[member]
+            moved = [_moved(operation, base) for operation in program]
+            if place < call.world:  # the others are the ranks' libraries
+                begin = Await([], [], [self._marks.number("start", number, 0, rank)])
+                moved = [begin, *moved, Do(self._ended(number, 0, rank, 1))]
+            self.compiled.programs.append(moved)
+            self.compiled.members.append(rank)
+        ends = self._ends_of(self._calls[number])
+        self.compiled.source += [ends[member] for member in found.source]
+        self.compiled.destination += [ends[member] for member in found.destination]
+        self.compiled.sender += [first + program for program in found.sender]
+        self.compiled.receiver += [first + program for program in found.receiver]
+        self._sizes += found.size_bytes
         self.owners += [number] * (len(self._sizes) - base)
 
     def _agreed(self, number: int, rank: int, count: int) -> _Call:

@@ -108,6 +108,8 @@ class PacketTrains(Programs):
         self._capacity = bytes_per_ns
         self._delay = delay_ns
         self._notice_bytes = notice_bytes
+        if not notice_bytes:  # nobody asks for messages, or is told of them
+            self._invited = bytearray(b"\1" * len(self._invited))
         self._limits = queued_segments
         self._overhead_ns = overhead_ns
         self._sharing_factor = sharing_factor
@@ -166,6 +168,8 @@ class PacketTrains(Programs):
         self, source: int, destination: int, message: int, invites: bool, now: float
     ) -> None:
         """SEND_READY, which nobody waits for, or RECV_READY."""
+        if not self._notice_bytes:
+            return
         stream, size = self._streams[source, destination], self._notice_bytes
         stream.waiting.append(Train(stream, 1, size, size, message, invites, False, True))
         self._fill(stream, now)

@@ -12,6 +12,7 @@ from enum import StrEnum
 
 import numpy as np
 
+from analysis.predict.engines.acts import PostCall
 from analysis.predict.engines.joint_programs import (
     GroupedCall,
     JointPrograms,
@@ -37,6 +38,7 @@ from analysis.predict.queue_waits import QueueWaits
 from collectives.call import CollectiveCall
 from collectives.gloo.schedule import Post, Step, gloo_schedule
 from collectives.kinds import Kind
+from collectives.mpi.exchange import Exchange
 from collectives.plan import CollectivePlan
 
 _AT_ONCE = frozenset(
@@ -93,6 +95,7 @@ class Flow:
 
     name = "flow"
     knows_hosts = True
+    knows_exchanges = True
     """Messages between ranks of a host take no time (`RunPredictor`)."""
     ignores = (
         "losses, marks, and windows narrower than a message, with slow start and congestion "
@@ -117,6 +120,8 @@ class Flow:
         """Nanoseconds from the common start to the last member's completion."""
         model, steps = self._chosen(setting, call)
         paths = paths_of(setting)
+        if call.exchange is not None:
+            return self._exchange(paths, call, call.exchange)
         if call.plan is not None and model is not FlowModel.NOTHING:
             return self._program(paths, call, call.plan, model)
         posts = [step for step in steps if isinstance(step, Post)]
@@ -140,6 +145,8 @@ class Flow:
 
     def _chosen(self, setting: Setting, call: CollectiveCall) -> tuple[FlowModel, list[Step]]:
         """The model, and the schedule where it takes one: those of large groups are long."""
+        if call.exchange is not None:
+            return FlowModel.TRAINS, []
         if call.world == 1 or (call.size_bytes == 0 and call.kind != Kind.BARRIER):
             return FlowModel.NOTHING, []
         if call.plan is not None:
@@ -165,6 +172,17 @@ class Flow:
             return joint.durations_ns()[0]
 
         return price(call, plan, run)
+
+    def _exchange(self, paths: Paths, call: CollectiveCall, exchange: Exchange) -> float:
+        """A collective whose messages were seen: as they were, packet by packet."""
+        if len(exchange.messages) > _MOST_TOGETHER:
+            raise PredictorError(
+                f"found {len(exchange.messages):,} messages, allowed {_MOST_TOGETHER:,}"
+            )
+        acts = {rank: (PostCall(0),) for rank in call.ranks}
+        joint = JointPrograms([GroupedCall(call, "")], acts, seed=0)
+        self._run(paths, joint, True)
+        return joint.durations_ns()[0]
 
     def run_together(self, setting: Setting, joint: JointPrograms) -> str | None:
         """Run collectives that are in flight together. The name of the model that did."""
@@ -420,6 +438,10 @@ def _posts(call: CollectiveCall, seed: int) -> Iterator[Post]:
     if call.plan is not None:
         yield compile_plan(call.plan).as_post()
         return
+    if call.exchange is not None:
+        source, destination, size = np.array(call.exchange.messages, dtype=np.int64).T
+        yield Post(source, destination, size)
+        return
     yield from (step for step in gloo_schedule(call, seed) if isinstance(step, Post))
 
 
@@ -437,6 +459,7 @@ class FlowIdealEcmp(Flow):
 
     name = "flow-ideal-ecmp"
     knows_hosts = False
+    knows_exchanges = False
     ignores = (
         "packets and queues: flows share links max-min fairly at once; ECMP collisions; losses, "
         "slow start and congestion control"

@@ -1,0 +1,1 @@
+"""Messages of MPI, as they were seen."""
