@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -11,11 +11,19 @@ from topologies.fabrics.build import build_fabric
 from topologies.fabrics.fabric import Fabric
 from topologies.fabrics.placement import place
 from topologies.routing.routes import Routes, compute_routes
-from topologies.spec.workload_section import ranks_per_host
+from topologies.spec.workload_section import (
+    WorkloadSpec,
+    model_stage_data_degrees,
+    ranks_per_host,
+)
 
 if TYPE_CHECKING:
     from topologies.spec.sections import Sections
     from topologies.spec.spec import Spec
+
+
+MODEL_STAGE_DATA = "model-stage-data"
+"""A policy that knows the workload's groups."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +55,7 @@ class Plan:
         if spec.jobs:
             jobs = tuple(place_jobs(spec, fabric))
             return cls(fabric, tuple(host for job in jobs for host in job.hosts), jobs)
-        together = ranks_per_host(spec.workload)
-        return cls(fabric, place(spec.placement, fabric, spec.workload.ranks, spec.seed, together))
+        return cls(fabric, _hosts(spec.placement, fabric, spec.workload, spec.seed))
 
     def job(self, name: str) -> PlacedJob:
         """The job of this name."""
@@ -73,12 +80,40 @@ def place_jobs(spec: Sections, fabric: Fabric) -> Iterator[PlacedJob]:
     taken: set[str] = set()
     first = 0
     for number, job in enumerate(spec.jobs):
-        together = ranks_per_host(job.workload)
         policy = spec.placement if job.placement is None else job.placement
         try:
-            hosts = place(policy, fabric, job.workload.ranks, spec.seed, together, taken)
+            hosts = _hosts(policy, fabric, job.workload, spec.seed, taken)
         except ValueError as error:
             raise Misplaced(number, str(error)) from error
         yield PlacedJob(job.name, first, hosts)
         taken |= set(hosts)
         first += len(hosts)
+
+
+def _hosts(
+    placement: str | Mapping[int, str],
+    fabric: Fabric,
+    workload: WorkloadSpec,
+    seed: int,
+    taken: Collection[str] = (),
+) -> tuple[str, ...]:
+    """The host of each rank of a workload. Raises ValueError."""
+    together = ranks_per_host(workload)
+    if placement != MODEL_STAGE_DATA:
+        return place(placement, fabric, workload.ranks, seed, together, taken)
+    hosts = place("linear", fabric, workload.ranks, seed, together, taken)
+    return tuple(hosts[at] for at in _model_stage_data(workload))
+
+
+def _model_stage_data(workload: WorkloadSpec) -> Iterator[int]:
+    """By rank its place where model-parallel ranks are neighbours, then the stages of a pipeline,
+    then the data-parallel groups, as FRED has them (Rashidi et al., ISCA 2025). Ranks themselves
+    are numbered by stage, data, model."""
+    shape = model_stage_data_degrees(workload)
+    if shape is None:
+        raise ValueError(f"{MODEL_STAGE_DATA}: expected a workload with model-parallel groups")
+    model, stages, data = shape
+    for rank in range(workload.ranks):
+        outer, inner = divmod(rank, model)
+        stage, replica = divmod(outer, data)
+        yield (replica * stages + stage) * model + inner

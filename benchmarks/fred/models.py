@@ -163,7 +163,7 @@ def spec_of(model: Model, variant: str) -> str:
     return f"""
 name: fred-model
 fabric: {fabric(variant)}
-placement: {{{placement(model)}}}
+placement: {"linear" if model.wafer else "model-stage-data"}
 workload:
   kind: layers
   ranks: {model.ranks}
@@ -206,17 +206,6 @@ def layers(model: Model) -> str:
         ]
         lines.append(f"    - {{name: {name}, {', '.join(cells)}}}")
     return "\n".join(lines)
-
-
-def placement(model: Model) -> str:
-    """Ranks are numbered by stage, then data, then model; hosts by data, stage, model."""
-    at = {}
-    for stage in range(model.stages):
-        for data in range(model.data):
-            for inner in range(model.model):
-                rank = (stage * model.data + data) * model.model + inner
-                at[rank] = (data * model.stages + stage) * model.model + inner
-    return ", ".join(f"{rank}: h{host}" for rank, host in at.items())
 
 
 def streamed_spec(

@@ -11,10 +11,10 @@ from benchmarks.fred.models import (
     STREAMED_GAIN,
     STREAMED_LINE_US,
     Model,
-    placement,
+    spec_of,
 )
 from benchmarks.fred.streams import MESH_SHARE
-from topologies.spec.spec import parse_spec
+from topologies.spec.spec import SpecError, parse_dict, parse_spec
 
 
 @pytest.mark.parametrize("name", TABLES)
@@ -41,11 +41,27 @@ def test_computing_gives_what_is_published_of_c_at_the_bandwidths_of_the_paper(
 def test_model_parallel_ranks_are_neighbours_then_the_pipeline_then_data() -> None:
     """Ranks by stage, data, model: rank 2 is the first of the second data-parallel place, behind
     both stages of the first."""
-    places = dict(part.split(": ") for part in placement(MODELS["GPT-3"]).split(", "))
-    assert [places[rank] for rank in ("0", "1", "10", "11", "2", "3")] == [
-        f"h{host}" for host in range(6)
-    ]
-    assert sorted(places.values(), key=lambda name: int(name[1:])) == [f"h{h}" for h in range(20)]
+    hosts = parse_spec(spec_of(MODELS["GPT-3"], "C")).plan.hosts
+    assert [hosts[rank] for rank in (0, 1, 10, 11, 2, 3)] == [f"h{host}" for host in range(6)]
+    assert sorted(hosts, key=lambda name: int(name[1:])) == [f"h{h}" for h in range(20)]
+
+
+def test_training_is_placed_so_too_and_what_has_no_such_groups_is_refused() -> None:
+    raw = {
+        "name": "placed",
+        "fabric": {"kind": "flat", "hosts": 8},
+        "placement": "model-stage-data",
+        "workload": {
+            "kind": "training",
+            "parallelism": {"tensor": 2, "pipeline": 2, "data": 2},
+            "layers": 2,
+        },
+    }
+    hosts = parse_dict(raw).plan.hosts
+    assert [hosts[rank] for rank in (0, 1, 4, 5, 2, 3, 6, 7)] == [f"h{host}" for host in range(8)]
+    raw["workload"] = {"kind": "dlrm", "ranks": 8}
+    with pytest.raises(SpecError, match="expected a workload of kind training, or layers"):
+        parse_dict(raw)
 
 
 def test_computing_of_what_is_streamed_gives_the_published_ratio_at_the_hot_links_share() -> None:

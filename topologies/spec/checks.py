@@ -16,7 +16,11 @@ from topologies.spec.roce.checks import roce_problems
 from topologies.spec.roce.section import RoceTransport
 from topologies.spec.run_sections import NodeDies
 from topologies.spec.sections import Sections
-from topologies.spec.workload_section import CommandWorkload, ranks_per_host
+from topologies.spec.workload_section import (
+    CommandWorkload,
+    model_stage_data_degrees,
+    ranks_per_host,
+)
 
 _OWN_CONTENTS = ("command", "partitioned_inference")
 """Workloads whose messages hold what the workload has made."""
@@ -156,6 +160,9 @@ def _class_problems(spec: Sections) -> Iterator[Problem]:
 
 def _placement_problems(spec: Sections, fabric: Fabric) -> Iterator[Problem]:
     if isinstance(spec.placement, str):
+        if spec.placement == "model-stage-data" and model_stage_data_degrees(spec.workload) is None:
+            expected = "expected a workload of kind training, or layers with hybrid-data-model"
+            yield Problem(("placement",), spec.placement, expected)
         return
     ranks = spec.workload.ranks
     hosts = [host.name for host in fabric.hosts]

@@ -298,6 +298,19 @@ WorkloadSpec = Annotated[
 ]
 
 
+def model_stage_data_degrees(workload: WorkloadSpec) -> tuple[int, int, int] | None:
+    """Degrees of model (or tensor) parallelism, of the pipeline and of data parallelism, of a
+    workload whose model-parallel ranks are numbered consecutively; None for others."""
+    if isinstance(workload, TrainingWorkload):
+        degrees = workload.parallelism
+        return degrees.tensor, degrees.pipeline, degrees.data
+    if isinstance(workload, LayersWorkload) and workload.parallelism == "hybrid-data-model":
+        assert workload.innermost is not None, "checked"
+        each = workload.innermost * workload.stages
+        return workload.innermost, workload.stages, workload.ranks // each
+    return None
+
+
 def ranks_per_host(workload: WorkloadSpec) -> int:
     """How many ranks share a host; only programs can have more than one there."""
     return workload.ranks_per_host if isinstance(workload, CommandWorkload) else 1

@@ -23,8 +23,9 @@ def check_name(name: str) -> str:
 
 def parse_placement(value: object) -> str | dict[int, str]:
     """A policy's name, or a host for every rank. Raises ValueError."""
-    expected = "expected linear, random, strided, or a host for every rank ({0: h3, 1: h0})"
-    if value in ("linear", "random", "strided"):
+    policies = ("linear", "random", "strided", "model-stage-data")
+    expected = f"expected {', '.join(policies)}, or a host for every rank ({{0: h3, 1: h0}})"
+    if value in policies:
         return str(value)
     if not isinstance(value, dict) or not value:
         raise ValueError(expected)
