@@ -10,17 +10,18 @@ from emulator.rdma.congestion import read_rates, samples_lost
 
 
 def write_rates(network: Network, path: Path) -> int:
-    """Write the samples of all devices, a line each, by host; returns how many there was no room
-    for. Writes no file when nothing was sampled. Raises OSError."""
+    """Write the samples of all devices, a line each, by host and port; returns for how many there
+    was no room. Writes no file when nothing was sampled. Raises OSError."""
     lost = 0
     lines = []
     for host, devices in network.rdma_devices.items():
-        for device in devices:
+        for device, context in zip(devices, network.contexts(host), strict=True):
             lost += samples_lost(device)
             lines += [
                 json.dumps(
                     {
                         "host": host,
+                        "port": context.port.interface,
                         "qpn": sample.qpn,
                         "time_ns": sample.time_ns,
                         "rate_bps": sample.rate_bps,

@@ -13,6 +13,7 @@ from analysis.report.charts.timeline import timeline_chart
 from analysis.report.run_figures import RunFigures, figures_of
 from analysis.report.sections import phase_colours, sections
 from analysis.runs.run import load_run
+from analysis.runs.samples.rates import rate_series
 from tests.report.synthetic_run import FORWARD_NS, START_NS, make_run
 
 WIDTH = 900.0
@@ -79,4 +80,26 @@ def test_the_slowest_are_drawn(tmp_path: Path) -> None:
     drawn = slowed_most(_figures(tmp_path / "run", rates).rates)
     assert [min(each.rates_bps) for each in drawn] == [
         (99 - number) * 10**9 for number in reversed(range(MAX_QUEUE_PAIRS, 2 * MAX_QUEUE_PAIRS))
+    ]
+
+
+def test_two_ports_of_a_host_number_their_queue_pairs_alike(tmp_path: Path) -> None:
+    """They are two series; whose they are is not said where logs of two ranks have the number."""
+    _figures(tmp_path / "run", [])
+    log = tmp_path / "run" / "ranks" / "001.jsonl"
+    log.write_text(log.read_text().replace('"host": "h1"', '"host": "h0"'))
+    ends = json.loads((tmp_path / "run" / "ranks" / "000.jsonl").read_text().splitlines()[-1])
+    with log.open("a") as file:
+        file.write(json.dumps(ends | {"peer": 3}) + "\n")
+    samples = [
+        {"host": "h0", "port": port, "qpn": 17, "time_ns": START_NS, "rate_bps": 10**9}
+        for port in ("h0-eth1", "h0-eth0", "h0-eth1")
+    ]
+    lines = "".join(json.dumps(each) + "\n" for each in samples)
+    (tmp_path / "run" / "rates.jsonl").write_text(lines)
+    found = rate_series(load_run(tmp_path / "run"))
+    assert [(each.port, len(each.times_ns)) for each in found] == [("h0-eth0", 1), ("h0-eth1", 2)]
+    assert [each.name for each in found] == [
+        "queue pair 17 of h0-eth0",
+        "queue pair 17 of h0-eth1",
     ]
