@@ -95,10 +95,9 @@ def _error(row: dict[str, Any], model: str) -> float:
 
 
 def _both(errors: Iterable[float]) -> str:
-    """Geometric mean of 1 + |error|, less 1, and the largest |error|."""
-    found = [abs(error) for error in errors]
-    mean = math.exp(sum(math.log1p(error) for error in found) / len(found)) - 1
-    return f"{mean:.1%}, {max(found):.1%}"
+    """Geometric mean and worst as docs/prediction.md has them: half and twice are equally wrong."""
+    found = [abs(math.log1p(error)) for error in errors]
+    return f"{math.expm1(sum(found) / len(found)):.1%}, {math.expm1(max(found)):.1%}"
 
 
 if __name__ == "__main__":
