@@ -7,6 +7,7 @@ every run. Runs are kept in DIR; what is there is not run again.
 
 - latency: all-reduces of 8 and 4096 bytes over so many hosts, second of two iterations.
 - modes: low latency and streaming by size on 16 hosts, beside a ring, with the goodput of streams.
+- jobs: two jobs that stream through the same leaves, by the rule of who waits.
 - bytes: what a host's port sends and receives for one all-reduce, by port counters: the difference
   of runs of three iterations and of one.
 """
@@ -28,11 +29,19 @@ ALGORITHMS = {
     "ring": "{algorithm: ring}",
     "Gloo's own": None,
 }
+RULES = ("one-a-switch", "one-a-port", "any")
 PUBLISHED = {8: 2.1, 4096: 3.24}
 """SHArP 2016, 128 hosts: 6.01 to 2.83 us and 46.93 to 14.48 us."""
 SMALL = (8, 4096)
-LOW_LATENCY_UP_TO = 262_144
-SIZES = ((8, 1024, 4096, 16_384), (65_536, 262_144), (1_048_576, 4_194_304), (16_777_216,))
+LOW_LATENCY_UP_TO = 524_288
+RING_UP_TO = 4_194_304
+SIZES = (
+    (8, 1024, 4096, 16_384),
+    (65_536, 262_144),
+    (98_304, 196_608, 393_216, 524_288),
+    (1_048_576, 4_194_304),
+    (16_777_216,),
+)
 """Of the table of modes; those of a run together."""
 MODES = {
     "low latency": "{algorithm: aggregation}",
@@ -63,6 +72,33 @@ workload:
 aggregation: {{slots: 64, payload: 1KiB}}
 capture: {{points: []}}
 predict: [alpha-beta, flow]
+"""
+
+
+def jobs_spec(rule: str) -> str:
+    """Two jobs on half of the hosts of each of two leaves, with spines of their own; the second one
+    starts 20 us later."""
+    halves = {"left": ("h0", "h1", "h4", "h5"), "right": ("h2", "h3", "h6", "h7")}
+    lines = "".join(
+        f"""
+  - name: {name}
+    start: {20 * number}us
+    placement: {{{", ".join(f"{rank}: {host}" for rank, host in enumerate(hosts))}}}
+    workload:
+      kind: collectives
+      ranks: 4
+      iterations: 2
+      operations: [{{kind: all_reduce, size: 1MB}}]"""
+        for number, (name, hosts) in enumerate(halves.items())
+    )
+    return f"""
+name: two-jobs
+fabric: {{kind: leaf-spine, leaves: 2, spines: 2, hosts_per_leaf: 4}}
+jobs:{lines}
+aggregation: {{mode: streaming, streams: {rule}}}
+collectives: {{backend: programs, all_reduce: {{algorithm: aggregation}}}}
+capture: {{points: []}}
+predict: [flow]
 """
 
 
@@ -104,7 +140,7 @@ def modes(runs: Path) -> dict[str, Any]:
             (size, name)
             for size in sizes
             for name in MODES
-            if name != "low latency" or size <= LOW_LATENCY_UP_TO
+            if size <= {"low latency": LOW_LATENCY_UP_TO, "ring": RING_UP_TO}.get(name, size)
         ]
         operations = [(size, MODES[name]) for size, name in asked]
         rows = last(kept_run(spec(16, operations), runs))
@@ -113,6 +149,27 @@ def modes(runs: Path) -> dict[str, Any]:
         for size in sizes:
             stream = found[str(size)]["streaming"]
             found[str(size)]["of goodput"] = size * 8 / 1000 / stream / goodput
+    return found
+
+
+def jobs(runs: Path) -> dict[str, Any]:
+    """Microseconds that two jobs take by the rule of streams: their second all-reduces."""
+    found: dict[str, Any] = {}
+    for rule in RULES:
+        result = json.loads((kept_run(jobs_spec(rule), runs) / "result.json").read_text())
+        assert result["valid"], result
+        found[rule] = {
+            job["name"]: {
+                "us": job["duration_ns"] / 1000,
+                "flow": job["predicted"]["flow"]["duration_ns"] / 1000,
+                "streams": [
+                    row["duration_ns"] / 1000
+                    for row in result["collectives"]
+                    if row["job"] == job["name"]
+                ],
+            }
+            for job in result["jobs"]
+        }
     return found
 
 
@@ -164,10 +221,22 @@ def tables(found: dict[str, Any]) -> str:
         lines += ["", f"| {' | '.join(titles)} |", "|" + "---|" * len(titles)]
         for size, row in found["modes"].items():
             low = f"{row['low latency']:.2f}" if "low latency" in row else ""
+            ring = f"{row['ring']:.2f}" if "ring" in row else ""
+            gain = f"{row['ring'] / row['streaming']:.2f}" if "ring" in row else ""
             lines.append(
-                f"| {size} | {low} | {row['streaming']:.2f} | {row['ring']:.2f} | "
-                f"{row['of goodput']:.1%} | {row['ring'] / row['streaming']:.2f} |"
+                f"| {size} | {low} | {row['streaming']:.2f} | {ring} | "
+                f"{row['of goodput']:.1%} | {gain} |"
             )
+    if "jobs" in found:
+        lines += [
+            "",
+            "| streams | job | first stream | second stream | job | `flow` |",
+            "|" + "---|" * 6,
+        ]
+        for rule, of_jobs in found["jobs"].items():
+            for name, job in of_jobs.items():
+                cells = [f"{us:.2f}" for us in (*job["streams"], job["us"], job["flow"])]
+                lines.append(f"| {rule} | {name} | {' | '.join(cells)} |")
     if "bytes" in found:
         lines += ["", "| | S | sent / S | received / S | payload |", "|---|---|---|---|---|"]
         for name, row in found["bytes"].items():
@@ -182,7 +251,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--runs", type=Path, default=ROOT / "runs" / "in-network")
     parser.add_argument("--hosts", default="16,64,128", help="of the table of latencies")
-    parser.add_argument("--only", choices=("latency", "modes", "bytes"))
+    parser.add_argument("--only", choices=("latency", "modes", "bytes", "jobs"))
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     found: dict[str, Any] = {}
@@ -190,6 +259,8 @@ def main() -> None:
         found["latency"] = {n: latency(int(n), options.runs) for n in options.hosts.split(",")}
     if options.only in (None, "bytes"):
         found["bytes"] = host_bytes(options.runs)
+    if options.only in (None, "jobs"):
+        found["jobs"] = jobs(options.runs)
     if options.only in (None, "modes"):
         found["modes"] = modes(options.runs)
     print(json.dumps(found) if options.json else tables(found))
