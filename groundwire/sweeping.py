@@ -99,8 +99,7 @@ def sweep_at_once(
     watch = JobsWatch(tuple({job.key: job for job in jobs}.values()), place, progress)
     try:
         watch.begin()
-        with _prepared([] if scheduler is not None else cases, kernel):
-            (engine or DaskEngine(scheduler, workers))(watch.jobs, place, watch.tell)
+        (engine or DaskEngine(scheduler, workers))(watch.jobs, place, watch.tell)
         for case, job in zip(cases, jobs, strict=True):
             if job.key not in watch.failures:
                 shutil.copytree(

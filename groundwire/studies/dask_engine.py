@@ -15,10 +15,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from emulator.prepared_guest import guest_prepared
+from emulator.virtual.building.build import ensure_kernel
+from emulator.virtual.failure import VirtualKernelError
 from emulator.virtual.memory.host_memory import available_memory, mb
 from groundwire.studies.engine import EngineError, JobEvent
 from groundwire.studies.jobs import Job
 from groundwire.studies.worker import TOKEN, JobOutcome, Place, remove_parts, unpack, work
+from topologies.spec.spec import parse_spec
 
 RESOURCE = "memory"
 _TOPIC = "groundwire-study"
@@ -40,6 +44,8 @@ class DaskEngine:
         if not jobs:
             return
         with ExitStack() as stack:
+            if self.scheduler is None:  # workers here find what is in the environment
+                stack.enter_context(_guest_prepared(jobs))
             client = stack.enter_context(self._client(jobs))
             _refuse_what_fits_nowhere(jobs, client)
             place = Place(str(cases.resolve()), secrets.token_hex(16))
@@ -79,6 +85,18 @@ class DaskEngine:
             distributed.Client(cluster, set_as_default=False) as client,
         ):
             yield client
+
+
+@contextmanager
+def _guest_prepared(jobs: Sequence[Job]) -> Iterator[None]:
+    """One guest boots for all of the runs that a copy of it serves."""
+    runs = [job for job in jobs if job.kind == "emulate" and job.kernel == "virtual"]
+    with ExitStack() as stack:
+        if runs:
+            specs = [parse_spec(job.spec, job.key) for job in runs]
+            with suppress(VirtualKernelError):  # each run says so
+                stack.enter_context(guest_prepared(ensure_kernel(lambda line: None), specs))
+        yield
 
 
 def local_workers(jobs: Sequence[Job], wanted: int | None) -> tuple[int, int]:
