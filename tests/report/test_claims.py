@@ -55,6 +55,8 @@ def test_a_command_names_what_is_there(
         assert re.search(rf"^{rest[0]}:", (ROOT / "Makefile").read_text(), re.MULTILINE)
     elif program == "python":
         module = importlib.import_module(rest[1])
+        if hasattr(module, "__path__"):  # of a package, python -m runs this
+            module = importlib.import_module(f"{rest[1]}.__main__")
 
         parse = argparse.ArgumentParser.parse_args
 
