@@ -262,7 +262,7 @@ def main() -> None:
             cells += [f"{row['ns3_wall_s']:.1f}", f"{row['whole_ratio']:.2f}"]
         numbers = str(row["ranks"]), str(row["per_process"])
         table.add_row(*numbers, str(row["valid"]), *cells)
-    Console(width=None if sys.stdout.isatty() else 180).print(table)
+    Console(width=None if sys.stdout.isatty() else 240).print(table)
 
 
 if __name__ == "__main__":
