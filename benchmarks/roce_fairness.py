@@ -75,7 +75,7 @@ CASES = (
         "25 to 100 KB",
         24 << 20,
     ),
-    Case("TIMELY", "timely", 100, "1us", 4096, "50 to 500 us", 64 << 20),
+    Case("TIMELY", "timely", 100, "1us", 4096, "50 to 500 us", 128 << 20),
     Case("TIMELY", "timely", 10, "5us", 1024, "50 to 500 us", 12 << 20),
     Case("HPCC", "hpcc", 100, "1us", 4096, "near 0", 48 << 20),
     Case(
