@@ -35,8 +35,10 @@ def refuse_unknown(params: dict[str, Any]) -> None:
     for name, value in list(params.items()):
         if name in _WITHOUT_EFFECT:
             continue
-        if name == "link":
-            link_defaults(value)
+        if name == "link":  # of a topo's they have been taken
+            if link_defaults(value):
+                why = "links are the fabric's own, with their rates and delays"
+                raise UnsupportedOption(f"option link={_shown(value)}: {why}")
             del params[name]
             continue
         if name not in _REFUSED:

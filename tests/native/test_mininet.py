@@ -91,6 +91,9 @@ def test_links_options_are_honoured_and_others_refused() -> None:
     ):
         with pytest.raises(UnsupportedOption, match=why):
             FabricMininet(topo=TreeTopo(depth=1, fanout=2), build=False, **option)
+    with pytest.raises(UnsupportedOption, match="links are the fabric's own"):
+        FabricMininet(fabric=net.fabric, build=False, link=link)
+    assert FabricMininet(fabric=net.fabric, build=False, link=TCLink).fabric is net.fabric
 
 
 def test_the_api_knows_nodes_links_and_addresses(net: FabricMininet) -> None:
