@@ -80,7 +80,7 @@ def schemes(window_bytes: int) -> tuple[Scheme, ...]:
     return (
         Scheme("PFC, window of a BDP", f"{{{common}, window: {window_bytes}}}"),
         Scheme("DCQCN", f"{{{common}, congestion_control: dcqcn}}", LINE),
-        Scheme("DCQCN, marks by a step", f"{{{common}, congestion_control: dcqcn}}", STEP),
+        Scheme("DCTCP-like marks", f"{{{common}, congestion_control: dcqcn}}", STEP),
         Scheme("TIMELY", f"{{{common}, congestion_control: timely, timely: {TIMELY}}}"),
         Scheme("HPCC", f"{{{common}, congestion_control: hpcc}}"),
     )

@@ -54,7 +54,7 @@ SCHEMES = (
         "100 to 400",
         ", kmin: 100KB, kmax: 400KB, pmax: 0.2",
     ),
-    Scheme("DCQCN, marks by a step", ", congestion_control: dcqcn", "100", ", k: 100KB"),
+    Scheme("DCTCP-like marks", ", congestion_control: dcqcn", "100", ", k: 100KB"),
     Scheme("TIMELY", ", congestion_control: timely", "580 to 6,200"),
     Scheme("HPCC", ", congestion_control: hpcc", "near 0"),
 )
