@@ -55,8 +55,9 @@ workload: {workload}
 collectives: {collectives}
 capture: {{points: []}}
 predict: []
-virtual: {{memory: {memory}}}
+virtual: {{memory: {memory}, ranks_per_process: {ranks}}}
 """
+"""Ranks are threads of one process: the same bits, for less time."""
 STREAMS = """
 transport: {transport}
 capture: {{points: []}}
@@ -142,6 +143,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                     workload=workload,
                     collectives=f"{{{ALL_TO_ALL}, all_reduce: {{{all_reduce}}}}}",
                     memory=options.memory,
+                    ranks=leaves * hosts,
                 )
                 directory = kept_run(text, options.runs)
                 last = _last(_result(directory))
