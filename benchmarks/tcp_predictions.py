@@ -209,11 +209,17 @@ class Row:
 def _effects(run: Run, result: dict[str, Any]) -> tuple[str, ...]:
     """By what the table is taken apart."""
     one_way = isinstance(run.spec.fabric, FlatSpec | TorusSpec)
-    lost = result["summary"]["drops"] > 0
+    control, summary = run.spec.tcp.congestion_control, result["summary"]
+    if summary["drops"]:
+        met = "packets lost"
+    elif summary["ecn_marks"]:
+        met = "nothing lost, marks for " + ("DCTCP" if control == "dctcp" else "ECN of RFC 3168")
+    else:
+        met = "nothing lost or marked"
     return (
         "one path between two ranks" if one_way else "several paths, drawn from the spec",
-        "packets lost" if lost else "nothing lost",
-        run.spec.tcp.congestion_control,
+        met,
+        control,
         f"queue {run.spec.fabric.queue.kind}",
         run.spec.workload.kind,
     )
@@ -357,6 +363,23 @@ def table_of(rows: list[Row], each_random: bool) -> str:
     return "\n".join(lines)
 
 
+def furthest_off(rows: list[Row], count: int) -> str:
+    """What is missed most with the run's ports known."""
+    off = [
+        (abs(math.log(answer / row.measured_ns)), row, answer)
+        for row in rows
+        if row.measured_ns and (answer := row.predicted_ns["with ports"])
+    ]
+    off.sort(key=lambda each: -each[0])
+    lines = ["| run | what | measured us | with ports us | met |", "|---|---|---|---|---|"]
+    lines += [
+        f"| {row.run} | {row.what} | {row.measured_ns / 1000:,.1f} | {answer / 1000:,.1f} "
+        f"| {row.effects[1]} |"
+        for _, row, answer in off[:count]
+    ]
+    return "\n".join(lines)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--runs", type=Path, required=True, help="where runs are kept")
@@ -374,7 +397,7 @@ def main() -> None:
         print(f"{name}: done", file=sys.stderr)
         if options.table is not None:
             write_table(options.table, f"{bars_of(rows)}\n\n{table_of(rows, False)}")
-    print(f"{bars_of(rows)}\n\n{table_of(rows, True)}")
+    print(f"{bars_of(rows)}\n\n{table_of(rows, True)}\n\n{furthest_off(rows, 40)}")
 
 
 def write_table(page: Path, table: str) -> None:
