@@ -81,6 +81,7 @@ predict: [flow]
     return run_spec(tmp_path_factory.mktemp("two-trees"), text)
 
 
+@pytest.mark.long
 def test_both_roots_carry_half(run: Path) -> None:
     """Links between leaves and spines have half of the hosts' rate: with one tree they would
     decide."""
@@ -93,6 +94,7 @@ def test_both_roots_carry_half(run: Path) -> None:
     assert [log.checks for log in load_run(run).ranks] == [4] * 4
 
 
+@pytest.mark.long
 def test_bytes_of_both_trees_belong_to_their_collective(run: Path) -> None:
     capture = load_capture(load_run(run))
     assert capture is not None

@@ -35,6 +35,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run_spec(tmp_path_factory.mktemp("falls-back"), SPEC)
 
 
+@pytest.mark.long
 def test_what_was_under_way_is_done_again_by_hosts(run: Path) -> None:
     stream, again, small = valid_rows(run, 0)
     assert (stream["id"], again["id"]) == ("i0.all_reduce.0", "i0.all_reduce.0.by-hosts")
@@ -48,12 +49,14 @@ def test_what_was_under_way_is_done_again_by_hosts(run: Path) -> None:
     assert [log.checks for log in load_run(run).ranks] == [4] * 3
 
 
+@pytest.mark.long
 def test_what_comes_later_runs_by_hosts(run: Path) -> None:
     rows = valid_rows(run, 1)
     assert [row["algorithm"] for row in rows] == ["gloo-ring", "tree"]
     assert all(row["fell_back"] for row in rows)
 
 
+@pytest.mark.long
 def test_the_result_names_the_node(run: Path) -> None:
     (note,) = json.loads((run / "result.json").read_text())["notes"]
     assert "switch s0 died: 4 collectives, from i0.all_reduce.0 on, fell back to hosts" in note
@@ -61,6 +64,7 @@ def test_the_result_names_the_node(run: Path) -> None:
     assert "the aggregation node of s0 dies" in (run / "report.html").read_text()
 
 
+@pytest.mark.long
 def test_bytes_of_the_hosts_belong_to_their_row(run: Path) -> None:
     capture = load_capture(load_run(run))
     assert capture is not None

@@ -216,12 +216,18 @@ def _connected(spec: Spec) -> int:
     return min(others, 2 * others.bit_length() + 2 * len(workload.operations) + 2)
 
 
+_RESCUE_COPIES = 2
+"""Of what a collective moves, where ranks may have to do it again: inputs, and what trees work
+on (`workloads.execution.aggregation.rescue`)."""
+
+
 class _ProgramBytes:
     """What collectives that run as programs take beyond Gloo's own."""
 
     def __init__(self, spec: Spec) -> None:
         self._settings = settings_of(spec)
         self._payload = spec.payload
+        self._losable = spec.aggregation is not None and spec.aggregation.when_lost != "fail"
 
     def with_them(
         self,
@@ -243,6 +249,8 @@ class _ProgramBytes:
             return call
         participants = len(plan.participants(range(ranks)))
         buffers = working_bytes(plan) if self._payload == "checked" else 0
+        if plan.aggregators and self._losable:
+            buffers += _RESCUE_COPIES * shape.size_bytes
         threads = threads_of(plan)
         more = participants * (buffers + threads * _THREAD_BYTES)
         most = None
