@@ -177,9 +177,9 @@ def test_a_message_that_takes_more_than_an_hour_is_no_deadlock(
 # The command, less patient with a guest that stands still than its 300 s, which nobody can set.
 _IMPATIENT = f"""
 from functools import partial
-from emulator import session
+from emulator import prepared_guest
 from groundwire import cli
-session.GuestSpec = partial(session.GuestSpec, stall_timeout_s={_PATIENCE_S})
+prepared_guest.GuestSpec = partial(prepared_guest.GuestSpec, stall_timeout_s={_PATIENCE_S})
 cli.main()
 """
 
