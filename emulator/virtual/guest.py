@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 _MS_RDONLY, _MS_NOSUID, _MNT_DETACH = 1, 2, 2
+_MS_BIND_ALL = 4096 | 16384  # MS_BIND | MS_REC
 _PR_SET_TIMERSLACK = 29
 _NR_SCHED_SETATTR = 314
 _RB_POWER_OFF = 0x4321FEDC
@@ -154,9 +155,9 @@ def _prepare(spec: dict[str, Any]) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
-def _mount_from_host(path: str, flags: int, target: str | None = None) -> None:
-    os.makedirs(target or path, exist_ok=True)
-    _mount("none", "hostfs", target or path, flags, path)
+def _mount_from_host(path: str, flags: int) -> None:
+    os.makedirs(path, exist_ok=True)
+    _mount("none", "hostfs", path, flags, path)
 
 
 def _mount(source: str, kind: str, target: str, flags: int, options: str) -> None:
@@ -193,7 +194,9 @@ def _run(spec: dict[str, Any], files: list[HostFile]) -> dict[str, Any]:
             if spec["requests"] is not None:
                 spec, files[:] = _become_copy(spec["requests"])
             for path, target in spec["places"].items():
-                _mount_from_host(path, 0, target)
+                _mount_from_host(path, 0)
+                os.makedirs(target)
+                _mount(path, "none", target, _MS_BIND_ALL, "")
             os.write(orders[1], b"g")
     outputs = files[1:]
     selector = selectors.DefaultSelector()
