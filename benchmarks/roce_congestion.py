@@ -57,7 +57,9 @@ capture: {{points: []}}
 predict: []
 virtual: {{memory: {memory}, ranks_per_process: {ranks}}}
 """
-"""Ranks are threads of one process: the same bits, for less time."""
+TOGETHER = 32
+"""So many ranks and fewer are threads of one process: the same queue pairs and paths for less time.
+Of more, as many are as their queue pairs leave room for."""
 STREAMS = """
 transport: {transport}
 capture: {{points: []}}
@@ -143,7 +145,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                     workload=workload,
                     collectives=f"{{{ALL_TO_ALL}, all_reduce: {{{all_reduce}}}}}",
                     memory=options.memory,
-                    ranks=leaves * hosts,
+                    ranks=leaves * hosts if leaves * hosts <= TOGETHER else "auto",
                 )
                 directory = kept_run(text, options.runs)
                 last = _last(_result(directory))

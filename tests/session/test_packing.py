@@ -26,6 +26,17 @@ def test_ranks_around_one_switch_are_packed_when_they_are_many() -> None:
     assert _per_process(ranks=15) == 1
 
 
+def test_a_process_has_room_for_the_queue_pairs_of_its_ranks() -> None:
+    """Those of 128 ranks in one were more mappings than a host allows it."""
+    over_roce = {
+        "fabric": _STAR | {"hosts": 128, "link": {"mtu": 4300}},
+        "transport": {"kind": "roce", "path_mtu": 4096},
+        "collectives": {"backend": "programs", "all_reduce": {"algorithm": "ring"}},
+    }
+    assert _per_process(ranks=128, **over_roce) == 16
+    assert _per_process(ranks=32, **over_roce) == 32
+
+
 @pytest.mark.parametrize(
     "different",
     [
