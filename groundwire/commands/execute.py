@@ -101,7 +101,7 @@ def execute(
         Path | None,
         typer.Option(
             metavar="TRACE",
-            help="As --charge, by a trace of PyTorch's profiler (record_shapes=True): operations "
+            help="As --charge, by a trace of PyTorch's profiler with recorded shapes: operations "
             "take what they took there, those that it lacks the device's roofline.",
         ),
     ] = None,
