@@ -11,12 +11,14 @@ from types import MappingProxyType
 from typing import Any, Protocol, runtime_checkable
 
 from collectives.call import CollectiveCall, CollectiveError
+from collectives.groups import groups_of, selectors_of_groups
 from topologies.fabrics.fabric import Fabric
 from topologies.routing.routes import Routes
 from topologies.spec.checks import register
 from topologies.spec.errors import Problem, suggestion
 from topologies.spec.roce.section import STOCK_ACK_EVERY, RoceTransport
 from topologies.spec.sections import Sections
+from topologies.spec.spec import Spec
 
 ENTRY_POINT_GROUP = "groundwire.predictors"
 
@@ -115,6 +117,19 @@ class Setting:
 def group_key(ranks: Iterable[int]) -> str:
     """What a group of ranks is called where the run's name of it is not known."""
     return str(tuple(ranks))
+
+
+def group_priorities_of(spec: Spec) -> dict[str, int]:
+    """The DSCP class selectors of groups with one of their own, as `Setting` has them."""
+    found = {}
+    own = selectors_of_groups(spec)
+    if own:
+        for name, parts in groups_of(spec.workload).items():
+            for index, part in enumerate(parts):
+                if tuple(part) in own:
+                    in_run = "default" if name == "world" else f"{name}.{index}"
+                    found[in_run] = found[group_key(part)] = own[tuple(part)]
+    return found
 
 
 @runtime_checkable

@@ -6,9 +6,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from analysis.predict.interface import PredictorError, Setting, Transport, group_key
+from analysis.predict.interface import (
+    PredictorError,
+    Setting,
+    Transport,
+    group_priorities_of,
+)
 from collectives.call import CollectiveCall
-from collectives.groups import groups_of, selectors_of_groups
+from collectives.groups import groups_of
 from collectives.kinds import Kind, barrier_shape, rounded_elements
 from collectives.settings import plan_of, settings_of
 from topologies.spec.spec import Spec
@@ -44,19 +49,6 @@ def setting_of_spec(spec: Spec) -> Setting:
         priorities=(spec.priorities(False), spec.priorities(True)),
         group_priorities=group_priorities_of(spec),
     )
-
-
-def group_priorities_of(spec: Spec) -> dict[str, int]:
-    """The DSCP class selectors of groups with one of their own, as `Setting` has them."""
-    found = {}
-    own = selectors_of_groups(spec)
-    if own:
-        for name, parts in groups_of(spec.workload).items():
-            for index, part in enumerate(parts):
-                if tuple(part) in own:
-                    in_run = "default" if name == "world" else f"{name}.{index}"
-                    found[in_run] = found[group_key(part)] = own[tuple(part)]
-    return found
 
 
 def planned_calls(spec: Spec) -> tuple[PlannedCall, ...]:

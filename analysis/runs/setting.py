@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from analysis.decode.roce.wire_format import udp_source_port
-from analysis.predict.interface import Setting, Transport, group_key
-from analysis.predict.planned import group_priorities_of
+from analysis.predict.interface import Setting, Transport, group_key, group_priorities_of
 from analysis.runs.run import Run
 
 
