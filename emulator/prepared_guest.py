@@ -64,9 +64,11 @@ class PreparedGuest:
 
 def can_be_prepared(spec: Spec) -> bool:
     """Whether all that a run of `spec` does before it reads the spec is what any run does. Programs
-    of users, several jobs and RDMA have servers of their own."""
+    of users, several jobs and RDMA have servers of their own; files of algorithms lie where a guest
+    for any run does not look."""
     return (
         not spec.jobs
+        and not spec.program_files
         and not isinstance(spec.workload, CommandWorkload)
         and not isinstance(spec.transport, RoceTransport)
     )

@@ -103,7 +103,7 @@ def run_session(
         path.write_text(content)
     started = time.monotonic()
     with ExitStack() as stack:
-        readable: tuple[Path, ...] = ()
+        readable = tuple(file.parent for file in spec.program_files)
         for (workload, place), caller, times in zip(programs, callers, recorded, strict=True):
             place.mkdir(parents=True, exist_ok=True)
             caller.write(place)

@@ -94,18 +94,8 @@ def _files(spec: Spec) -> str:
     for workload in spec.workloads:
         if isinstance(workload, ChakraWorkload):
             named += [Path(f"{workload.path}.{rank}.et") for rank in range(workload.ranks)]
-    named += [Path(name) for name in _named_files(spec.to_dict())]
+    named += spec.program_files
     return " ".join(hashlib.sha256(p.read_bytes()).hexdigest() for p in named if p.is_file())
-
-
-def _named_files(value: object) -> list[str]:
-    """What stands under a key `file`, anywhere in plain data."""
-    if isinstance(value, dict):
-        mine = [value["file"]] if isinstance(value.get("file"), str) else []
-        return mine + [name for entry in value.values() for name in _named_files(entry)]
-    if isinstance(value, list | tuple):
-        return [name for entry in value for name in _named_files(entry)]
-    return []
 
 
 def _key(*parts: str) -> str:

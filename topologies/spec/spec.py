@@ -68,6 +68,12 @@ class Spec(Sections):
             raw["aggregation"]["quota"] = job.slots or self.aggregation.quota
         return parse_dict(raw, f"{self.name}, job {job.name}")
 
+    @property
+    def program_files(self) -> tuple[Path, ...]:
+        """The files that algorithms of collectives are in."""
+        entries = _algorithm_entries(self.to_dict())
+        return tuple(Path(entry["file"]) for entry in entries if "file" in entry)
+
     def to_dict(self) -> dict[str, Any]:
         """Plain data with every default filled in."""
         plain: dict[str, Any] = _with_kind_first(self.model_dump(mode="python", by_alias=True))
