@@ -15,35 +15,27 @@ import re
 import shutil
 import subprocess
 import sys
-import tempfile
 import zipfile
 from pathlib import Path
 
 import pytest
 
 from emulator.virtual.building.build import find_kernel
+from tests.remote.system import CERTIFICATES, MIRRORS, UBUNTU, made_system, moved, ubuntu_keyring
 from tests.session.command import ROOT
 
 pytestmark = pytest.mark.skipif(
     find_kernel() is None, reason="needs the virtual kernel (make setup)"
 )
-_DEBIAN = "http://deb.debian.org/debian"
-_SYSTEMS = {"bookworm": _DEBIAN, "trixie": _DEBIAN, "noble": "http://archive.ubuntu.com/ubuntu"}
-_UBUNTU = ("noble",)
+_SYSTEMS = ("bookworm", "trixie", "noble")
 _IN_CI = ("bookworm", "noble")
 _UNPACKED = "base-files,bash,coreutils,dash,grep,libc-bin,libstdc++6,sed,util-linux"
-_KEYRING = Path("/usr/share/keyrings/ubuntu-archive-keyring.gpg")
 _USER = 61_999
-# apt's and pip's words for a server that cannot be reached, or that has not what it should
-_NO_MIRROR = re.compile(
-    "Could not resolve|Temporary failure|Could not connect|Connection (failed|timed out|refused)"
-    "|does not have a Release file"
-)
+# pip's words for an index that cannot be reached
 _NO_INDEX = re.compile(
     "Temporary failure in name resolution|Failed to establish a new connection|ConnectTimeoutError"
     "|Name or service not known|Connection refused|No route to host"
 )
-_CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
 _BEGIN = """
 set -eu
 cd "$HOME"
@@ -178,58 +170,21 @@ def _root_of(system: str, *, whole: bool) -> Path:
         return root
     packages = "apt,python3,python3-venv,ca-certificates"  # what any installed system has
     options: list[str] = []
-    if system in _UBUNTU:
-        options += [f"--keyring={_ubuntu_keyring(root.parent)}", "--components=main,universe"]
+    if MIRRORS[system] == UBUNTU:
+        options += [f"--keyring={ubuntu_keyring(root.parent)}", "--components=main,universe"]
     if whole:
         options += ["--variant=minbase", f"--include={packages}"]
     else:
         merged = "--hook-dir=/usr/share/mmdebstrap/hooks/merged-usr"
         options += ["--variant=extract", merged, f"--include={packages},{_UNPACKED}"]
-    part = _mmdebstrap(root.parent, system, options)
+    part = made_system(root.parent, system, options)
     for place in ("wheel", "home/student", os.environ.get("PIP_FIND_LINKS", "").lstrip("/")):
         (part / place).mkdir(parents=True, exist_ok=True)
-    if _CERTIFICATES.exists():
-        certificates = part / _CERTIFICATES.relative_to("/")
+    if CERTIFICATES.exists():
+        certificates = part / CERTIFICATES.relative_to("/")
         certificates.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(_CERTIFICATES, certificates)
+        shutil.copyfile(CERTIFICATES, certificates)
     (part / "etc" / "resolv.conf").unlink(missing_ok=True)
     (part / "etc" / "resolv.conf").touch()
     (part / "etc" / "hosts").write_text("127.0.0.1 localhost\n")  # as installers do
-    return _moved(part, root)
-
-
-def _ubuntu_keyring(cache: Path) -> Path:
-    """Ubuntu's keys: this system's, or those of Debian's package, which apt has checked."""
-    if _KEYRING.exists():
-        return _KEYRING
-    place = cache / "ubuntu-keyring"
-    if not place.is_dir():
-        options = ["--variant=extract", "--include=ubuntu-keyring"]
-        _moved(_mmdebstrap(cache, "trixie", options), place)
-    return place / _KEYRING.relative_to("/")
-
-
-def _mmdebstrap(cache: Path, suite: str, options: list[str]) -> Path:
-    """A system in a new folder of the cache; others may make the same one at the same time."""
-    cache.mkdir(parents=True, exist_ok=True)
-    place = Path(tempfile.mkdtemp(prefix=f"{suite}-part-", dir=cache))
-    done = subprocess.run(
-        ["mmdebstrap", *options, suite, str(place), _SYSTEMS[suite]], capture_output=True, text=True
-    )
-    if done.returncode != 0:
-        shutil.rmtree(place)
-        if _NO_MIRROR.search(done.stderr):
-            pytest.skip(f"{_SYSTEMS[suite]} does not answer")
-    assert done.returncode == 0, done.stderr[-3000:]
-    place.chmod(0o755)
-    return place
-
-
-def _moved(part: Path, place: Path) -> Path:
-    """Put what is whole in its place, unless another process was first."""
-    try:
-        part.rename(place)
-    except OSError:
-        shutil.rmtree(part)
-        assert place.is_dir()
-    return place
+    return moved(part, root)
