@@ -20,6 +20,9 @@ one processor, and no root is needed:
     .venv/bin/python benchmarks/native_truth.py --guest --queues droptail,dctcp,lossless \\
         --rates 10Mbps --ranks 2,4 --cases 54 --scale 10 --directory DIR
 
+`--transport roce` has rings of programs over RoCE in place of Gloo's over TCP, with path MTUs of
+1024 and 4096; with `dctcp` their queue pairs have DCQCN. Only twins judge programs.
+
 `--only-native` makes the native runs alone, and the same command without it the rest.
 """
 
@@ -55,6 +58,7 @@ _QUEUES: dict[str, tuple[str, dict[str, object] | None]] = {
     "dctcp": ("dctcp", {"kind": "dctcp", "k": "30KB"}),
     "lossless": ("cubic", {"kind": "lossless", "headroom": "200KB"}),
 }
+_PATH_MTUS = {1500: 1024, 9000: 4096}
 _STOLEN_S, _EVERY_S = 0.02, 0.1
 _WITHIN = 0.05
 
@@ -72,6 +76,7 @@ class Case:
     try_: int
     scale: str = "auto"
     size: str = ""
+    transport: str = "tcp"
 
     @property
     def name(self) -> str:
@@ -83,7 +88,8 @@ class Case:
     def twin(self) -> str:
         """Cases with the same twin differ in what is beside them, and in captures."""
         size = f"-{self.size}" if self.size else ""
-        return f"{self.rate}-{self.ranks}-{self.queue}-{self.mtu}{size}"
+        kind = "" if self.transport == "tcp" else f"{self.transport}-"
+        return f"{kind}{self.rate}-{self.ranks}-{self.queue}-{self.mtu}{size}"
 
     def spec(self) -> Spec:
         """What is run, on both kernels."""
@@ -97,7 +103,7 @@ class Case:
             {
                 "name": "native-truth",
                 "fabric": fabric,
-                "transport": {"congestion_control": control},
+                **self._sending(control),
                 "workload": {
                     "kind": "collectives",
                     "ranks": self.ranks,
@@ -109,6 +115,17 @@ class Case:
                 "scale": self.scale if self.scale == "auto" else int(self.scale),
             }
         )
+
+    def _sending(self, control: str) -> dict[str, object]:
+        """How messages go: Gloo's, with a congestion control of TCP, or programs' over RoCE."""
+        if self.transport == "tcp":
+            return {"transport": {"congestion_control": control}}
+        roce: dict[str, object] = {"kind": "roce", "qp_timeout": "1s"}
+        roce["path_mtu"] = _PATH_MTUS[self.mtu]
+        if self.queue == "dctcp":
+            roce["congestion_control"] = "dcqcn"
+        ring = {"backend": "programs", "all_reduce": {"algorithm": "ring"}}
+        return {"transport": roce, "collectives": ring}
 
 
 def cases(queues: Sequence[str], count: int) -> list[Case]:
@@ -299,6 +316,7 @@ def main() -> None:
     parser.add_argument("--mtus", default=",".join(map(str, _MTUS)))
     parser.add_argument("--scale", default="auto", help="auto, or a number")
     parser.add_argument("--size", default="", help="what is reduced; default: by the rate")
+    parser.add_argument("--transport", default="tcp", choices=["tcp", "roce"])
     parser.add_argument("--only-native", action="store_true")
     parser.add_argument("--guest", action="store_true", help="native runs in a virtual kernel")
     parser.add_argument("--table", type=Path, help="a file for the table; default: print it")
@@ -309,7 +327,7 @@ def main() -> None:
         return
     wanted = cases(options.queues.split(","), options.cases)
     wanted = [
-        replace(case, scale=options.scale, size=options.size)
+        replace(case, scale=options.scale, size=options.size, transport=options.transport)
         for case in wanted
         if case.rate in options.rates.split(",")
         and str(case.ranks) in options.ranks.split(",")

@@ -77,6 +77,10 @@ class Scheme:
     marks: str = ""
 
 
+PAPERS = ("PFC", "DCQCN", "DCTCP", "TIMELY", "HPCC")
+"""What the names of the paper's schemes begin with: those of a run that names none."""
+
+
 def schemes(window_bytes: int) -> tuple[Scheme, ...]:
     """`window_bytes` is the path's bandwidth times its delay."""
     common = "kind: roce, path_mtu: 4096, qp_timeout: 67ms"
@@ -86,6 +90,11 @@ def schemes(window_bytes: int) -> tuple[Scheme, ...]:
         Scheme("DCTCP-like marks", f"{{{common}, congestion_control: dcqcn}}", STEP),
         Scheme("TIMELY", f"{{{common}, congestion_control: timely, timely: {TIMELY}}}"),
         Scheme("HPCC", f"{{{common}, congestion_control: hpcc}}"),
+        Scheme(
+            "clamp_target, DCQCN",
+            f"{{{common}, congestion_control: dcqcn, dcqcn: {{clamp_target: true}}}}",
+            LINE,
+        ),
     )
 
 
@@ -123,12 +132,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--hosts-per-leaf", type=int, default=8)
     parser.add_argument("--only", nargs="*", help="names of workloads, incast, victim")
     parser.add_argument("--fabrics", nargs="*", default=["clos", "nvswitch"])
-    parser.add_argument("--schemes", nargs="*", help="what names of schemes begin with")
+    parser.add_argument("--schemes", nargs="*", help="what their names begin with")
     parser.add_argument("--memory", default="auto", help="of a guest; decides no result")
     options = parser.parse_args(arguments)
     leaves, hosts = options.leaves, options.hosts_per_leaf
     every = schemes(200 * 70_000 // 8)
-    chosen = [scheme for scheme in every if scheme.name.startswith(tuple(options.schemes or [""]))]
+    begin = tuple(options.schemes or PAPERS)
+    chosen = [scheme for scheme in every if scheme.name.startswith(begin)]
     print(
         "| fabric | workload | scheme | time, us | exposed, us "
         "| pauses | paused, us | marks | CNPs | queue, KB |"

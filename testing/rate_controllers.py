@@ -6,7 +6,7 @@ import ctypes
 import subprocess
 from functools import cache
 from pathlib import Path
-from tempfile import mkdtemp
+from tempfile import TemporaryDirectory
 
 KERNEL = Path(__file__).parents[1] / "emulator" / "kernel"
 ONE_Q32 = 2**32
@@ -80,12 +80,8 @@ class Hpcc(ctypes.Structure):
 @cache
 def library() -> ctypes.CDLL:
     """All of them; times are uint64."""
-    made = Path(mkdtemp(prefix="groundwire-controllers-")) / "controllers.so"
-    sources = [str(KERNEL / "rxe" / f"rxe_{name}.c") for name in ("dcqcn", "timely", "hpcc")]
-    warnings = ["-Wall", "-Wextra", "-Werror", "-fsanitize=undefined", "-fno-sanitize-recover"]
-    flags = ["-O1", "-shared", "-fPIC", f"-I{KERNEL}", f"-I{KERNEL / 'rxe'}"]
-    subprocess.run(["gcc", *flags, *warnings, "-o", str(made), *sources], check=True)
-    found = ctypes.CDLL(str(made))
+    with TemporaryDirectory(prefix="groundwire-controllers-") as scratch:
+        found = ctypes.CDLL(str(_compiled(Path(scratch))))
     for name in ("rxe_dcqcn_advance", "rxe_dcqcn_cnp", "rxe_timely_rtt"):
         getattr(found, name).argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint64)
     found.rxe_hpcc_ack.argtypes = (
@@ -93,3 +89,12 @@ def library() -> ctypes.CDLL:
         *(ctypes.c_uint32, ctypes.c_bool),
     )
     return found
+
+
+def _compiled(directory: Path) -> Path:
+    made = directory / "controllers.so"
+    sources = [str(KERNEL / "rxe" / f"rxe_{name}.c") for name in ("dcqcn", "timely", "hpcc")]
+    warnings = ["-Wall", "-Wextra", "-Werror", "-fsanitize=undefined", "-fno-sanitize-recover"]
+    flags = ["-O1", "-shared", "-fPIC", f"-I{KERNEL}", f"-I{KERNEL / 'rxe'}"]
+    subprocess.run(["gcc", *flags, *warnings, "-o", str(made), *sources], check=True)
+    return made
