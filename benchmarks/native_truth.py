@@ -21,7 +21,7 @@ one processor, and no root is needed:
         --rates 10Mbps --ranks 2,4 --cases 54 --scale 10 --directory DIR
 
 `--transport roce` has rings of programs over RoCE in place of Gloo's over TCP, with path MTUs of
-1024 and 4096; with `dctcp` their queue pairs have DCQCN. Only twins judge programs.
+1024 and 4096; with `dctcp` their queue pairs have DCQCN.
 
 `--only-native` makes the native runs alone, and the same command without it the rest.
 """

@@ -10,14 +10,14 @@ The least is physics, the larger of two bounds:
   is in the way (`run_apart`), from when each rank posted. It is asked for where it can matter:
   where the first bound is far below the most.
 
-The most is Gloo's own chain of messages with all that queues in ports (`flow`). None of them knows
-of losses, marks and windows.
+The most is the chain of messages, of Gloo or of a program over RoCE, with all that queues in ports
+(`flow`). None of them knows of losses, marks, windows and controllers of rates.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,15 +26,15 @@ from analysis.predict.engines.idle_programs import run_apart
 from analysis.predict.engines.joint_programs import GroupedCall, at_most
 from analysis.predict.engines.message_costs import Effects, MessageCosts
 from analysis.predict.engines.paths import Paths, paths_of
+from analysis.predict.engines.roce.wire import ACK_BYTES, PACKET_BYTES, RoceWire, wire_of
 from analysis.predict.engines.wire import (
     CONTROL_BYTES,
     HEADER_BYTES,
     SEGMENTS_PER_ACK,
     Floats,
     Ints,
-    data_bytes,
+    Wire,
     full_frame_bytes,
-    packets,
 )
 from analysis.predict.interface import PredictorError, Setting
 from analysis.predict.models.alpha_beta import AlphaBeta
@@ -46,6 +46,7 @@ from analysis.runs.collectives import MeasuredCollective
 from analysis.runs.records import LinkRecord
 from collectives.call import CollectiveCall, CollectiveError
 from collectives.gloo.schedule import Post, gloo_schedule
+from collectives.plan import plan_messages
 from topologies.fabrics.fabric import L1_OVERHEAD_BYTES
 
 _BARE = Effects(acknowledgements=False)
@@ -122,11 +123,7 @@ class Expectation:
         ):
             if isinstance(together, CollectiveError):
                 raise together
-            bare, full = (
-                self._alone(self._bare, collective),
-                self._alone(self._acknowledged, collective),
-            )
-            saved = (1 - self._acknowledgements) * (full - bare)
+            saved = self._saved_ns(collective)
             most_ns = max(most_ns, begun_ns + together.duration_ns - saved)
         if most_ns > (1 + _CLOSE) * least_ns:
             least_ns = max(least_ns, self._chains_ns(group, begun))
@@ -171,6 +168,17 @@ class Expectation:
             begun_ns + duration
             for begun_ns, duration in zip(begun, joint.durations_ns(), strict=True)
         )
+
+    def _saved_ns(self, collective: MeasuredCollective) -> float:
+        """By how much acknowledgements that data carried made it shorter; none over RoCE, which
+        knows no such."""
+        if self._setting.transport.carries(call_of(collective)):
+            return 0.0
+        bare, full = (
+            self._alone(self._bare, collective),
+            self._alone(self._acknowledged, collective),
+        )
+        return (1 - self._acknowledgements) * (full - bare)
 
     def _alone(self, predictor: RunPredictor, collective: MeasuredCollective) -> int:
         answer = predictor.alone(collective)
@@ -222,36 +230,29 @@ def _acknowledgement_share(paths: Paths) -> float:
 
 class _Load:
     """What a call puts on each directed link, in L1 bytes: its messages with their headers
-    (`data`), and what can be `beside` them, which is their notifications, and acknowledgements of
-    every second segment. `after_ns` is how long the last data that leaves a link is on its way at
-    least; infinite where there is none."""
+    (`data`), and what can be `beside` them, which is what invites them, and acknowledgements.
+    `after_ns` is how long the last data that leaves a link is on its way at least; infinite where
+    there is none."""
 
     def __init__(self, paths: Paths, call: CollectiveCall, seed: int) -> None:
         carried: Counter[tuple[int, int]] = Counter()
         noticed: Counter[tuple[int, int]] = Counter()
         first: dict[tuple[int, int], float] = {}
-        full_bytes = float(full_frame_bytes(paths.mtu_bytes))
-        for step in gloo_schedule(call, seed):
-            if not isinstance(step, Post):
-                continue
-            wire = data_bytes(step.size_bytes, paths.mtu_bytes)
-            acknowledgements = packets(step.size_bytes, paths.mtu_bytes) / SEGMENTS_PER_ACK
-            for source, destination, bytes_, acks in zip(
-                step.source.tolist(),
-                step.destination.tolist(),
-                wire.tolist(),
-                acknowledgements.tolist(),
-                strict=True,
-            ):
-                pair = source, destination
-                carried[pair] += bytes_
-                first[pair] = min(first.get(pair, full_bytes), bytes_)
-                noticed[pair] += CONTROL_BYTES
-                noticed[destination, source] += CONTROL_BYTES + int(acks * HEADER_BYTES)
+        transport = paths.setting.transport
+        over_roce, wire = transport.carries(call), wire_of(transport, call, paths.mtu_bytes)
+        sizes: dict[int, tuple[int, int, int]] = {}
+        for source, destination, size_bytes in _messages(call, seed, over_roce):
+            if size_bytes not in sizes:
+                sizes[size_bytes] = int(wire.data_bytes(size_bytes)), *_beside(wire, size_bytes)
+            pair, (bytes_, along, against) = (source, destination), sizes[size_bytes]
+            carried[pair] += bytes_
+            first[pair] = min(first.get(pair, wire.full_frame_bytes), bytes_)
+            noticed[pair] += along
+            noticed[destination, source] += against
         self._links = paths.links
         ranks = np.array(call.ranks, dtype=np.int64)
         pairs = np.array(list(noticed), dtype=np.int64).reshape(-1, 2)
-        rows = paths.hashed(ranks[pairs[:, 0]], ranks[pairs[:, 1]])
+        rows = paths.hashed(ranks[pairs[:, 0]], ranks[pairs[:, 1]], over_roce)
         self.data = self._on_links(rows, [carried[pair] for pair in noticed])
         self.beside = self._on_links(rows, list(noticed.values()))
         # Of the pairs that exchange data, what the way to and from each of their links takes.
@@ -262,11 +263,12 @@ class _Load:
         self._ends = [(int(ranks[a]), int(ranks[b])) for a, b in first]
         delay = np.append(paths.delay_ns, 0.0)[self._rows]
         per_byte = np.append(8e9 / paths.rate_bps, 0.0)[self._rows]
-        invited = paths.costs_of(back).latency_ns(CONTROL_BYTES)[:, None]
+        invited = paths.costs_of(back).latency_ns(wire.control_bytes)[:, None]
         frame = np.array(list(first.values()))[:, None]
         self._lead = invited + _before(delay + frame * per_byte)
         # A last segment has a byte at least.
-        onward = (delay + (HEADER_BYTES + 1) * per_byte)[:, ::-1]
+        least_bytes = (PACKET_BYTES if over_roce else HEADER_BYTES) + 1
+        onward = (delay + least_bytes * per_byte)[:, ::-1]
         self.after_ns = self._least(delay + _before(onward)[:, ::-1])
 
     def _on_links(self, rows: Ints, size_bytes: Sequence[int]) -> Floats:
@@ -290,6 +292,28 @@ class _Load:
         comes by."""
         way = self._lead if lead else np.zeros_like(self._lead)
         return self._least(posted_ns[:, None] + way)
+
+
+def _messages(call: CollectiveCall, seed: int, over_roce: bool) -> Iterator[tuple[int, int, int]]:
+    """Sender, receiver and bytes of each of a call's messages. Raises CollectiveError for those of
+    a program over TCP: what invites and acknowledges short ones is less than is known of them."""
+    if call.plan is not None and over_roce:
+        for message in plan_messages(call.plan):
+            yield message.source, message.destination, message.size_bytes
+        return
+    for step in gloo_schedule(call, seed):
+        if isinstance(step, Post):
+            ends = step.source.tolist(), step.destination.tolist()
+            yield from zip(*ends, step.size_bytes.tolist(), strict=True)
+
+
+def _beside(wire: Wire, size_bytes: int) -> tuple[int, int]:
+    """L1 bytes beside a message, the way that it goes and back: over TCP two notifications and
+    acknowledgements of every second segment; over RoCE a credit and what acknowledges both."""
+    back = int(wire.beside_bytes(size_bytes))
+    if isinstance(wire, RoceWire):
+        return ACK_BYTES, back - ACK_BYTES
+    return CONTROL_BYTES, CONTROL_BYTES + back
 
 
 def _before(by_hop: Floats) -> Floats:

@@ -12,7 +12,10 @@ from analysis.decode.queue_pair_metrics import queue_pair_metrics
 from analysis.decode.run_capture import RunCapture, load_capture
 from analysis.metrics.flow import flows_of
 from analysis.report.tables.run_tables import tables
+from analysis.runs.collectives import collectives_of
+from analysis.runs.expected import Expectation
 from analysis.runs.run import load_run
+from analysis.runs.setting import setting_of
 from collectives.plan import plan_messages
 from tests.session.captured_headers import captured_headers
 from tests.session.command import run_spec, valid_rows
@@ -99,6 +102,16 @@ def test_predictions_follow_the_messages(clean: Path) -> None:
         assert row["predicted"]["flow"]["duration_ns"] == pytest.approx(
             row["duration_ns"], rel=0.03
         ), row["id"]
+
+
+def test_times_are_what_is_expected_of_programs(clean: Path) -> None:
+    """By which a native run is judged. Where flows share a link the least is less."""
+    run = load_run(clean)
+    expected = Expectation(setting_of(run), collectives_of(run), run.links, 1).of_all()
+    assert len(expected) == 3
+    for each in expected:
+        assert -0.006 < each.slower < 0.15
+        assert -0.02 < each.faster < 0.02
 
 
 def test_what_is_lost_is_sent_again_and_sums_stay_right(lossy: Path) -> None:

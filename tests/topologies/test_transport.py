@@ -104,6 +104,28 @@ def test_mistakes_are_told(transport: str, workload: str, said: str) -> None:
     assert said in str(error.value)
 
 
+_SLOW = """
+name: slow
+fabric: {{kind: flat, hosts: 2, link: {{rate: 100Mbps, delay: 5us, mtu: 1500}}}}
+transport: {{kind: roce{more}}}
+workload: {workload}
+collectives: {collectives}
+"""
+_RING = "{backend: programs, all_reduce: {algorithm: ring}}"
+
+
+def test_a_time_out_before_the_first_acknowledgement_is_refused() -> None:
+    """65 packets of 1106 bytes take 5.75 ms at 100 Mb/s, one more 0.2 ms there and back."""
+    ring = _COLLECTIVES.replace("ranks: 4", "ranks: 2").replace("barrier", "all_reduce, size: 1MB")
+    with pytest.raises(SpecError) as error:
+        parse_spec(_SLOW.format(more="", workload=ring, collectives=_RING))
+    assert "transport.qp_timeout: found 1048.576us; expected at least 5.962ms" in str(error.value)
+    for more in (", qp_timeout: 6ms", ", ack_every: 1"):
+        parse_spec(_SLOW.format(more=more, workload=ring, collectives=_RING))
+    program = _PROGRAM.replace("ranks: 4", "ranks: 2")
+    parse_spec(_SLOW.format(more="", workload=program, collectives="{}"))
+
+
 _ON = """
 name: fabrics
 fabric: {fabric}

@@ -11,9 +11,14 @@ from topologies.spec.errors import Problem
 from topologies.spec.queue_section import Lossless, QueueSpec, marks
 from topologies.spec.roce.section import INT_MAX_HOPS, RoceTransport
 from topologies.spec.sections import Sections
+from topologies.units import format_time
 
 HEADERS_BYTES = 80
 """RXE_MAX_HDR_LENGTH of Linux's rxe: a port's largest path MTU leaves so much of its MTU."""
+
+_PACKET_BYTES = 82
+"""Of a packet on a link beside its payload: IPv4 20, UDP 8, base transport header 12, ICRC 4,
+Ethernet with preamble and gap 38. An acknowledgement has 4 more."""
 
 _INT_RATE_UNIT_BPS = 100_000_000
 _INT_MOST_BPS = 65_535 * _INT_RATE_UNIT_BPS
@@ -34,6 +39,8 @@ def roce_problems(spec: Sections, fabric: Fabric) -> Iterator[Problem]:
         return
     extent = longest_path(fabric)
     yield from _path_mtu(transport, fabric, extent)
+    if spec.workload.kind != "command":  # programs say themselves how long they wait
+        yield from _timeout(transport, extent)
     queues = _switch_queues(fabric)
     if transport.congestion_control == "dcqcn" and not any(map(marks, queues)):
         yield Problem(
@@ -137,6 +144,22 @@ def _path_mtu(transport: RoceTransport, fabric: Fabric, extent: Extent) -> Itera
             ("transport", "path_mtu"),
             str(transport.path_mtu_bytes),
             f"expected at most {most}: there is a link with an MTU of {smallest}{and_more}",
+        )
+
+
+def _timeout(transport: RoceTransport, extent: Extent) -> Iterator[Problem]:
+    """A time-out before the first acknowledgement can have come: queue pairs send all again, and
+    fail after some times of that, though nothing is lost."""
+    packet = transport.path_mtu_bytes + _PACKET_BYTES
+    until_asked_ns = 8 * packet * (transport.packets_per_ack - 1) * 10**9 // extent.slowest_bps
+    least_ns = extent.base_rtt_ns(packet, _PACKET_BYTES) + until_asked_ns
+    if transport.qp_timeout_ns < least_ns:
+        yield Problem(
+            ("transport", "qp_timeout"),
+            format_time(transport.qp_timeout_ns),
+            f"expected at least {format_time(-(-least_ns // 1000) * 1000)}: so long "
+            f"{transport.packets_per_ack} packets and their acknowledgement take without queues, "
+            "on the longest path with the slowest link",
         )
 
 

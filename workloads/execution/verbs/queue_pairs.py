@@ -169,8 +169,10 @@ class RankDevices:
 
     def _handle(self, pair: _Pair, event: VerbsEvent) -> MessageWork | None:
         """The work that an event completes."""
+        if pair.error is not None:  # what comes after a failure completes nothing
+            return None
         if event.kind is EventKind.FAILED:
-            self._fail(pair, event.status)
+            self._fail(VerbsError(f"queue pair to rank {pair.rank}: {event.status}"))
             return None
         if event.kind is EventKind.CREDIT_CAME:
             credit = pair.device.take(pair.handle, event.receive)
@@ -187,13 +189,16 @@ class RankDevices:
         self._fill(pair)
         return over
 
-    def _fail(self, pair: _Pair, status: str) -> None:
-        if pair.error is None:  # what follows is flushed, and says no more
-            pair.error = VerbsError(f"queue pair to rank {pair.rank}: {status}")
-        for works in (pair.receives, pair.sends):
-            for work in works.values():
-                work.end(pair.error)
-            works.clear()
+    def _fail(self, error: VerbsError) -> None:
+        """End all messages of the rank: it cannot go on, and would else wait for one of another
+        rank, which may itself wait for others, while nobody says what has failed."""
+        for pair in self._pairs.values():
+            if pair.error is None:
+                pair.error = error
+            for works in (pair.receives, pair.sends):
+                for work in works.values():
+                    work.end(error)
+                works.clear()
 
 
 def _register(pair: _Pair, tensor: torch.Tensor) -> MessageWork:
