@@ -15,16 +15,11 @@ from emulator.capture.packet_filter import PacketFilter
 from emulator.capture.packet_socket import CaptureSocket, Counter, shut
 from emulator.capture.pcap_file import PcapFile
 from emulator.capture.port import CaptureError, CapturePort, CaptureStats
+from emulator.capture.ring_room import frames_per_port
 from emulator.linux.namespaces import enter
 from emulator.linux.signals import ignore_ending_signals
 from emulator.ports.idle_filler import FILLER_ETHERTYPE
 
-# Room in rings for all ports together, at most, and as a share of the memory that is free (a
-# virtual kernel has little); a frame of the default snap length takes 256 bytes.
-_RING_BYTES: Final = 256 << 20
-_RING_SHARE: Final = 8
-_FEWEST_FRAMES: Final = 1024
-_MOST_FRAMES: Final = 1 << 15
 # Half a ring at one packet every 60 ns: 100 Gb/s of 700-byte packets, or of 9000-byte ones
 # and their acknowledgements with room to spare.
 _FILL_NS_PER_FRAME: Final = 30
@@ -83,12 +78,10 @@ def _open(plan: CapturePlan) -> tuple[list[_Tap], float]:
     pause_s = 0.0
     frames = 0
     if plan.backend == "ring":
-        from emulator.capture.ring_socket import RingSocket, frame_bytes
+        from emulator.capture.ring_socket import RingSocket
 
-        free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-        room = min(_RING_BYTES, free // _RING_SHARE)
-        frames = room // frame_bytes(plan.snaplen) // max(1, len(plan.ports))
-        frames = min(max(frames, _FEWEST_FRAMES), _MOST_FRAMES)
+        free_bytes = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        frames = frames_per_port(len(plan.ports), plan.snaplen, free_bytes)
         pause_s = frames * _FILL_NS_PER_FRAME / 1e9
     else:
         from emulator.capture.scapy_socket import ScapySocket

@@ -17,6 +17,7 @@ import numpy as np
 from emulator.capture.packet_filter import PacketFilter
 from emulator.capture.packet_socket import SOL_PACKET
 from emulator.capture.pcap_file import PcapFile
+from emulator.capture.ring_room import frame_bytes
 
 _ETH_P_ALL: Final = 3
 _PACKET_VERSION: Final = 10
@@ -26,8 +27,6 @@ _SO_TIMESTAMPNS: Final = 35
 _STATUS_KERNEL: Final = 0
 _STATUS_USER: Final = 1
 _BLOCK_BYTES: Final = 1 << 16
-# Where tpacket_rcv puts an Ethernet header: TPACKET_ALIGN(TPACKET2_HDRLEN + 16) - 14.
-_ETHERNET_OFFSET: Final = 66
 
 _HEADER = np.dtype(
     [
@@ -42,11 +41,6 @@ _HEADER = np.dtype(
         ("padding", "u1", 4),
     ]
 )
-
-
-def frame_bytes(snaplen: int) -> int:
-    """Bytes of the ring that a packet takes: a power of two, so that frames fill blocks."""
-    return int(1 << (_ETHERNET_OFFSET + snaplen - 1).bit_length())
 
 
 class RingSocket:

@@ -165,6 +165,20 @@ def test_samples_cost_what_they_can_hold() -> None:
     assert guest_memory_bytes(parse_dict(document), Path()) == longest  # what a port keeps at most
 
 
+def test_rings_of_whole_packets_have_room_at_every_port() -> None:
+    """A ring has a place for 1,024 packets at least, each a power of two of bytes (a whole jumbo
+    frame with its header: 16 KiB): 64 ports in a torus of 16."""
+    document = {
+        "name": "rings",
+        "fabric": {"kind": "torus", "dims": [4, 4]},
+        "workload": {"kind": "collectives", **_one("all_reduce", 1, ranks=16)},
+        "capture": {"points": ["all"], "snaplen": 9038},
+    }
+    ring = {**document, "capture": {"points": ["all"], "snaplen": 9038, "backend": "ring"}}
+    rings = guest_memory_bytes(parse_dict(ring), Path())
+    assert rings - guest_memory_bytes(parse_dict(document), Path()) == 64 * 1024 * 16384
+
+
 @pytest.mark.parametrize(
     ("size", "iterations", "ranks", "measured_mb"),
     [("100KB", 3, 64, 536), ("100KB", 3, 128, 668), ("256MB", 1, 8, 2463)],

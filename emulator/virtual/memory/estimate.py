@@ -14,11 +14,13 @@ from collectives.kinds import Kind, Shape, rounded_elements
 from collectives.plan import threads_of, working_bytes
 from collectives.program import PROGRAM_KINDS
 from collectives.settings import plan_of, settings_of
+from emulator.capture.ring_room import ring_bytes
 from emulator.ports.own_queues import SAMPLE_CAPACITY
 from emulator.ports.port_qdisc import SAMPLE_BYTES
 from emulator.ports.queue_recorder import sampling_of
 from emulator.ranks.packing import ranks_per_process
 from emulator.virtual.memory.queue_pairs import devices_bytes, roce_bytes
+from topologies.fabrics.selectors import select_ports
 from topologies.spec.spec import Spec
 from topologies.spec.workload_section import (
     ITEM_BYTES,
@@ -149,7 +151,18 @@ def guest_memory_bytes(spec: Spec, run_directory: Path) -> int:
     an_iteration = None if sent is None else sent // max(1, workload.iterations)
     more_bytes = _samples_bytes(spec) + devices_bytes(spec)
     more_bytes += roce_bytes(spec, an_iteration)
-    return system_bytes + _ranks_bytes(spec) + tensors_bytes + more_bytes
+    needed_bytes = system_bytes + _ranks_bytes(spec) + tensors_bytes + more_bytes
+    return needed_bytes + _rings_bytes(spec, needed_bytes)
+
+
+def _rings_bytes(spec: Spec, free_bytes: int) -> int:
+    """What the capture's rings take, in a guest that has so much memory besides."""
+    if spec.capture.backend != "ring" or not spec.capture.points:
+        return 0
+    ports = {
+        port for point in spec.capture.points for port in select_ports(spec.plan.fabric, point)
+    }
+    return ring_bytes(len(ports), spec.capture.snaplen_bytes, free_bytes)
 
 
 def _samples_bytes(spec: Spec) -> int:
