@@ -48,7 +48,7 @@ _IMPORT_MARGIN_NS = 50_000_000
 _FABRIC_GRID_NS = 100_000_000
 _FAULTS_LATE_NS = 10_000_000
 """How late a fault may begin or end natively: a hundred times what it takes on an idle machine."""
-_PACKAGES = ("groundwire", "torch", "scapy", "pyroute2", "numpy")
+_PACKAGES = ("groundwire", "torch", "scapy", "numpy")
 
 
 @dataclass(frozen=True)
@@ -239,6 +239,7 @@ def _start_capture(
         spec.capture.snaplen_bytes,
         spec.capture.backend,
         spec.capture.filter,
+        real_time=kernel.real_time,
     )
 
 

@@ -40,7 +40,7 @@ def main(run_directory: str, source: str, prefix: str) -> None:
             raise OSError(error, os.strerror(error), target)
     os.chdir(STAGE)
     python = f"{STAGE}/python/bin/python3"
-    arguments = [python, "-m", "emulator.guest_experiment", f"{STAGE}/run"]
+    arguments = [python, "-m", "emulator.guest_start", f"{STAGE}/run"]
     os.execve(python, arguments, _ENVIRONMENT)
 
 

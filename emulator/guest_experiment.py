@@ -1,7 +1,5 @@
 """The experiment as a program: what the virtual kernel runs. Progress goes to stdout, a line each.
 
-python -m emulator.guest_experiment RUN_DIRECTORY
-
 Where there is no run directory yet, this is a guest of which copies run experiments: all that none
 depends on is done, and told; then the run directory is there.
 """
@@ -9,7 +7,6 @@ depends on is done, and told; then the run directory is there.
 from __future__ import annotations
 
 import os
-import sys
 import traceback
 from contextlib import ExitStack
 from pathlib import Path
@@ -19,14 +16,11 @@ from emulator.experiment import DeadlockFound, KernelProfile, run_experiment
 from emulator.ports.arrangement import UnsupportedPort
 from emulator.ports.own_queues import QueueArrangement
 from emulator.ports.queue_recorder import sampling_of
-from emulator.progress import Progress
+from emulator.progress import FAILED, Progress
 from emulator.ranks.full_directory import FULL
 from emulator.ranks.launcher import Launcher, RankFailed
 from topologies.fabrics.fabric import Fabric
 from topologies.spec.spec import load_spec
-
-FAILED = "failed"
-"""The stage of a progress that says why the experiment has failed."""
 
 _PREPARED, _ORDERS = 3, 4
 """Files of a guest that stands still (emulator/virtual/guest.py)."""
@@ -70,7 +64,3 @@ def _run(directory: Path, launcher: Launcher | None) -> int:
 
 def _print_progress(progress: Progress) -> None:
     print(progress.encode(), flush=True)
-
-
-if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1])))

@@ -13,18 +13,14 @@ import math
 import os
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
-from emulator.experiment import KernelProfile, run_experiment
 from emulator.guest_entry import STAGE
-from emulator.guest_experiment import FAILED
-from emulator.job_directories import complete_job_directories
 from emulator.native.kernel import can_watch_ports, missing_for, native_arrangement
-from emulator.native.scaling import choose_scale
 from emulator.prepared_guest import (
     SOURCE,
     can_be_prepared,
@@ -32,10 +28,9 @@ from emulator.prepared_guest import (
     open_files,
     prepared_guest,
 )
-from emulator.progress import Progress, Report
+from emulator.progress import FAILED, Progress, Report
 from emulator.ranks.caller import Caller, times_for, write_times
 from emulator.ranks.program_jobs import WORK
-from emulator.ranks.shared_run import JOBS
 from emulator.ranks.working_directory import working_directory
 from emulator.rdma.compiled import polling_library, verbs_library
 from emulator.virtual.boot import GuestSpec, run_guest
@@ -74,10 +69,12 @@ def run_session(
     directory: Path,
     report: Report,
     inputs: Mapping[str, str] | None = None,
+    meanwhile: Callable[[], None] | None = None,
 ) -> None:
     """Run `spec` and leave a run directory (without result.json, which analysis writes).
 
     `inputs` are further files of the run directory (name -> content) that the workload reads.
+    `meanwhile` is called while a guest boots, which has a core of its own; natively it is not.
 
     `kernel` None chooses: native when we are root and the kernel has what the spec needs, else
     virtual. Raises KernelRefused, TooManyQueuePairs, SessionFailed, VirtualKernelError,
@@ -114,9 +111,11 @@ def run_session(
         if chosen == "native":
             extra = _run_native(spec, directory.resolve(), report)
         else:
-            extra = _run_virtual(spec, directory.resolve(), report, readable)
+            extra = _run_virtual(spec, directory.resolve(), report, readable, meanwhile)
     _write_environment(directory, chosen, time.monotonic() - started, extra)
     if spec.jobs:
+        from emulator.job_directories import complete_job_directories
+
         complete_job_directories(spec, directory)
 
 
@@ -125,6 +124,8 @@ def _programs(spec: Spec, directory: Path) -> list[tuple[CommandWorkload, Path]]
     if not spec.jobs:
         places = [(spec.workload, directory)]
     else:
+        from emulator.ranks.shared_run import JOBS
+
         places = [(job.workload, directory / JOBS / job.name) for job in spec.jobs]
     return [(each, place) for each, place in places if isinstance(each, CommandWorkload)]
 
@@ -171,6 +172,10 @@ def _more_memory(expected: int, guest: GuestSpec) -> str:
 
 def _run_native(spec: Spec, directory: Path, report: Report) -> dict[str, object]:
     """Run the spec, slowed down to what this machine keeps up with; returns by how much."""
+    # What runs a guest needs none of this.
+    from emulator.experiment import KernelProfile, run_experiment
+    from emulator.native.scaling import choose_scale
+
     # What really computes cannot be slowed down, so its network is not either.
     choice = choose_scale(spec) if spec.compute.device != "real" else None
     factor = choice.factor if choice is not None else 1
@@ -183,7 +188,11 @@ def _run_native(spec: Spec, directory: Path, report: Report) -> dict[str, object
 
 
 def _run_virtual(
-    spec: Spec, directory: Path, report: Report, readable: tuple[Path, ...]
+    spec: Spec,
+    directory: Path,
+    report: Report,
+    readable: tuple[Path, ...],
+    meanwhile: Callable[[], None] | None,
 ) -> dict[str, object]:
     """Run the spec in a guest, which reads these directories besides; returns what is known of that
     afterwards."""
@@ -233,9 +242,9 @@ def _run_virtual(
             copy_of=Path(prepared.socket),
         )
         with suppress(NoCopy):
-            result = run_guest(kernel, copy, on_line, on_time=on_time)
+            result = run_guest(kernel, copy, on_line, on_time=on_time, on_start=meanwhile)
     if result is None:
-        result = run_guest(kernel, guest, on_line, on_time=on_time)
+        result = run_guest(kernel, guest, on_line, on_time=on_time, on_start=meanwhile)
     if result.reason != "exited":
         said = f"the virtual kernel ended ({result.reason}): {result.message}"
         said = re.sub(r"\(pid (\d+)\)", lambda found: _named(found, processes), said)

@@ -6,27 +6,20 @@ import json
 from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
+from threading import Thread
+from typing import TYPE_CHECKING
 
 import analysis.predict  # noqa: F401  (its checks of a spec are registered)
-from analysis.chakra.errors import ChakraError
-from analysis.chakra.files import read_graphs
-from analysis.chakra.summary import problems
-from analysis.decode.found_collectives import add_found_collectives
-from analysis.decode.mpi.messages import add_mpi_messages
-from analysis.exporters.replay import replay_files
-from analysis.report.finish import finish_run
-from analysis.runs.jobs_result import ALONE
-from analysis.runs.judged import TWIN
-from analysis.runs.result import write_result
-from analysis.runs.run import JobsRun, Run, load_run
 from emulator.progress import Progress, Report
 from emulator.ranks.full_directory import full_directory_reported
 from emulator.session import KernelKind, KernelRefused, choose_kernel, run_session
+from groundwire.importing import imported
 from topologies.spec.partition.section import PartitionedInferenceWorkload
 from topologies.spec.spec import Spec, load_spec
-from topologies.spec.workload_section import ChakraWorkload, CommandWorkload
-from workloads.models.partition.split_file import NETWORK_FILE, split_text
-from workloads.models.partition.splitting import batch_of, split_of
+from topologies.spec.workload_section import ChakraWorkload
+
+if TYPE_CHECKING:
+    from analysis.runs.run import Run
 
 
 class JobsMissing(ValueError):
@@ -95,22 +88,23 @@ def run(
         if twin:
             kernel = _native_for_twin(resolved, kernel)
         inputs = _inputs(resolved)
-        run_session(resolved, kernel, directory, progress, inputs)
+        run_session(resolved, kernel, directory, progress, inputs, _import_what_follows)
         if twin:
             progress(Progress("twin", "native run done; its twin follows on the virtual kernel"))
+            from analysis.runs.judged import TWIN
+
             same = resolved.with_overrides({"capture.points": "[]"}, source="the twin")
             run_session(same, "virtual", directory / TWIN, progress, inputs)
         if alone:
             _run_alone(resolved, kernel, directory, progress, inputs)
-        progress(Progress("predict", "comparing with the predictions"))
-        made = load_run(directory)
-        if _find_collectives(made):
-            made = load_run(directory)
-        write_result(made)
-        if pages:
-            progress(Progress("report", "writing the report"))
-            finish_run(made)
-    return made
+        from groundwire.finishing import finish
+
+        return finish(directory, progress, pages=pages)
+
+
+def _import_what_follows() -> None:
+    """Import what comes after a guest while it boots: a second of work, on another core."""
+    Thread(target=imported, args=("groundwire.finishing",), daemon=True).start()
 
 
 def _run_alone(
@@ -121,6 +115,8 @@ def _run_alone(
     inputs: Mapping[str, str],
 ) -> None:
     """Each job with the others idle, without captures."""
+    from analysis.runs.jobs_result import ALONE
+
     for name in spec.parts:
         progress(Progress("alone", f"job {name} follows alone"))
         idle = {
@@ -142,18 +138,6 @@ def _native_for_twin(spec: Spec, kernel: KernelKind | None) -> KernelKind:
     return choose_kernel(spec, "native")
 
 
-def _find_collectives(run: Run) -> bool:
-    """Add to the logs of programs what only the captures tell; whether there was any."""
-    runs = [own for _, own in run.finished] if isinstance(run, JobsRun) else [run]
-    programs = [each for each in runs if isinstance(each.spec.workload, CommandWorkload)]
-    found = []
-    for each in programs:
-        assert isinstance(each.spec.workload, CommandWorkload)
-        by_mpi = each.spec.workload.per == "job" and add_mpi_messages(each)
-        found.append(by_mpi or add_found_collectives(each))
-    return any(found)
-
-
 def _inputs(spec: Spec) -> dict[str, str]:
     """The files that the workload reads, or those of jobs: a trace's programs, read and checked
     here; or a network that is trained and split here."""
@@ -161,12 +145,20 @@ def _inputs(spec: Spec) -> dict[str, str]:
     for name, part in spec.parts.items():
         place = f"jobs/{name}/" if spec.jobs else ""
         if isinstance(part.workload, ChakraWorkload):
+            from analysis.chakra.errors import ChakraError
+            from analysis.chakra.files import read_graphs
+            from analysis.chakra.summary import problems
+            from analysis.exporters.replay import replay_files
+
             graphs = read_graphs(part.workload.path)
             if wrong := problems(graphs):
                 raise ChakraError(part.workload.path, None, wrong[0])
             files = replay_files(graphs)
             found |= {f"{place}replay/{file}": content for file, content in files.items()}
         elif isinstance(part.workload, PartitionedInferenceWorkload):
+            from workloads.models.partition.split_file import NETWORK_FILE, split_text
+            from workloads.models.partition.splitting import batch_of, split_of
+
             split = split_of(part.workload)
             found[place + NETWORK_FILE] = split_text(split, batch_of(part.workload))
     return found

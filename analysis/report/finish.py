@@ -7,7 +7,7 @@ from pathlib import Path
 
 from analysis.exporters.perfetto import write_trace_of
 from analysis.report.html import render_html
-from analysis.report.run_figures import figures_of, figures_of_jobs
+from analysis.report.run_figures import RunFigures, figures_of, figures_of_jobs
 from analysis.runs.run import JobsRun, Run
 
 
@@ -19,9 +19,18 @@ class FinishedRun:
     traces: tuple[Path, ...]
 
 
-def finish_run(run: Run) -> FinishedRun:
+def figures_read_ahead(run: Run) -> RunFigures:
+    """The figures of a run of one workload, with those computed that take long and need no result:
+    what the captures hold. Raises RunError, CaptureFormatError."""
+    figures = figures_of(run)
+    _ = figures.flows, figures.collectives, figures.traffic
+    return figures
+
+
+def finish_run(run: Run, figures: RunFigures | None = None) -> FinishedRun:
     """Write report.html and trace.json of a run whose directory has its result.json; of several
-    jobs those of each, and a report that has them side by side.
+    jobs those of each, and a report that has them side by side. `figures` are those of a run of one
+    workload, when they are known.
 
     Raises RunError for a damaged run directory.
     """
@@ -30,7 +39,7 @@ def finish_run(run: Run) -> FinishedRun:
         report = run.directory / "report.html"
         report.write_text(render_html(figures_of_jobs(run)), encoding="utf-8")
         return FinishedRun(report, tuple(trace for each in finished for trace in each.traces))
-    figures = figures_of(run)
+    figures = figures or figures_of(run)
     report = run.directory / "report.html"
     report.write_text(render_html([figures]), encoding="utf-8")
     trace = write_trace_of(figures.run, figures.queues, figures.flows)

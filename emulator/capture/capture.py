@@ -84,8 +84,12 @@ def start_capture(
     snaplen: int = 160,
     backend: Backend = "scapy",
     filter: str | None = None,
+    *,
+    real_time: bool = True,
 ) -> Capture:
     """Start capturing both directions of each port into `directory`.
+
+    Without `real_time`, reading packets takes no time.
 
     Returns when every packet from now on will be captured. Needs CAP_NET_RAW,
     CAP_NET_ADMIN and CAP_SYS_ADMIN (to enter the namespaces).
@@ -95,7 +99,7 @@ def start_capture(
         OSError: the directory cannot be made.
     """
     directory.mkdir(parents=True, exist_ok=True)
-    plan = CapturePlan(tuple(ports), directory, snaplen, backend, filter)
+    plan = CapturePlan(tuple(ports), directory, snaplen, backend, filter, real_time)
     # Forked, not spawned: a fresh interpreter would import everything again, and the ports'
     # namespaces are reached by path either way.
     context = multiprocessing.get_context("fork")

@@ -36,6 +36,7 @@ class CapturePlan:
     snaplen: int
     backend: str
     filter: str | None
+    real_time: bool
 
 
 @dataclass
@@ -81,7 +82,7 @@ def _open(plan: CapturePlan) -> tuple[list[_Tap], float]:
         from emulator.capture.ring_socket import RingSocket
 
         free_bytes = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-        frames = frames_per_port(len(plan.ports), plan.snaplen, free_bytes)
+        frames = frames_per_port(len(plan.ports), plan.snaplen, free_bytes, plan.real_time)
         pause_s = frames * _FILL_NS_PER_FRAME / 1e9
     else:
         from emulator.capture.scapy_socket import ScapySocket

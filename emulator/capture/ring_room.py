@@ -9,6 +9,9 @@ from typing import Final
 _RING_BYTES: Final = 256 << 20
 _RING_SHARE: Final = 8
 _FEWEST_FRAMES: Final = 1024
+# In virtual time a ring is emptied in no time. And each frame of several pages is two mappings on
+# the host (its first page is written to), of which a process may have 65,530.
+_FEWEST_FRAMES_VIRTUAL: Final = 64
 _MOST_FRAMES: Final = 1 << 15
 # Where tpacket_rcv puts an Ethernet header: TPACKET_ALIGN(TPACKET2_HDRLEN + 16) - 14.
 _ETHERNET_OFFSET: Final = 66
@@ -19,13 +22,15 @@ def frame_bytes(snaplen: int) -> int:
     return int(1 << (_ETHERNET_OFFSET + snaplen - 1).bit_length())
 
 
-def frames_per_port(ports: int, snaplen: int, free_bytes: int) -> int:
+def frames_per_port(ports: int, snaplen: int, free_bytes: int, real_time: bool) -> int:
     """How many packets the ring of each port holds, where so much memory is free."""
     room_bytes = min(_RING_BYTES, free_bytes // _RING_SHARE)
     frames = room_bytes // frame_bytes(snaplen) // max(1, ports)
-    return min(max(frames, _FEWEST_FRAMES), _MOST_FRAMES)
+    fewest = _FEWEST_FRAMES if real_time else _FEWEST_FRAMES_VIRTUAL
+    return min(max(frames, fewest), _MOST_FRAMES)
 
 
-def ring_bytes(ports: int, snaplen: int, free_bytes: int) -> int:
-    """What the rings of all ports take together, where so much memory is free."""
-    return ports * frames_per_port(ports, snaplen, free_bytes) * frame_bytes(snaplen)
+def ring_bytes_of_guest(ports: int, snaplen: int, free_bytes: int) -> int:
+    """What the rings of all ports take together in a guest with so much memory free."""
+    frames = frames_per_port(ports, snaplen, free_bytes, real_time=False)
+    return ports * frames * frame_bytes(snaplen)

@@ -10,8 +10,6 @@ import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from pyroute2.netlink.rtnl import RTM_NEWLINK
-
 from emulator.linux import bpf, congestion_control, namespaces, rtnetlink
 from emulator.linux.netlink import NetlinkError, NetlinkSocket, Request, attribute, text
 
@@ -128,7 +126,7 @@ def _device(kind: str) -> Request:
     payload = rtnetlink.IFINFO.pack(0, 0, 0, 0, 0) + attribute(
         rtnetlink.IFLA_LINKINFO, text(rtnetlink.IFLA_INFO_KIND, kind)
     )
-    return Request(RTM_NEWLINK, rtnetlink.CREATE, payload, f"make a {kind}")
+    return Request(rtnetlink.RTM_NEWLINK, rtnetlink.CREATE, payload, f"make a {kind}")
 
 
 def _makes(request: Request) -> bool:

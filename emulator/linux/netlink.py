@@ -2,7 +2,8 @@
 
 Why not pyroute2's message classes: encoding one address message with them costs about 50 us of
 Python, and a k=16 fat-tree needs 30,000 messages before its first packet. Requests here are packed
-with `struct`; the numbers (message types, attributes) are pyroute2's where it names them.
+with `struct`. And importing pyroute2 only for its numbers took a guest a fifth of what it imports
+before torch.
 
 Source of the formats: include/uapi/linux/netlink.h; rtnetlink(7); libnetlink(3).
 """
@@ -16,16 +17,10 @@ import struct
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from pyroute2.netlink import (
-    NLM_F_ACK,
-    NLM_F_DUMP,
-    NLM_F_REQUEST,
-    NLMSG_DONE,
-    NLMSG_ERROR,
-    NLMSG_NOOP,
-)
-
 NETLINK_ROUTE = 0
+NLMSG_NOOP, NLMSG_ERROR, NLMSG_DONE = 1, 2, 3
+NLM_F_REQUEST, NLM_F_ACK, NLM_F_DUMP = 0x1, 0x4, 0x300
+NLM_F_REPLACE, NLM_F_EXCL, NLM_F_CREATE = 0x100, 0x200, 0x400
 _SOL_NETLINK = 270
 _NETLINK_CAP_ACK = 10
 _NETLINK_EXT_ACK = 11

@@ -10,26 +10,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network
 
-from pyroute2.netlink import NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE
-from pyroute2.netlink.rtnl import (
-    RTM_DELQDISC,
-    RTM_DELROUTE,
-    RTM_GETLINK,
-    RTM_GETQDISC,
-    RTM_NEWADDR,
-    RTM_NEWLINK,
-    RTM_NEWNEIGH,
-    RTM_NEWQDISC,
-    RTM_NEWROUTE,
-    RTM_NEWTCLASS,
-    RTM_NEWTFILTER,
-    RTM_SETLINK,
+from emulator.linux.netlink import (
+    NLM_F_CREATE,
+    NLM_F_EXCL,
+    NLM_F_REPLACE,
+    Request,
+    attribute,
+    text,
+    u32,
 )
 
-from emulator.linux.netlink import Request, attribute, text, u32
+RTM_NEWLINK, RTM_GETLINK, RTM_SETLINK = 16, 18, 19
+RTM_NEWADDR, RTM_NEWROUTE, RTM_DELROUTE, RTM_NEWNEIGH = 20, 24, 25, 28
+RTM_NEWQDISC, RTM_DELQDISC, RTM_GETQDISC, RTM_NEWTCLASS, RTM_NEWTFILTER = 36, 37, 38, 40, 44
 
-CREATE = int(NLM_F_CREATE | NLM_F_EXCL)
-_REPLACE = int(NLM_F_CREATE | NLM_F_REPLACE)
+CREATE = NLM_F_CREATE | NLM_F_EXCL
+_REPLACE = NLM_F_CREATE | NLM_F_REPLACE
 
 AF_INET = 2
 AF_UNSPEC = 0

@@ -14,8 +14,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-from pyroute2.netlink.rtnl import RTM_DELROUTE
-
 from emulator.linux import congestion_control, namespaces, rtnetlink
 from emulator.linux.netlink import NetlinkSocket
 from emulator.network.blueprint import Blueprint
@@ -413,7 +411,9 @@ class Network:
                     # A route whose only link has gone has been deleted by the kernel already.
                     netlink.execute(
                         requests,
-                        lambda request, code: request.type == RTM_DELROUTE and code == errno.ESRCH,
+                        lambda request, code: (
+                            request.type == rtnetlink.RTM_DELROUTE and code == errno.ESRCH
+                        ),
                     )
                 changes += len(requests)
         self.routes = routes

@@ -19,7 +19,6 @@ from emulator.ranks.gate import Gate
 from emulator.ranks.launcher import (
     common_start_ns,
     describe_status,
-    prepare_torch,
     receive_jobs,
     renew_before,
 )
@@ -32,6 +31,7 @@ from emulator.ranks.program import (
     inherit_orphans,
 )
 from emulator.ranks.rank_process import RankJob, send_report
+from emulator.ranks.torch_import import prepare_torch
 
 Process = RankJob | PackedJob | ProgramJob | AggregationJob
 

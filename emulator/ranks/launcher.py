@@ -7,7 +7,6 @@ survive a fork well. It imports while the parent builds the fabric.
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import pickle
@@ -27,10 +26,9 @@ from emulator.linux.signals import end_with_parent, ignore_ending_signals
 from emulator.ranks.aggregation.losable_nodes import LosableNodes, switches_of
 from emulator.ranks.packed_process import PackedJob
 from emulator.ranks.rank_process import RankJob, send_report, set_name
+from emulator.ranks.torch_import import prepare_torch
 from workloads.execution.clock import round_time_ns, sleep_until_ns
 
-_MCL_CURRENT, _MCL_ONFAULT = 1, 4
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _STDERR_TAIL_LINES = 12
 # Ranks set out together, at a round time.
 _START_MARGIN_NS = 50_000_000
@@ -39,8 +37,6 @@ _START_GRID_NS = 500_000_000
 _RANDOM_MARGIN_NS = 10_000_000
 # What a server gets to end what runs, before it is killed itself.
 _PATIENCE_S = 10
-
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 class RankFailed(RuntimeError):
@@ -283,29 +279,6 @@ def _serve(orders: socket.socket) -> None:
     send_report(orders, {"done": True})
 
 
-def prepare_torch() -> None:
-    """In a server: import what ranks inherit, and keep it in memory."""
-    # Intra-op threads would contend for the cores that carry the fabric, and a pool does not
-    # survive a fork.
-    os.environ.update(OMP_NUM_THREADS="1", MKL_NUM_THREADS="1")
-    import gc
-
-    import torch
-
-    import workloads.execution.rank  # noqa: F401  (so that ranks inherit it)
-    from workloads.execution.payload.tensors import shared_piece
-
-    shared_piece()
-
-    torch.set_num_threads(1)
-    _keep_freed_memory()
-    gc.collect()
-    gc.freeze()  # keeps the collector from writing to, and so copying, every inherited page
-    # The pages of Python and torch that ranks share stay in memory. Else a guest that is too small
-    # drops and rereads them for ever, and never says so. Best effort: a host may forbid it.
-    _libc.mlockall(_MCL_CURRENT | _MCL_ONFAULT)
-
-
 def receive_jobs(orders: socket.socket) -> Any:
     """The jobs that `Launcher.run` was called with; None when it never is."""
     header = orders.recv(8, socket.MSG_WAITALL)
@@ -325,13 +298,6 @@ def renew_before(start_ns: int) -> None:
     they draw depend on nothing that was drawn before."""
     sleep_until_ns(start_ns - _RANDOM_MARGIN_NS)
     renew_random_numbers()
-
-
-def _keep_freed_memory() -> None:
-    """Have malloc use large blocks again instead of giving them back: in the virtual kernel the
-    first touch of a page costs more than anything that is done with it (mallopt(3))."""
-    for parameter, value in ((_M_MMAP_THRESHOLD, 32 << 20), (_M_TRIM_THRESHOLD, 1 << 30)):
-        _libc.mallopt(parameter, value)
 
 
 def describe_status(status: int) -> str:

@@ -34,11 +34,13 @@ def run_guest(
     on_line: Callable[[str], None],
     on_error_line: Callable[[str], None] | None = None,
     on_time: Callable[[int], None] | None = None,
+    on_start: Callable[[], None] | None = None,
 ) -> GuestResult:
     """Boot `kernel`, run the guest's command to its end, and leave nothing behind.
 
     `on_line` gets each line of the command's standard output, `on_error_line` (default: the same)
-    of its standard error, `on_time` now and then the virtual nanoseconds since boot.
+    of its standard error, `on_time` now and then the virtual nanoseconds since boot. `on_start` is
+    called once, when no more processes of the host are to be started.
     An interrupt (KeyboardInterrupt) ends the guest at once and is passed on.
 
     Raises NoCopy when it is to be a copy and none is to be had, and VirtualKernelError when the
@@ -82,6 +84,8 @@ def run_guest(
                 if guest.time_travel:
                     held.enter_context(kept_reserve(process, kernel.symbols, core))
                 memory_watch = ThrashingDetector(process, kernel.symbols, guest.memory_bytes)
+                if on_start is not None:
+                    on_start()
                 standstill = _watch(
                     process, guest, clock, memory_watch, core, files, events, refusals, on_time
                 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import Any
 
 import typer
@@ -12,6 +11,7 @@ from typer.main import get_command, get_group
 from groundwire.commands.console.help_text import tidy_help, without_type
 from groundwire.commands.console.outcome import outcome
 from groundwire.commands.console.separator import separated
+from groundwire.importing import imported
 
 COMMANDS = {
     "run": "groundwire.commands.run:run",
@@ -52,7 +52,7 @@ class Commands(TyperGroup):
         if cmd_name not in COMMANDS:
             return None
         module, _, attribute = COMMANDS[cmd_name].partition(":")
-        found = getattr(import_module(module), attribute)
+        found = getattr(imported(module), attribute)
         if isinstance(found, typer.Typer):
             command: Any = get_group(found)
         else:

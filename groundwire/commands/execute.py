@@ -12,7 +12,7 @@ import typer
 
 from emulator.ranks.mpi.launch import LAUNCHERS
 from groundwire.commands.console.overrides import parse_overrides
-from groundwire.commands.report import ReportStyle
+from groundwire.commands.console.report_style import ReportStyle
 from groundwire.commands.run import (
     JsonOption,
     KernelChoice,

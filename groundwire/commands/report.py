@@ -14,6 +14,7 @@ from analysis.exporters.nccl_style import render_nccl_style
 from analysis.report import render_html, render_markdown, write_csv
 from analysis.report.run_figures import run_figures
 from analysis.report.tables.table import Table
+from groundwire.commands.console.report_style import ReportStyle
 
 
 class ReportFormat(StrEnum):
@@ -22,13 +23,6 @@ class ReportFormat(StrEnum):
     html = "html"
     md = "md"
     csv = "csv"
-
-
-class ReportStyle(StrEnum):
-    """`--style`."""
-
-    groundwire = "groundwire"
-    nccl_tests = "nccl-tests"
 
 
 def report(

@@ -7,20 +7,20 @@ import sys
 from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, TextIO
+from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 from rich.console import Console
 
-from analysis.exporters.nccl_style import render_nccl_style
-from analysis.runs.run import Run
 from emulator.session import KernelKind
 from groundwire import pipeline
 from groundwire.commands.console.overrides import parse_overrides
 from groundwire.commands.console.progress_display import ProgressDisplay
-from groundwire.commands.console.result_table import output_console, print_result
-from groundwire.commands.report import ReportStyle
+from groundwire.commands.console.report_style import ReportStyle
 from topologies.spec.spec import Spec, load_spec
+
+if TYPE_CHECKING:
+    from analysis.runs.run import Run
 
 
 class KernelChoice(StrEnum):
@@ -123,8 +123,12 @@ def run_and_print(
     if as_json:
         print(json.dumps(made.result, indent=1))
     elif style is ReportStyle.nccl_tests:
+        from analysis.exporters.nccl_style import render_nccl_style
+
         print(render_nccl_style(made), end="")
     else:
+        from groundwire.commands.console.result_table import output_console, print_result
+
         print_result(made.result, directory, output_console())
     if any(job["failed"] is not None for job in made.result.get("jobs", ())):
         return 1

@@ -43,7 +43,8 @@ def test_the_examples_of_api_md_run(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_the_commands_of_report_md_are_the_command_s() -> None:
     from inspect import signature
 
-    from groundwire.commands.report import ReportFormat, ReportStyle, report
+    from groundwire.commands.console.report_style import ReportStyle
+    from groundwire.commands.report import ReportFormat, report
 
     text = (DOCS / "report.md").read_text()
     assert set(re.findall(r"--format (\w+)", text)) == {f.value for f in ReportFormat} - {"html"}

@@ -165,18 +165,27 @@ def test_samples_cost_what_they_can_hold() -> None:
     assert guest_memory_bytes(parse_dict(document), Path()) == longest  # what a port keeps at most
 
 
-def test_rings_of_whole_packets_have_room_at_every_port() -> None:
-    """A ring has a place for 1,024 packets at least, each a power of two of bytes (a whole jumbo
-    frame with its header: 16 KiB): 64 ports in a torus of 16."""
+def test_rings_have_room_at_every_port() -> None:
+    """A ring in a guest has a place for 64 packets at least, each a power of two of bytes (a whole
+    jumbo frame with its header: 16 KiB): 324 ports of a fat-tree. All rings together take an eighth
+    of what is free without them."""
     document = {
         "name": "rings",
-        "fabric": {"kind": "torus", "dims": [4, 4]},
+        "fabric": {"kind": "fat-tree", "k": 6},
         "workload": {"kind": "collectives", **_one("all_reduce", 1, ranks=16)},
         "capture": {"points": ["all"], "snaplen": 9038},
     }
-    ring = {**document, "capture": {"points": ["all"], "snaplen": 9038, "backend": "ring"}}
-    rings = guest_memory_bytes(parse_dict(ring), Path())
-    assert rings - guest_memory_bytes(parse_dict(document), Path()) == 64 * 1024 * 16384
+
+    def rings_bytes(points: str) -> tuple[int, int]:
+        by_scapy = {**document, "capture": {"points": [points], "snaplen": 9038}}
+        by_rings = {**by_scapy, "capture": {**by_scapy["capture"], "backend": "ring"}}  # type: ignore[dict-item]
+        without = guest_memory_bytes(parse_dict(by_scapy), Path())
+        return guest_memory_bytes(parse_dict(by_rings), Path()) - without, without
+
+    rings, _ = rings_bytes("all")
+    assert rings == 6 * 54 * 64 * 16384
+    rings, without = rings_bytes("hosts")
+    assert 0.9 < rings / (without / 8) <= 1
 
 
 @pytest.mark.parametrize(

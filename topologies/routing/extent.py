@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-
-import networkx as nx
 
 from topologies.fabrics.fabric import Fabric
 
@@ -27,31 +26,32 @@ class Extent:
 
 def longest_path(fabric: Fabric) -> Extent:
     """The extent of a fabric: paths are the shortest by links, of those the slowest by delay."""
-    graph: nx.Graph[str] = nx.Graph()
+    delays_ns: dict[str, dict[str, int]] = {}
     for link in fabric.links:
         a, b = link.a.node, link.b.node
-        known = graph.get_edge_data(a, b)
-        delay_ns = max(link.delay_ns, known["delay_ns"]) if known else link.delay_ns
-        graph.add_edge(a, b, delay_ns=delay_ns)
+        delay_ns = max(link.delay_ns, delays_ns.get(a, {}).get(b, 0))
+        delays_ns.setdefault(a, {})[b] = delays_ns.setdefault(b, {})[a] = delay_ns
     most_links = most_ns = 0
-    hosts = [host.name for host in fabric.hosts if host.name in graph]
+    hosts = [host.name for host in fabric.hosts if host.name in delays_ns]
     for host in hosts:
-        links, delays = _from(graph, host)
+        links, delays = _from(delays_ns, host)
         most_links = max(most_links, max((links.get(other, 0) for other in hosts), default=0))
         most_ns = max(most_ns, max((delays.get(other, 0) for other in hosts), default=0))
     slowest = min((link.rate_bps for link in fabric.links), default=1)
     return Extent(most_links, most_ns, slowest)
 
 
-def _from(graph: nx.Graph[str], start: str) -> tuple[dict[str, int], dict[str, int]]:
+def _from(
+    delays_ns: Mapping[str, Mapping[str, int]], start: str
+) -> tuple[dict[str, int], dict[str, int]]:
     """Nodes -> how many links away, and the largest delay over so many links."""
     links, delays = {start: 0}, {start: 0}
     layer = [start]
     while layer:
         following: list[str] = []
         for node in layer:
-            for other in graph[node]:
-                delay_ns = delays[node] + graph[node][other]["delay_ns"]
+            for other, own_ns in delays_ns[node].items():
+                delay_ns = delays[node] + own_ns
                 if other not in links:
                     links[other] = links[node] + 1
                     delays[other] = delay_ns

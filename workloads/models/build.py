@@ -11,8 +11,6 @@ from topologies.spec.workload_section import DlrmWorkload, ModelWorkload
 from workloads.models.dlrm import DlrmModel, dlrm_step
 from workloads.models.flow_sizes import flow_steps
 from workloads.models.layer_table import layer_steps
-from workloads.models.partition.splitting import split_of
-from workloads.models.partition.step import inference_step
 from workloads.models.step import Action
 from workloads.models.transformer import Stage, training_step
 
@@ -24,6 +22,10 @@ def step_of(workload: ModelWorkload, rank: int) -> Iterator[Action]:
     if isinstance(workload, LayersWorkload):
         return layer_steps(workload, rank)
     if isinstance(workload, PartitionedInferenceWorkload):
+        # Numpy is a fifth of what a command imports before it boots a guest.
+        from workloads.models.partition.splitting import split_of
+        from workloads.models.partition.step import inference_step
+
         return inference_step(workload, split_of(workload), rank)
     if isinstance(workload, FlowsWorkload):
         return flow_steps(workload, rank)

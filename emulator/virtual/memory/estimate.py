@@ -14,7 +14,7 @@ from collectives.kinds import Kind, Shape, rounded_elements
 from collectives.plan import threads_of, working_bytes
 from collectives.program import PROGRAM_KINDS
 from collectives.settings import plan_of, settings_of
-from emulator.capture.ring_room import ring_bytes
+from emulator.capture.ring_room import ring_bytes_of_guest
 from emulator.ports.own_queues import SAMPLE_CAPACITY
 from emulator.ports.port_qdisc import SAMPLE_BYTES
 from emulator.ports.queue_recorder import sampling_of
@@ -162,7 +162,7 @@ def _rings_bytes(spec: Spec, free_bytes: int) -> int:
     ports = {
         port for point in spec.capture.points for port in select_ports(spec.plan.fabric, point)
     }
-    return ring_bytes(len(ports), spec.capture.snaplen_bytes, free_bytes)
+    return ring_bytes_of_guest(len(ports), spec.capture.snaplen_bytes, free_bytes)
 
 
 def _samples_bytes(spec: Spec) -> int:

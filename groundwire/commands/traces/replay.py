@@ -11,7 +11,7 @@ import typer
 from analysis.chakra.files import read_graphs
 from groundwire.commands.console.outcome import outcome
 from groundwire.commands.console.overrides import parse_overrides
-from groundwire.commands.report import ReportStyle
+from groundwire.commands.console.report_style import ReportStyle
 from groundwire.commands.run import (
     JsonOption,
     KernelChoice,

@@ -1,0 +1,56 @@
+"""What a command and a guest import before anything can happen is all that they need then."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from emulator.linux import netlink, rtnetlink
+
+
+@pytest.mark.parametrize(
+    ("imported", "unwanted"),
+    [
+        ("groundwire.commands.run", {"numpy", "networkx", "scipy", "torch", "pandas", "jinja2"}),
+        ("emulator.guest_experiment", {"networkx", "scipy", "torch", "pandas", "pyroute2", "rich"}),
+        ("workloads.execution.rank", {"networkx", "scipy", "pandas", "pyroute2", "rich"}),
+    ],
+)
+def test_what_takes_long_to_import_is_not_imported_at_the_start(
+    imported: str, unwanted: set[str]
+) -> None:
+    script = f"import sys, {imported}; print(*{{m.split('.')[0] for m in sys.modules}})"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert imported.split(".")[0] in done.stdout.split(), done.stderr
+    assert not unwanted & set(done.stdout.split())
+
+
+def test_ranks_have_torch_without_what_they_never_use() -> None:
+    """Modules that are left out are empty; the collector is on, and looks at nothing of torch."""
+    script = (
+        "from emulator.ranks.torch_import import prepare_torch; prepare_torch()\n"
+        "import gc, torch, torch._meta_registrations as left_out\n"
+        "assert not hasattr(left_out, 'register_meta')\n"
+        "assert gc.isenabled() and gc.get_freeze_count() > 100_000\n"
+        "print(int((torch.ones(3) * 2).sum()))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.stdout == "6\n", done.stderr
+
+
+def test_numbers_of_netlink_are_pyroute2s() -> None:
+    import pyroute2.netlink
+    import pyroute2.netlink.rtnl
+
+    ours = {
+        name: value
+        for module in (netlink, rtnetlink)
+        for name, value in vars(module).items()
+        if name.startswith(("NLM", "RTM_"))
+    }
+    assert len(ours) == 21
+    for name, value in ours.items():
+        of = pyroute2.netlink if name.startswith("NLM") else pyroute2.netlink.rtnl
+        assert value == getattr(of, name), name
