@@ -240,6 +240,7 @@ def _start_capture(
         spec.capture.backend,
         spec.capture.filter,
         real_time=kernel.real_time,
+        held_ns=spec.virtual.receive_coalescing_ns,
     )
 
 

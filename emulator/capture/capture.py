@@ -6,6 +6,7 @@ import json
 import multiprocessing
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Final, Literal
 from emulator.capture.port import CaptureError, CapturePort, CaptureStats
 from emulator.capture.recorder import CapturePlan, record
 
-Backend = Literal["scapy", "ring"]
+Backend = Literal["auto", "scapy", "ring"]
 
 INDEX_FILE: Final = "index.json"
 
@@ -82,14 +83,17 @@ def start_capture(
     ports: Sequence[CapturePort],
     directory: Path,
     snaplen: int = 160,
-    backend: Backend = "scapy",
+    backend: Backend = "auto",
     filter: str | None = None,
     *,
     real_time: bool = True,
+    held_ns: int = 0,
 ) -> Capture:
     """Start capturing both directions of each port into `directory`.
 
-    Without `real_time`, reading packets takes no time.
+    Without `real_time`, reading packets takes no time. `held_ns` is how long interfaces hold what
+    they receive. `backend` auto is rings in virtual time, where there is memory for them, and scapy
+    elsewhere.
 
     Returns when every packet from now on will be captured. Needs CAP_NET_RAW,
     CAP_NET_ADMIN and CAP_SYS_ADMIN (to enter the namespaces).
@@ -99,7 +103,7 @@ def start_capture(
         OSError: the directory cannot be made.
     """
     directory.mkdir(parents=True, exist_ok=True)
-    plan = CapturePlan(tuple(ports), directory, snaplen, backend, filter, real_time)
+    plan = CapturePlan(tuple(ports), directory, snaplen, backend, filter, real_time, held_ns)
     # Forked, not spawned: a fresh interpreter would import everything again, and the ports'
     # namespaces are reached by path either way.
     context = multiprocessing.get_context("fork")
@@ -113,10 +117,10 @@ def start_capture(
         answer = control.recv()
     except EOFError:
         answer = "the capture process ended before it was ready"
-    if answer != "ready":
+    if answer not in ("ring", "scapy"):
         process.join()
         raise CaptureError(str(answer))
-    return Capture(plan, process, control)
+    return Capture(replace(plan, backend=answer), process, control)
 
 
 def _record(plan: CapturePlan, control: Connection, parents_end: Connection) -> None:

@@ -16,11 +16,12 @@ class CaptureError(RuntimeError):
 
 @dataclass(frozen=True)
 class CapturePort:
-    """A port to capture at, both directions."""
+    """A port to capture at, both directions of a link of `rate_bps`."""
 
     node: str
     interface: str
     netns_path: Path
+    rate_bps: int
 
     @property
     def file_name(self) -> str:
@@ -67,8 +68,11 @@ def capture_ports(
     `netns_path` gives the network namespace of a node. Raises ValueError when a selector
     names no port of this fabric.
     """
+    rates = {port: link.rate_bps for link in fabric.links for port in (link.a, link.b)}
     found = {
-        (port.node, port.interface): CapturePort(port.node, port.interface, netns_path(port.node))
+        (port.node, port.interface): CapturePort(
+            port.node, port.interface, netns_path(port.node), rates[port]
+        )
         for point in points
         for port in select_ports(fabric, point)
     }

@@ -15,21 +15,20 @@ from emulator.capture.packet_filter import PacketFilter
 from emulator.capture.packet_socket import CaptureSocket, Counter, shut
 from emulator.capture.pcap_file import PcapFile
 from emulator.capture.port import CaptureError, CapturePort, CaptureStats
-from emulator.capture.ring_room import frames_per_port
+from emulator.capture.ring_room import RingRoom, room_in_real_time, room_in_virtual_time
 from emulator.linux.namespaces import enter
 from emulator.linux.signals import ignore_ending_signals
 from emulator.ports.idle_filler import FILLER_ETHERTYPE
 
-# Half a ring at one packet every 60 ns: 100 Gb/s of 700-byte packets, or of 9000-byte ones
-# and their acknowledgements with room to spare.
-_FILL_NS_PER_FRAME: Final = 30
 # Time stamps are switched on by the kernel's worker thread, some time after the request.
 _STAMPS_ON_S: Final = 0.02
 
 
 @dataclass(frozen=True)
 class CapturePlan:
-    """What to capture; crosses the fork as it is."""
+    """What to capture; crosses the fork as it is. `backend` auto is rings in virtual time, where
+    there is memory for them, and scapy elsewhere. Without `real_time` reading takes no time.
+    `held_ns` is how long interfaces hold what they receive; packets are captured after that."""
 
     ports: tuple[CapturePort, ...]
     directory: Path
@@ -37,6 +36,7 @@ class CapturePlan:
     backend: str
     filter: str | None
     real_time: bool
+    held_ns: int
 
 
 @dataclass
@@ -50,17 +50,17 @@ class _Tap:
 def record(plan: CapturePlan, control: Connection) -> None:
     """Body of the capture process.
 
-    Sends "ready" once every packet is being captured, or the message of an error; stops
-    when anything comes back or the other end is gone; then sends the list of CaptureStats.
+    Sends "ring" or "scapy" once every packet is being captured so, or the message of an error;
+    stops when anything comes back or the other end is gone; then sends the list of CaptureStats.
     """
     ignore_ending_signals()
     try:
-        taps, pause_s = _open(plan)
+        taps, backend, pause_s = _open(plan)
     except (OSError, CaptureError) as error:
         control.send(str(error))
         return
     try:
-        control.send("ready")
+        control.send(backend)
         _loop(taps, control, pause_s)
         stats = [_finish(tap) for tap in taps]
     except OSError as error:
@@ -69,29 +69,25 @@ def record(plan: CapturePlan, control: Connection) -> None:
     control.send(stats)
 
 
-def _open(plan: CapturePlan) -> tuple[list[_Tap], float]:
+def _open(plan: CapturePlan) -> tuple[list[_Tap], str, float]:
+    """The ports' taps, the backend that they have, and for how long packets may gather."""
     if plan.filter is None:
         keep = PacketFilter.keep(plan.snaplen)
     else:
         keep = PacketFilter.compiled(plan.filter, plan.snaplen)
     keep = keep.without(FILLER_ETHERTYPE)
     opened: list[tuple[CapturePort, CaptureSocket]] = []
-    pause_s = 0.0
-    frames = 0
-    if plan.backend == "ring":
+    rings = _rings(plan)
+    if rings is not None:
         from emulator.capture.ring_socket import RingSocket
-
-        free_bytes = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-        frames = frames_per_port(len(plan.ports), plan.snaplen, free_bytes, plan.real_time)
-        pause_s = frames * _FILL_NS_PER_FRAME / 1e9
     else:
         from emulator.capture.scapy_socket import ScapySocket
-    for port in plan.ports:
+    for number, port in enumerate(plan.ports):
         try:
             enter(port.netns_path)
             capture: CaptureSocket
-            if plan.backend == "ring":
-                capture = RingSocket(port.interface, plan.snaplen, keep, frames)
+            if rings is not None:
+                capture = RingSocket(port.interface, plan.snaplen, keep, rings.frames[number])
             else:
                 capture = ScapySocket(port.interface, plan.snaplen, keep)
         except OSError as error:
@@ -105,7 +101,19 @@ def _open(plan: CapturePlan) -> tuple[list[_Tap], float]:
         file = PcapFile(plan.directory / port.file_name, plan.snaplen)
         taps.append(_Tap(port, capture, file, Counter(capture.socket)))
         capture.open()
-    return taps, pause_s
+    return (taps, "scapy", 0.0) if rings is None else (taps, "ring", rings.pause_ns / 1e9)
+
+
+def _rings(plan: CapturePlan) -> RingRoom | None:
+    """None where packets are read one by one from sockets of scapy's."""
+    if plan.backend == "scapy" or (plan.backend == "auto" and plan.real_time):
+        return None
+    free_bytes = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if plan.real_time:
+        return room_in_real_time(len(plan.ports), plan.snaplen, free_bytes)
+    rates = [port.rate_bps for port in plan.ports]
+    room = room_in_virtual_time(rates, plan.held_ns, plan.snaplen, free_bytes)
+    return room if room.pause_ns or plan.backend == "ring" else None
 
 
 def _loop(taps: Sequence[_Tap], control: Connection, pause_s: float) -> None:
@@ -119,12 +127,13 @@ def _loop(taps: Sequence[_Tap], control: Connection, pause_s: float) -> None:
         if control.fileno() in events:
             break
         if pause_s:
-            # A ring holds what comes meanwhile: fewer, larger batches cost less.
-            time.sleep(pause_s)
-            for tap in taps:
-                tap.capture.drain(tap.file)
-        else:
-            for descriptor in events:
+            # A ring holds what comes meanwhile: fewer, larger batches cost less. Whoever stops the
+            # capture does not wait for that.
+            if select.select([control], [], [], pause_s)[0]:
+                break
+            events = [descriptor for descriptor, _ in poller.poll(0)]
+        for descriptor in events:
+            if descriptor in by_descriptor:
                 tap = by_descriptor[descriptor]
                 tap.capture.drain(tap.file)
     poller.close()

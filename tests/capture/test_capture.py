@@ -131,10 +131,10 @@ def test_a_time_stamp_is_taken_behind_the_queue(tmp_path: Path) -> None:
 def test_errors_name_the_port_and_the_kernels_reason(
     tmp_path: Path, pair: Pair, backend: str
 ) -> None:
-    absent = CapturePort("h0", "h0-eth7", pair.ports[0].netns_path)
+    absent = CapturePort("h0", "h0-eth7", pair.ports[0].netns_path, 10**10)
     with pytest.raises(CaptureError, match=r"h0-eth7 of h0: No such device"):
         start_capture([absent], tmp_path, backend=backend)  # type: ignore[arg-type]
-    gone = CapturePort("h9", "eth0", tmp_path / "no-such-namespace")
+    gone = CapturePort("h9", "eth0", tmp_path / "no-such-namespace", 10**10)
     with pytest.raises(CaptureError, match=r"eth0 of h9: No such file or directory"):
         start_capture([gone], tmp_path, backend=backend)  # type: ignore[arg-type]
     with pytest.raises(CaptureError, match=r"capture filter 'tcp and and'"):
@@ -163,5 +163,5 @@ def test_points_of_a_spec_are_ports_each_once() -> None:
 
 
 def test_file_names_hold_node_and_interface() -> None:
-    assert CapturePort("h0", "eth0", Path("/")).file_name == "h0-eth0.pcap"
-    assert CapturePort("h0", "h0-eth0", Path("/")).file_name == "h0-eth0.pcap"
+    assert CapturePort("h0", "eth0", Path("/"), 10**10).file_name == "h0-eth0.pcap"
+    assert CapturePort("h0", "h0-eth0", Path("/"), 10**10).file_name == "h0-eth0.pcap"

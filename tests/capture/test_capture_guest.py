@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import time
 from pathlib import Path
 
 import pytest
 
+from emulator.capture import capture_ports, start_capture
+from testing.queue_lab import lab, payload_of, send, star
 from tests.capture.veth_pair import (
     check_both_backends_agree,
     check_numbered_datagrams,
@@ -28,3 +32,23 @@ def test_a_time_stamp_is_taken_behind_the_queue(tmp_path: Path) -> None:
     # 1600 bytes of burst are 558 more than a frame: the last is sent that much earlier.
     for spread_ns, limit_ns in paced_datagrams(tmp_path):
         assert spread_ns == pytest.approx(limit_ns, abs=1_042_000)
+
+
+def test_the_smallest_frames_at_line_rate_both_ways_find_room_until_they_are_read(
+    tmp_path: Path,
+) -> None:
+    count = 6000
+    there_and_back = [("h0", "h1"), ("h1", "h0")]
+    with lab(star(2, queue={"kind": "droptail", "buffer": "16MB"})) as it:
+        sinks = [it.udp_sink(to) for _, to in there_and_back]
+        sources = [it.udp_source(name, to) for name, to in there_and_back]
+        ports = capture_ports(it.fabric, ["hosts"], it.network.netns_path)
+        capture = start_capture(ports, tmp_path, real_time=False)
+        for source in sources:
+            send(source, count, payload_of(64))
+        time.sleep(0.001)
+        assert [len(sink.drain()) for sink in sinks] == [count, count]
+        stats = capture.stop()
+    assert [s.invalid_reason for s in stats] == [None, None]
+    assert [s.written for s in stats] == [2 * count, 2 * count]
+    assert json.loads((tmp_path / "index.json").read_text())["backend"] == "ring"

@@ -96,7 +96,7 @@ def veth_pair(rate_bps: int = 0) -> Iterator[Pair]:
         time.sleep(0.1)
         yield Pair(
             tuple(  # type: ignore[arg-type]
-                CapturePort(f"h{host}", f"h{host}-eth0", NAMESPACES / name)
+                CapturePort(f"h{host}", f"h{host}-eth0", NAMESPACES / name, 10**10)
                 for host, name in enumerate(names)
             )
         )

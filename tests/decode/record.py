@@ -36,7 +36,7 @@ def main(
     try:
         _wire(names, switch, mtu_bytes, rate_mbit)
         ports = [
-            CapturePort(f"h{rank}", "eth0", Path("/run/netns") / name)
+            CapturePort(f"h{rank}", "eth0", Path("/run/netns") / name, 10**11)
             for rank, name in enumerate(names)
         ]
         with start_capture(ports, directory, backend="ring") as capture:

@@ -36,6 +36,7 @@ def _spec(workload: dict[str, object], threads: int = 1) -> Spec:
             "name": "memory",
             "fabric": fabric,
             "workload": {"ranks": _RANKS, **workload},
+            "capture": {"backend": "scapy"},
             "virtual": {"ranks_per_process": threads},
         }
     )
@@ -177,7 +178,10 @@ def test_rings_have_room_at_every_port() -> None:
     }
 
     def rings_bytes(points: str) -> tuple[int, int]:
-        by_scapy = {**document, "capture": {"points": [points], "snaplen": 9038}}
+        by_scapy = {
+            **document,
+            "capture": {"points": [points], "snaplen": 9038, "backend": "scapy"},
+        }
         by_rings = {**by_scapy, "capture": {**by_scapy["capture"], "backend": "ring"}}  # type: ignore[dict-item]
         without = guest_memory_bytes(parse_dict(by_scapy), Path())
         return guest_memory_bytes(parse_dict(by_rings), Path()) - without, without

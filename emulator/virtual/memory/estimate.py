@@ -157,12 +157,16 @@ def guest_memory_bytes(spec: Spec, run_directory: Path) -> int:
 
 def _rings_bytes(spec: Spec, free_bytes: int) -> int:
     """What the capture's rings take, in a guest that has so much memory besides."""
-    if spec.capture.backend != "ring" or not spec.capture.points:
-        return 0
-    ports = {
-        port for point in spec.capture.points for port in select_ports(spec.plan.fabric, point)
-    }
-    return ring_bytes_of_guest(len(ports), spec.capture.snaplen_bytes, free_bytes)
+    fabric = spec.plan.fabric
+    ports = {port for point in spec.capture.points for port in select_ports(fabric, point)}
+    rates = [link.rate_bps for link in fabric.links for port in (link.a, link.b) if port in ports]
+    return ring_bytes_of_guest(
+        spec.capture.backend,
+        rates,
+        spec.virtual.receive_coalescing_ns,
+        spec.capture.snaplen_bytes,
+        free_bytes,
+    )
 
 
 def _samples_bytes(spec: Spec) -> int:
