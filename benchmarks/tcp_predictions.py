@@ -31,18 +31,18 @@ from analysis.runs.setting import setting_of
 from testing.kept_runs import kept_run
 from topologies.spec.fabric_section import FlatSpec, TorusSpec
 
-SEED = 20261125
+SEED = 20261126
 BEGIN, END = "<!-- held-out set: begin -->", "<!-- held-out set: end -->"
 
 _REST = "capture: {points: []}\npredict: [flow]\n"
-_LINK = "link: {rate: 50Gbps, delay: 900ns, mtu: 9000}"
+_LINK = "link: {rate: 80Gbps, delay: 1300ns, mtu: 9000}"
 
 
 def _graph(hosts: int, routers: int, joined: list[tuple[str, str]], queue: str) -> str:
     nodes = [f"{{name: h{i}, kind: host}}" for i in range(hosts)]
     nodes += [f"{{name: r{i}, kind: switch}}" for i in range(routers)]
     links = ", ".join(
-        f"{{ends: [{a}, {b}], rate: 50Gbps, delay: 900ns, mtu: 9000}}" for a, b in joined
+        f"{{ends: [{a}, {b}], rate: 80Gbps, delay: 1300ns, mtu: 9000}}" for a, b in joined
     )
     return f"{{kind: graph, nodes: [{', '.join(nodes)}], links: [{links}], queue: {queue}}}"
 
@@ -53,45 +53,45 @@ def _dragonfly() -> str:
     joined += [(f"r{2 * group}", f"r{2 * group + 1}") for group in range(4)]
     joined += [("r0", "r2"), ("r3", "r4"), ("r5", "r6")]
     joined += [("r0", "r5"), ("r1", "r7"), ("r2", "r7")]
-    return _graph(16, 8, joined, "{kind: dctcp, k: 75KB, buffer: 3MB}")
+    return _graph(16, 8, joined, "{kind: dctcp, k: 110KB, buffer: 3MB}")
 
 
 def _failed_uplinks() -> str:
     """Three leaves of six hosts and two spines, 3:1, without two of the six links between them."""
     joined = [(f"h{i}", f"r{i // 6}") for i in range(18)]
     joined += [(f"r{leaf}", f"r{3 + spine}") for leaf in range(3) for spine in range(2)]
-    joined.remove(("r0", "r4"))
-    joined.remove(("r2", "r3"))
+    joined.remove(("r1", "r3"))
+    joined.remove(("r2", "r4"))
     return _graph(18, 5, joined, "{kind: droptail, buffer: 24MB}")
 
 
 _OPERATIONS = (
-    "{kind: all_reduce, size: 2700KB}",
-    "{kind: all_to_all, size: 1800KB}",
-    "{kind: all_gather, size: 2160KB}",
-    "{kind: broadcast, size: 900KB}",
+    "{kind: all_reduce, size: 3500KB}",
+    "{kind: all_to_all, size: 2200KB}",
+    "{kind: all_gather, size: 1700KB}",
+    "{kind: broadcast, size: 1200KB}",
 )
-_INCASTS = ("{kind: incast, size: 220KB}", "{kind: incast, size: 1300KB, degree: 6}")
+_INCASTS = ("{kind: incast, size: 310KB}", "{kind: incast, size: 900KB, degree: 7}")
 
 HELD_OUT = {
     "dragonfly-like, dctcp": (_dragonfly(), 16, "dctcp", _OPERATIONS),
     "leaf-spine 3:1 without two links, cubic": (_failed_uplinks(), 18, "cubic", _OPERATIONS),
-    "torus 2x3x2, cubic": (
-        "{kind: torus, dims: [2, 3, 2], " + _LINK + ", queue: {kind: droptail, buffer: 8MB}}",
+    "torus 3x2x2, cubic": (
+        "{kind: torus, dims: [3, 2, 2], " + _LINK + ", queue: {kind: droptail, buffer: 8MB}}",
         12,
         "cubic",
         _OPERATIONS,
     ),
     "hierarchical, dctcp": (
-        "{kind: hierarchical, groups: 4, hosts_per_group: 3, outer_switches: 2, "
+        "{kind: hierarchical, groups: 3, hosts_per_group: 4, outer_switches: 2, "
         + _LINK
-        + ", queue: {kind: dctcp, k: 90KB}}",
+        + ", queue: {kind: dctcp, k: 120KB}}",
         12,
         "dctcp",
         _OPERATIONS,
     ),
     "incast, drop-tail": (
-        "{kind: flat, hosts: 9, " + _LINK + ", queue: {kind: droptail, buffer: 420KB}}",
+        "{kind: flat, hosts: 9, " + _LINK + ", queue: {kind: droptail, buffer: 530KB}}",
         9,
         "cubic",
         _INCASTS,
@@ -99,7 +99,7 @@ HELD_OUT = {
     "incast, lossless": (
         "{kind: flat, hosts: 9, "
         + _LINK
-        + ", queue: {kind: lossless, xoff: 110KB, xon: 70KB, buffer: 6MB}}",
+        + ", queue: {kind: lossless, xoff: 140KB, xon: 90KB, buffer: 6MB}}",
         9,
         "cubic",
         _INCASTS,
@@ -107,17 +107,17 @@ HELD_OUT = {
 }
 
 _STEPS = {
-    "dlrm": "{kind: dlrm, ranks: 8, iterations: 2, batch_size: 384, sparse_features: 24, "
-    "embedding_dimension: 32, pooling: 20, dense_features: 160, bottom_mlp: [448, 224, 32], "
-    "top_mlp: [448, 704, 320, 1], bucket: 700KB}",
+    "dlrm": "{kind: dlrm, ranks: 8, iterations: 2, batch_size: 448, sparse_features: 16, "
+    "embedding_dimension: 32, pooling: 20, dense_features: 192, bottom_mlp: [384, 192, 32], "
+    "top_mlp: [512, 640, 288, 1], bucket: 600KB}",
     "training": "{kind: training, parallelism: {data: 2, tensor: 2, pipeline: 2}, ranks: 8, "
-    "iterations: 2, layers: 4, hidden: 288, batch_size: 8, microbatches: 2}",
+    "iterations: 2, layers: 4, hidden: 256, batch_size: 8, microbatches: 2}",
 }
 _TRAINED = {
     f"{name}, leaf-spine, {control}": (
         "{kind: leaf-spine, leaves: 2, spines: 2, hosts_per_leaf: 4, "
         + _LINK
-        + ", queue: {kind: dctcp, k: 80KB}}",
+        + ", queue: {kind: dctcp, k: 100KB}}",
         control,
         _STEPS[name],
     )
@@ -140,9 +140,9 @@ def held_out() -> Iterator[tuple[str, str, str]]:
     """(set, name, text) of each spec of the final set."""
     for name, (fabric, ranks, control, operations) in HELD_OUT.items():
         kind = "incast and lossless" if name.startswith("incast") else "fabrics"
-        yield kind, name, _text(fabric, control, _benchmark(ranks, operations), 41)
+        yield kind, name, _text(fabric, control, _benchmark(ranks, operations), 53)
     for name, (fabric, control, workload) in _TRAINED.items():
-        yield "steps", name, _text(fabric, control, workload, 43)
+        yield "steps", name, _text(fabric, control, workload, 59)
 
 
 def drawn(count: int) -> Iterator[tuple[str, str, str]]:
@@ -184,7 +184,7 @@ def drawn(count: int) -> Iterator[tuple[str, str, str]]:
         else:
             workload = _STEPS[kind]
         name = f"{number}: {fabric}, {queue[7:-1]}, {control}, {kind}, {rate}, {delay}"
-        text = _text(f"{{kind: {fabric}, {shape}, {link}, queue: {queue}}}", control, workload, 7)
+        text = _text(f"{{kind: {fabric}, {shape}, {link}, queue: {queue}}}", control, workload, 11)
         yield f"random, {kind}", name, text
 
 

@@ -7,7 +7,6 @@ The native kernel's nearest arrangements of stock qdiscs are in `emulator/ports/
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -32,6 +31,7 @@ from emulator.ports.port_qdisc import (
     q32,
 )
 from topologies.fabrics.fabric import L1_OVERHEAD_BYTES, Fabric, Link
+from topologies.fabrics.port_seed import port_seed
 from topologies.spec.queue_section import CLASSES, Classes, QueueSpec, TrafficClass
 
 SAMPLE_CAPACITY = 1 << 20
@@ -113,12 +113,6 @@ def port_statistics(qdiscs: Sequence[QdiscStatistics]) -> PortStatistics:
         if found.kind == QDISC:
             return parse_statistics(found.application)
     raise LookupError(f"no {QDISC} qdisc among {[found.kind for found in qdiscs]}")
-
-
-def port_seed(seed: int, interface: str) -> int:
-    """The seed of a port's random numbers: other for every port and every seed of a spec."""
-    digest = hashlib.sha256(f"{seed}/{interface}".encode()).digest()
-    return int.from_bytes(digest[:8], "little")
 
 
 def port_options(queue: QueueSpec, link: Link, ingress_ports: int, seed: int) -> PortOptions:

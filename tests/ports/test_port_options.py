@@ -12,7 +12,7 @@ from pydantic import TypeAdapter
 
 from emulator.ports.arrangement import PortContext
 from emulator.ports.disciplines.lossless import headroom_bytes
-from emulator.ports.own_queues import QueueArrangement, port_options, port_seed
+from emulator.ports.own_queues import QueueArrangement, port_options
 from emulator.ports.port_qdisc import (
     DROP_REASONS,
     NEVER,
@@ -25,6 +25,7 @@ from emulator.ports.port_qdisc import (
 from emulator.switches.deadlock import deadlocks
 from topologies.fabrics.build import build_fabric
 from topologies.fabrics.fabric import Fabric
+from topologies.fabrics.port_seed import port_seed
 from topologies.spec.fabric_section import GraphSpec
 from topologies.spec.queue_section import QueueSpec
 from topologies.spec.spec import load_spec

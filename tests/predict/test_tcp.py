@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from analysis.predict.engines.joint_programs import GroupedCall, JointPrograms
 from analysis.predict.engines.paths import paths_of
 from analysis.predict.engines.tcp.endpoint import Endpoint
+from analysis.predict.engines.tcp.network import PROCESSES
 from analysis.predict.engines.tcp.packet import Packet
 from analysis.predict.engines.tcp.ports import Port
 from analysis.predict.engines.tcp.served import CodelPort, CodelSetting, VoqPort
@@ -167,8 +168,11 @@ class _Line:
         self.left: list[int] = []
         self._due: list[tuple[int, Callable[[int], None]]] = []
 
-    def at(self, time_ns: int, act: Callable[[int], None]) -> None:
+    def at(self, time_ns: int, act: Callable[[int], None], phase: int = PROCESSES) -> None:
         self._due.append((time_ns, act))
+
+    def arm(self, port: Port) -> None:
+        """Nothing arrives."""
 
     def leaves(self, port: Port, leaves_ns: int, packet: Packet) -> None:
         self.left.append(packet.seq)

@@ -13,7 +13,7 @@ import numpy as np
 from analysis.predict.engines.acts import PostCall
 from analysis.predict.engines.joint_programs import GroupedCall, JointPrograms, at_most
 from analysis.predict.engines.paths import Paths, paths_of
-from analysis.predict.engines.tcp.controls import CONTROLS
+from analysis.predict.engines.tcp.control.controls import CONTROLS
 from analysis.predict.engines.tcp.fabric import FabricPorts
 from analysis.predict.engines.tcp.network import Network
 from analysis.predict.engines.tcp.packet import Sends
@@ -36,7 +36,7 @@ class LinuxTcp:
 
     name = "tcp"
     ignores = (
-        "what a message costs a rank's processor; reordering, and undone reductions of windows; "
+        "what a message costs a rank's processor; reordering, and reductions undone for it; "
         "traffic of several classes; send buffers below the receive buffers"
     )
 

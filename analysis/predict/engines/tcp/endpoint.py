@@ -10,23 +10,26 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from analysis.predict.engines.tcp.delivery_rate import RateSample
+from analysis.predict.engines.tcp.control.delivery_rate import RateSample
+from analysis.predict.engines.tcp.network import TIMERS
 from analysis.predict.engines.tcp.packet import (
     FIRST_SACK_BYTES,
     SACK_BYTES,
     Packet,
     Receives,
 )
-from analysis.predict.engines.tcp.recovery import RecoveringTransmitter, expiry_ns
+from analysis.predict.engines.tcp.timers import TimedTransmitter, expiry_ns
 from analysis.predict.engines.tcp.transmitter import JIFFY_NS, SKB_BYTES
 
 _ATO_MIN, _QUICK_ACKS = 40, 16
 """TCP_ATO_MIN in jiffies, TCP_MAX_QUICKACKS."""
 _MSS_DEFAULT, _MIN_MSS, _TCP_HEADER_BYTES = 536, 88, 32
+_TIMESTAMP_BYTES = 12
+_DEFAULT_RATIO = 128
 _DUPLICATES, _COMPRESSED, _COMPRESSED_NS = 3, 44, 1_000_000
 _COMPRESSED_SLACK_NS = 100_000
 """net.ipv4.tcp_comp_sack_slack_ns."""
-_MOST_BLOCKS = 3
+_MOST_BLOCKS, _KEPT_BLOCKS, _BLOCKS_EXPECTED = 3, 4, 2
 _PAGE_BYTES = 4096
 _GROWS_FROM_BYTES, _WINDOW_UNIT = 128, 256
 """Segments from this size on widen the window (tcp_event_data_recv); its unit for 16 MB buffers."""
@@ -34,15 +37,20 @@ _GROWS_FROM_BYTES, _WINDOW_UNIT = 128, 256
 Delivered = Callable[[int, int], None]
 
 
-class Endpoint(RecoveringTransmitter):
+class Endpoint(TimedTransmitter):
     """An end of a connection. `delivered` is told how many bytes of the other end's stream have
     come in order, and when."""
 
     def __init__(self, receive_buffer_bytes: int, *arguments: Any) -> None:
         super().__init__(*arguments)
         self._buffer_bytes = receive_buffer_bytes
-        self._window_clamp = receive_buffer_bytes // 2
-        self._receive_window = self._window_clamp // self.mss * self.mss
+        self._window_clamp = receive_buffer_bytes // 2 - self.mss
+        self._ratio = _DEFAULT_RATIO
+        """What of a packet's memory is data, in parts of 256 (tcp_win_from_space)."""
+        self._held_bytes = 0
+        unit = self.mss + _TIMESTAMP_BYTES
+        self._edge = receive_buffer_bytes // 2 // unit * unit
+        self._receive_window = min(self._edge, self._window_clamp)
         self.delivered_to: Delivered = _nobody
         self.rcv_nxt = self._rcv_wup = 0
         self._rcv_mss = _MSS_DEFAULT
@@ -56,10 +64,13 @@ class Endpoint(RecoveringTransmitter):
         self._demands_cwr = self._ce = self._seen_ecn = False
         self._prior_rcv_nxt = 0
         self._ahead: list[tuple[int, int]] = []
-        self._latest: tuple[int, int] | None = None
+        self._sacks: list[tuple[int, int]] = []
         self._duplicate: tuple[int, int] | None = None
         self._dup_acks = self._held_acks = 0
         self._held_for = -1
+        self._waits_to_release = False
+        self._receiver_rtt = 0
+        self._last_echo_ms = -1
 
     def connect(self, other: Endpoint) -> None:
         """Both ends know each other."""
@@ -72,6 +83,7 @@ class Endpoint(RecoveringTransmitter):
         acknowledges them at once."""
         self.write_seq = self.snd_una = self.snd_nxt = size
         self.delivered = self.max_packets_out = 1
+        self.control.pkts_acked(self.min_rtt_us, now)
         self.control.in_ack_event()
         if self.paces:
             self._data_segments = 1
@@ -95,7 +107,13 @@ class Endpoint(RecoveringTransmitter):
             self.window_bytes = packet.window
             self.on_ack(packet, now)
             tells = True
+        if packet.seq <= self._rcv_wup:
+            self.echo_ms = packet.stamp_ms
         if data:
+            self._measure_receiver(packet, now)
+            self._held_bytes = packet.end_seq - packet.seq + SKB_BYTES
+            if self._ahead:
+                self._held_bytes += self._ahead_bytes()
             self._take(packet, now)
         if self.queue and (tells or packet.cwr):
             self.xmit(now)
@@ -103,6 +121,7 @@ class Endpoint(RecoveringTransmitter):
             return
         if self._scheduled:
             self._answer(now)
+        self._held_bytes = self._ahead_bytes() if self._ahead else 0
         if self._scheduled and self._reader_acknowledges():
             self._acknowledge(now)
         self.delivered_to(self.rcv_nxt, now)
@@ -114,25 +133,31 @@ class Endpoint(RecoveringTransmitter):
         seq, end = packet.seq, packet.end_seq
         if end <= self.rcv_nxt:
             self._duplicate = (seq, end)
+            self._count_options()
             self._hurry(_QUICK_ACKS)
             self._scheduled = True
             return
         if seq > self.rcv_nxt:
             self._see_ecn(packet, now)
+            self._measure(packet)
             self._scheduled = True
-            self._keep(seq, end)
+            self._widen(self._ahead_bytes())
+            self._keep(seq, end, now)
             return
         self.rcv_nxt = end
         self._received(packet, now)
         if self._ahead:
             while self._ahead and self._ahead[0][0] <= self.rcv_nxt:
                 self.rcv_nxt = max(self.rcv_nxt, self._ahead.pop(0)[1])
-            self._latest = None
+            self._sacks = [each for each in self._sacks if each[0] > self.rcv_nxt]
+            self._count_options()
             if not self._ahead:
                 self._ack_now = True
 
-    def _keep(self, seq: int, end: int) -> None:
+    def _keep(self, seq: int, end: int, now: int) -> None:
         """What has come ahead of what is missing, as ranges in order."""
+        self._tell_of(seq, end, now)
+        self._count_options()
         merged: list[tuple[int, int]] = []
         for first, last in self._ahead:
             if last < seq or first > end:
@@ -141,7 +166,28 @@ class Endpoint(RecoveringTransmitter):
                 seq, end = min(seq, first), max(end, last)
         merged.append((seq, end))
         merged.sort()
-        self._ahead, self._latest = merged, (seq, end)
+        self._ahead = merged
+
+    def _tell_of(self, seq: int, end: int, now: int) -> None:
+        """As of tcp_sack_new_ofo_skb: the range that has grown last comes first. What is held back
+        is told before a third one begins to change."""
+        sacks = self._sacks
+        place = 0
+        while place < len(sacks) and (sacks[place][1] < seq or end < sacks[place][0]):
+            place += 1
+        if place >= _BLOCKS_EXPECTED and self._held_acks:
+            self._acknowledge(now)
+        if place == len(sacks):
+            del sacks[_KEPT_BLOCKS - 1 :]
+            sacks.insert(0, (seq, end))
+            return
+        first, last = sacks.pop(place)
+        first, last = min(first, seq), max(last, end)
+        for each in sacks[:]:
+            if each[0] <= last and first <= each[1]:
+                first, last = min(first, each[0]), max(last, each[1])
+                sacks.remove(each)
+        sacks.insert(0, (first, last))
 
     def _received(self, packet: Packet, now: int) -> None:
         """As of tcp_event_data_recv."""
@@ -162,14 +208,28 @@ class Endpoint(RecoveringTransmitter):
         self._last_received = jiffies
         self._see_ecn(packet, now)
         if packet.end_seq - packet.seq >= _GROWS_FROM_BYTES:
-            room = self._window_clamp - self._receive_window
-            if room > 0:
-                self._receive_window += min(room, 2 * self.mss)
-                self._quick |= 1
+            self._widen(packet.end_seq - packet.seq + SKB_BYTES)
+
+    def _ahead_bytes(self) -> int:
+        """What packets that have come ahead take."""
+        return sum((end - seq << 8) // self._ratio for seq, end in self._ahead)
+
+    def _widen(self, held: int) -> None:
+        """As of tcp_grow_window, for a socket that holds so many bytes of packets."""
+        room = (self._buffer_bytes - held) * self._ratio >> 8
+        room = min(room, self._window_clamp) - self._receive_window
+        if room > 0:
+            self._receive_window += min(room, 2 * self.mss)
+            self._quick |= 1
 
     def window(self) -> int:
-        """What is advertised, in the unit that the header has."""
-        return -(-self._receive_window // _WINDOW_UNIT) * _WINDOW_UNIT
+        """What is advertised, in the unit that the header has (__tcp_select_window): what there is
+        room for beside what waits to be read, and never less than before."""
+        room = (self._buffer_bytes - self._held_bytes) * self._ratio >> 8
+        window = max(min(room, self._receive_window), self._edge - self.rcv_nxt)
+        window = -(-window // _WINDOW_UNIT) * _WINDOW_UNIT
+        self._edge = self.rcv_nxt + window
+        return window
 
     def _measure(self, packet: Packet) -> None:
         """As of tcp_measure_rcv_mss: what the sender's full segments are taken to be."""
@@ -178,6 +238,7 @@ class Endpoint(RecoveringTransmitter):
         if length >= self._rcv_mss:
             if length > self._rcv_mss:
                 ratio = (length << 8) // (length + SKB_BYTES)
+                self._ratio = ratio
                 self._window_clamp = self._buffer_bytes * ratio >> 8
             self._rcv_mss = min(length, self.mss)
             self._pushed |= packet.push
@@ -237,18 +298,38 @@ class Endpoint(RecoveringTransmitter):
         """Duplicate acknowledgements: the first ones at once, further ones together."""
         if self._held_for != self.rcv_nxt:
             self._held_for, self._dup_acks = self.rcv_nxt, 0
-        if self._dup_acks < _DUPLICATES or self._held_acks >= _COMPRESSED:
-            self._dup_acks += 1
+        if self._held_acks >= _COMPRESSED or self._dup_acks < _DUPLICATES:
+            self._dup_acks += self._held_acks < _COMPRESSED
             self._acknowledge(now)
             return
         self._held_acks += 1
-        if self._held_acks == 1:
-            wait_ns = min(_COMPRESSED_NS, self.srtt_us * (1000 >> 3) // 20)
-            self.events.within(now + wait_ns, now + wait_ns + _COMPRESSED_SLACK_NS, self._release)
+        if not self._waits_to_release:
+            wait_ns = min(_COMPRESSED_NS, self._held_rtt() * (1000 >> 3) // 20)
+            until_ns = now + wait_ns + _COMPRESSED_SLACK_NS
+            self._waits_to_release = True
+            self.events.within(now + wait_ns, until_ns, self._release_acks)
 
-    def _release(self, now: int) -> None:
+    def _held_rtt(self) -> int:
+        """What both ends know of the round trip, the least, eightfold; the receiver measures in
+        milliseconds, and nothing until one has passed in a round trip."""
+        return min(self._receiver_rtt, self.srtt_us)
+
+    def _release_acks(self, now: int) -> None:
+        self._waits_to_release = False
         if self._held_acks:
             self._acknowledge(now)
+
+    def _measure_receiver(self, packet: Packet, now: int) -> None:
+        """As of tcp_rcv_rtt_measure_ts."""
+        if packet.echo_ms == self._last_echo_ms:
+            return
+        self._last_echo_ms = packet.echo_ms
+        passed = now // JIFFY_NS - packet.echo_ms
+        if passed > 0 and packet.end_seq - packet.seq >= self._rcv_mss:
+            sample = passed * 8000
+            if self._receiver_rtt:
+                sample = self._receiver_rtt + passed * 1000 - (self._receiver_rtt >> 3)
+            self._receiver_rtt = sample
 
     def _reader_acknowledges(self) -> bool:
         """As of __tcp_cleanup_rbuf, for a reader that leaves nothing behind."""
@@ -270,7 +351,7 @@ class Endpoint(RecoveringTransmitter):
         self._ack_timer_ns = expires
         if not self._ack_timer_set_for:
             self._ack_timer_set_for = expires
-            self.events.at(expires, self._ack_timeout)
+            self.events.at(expires, self._ack_timeout, TIMERS)
 
     def _ack_timeout(self, now: int) -> None:
         self._ack_timer_set_for = 0
@@ -278,7 +359,7 @@ class Endpoint(RecoveringTransmitter):
             return
         if now < self._ack_timer_ns:
             self._ack_timer_set_for = self._ack_timer_ns
-            self.events.at(self._ack_timer_ns, self._ack_timeout)
+            self.events.at(self._ack_timer_ns, self._ack_timeout, TIMERS)
             return
         if self._pingpong:
             self._pingpong = 0
@@ -297,23 +378,21 @@ class Endpoint(RecoveringTransmitter):
         packet = Packet(self.route, self.peer, seq, seq, ack, self.window())
         packet.ece = self.echoes()
         packet.ect = self.ecn and self.control.needs_ecn
-        blocks = self._blocks()
-        if self._duplicate is not None:
-            packet.dsack = True
-            self._duplicate = None
-        if blocks or packet.dsack:
-            packet.sack = blocks
-            packet.length += FIRST_SACK_BYTES - SACK_BYTES
-            packet.length += SACK_BYTES * (len(blocks) + packet.dsack)
+        if self.option_bytes:
+            self.tell_ranges(packet)
         self._into_port(packet, now)
 
-    def _blocks(self) -> tuple[tuple[int, int], ...]:
-        """The latest range first (RFC 2018)."""
-        if not self._ahead:
-            return ()
-        rest = [block for block in reversed(self._ahead) if block != self._latest]
-        latest = [self._latest] if self._latest is not None else []
-        return tuple((latest + rest)[:_MOST_BLOCKS])
+    def tell_ranges(self, packet: Packet) -> None:
+        """Have a packet tell what has come ahead of what is missing, or what has come twice."""
+        packet.dsack = self._duplicate is not None
+        self._duplicate = None
+        packet.sack = tuple(self._sacks[: _MOST_BLOCKS - packet.dsack])
+        packet.length += self.option_bytes
+        self._count_options()
+
+    def _count_options(self) -> None:
+        blocks = min(len(self._sacks) + (self._duplicate is not None), _MOST_BLOCKS)
+        self.option_bytes = FIRST_SACK_BYTES + SACK_BYTES * (blocks - 1) if blocks else 0
 
     def acknowledgement(self) -> int:
         """As of tcp_event_ack_sent: what is pending is done with."""
@@ -323,7 +402,11 @@ class Endpoint(RecoveringTransmitter):
                 self._ato = _ATO_MIN
         self._scheduled = self._pushed = self._pushed_again = self._ack_now = False
         self._ack_timer_ns = 0
-        self._held_acks = 0
+        if self._held_acks:
+            self._held_acks = 0
+            if self._waits_to_release:
+                self.events.without(self._release_acks)
+                self._waits_to_release = False
         self._rcv_wup = self.rcv_nxt
         return self.rcv_nxt
 

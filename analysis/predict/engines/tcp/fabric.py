@@ -14,11 +14,13 @@ from analysis.predict.engines.tcp.pausable import (
     PauseLimits,
     SwitchMemory,
 )
-from analysis.predict.engines.tcp.ports import Port, RedPort, SharedMemory, SharedPort
+from analysis.predict.engines.tcp.ports import Port, SharedMemory, SharedPort
+from analysis.predict.engines.tcp.red import RedPort
 from analysis.predict.engines.tcp.served import CodelPort, CodelSetting, FqCodelPort, VoqPort
 from analysis.predict.interface import PredictorError, Setting
 from topologies.fabrics.fabric import Link
 from topologies.fabrics.fabric import Port as FabricPort
+from topologies.fabrics.port_seed import port_seed
 from topologies.spec.queue_section import (
     Codel,
     Dctcp,
@@ -95,16 +97,16 @@ class FabricPorts:
                 memory = self._memories[end.node]
                 return SharedPort(rate_bps, delay_ns, buffer, k, alpha, memory)
             case Red() as red:
-                thresholds = red.kmin_bytes, red.kmax_bytes, red.pmax, red.weight
-                seed = self._paths.setting.seed << 16 | number
-                mtu = link.mtu_bytes
-                return RedPort(rate_bps, delay_ns, red.buffer_bytes, thresholds, red.ecn, mtu, seed)
+                return RedPort(rate_bps, delay_ns, red, link.mtu_bytes, self._seed_of(end))
             case Voq(buffer_bytes=buffer, k_bytes=k):
                 return VoqPort(rate_bps, delay_ns, buffer, k, link.frame_bytes, self._clock)
             case Codel() as codel:
                 return self._codel(link, codel)
             case other:
                 raise PredictorError(f"tcp does not follow queues of kind {other.kind}")
+
+    def _seed_of(self, end: FabricPort) -> int:
+        return port_seed(self._paths.setting.seed, end.interface)
 
     def _codel(self, link: Link, queue: Codel) -> Port:
         setting = CodelSetting(

@@ -10,85 +10,133 @@ from analysis.predict.engines.tcp.packet import Packet, Sends
 
 Act: TypeAlias = Callable[[int], None]
 
+TIMERS, PORTS, TASKLETS, PROCESSES = range(4)
+"""What is done when, of all that falls on a nanosecond: timers of the wheel, ports that hand over
+what has arrived and go on to transmit, then packets that were handed over, tasklets, and processes
+(the order of softirqs in include/linux/interrupt.h)."""
+
+
+_NEVER = 1 << 62
+
 
 class Network:
     """Events in integer nanoseconds.
 
-    What happens at once does so in the order in which the kernel's timers were set: that of a link
-    is set for one packet at a time, when it becomes the next to arrive, or in a host, whose sockets
-    are told of it, when the packet has left.
+    What happens at once does so in the order in which the kernel's timers were set. A port has one
+    (`gw_arm_timer`): for what arrives next, and before that for the end of a transmission that
+    somebody waits to hear of. All ports whose timers fire at once have set them anew before the
+    first of the packets goes on.
     """
 
     def __init__(self) -> None:
-        self._heap: list[tuple[int, int, int, Packet | Act]] = []
+        self._heap: list[tuple[int, int, Sends | Act, int]] = []
         self._sequence = 0
-        self._now = 0
-        self._soft: list[tuple[int, Act]] = []
+        self._soft: list[tuple[int, int, Act]] = []
         self.packets = 0
 
-    def at(self, time_ns: int, act: Act) -> None:
+    def at(self, time_ns: int, act: Act, phase: int = PROCESSES) -> None:
         """Have something done then."""
         self._sequence += 1
-        heapq.heappush(self._heap, (time_ns, self._now, self._sequence, act))
+        heapq.heappush(self._heap, (time_ns, self._sequence, act, phase))
 
     def within(self, from_ns: int, until_ns: int, act: Act) -> None:
         """Have something done at the end of a range, or with what else is done at the end of its
         own: timers with slack expire together (kernel/time/hrtimer.c)."""
-        self._soft.append((from_ns, act))
-        self.at(until_ns, self._expire)
+        self._soft.append((until_ns, from_ns, act))
+        self.at(until_ns, self._expire, TASKLETS)
+
+    def without(self, act: Act) -> None:
+        """Have something not done that was to be `within` a range."""
+        self._soft = [each for each in self._soft if each[2] != act]
 
     def _expire(self, now: int) -> None:
-        due = [act for from_ns, act in self._soft if from_ns <= now]
-        self._soft = [(from_ns, act) for from_ns, act in self._soft if from_ns > now]
-        for act in due:
-            act(now)
+        if not any(until_ns <= now for until_ns, _, _ in self._soft):
+            return
+        self._soft.sort(key=lambda each: each[0])
+        while self._soft and self._soft[0][1] <= now:
+            self._soft.pop(0)[2](now)
 
     def leaves(self, port: Sends, leaves_ns: int, packet: Packet) -> None:
-        """A packet's last bit leaves a host then."""
-        self.packets += 1
-        arrives = leaves_ns + port.delay_ns
-        if port.flying:
-            port.flying.append((arrives, leaves_ns, packet))
+        """A packet's last bit leaves a port then, of which a host wants to know."""
+        if packet.hop == 1:
+            self.packets += 1
+            port.ticks.append(leaves_ns)
+        port.flying.append((leaves_ns + port.delay_ns, packet))
+        self.arm(port)
+
+    def arm(self, port: Sends) -> None:
+        """Set a port's timer."""
+        flying, ticks = port.flying, port.ticks
+        following = flying[0][0] if flying else _NEVER
+        if ticks and ticks[0] < following:
+            following = ticks[0]
+        if following == port.armed_ns:
             return
-        port.flying.append((arrives, leaves_ns, packet))
-        self._sequence += 1
-        heapq.heappush(self._heap, (arrives, leaves_ns, self._sequence, packet))
+        port.armed_ns = following
+        if following != _NEVER:
+            self._sequence += 1
+            port.armed_as = self._sequence
+            heapq.heappush(self._heap, (following, self._sequence, port, PORTS))
 
     def run(self, is_over: Callable[[], bool]) -> None:
         """Follow all that happens, until nothing does or `is_over` says so (asked when a packet
         has come)."""
-        heap, pop, push = self._heap, heapq.heappop, heapq.heappush
-        replace = heapq.heapreplace
+        heap, pop = self._heap, heapq.heappop
+        arrived: list[Packet] = []
         while heap:
-            now, _, _, what = heap[0]
-            self._now = now
-            if what.__class__ is not Packet:
-                pop(heap)
-                what(now)  # type: ignore[operator]
-                continue
-            assert isinstance(what, Packet)
-            route, hop = what.route, what.hop
-            flying = route[hop - 1].flying
-            flying.popleft()
-            if flying:
-                arrives, set_ns, following = flying[0]
-                self._sequence += 1
-                set_ns = set_ns if set_ns > now else now
-                replace(heap, (arrives, set_ns, self._sequence, following))
+            first = pop(heap)
+            now = first[0]
+            if heap and heap[0][0] == now:
+                at_once = [first]
+                while heap and heap[0][0] == now:
+                    at_once.append(pop(heap))
+                for phase in (TIMERS, PORTS):
+                    for each in at_once:
+                        if each[3] == phase:
+                            self._begin(each, now, arrived)
             else:
-                pop(heap)
-            if hop < len(route):
-                port = route[hop]
-                what.hop = hop + 1
-                leaves = port.send(what, now)
-                if leaves >= 0:
-                    arrives = leaves + port.delay_ns
-                    flying = port.flying
-                    if not flying:
-                        self._sequence += 1
-                        push(heap, (arrives, now, self._sequence, what))
-                    flying.append((arrives, now, what))
-                continue
-            what.target.receive(what, now)
-            if is_over():
-                return
+                at_once = []
+                self._begin(first, now, arrived)
+            if arrived:
+                for packet in arrived:
+                    if self._goes_on(packet, now) and is_over():
+                        return
+                arrived.clear()
+            for phase in (TASKLETS, PROCESSES) if at_once else ():
+                for each in at_once:
+                    if each[3] == phase:
+                        self._begin(each, now, arrived)
+
+    def _begin(
+        self, event: tuple[int, int, Sends | Act, int], now: int, arrived: list[Packet]
+    ) -> None:
+        """Do what is to be done, or take what has arrived by a port, whose timer is set anew."""
+        _, number, what, phase = event
+        if phase != PORTS:
+            what(now)  # type: ignore[operator]
+            return
+        port: Sends = what  # type: ignore[assignment]
+        if number != port.armed_as or port.armed_ns != now:
+            return
+        port.armed_ns = _NEVER
+        ticks, flying = port.ticks, port.flying
+        while ticks and ticks[0] <= now:
+            ticks.popleft()
+        while flying and flying[0][0] <= now:
+            arrived.append(flying.popleft()[1])
+        port.serve(now)
+        self.arm(port)
+
+    def _goes_on(self, packet: Packet, now: int) -> bool:
+        """To its next port; whether it has come instead."""
+        route, hop = packet.route, packet.hop
+        if hop == len(route):
+            packet.target.receive(packet, now)
+            return True
+        port = route[hop]
+        packet.hop = hop + 1
+        leaves = port.send(packet, now)
+        if leaves >= 0:
+            port.flying.append((leaves + port.delay_ns, packet))
+            self.arm(port)
+        return False

@@ -12,6 +12,10 @@ SACK_BYTES, FIRST_SACK_BYTES = 8, 12
 """TCP options of selective acknowledgements (RFC 2018): 4 bytes with padding, and 8 a block."""
 
 
+LOST, HELD = -1, -2
+"""What a port answers for a packet in place of the time at which it leaves."""
+
+
 class Receives(Protocol):
     """An end of a connection."""
 
@@ -32,11 +36,21 @@ class Sends(Protocol):
     """A directed link with its queue."""
 
     delay_ns: int
-    flying: deque[tuple[int, int, Packet]]
-    """What is on the wire, in order: when each arrives, and when the timer for that can be set."""
+    flying: deque[tuple[int, Packet]]
+    """What is on the wire, in order, by when it arrives."""
+    ticks: deque[int]
+    """When transmissions end of which somebody wants to know."""
+    armed_ns: int
+    """When its timer fires."""
+    armed_as: int
+    """The number of the event for that."""
+
+    def serve(self, now: int) -> None:
+        """Go on to transmit what waits."""
+        ...
 
     def send(self, packet: Packet, now: int) -> int:
-        """Queue a packet. When its last bit leaves; below 0 where it is lost or held back."""
+        """Queue a packet. When its last bit leaves; `LOST`, or `HELD` while that is not known."""
         ...
 
 
@@ -50,6 +64,7 @@ class Packet:
         "cwr",
         "dsack",
         "ece",
+        "echo_ms",
         "ect",
         "end_seq",
         "hop",
@@ -59,6 +74,7 @@ class Packet:
         "sack",
         "sender",
         "seq",
+        "stamp_ms",
         "target",
         "window",
     )
@@ -86,5 +102,6 @@ class Packet:
         self.cwr = False
         self.push = False
         self.dsack = False
+        self.stamp_ms = self.echo_ms = 0
         self.sack: tuple[tuple[int, int], ...] = ()
         self.sender: Leaves | None = None

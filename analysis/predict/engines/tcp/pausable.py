@@ -9,28 +9,30 @@ When a packet leaves is not known before it does.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from analysis.predict.engines.tcp.packet import Packet
+from analysis.predict.engines.tcp.network import PROCESSES, Act
+from analysis.predict.engines.tcp.packet import HELD, LOST, Packet
 from analysis.predict.engines.tcp.ports import Port
 
 _PAUSE_BYTES = 60
 """A pause frame as Linux counts it (ETH_ZLEN)."""
 
-_HELD = -2
-
 
 class Clock(Protocol):
     """The events that a port makes."""
 
-    def at(self, time_ns: int, act: Callable[[int], None]) -> None:
+    def at(self, time_ns: int, act: Act, phase: int = PROCESSES) -> None:
         """Have something done then."""
         ...
 
     def leaves(self, port: Port, leaves_ns: int, packet: Packet) -> None:
         """A packet's last bit leaves the port then."""
+        ...
+
+    def arm(self, port: Port) -> None:
+        """Set a port's timer."""
         ...
 
 
@@ -90,7 +92,7 @@ class PausablePort(Port):
         """The port at the other end of the link."""
 
     def send(self, packet: Packet, now: int) -> int:
-        """Queue a packet; -1 where it is lost, and below where it is not known when it leaves."""
+        """Queue a packet: `LOST`, or `HELD` as it is not known when it leaves."""
         came = packet.route[packet.hop - 2] if packet.hop > 1 else None
         ingress = came.reverse if isinstance(came, PausablePort) else None
         length = packet.length
@@ -99,10 +101,10 @@ class PausablePort(Port):
             limits = ingress._limits
             if ingress._ingress_bytes + length > limits.xoff_bytes + limits.headroom_bytes:
                 self.drops += 1
-                return -1
+                return LOST
         if self._memory.waiting_bytes + length > self.buffer_bytes:
             self.drops += 1
-            return -1
+            return LOST
         if self.mark_above is not None and self.backlog > self.mark_above:
             self.mark(packet)
         self._queue.append((packet, ingress))
@@ -110,8 +112,8 @@ class PausablePort(Port):
         self._memory.waiting_bytes += length
         if counts and ingress is not None:
             ingress._charge(length, now)
-        self._serve(now)
-        return _HELD
+        self.serve(now)
+        return HELD
 
     def _charge(self, length: int, now: int) -> None:
         assert self._limits is not None
@@ -133,16 +135,18 @@ class PausablePort(Port):
         frame = Packet((self,), _Pause(self.reverse, stop), 0, 0, 0, 0)
         frame.length, frame.hop = _PAUSE_BYTES, 1
         self._pauses.append(frame)
-        self._serve(now)
+        self.serve(now)
 
-    def _serve(self, now: int) -> None:
+    def serve(self, now: int) -> None:
         """Send what is to be sent, or come back when the line is free."""
         while self._pauses or (self._queue and not self.paused):
             ready = self.free_ns + 1 if self.free_frac else self.free_ns
             if ready > now:
                 if self._serves_at != ready:
                     self._serves_at = ready
-                    self._clock.at(ready, self._serve)
+                    if not self.ticks or self.ticks[-1] < ready:
+                        self.ticks.append(ready)
+                    self._clock.arm(self)
                 return
             if ready < now:
                 self.free_ns, self.free_frac = now, 0
@@ -171,7 +175,7 @@ class PausablePort(Port):
     def pause(self, stop: bool, now: int) -> None:
         """The neighbour says so."""
         self.paused = stop
-        self._serve(now)
+        self.serve(now)
 
 
 class _Pause:

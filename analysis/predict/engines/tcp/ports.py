@@ -9,13 +9,12 @@ that a port needs no event of its own.
 from __future__ import annotations
 
 import heapq
-import random
 from collections import deque
 
-from analysis.predict.engines.tcp.packet import Packet
+from analysis.predict.engines.tcp.packet import LOST, Packet
 
-_SECOND_NS = 1_000_000_000
-_OVERHEAD_BYTES, _LEAST_BYTES = 24, 60
+SECOND_NS = 1_000_000_000
+OVERHEAD_BYTES, _LEAST_BYTES = 24, 60
 
 
 class Port:
@@ -25,6 +24,8 @@ class Port:
     __slots__ = (
         "_costs",
         "_plain",
+        "armed_as",
+        "armed_ns",
         "backlog",
         "buffer_bytes",
         "delay_ns",
@@ -35,6 +36,7 @@ class Port:
         "mark_above",
         "marks",
         "rate_bps",
+        "ticks",
         "waiting",
     )
 
@@ -51,12 +53,14 @@ class Port:
         self.waiting: deque[tuple[int, int]] = deque()
         self._costs: dict[int, tuple[int, int]] = {}
         self._plain = type(self) is Port
-        self.flying: deque[tuple[int, int, Packet]] = deque()
+        self.flying: deque[tuple[int, Packet]] = deque()
+        self.ticks: deque[int] = deque()
+        self.armed_ns, self.armed_as = 1 << 62, 0
         self.marks = 0
         self.drops = 0
 
     def send(self, packet: Packet, now: int) -> int:
-        """Queue a packet: the nanosecond in which its last bit leaves, or -1 where it is lost."""
+        """Queue a packet: the nanosecond in which its last bit leaves, or `LOST`."""
         length = packet.length
         free, frac = self.free_ns, self.free_frac
         ready = free + 1 if frac else free
@@ -74,13 +78,13 @@ class Port:
             if not self._plain:
                 if not self.admits(packet, now):
                     self.drops += 1
-                    return -1
+                    return LOST
                 if free > now or waiting:
                     self._joined(ready, length)
             else:  # as `admits` and `_joined`, in place: this is done for each packet and hop
                 if backlog + length > self.buffer_bytes:
                     self.drops += 1
-                    return -1
+                    return LOST
                 if self.mark_above is not None and backlog > self.mark_above:
                     self.mark(packet)
                 if free > now or waiting:
@@ -97,6 +101,9 @@ class Port:
         self.free_ns = free
         self.free_frac = frac
         return free + 1 if frac else free
+
+    def serve(self, now: int) -> None:
+        """What waits goes in its time, without being told."""
 
     def admits(self, packet: Packet, now: int) -> bool:
         """Whether there is room for a packet that has to wait; it is marked where it is to be."""
@@ -118,73 +125,9 @@ class Port:
 
     def _cost(self, length: int) -> tuple[int, int]:
         """Nanoseconds on the line, and what is left over in parts of the rate."""
-        wire = max(length, _LEAST_BYTES) + _OVERHEAD_BYTES
-        self._costs[length] = found = divmod(wire * 8 * _SECOND_NS, self.rate_bps)
+        wire = max(length, _LEAST_BYTES) + OVERHEAD_BYTES
+        self._costs[length] = found = divmod(wire * 8 * SECOND_NS, self.rate_bps)
         return found
-
-
-class RedPort(Port):
-    """Random early detection on the average backlog (Floyd and Jacobson 1993); draws are seeded,
-    though not those of the kernel."""
-
-    __slots__ = (
-        "_average",
-        "_drops_early",
-        "_kmax",
-        "_kmin",
-        "_packet_ns",
-        "_pmax",
-        "_random",
-        "_weight",
-    )
-
-    def __init__(
-        self,
-        rate_bps: int,
-        delay_ns: int,
-        buffer_bytes: int,
-        thresholds: tuple[int, int, float, float],
-        marks_ecn: bool,
-        mtu_bytes: int,
-        seed: int,
-    ) -> None:
-        super().__init__(rate_bps, delay_ns, buffer_bytes)
-        self._kmin, self._kmax, self._pmax, self._weight = thresholds
-        self._drops_early = not marks_ecn
-        self._average = 0.0
-        self._packet_ns = (mtu_bytes + 14 + _OVERHEAD_BYTES) * 8 * _SECOND_NS // rate_bps
-        self._random = random.Random(seed)
-
-    def send(self, packet: Packet, now: int) -> int:
-        """As of `Port.send`; the average falls while the port is idle."""
-        idle_ns = now - self.free_ns
-        if idle_ns > 0:
-            self._average *= (1 - self._weight) ** (idle_ns // self._packet_ns)
-            if not self.admits(packet, now):
-                self.drops += 1
-                return -1
-        return super().send(packet, now)
-
-    def admits(self, packet: Packet, now: int) -> bool:
-        """As of `Port.admits`, by the average that an arrival moves."""
-        backlog = self.backlog if self.free_ns > now else 0
-        self._average += (backlog - self._average) * self._weight
-        if backlog + packet.length > self.buffer_bytes:
-            return False
-        if not self._hits():
-            return True
-        if self._drops_early or not packet.ect:
-            return not self._drops_early
-        self.mark(packet)
-        return True
-
-    def _hits(self) -> bool:
-        if self._average < self._kmin:
-            return False
-        if self._average >= self._kmax:
-            return True
-        share = (self._average - self._kmin) / (self._kmax - self._kmin)
-        return self._random.random() < self._pmax * share
 
 
 class SharedMemory:
@@ -240,3 +183,4 @@ class SharedPort(Port):
     def _joined(self, start_ns: int, length: int) -> None:
         super()._joined(start_ns, length)
         self._memory.joined(start_ns, length)
+        self.ticks.append(start_ns)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from analysis.predict.engines.member_programs import CompiledPrograms, Programs, Start
-from analysis.predict.engines.tcp.controls import CONTROLS
+from analysis.predict.engines.tcp.control.controls import CONTROLS
 from analysis.predict.engines.tcp.endpoint import Delivered, Endpoint
 from analysis.predict.engines.tcp.network import Network
 from analysis.predict.engines.tcp.packet import Sends
@@ -129,7 +129,7 @@ class TcpPrograms(Programs):
                 tcp.initial_window,
                 CONTROLS[tcp.control],
                 tcp.ecn,
-                max(1, self._base_ns[ends] // 1000),
+                max(1, (self._base_ns[ends] + 500) // 1000),
             )
             end.route = self._routes[ends]
             self._ends[ends] = end
@@ -149,11 +149,16 @@ class TcpPrograms(Programs):
                 self.network.at(now, lambda now: read(received, now))
 
         def read(received: int, now: int) -> None:
+            """The thread that reads takes in what has come, and sends what that invites, before
+            those that wait for a message go on: it holds the connection's lock."""
+            arrived = []
             while expected and expected[0][0] <= received:
                 _, message, invites = expected.popleft()
                 if invites:
                     self._has_been_invited(message, now)
                 else:
-                    self._has_received(message, now)
+                    arrived.append(message)
+            for message in arrived:
+                self._has_received(message, now)
 
         return delivered

@@ -13,11 +13,10 @@ from collections import deque
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 
-from analysis.predict.engines.tcp.packet import Packet
+from analysis.predict.engines.tcp.network import TIMERS
+from analysis.predict.engines.tcp.packet import HELD, LOST, Packet
 from analysis.predict.engines.tcp.pausable import Clock
 from analysis.predict.engines.tcp.ports import Port
-
-_HELD = -2
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,14 +86,14 @@ class ServedPort(Port):
         return self._old
 
     def send(self, packet: Packet, now: int) -> int:
-        """Queue a packet: -1 where it is lost, and below where it is not known when it leaves."""
+        """Queue a packet: `LOST`, or `HELD` as it is not known when it leaves."""
         key = self.flow_of(packet)
         flow = self._flows.get(key)
         if flow is None:
             flow = self._flows[key] = Flow()
         if not self.makes_room(flow, packet, now):
             self.drops += 1
-            return -1
+            return LOST
         if self.mark_above is not None and flow.size_bytes > self.mark_above:
             self.mark(packet)
         flow.packets.append((packet, now))
@@ -103,8 +102,8 @@ class ServedPort(Port):
         if not flow.active:
             flow.active, flow.deficit = True, self._quantum
             self.starts().append(flow)
-        self._serve(now)
-        return _HELD
+        self.serve(now)
+        return HELD
 
     def pop(self, flow: Flow) -> tuple[Packet, int] | None:
         """A flow's first packet, and when it came."""
@@ -115,14 +114,14 @@ class ServedPort(Port):
         self.backlog -= packet.length
         return packet, came
 
-    def _serve(self, now: int) -> None:
+    def serve(self, now: int) -> None:
         """Send what is to be sent, or come back when the line is free."""
         while self.backlog:
             ready = self.free_ns + 1 if self.free_frac else self.free_ns
             if ready > now:
                 if self._serves_at != ready:
                     self._serves_at = ready
-                    self._clock.at(ready, self._serve)
+                    self._clock.at(ready, self.serve, TIMERS)
                 return
             if ready < now:
                 self.free_ns, self.free_frac = now, 0
@@ -235,7 +234,7 @@ class CodelPort(ServedPort):
         flow.dropping = True
         flow.count = flow.last_count = delta if delta > 1 and soon else 1
         if not self._marks(found):
-            self.drops += 1
+            self._drop(found, now)
             found, _ = self._codel_pop(flow, now)
         flow.drop_next_ns = self._after(now, flow.count)
         return found
@@ -249,13 +248,18 @@ class CodelPort(ServedPort):
             if self._marks(found):
                 flow.drop_next_ns = following
                 break
-            self.drops += 1
+            self._drop(found, now)
             found, too_long = self._codel_pop(flow, now)
             if too_long:
                 flow.drop_next_ns = following
             else:
                 flow.dropping = False
         return found
+
+    def _drop(self, found: tuple[Packet, int] | None, now: int) -> None:
+        self.drops += 1
+        if found is not None and found[0].hop == 1 and found[0].sender is not None:
+            found[0].sender.leaves_port(now, found[0].end_seq - found[0].seq)
 
     def _marks(self, found: tuple[Packet, int] | None) -> bool:
         """Whether a packet could be marked instead of dropped."""

@@ -8,12 +8,12 @@ ports of fabrics take no larger ones (`gso_max_segs` 1).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
 from typing import Protocol
 
-from analysis.predict.engines.tcp.congestion import INFINITE_SSTHRESH, Reno
-from analysis.predict.engines.tcp.delivery_rate import DeliveryRate, Sent
-from analysis.predict.engines.tcp.packet import Packet, Receives, Sends
+from analysis.predict.engines.tcp.control.congestion import INFINITE_SSTHRESH, Reno
+from analysis.predict.engines.tcp.control.delivery_rate import DeliveryRate, Sent
+from analysis.predict.engines.tcp.network import PROCESSES, TASKLETS, Act
+from analysis.predict.engines.tcp.packet import HELD, LOST, Packet, Receives, Sends
 
 OPEN, DISORDER, CWR, RECOVERY, LOSS = range(5)
 """enum tcp_ca_state of include/uapi/linux/tcp.h."""
@@ -23,6 +23,9 @@ JIFFY_NS = 1_000_000
 SKB_BYTES = 832
 """What an skb counts beyond its data in the virtual kernel: SKB_TRUESIZE of a small head without
 tunnels (include/net/tcp.h: MAX_TCP_HEADER; net/core/skbuff.c: SKB_SMALL_HEAD_CACHE_SIZE)."""
+
+_ACK_BYTES = 2
+"""What an acknowledgement alone counts while it is in its port (skb_set_tcp_pure_ack)."""
 
 _UNPACED = 10
 """Segments of a connection from which on it is paced (tcp_update_skb_after_send)."""
@@ -34,12 +37,16 @@ LIMIT_OUTPUT_BYTES = 1 << 20
 class Events(Protocol):
     """The clock that packets and timers are events of."""
 
-    def at(self, time_ns: int, act: Callable[[int], None]) -> None:
+    def at(self, time_ns: int, act: Act, phase: int = PROCESSES) -> None:
         """Have something done then."""
         ...
 
-    def within(self, from_ns: int, until_ns: int, act: Callable[[int], None]) -> None:
+    def within(self, from_ns: int, until_ns: int, act: Act) -> None:
         """Have something done at the end of a range, or earlier in it with others."""
+        ...
+
+    def without(self, act: Act) -> None:
+        """Have something not done that was to be `within` a range."""
         ...
 
     def leaves(self, port: Sends, leaves_ns: int, packet: Packet) -> None:
@@ -119,11 +126,16 @@ class Transmitter:
         self.sends_cwr = False
         self.state = OPEN
         self.prr_out = 0
+        self.echo_ms = 0
+        self.option_bytes = 0
+        """What selective acknowledgements take of each header."""
+        self._was_cut = False
         self.in_port: deque[tuple[int, int]] = deque()
+        self._acks_in_port: deque[int] = deque()
         self.wmem = 1
         self.charged = 0
         """Bytes of the queue and of what is not acknowledged, with what skbs count beyond data."""
-        self.throttled = self._waits_for_port = False
+        self.throttled = self._waits_for_port = self._tries_again = False
         self.lost = 0
         self.rate = DeliveryRate()
         self.paced_until_ns = 0
@@ -148,12 +160,24 @@ class Transmitter:
         """What is advertised with what is sent now."""
         raise NotImplementedError
 
+    def tell_ranges(self, packet: Packet) -> None:
+        """Have a packet tell what has come ahead of what is missing."""
+        raise NotImplementedError
+
     def data_sent(self, now: int) -> None:
         """Data goes out."""
         raise NotImplementedError
 
     def arm_after_sending(self, was_idle: bool, probe: bool, now: int) -> None:
         """Set the timer of what was sent."""
+        raise NotImplementedError
+
+    def begin_cwr(self) -> None:
+        """The window falls, unless it does already (tcp_enter_cwr)."""
+        raise NotImplementedError
+
+    def wait_for_room(self, now: int) -> None:
+        """Nothing is under way, and the port had no room for what is to be sent: try later."""
         raise NotImplementedError
 
     def retransmit_lost(self, now: int) -> None:
@@ -164,6 +188,7 @@ class Transmitter:
         """The application hands over `size` bytes at once (tcp_sendmsg_locked)."""
         queue, mss = self.queue, self.mss
         left = size
+        self._tries_again = False
         if self.paces:
             self._check_app_limited(now)
         while left:
@@ -187,7 +212,8 @@ class Transmitter:
         length = tail.end_seq - tail.seq
         if length < mss and self.unacked and self._waits(now) > length + SKB_BYTES:
             self._throttle()
-            return
+            if not self._tries_again:
+                return
         self.xmit(now)
 
     def in_flight(self) -> int:
@@ -214,15 +240,18 @@ class Transmitter:
         while queue:
             if self.paces and self.is_paced(now):
                 break
+            if self.option_bytes or self._was_cut:
+                self._cut(self.mss - self.option_bytes)
             skb = queue[0]
             flying = self.packets_out - self.sacked_out - self.lost_out + self.retrans_out
             if flying >= self.cwnd and push_one != 2:
                 break
             if skb.end_seq > self.snd_una + self.window_bytes:
                 break
-            if self._holds_enough(skb.end_seq - skb.seq, now):
+            if self.holds_enough(skb.end_seq - skb.seq, now):
                 break
-            self._transmit(skb, now)
+            if not self._transmit(skb, now):
+                break
             sent += 1
             if push_one:
                 break
@@ -233,18 +262,47 @@ class Transmitter:
             if self.state in (CWR, RECOVERY):
                 self.prr_out += sent
             self.arm_after_sending(was_idle, push_one != 2, now)
+        elif queue and not self.packets_out and push_one != 1:
+            self.wait_for_room(now)
+
+    def _cut(self, size: int) -> None:
+        """Have the first skb be a segment beside what else its header has to carry: it is cut, or
+        takes from the next one what it lacks (tcp_mss_split_point, tcp_grow_skb)."""
+        queue, skb = self.queue, self.queue[0]
+        lacks = size - (skb.end_seq - skb.seq)
+        if lacks < 0:
+            queue.appendleft(Skb(skb.seq, skb.seq + size))
+            skb.seq += size
+            self.charged += SKB_BYTES
+            self._was_cut = True
+        while lacks > 0 and len(queue) > 1:
+            following = queue[1]
+            taken = min(lacks, following.end_seq - following.seq)
+            lacks -= taken
+            skb.end_seq += taken
+            following.seq += taken
+            if following.seq == following.end_seq:
+                skb.push = following.push
+                del queue[1]
+                self.charged -= SKB_BYTES
+        if len(queue) == 1 and not self.option_bytes:
+            self._was_cut = False
 
     def _waits(self, now: int) -> int:
         """Bytes of this socket in its host's port, as sk_wmem_alloc counts them."""
-        in_port = self.in_port
+        in_port, acks = self.in_port, self._acks_in_port
         while in_port and in_port[0][0] <= now:
             self.wmem -= in_port.popleft()[1]
+        while acks and acks[0] <= now:
+            acks.popleft()
+            self.wmem -= _ACK_BYTES
         return self.wmem
 
-    def _holds_enough(self, length: int, now: int) -> bool:
+    def holds_enough(self, length: int, now: int, factor: int = 0) -> bool:
         """As of tcp_small_queue_check; the end of a transmission goes on then."""
         limit = max(2 * (length + SKB_BYTES), self.pacing_rate >> 10)
-        if self._waits(now) <= (limit if self.paces else min(limit, LIMIT_OUTPUT_BYTES)):
+        limit = limit if self.paces else min(limit, LIMIT_OUTPUT_BYTES)
+        if self._waits(now) <= limit << factor:
             return False
         if len(self.unacked) <= 1:
             return False
@@ -256,12 +314,15 @@ class Transmitter:
             return
         self.throttled = True
         if self.in_port:
-            self.events.at(self.in_port[0][0], self._has_left)
+            self.events.at(self.in_port[0][0], self._has_left, TASKLETS)
         else:
             self._waits_for_port = True
 
     def _has_left(self, now: int) -> None:
-        """A packet has left the port while the socket waited for that."""
+        """A packet has left the port while the socket waited for that, if it still does: what the
+        port has no room for ends the wait too, and sending is tried again at once (tcp_wfree)."""
+        if not self.throttled:
+            return
         self.throttled = False
         self._go_on(now)
 
@@ -271,9 +332,8 @@ class Transmitter:
             self.retransmit_lost(now)
         self.xmit(now)
 
-    def _transmit(self, skb: Skb, now: int) -> None:
-        """Give the first skb to the port."""
-        self.queue.popleft()
+    def _transmit(self, skb: Skb, now: int) -> bool:
+        """Give the first skb to the port; it stays in the queue where there is no room."""
         ack, ece = self.acknowledgement(), self.echoes()
         if not self.in_flight():
             self.control.tx_start(now)
@@ -282,35 +342,53 @@ class Transmitter:
         packet = Packet(self.route, self.peer, skb.seq, skb.end_seq, ack, self.window())
         packet.ect, packet.ece, packet.push = self.ecn, ece, skb.push
         packet.cwr, self.sends_cwr = self.sends_cwr, False
+        if self.option_bytes:
+            self.tell_ranges(packet)
+        if not self._into_port(packet, now):
+            return False
+        self.queue.popleft()
         segment = Segment(skb.seq, skb.end_seq, now, skb.push)
         self.unacked.append(segment)
         if self.paces:
             self.pace(segment, now)
         self.packets_out += 1
         self.snd_nxt = skb.end_seq
-        self._into_port(packet, now)
+        return True
 
-    def _into_port(self, packet: Packet, now: int) -> None:
-        """A packet goes into the host's port, and counts for its socket until it has left."""
+    def _into_port(self, packet: Packet, now: int) -> bool:
+        """A packet goes into the host's port, and counts for its socket until it has left. False
+        where the port has no room: the window falls then, as of tcp_enter_cwr."""
         packet.hop = 1
+        packet.sender = self
+        packet.stamp_ms, packet.echo_ms = now // JIFFY_NS, self.echo_ms
         port = self.route[0]
-        size = packet.end_seq - packet.seq
-        if size:
-            packet.sender = self
-            self.wmem += size + SKB_BYTES
+        counts = packet.end_seq - packet.seq
+        counts = counts + SKB_BYTES if counts else _ACK_BYTES
+        self.wmem += counts
         leaves = port.send(packet, now)
-        if leaves < 0:
-            return
-        if size:
-            self.in_port.append((leaves, size + SKB_BYTES))
-        self.events.leaves(port, leaves, packet)
+        if leaves == LOST:
+            self.wmem -= counts
+            self.begin_cwr()
+            if counts != _ACK_BYTES and self.throttled:
+                self.throttled, self._tries_again = False, True
+            return False
+        if leaves != HELD:
+            if counts == _ACK_BYTES:
+                self._acks_in_port.append(leaves)
+            else:
+                self.in_port.append((leaves, counts))
+            self.events.leaves(port, leaves, packet)
+        return True
 
     def leaves_port(self, leaves_ns: int, size_bytes: int) -> None:
         """When a packet that its port held leaves."""
+        if not size_bytes:
+            self._acks_in_port.append(leaves_ns)
+            return
         self.in_port.append((leaves_ns, size_bytes + SKB_BYTES))
         if self._waits_for_port:
             self._waits_for_port = False
-            self.events.at(leaves_ns, self._has_left)
+            self.events.at(leaves_ns, self._has_left, TASKLETS)
 
     # Pacing (tcp_pacing_check, tcp_update_skb_after_send), where congestion control wants it.
 
@@ -330,7 +408,7 @@ class Transmitter:
             return False
         if not self._pace_timer_set:
             self._pace_timer_set = True
-            self.events.at(self.paced_until_ns, self._pace_is_over)
+            self.events.at(self.paced_until_ns, self._pace_is_over, TASKLETS)
         return True
 
     def _pace_is_over(self, now: int) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from analysis.predict.engines.tcp.delivery_rate import RateSample
+from analysis.predict.engines.tcp.control.delivery_rate import RateSample
 
 INFINITE_SSTHRESH = 0x7FFFFFFF
 
@@ -96,6 +96,9 @@ class Reno:
     def enters_recovery(self) -> None:
         """A loss was detected by acknowledgements."""
 
+    def meets_loss(self) -> None:
+        """A timer found a loss, which the window is to fall for."""
+
     def enters_loss(self, now: int) -> None:
         """A timer found a loss."""
 
@@ -107,6 +110,23 @@ _FRIENDLY_SCALE = 8 * (_BETA_SCALE + _BETA) // 3 // (_BETA_SCALE - _BETA)
 _CUBE_FACTOR = (1 << (10 + 3 * _BICTCP_HZ)) // (41 * 10)
 _LOW_WINDOW, _ACK_DELTA_US, _LEAST_SAMPLES = 16, 2000, 8
 _LEAST_DELAY_US, _MOST_DELAY_US = 4000, 16000
+
+
+_ROOTS = bytes.fromhex(
+    "00363636767676767b81868a8f93979c9da1a4a8aaadb0b3b5b9bbbec0c2c5c7"
+    "c8caccced1d3d5d7d9dbdddee0e1e3e5e7e8eaecedeff0f2f4f5f6f8fafbfcfe"
+)
+
+
+def cubic_root(value: int) -> int:
+    """The cubic root as the kernel has it: from a table, with one step of Newton's method."""
+    bits = value.bit_length()
+    if bits < 7:
+        return _ROOTS[value] + 35 >> 6
+    bits = (bits * 84 >> 8) - 1
+    root = (_ROOTS[value >> 3 * bits] + 10 << bits) >> 6
+    root = 2 * root + value // (root * (root - 1))
+    return root * 341 >> 10
 
 
 class Cubic(Reno):
@@ -161,7 +181,7 @@ class Cubic(Reno):
                 if self._last_max <= cwnd:
                     self._k, self._origin = 0, cwnd
                 else:
-                    self._k = round((_CUBE_FACTOR * (self._last_max - cwnd)) ** (1 / 3))
+                    self._k = cubic_root(_CUBE_FACTOR * (self._last_max - cwnd))
                     self._origin = self._last_max
             self._cnt = self._curve(cwnd, jiffies)
         self._befriend(cwnd)
@@ -280,6 +300,6 @@ class Dctcp(Reno):
         """As of dctcp_react_to_loss."""
         self.window.ssthresh = max(self.window.cwnd >> 1, 2)
 
-    def enters_loss(self, now: int) -> None:
+    def meets_loss(self) -> None:
         """As of dctcp_react_to_loss."""
         self.enters_recovery()

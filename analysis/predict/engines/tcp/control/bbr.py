@@ -11,8 +11,8 @@ from __future__ import annotations
 import random
 from typing import Protocol
 
-from analysis.predict.engines.tcp.congestion import GSO_BYTES, Reno
-from analysis.predict.engines.tcp.delivery_rate import DeliveryRate, RateSample
+from analysis.predict.engines.tcp.control.congestion import GSO_BYTES, Reno
+from analysis.predict.engines.tcp.control.delivery_rate import DeliveryRate, RateSample
 
 _OPEN, _RECOVERY, _LOSS = 0, 3, 4
 _STARTUP, _DRAIN, _PROBE_BW, _PROBE_RTT = range(4)

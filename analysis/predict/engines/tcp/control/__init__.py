@@ -1,0 +1,1 @@
+"""What decides how fast a sender goes."""
