@@ -19,8 +19,7 @@ _MOST_FRAMES: Final = 1 << 15
 # ones and their acknowledgements with room to spare.
 _FILL_NS_PER_FRAME: Final = 30
 # In virtual time a ring has room for the smallest frames, 64 bytes and 20 of L1 overhead, in both
-# directions between two readings. select(2) takes whole microseconds, rounded up, and the first
-# packet comes before it.
+# directions, for so long. Its reader is there when half of it is full (patch 0022).
 _PAUSE_NS: Final = 10_000
 _LATE_NS: Final = 2_000
 _SMALLEST_FRAME_BITS: Final = 84 * 8
@@ -32,8 +31,8 @@ _ETHERNET_OFFSET: Final = 66
 
 @dataclass(frozen=True, slots=True)
 class RingRoom:
-    """How many frames the ring of each port holds, and for how long packets may gather there; 0
-    where each has to be read at once."""
+    """How many frames the ring of each port holds, and for how long packets may gather there, which
+    in virtual time need not be heeded; 0 where each has to be read at once."""
 
     frames: tuple[int, ...]
     pause_ns: int

@@ -155,10 +155,18 @@ def check_both_backends_agree(directory: Path, exact_times: bool) -> None:
             assert (np.diff(one.timestamp_ns[rows[0]][leaving]) >= 0).all()
 
 
-def check_numbered_datagrams(directory: Path, backend: str) -> None:
+def check_numbered_datagrams(
+    directory: Path, backend: str, rate_bps: int = 0, real_time: bool = True
+) -> None:
     """Every packet once and in order, and nothing left behind at the stop."""
-    with veth_pair() as pair:
-        capture = start_capture(pair.ports, directory, 200, backend)  # type: ignore[arg-type]
+    with veth_pair(rate_bps) as pair:
+        capture = start_capture(
+            pair.ports,
+            directory,
+            200,
+            backend,  # type: ignore[arg-type]
+            real_time=real_time,
+        )
         pair.datagrams(3000, 64)
         stats = capture.stop()
     assert [s.invalid_reason for s in stats] == [None, None]

@@ -172,6 +172,115 @@ def test_calls_that_are_not_signals_leave_everything_as_system_calls_do(
     assert ended.result.exit_status == 0
 
 
+# Calls in which the kernel leaves vector registers where they are. Four threads, two of each of two
+# processes, pass a byte on, each with its own values in the registers, and into memory that has no
+# page yet; then a signal comes while a call waits, and its handler overwrites them.
+PASSED_ON = r"""
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define ROUNDS 500
+#define PAGE 4096
+
+static int pipes[5][2];
+
+static void fail(const char *what) { printf("failed: %s\n", what); fflush(stdout); _exit(1); }
+
+__attribute__((noinline, noclone)) static void
+pass_byte(int from, int to, char *byte, const unsigned long *want, unsigned long *got)
+{
+    long read_one, wrote_one;
+    __asm__ volatile (
+        "vmovdqu %[want], %%ymm15\n"
+        "mov %[from], %%edi\n mov %[byte], %%rsi\n mov $1, %%edx\n"
+        "mov $0, %%eax\n syscall\n mov %%rax, %%r12\n"
+        "mov %[to], %%edi\n mov %[byte], %%rsi\n mov $1, %%edx\n"
+        "mov $1, %%eax\n syscall\n"
+        "vmovdqu %%ymm15, %[got]\n mov %%r12, %[read_one]\n"
+        : "=&a" (wrote_one), [read_one] "=m" (read_one), [got] "=m" (*(unsigned long (*)[4]) got)
+        : [want] "m" (*(const unsigned long (*)[4]) want), [from] "m" (from), [to] "m" (to),
+          [byte] "m" (byte)
+        : "rcx", "r11", "r12", "rdi", "rsi", "rdx", "xmm15", "memory");
+    if (read_one != 1 || wrote_one != 1) fail("a byte");
+}
+
+static void *pass_on(void *argument)
+{
+    long me = (long) argument;
+    char *memory = mmap(NULL, ROUNDS * PAGE, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    for (long i = 0; i < ROUNDS; i++) {
+        unsigned long want[4] = { me * 1000003 + i, ~me, i, me ^ i }, got[4] = { 0 };
+        pass_byte(pipes[me][0], pipes[(me + 1) % 4][1], memory + i * PAGE, want, got);
+        if (memcmp(want, got, sizeof(want))) fail("registers of who passes on");
+    }
+    return NULL;
+}
+
+static void two_threads(long first)
+{
+    pthread_t threads[2];
+    for (long i = 0; i < 2; i++) pthread_create(&threads[i], NULL, pass_on, (void *) (first + i));
+    for (int i = 0; i < 2; i++) pthread_join(threads[i], NULL);
+}
+
+static void overwrite(int signal)
+{
+    unsigned long ones[4] = { signal, ~0UL, ~0UL, ~0UL };
+    __asm__ volatile ("vmovdqu %0, %%ymm15" : : "m" (ones) : "xmm15");
+}
+
+int main(void)
+{
+    struct sigaction action = { .sa_handler = overwrite, .sa_flags = SA_RESTART };
+    unsigned long want[4] = { 1, 2, 3, 4 }, got[4];
+    int status = 1;
+    char byte;
+
+    for (int i = 0; i < 5; i++) if (pipe(pipes[i])) fail("pipe");
+    if (write(pipes[0][1], "x", 1) != 1) fail("write");
+    if (fork() == 0) { two_threads(0); _exit(0); }
+    two_threads(2);
+    wait(&status);
+    if (status) fail("the child");
+
+    sigaction(SIGUSR1, &action, NULL);
+    for (int i = 0; i < 3; i++) {
+        memset(got, 0, sizeof(got));
+        if (fork() == 0) {
+            usleep(20000);
+            kill(getppid(), SIGUSR1);
+            usleep(20000);
+            if (write(pipes[4][1], "x", 1) != 1) fail("write");
+            _exit(0);
+        }
+        pass_byte(pipes[4][0], pipes[1][1], &byte, want, got);
+        if (memcmp(want, got, sizeof(want))) fail("registers around a signal");
+        wait(NULL);
+    }
+    puts("all as it should be");
+    return 0;
+}
+"""
+
+
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="the program is x86-64 assembly")
+def test_calls_that_keep_vector_registers_keep_each_threads_own(
+    guest: Guest, compiled: Compiled, tmp_path: Path
+) -> None:
+    if "avx" not in Path("/proc/cpuinfo").read_text():
+        pytest.skip("this processor has no AVX")
+    ended = guest(compiled(PASSED_ON, "-mavx", "-pthread"), directory=tmp_path)
+    assert ended.lines == ["all as it should be"], ended.errors
+    assert ended.result.exit_status == 0
+
+
 @skip_where_traced
 def test_nearly_all_system_calls_come_without_a_signal(guest: Guest) -> None:
     # The first is the C library's, the second the vDSO's.
