@@ -15,7 +15,7 @@ from groundwire.designs.emulated_point import emulation_of
 from groundwire.studies.dask_engine import DaskEngine
 from groundwire.studies.engine import Engine, JobEvent
 from groundwire.studies.jobs import JOB_FILE, Job, emulation
-from groundwire.studies.worker import remove_parts
+from groundwire.studies.workers.worker import remove_parts
 from topologies.spec.spec import Spec
 from topologies.spec.workload_section import CollectivesWorkload
 

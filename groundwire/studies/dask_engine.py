@@ -21,7 +21,7 @@ from emulator.virtual.failure import VirtualKernelError
 from emulator.virtual.memory.host_memory import available_memory, mb
 from groundwire.studies.engine import EngineError, JobEvent
 from groundwire.studies.jobs import Job
-from groundwire.studies.worker import TOKEN, JobOutcome, Place, remove_parts, unpack, work
+from groundwire.studies.workers.worker import TOKEN, JobOutcome, Place, remove_parts, unpack, work
 from topologies.spec.spec import parse_spec
 
 RESOURCE = "memory"
@@ -80,7 +80,7 @@ class DaskEngine:
                 resources={RESOURCE: each_bytes},
                 dashboard_address="127.0.0.1:0",  # any port: others may have studies, too
                 silence_logs=logging.CRITICAL,
-                preload=["groundwire.studies.worker_preload"],
+                preload=["groundwire.studies.workers.worker_preload"],
             ) as cluster,
             distributed.Client(cluster, set_as_default=False) as client,
         ):

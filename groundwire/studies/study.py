@@ -21,7 +21,7 @@ from groundwire.studies.engine import Engine
 from groundwire.studies.outcomes import collect, is_done
 from groundwire.studies.planning import plan_study
 from groundwire.studies.watch import JobsWatch, StudyProgress
-from groundwire.studies.worker import remove_parts
+from groundwire.studies.workers.worker import remove_parts
 
 CASES = "cases"
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from groundwire.studies.engine import JobEvent
 from groundwire.studies.jobs import Job
-from groundwire.studies.worker import TOKEN, Place, work
+from groundwire.studies.workers.worker import TOKEN, Place, work
 
 SMALL_STUDY = """
 spec:
@@ -45,19 +45,24 @@ def one_after_the_other(jobs: Sequence[Job], cases: Path, tell: Callable[[JobEve
 
 
 def job_processes(above: int) -> list[int]:
-    """The processes of jobs whose worker is below this process."""
+    """The processes of jobs whose worker is below this process: forks of their servers."""
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
         try:
-            command = (entry / "cmdline").read_bytes()
-            at = int(entry.name)
-            while b"groundwire.studies.job_process" in command and at not in (0, 1, above):
+            process = at = int(entry.name)
+            is_job = _is_server(process) and _is_server(parent(process))
+            while is_job and at not in (0, 1, above):
                 at = parent(at)
         except OSError:
             continue
-        if at == above and b"groundwire.studies.job_process" in command:
-            found.append(int(entry.name))
+        if is_job and at == above:
+            found.append(process)
     return found
+
+
+def _is_server(process: int) -> bool:
+    """Whether a process is a server of jobs, or forked from one."""
+    return b"groundwire.studies.workers.job_server" in Path(f"/proc/{process}/cmdline").read_bytes()
 
 
 def parent(process: int) -> int:
@@ -73,7 +78,7 @@ def kill_a_worker(above: int, begun: Sequence[Job]) -> bool:
         try:
             os.kill(process, signal.SIGSTOP)
             if json.loads(Path(f"/proc/{process}/fd/0").read_text()) in known:
-                os.kill(parent(process), signal.SIGKILL)
+                os.kill(parent(parent(process)), signal.SIGKILL)
                 return True
         except (OSError, ValueError):  # it has just ended, or is not what it will be yet
             continue

@@ -24,7 +24,7 @@ from groundwire.studies.jobs import Job
 from groundwire.studies.planning import plan_study
 from groundwire.studies.study import study
 from groundwire.studies.watch import StudyProgress
-from groundwire.studies.worker import Place, unpack, work
+from groundwire.studies.workers.worker import Place, unpack, work
 from tests.session.command import ROOT
 from tests.session.leftovers import left_by
 from tests.studies.small_study import (
@@ -134,7 +134,10 @@ def test_what_runs_at_workers_elsewhere_ends_with_the_study(
     def interrupt(progress: StudyProgress) -> None:
         event = progress.event
         if event is not None and event.job.kind == "predict" and event.state == "done":
-            jobs.extend(job_processes(os.getpid()))
+            deadline = time.monotonic() + _PATIENCE_S
+            while not jobs and time.monotonic() < deadline:  # its server may still import
+                jobs.extend(job_processes(os.getpid()))
+                time.sleep(0.05)
             raise KeyboardInterrupt
 
     engine = DaskEngine(scheduler=cluster.scheduler_address)

@@ -12,22 +12,22 @@ import os
 import secrets
 import shutil
 import signal
-import subprocess
-import sys
 import tarfile
 import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from emulator.linux.signals import end_with_parent
 from groundwire.studies.jobs import Job
+from groundwire.studies.workers.job_server import JobServer, job_server
 
 TOKEN = ".token"
 PART = ".part-"
 _POLL_S = 0.1
 _KEPT_LINES = 30
 _PATIENCE_S = 20
+_NO_PROCESS = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,28 +105,23 @@ def _put(part: Path, place: Path) -> None:
 
 def _process(job: Job, directory: Path, cancelled: Callable[[], bool]) -> str | None:
     """Returns why it failed."""
-    with tempfile.TemporaryFile() as said, tempfile.TemporaryFile() as given:
+    with (
+        tempfile.TemporaryFile() as said,
+        tempfile.TemporaryFile() as given,
+        job_server(job.made_by) as server,
+    ):
         given.write(json.dumps(asdict(job)).encode())
         given.seek(0)
-        process = subprocess.Popen(
-            [sys.executable, "-m", "groundwire.studies.job_process", str(directory)],
-            cwd=Path(__file__).resolve().parents[2],
-            stdin=given,
-            stdout=subprocess.DEVNULL,
-            stderr=said,
-            start_new_session=True,  # a terminal's Ctrl-C is for the study, which ends us
-            preexec_fn=end_with_parent,
-        )
+        pid = server.start(directory, given, said)
+        code = None if pid else _NO_PROCESS
         try:
-            while True:
-                try:
-                    code = process.wait(_POLL_S)
-                    break
-                except subprocess.TimeoutExpired:
-                    if cancelled():
-                        return "cancelled"
+            while code is None:
+                code = server.ended(_POLL_S)
+                if code is None and cancelled():
+                    return "cancelled"
         finally:
-            _end(process)
+            if code is None:
+                _end(server, pid)
         if code == 0:
             return None
         said.seek(0)
@@ -137,16 +132,14 @@ def _process(job: Job, directory: Path, cancelled: Callable[[], bool]) -> str | 
     return text.replace(str(directory), job.key)
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """End it as Ctrl-C does, so that it cleans up; at last by force."""
-    if process.poll() is not None:
-        return
-    process.terminate()
-    try:
-        process.wait(_PATIENCE_S)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+def _end(server: JobServer, pid: int) -> None:
+    """End a job's process as Ctrl-C does, so that it cleans up; at last by force."""
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGTERM)
+    if server.ended(_PATIENCE_S) is None:
+        with suppress(ProcessLookupError):
+            os.killpg(pid, signal.SIGKILL)
+        server.ended(_PATIENCE_S)
 
 
 def _pack(directory: Path) -> bytes:

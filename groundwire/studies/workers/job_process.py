@@ -1,4 +1,4 @@
-"""A job as a process of its own: python -m groundwire.studies.job_process DIRECTORY < JOB.
+"""A job as a process of its own, given its directory as argument and the job as standard input.
 
 What it makes is complete when it exits with 0; else its standard error says why. Ended by a signal,
 it ends its guest.
@@ -13,7 +13,6 @@ import traceback
 from dataclasses import asdict
 from pathlib import Path
 
-from emulator.linux.signals import run_interruptible
 from groundwire.studies.jobs import JOB_FILE, PREDICTION, Job
 from groundwire.studies.software import refuse_other
 
@@ -56,7 +55,8 @@ def _predict(job: Job, directory: Path) -> None:
     (directory / PREDICTION).write_text(json.dumps(answer, indent=1) + "\n")
 
 
-def _main() -> None:
+def main() -> None:
+    """The body of the process."""
     given = json.load(sys.stdin)
     given["made_by"] = tuple((name, version) for name, version in given["made_by"])
     try:
@@ -68,7 +68,3 @@ def _main() -> None:
         else:
             traceback.print_exc()
         sys.exit(1)
-
-
-if __name__ == "__main__":
-    run_interruptible(_main)

@@ -1,0 +1,1 @@
+"""What a worker does: each job in a process of its own."""
