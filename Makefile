@@ -3,7 +3,7 @@
 VENV := .venv
 GROUNDWIRE := $(VENV)/bin/groundwire
 
-.PHONY: help setup demo test wheel lint bench study claims clean
+.PHONY: help setup demo test wheel lint types imports bench study claims clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,7 +27,12 @@ wheel: setup ## one file, in dist/, with Groundwire and its built kernel: pip in
 lint: ## ruff, mypy --strict and the directions of imports
 	@$(VENV)/bin/ruff check .
 	@$(VENV)/bin/ruff format --check .
+	@$(MAKE) --no-print-directory -j2 types imports
+
+types:
 	@$(VENV)/bin/mypy
+
+imports:
 	@$(VENV)/bin/lint-imports --no-logo
 
 # Left out are those that have to be given something: another clone, runs, which measurement.
