@@ -66,6 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--runs", type=Path, required=True)
     parser.add_argument("--senders", nargs="*", type=int, default=[8, 64])
+    parser.add_argument("--sizes", nargs="*", default=list(SIZES), choices=list(SIZES))
     parser.add_argument("--memory", default="5GB", help="of a guest; decides no result")
     options = parser.parse_args(arguments)
     print(
@@ -74,7 +75,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     print(f"|{'---|' * 13}")
     for senders in options.senders:
-        for size, size_bytes in SIZES.items():
+        for size in options.sizes:
+            size_bytes = SIZES[size]
             for scheme in SCHEMES:
                 text = STAR.format(
                     hosts=senders + 1,
