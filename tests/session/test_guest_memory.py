@@ -210,6 +210,17 @@ def test_packed_ranks_get_what_they_were_measured_to_take(
     assert processes - threads >= (ranks - 1) * 20 * 2**20 - ranks**2 * 2**14
 
 
+@pytest.mark.parametrize(("ranks", "too_little_mb"), [(32, 2263), (64, 4100)])
+def test_packed_ranks_get_more_than_was_seen_to_be_too_little(
+    ranks: int, too_little_mb: int
+) -> None:
+    """Four iterations and more of an all-reduce and an all-to-all of 8 MB."""
+    operations = [{"kind": kind, "size": "8MB"} for kind in ("all_reduce", "all_to_all")]
+    workload = {"ranks": ranks, "iterations": 4, "operations": operations}
+    collectives: dict[str, object] = {"kind": "collectives", **workload}
+    assert guest_memory_bytes(_spec(collectives, ranks), Path()) > 1.1 * too_little_mb * _MB
+
+
 @pytest.mark.parametrize("kind", ["all_reduce", "all_to_all"])
 def test_pairs_that_never_connect_cost_little(kind: str) -> None:
     eager = _spec({"kind": "collectives", **_one(kind, 64, ranks=128)}, threads=128)

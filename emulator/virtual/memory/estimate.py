@@ -59,6 +59,9 @@ _PROGRAM_BYTES = 400 * 2**20
 # it grows with the number of collectives (docs/guest-memory.md).
 _LARGEST_KEPT_BYTES = 32 * 2**20
 _KEPT = 3
+# Ranks that are threads free into heaps that they share, where others' tensors lie between: 64 of
+# them kept up to five.
+_KEPT_BY_THREADS = 5
 # Between tensors lies unused what they hold, divided by:
 _GAPS = 16
 # What depends on nothing in a trace may run beside more than `at_once_bytes` counts.
@@ -100,6 +103,7 @@ def guest_memory_bytes(spec: Spec, run_directory: Path) -> int:
     if isinstance(workload, CommandWorkload):
         return _SYSTEM_BYTES + len(ranks) * _PROGRAM_BYTES + devices_bytes(spec)
     connection_bytes = spec.tcp.sndbuf_bytes + spec.tcp.rcvbuf_bytes
+    kept_times = _KEPT if ranks_per_process(spec) == 1 else _KEPT_BY_THREADS
     if isinstance(workload, CollectivesWorkload):
         programs = _ProgramBytes(spec)
         calls = [
@@ -122,7 +126,7 @@ def guest_memory_bytes(spec: Spec, run_directory: Path) -> int:
         ]
         tensors_bytes = max(call.used_bytes for call in calls)
         if len(calls) > 1 or workload.iterations > 1:
-            tensors_bytes += max(call.kept_bytes for call in calls)
+            tensors_bytes += kept_times * max(call.kept_bytes for call in calls) // _KEPT
     elif isinstance(workload, ChakraWorkload):
         replayed = (read_program(run_directory / DIRECTORY, rank) for rank in ranks)
         at_once = sum(at_once_bytes(program) for program in replayed)
@@ -140,6 +144,7 @@ def guest_memory_bytes(spec: Spec, run_directory: Path) -> int:
                 connection_bytes,
                 _ProgramBytes(spec),
                 spec.payload,
+                kept_times,
             )
             for rank in ranks
         )
@@ -283,6 +288,7 @@ def _step_bytes(
     connection_bytes: int,
     programs: _ProgramBytes,
     payload: Payload,
+    kept_times: int,
 ) -> int:
     """The most that a rank's shares of calls under way take at a time, and what malloc keeps of
     them; `groups` has the ranks of one group of each kind."""
@@ -315,7 +321,7 @@ def _step_bytes(
         bound = max((threads if n is None else n for n in bounds), default=0)
         most = max(most, used - 2 * _THREAD_BYTES * max(0, threads - bound))
         kept = max(kept, call.kept_bytes // ranks)
-    return most + kept
+    return most + kept_times * kept // _KEPT
 
 
 def _call(
