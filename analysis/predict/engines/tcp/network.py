@@ -32,6 +32,7 @@ class Network:
         self._heap: list[tuple[int, int, Sends | Act, int]] = []
         self._sequence = 0
         self._soft: list[tuple[int, int, Act]] = []
+        self._soft_ns = _NEVER
         self.packets = 0
 
     def at(self, time_ns: int, act: Act, phase: int = PROCESSES) -> None:
@@ -43,18 +44,21 @@ class Network:
         """Have something done at the end of a range, or with what else is done at the end of its
         own: timers with slack expire together (kernel/time/hrtimer.c)."""
         self._soft.append((until_ns, from_ns, act))
-        self.at(until_ns, self._expire, TASKLETS)
+        if until_ns < self._soft_ns:
+            self._soft_ns = until_ns
+        self.at(until_ns, _nothing, TASKLETS)
 
     def without(self, act: Act) -> None:
-        """Have something not done that was to be `within` a range."""
+        """Have something not done that was to be `within` a range. The end of its range stays one
+        at which others expire: the kernel does not look for the next one when a timer is taken
+        back."""
         self._soft = [each for each in self._soft if each[2] != act]
 
     def _expire(self, now: int) -> None:
-        if not any(until_ns <= now for until_ns, _, _ in self._soft):
-            return
         self._soft.sort(key=lambda each: each[0])
         while self._soft and self._soft[0][1] <= now:
             self._soft.pop(0)[2](now)
+        self._soft_ns = min((each[0] for each in self._soft), default=_NEVER)
 
     def leaves(self, port: Sends, leaves_ns: int, packet: Packet) -> None:
         """A packet's last bit leaves a port then, of which a host wants to know."""
@@ -102,10 +106,14 @@ class Network:
                     if self._goes_on(packet, now) and is_over():
                         return
                 arrived.clear()
-            for phase in (TASKLETS, PROCESSES) if at_once else ():
-                for each in at_once:
-                    if each[3] == phase:
-                        self._begin(each, now, arrived)
+            for each in at_once:
+                if each[3] == TASKLETS:
+                    self._begin(each, now, arrived)
+            if now >= self._soft_ns:
+                self._expire(now)
+            for each in at_once:
+                if each[3] == PROCESSES:
+                    self._begin(each, now, arrived)
 
     def _begin(
         self, event: tuple[int, int, Sends | Act, int], now: int, arrived: list[Packet]
@@ -140,3 +148,7 @@ class Network:
             port.flying.append((leaves + port.delay_ns, packet))
             self.arm(port)
         return False
+
+
+def _nothing(now: int) -> None:
+    """An interrupt, with which what is due is done."""

@@ -107,6 +107,8 @@ class PausablePort(Port):
             return LOST
         if self.mark_above is not None and self.backlog > self.mark_above:
             self.mark(packet)
+        if not self._queue and not self._pauses:
+            self.rest(now)
         self._queue.append((packet, ingress))
         self.backlog += length
         self._memory.waiting_bytes += length
@@ -134,6 +136,8 @@ class PausablePort(Port):
         assert self.reverse is not None
         frame = Packet((self,), _Pause(self.reverse, stop), 0, 0, 0, 0)
         frame.length, frame.hop = _PAUSE_BYTES, 1
+        if not self._pauses and (self.paused or not self._queue):
+            self.rest(now)
         self._pauses.append(frame)
         self.serve(now)
 

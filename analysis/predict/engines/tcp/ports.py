@@ -102,6 +102,11 @@ class Port:
         self.free_frac = frac
         return free + 1 if frac else free
 
+    def rest(self, now: int) -> None:
+        """As of gw_transmitter_idle: a line that is free by now starts anew."""
+        if (self.free_ns + 1 if self.free_frac else self.free_ns) <= now:
+            self.free_ns, self.free_frac = now, 0
+
     def serve(self, now: int) -> None:
         """What waits goes in its time, without being told."""
 

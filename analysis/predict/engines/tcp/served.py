@@ -96,6 +96,8 @@ class ServedPort(Port):
             return LOST
         if self.mark_above is not None and flow.size_bytes > self.mark_above:
             self.mark(packet)
+        if not self.backlog:
+            self.rest(now)
         flow.packets.append((packet, now))
         flow.size_bytes += packet.length
         self.backlog += packet.length
