@@ -67,8 +67,8 @@ def _failed_uplinks() -> str:
 
 _OPERATIONS = (
     "{kind: all_reduce, size: 3500KB}",
-    "{kind: all_to_all, size: 2200KB}",
-    "{kind: all_gather, size: 1700KB}",
+    "{kind: all_to_all, size: 2304KB}",
+    "{kind: all_gather, size: 1728KB}",
     "{kind: broadcast, size: 1200KB}",
 )
 _INCASTS = ("{kind: incast, size: 310KB}", "{kind: incast, size: 900KB, degree: 7}")

@@ -101,9 +101,11 @@ class Endpoint(TimedTransmitter):
             self._ack_now |= data
         # As the kernel's fast path has it, data that tells nothing new has nothing sent. It needs
         # memory that the socket has already: what is left of its last page (sk_forward_alloc).
-        tells = packet.ack != self.snd_una or packet.window != self.window_bytes
+        slow = packet.window != self.window_bytes or packet.ece or packet.cwr
+        slow = slow or bool(self._ahead or packet.sack or packet.dsack)
+        tells = slow or packet.ack != self.snd_una
         tells |= packet.end_seq - packet.seq + SKB_BYTES > -self.charged % _PAGE_BYTES
-        if tells or not data or packet.ece or packet.sack:
+        if tells or not data:
             self.window_bytes = packet.window
             self.on_ack(packet, now)
             tells = True
@@ -115,9 +117,11 @@ class Endpoint(TimedTransmitter):
             if self._ahead:
                 self._held_bytes += self._ahead_bytes()
             self._take(packet, now)
-        if self.queue and (tells or packet.cwr):
+        if self.queue and tells:
             self.xmit(now)
         if not data:
+            if slow and self._scheduled:
+                self._answer(now)
             return
         if self._scheduled:
             self._answer(now)

@@ -49,10 +49,9 @@ class Network:
         self.at(until_ns, _nothing, TASKLETS)
 
     def without(self, act: Act) -> None:
-        """Have something not done that was to be `within` a range. The end of its range stays one
-        at which others expire: the kernel does not look for the next one when a timer is taken
-        back."""
+        """Have something not done that was to be `within` a range."""
         self._soft = [each for each in self._soft if each[2] != act]
+        self._soft_ns = min((each[0] for each in self._soft), default=_NEVER)
 
     def _expire(self, now: int) -> None:
         self._soft.sort(key=lambda each: each[0])
