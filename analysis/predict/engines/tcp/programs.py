@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from analysis.predict.engines.member_programs import CompiledPrograms, Programs, Start
@@ -63,6 +63,8 @@ class TcpPrograms(Programs):
         self._ends: dict[tuple[int, int], Endpoint] = {}
         self._left = len(self._programs)
         self._ended: set[int] = set()
+        self._reading: list[tuple[Callable[[int, float], None], int]] | None = None
+        """What those who wait are told once a thread has read all that has come."""
 
     def run(self) -> float:
         """Nanoseconds until the last member has finished its program."""
@@ -102,6 +104,12 @@ class TcpPrograms(Programs):
         ends = self._source[message], self._destination[message]
         self._send(*ends, message, False, self._sizes[message], now)
         self._has_sent(message, now)
+
+    def _has_sent(self, message: int, now: float) -> None:
+        if self._reading is None:
+            super()._has_sent(message, now)
+        else:
+            self._reading.append((super()._has_sent, message))
 
     def _send(
         self, source: int, destination: int, message: int, invites: bool, size: int, now: float
@@ -151,14 +159,15 @@ class TcpPrograms(Programs):
         def read(received: int, now: int) -> None:
             """The thread that reads takes in what has come, and sends what that invites, before
             those that wait for a message go on: it holds the connection's lock."""
-            arrived = []
+            done = self._reading = []
             while expected and expected[0][0] <= received:
                 _, message, invites = expected.popleft()
                 if invites:
                     self._has_been_invited(message, now)
                 else:
-                    arrived.append(message)
-            for message in arrived:
-                self._has_received(message, now)
+                    done.append((self._has_received, message))
+            self._reading = None
+            for tell, message in done:
+                tell(message, now)
 
         return delivered
