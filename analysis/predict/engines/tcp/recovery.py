@@ -352,7 +352,8 @@ class RecoveringTransmitter(Transmitter):
             return
         head = self.unacked[0] if self.unacked else None
         rearm = False
-        for segment in tuple(self.unacked) if self.option_bytes else self.unacked:
+        segments = list(self.unacked) if self.option_bytes else self.unacked
+        for place, segment in enumerate(segments):
             if self.paces and self.is_paced(now):
                 break
             if self.in_flight() >= self.cwnd or self.retrans_out >= self.lost_out:
@@ -361,6 +362,9 @@ class RecoveringTransmitter(Transmitter):
                 continue
             if self.holds_enough(segment.end_seq - segment.seq, now, 1):
                 break
+            rest = self._split(segment) if self.option_bytes else None
+            if rest is not None:
+                segments.insert(place + 1, rest)
             if not self._send_again(segment, now):
                 break
             if self.state in (CWR, RECOVERY):
@@ -373,7 +377,7 @@ class RecoveringTransmitter(Transmitter):
         """As of tcp_retransmit_skb; whether the port had room. A probe does not count as what was
         sent again."""
         if self.option_bytes:
-            self._split(segment, self.mss - self.option_bytes)
+            self._split(segment)
         ack, ece = self.acknowledgement(), self.echoes()
         packet = Packet(self.route, self.peer, segment.seq, segment.end_seq, ack, self.window())
         packet.ece, packet.push = ece, segment.push
@@ -396,10 +400,11 @@ class RecoveringTransmitter(Transmitter):
             self.pace(segment, now)
         return True
 
-    def _split(self, segment: Segment, size: int) -> None:
-        """As of tcp_fragment: what does not fit beside the options of the header waits."""
+    def _split(self, segment: Segment) -> Segment | None:
+        """As of tcp_fragment: what does not fit beside the options of the header, and waits."""
+        size = self.mss - self.option_bytes
         if segment.end_seq - segment.seq <= size:
-            return
+            return None
         rest = Segment(segment.seq + size, segment.end_seq, segment.sent_ns, segment.push)
         rest.lost, rest.retransmitted = segment.lost, segment.retransmitted
         segment.end_seq, segment.push = rest.seq, False
@@ -407,6 +412,7 @@ class RecoveringTransmitter(Transmitter):
         self.packets_out += 1
         self.lost_out += rest.lost
         self.charged += SKB_BYTES
+        return rest
 
     def _process_loss(self, advanced: bool, sacked: bool, suspicious: bool) -> int:
         """As of tcp_process_loss; what is to be sent then."""
