@@ -18,6 +18,9 @@ what has arrived and go on to transmit, then packets that were handed over, task
 
 _NEVER = 1 << 62
 
+_Event: TypeAlias = tuple[int, int, Sends | Act, int]
+"""When, its number, what, and in which phase."""
+
 
 class Network:
     """Events in integer nanoseconds.
@@ -29,7 +32,7 @@ class Network:
     """
 
     def __init__(self) -> None:
-        self._heap: list[tuple[int, int, Sends | Act, int]] = []
+        self._heap: list[_Event] = []
         self._sequence = 0
         self._soft: list[tuple[int, int, Act]] = []
         self._soft_ns = _NEVER
@@ -84,39 +87,55 @@ class Network:
     def run(self, is_over: Callable[[], bool]) -> None:
         """Follow all that happens, until nothing does or `is_over` says so (asked when a packet
         has come)."""
-        heap, pop = self._heap, heapq.heappop
+        heap, pop, push = self._heap, heapq.heappop, heapq.heappush
         arrived: list[Packet] = []
         while heap:
-            first = pop(heap)
-            now = first[0]
+            now, number, what, phase = first = pop(heap)
+            at_once: list[_Event] | None = None
             if heap and heap[0][0] == now:
                 at_once = [first]
                 while heap and heap[0][0] == now:
                     at_once.append(pop(heap))
-                for phase in (TIMERS, PORTS):
+                for early in (TIMERS, PORTS):
                     for each in at_once:
-                        if each[3] == phase:
+                        if each[3] == early:
                             self._begin(each, now, arrived)
-            else:
-                at_once = []
+            elif phase != PORTS or what.serves:  # type: ignore[union-attr]
                 self._begin(first, now, arrived)
+            else:  # as `_begin`, in place: this is done for each packet and hop
+                port: Sends = what  # type: ignore[assignment]
+                if number != port.armed_as or port.armed_ns != now:
+                    continue
+                flying, ticks = port.flying, port.ticks
+                while ticks and ticks[0] <= now:
+                    ticks.popleft()
+                while flying and flying[0][0] <= now:
+                    arrived.append(flying.popleft()[1])
+                following = flying[0][0] if flying else _NEVER
+                if ticks and ticks[0] < following:
+                    following = ticks[0]
+                port.armed_ns = following
+                if following != _NEVER:
+                    self._sequence = number = self._sequence + 1
+                    port.armed_as = number
+                    push(heap, (following, number, port, PORTS))
             if arrived:
                 for packet in arrived:
                     if self._goes_on(packet, now) and is_over():
                         return
                 arrived.clear()
-            for each in at_once:
-                if each[3] == TASKLETS:
-                    self._begin(each, now, arrived)
+            if at_once:
+                for each in at_once:
+                    if each[3] == TASKLETS:
+                        self._begin(each, now, arrived)
             if now >= self._soft_ns:
                 self._expire(now)
-            for each in at_once:
-                if each[3] == PROCESSES:
-                    self._begin(each, now, arrived)
+            if at_once:
+                for each in at_once:
+                    if each[3] == PROCESSES:
+                        self._begin(each, now, arrived)
 
-    def _begin(
-        self, event: tuple[int, int, Sends | Act, int], now: int, arrived: list[Packet]
-    ) -> None:
+    def _begin(self, event: _Event, now: int, arrived: list[Packet]) -> None:
         """Do what is to be done, or take what has arrived by a port, whose timer is set anew."""
         _, number, what, phase = event
         if phase != PORTS:
@@ -131,7 +150,8 @@ class Network:
             ticks.popleft()
         while flying and flying[0][0] <= now:
             arrived.append(flying.popleft()[1])
-        port.serve(now)
+        if port.serves:
+            port.serve(now)
         self.arm(port)
 
     def _goes_on(self, packet: Packet, now: int) -> bool:
@@ -144,8 +164,10 @@ class Network:
         packet.hop = hop + 1
         leaves = port.send(packet, now)
         if leaves >= 0:
-            port.flying.append((leaves + port.delay_ns, packet))
-            self.arm(port)
+            flying = port.flying
+            flying.append((leaves + port.delay_ns, packet))
+            if len(flying) == 1 or port.ticks:
+                self.arm(port)
         return False
 
 

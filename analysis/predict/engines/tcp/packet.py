@@ -44,6 +44,8 @@ class Sends(Protocol):
     """When its timer fires."""
     armed_as: int
     """The number of the event for that."""
+    serves: bool
+    """Whether `serve` does something."""
 
     def serve(self, now: int) -> None:
         """Go on to transmit what waits."""

@@ -55,6 +55,8 @@ class PauseLimits:
 class PausablePort(Port):
     """A FIFO that stops while it is paused."""
 
+    serves = True
+
     __slots__ = (
         "_clock",
         "_ingress_bytes",

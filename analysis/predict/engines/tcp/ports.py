@@ -21,6 +21,8 @@ class Port:
     """A FIFO that drops what exceeds its buffer, and marks packets that find more than
     `mark_above` bytes waiting."""
 
+    serves = False
+
     __slots__ = (
         "_costs",
         "_plain",

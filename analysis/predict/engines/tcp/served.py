@@ -49,6 +49,8 @@ class Flow:
 class ServedPort(Port):
     """A port that takes its next packet when the line is free. `flow_of` tells the flows apart."""
 
+    serves = True
+
     __slots__ = ("_clock", "_flows", "_new", "_old", "_quantum", "_serves_at")
 
     def __init__(
