@@ -174,9 +174,11 @@ def test_calls_that_are_not_signals_leave_everything_as_system_calls_do(
 
 # Calls in which the kernel leaves vector registers where they are. Four threads, two of each of two
 # processes, pass a byte on, each with its own values in the registers, and into memory that has no
-# page yet; then a signal comes while a call waits, and its handler overwrites them.
+# page yet; then a signal comes while a call waits, or by the call itself (SIGPIPE), and its handler
+# overwrites them.
 PASSED_ON = r"""
 #define _GNU_SOURCE
+#include <errno.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -193,7 +195,7 @@ static int pipes[5][2];
 static void fail(const char *what) { printf("failed: %s\n", what); fflush(stdout); _exit(1); }
 
 __attribute__((noinline, noclone)) static void
-pass_byte(int from, int to, char *byte, const unsigned long *want, unsigned long *got)
+pass_byte(int from, int to, char *byte, const unsigned long *want, unsigned long *got, long wrote)
 {
     long read_one, wrote_one;
     __asm__ volatile (
@@ -207,7 +209,7 @@ pass_byte(int from, int to, char *byte, const unsigned long *want, unsigned long
         : [want] "m" (*(const unsigned long (*)[4]) want), [from] "m" (from), [to] "m" (to),
           [byte] "m" (byte)
         : "rcx", "r11", "r12", "rdi", "rsi", "rdx", "xmm15", "memory");
-    if (read_one != 1 || wrote_one != 1) fail("a byte");
+    if (read_one != 1 || wrote_one != wrote) fail("a byte");
 }
 
 static void *pass_on(void *argument)
@@ -217,7 +219,7 @@ static void *pass_on(void *argument)
                         MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     for (long i = 0; i < ROUNDS; i++) {
         unsigned long want[4] = { me * 1000003 + i, ~me, i, me ^ i }, got[4] = { 0 };
-        pass_byte(pipes[me][0], pipes[(me + 1) % 4][1], memory + i * PAGE, want, got);
+        pass_byte(pipes[me][0], pipes[(me + 1) % 4][1], memory + i * PAGE, want, got, 1);
         if (memcmp(want, got, sizeof(want))) fail("registers of who passes on");
     }
     return NULL;
@@ -260,9 +262,18 @@ int main(void)
             if (write(pipes[4][1], "x", 1) != 1) fail("write");
             _exit(0);
         }
-        pass_byte(pipes[4][0], pipes[1][1], &byte, want, got);
+        pass_byte(pipes[4][0], pipes[1][1], &byte, want, got, 1);
         if (memcmp(want, got, sizeof(want))) fail("registers around a signal");
         wait(NULL);
+    }
+    sigaction(SIGPIPE, &action, NULL);
+    close(pipes[2][0]);
+    for (int i = 0; i < 3; i++) {
+        memset(got, 0, sizeof(got));
+        want[0] = 10 + i; /* not what was there when anybody else ran */
+        if (write(pipes[4][1], "x", 1) != 1) fail("write");
+        pass_byte(pipes[4][0], pipes[2][1], &byte, want, got, -EPIPE);
+        if (memcmp(want, got, sizeof(want))) fail("registers around a call's own signal");
     }
     puts("all as it should be");
     return 0;
