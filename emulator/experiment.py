@@ -147,7 +147,13 @@ def run_experiment(
                 of_jobs = several.run(launcher, processes, on_origin)
         else:
             jobs: Sequence[Process] = stack.enter_context(
-                processes_of(spec, network, run_directory, kernel.real_time)
+                processes_of(
+                    spec,
+                    network,
+                    run_directory,
+                    kernel.real_time,
+                    idle=spec.virtual.connect_only,
+                )
             )
             with real_time_priority(kernel.real_time):  # faults wait for word of an iteration
                 launcher.run(jobs, on_iteration)

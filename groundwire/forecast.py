@@ -98,13 +98,15 @@ def predict(
     *,
     predictors: Sequence[str] | None = None,
     calibration: str | Path | None = None,
+    setting: Setting | None = None,
 ) -> Forecast:
     """Predict every collective of one iteration of a spec, each alone on the fabric, and the
     iteration as a whole.
 
     `predictors` are names (default: the spec's); `calibration` is a file of `groundwire calibrate`.
-    ECMP choices depend on a run's ports, so here they are drawn from the spec's seed. Raises
-    SpecError, PredictorError, CalibrationError.
+    ECMP choices depend on a run's ports, so here they are drawn from the spec's seed, unless
+    `setting` knows them (`groundwire.connected`). Raises SpecError, PredictorError,
+    CalibrationError.
     """
     resolved = resolve(spec, overrides)
     names = tuple(predictors or resolved.predict)
@@ -112,7 +114,7 @@ def predict(
     loaded: dict[str, Predictor] = {
         name: load_predictor(name) if known is None else known.load(name) for name in names
     }
-    setting = setting_of_spec(resolved)
+    setting = setting or setting_of_spec(resolved)
     priced = {name: _Priced(one, setting) for name, one in loaded.items()}
     whole = {
         name: _whole(resolved, setting, one)

@@ -8,15 +8,18 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Console
 from rich.table import Table
 
-from analysis.predict.interface import available_predictors
+from analysis.predict.interface import Setting, available_predictors
 from analysis.predict.iteration import PredictedIteration
 from groundwire import forecast as forecasting
 from groundwire.commands.console.cells import microseconds
 from groundwire.commands.console.overrides import parse_overrides
+from groundwire.commands.console.progress_display import ProgressDisplay
 from groundwire.commands.console.result_table import models_used, output_console
 from groundwire.commands.run import SetOption, SpecPath
+from groundwire.connected import connected_setting
 from groundwire.forecast import Forecast
 from groundwire.shared_forecast import predict_shared
 from topologies.spec.spec import Spec, load_spec
@@ -40,23 +43,41 @@ def predict_command(
     calibration: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Predictors as `calibrate` fitted them.")
     ] = None,
+    connect: Annotated[
+        bool,
+        typer.Option(
+            "--connect",
+            help="First have the ranks connect in a virtual kernel, some seconds, and no more: the "
+            "ports that a run of this spec has there are known then, and the paths that ECMP "
+            "chooses for them.",
+        ),
+    ] = False,
     set_: SetOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the predictions as JSON.")] = False,
 ) -> int:
     """Predict every collective of one iteration of a spec, each alone on the fabric; of a spec of
     several jobs how long each of them takes, beside the others and alone.
 
-    ECMP choices depend on a run's ports, so here flow draws them from the spec's seed.
+    ECMP choices depend on a run's ports, so here flow draws them from the spec's seed, or knows
+    them with --connect.
     """
     spec = load_spec(spec_path).with_overrides(parse_overrides(set_ or []), source="--set")
+    setting = _connected(spec) if connect else None
     if spec.jobs:
         return _predict_jobs(spec, predictor, calibration, as_json)
-    forecast = forecasting.predict(spec, predictors=predictor, calibration=calibration)
+    forecast = forecasting.predict(
+        spec, predictors=predictor, calibration=calibration, setting=setting
+    )
     if as_json:
-        print(json.dumps(_document(forecast), indent=1))
+        print(json.dumps(_document(forecast, connect), indent=1))
     else:
-        _print(forecast)
+        _print(forecast, connect)
     return 0
+
+
+def _connected(spec: Spec) -> Setting:
+    with ProgressDisplay(Console(stderr=True)) as display:
+        return connected_setting(spec, display.report)
 
 
 def _predict_jobs(
@@ -85,7 +106,7 @@ def _predict_jobs(
     return 0
 
 
-def _document(forecast: Forecast) -> dict[str, object]:
+def _document(forecast: Forecast, connected: bool) -> dict[str, object]:
     rows = [
         {
             "name": collective.name,
@@ -106,11 +127,11 @@ def _document(forecast: Forecast) -> dict[str, object]:
             for name, whole in forecast.iterations.items()
         },
         "ignores": dict(forecast.ignores),
-        "conditioned": [],
+        "conditioned": ["ports"] if connected else [],
     }
 
 
-def _print(forecast: Forecast) -> None:
+def _print(forecast: Forecast, connected: bool) -> None:
     console, names = output_console(), forecast.predictors
     table = Table("collective", title="Predicted, us", title_justify="left")
     table.add_column("size", justify="right")
@@ -139,8 +160,10 @@ def _print(forecast: Forecast) -> None:
         table.add_row("exposed communication", "", *exposed)
     console.print(table)
     console.print(
-        "from the spec alone: paths through ECMP are drawn, no run's ports and posting times are "
-        "known",
+        "from the spec and the ports that its ranks connect with; no run's posting times are known"
+        if connected
+        else "from the spec alone: paths through ECMP are drawn, no run's ports and posting times "
+        "are known",
         highlight=False,
     )
     for name in names:

@@ -12,6 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from analysis.runs.run import load_run
+from analysis.runs.setting import setting_of
+from emulator.progress import Progress
+from groundwire.connected import connected_setting
 from tests.session.captured_headers import captured_headers
 from tests.session.command import groundwire, result_of
 
@@ -113,6 +117,16 @@ def test_capturing_changes_no_measured_time(step_run: Path, tmp_path: Path) -> N
         for out in (bare, step_run)
     ]
     assert switches[1] < 1.1 * switches[0]
+
+
+def test_ports_are_known_from_connecting_alone(step_run: Path) -> None:
+    run = load_run(step_run)
+    progress: list[Progress] = []
+    found = connected_setting(run.spec, progress.append)
+    ran = setting_of(run)
+    assert len(found.ports) == 120 and found.ports == ran.ports
+    assert found.group_ports == ran.group_ports
+    assert not any(one.stage == "iteration" for one in progress)  # nothing of the workload ran
 
 
 def test_another_seed_takes_other_paths(step_run: Path, tmp_path: Path) -> None:

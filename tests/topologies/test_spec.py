@@ -71,6 +71,7 @@ specs = st.fixed_dictionaries(
             [
                 {"memory": "4GiB", "receive_coalescing": "5us"},
                 {"ranks_per_process": 8, "connections": "lazy"},
+                {"connect_only": True},
             ]
         ),
         "counters": st.just({"interval": "10us", "ports": ["hosts"]}),

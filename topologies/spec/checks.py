@@ -45,6 +45,17 @@ def check(spec: Sections) -> list[Problem]:
     return check_jobs(spec, _check_one) if spec.jobs else _check_one(spec)
 
 
+def _connect_only_problems(spec: Sections) -> list[Problem]:
+    """Where nothing is known once all ranks are connected."""
+    if spec.workload.kind == "command":
+        what = "workload.kind: command: when programs connect is theirs to say"
+    elif spec.virtual.connections == "lazy":
+        what = "virtual.connections: lazy: ranks connect when they first communicate"
+    else:
+        return []
+    return [Problem(("virtual", "connect_only"), "true", f"expected false with {what}")]
+
+
 def _check_one(spec: Sections) -> list[Problem]:
     problems = [problem for each in _REGISTERED for problem in each(spec)]
     if spec.compute.device == "real" and spec.scale not in (1, "auto"):
@@ -59,6 +70,8 @@ def _check_one(spec: Sections) -> list[Problem]:
                 "expected 1 or auto with workload.kind: command: a program is a process of its own",
             )
         )
+    if spec.virtual.connect_only:
+        problems += _connect_only_problems(spec)
     problems += _charge_problems(spec)
     if spec.payload == "timing" and spec.workload.kind in _OWN_CONTENTS:
         problems.append(
