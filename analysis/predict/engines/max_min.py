@@ -70,8 +70,8 @@ def drain(
     """When the last byte of each flow has left the bottleneck, in ns.
 
     Rates change whenever a flow starts or ends; events closer together than a millionth of the time
-    passed are taken together. Links that carry several flows have `1/sharing_factor` of their
-    capacity.
+    passed, or of a nanosecond, are taken together. Links that carry several flows have
+    `1/sharing_factor` of their capacity.
     """
     order = np.argsort(start_ns, kind="stable")
     finish = np.array(start_ns, dtype=np.float64)
