@@ -10,12 +10,11 @@ from dataclasses import replace
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
 from emulator.capture.port import CaptureError, CapturePort, CaptureStats
 from emulator.capture.recorder import CapturePlan, record
-
-Backend = Literal["auto", "scapy", "ring"]
+from emulator.capture.ring_room import Backend
 
 INDEX_FILE: Final = "index.json"
 

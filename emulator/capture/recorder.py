@@ -15,7 +15,12 @@ from emulator.capture.packet_filter import PacketFilter
 from emulator.capture.packet_socket import CaptureSocket, Counter, shut
 from emulator.capture.pcap_file import PcapFile
 from emulator.capture.port import CaptureError, CapturePort, CaptureStats
-from emulator.capture.ring_room import RingRoom, room_in_real_time, room_in_virtual_time
+from emulator.capture.ring_room import (
+    Backend,
+    frames_in_real_time,
+    frames_in_virtual_time,
+    pause_ns,
+)
 from emulator.linux.namespaces import enter
 from emulator.linux.signals import ignore_ending_signals
 from emulator.ports.idle_filler import FILLER_ETHERTYPE
@@ -33,7 +38,7 @@ class CapturePlan:
     ports: tuple[CapturePort, ...]
     directory: Path
     snaplen: int
-    backend: str
+    backend: Backend
     filter: str | None
     real_time: bool
     held_ns: int
@@ -87,7 +92,7 @@ def _open(plan: CapturePlan) -> tuple[list[_Tap], str, float]:
             enter(port.netns_path)
             capture: CaptureSocket
             if rings is not None:
-                capture = RingSocket(port.interface, plan.snaplen, keep, rings.frames[number])
+                capture = RingSocket(port.interface, plan.snaplen, keep, rings[number])
             else:
                 capture = ScapySocket(port.interface, plan.snaplen, keep)
         except OSError as error:
@@ -104,19 +109,20 @@ def _open(plan: CapturePlan) -> tuple[list[_Tap], str, float]:
     if rings is None:
         return taps, "scapy", 0.0
     # In virtual time the kernel wakes the reader when half of a ring is full (patch 0022).
-    return taps, "ring", rings.pause_ns / 1e9 if plan.real_time else 0.0
+    return taps, "ring", pause_ns(min(rings, default=0)) / 1e9 if plan.real_time else 0.0
 
 
-def _rings(plan: CapturePlan) -> RingRoom | None:
-    """None where packets are read one by one from sockets of scapy's."""
+def _rings(plan: CapturePlan) -> tuple[int, ...] | None:
+    """How many packets each port's ring holds; None where packets are read one by one from sockets
+    of scapy's."""
     if plan.backend == "scapy" or (plan.backend == "auto" and plan.real_time):
         return None
     free_bytes = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     if plan.real_time:
-        return room_in_real_time(len(plan.ports), plan.snaplen, free_bytes)
+        count = len(plan.ports)
+        return (frames_in_real_time(count, plan.snaplen, free_bytes),) * count
     rates = [port.rate_bps for port in plan.ports]
-    room = room_in_virtual_time(rates, plan.held_ns, plan.snaplen, free_bytes)
-    return room if room.pause_ns or plan.backend == "ring" else None
+    return frames_in_virtual_time(plan.backend, rates, plan.held_ns, plan.snaplen, free_bytes)
 
 
 def _loop(taps: Sequence[_Tap], control: Connection, pause_s: float) -> None:

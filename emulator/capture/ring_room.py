@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final, Literal
+
+Backend = Literal["auto", "scapy", "ring"]
 
 # Room in rings for all ports together, at most, and as a share of the memory that is free (a
 # virtual kernel has little); a frame of the default snap length takes 256 bytes.
@@ -20,22 +21,12 @@ _MOST_FRAMES: Final = 1 << 15
 _FILL_NS_PER_FRAME: Final = 30
 # In virtual time a ring has room for the smallest frames, 64 bytes and 20 of L1 overhead, in both
 # directions, for so long. Its reader is there when half of it is full (patch 0022).
-_PAUSE_NS: Final = 10_000
-_LATE_NS: Final = 2_000
-_SMALLEST_FRAME_BITS: Final = 84 * 8
+_ROOM_NS: Final = 12_000
 # With less, readings are so many that packets may as well come one by one.
-_LEAST_PAUSE_NS: Final = 1_000
+_LEAST_ROOM_NS: Final = 3_000
+_SMALLEST_FRAME_BITS: Final = 84 * 8
 # Where tpacket_rcv puts an Ethernet header: TPACKET_ALIGN(TPACKET2_HDRLEN + 16) - 14.
 _ETHERNET_OFFSET: Final = 66
-
-
-@dataclass(frozen=True, slots=True)
-class RingRoom:
-    """How many frames the ring of each port holds, and for how long packets may gather there, which
-    in virtual time need not be heeded; 0 where each has to be read at once."""
-
-    frames: tuple[int, ...]
-    pause_ns: int
 
 
 def frame_bytes(snaplen: int) -> int:
@@ -43,47 +34,44 @@ def frame_bytes(snaplen: int) -> int:
     return int(1 << (_ETHERNET_OFFSET + snaplen - 1).bit_length())
 
 
-def room_in_real_time(ports: int, snaplen: int, free_bytes: int) -> RingRoom:
-    """Rings of so many ports, where so much memory is free."""
+def frames_in_real_time(ports: int, snaplen: int, free_bytes: int) -> int:
+    """How many packets the ring of each port holds, where so much memory is free."""
     frames = _most_frames(snaplen, free_bytes) // max(1, ports)
-    frames = min(max(frames, _FEWEST_FRAMES), _MOST_FRAMES)
-    return RingRoom((frames,) * ports, frames * _FILL_NS_PER_FRAME)
+    return min(max(frames, _FEWEST_FRAMES), _MOST_FRAMES)
 
 
-def room_in_virtual_time(
-    rates_bps: Sequence[int], held_ns: int, snaplen: int, free_bytes: int
-) -> RingRoom:
-    """Rings of ports of these rates that hold what they receive for `held_ns`, where so much memory
-    is free."""
-    if not rates_bps:
-        return RingRoom((), _PAUSE_NS)
-    unread_ns = _LATE_NS + held_ns
-    wanted = [2 * rate * (_PAUSE_NS + unread_ns) // (_SMALLEST_FRAME_BITS * 10**9) + 1
-              for rate in rates_bps]  # fmt: skip
-    part = min(1.0, _most_frames(snaplen, free_bytes) / sum(wanted))
+def pause_ns(frames: int) -> int:
+    """For how long packets may gather in a ring of so many, in real time."""
+    return frames * _FILL_NS_PER_FRAME
+
+
+def frames_in_virtual_time(
+    backend: Backend, rates_bps: Sequence[int], held_ns: int, snaplen: int, free_bytes: int
+) -> tuple[int, ...] | None:
+    """How many packets the ring of each port holds, by the ports' rates, where so much memory is
+    free and interfaces hold what they receive for `held_ns`; None where there are no rings."""
+    if backend == "scapy":
+        return None
+    wanted = [
+        2 * rate * (_ROOM_NS + held_ns) // (_SMALLEST_FRAME_BITS * 10**9) + 1 for rate in rates_bps
+    ]
+    part = min(1.0, _most_frames(snaplen, free_bytes) / max(1, sum(wanted)))
     frames = tuple(max(int(part * most), _FEWEST_FRAMES_VIRTUAL) for most in wanted)
-    filled_ns = min(
+    filled_ns = (
         held * _SMALLEST_FRAME_BITS * 10**9 // (2 * rate)
         for held, rate in zip(frames, rates_bps, strict=True)
     )
-    pause_ns = min(_PAUSE_NS, filled_ns - unread_ns)
-    return RingRoom(frames, pause_ns if pause_ns >= _LEAST_PAUSE_NS else 0)
+    if backend == "auto" and any(room_ns < _LEAST_ROOM_NS + held_ns for room_ns in filled_ns):
+        return None
+    return frames
 
 
 def ring_bytes_of_guest(
-    backend: Literal["auto", "scapy", "ring"],
-    rates_bps: Sequence[int],
-    held_ns: int,
-    snaplen: int,
-    free_bytes: int,
+    backend: Backend, rates_bps: Sequence[int], held_ns: int, snaplen: int, free_bytes: int
 ) -> int:
     """What the rings of all ports take together in a guest with so much memory free."""
-    if backend == "scapy":
-        return 0
-    room = room_in_virtual_time(rates_bps, held_ns, snaplen, free_bytes)
-    if backend == "auto" and not room.pause_ns:
-        return 0
-    return sum(room.frames) * frame_bytes(snaplen)
+    frames = frames_in_virtual_time(backend, rates_bps, held_ns, snaplen, free_bytes)
+    return sum(frames or ()) * frame_bytes(snaplen)
 
 
 def _most_frames(snaplen: int, free_bytes: int) -> int:
