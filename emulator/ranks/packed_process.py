@@ -30,6 +30,7 @@ from emulator.ranks.rank_process import (
     use_one_heap,
     write_to,
 )
+from emulator.ranks.torch_import import renew_thread_pool
 from workloads.execution.clock import sleep_until_ns
 
 # A thread that waits for Python's lock wakes up this often to ask for it. In virtual time who has
@@ -67,6 +68,7 @@ class PackedJob:
             # Of all: the fabric's names are the same everywhere.
             namespaces.cover_file(Path("/etc/hosts"), self.members[0].names)
             use_one_heap()
+            renew_thread_pool()
             sys.setswitchinterval(_SWITCH_INTERVAL_S)
             self._run(start_ns, reports, gate)
             status = 0

@@ -19,6 +19,7 @@ from emulator.linux.real_time import RANK, use_real_time_priority
 from emulator.linux.signals import end_with_parent
 from emulator.ranks.full_directory import FULL
 from emulator.ranks.gate import Gate, Seat
+from emulator.ranks.torch_import import renew_thread_pool
 from workloads.execution.clock import sleep_until_ns
 from workloads.execution.rank_plan import RankPlan
 from workloads.execution.traffic_class import NO_CLASS, TrafficClass
@@ -85,6 +86,7 @@ def _become_rank(
         from workloads.execution.process_groups import DefaultGroups, ThreadGroups
         from workloads.execution.rank import run_rank
 
+        renew_thread_pool()
         if job.plan.collectives.backend == "programs":
             # Its threads use one heap, so that what one has freed serves the others.
             use_one_heap()

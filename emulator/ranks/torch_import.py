@@ -59,6 +59,18 @@ def prepare_torch() -> None:
     _libc.mlockall(_MCL_CURRENT | _MCL_ONFAULT)
 
 
+def renew_thread_pool() -> None:
+    """In a process just forked, while it has one thread: have torch make its pool of threads anew.
+
+    Else it does so at its first use, and takes no lock for it (leak_corrupted_threadpool of
+    caffe2/utils/threadpool/pthreadpool-cpp.cc): of two threads that come at once, one finds none
+    and raises "Invalid thread pool!".
+    """
+    import torch
+
+    torch.set_num_threads(1)
+
+
 @contextmanager
 def _imports() -> Iterator[None]:
     """Imports without what is left out. The collector does not look at what they make, now or

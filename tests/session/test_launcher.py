@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 from pathlib import Path
 
 import pytest
+import torch
 
 from emulator.ranks.launcher import Launcher, RankFailed
 from emulator.ranks.packed_process import packed
@@ -136,6 +138,33 @@ def test_a_killed_process_of_packed_ranks_is_named(tmp_path: Path) -> None:
         launcher.run(jobs, kill)
     assert sorted(pids) == [0, 2]
     assert all(_gone(pid) for pid in pids.values())
+
+
+@pytest.mark.parametrize("per_process", [None, 2])
+def test_torch_makes_its_pool_before_a_process_has_threads(
+    tmp_path: Path, per_process: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two threads that came at once one raised "Invalid thread pool!"."""
+    made = tmp_path / "made"
+
+    def make_pool(threads: int) -> None:
+        with made.open("a") as file:
+            file.write(f"{os.getpid()} {threading.active_count()}\n")
+
+    monkeypatch.setattr(torch, "set_num_threads", make_pool)
+    jobs = _jobs(tmp_path, iterations=1)
+    pids: set[int] = set()
+    with Launcher() as launcher:
+        launcher.run(
+            jobs if per_process is None else packed(jobs, per_process),
+            lambda iteration: pids.update(launcher.rank_pids.values()),
+        )
+    threads_of = {int(pid): int(threads) for pid, threads in map(str.split, _lines(made))}
+    assert {threads_of[pid] for pid in pids} == {1}
+
+
+def _lines(path: Path) -> list[str]:
+    return path.read_text().splitlines()
 
 
 def test_ranks_end_with_the_process_that_started_them(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from emulator.linux.signals import end_with_parent
 from emulator.network.network import Network
 from emulator.ranks.gate import Gate
 from emulator.ranks.rank_process import end_process, set_name, use_one_heap, write_to
+from emulator.ranks.torch_import import renew_thread_pool
 from topologies.aggregation_tree import OUTSIDE
 from topologies.spec.collectives_section import CollectivesOfRun, TreeOfGroup
 from topologies.spec.workload_types import Payload
@@ -60,6 +61,7 @@ class AggregationJob:
             from workloads.execution.aggregation.node import run_node
 
             use_one_heap()
+            renew_thread_pool()
             if self.real_time_priority:
                 use_real_time_priority(RANK)
             sleep_until_ns(start_ns)
