@@ -35,9 +35,11 @@ types:
 imports:
 	@$(VENV)/bin/lint-imports --no-logo
 
-# Left out are those that have to be given something: another clone, runs, which measurement.
-bench: setup ## the benchmarks that take minutes, not hours
-	@for name in $(filter-out __init__ in_network side_by_side claims dlrm_study flat_all_reduce partitions program_predictions programs roce roce_congestion roce_fairness roce_incast roce_paths roce_predictions study_errors tcp_predictions themis,$(basename $(notdir $(wildcard benchmarks/*.py)))); do echo "== $$name"; $(VENV)/bin/python -m benchmarks.$$name || exit 1; done
+BENCHMARKS := congestion_control congestion_control_order decode goodput instructions native_truth \
+	port_cost predictors stock_deviation two_jobs virtual_speed roce.dcqcn_draws roce.timely_draws
+
+bench: setup ## the benchmarks that take minutes, and nothing that has to be given
+	@for name in $(BENCHMARKS); do echo "== $$name"; $(VENV)/bin/python -m benchmarks.$$name || exit 1; done
 
 study: setup ## run the DLRM case study, small, and write docs/dlrm-study.md; goes on where it was
 	@$(GROUNDWIRE) study studies/dlrm-case-study.yaml --out runs/dlrm-case-study

@@ -1,6 +1,6 @@
 """How flows under congestion control share a port: fairness, convergence, queue.
 
-    .venv/bin/python -m benchmarks.roce_fairness --runs DIR
+    .venv/bin/python -m benchmarks.roce.fairness --runs DIR
 
 Senders and a receiver on one switch, in the virtual kernel. Each controller on a short path of
 large packets, and on one on which what its paper assumes holds: many packets on their way. Runs are

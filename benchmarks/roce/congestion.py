@@ -1,6 +1,6 @@
 """Does congestion control matter for training over RoCE? Khan et al. (HOTI 2022), with real ranks.
 
-    .venv/bin/python -m benchmarks.roce_congestion --runs DIR
+    .venv/bin/python -m benchmarks.roce.congestion --runs DIR
 
 Its two-level Clos, scaled down from 8 leaves of 16 hosts: leaves at 200 Gb/s, half as much upwards,
 5 us to hosts and 12.5 us to spines. Its variant has the hosts of a server joined by a switch of

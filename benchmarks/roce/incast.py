@@ -1,6 +1,6 @@
 """Incasts over RoCE by controller: completion, the queue beside what it is to be, pauses.
 
-    .venv/bin/python -m benchmarks.roce_incast --runs DIR
+    .venv/bin/python -m benchmarks.roce.incast --runs DIR
 
 8 or 64 hosts of a switch at 100 Gb/s send to one, 256 KiB each, which ends before controllers have
 told much, or 4 MiB. Queues are lossless, so that priority flow control is beneath all of them. Runs

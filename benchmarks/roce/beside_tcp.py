@@ -1,7 +1,7 @@
 """The same programs over RoCE and over TCP, beside Gloo's own algorithms: collectives on one
 switch, a DLRM step on several fabrics.
 
-    .venv/bin/python -m benchmarks.roce --runs DIR
+    .venv/bin/python -m benchmarks.roce.beside_tcp --runs DIR
 
 Times are exact, in the virtual kernel. Runs are kept in DIR by the hash of their spec.
 """

@@ -1,6 +1,6 @@
 """One path, RoCE and TCP: bandwidth by rate and message, the latency of 8 bytes, and losses.
 
-    .venv/bin/python -m benchmarks.roce_paths --runs DIR
+    .venv/bin/python -m benchmarks.roce.paths --runs DIR
 
 Two hosts and a switch, 1 us a link. Times are exact, in the virtual kernel. Runs are kept in DIR by
 the hash of their spec.

@@ -1,8 +1,8 @@
 """Whether TIMELY's shares are its recurrence's: the kernel's controller at a queue in user space.
 
-    .venv/bin/python -m benchmarks.timely_draws
+    .venv/bin/python -m benchmarks.roce.timely_draws
 
-Eight senders, a switch and a receiver, as in `roce_fairness`. Each packet is paced by the
+Eight senders, a switch and a receiver, as in `fairness`. Each packet is paced by the
 controller (emulator/kernel/rxe/rxe_timely.c, compiled for user space), waits in the port to the
 receiver and is acknowledged; a round-trip time is from the end of its serialisation, once a round.
 Draws differ in when flows begin, within 10 or 100 us. Prints Jain's index of the second half of two

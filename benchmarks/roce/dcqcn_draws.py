@@ -1,6 +1,6 @@
 """Whether DCQCN's shares are its recurrence's: the kernel's controller at a queue in user space.
 
-    .venv/bin/python -m benchmarks.dcqcn_draws
+    .venv/bin/python -m benchmarks.roce.dcqcn_draws
 
 Eight senders at 100 Gb/s, 1 us from a switch, that is 1 us from their receiver. Each packet is
 paced by the controller (emulator/kernel/rxe/rxe_dcqcn.c, compiled for user space) and marked by the

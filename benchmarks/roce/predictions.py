@@ -1,6 +1,6 @@
 """Predictions of programs over RoCE on lossless fabrics, by the bars of TCP's standard suite.
 
-    .venv/bin/python -m benchmarks.roce_predictions --runs DIR
+    .venv/bin/python -m benchmarks.roce.predictions --runs DIR
 
 16 ranks, 100 Gb/s, 500 ns a link, path MTU 4096, priority flow control with XOFF at 1 MB. Tori are
 not there: packets between two of their hosts come and go by different ports, which RoCE refuses.
