@@ -260,7 +260,7 @@ _PROGRAMS = (
     ("mnexec", "stock Mininet's side of benchmarks/bring_up.py", "mininet --no-install-recommends"),
     ("ifconfig", "stock Mininet's side of benchmarks/bring_up.py", "net-tools"),
 )
-_PYTHON = ("torch", "scapy", "pyroute2", "mininet")
+_PYTHON = ("torch", "scapy", "mininet")
 
 
 def _programs() -> Iterator[Check]:
