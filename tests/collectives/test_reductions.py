@@ -116,7 +116,7 @@ aggregation: {slots: 3}
 
 @pytest.mark.long
 def test_switches_and_hosts_find_where_the_least_and_the_greatest_are(tmp_path: Path) -> None:
-    """Ranks check the index, too (tests/session/test_payload.py has it that a wrong one shows)."""
+    """Ranks check the index, too (tests/ranks/test_payload.py has it that a wrong one shows)."""
     directory = run_spec(tmp_path, PAIRS)
     assert [log.checks for log in load_run(directory).ranks] == [4] * 4
     # A barrier is an all-reduce of 8 bytes: up two links, down two, and one for the rendezvous.
