@@ -91,6 +91,8 @@ def run_session(
     if isinstance(spec.transport, RoceTransport):
         verbs_library()  # before anything starts: a guest finds it
     callers = [Caller.here(workload, preload) for workload, _ in programs]
+    for chosen_program in dict.fromkeys(caller.chosen for caller in callers if caller.chosen):
+        report(Progress("program", chosen_program))
     recorded = [times_for(workload) for workload, _ in programs]
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "spec.yaml").write_text(spec.to_yaml())

@@ -3,9 +3,13 @@ its operations took in a trace."""
 
 from __future__ import annotations
 
+import ast
 import json
 import os
+import re
 import shutil
+import subprocess
+import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -31,29 +35,50 @@ _PASSED = (
     "PYTHONHOME",
 )
 _DEFAULTS = {"PATH": os.defpath, "HOME": "/tmp", "LANG": "C.UTF-8"}
+_ACTIVE = ("VIRTUAL_ENV", "CONDA_PREFIX")
+"""Variables that an environment sets which somebody has activated."""
+_OWN_PROGRAMS = str(Path(sys.executable).parent)
+"""Where the programs of Groundwire's own environment lie: python, torchrun and the like."""
+_HAS_TORCH = "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)"
+_LACKS_TORCH = 1
+_ANSWERS_WITHIN_S = 30
 
 
 class ProgramNotFound(ValueError):
-    """A `workload.argv` that begins with no program."""
+    """A `workload.argv` that begins with no program, or with one that cannot run the rest."""
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """`program` is the file to execute, `environment` what is passed on of the caller's."""
+    """`program` is the file to execute, `environment` what is passed on of the caller's. `chosen`
+    says so where the program is one of Groundwire's own environment."""
 
     program: str
     environment: Mapping[str, str]
+    chosen: str = ""
 
     @classmethod
     def here(cls, workload: CommandWorkload, preload: Path | None = None) -> Caller:
         """This process, for a workload; `preload` is a library to be loaded into the program.
-        Raises ProgramNotFound."""
+
+        Where no environment is active, Groundwire's own programs are found before others of their
+        names: they have torch. Raises ProgramNotFound."""
         passed = {name: os.environ[name] for name in _PASSED if name in os.environ}
         environment = _DEFAULTS | passed
+        active = any(name in environment for name in _ACTIVE)
+        if not active and _OWN_PROGRAMS not in environment["PATH"].split(":"):
+            environment["PATH"] = f"{_OWN_PROGRAMS}:{environment['PATH']}"
+        program = _find(workload, workload.env.get("PATH", environment["PATH"]))
+        chosen = ""
+        if not active and program == str(Path(_OWN_PROGRAMS) / workload.argv[0]):
+            chosen = (
+                f"{workload.argv[0]} is {program}, of Groundwire's own environment, "
+                "as no other is active"
+            )
+        _refuse_without_torch(workload, program, environment | workload.env)
         if preload is not None:
             environment["LD_PRELOAD"] = str(preload)
-        path = workload.env.get("PATH", environment["PATH"])
-        return cls(_find(workload, path), environment)
+        return cls(program, environment, chosen)
 
     @classmethod
     def read(cls, run_directory: Path) -> Caller:
@@ -102,7 +127,9 @@ def _find(workload: CommandWorkload, path: str) -> str:
         found = shutil.which(name, path=path)
         if found is None:
             here = Path(workload.directory) / name
-            hint = f"; for {here} write ./{name}" if here.exists() else ""
+            own = Path(_OWN_PROGRAMS) / name
+            hint = f"; Groundwire's own environment has it: write {own}" if own.exists() else ""
+            hint = f"; for {here} write ./{name}" if here.exists() else hint
             raise ProgramNotFound(
                 f"workload.argv: {name}: no such program in any directory of PATH{hint}"
             )
@@ -114,3 +141,71 @@ def _find(workload: CommandWorkload, path: str) -> str:
         hint = f": expected python {name}" if name.endswith(".py") else "; chmod +x makes it so"
         raise ProgramNotFound(f"workload.argv: {name}: {file} is no program{hint}")
     return name
+
+
+def _refuse_without_torch(
+    workload: CommandWorkload, program: str, environment: Mapping[str, str]
+) -> None:
+    """Raises ProgramNotFound for a Python without torch that is to run what imports it."""
+    if re.fullmatch(r"python(3(\.\d+)?)?", Path(program).name) is None:
+        return
+    script = _torch_script(workload)
+    if script is None:
+        return
+    beside = str(Path(workload.directory, script).parent)
+    search = ":".join(filter(None, (beside, environment.get("PYTHONPATH", ""))))
+    try:
+        asked = subprocess.run(
+            (program, "-c", _HAS_TORCH),
+            cwd=workload.directory,
+            env={**environment, "PYTHONPATH": search},
+            capture_output=True,
+            timeout=_ANSWERS_WITHIN_S,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return  # the run will tell what is wrong with it
+    if asked.returncode == _LACKS_TORCH:
+        own = Path(_OWN_PROGRAMS) / "python"
+        raise ProgramNotFound(
+            f"workload.argv: {workload.argv[0]}: {program} has no torch, which {script} imports; "
+            f"activate an environment that has it, or write {own}, which is Groundwire's own"
+        )
+
+
+def _torch_script(workload: CommandWorkload) -> str | None:
+    """The script, module or `-c` of a Python's command line, if it plainly imports torch: by a
+    statement of its own that is always executed. None otherwise, and where that cannot be told."""
+    words = iter(workload.argv[1:])
+    for word in words:
+        if word == "-m":
+            module = next(words, "")
+            return module if module.split(".")[0] == "torch" else None
+        if word == "-c":
+            return word if _imports_torch(next(words, "")) else None
+        if word in ("-W", "-X"):
+            next(words, None)
+        elif not word.startswith("-"):
+            try:
+                return word if _imports_torch(Path(workload.directory, word).read_text()) else None
+            except (OSError, UnicodeDecodeError):
+                return None
+    return None
+
+
+def _imports_torch(source: str) -> bool:
+    try:
+        statements = ast.parse(source).body
+    except (SyntaxError, ValueError):
+        return False
+    names = [
+        name
+        for statement in statements
+        for name in (
+            [alias.name for alias in statement.names]
+            if isinstance(statement, ast.Import)
+            else [statement.module or ""]
+            if isinstance(statement, ast.ImportFrom) and statement.level == 0
+            else []
+        )
+    ]
+    return any(name.split(".")[0] == "torch" for name in names)

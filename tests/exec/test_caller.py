@@ -1,0 +1,89 @@
+"""Where a program comes from, and what is said before a run of one that cannot work."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from emulator.ranks.caller import Caller, ProgramNotFound
+from topologies.spec.workload_section import CommandWorkload
+
+OWN = Path(sys.executable).parent
+
+
+def _workload(directory: Path, *argv: str) -> CommandWorkload:
+    return CommandWorkload(kind="command", argv=argv, ranks=2, directory=str(directory))
+
+
+@pytest.fixture
+def foreign(tmp_path: Path) -> Path:
+    """A directory of programs with a Python that has no torch, beside a script that imports it."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    python = programs / "python"
+    python.write_text("#!/bin/sh\nexit 1\n")  # as find_spec() answers there
+    python.chmod(0o755)
+    (tmp_path / "train.py").write_text("import torch.distributed as dist\n")
+    (tmp_path / "plain.py").write_text("try:\n    import torch\nexcept ImportError:\n    pass\n")
+    return programs
+
+
+def test_own_programs_come_first_where_no_environment_is_active(
+    foreign: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("VIRTUAL_ENV", "CONDA_PREFIX"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PATH", f"{foreign}:/usr/bin:/bin")
+    for name in ("python", "torchrun"):
+        caller = Caller.here(_workload(foreign.parent, name, "train.py"))
+        assert caller.program == str(OWN / name)
+        assert caller.chosen == (
+            f"{name} is {OWN / name}, of Groundwire's own environment, as no other is active"
+        )
+        assert caller.environment["PATH"].startswith(f"{OWN}:{foreign}:")
+    other = Caller.here(_workload(foreign.parent, "sh"))
+    assert (Path(other.program).name, other.chosen) == ("sh", "")
+
+
+def test_an_active_environment_is_taken_as_it_is(
+    foreign: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VIRTUAL_ENV", str(foreign.parent))
+    monkeypatch.setenv("PATH", f"{foreign}:/usr/bin:/bin")
+    caller = Caller.here(_workload(foreign.parent, "python", "plain.py"))
+    assert (caller.program, caller.chosen) == (str(foreign / "python"), "")
+    assert caller.environment["PATH"] == f"{foreign}:/usr/bin:/bin"
+    with pytest.raises(ProgramNotFound, match=f"environment has it: write {OWN}/torchrun"):
+        Caller.here(_workload(foreign.parent, "torchrun", "train.py"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (("train.py", "--epochs", "2"), "train.py"),
+        (("-u", "-W", "ignore", "train.py"), "train.py"),
+        (("-m", "torch.distributed.run", "plain.py"), "torch.distributed.run"),
+        (("-c", "from torch import nn"), "-c"),
+        (("plain.py",), None),
+        (("-m", "http.server"), None),
+        (("-c", "import sys, os"), None),
+        (("gone.py",), None),
+        ((), None),
+    ],
+)
+def test_a_python_without_torch_is_refused_only_where_the_program_needs_it(
+    foreign: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: tuple[str, ...],
+    named: str | None,
+) -> None:
+    monkeypatch.setenv("VIRTUAL_ENV", str(foreign.parent))
+    monkeypatch.setenv("PATH", f"{foreign}:/usr/bin:/bin")
+    workload = _workload(foreign.parent, "python", *arguments)
+    if named is None:
+        assert Caller.here(workload).program == str(foreign / "python")
+    else:
+        with pytest.raises(ProgramNotFound, match=f"has no torch, which {named} imports"):
+            Caller.here(workload)
