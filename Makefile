@@ -3,10 +3,10 @@
 VENV := .venv
 GROUNDWIRE := $(VENV)/bin/groundwire
 
-.PHONY: help setup demo test wheel lint types imports bench study claims clean
+.PHONY: help setup demo test wheel constraints lint types imports bench study claims clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: ## system packages, .venv and the virtual kernel; every step is skipped when done
 	@./setup.sh run
@@ -23,6 +23,13 @@ test: ## set up, then check style, types and behaviour
 
 wheel: setup ## one file, in dist/, with Groundwire and its built kernel: pip install it anywhere
 	@$(VENV)/bin/python -m emulator.virtual.building.wheel
+
+constraints: setup ## renew constraints.txt, the versions that setup installs, by the newest that pyproject allows
+	@$(VENV)/bin/pip install -q uv
+	@$(VENV)/bin/uv pip compile pyproject.toml --extra test --universal --python-version 3.11 \
+		--upgrade --quiet --no-annotate --no-header >$(VENV)/resolved.txt
+	@{ echo "# The versions that setup.sh installs. make constraints renews them."; \
+		grep -Ev '^(cuda|nvidia|triton)' $(VENV)/resolved.txt; } >constraints.txt  # torch names those itself
 
 lint: ## ruff, mypy --strict and the directions of imports
 	@$(VENV)/bin/ruff check .

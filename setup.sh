@@ -362,12 +362,12 @@ make_environment() {
     if [ -n "${GROUNDWIRE_TORCH_INDEX:-}" ] || { [ -n "$index" ] && "$venv/bin/python" -c \
         'import sys, urllib.request as r; r.urlopen(sys.argv[1] + "/torch/", timeout=10)' "$index" 2>/dev/null; }; then
         attempt "check GROUNDWIRE_TORCH_INDEX (here: $index)" \
-            "$venv/bin/pip" install --no-compile --progress-bar off --index-url "$index" "$(grep -o 'torch==[0-9.]*' pyproject.toml)"
+            "$venv/bin/pip" install --no-compile --no-deps --progress-bar off --index-url "$index" "$(grep -o 'torch==[0-9.]*' pyproject.toml)"
     elif [ -n "$index" ]; then
         say "      $index does not answer: PyTorch comes from pip's usual index,"
         say "      which may mean gigabytes for accelerators; GROUNDWIRE_TORCH_INDEX can name a mirror of it"
     fi
-    attempt "check the network; delete $venv and try again" "$venv/bin/pip" install --no-compile --progress-bar off -e ".$extras"
+    attempt "check the network; delete $venv and try again" "$venv/bin/pip" install --no-compile --progress-bar off -c constraints.txt -e ".$extras"
     # A guest cannot write into the clone, so it compiles anew what nobody has compiled before. That
     # costs time and nothing else, and so does a failure here. pip would compile on one core.
     "$venv/bin/python" -m compileall -qq -j 0 "$venv/lib" topologies collectives workloads analysis emulator groundwire || true
@@ -378,10 +378,10 @@ build_kernel() {
     attempt "when that is mended, what is compiled already counts" "${kernel_builder[@]}"
 }
 
-extras=""
-[ "$purpose" = test ] && extras="[test]"
-stamp="$venv/.groundwire$extras-$(cat pyproject.toml setup.sh | sha256sum | cut -c1-16)"
-if [ -e "$stamp" ] || { [ -z "$extras" ] && [ -e "${stamp/.groundwire/.groundwire[test]}" ]; }; then
+extras="[remote,studies,tables]"
+[ "$purpose" = test ] && extras="[test]" # which has those as well
+stamp="$venv/.groundwire$extras-$(cat pyproject.toml constraints.txt setup.sh | sha256sum | cut -c1-16)"
+if [ -e "$stamp" ] || [ -e "${stamp/"$extras"/[test]}" ]; then
     say "[3/4] virtual environment: present"
     kernel_builder=("$venv/bin/groundwire" kernel build)
 else

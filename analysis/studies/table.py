@@ -6,6 +6,7 @@ import csv
 import io
 from pathlib import Path
 
+from analysis.extras import install_line
 from analysis.report.tables.table import Column, Table, Unit, Value
 from analysis.studies.cases import RESPONSES, Case, StudyCases
 
@@ -76,7 +77,7 @@ def write_parquet(table: Table, path: Path) -> None:
         from pyarrow import parquet
     except ImportError as error:
         raise NoParquet(
-            "Parquet needs pyarrow: install groundwire with the extra `study`"
+            f"Parquet needs pyarrow, which is not installed: {install_line('studies')}"
         ) from error
     types = {
         Unit.TEXT: pyarrow.string(),

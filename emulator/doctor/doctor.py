@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import topologies
+from analysis.extras import install_line
 from emulator.doctor.check import Check
 from emulator.linux.capabilities import KernelCapabilities, kernel_capabilities
 from emulator.linux.soft_roce import soft_roce
@@ -261,6 +262,12 @@ _PROGRAMS = (
     ("ifconfig", "stock Mininet's side of benchmarks/bring_up.py", "net-tools"),
 )
 _PYTHON = ("torch", "scapy", "mininet")
+_EXTRAS = (
+    ("ansible_runner", "groundwire remote", "remote"),
+    ("distributed", "studies, and runs of a sweep at once", "studies"),
+    ("pyarrow", "Parquet files of studies", "studies"),
+    ("pandas", "data frames", "tables"),
+)
 
 
 def _programs() -> Iterator[Check]:
@@ -286,4 +293,14 @@ def _packages() -> Iterator[Check]:
             "found" if there else "not found",
             "no runs",
             "make setup",
+        )
+    for package, use, extra in _EXTRAS:
+        there = importlib.util.find_spec(package) is not None
+        yield Check(
+            "python packages",
+            package,
+            there,
+            "found" if there else "not found",
+            f"no {use}",
+            install_line(extra),
         )

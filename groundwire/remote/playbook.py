@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from analysis.extras import install_line
+
 PLAYBOOKS = Path(__file__).resolve().parents[2] / "playbooks"
 _POLL_S = 0.2
 
@@ -167,6 +169,6 @@ def _ansible_runner() -> Any:
     except ImportError as error:
         raise RemoteError(
             "remote hosts are reached with Ansible, which is not installed: "
-            "pip install 'groundwire[remote]'"
+            + install_line("remote")
         ) from error
     return ansible_runner

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from analysis.extras import install_line
 from emulator.prepared_guest import guest_prepared
 from emulator.virtual.building.build import ensure_kernel
 from emulator.virtual.failure import VirtualKernelError
@@ -222,6 +223,6 @@ def _distributed() -> Any:
         import distributed
     except ImportError as error:
         raise EngineError(
-            "studies are run by Dask: install groundwire with the extra `study`"
+            f"studies are run by Dask, which is not installed: {install_line('studies')}"
         ) from error
     return distributed

@@ -5,6 +5,9 @@ from __future__ import annotations
 import tomllib
 from pathlib import Path
 
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
 from tests.session.command import ROOT
 
 
@@ -23,3 +26,24 @@ def test_every_data_file_is_in_the_package() -> None:
 def test_the_licences_are_there() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert all((ROOT / name).is_file() for name in project["license-files"])
+
+
+def test_the_versions_that_setup_installs_are_those_that_the_package_allows() -> None:
+    """`make constraints` is to be run where pyproject.toml asks for something else."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    pinned: dict[str, list[str]] = {}
+    for line in (ROOT / "constraints.txt").read_text().splitlines():
+        if not line.startswith("#"):
+            pin = Requirement(line)
+            [version] = [each.version for each in pin.specifier]
+            pinned.setdefault(canonicalize_name(pin.name), []).append(version)
+    extras = project["optional-dependencies"]
+    wanted = [*project["dependencies"], *(w for each in extras.values() for w in each)]
+    for text in wanted:
+        requirement = Requirement(text)
+        if requirement.name in ("groundwire", "ns3"):  # setup does not install ns3
+            continue
+        found = pinned.get(canonicalize_name(requirement.name), [])
+        assert found, f"constraints.txt lacks {text}"
+        for version in found:
+            assert requirement.specifier.contains(version, prereleases=True), (text, version)

@@ -51,7 +51,8 @@ class Machine:
         self.temporary = directory / "tmp"
         for made in (self._clone, self._bin, self._home, self.temporary):
             made.mkdir(parents=True)
-        shutil.copy(ROOT / "pyproject.toml", self._clone)
+        for name in ("pyproject.toml", "constraints.txt"):
+            shutil.copy(ROOT / name, self._clone)
         self._script = self._clone / "setup.sh"
         # Kernel sources that this machine has installed are not that one's.
         self._script.write_text(
@@ -115,6 +116,21 @@ def test_a_second_run_finds_everything_done(tmp_path: Path, archive: dict[str, s
     assert "[3/4] virtual environment: present" in second.stderr
     did = {c.split()[0] for c in machine.calls()[before:] if not c.startswith("python3 -c ")}
     assert did <= {"uname", "dpkg-query", "groundwire"}  # these only ask
+
+
+def test_what_docs_use_is_installed_in_the_versions_that_are_known(
+    tmp_path: Path, archive: dict[str, str]
+) -> None:
+    machine = Machine(tmp_path, {})
+    assert machine.setup(**archive).returncode == 0
+    [call] = [call for call in machine.calls() if call.startswith("pip install")]
+    assert call.endswith(" -c constraints.txt -e .[remote,studies,tables]")
+
+
+def test_an_environment_for_tests_serves_runs(tmp_path: Path, archive: dict[str, str]) -> None:
+    machine = Machine(tmp_path, {})
+    assert machine.setup("test", **archive).returncode == 0
+    assert "[3/4] virtual environment: present" in machine.setup(**archive).stderr
 
 
 def test_a_failed_step_names_the_command_and_the_fix(

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import groundwire
+from analysis.extras import install_line
 from groundwire.studies.axes import AXES, LevelUnfit
 from groundwire.studies.engine import EngineError
 from groundwire.studies.planning import StudyPlan, plan_study
@@ -317,7 +318,7 @@ def test_the_page_names_what_decides(tmp_path: Path) -> None:
 
 
 def test_parquet_and_csv_have_the_same_table(tmp_path: Path) -> None:
-    parquet = pytest.importorskip("pyarrow.parquet", reason="needs pyarrow (the extra `study`)")
+    parquet = pytest.importorskip("pyarrow.parquet", reason="needs pyarrow (the extra `studies`)")
     found = _done(tmp_path, _BASE + _FACTORS, FakeEngine())
     table = parquet.read_table(found.directory / "table.parquet").to_pylist()
     rows = _rows(found)
@@ -330,14 +331,16 @@ def test_without_pyarrow_the_rest_is_there_and_it_is_told(
 ) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     found = _done(tmp_path, _BASE + _FACTORS, FakeEngine())
-    assert found.no_parquet == ("Parquet needs pyarrow: install groundwire with the extra `study`")
+    assert found.no_parquet == (
+        f"Parquet needs pyarrow, which is not installed: {install_line('studies')}"
+    )
     assert (found.directory / "study.html").exists()
     assert not (found.directory / "table.parquet").exists()
 
 
 def test_without_dask_it_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "distributed", None)
-    with pytest.raises(EngineError, match="install groundwire with the extra `study`"):
+    with pytest.raises(EngineError, match=r"install 'groundwire\[studies\]'"):
         study(_file(tmp_path, _BASE + _FACTORS), out=tmp_path / "out")
 
 

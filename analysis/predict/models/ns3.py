@@ -10,6 +10,7 @@ from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any
 
+from analysis.extras import install_line
 from analysis.predict.engines.paths import Paths, paths_of
 from analysis.predict.interface import PredictorError, Setting
 from collectives.call import CollectiveCall
@@ -37,9 +38,7 @@ class Ns3:
 
     def __init__(self, timeout_s: float = 600.0) -> None:
         if find_spec("ns") is None:
-            raise PredictorError(
-                "ns3 needs the package of that name: pip install 'groundwire[ns3]'"
-            )
+            raise PredictorError(f"ns3 needs the package of that name: {install_line('ns3')}")
         self._timeout_s = timeout_s
         self.last_run: dict[str, Any] = {}
         """Of the last prediction: wall_s (simulation alone) and events."""

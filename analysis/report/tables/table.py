@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from analysis.extras import install_line
+
 Value = str | int | float | bool | None
 
 
@@ -71,7 +73,7 @@ class Table:
             import pandas
         except ImportError as error:
             raise ImportError(
-                "data frames need pandas: install groundwire with the extra `tables`"
+                f"data frames need pandas, which is not installed: {install_line('tables')}"
             ) from error
         return pandas.DataFrame(list(self.rows), columns=list(self.keys))
 
