@@ -21,6 +21,7 @@ from typing import Literal
 
 from emulator.guest_entry import STAGE
 from emulator.native.kernel import can_watch_ports, missing_for, native_arrangement
+from emulator.output_directory import claimed, refuse_taken
 from emulator.prepared_guest import (
     SOURCE,
     can_be_prepared,
@@ -78,7 +79,7 @@ def run_session(
 
     `kernel` None chooses: native when we are root and the kernel has what the spec needs, else
     virtual. Raises KernelRefused, TooManyQueuePairs, SessionFailed, VirtualKernelError,
-    FileExistsError when `directory` exists and is not empty.
+    FileExistsError when `directory` exists and is not empty, or another process fills it.
     """
     chosen = choose_kernel(spec, kernel)
     if chosen == "virtual" and spec.virtual.memory_bytes is not None:
@@ -94,31 +95,31 @@ def run_session(
     for chosen_program in dict.fromkeys(caller.chosen for caller in callers if caller.chosen):
         report(Progress("program", chosen_program))
     recorded = [times_for(workload) for workload, _ in programs]
-    directory.mkdir(parents=True, exist_ok=True)
-    (directory / "spec.yaml").write_text(spec.to_yaml())
-    for name, content in (inputs or {}).items():
-        path = directory / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(content)
-    started = time.monotonic()
-    with ExitStack() as stack:
-        readable = tuple(file.parent for file in spec.program_files)
-        for (workload, place), caller, times in zip(programs, callers, recorded, strict=True):
-            place.mkdir(parents=True, exist_ok=True)
-            caller.write(place)
-            if times is not None:
-                write_times(times, place)
-            readable += caller.needed(workload)
-            stack.enter_context(working_directory(Path(workload.directory), place / WORK))
-        if chosen == "native":
-            extra = _run_native(spec, directory.resolve(), report)
-        else:
-            extra = _run_virtual(spec, directory.resolve(), report, readable, meanwhile)
-    _write_environment(directory, chosen, time.monotonic() - started, extra)
-    if spec.jobs:
-        from emulator.job_directories import complete_job_directories
+    with claimed(directory):
+        (directory / "spec.yaml").write_text(spec.to_yaml())
+        for name, content in (inputs or {}).items():
+            path = directory / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(content)
+        started = time.monotonic()
+        with ExitStack() as stack:
+            readable = tuple(file.parent for file in spec.program_files)
+            for (workload, place), caller, times in zip(programs, callers, recorded, strict=True):
+                place.mkdir(parents=True, exist_ok=True)
+                caller.write(place)
+                if times is not None:
+                    write_times(times, place)
+                readable += caller.needed(workload)
+                stack.enter_context(working_directory(Path(workload.directory), place / WORK))
+            if chosen == "native":
+                extra = _run_native(spec, directory.resolve(), report)
+            else:
+                extra = _run_virtual(spec, directory.resolve(), report, readable, meanwhile)
+        _write_environment(directory, chosen, time.monotonic() - started, extra)
+        if spec.jobs:
+            from emulator.job_directories import complete_job_directories
 
-        complete_job_directories(spec, directory)
+            complete_job_directories(spec, directory)
 
 
 def _programs(spec: Spec, directory: Path) -> list[tuple[CommandWorkload, Path]]:
@@ -130,12 +131,6 @@ def _programs(spec: Spec, directory: Path) -> list[tuple[CommandWorkload, Path]]
 
         places = [(job.workload, directory / JOBS / job.name) for job in spec.jobs]
     return [(each, place) for each, place in places if isinstance(each, CommandWorkload)]
-
-
-def refuse_taken(directory: Path) -> None:
-    """Raises FileExistsError when there is something where a run directory is to be made."""
-    if directory.exists() and any(directory.iterdir()):
-        raise FileExistsError(f"{directory} exists already and is not empty; choose another --out")
 
 
 def choose_kernel(spec: Spec, wanted: KernelKind | None) -> KernelKind:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from datetime import datetime
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING
 
 import analysis.predict  # noqa: F401  (its checks of a spec are registered)
+from emulator.output_directory import new_directory
 from emulator.progress import Progress, Report
 from emulator.ranks.full_directory import full_directory_reported
 from emulator.session import KernelKind, KernelRefused, choose_kernel, run_session
@@ -48,9 +49,15 @@ def resolve(
     return found.with_overrides(texts, source=source)
 
 
-def default_directory(spec: Spec) -> Path:
-    """`runs/NAME-TIME` below the current directory."""
-    return Path("runs") / f"{spec.name}-{datetime.now():%Y%m%d-%H%M%S}"
+@contextmanager
+def run_directory(spec: Spec, out: str | Path | None) -> Iterator[Path]:
+    """`out`, or else a new `runs/NAME-TIME` below the current directory, which goes after the block
+    if it is still empty."""
+    if out is not None:
+        yield Path(out)
+        return
+    with new_directory(Path("runs"), spec.name) as directory:
+        yield directory
 
 
 def run(
@@ -83,8 +90,7 @@ def run(
     resolved = resolve(spec, overrides)
     if alone and len(resolved.parts) < 2:
         raise JobsMissing(f"{resolved.name}: expected several jobs, to run each of them alone")
-    directory = default_directory(resolved) if out is None else Path(out)
-    with full_directory_reported(directory):
+    with run_directory(resolved, out) as directory, full_directory_reported(directory):
         if twin:
             kernel = _native_for_twin(resolved, kernel)
         inputs = _inputs(resolved)

@@ -6,15 +6,16 @@ from __future__ import annotations
 import itertools
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
 from analysis.runs.run import Run, load_run
+from emulator.output_directory import alone_in, claimed, new_directory, refuse_taken
 from emulator.prepared_guest import guest_prepared
 from emulator.progress import Progress, Report
-from emulator.session import KernelKind, choose_kernel, refuse_taken
+from emulator.session import KernelKind, choose_kernel
 from emulator.virtual.building.build import ensure_kernel
 from groundwire.pipeline import resolve, run, silent
 from groundwire.studies.dask_engine import DaskEngine, local_workers
@@ -39,7 +40,7 @@ class SweepCase:
 class _Planned:
     overrides: dict[str, object]
     spec: Spec
-    directory: Path
+    name: str
 
     @property
     def label(self) -> str:
@@ -55,19 +56,20 @@ def sweep(
     axes: Mapping[str, Sequence[object]],
     *,
     kernel: KernelKind | None = None,
-    out: str | Path = "runs/sweep",
+    out: str | Path | None = None,
     progress: Report = silent,
     source: str = "axes",
 ) -> Iterator[SweepCase]:
     """Run a spec once for every combination of the axes' values: `{"fabric.hosts": [4, 8]}`.
 
-    All combinations and run directories (`out`/001 and so on) are checked before the first one
-    runs. Yields each case when it is done, so that what was measured is kept when one fails;
-    `list()` makes all of them. `progress` is told where a case begins by the stage "case";
-    errors in the axes name `source`. Raises what `run` raises.
+    All combinations and run directories (`out`/001 and so on; `out` is by default a new
+    runs/NAME-sweep-TIME) are checked before the first one runs. Yields each case when it is done,
+    so that what was measured is kept when one fails; `list()` makes all of them. `progress` is told
+    where a case begins by the stage "case"; errors in the axes name `source`. Raises what `run`
+    raises.
     """
-    cases = _planned(spec, axes, Path(out), source)
-    return _run(cases, kernel, progress)
+    cases = _planned(spec, axes, out, source)
+    return _run(cases, _place(spec, out), kernel, progress)
 
 
 def sweep_at_once(
@@ -77,7 +79,7 @@ def sweep_at_once(
     workers: int | None = None,
     scheduler: str | None = None,
     kernel: KernelKind | None = None,
-    out: str | Path = "runs/sweep",
+    out: str | Path | None = None,
     progress: Callable[[StudyProgress], None] = lambda progress: None,
     source: str = "axes",
     engine: Engine | None = None,
@@ -88,26 +90,32 @@ def sweep_at_once(
     A run that fails ends no other. Yields when all have ended. Raises SweepFailed after the last
     when some have failed; EngineError, and what `sweep` raises before the first run.
     """
-    place = Path(out) / _AT_WORK
-    cases = _planned(spec, axes, Path(out), source)
-    refuse_taken(place)
+    cases = _planned(spec, axes, out, source)
     jobs = [
         emulation(case.spec, choose_kernel(case.spec, kernel), case.label, pages=True)
         for case in cases
     ]
-    place.mkdir(parents=True, exist_ok=True)
-    watch = JobsWatch(tuple({job.key: job for job in jobs}.values()), place, progress)
-    try:
-        watch.begin()
-        (engine or DaskEngine(scheduler, workers))(watch.jobs, place, watch.tell)
-        for case, job in zip(cases, jobs, strict=True):
-            if job.key not in watch.failures:
-                shutil.copytree(
-                    place / job.key, case.directory, ignore=shutil.ignore_patterns(JOB_FILE)
-                )
-                yield SweepCase(case.overrides, load_run(case.directory))
-    finally:
-        shutil.rmtree(place)
+    with _place(spec, out) as directory, alone_in(directory, "sweep"):
+        place = directory / _AT_WORK
+        shutil.rmtree(place, ignore_errors=True)  # an interrupted sweep's
+        place.mkdir()
+        watch = JobsWatch(tuple({job.key: job for job in jobs}.values()), place, progress)
+        try:
+            watch.begin()
+            (engine or DaskEngine(scheduler, workers))(watch.jobs, place, watch.tell)
+            for case, job in zip(cases, jobs, strict=True):
+                if job.key not in watch.failures:
+                    own = directory / case.name
+                    with claimed(own):
+                        shutil.copytree(
+                            place / job.key,
+                            own,
+                            ignore=shutil.ignore_patterns(JOB_FILE),
+                            dirs_exist_ok=True,
+                        )
+                    yield SweepCase(case.overrides, load_run(own))
+        finally:
+            shutil.rmtree(place)
     if watch.failures:
         labels = {job.key: job.label for job in jobs}
         raise SweepFailed("\n".join(f"{labels[k]}: {why}" for k, why in watch.failures.items()))
@@ -118,14 +126,14 @@ def workers_here(
     axes: Mapping[str, Sequence[object]],
     *,
     kernel: KernelKind | None = None,
-    out: str | Path = "runs/sweep",
+    out: str | Path | None = None,
     source: str = "axes",
 ) -> int:
     """How many runs of a sweep this machine does at once if nobody says: one per core, as memory
     allows. One for a few runs, for which Dask's start is not worth it, where Dask is not installed,
     and on the machine's own kernel, where they would disturb each other. Raises what `sweep` raises
     before the first run."""
-    cases = _planned(spec, axes, Path(out), source)
+    cases = _planned(spec, axes, out, source)
     if len(cases) < _AT_ONCE_FROM or find_spec("distributed") is None:
         return 1
     jobs = [emulation(case.spec, choose_kernel(case.spec, kernel), case.label) for case in cases]
@@ -135,26 +143,44 @@ def workers_here(
         return 1
 
 
+@contextmanager
+def _place(spec: Spec | str | Path, out: str | Path | None) -> Iterator[Path]:
+    """`out`, or else a new directory, which goes after the block if it is still empty."""
+    if out is not None:
+        yield Path(out)
+        return
+    with new_directory(Path("runs"), f"{resolve(spec).name}-sweep") as directory:
+        yield directory
+
+
 def _planned(
-    spec: Spec | str | Path, axes: Mapping[str, Sequence[object]], out: Path, source: str
+    spec: Spec | str | Path,
+    axes: Mapping[str, Sequence[object]],
+    out: str | Path | None,
+    source: str,
 ) -> list[_Planned]:
     base = resolve(spec)
     cases = []
     for number, values in enumerate(itertools.product(*axes.values()), start=1):
         overrides = dict(zip(axes, values, strict=True))
-        directory = out / f"{number:03d}"
-        refuse_taken(directory)
-        cases.append(_Planned(overrides, resolve(base, overrides, source=source), directory))
+        name = f"{number:03d}"
+        if out is not None:
+            refuse_taken(Path(out) / name)
+        cases.append(_Planned(overrides, resolve(base, overrides, source=source), name))
     return cases
 
 
 def _run(
-    cases: Sequence[_Planned], kernel: KernelKind | None, progress: Report
+    cases: Sequence[_Planned],
+    place: AbstractContextManager[Path],
+    kernel: KernelKind | None,
+    progress: Report,
 ) -> Iterator[SweepCase]:
-    with _prepared(cases, kernel):
+    with place as directory, alone_in(directory, "sweep"), _prepared(cases, kernel):
         for number, case in enumerate(cases, start=1):
             progress(Progress("case", f"run {number} of {len(cases)}: {case.label}"))
-            made = run(case.spec, kernel=kernel, out=case.directory, progress=progress)
+            own = directory / case.name
+            made = run(case.spec, kernel=kernel, out=own, progress=progress)
             yield SweepCase(case.overrides, made)
 
 

@@ -3,7 +3,8 @@
 A session is a directory `<run>/groundwire/<session id>`. `owner.json` says which process it belongs
 to; `owned.jsonl` has one line per object in order of creation, and is undone from the end. Removing
 checks, object by object, that it still is the one recorded: a link still points into the session, a
-process still has its start time. Nothing is found by its name alone.
+process still has its start time and is this user's, a sysctl is one. Nothing is found by its name
+alone, and nothing is read that somebody else could have written.
 """
 
 from __future__ import annotations
@@ -13,15 +14,25 @@ import os
 import secrets
 import shutil
 import signal
+import stat
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from emulator.linux import namespaces
+from emulator.linux.own_files import (
+    NotOurs,
+    make_own_directory,
+    open_own_file,
+    own_directory,
+    read_own_file,
+)
 from emulator.linux.rdma_netlink import remove_rdma_device
 
 NETNS_DIRECTORY = Path("/run/netns")
+SYSCTLS = Path("/proc/sys")
 
 
 def state_directory() -> Path:
@@ -62,16 +73,19 @@ class Session:
 
     @classmethod
     def create(cls, session_id: str | None = None, root: Path | None = None) -> Session:
-        """A new session that this process owns. Raises FileExistsError when the id is taken."""
+        """A new session that this process owns. Raises FileExistsError when the id is taken, and
+        NotOurs when others can write where sessions are."""
         name = session_id or secrets.token_hex(3)
         if not name.isalnum() or len(name) > 16:
             raise ValueError(f"session id {name!r}: expected at most 16 letters and digits")
         directory = (root or state_directory()) / name
+        make_own_directory(directory.parent)
         # Filled under a hidden name first: a session without its owner would look abandoned.
         hidden = directory.with_name(f".{name}")
-        hidden.mkdir(parents=True)
+        hidden.mkdir(mode=0o755)
         owner = {"pid": os.getpid(), "start": process_start(os.getpid()), "at": time.time()}
-        (hidden / "owner.json").write_text(json.dumps(owner))
+        with open_own_file(hidden / "owner.json") as file:
+            file.write(json.dumps(owner))
         try:
             if directory.exists():
                 raise FileExistsError(f"there is a session {name} already, in {directory}")
@@ -92,7 +106,7 @@ class Session:
 
     def _owner(self) -> dict[str, int]:
         try:
-            owner: dict[str, int] = json.loads((self.directory / "owner.json").read_text())
+            owner: dict[str, int] = json.loads(read_own_file(self.directory / "owner.json"))
         except (OSError, ValueError):
             return {}
         return owner
@@ -112,7 +126,7 @@ class Session:
 
     def record(self, *objects: Mapping[str, object]) -> None:
         """Writes objects down. Called before they are made."""
-        with open(self._log, "a", encoding="utf-8") as file:
+        with open_own_file(self._log) as file:
             file.write("".join(json.dumps(o, separators=(",", ":")) + "\n" for o in objects))
 
     def record_namespaces(self) -> None:
@@ -157,7 +171,7 @@ class Session:
     def owned(self) -> list[dict[str, object]]:
         """The recorded objects in order. A line that a crash cut short is left out."""
         try:
-            lines = self._log.read_text().splitlines()
+            lines = read_own_file(self._log).splitlines()
         except FileNotFoundError:
             return []
         objects = []
@@ -193,11 +207,14 @@ class Session:
         path = Path(str(thing.get("path", "")))
         match thing.get("kind"):
             case "netns-mount":
-                if not os.path.ismount(path):
+                if path != self.netns_directory or not os.path.ismount(path):
                     return False
                 namespaces.unmount(path)
                 return True
             case "symlink":
+                target = os.path.normpath(str(thing["target"]))
+                if not Path(target).is_relative_to(self.directory):
+                    return False
                 if not path.is_symlink() or os.readlink(path) != thing["target"]:
                     return False
                 path.unlink()
@@ -216,6 +233,8 @@ class Session:
         return False
 
     def _restore_sysctl(self, path: Path, thing: dict[str, object]) -> bool:
+        if not Path(os.path.normpath(path)).is_relative_to(SYSCTLS):
+            raise NotOurs(f"{path} is no sysctl: not written")
         if sorted(path.read_text().split()) != sorted(str(thing["after"]).split()):
             return False  # somebody else has set it since
         others = self._others_sysctls(path)
@@ -247,11 +266,17 @@ class Session:
 
 
 def sessions(root: Path | None = None) -> list[Session]:
-    """All sessions on disk, of living processes and of dead ones."""
+    """All sessions on disk, of living processes and of dead ones. Raises NotOurs when somebody else
+    could have written where they are."""
     directory = root or state_directory()
-    if not directory.is_dir():
-        return []
-    return [Session(p) for p in sorted(directory.iterdir()) if (p / "owner.json").is_file()]
+    found = []
+    with suppress(FileNotFoundError), own_directory(directory) as entries:
+        for name in sorted(os.listdir(entries)):
+            with suppress(FileNotFoundError):  # it has just gone
+                if stat.S_ISDIR(os.lstat(directory / name).st_mode):
+                    with own_directory(directory / name):
+                        found.append(Session(directory / name))
+    return [session for session in found if (session.directory / "owner.json").is_file()]
 
 
 def remove_dead() -> dict[str, Removal]:
@@ -271,6 +296,8 @@ def _kill(pid: int, start: object) -> bool:
         # Asked again with the descriptor open: from here on the id cannot be somebody else's.
         if process_start(pid) != start:
             return False
+        if os.stat(f"/proc/{pid}").st_uid != os.geteuid():
+            raise NotOurs(f"process {pid} is another user's: not killed")
         signal.pidfd_send_signal(descriptor, signal.SIGKILL)
     except ProcessLookupError:
         return False

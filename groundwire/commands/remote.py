@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from datetime import datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -16,6 +15,7 @@ from groundwire.commands.console.outcome import outcome
 from groundwire.commands.console.overrides import parse_overrides
 from groundwire.commands.console.result_table import output_console
 from groundwire.commands.run import SetOption, SpecPath
+from groundwire.pipeline import run_directory
 from groundwire.remote.playbook import HostEvent
 from groundwire.remote.running import Hosts, RemoteOutcome, remote_collect, remote_run
 from groundwire.remote.upkeep import HostReport, remote_clean, remote_doctor, remote_provision
@@ -84,8 +84,8 @@ def run(
     hosts the worst: 1 when one failed, else 3 when a run is not valid.
     """
     spec = load_spec(spec_path).with_overrides(parse_overrides(set_ or []), source="--set")
-    place = out or Path("runs") / f"{spec.name}-{datetime.now():%Y%m%d-%H%M%S}"
-    outcomes = remote_run(spec, Hosts(inventory, limit, native), place, _Lines().show)
+    with run_directory(spec, out) as place:
+        outcomes = remote_run(spec, Hosts(inventory, limit, native), place, _Lines().show)
     return _show(outcomes, place, as_json)
 
 

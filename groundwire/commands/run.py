@@ -117,9 +117,9 @@ def run_and_print(
     alone: bool = False,
 ) -> int:
     """Run a spec and print its result; returns the exit code."""
-    directory = out or pipeline.default_directory(spec)
     output = sys.stderr if as_json else None
-    made = run_showing(spec, kernel, directory, Console(stderr=True), twin, output, alone)
+    with pipeline.run_directory(spec, out) as directory:
+        made = run_showing(spec, kernel, directory, Console(stderr=True), twin, output, alone)
     if as_json:
         print(json.dumps(made.result, indent=1))
     elif style is ReportStyle.nccl_tests:

@@ -32,9 +32,12 @@ def sweep(
         ),
     ],
     kernel: KernelOption = KernelChoice.auto,
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Where the run directories go.")] = Path(
-        "runs/sweep"
-    ),
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="Where the run directories go (default: runs/NAME-sweep-TIME)."
+        ),
+    ] = None,
     workers: Annotated[
         int | None,
         typer.Option(metavar="N", min=1, help="So many runs at once, by Dask."),
@@ -92,6 +95,8 @@ def sweep(
             print(json.dumps([_document(case) for case in done], indent=1))
         elif done:
             output_console().print(_table(list(axes), done))
+            place = done[0].run.directory.parent
+            output_console().print(f"runs: {place}", highlight=False, soft_wrap=True)
     return 0 if all(case.run.result["valid"] for case in done) else 3
 
 

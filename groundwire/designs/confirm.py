@@ -40,7 +40,7 @@ def confirm(
     """
     emulated = emulation_of(found, around)
     cases = directory / CASES
-    cases.mkdir(parents=True, exist_ok=True)
+    cases.mkdir(exist_ok=True)
     remove_parts(cases)
     jobs = [emulation(spec, kernel, point.name) for point, spec in emulated.points]
     failures: dict[str, str] = {}

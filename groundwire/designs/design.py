@@ -21,6 +21,7 @@ from analysis.design.findings import (
 from analysis.design.page import write_page
 from analysis.design.search import Found, search
 from analysis.studies.table import render_table_csv
+from emulator.output_directory import alone_in
 from emulator.session import KernelKind
 from groundwire.designs.confirm import confirm, confirmation_document
 from groundwire.designs.emulated_point import NotEmulated, winning_spec
@@ -59,25 +60,25 @@ def design(
     runs/NAME). `confirm_around` emulates the winner, the baseline and so many points around it.
 
     Raises SpecError for a file that cannot be, and for a design of which no point can be, naming
-    the constraint that cannot hold; NotEmulated, EngineError.
+    the constraint that cannot hold; NotEmulated, EngineError, DirectoryBusy.
     """
     file = load_design(path)
     directory = Path("runs") / file.sections.name if out is None else Path(out)
     found = search(file, searching)
-    directory.mkdir(parents=True, exist_ok=True)
-    made = _write(found, None, directory)
-    if confirm_around is None:
-        return made
-    confirmation = confirm(
-        found,
-        confirm_around,
-        directory,
-        kernel=kernel,
-        engine=engine,
-        workers=workers,
-        progress=emulating,
-    )
-    return _write(found, confirmation, directory)
+    with alone_in(directory, "design"):
+        made = _write(found, None, directory)
+        if confirm_around is None:
+            return made
+        confirmation = confirm(
+            found,
+            confirm_around,
+            directory,
+            kernel=kernel,
+            engine=engine,
+            workers=workers,
+            progress=emulating,
+        )
+        return _write(found, confirmation, directory)
 
 
 def _write(found: Found, confirmation: Confirmation | None, directory: Path) -> Design:

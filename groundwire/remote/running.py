@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import secrets
 import shutil
 import subprocess
 import tempfile
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis.runs.run import Run, load_run
-from emulator.session import refuse_taken
+from emulator.output_directory import claimed
 from groundwire.remote.playbook import HostEvent, RemoteError, run_playbook
 from topologies.spec.spec import Spec
 from topologies.spec.workload_section import ChakraWorkload, CommandWorkload
@@ -62,10 +63,10 @@ def remote_run(spec: Spec, hosts: Hosts, out: Path, say: Say) -> list[RemoteOutc
         raise RemoteError(
             f"{spec.name}: its workload reads {read}, and files of a spec are not copied to hosts"
         )
-    refuse_taken(out)
-    out.mkdir(parents=True, exist_ok=True)
-    name = f"{out.name}-{datetime.now():%Y%m%d-%H%M%S-%f}"
-    (out / _RECORD).write_text(json.dumps({"run": name, "native": hosts.native}, indent=1))
+    # Others may send runs to the same hosts at the same moment.
+    name = f"{out.name}-{datetime.now():%Y%m%d-%H%M%S}-{secrets.token_hex(4)}"
+    with claimed(out):
+        (out / _RECORD).write_text(json.dumps({"run": name, "native": hosts.native}, indent=1))
     watch = _Watch(say)
     with tempfile.TemporaryDirectory(prefix="groundwire-spec-") as scratch:
         (Path(scratch) / "spec.yaml").write_text(spec.to_yaml())

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +13,7 @@ from analysis.studies.effects import effects_of
 from analysis.studies.findings import findings
 from analysis.studies.page import write_page
 from analysis.studies.table import NoParquet, render_table_csv, study_table, write_parquet
+from emulator.output_directory import alone_in
 from emulator.session import KernelKind
 from groundwire.studies.dask_engine import DaskEngine
 from groundwire.studies.engine import Engine
@@ -24,10 +23,6 @@ from groundwire.studies.watch import JobsWatch, StudyProgress
 from groundwire.studies.workers.worker import remove_parts
 
 CASES = "cases"
-
-
-class StudyBusy(RuntimeError):
-    """Another process is at this study."""
 
 
 @dataclass(frozen=True)
@@ -69,13 +64,13 @@ def study(
     address of a Dask scheduler; without one, `workers` processes run here (None: one per core, as
     memory allows). `engine` does the jobs in place of Dask.
 
-    Raises SpecError for a study that cannot be, listing every mistake; EngineError, StudyBusy.
+    Raises SpecError for a study that cannot be, listing every mistake; EngineError, DirectoryBusy.
     """
     plan = plan_study(path, kernel)
     directory = Path("runs") / plan.file.sections.name if out is None else Path(out)
     cases = directory / CASES
-    cases.mkdir(parents=True, exist_ok=True)
-    with _alone(directory):
+    with alone_in(directory, "study"):
+        cases.mkdir(exist_ok=True)
         remove_parts(cases)
         shutil.copyfile(path, directory / "study.yaml")
         watch = JobsWatch(plan.jobs, cases, progress)
@@ -136,14 +131,3 @@ def study_document(found: StudyCases, said: tuple[str, ...]) -> dict[str, object
         },
         "cases": study_table(found).records(),
     }
-
-
-@contextmanager
-def _alone(directory: Path) -> Iterator[None]:
-    """Raises StudyBusy when another process holds the study's directory."""
-    with (directory / ".lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise StudyBusy(f"{directory}: another study is at work in it") from error
-        yield

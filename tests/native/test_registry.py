@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from emulator.network import registry
 from emulator.network.registry import Session, process_start, remove_dead, sessions
 from groundwire.commands.clean import clean
 from tests.native.native_fabrics import flat, network
@@ -144,8 +145,8 @@ def test_a_process_with_a_used_again_id_is_not_killed(tmp_path: Path) -> None:
 def test_a_half_written_record_does_not_stop_the_rest(tmp_path: Path) -> None:
     session = Session.create("torn", root=tmp_path)
     ours = tmp_path / "ours"
-    ours.symlink_to(tmp_path)
-    session.record_links({ours: tmp_path})
+    ours.symlink_to(session.directory)
+    session.record_links({ours: session.directory})
     with open(session.directory / "owned.jsonl", "a") as log:
         log.write('{"kind":"symlink","pa')
     assert session.remove().removed == (f"symlink {ours}",)
@@ -165,11 +166,18 @@ def test_a_shared_directory_goes_only_when_it_is_empty(tmp_path: Path) -> None:
         assert shared.exists() == bool(others)
 
 
-def test_two_sessions_that_change_a_sysctl_leave_it_as_it_was(tmp_path: Path) -> None:
+@pytest.fixture
+def knobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory whose files count as sysctls."""
+    monkeypatch.setattr(registry, "SYSCTLS", tmp_path)
+    return tmp_path
+
+
+def test_two_sessions_that_change_a_sysctl_leave_it_as_it_was(knobs: Path) -> None:
     for first_out in (0, 1):
-        knob = tmp_path / f"knob{first_out}"
+        knob = knobs / f"knob{first_out}"
         knob.write_text("1000")
-        root = tmp_path / f"state{first_out}"
+        root = knobs / f"state{first_out}"
         both = [Session.create(name, root=root) for name in ("a", "b")]
         both[0].change_sysctl(knob, "5000")
         both[1].change_sysctl(knob, "6000")
@@ -179,10 +187,10 @@ def test_two_sessions_that_change_a_sysctl_leave_it_as_it_was(tmp_path: Path) ->
         assert knob.read_text() == "1000"
 
 
-def test_a_sysctl_that_somebody_else_has_set_since_stays(tmp_path: Path) -> None:
-    knob = tmp_path / "knob"
+def test_a_sysctl_that_somebody_else_has_set_since_stays(knobs: Path) -> None:
+    knob = knobs / "knob"
     knob.write_text("1000\n")
-    session = Session.create("knob", root=tmp_path / "state")
+    session = Session.create("knob", root=knobs / "state")
     session.change_sysctl(knob, "5000")
     assert knob.read_text() == "5000"
     knob.write_text("7000")

@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 
 import groundwire
 from analysis.extras import install_line
+from emulator.output_directory import DirectoryBusy
 from groundwire.studies.axes import AXES, LevelUnfit
 from groundwire.studies.engine import EngineError
 from groundwire.studies.planning import StudyPlan, plan_study
-from groundwire.studies.study import Study, StudyBusy, study
+from groundwire.studies.study import Study, study
 from groundwire.studies.watch import StudyProgress
 from tests.session.command import ROOT
 from tests.session.command import groundwire as command
@@ -280,7 +281,7 @@ def test_two_studies_do_not_share_a_directory_at_a_time(tmp_path: Path) -> None:
     path = _file(tmp_path, _BASE + _FACTORS)
 
     def within(progress: StudyProgress) -> None:
-        with pytest.raises(StudyBusy, match="another study is at work"):
+        with pytest.raises(DirectoryBusy, match="another study is at work"):
             study(path, out=tmp_path / "out", engine=FakeEngine())
 
     study(path, out=tmp_path / "out", engine=FakeEngine(), progress=within)

@@ -45,7 +45,7 @@ def _predict(job: Job, directory: Path) -> None:
     from groundwire.forecast import predict_whole
     from topologies.spec.spec import parse_spec
 
-    directory.mkdir(parents=True, exist_ok=True)
+    directory.mkdir()
     spec = parse_spec(job.spec, job.key)
     try:
         answer: dict[str, object] = asdict(predict_whole(spec, job.predictor))
