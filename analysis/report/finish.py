@@ -13,9 +13,10 @@ from analysis.runs.run import JobsRun, Run
 
 @dataclass(frozen=True)
 class FinishedRun:
-    """What `finish_run` wrote. Of several jobs each has a trace of its own."""
+    """What `finish_run` wrote. Of several jobs each has a trace of its own; where all of them
+    failed there is no report."""
 
-    report: Path
+    report: Path | None
     traces: tuple[Path, ...]
 
 
@@ -36,6 +37,8 @@ def finish_run(run: Run, figures: RunFigures | None = None) -> FinishedRun:
     """
     if isinstance(run, JobsRun):
         finished = [finish_run(own) for _, own in run.finished]
+        if not finished:
+            return FinishedRun(None, ())
         report = run.directory / "report.html"
         report.write_text(render_html(figures_of_jobs(run)), encoding="utf-8")
         return FinishedRun(report, tuple(trace for each in finished for trace in each.traces))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import html
+import re
 from collections.abc import Sequence
 
 from analysis.report.overview import findings, key_figures
@@ -10,6 +12,7 @@ from analysis.report.tables.cells import cell, heading, is_numeric
 from analysis.report.tables.table import Table
 
 MAX_ROWS = 200
+_MARKS = re.compile(r"[\\`*\[\]|]|(?<!\w)_|_(?!\w)")
 
 
 def render_markdown(runs: Sequence[RunFigures]) -> str:
@@ -29,7 +32,10 @@ def _run(run: RunFigures) -> list[str]:
         reasons = "".join(f"\n- {_escape(reason)}" for reason in result["invalid_reasons"])
         parts.append(f"**Invalid**: do not use these figures.\n{reasons}")
     lines = ["| figure | value | remark |", "|---|---:|---|"]
-    lines += [f"| {f.title} | {f.value} | {_escape(f.remark)} |" for f in key_figures(run)]
+    lines += [
+        f"| {_escape(f.title)} | {_escape(f.value)} | {_escape(f.remark)} |"
+        for f in key_figures(run)
+    ]
     parts.append("\n".join(lines))
     told = findings(run)
     if told:
@@ -41,7 +47,7 @@ def _run(run: RunFigures) -> list[str]:
 
 
 def _table(table: Table) -> str:
-    lines = [f"### {table.title}", ""]
+    lines = [f"### {_escape(table.title)}", ""]
     lines.append("| " + " | ".join(_escape(heading(c)) for c in table.columns) + " |")
     lines.append("|" + "|".join("---:" if is_numeric(c) else "---" for c in table.columns) + "|")
     for row in table.rows[:MAX_ROWS]:
@@ -53,4 +59,7 @@ def _table(table: Table) -> str:
 
 
 def _escape(text: str) -> str:
-    return text.replace("\\", "\\\\").replace("|", "\\|").replace("\n", " ")
+    """Text as markdown shows it: names of programs and files may hold HTML, links and marks of
+    markdown's own."""
+    escaped = html.escape(text, quote=False)
+    return _MARKS.sub(r"\\\g<0>", escaped).replace("\n", " ")

@@ -21,7 +21,7 @@ from analysis.metrics.traffic import TrafficMatrix, captured_traffic, traffic_ma
 from analysis.report.tables.run_tables import tables
 from analysis.report.tables.shared_tables import shared_links_table
 from analysis.report.tables.table import Table
-from analysis.runs.run import JobsRun, Run, load_run
+from analysis.runs.run import JobsRun, Run, RunError, load_run
 from analysis.runs.samples.queues import QueueSeries, queue_series
 from analysis.runs.samples.rates import RateSeries, rate_series
 from topologies.spec.workload_section import CommandWorkload
@@ -176,9 +176,13 @@ def run_figures(directories: Sequence[Path]) -> tuple[RunFigures, ...]:
     """Load runs and label them by their directories' names, as short as tells them apart. Of a run
     of several jobs each is one.
 
-    Raises RunError or SpecError.
+    Raises SpecError, and RunError, also for runs of which all jobs have failed.
     """
     loaded = [load_run(directory) for directory in directories]
+    for run in loaded:
+        if isinstance(run, JobsRun) and not run.finished:
+            reasons = "".join(f"\n  - {job.failed.said}" for job in run.jobs if job.failed)
+            raise RunError(f"{run.directory}: no job of it came to its end:{reasons}")
     if len(loaded) == 1 and isinstance(loaded[0], JobsRun):
         return figures_of_jobs(loaded[0])
     runs = [

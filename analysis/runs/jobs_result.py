@@ -26,7 +26,7 @@ from analysis.runs.run_result import (
 )
 from analysis.runs.setting import setting_of
 from analysis.runs.shared_links import SharedLink, shared_links
-from analysis.runs.verdict import judge_run
+from analysis.runs.verdict import judge_run, verdict_of_jobs
 from collectives.call import CollectiveError
 
 ALONE = "alone"
@@ -37,8 +37,9 @@ def build_jobs_results(run: JobsRun) -> tuple[dict[str, Any], dict[str, dict[str
     """result.json of the run, and by name that of each job that came to its end
     (docs/formats.md has the keys). Times are in target units. Raises RunError."""
     predicted = _Predicted(run)
+    judged = {job.name: judge_run(own, shared=True) for job, own in run.finished}
     of_jobs = {
-        job.name: assemble(own, predicted.of(job, own), judge_run(own, shared=True))
+        job.name: assemble(own, predicted.of(job, own), judged[job.name])
         for job, own in run.finished
     }
     for job, _ in run.finished:
@@ -51,19 +52,17 @@ def build_jobs_results(run: JobsRun) -> tuple[dict[str, Any], dict[str, dict[str
     rows = _merged(run, of_jobs, "collectives")
     iterations = _merged(run, of_jobs, "iterations")
     rows.sort(key=lambda row: (row["start_ns"], row["job"], row["id"]))
-    reasons = dict.fromkeys(
-        reason for result in of_jobs.values() for reason in result["invalid_reasons"]
-    )
+    verdict = verdict_of_jobs(run, list(judged.values()))
     environment = run.environment
     whole = {
         "schema": RESULT_SCHEMA,
         "name": run.spec.name,
         "kernel": environment.kernel,
-        "valid": all(result["valid"] for result in of_jobs.values()),
-        "invalid_reasons": list(reasons),
+        "valid": verdict.valid,
+        "invalid_reasons": verdict.reasons,
         "judged": None,
         "payload_checked": payload_checked(run.spec),
-        "notes": _notes(run, of_jobs),
+        "notes": _notes(of_jobs),
         "wall_s": environment.wall_s,
         "scale": environment.scale,
         "jobs": jobs,
@@ -174,11 +173,8 @@ def _merged(run: JobsRun, of_jobs: Mapping[str, dict[str, Any]], key: str) -> li
     ]
 
 
-def _notes(run: JobsRun, of_jobs: Mapping[str, dict[str, Any]]) -> list[str]:
-    failed = [job.failed.said for job in run.jobs if job.failed]
-    return failed + [
-        f"job {name}: {n}" for name, result in of_jobs.items() for n in result["notes"]
-    ]
+def _notes(of_jobs: Mapping[str, dict[str, Any]]) -> list[str]:
+    return [f"job {name}: {n}" for name, result in of_jobs.items() for n in result["notes"]]
 
 
 def _job(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from analysis.runs.impossible import impossible_times
 from analysis.runs.judged import JudgedTimes, judged_times
 from analysis.runs.records import VerdictRecord
-from analysis.runs.run import Run
+from analysis.runs.run import JobsRun, Run
 
 _QUOTED = 3
 
@@ -32,7 +33,19 @@ class JudgedRun:
 
 def verdict_of(run: Run) -> VerdictRecord:
     """Whether the run's figures can be believed, and why not. Raises RunError."""
+    if isinstance(run, JobsRun):
+        return verdict_of_jobs(run, [judge_run(own, shared=True) for _, own in run.finished])
     return judge_run(run).verdict
+
+
+def verdict_of_jobs(run: JobsRun, judged: Sequence[JudgedRun]) -> VerdictRecord:
+    """The verdict on a run of several jobs, of which those that came to their end are `judged`: all
+    of their reasons, and one more for each job that failed. Without it the others had less company
+    than the spec says."""
+    reasons = [f"job failed: {job.failed.said}" for job in run.jobs if job.failed is not None]
+    reasons += [reason for each in judged for reason in each.verdict.reasons]
+    valid = all(each.verdict.valid for each in judged) and not reasons
+    return VerdictRecord(valid=valid, reasons=list(dict.fromkeys(reasons)))
 
 
 def judge_run(run: Run, shared: bool = False) -> JudgedRun:

@@ -61,7 +61,7 @@ def test_csv_files_give_the_raw_values_back(
 def test_markdown_tables_are_well_formed(run_directory: Path, slower_directory: Path) -> None:
     text = render_markdown(run_figures([run_directory, slower_directory]))
     assert "**Valid** (virtual kernel)" in text
-    assert "**Invalid**: do not use these figures.\n\n- a <b>hog</b> ran" in text
+    assert "**Invalid**: do not use these figures.\n\n- a &lt;b&gt;hog&lt;/b&gt; ran" in text
     lines = text.splitlines()
     rules = [i for i, line in enumerate(lines) if line.startswith("|-")]
     assert len(rules) == 2 * 7

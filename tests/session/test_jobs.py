@@ -193,6 +193,10 @@ def test_a_job_that_fails_ends_alone(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "job right: rank 1 on h3 exited with status 3" in done.stdout
     assert "about to fail" in done.stdout
+    whole = result_of(out)
+    assert whole["valid"] is False and whole["invalid_reasons"][0].startswith(
+        "job failed: job right"
+    )
     failed = _job(out, "right")["failed"]
     assert failed["rank"] == 1 and failed["at_ns"] == pytest.approx(2_000_000, abs=100_000)
     every = result_of(out)["collectives"]

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from groundwire.commands.console.cells import microseconds, percent
+from groundwire.commands.console.plain_text import unstyled
 from topologies.units import format_size
 
 _SHOWN = 10
@@ -47,7 +48,8 @@ def print_jobs(result: dict[str, Any], predictors: Sequence[str], console: Conso
         console.print(_shared(result["shared_links"]))
     for job in result["jobs"]:
         if job["failed"] is not None:
-            console.print(f"[bold red]job failed[/]: {job['failed']['said']}", highlight=False)
+            said = unstyled(job["failed"]["said"])
+            console.print(f"[bold red]job failed[/]: {said}", highlight=False)
 
 
 def _times(factor: float | None) -> str:

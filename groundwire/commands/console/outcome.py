@@ -10,6 +10,7 @@ from typing import ParamSpec
 import typer
 
 from emulator.linux.signals import is_interrupt
+from groundwire.commands.console.plain_text import visible
 
 P = ParamSpec("P")
 
@@ -36,12 +37,12 @@ def outcome(command: Callable[P, int]) -> Callable[P, None]:
             # Bad specs, run directories and predictors are ValueErrors of our own classes.
             if type(error).__module__.split(".")[0] not in _OURS:
                 raise
-            print(f"error: {error}", file=sys.stderr)
+            print(f"error: {visible(str(error))}", file=sys.stderr)
             code = BAD_INPUT
         except (RuntimeError, OSError) as error:
             if isinstance(error, typer.Exit | typer.Abort) or is_interrupt(error):
                 raise
-            print(f"error: {_told(error)}", file=sys.stderr)
+            print(f"error: {visible(_told(error))}", file=sys.stderr)
             code = FAILED
         raise typer.Exit(code)
 

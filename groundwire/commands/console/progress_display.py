@@ -12,6 +12,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 
 from emulator.progress import PROGRAM_STREAMS
 from emulator.progress import Progress as Event
+from groundwire.commands.console.plain_text import unstyled
 from groundwire.commands.console.time_left import TimeLeft
 
 _QUIET_LIMIT_S = 15.0
@@ -103,7 +104,8 @@ class ProgressDisplay:
     def _say(self, text: str) -> None:
         self._said = time.monotonic()
         elapsed = self._said - self._started
-        self._console.print(f"[dim]{elapsed:6.1f} s[/dim]  {text}", highlight=False, soft_wrap=True)
+        line = f"[dim]{elapsed:6.1f} s[/dim]  {unstyled(text)}"
+        self._console.print(line, highlight=False, soft_wrap=True)
 
 
 class SweepProgress:
@@ -123,7 +125,7 @@ class SweepProgress:
         """Show one event; the stage "case" begins a run."""
         if event.stage == "case":
             self._end()
-            self._console.print(f"[bold]{event.detail}[/]", highlight=False)
+            self._console.print(f"[bold]{unstyled(event.detail)}[/]", highlight=False)
             self._display = ProgressDisplay(self._console)
             self._display.__enter__()
         elif self._display is not None:

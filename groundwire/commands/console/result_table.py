@@ -15,6 +15,7 @@ from rich.table import Table
 from analysis.runs.partition import in_words
 from groundwire.commands.console.cells import microseconds, percent, share
 from groundwire.commands.console.jobs_table import print_jobs
+from groundwire.commands.console.plain_text import unstyled
 from topologies.units import format_size
 
 _WIDTH_IN_FILES = 120
@@ -76,9 +77,12 @@ def print_result(result: dict[str, Any], directory: Path, console: Console) -> N
         console.print(f"partition: {in_words(result['partition'])}", highlight=False)
     console.print(_verdict(result), highlight=False)
     for note in result.get("notes", ()):
-        console.print(f"note: {note}", highlight=False)
-    console.print(f"run directory: {directory}", highlight=False, soft_wrap=True)
-    console.print(f"report:        {directory / 'report.html'}", highlight=False, soft_wrap=True)
+        console.print(f"note: {unstyled(note)}", highlight=False)
+    places = {"run directory": directory, "report": directory / "report.html"}
+    for name, place in places.items():
+        if place.exists():
+            text = f"{name + ':':15}{unstyled(str(place))}"
+            console.print(text, highlight=False, soft_wrap=True)
 
 
 def models_used(predictor: str, models: Iterable[str | None]) -> list[str]:
@@ -173,7 +177,7 @@ def _verdict(result: dict[str, Any]) -> str:
         return (
             f"[bold green]VALID[/] ({kernel} kernel: {time}; {result['wall_s']:.1f} s of wall time)"
         )
-    reasons = "".join(f"\n  - {reason}" for reason in result["invalid_reasons"])
+    reasons = "".join(f"\n  - {unstyled(reason)}" for reason in result["invalid_reasons"])
     return f"[bold red]INVALID[/]: do not use these figures{reasons}"
 
 
