@@ -10,7 +10,7 @@ import numpy as np
 from analysis.calibration.calibration import ErrorSummary, errors_of
 from analysis.calibration.observations import Split
 from analysis.predict.interface import Predictor
-from analysis.runs.result import error_summary
+from analysis.runs.run_result import ratio_summary
 
 
 @dataclass(frozen=True)
@@ -62,4 +62,4 @@ def _by_size(entries: list[tuple[int, float]]) -> dict[int, float]:
 
 
 def _summary(entries: list[tuple[int, float]]) -> ErrorSummary:
-    return ErrorSummary.model_validate(error_summary(error for _, error in entries))
+    return ErrorSummary.model_validate(ratio_summary(error for _, error in entries))

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from analysis.calibration.fit import Fitted, LoadPredictor, duration_of, fit_predictor
 from analysis.calibration.observations import CalibrationError, Observation, Split
 from analysis.predict.interface import Predictor, load_predictor
-from analysis.runs.result import error_summary
+from analysis.runs.run_result import ratio_summary
 from collectives.call import CollectiveError
 
 
@@ -21,7 +21,7 @@ class _Record(BaseModel):
 
 
 class ErrorSummary(_Record):
-    """`geomean` and `worst` as result.json defines them; None when nothing was predicted."""
+    """`geomean` and `worst` as `ratio_summary` has them; None when nothing was predicted."""
 
     geomean: float | None
     worst: float | None
@@ -118,7 +118,7 @@ def errors_of(
 
 
 def summarise(predictor: Predictor, observations: Sequence[Observation]) -> ErrorSummary:
-    summary = error_summary(error for _, error in errors_of(predictor, observations))
+    summary = ratio_summary(error for _, error in errors_of(predictor, observations))
     return ErrorSummary.model_validate(summary)
 
 

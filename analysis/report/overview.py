@@ -42,9 +42,9 @@ def key_figures(figures: RunFigures) -> tuple[KeyFigure, ...]:
         remark = f"{phase_name(best.collective.phase)}, {share(best.limit_share)} of limit"
         found.append(KeyFigure("best busbw", value, remark, best.busbw_gbps))
     for name, error in summary["error"].items():
-        if error["geomean"] is not None:
-            remark = f"geometric mean; worst {share(error['worst'])}"
-            found.append(KeyFigure(f"{name} error", share(error["geomean"]), remark))
+        if error["count"]:
+            remark = f"mean; largest {signed_percent(error['largest'])}"
+            found.append(KeyFigure(f"{name} error", share(error["mean"]), remark))
     found += _partition_figures(figures)
     again = [f"{count(summary['retransmits'])} retransmits"]
     if "retries" in summary:
@@ -186,7 +186,7 @@ def _uneven_choices(figures: RunFigures) -> str:
 def _prediction(figures: RunFigures) -> str:
     parts = []
     for name, error in figures.result["summary"]["error"].items():
-        if error["geomean"] is None:
+        if not error["count"]:
             continue
         signed = [
             answer["error"]
@@ -196,8 +196,8 @@ def _prediction(figures: RunFigures) -> str:
         below = sum(e < 0 for e in signed)
         lean = "too fast" if below > 0.8 * len(signed) else "too slow"
         leaning = f", {lean}" if below > 0.8 * len(signed) or below < 0.2 * len(signed) else ""
-        parts.append(f"{name} is off by {share(error['geomean'])}{leaning}")
-    return f"Predictions (geometric mean): {'; '.join(parts)}." if parts else ""
+        parts.append(f"{name} is off by {share(error['mean'])}{leaning}")
+    return f"Predictions (mean error): {'; '.join(parts)}." if parts else ""
 
 
 def _losses(figures: RunFigures) -> str:

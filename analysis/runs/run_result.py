@@ -261,7 +261,20 @@ def _summary(name: str, rows: Sequence[dict[str, Any]]) -> dict[str, float | int
 
 
 def error_summary(errors: Iterable[float]) -> dict[str, float | int | None]:
-    """geomean = exp(mean(|ln(predicted/measured)|)) - 1; worst = the same of the worst one."""
+    """Of relative errors above -1: `mean` of their sizes, and the `largest` with its sign; then
+    what `ratio_summary` says."""
+    found = sorted(errors, key=lambda error: abs(error))
+    mean = sum(abs(error) for error in found) / len(found) if found else None
+    return {
+        "mean": None if mean is None else round(mean, 6),
+        "largest": round(found[-1], 6) if found else None,
+        **ratio_summary(found),
+    }
+
+
+def ratio_summary(errors: Iterable[float]) -> dict[str, float | int | None]:
+    """Of predicted/measured, half and double being as wrong as each other:
+    geomean = exp(mean(|ln(predicted/measured)|)) - 1; worst = the same of the worst one."""
     logs = [abs(math.log1p(error)) for error in errors]
     if not logs:
         return {"geomean": None, "worst": None, "count": 0}

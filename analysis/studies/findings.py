@@ -82,8 +82,8 @@ def _of_predictions(study: StudyCases) -> list[str]:
         summary = error_summary(error for error in errors if error > -1)
         signed = (signed_percent(min(errors)), signed_percent(max(errors)))
         said.append(
-            f"{study.predictor} beside {len(errors)} emulated cases: geometric mean error "
-            f"{share(summary['geomean'])}, from {signed[0]} to {signed[1]}."
+            f"{study.predictor} beside {len(errors)} emulated cases: mean error "
+            f"{share(summary['mean'])}, from {signed[0]} to {signed[1]}."
         )
     if predicted:
         ranks = sorted({case.ranks for case in predicted})

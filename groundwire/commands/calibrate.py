@@ -8,7 +8,6 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from analysis.calibration.breakdown import Breakdown, break_down
 from analysis.calibration.calibration import Calibration, ErrorSummary, calibrate
@@ -27,9 +26,9 @@ from analysis.compare.decomposition import decompose
 from analysis.predict.interface import load_predictor
 from analysis.runs.run import Run, load_run
 from groundwire.commands.console.cells import percent, share
-from groundwire.commands.console.decompositions import decompositions_table
+from groundwire.commands.console.decompositions import decompositions_tables
 from groundwire.commands.console.external_sources import external_sources
-from groundwire.commands.console.result_table import output_console
+from groundwire.commands.console.figures import Figures, output_console
 from groundwire.commands.console.suite_runs import make_runs
 from groundwire.commands.predict import PREDICTOR_NAMES
 from groundwire.commands.run import KernelChoice, KernelOption
@@ -148,7 +147,9 @@ def calibrate_command(
     for name in names:
         console.print(_cells(name, break_down(found.load(name, load), split)))
     if sources:
-        console.print(decompositions_table([part for run in loaded for part in decompose(run)]))
+        console.print_fitting(
+            decompositions_tables([part for run in loaded for part in decompose(run)])
+        )
     console.print(
         f"fitted to {_count(split.train)}, judged on {_count(split.held_out)}: {found.rule}"
     )
@@ -186,11 +187,11 @@ def _count(observations: tuple[Observation, ...]) -> str:
     return f"{len(observations)} collectives of {len({o.run for o in observations})} runs"
 
 
-def _parameters(name: str, calibration: Calibration) -> Table:
-    table = Table("parameter", title=f"{name}: parameters", title_justify="left")
-    table.add_column("value", justify="right")
-    table.add_column("95% interval", justify="right")
-    table.add_column("note")
+def _parameters(name: str, calibration: Calibration) -> Figures:
+    table = Figures("parameter", title=f"{name}: parameters")
+    table.figure("value")
+    table.figure("95% interval")
+    table.text("note")
     for parameter, fitted in calibration.predictors[name].parameters.items():
         interval = "-" if fitted.fixed else f"{fitted.low:.4g} .. {fitted.high:.4g}"
         note = f"kept: {fitted.fixed}" if fitted.fixed else ""
@@ -198,10 +199,16 @@ def _parameters(name: str, calibration: Calibration) -> Table:
     return table
 
 
-def _errors(names: list[str], calibration: Calibration) -> Table:
-    table = Table("predictor", "collectives", title="Errors", title_justify="left")
-    for heading in ("count", "uncalibrated geomean", "worst", "calibrated geomean", "worst"):
-        table.add_column(heading, justify="right")
+def _errors(names: list[str], calibration: Calibration) -> Figures:
+    table = Figures("predictor", "collectives", title="Errors")
+    for heading in (
+        ("count",),
+        ("uncalibrated", "geomean"),
+        ("", "worst"),
+        ("calibrated", "geomean"),
+        ("", "worst"),
+    ):
+        table.figure(*heading)
     for name in names:
         record = calibration.predictors[name]
         for label, before, after in (
@@ -216,13 +223,11 @@ def _pair(summary: ErrorSummary) -> tuple[str, str]:
     return share(summary.geomean), share(summary.worst)
 
 
-def _cells(name: str, breakdown: Breakdown) -> Table:
+def _cells(name: str, breakdown: Breakdown) -> Figures:
     """Held-out error by fabric and kind, signed by size."""
-    table = Table("fabric", "kind", title=f"{name}, calibrated: held out", title_justify="left")
-    for size in breakdown.sizes:
-        table.add_column(format_size(size), justify="right")
-    for heading in ("geomean", "worst"):
-        table.add_column(heading, justify="right")
+    table = Figures("fabric", "kind", title=f"{name}, calibrated: held out")
+    for heading in (*map(format_size, breakdown.sizes), "geomean", "worst"):
+        table.figure(heading)
     for row in breakdown.rows:
         cells = [percent(row.errors.get(size)) for size in breakdown.sizes]
         table.add_row(row.fabric, row.kind, *cells, *_pair(row.summary))

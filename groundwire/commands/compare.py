@@ -9,19 +9,23 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from analysis.compare.comparison import Comparison
 from analysis.compare.decomposition import PARTS
 from groundwire import comparing
-from groundwire.commands.console.cells import microseconds, percent, share
-from groundwire.commands.console.decompositions import decompositions_table
+from groundwire.commands.console.cells import percent, share
+from groundwire.commands.console.decompositions import decompositions_tables
 from groundwire.commands.console.external_sources import external_sources
-from groundwire.commands.console.result_table import errors_table, output_console
+from groundwire.commands.console.figures import (
+    Figures,
+    OutputConsole,
+    output_console,
+    size_scale,
+    time_scale,
+)
+from groundwire.commands.console.result_table import best_first, errors_table
 from groundwire.commands.predict import PREDICTOR_NAMES
 from groundwire.comparing import ComparedRun
-from topologies.units import format_size
 
 
 def compare_command(
@@ -63,7 +67,7 @@ def compare_command(
     return 0
 
 
-def _print(console: Console, compared: ComparedRun) -> None:
+def _print(console: OutputConsole, compared: ComparedRun) -> None:
     comparison, parts = compared.comparison, compared.parts
     console.rule(str(compared.run.directory), align="left")
     console.print(_errors(comparison))
@@ -74,23 +78,29 @@ def _print(console: Console, compared: ComparedRun) -> None:
     )
     for reason, count in _refusals(comparison).items():
         console.print(f"not predicted ({count}): {reason}", highlight=False)
-    console.print(decompositions_table(parts))
+    console.print_fitting(decompositions_tables(parts))
     console.print(errors_table("Errors", comparison.summary()))
 
 
-def _errors(comparison: Comparison) -> Table:
-    table = Table("kind", title="Errors by kind and size", title_justify="left")
-    for heading in ("size", "ranks", "count", "measured us"):
-        table.add_column(heading, justify="right")
-    for name in comparison.predictors:
-        for heading in (name, "geomean", "worst"):
-            table.add_column(heading, justify="right")
-    for group in comparison.groups():
-        cells = [group.kind, format_size(group.size_bytes), str(group.ranks), str(group.count)]
-        cells.append(microseconds(round(group.measured_ns)))
-        for name in comparison.predictors:
+def _errors(comparison: Comparison) -> Figures:
+    groups = comparison.groups()
+    size = size_scale(group.size_bytes for group in groups)
+    time = time_scale(round(group.measured_ns) for group in groups)
+    table = Figures("kind", title="Errors by kind and size: mean of sizes, and the largest")
+    table.figure("size", size.unit)
+    table.figure("ranks")
+    table.figure("count")
+    table.figure("measured", time.unit)
+    names = best_first(comparison.summary())
+    for name in names:
+        table.figure(name, "mean")
+        table.figure("", "largest")
+    for group in groups:
+        cells = [group.kind, size.cell(group.size_bytes), str(group.ranks), str(group.count)]
+        cells.append(time.cell(round(group.measured_ns)))
+        for name in names:
             errors = group.errors[name]
-            cells += [percent(group.bias[name]), share(errors["geomean"]), share(errors["worst"])]
+            cells += [share(errors["mean"]), percent(errors["largest"])]
         table.add_row(*cells)
     return table
 

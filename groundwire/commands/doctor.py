@@ -8,13 +8,12 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from emulator.doctor.check import Check
 from emulator.doctor.doctor import Diagnosis, diagnose
 from emulator.native.trust import measure_trust
 from groundwire.commands.console.cells import share
-from groundwire.commands.console.result_table import output_console
+from groundwire.commands.console.figures import Figures, output_console
 from topologies.units import format_rate
 
 _SIGNS = {True: "[green]yes[/]", False: "[red]no[/]", None: "[yellow]unknown[/]"}
@@ -53,9 +52,9 @@ def _measure(as_json: bool) -> int:
     if as_json:
         print(json.dumps(trust.as_dict(), indent=1))
         return 0
-    table = Table(title="Native links that are right within 3%", title_justify="left")
+    table = Figures(title="Native links that are right within 3%")
     for heading in ("queue", "MTU", "hosts", "up to", "worst link", "packet-hops/s"):
-        table.add_column(heading, justify="right")
+        table.figure(heading)
     for rate in trust.rates:
         table.add_row(
             rate.queue,
@@ -71,9 +70,7 @@ def _measure(as_json: bool) -> int:
 
 def _print(diagnosis: Diagnosis, console: Console) -> None:
     for group in dict.fromkeys(check.group for check in diagnosis.checks):
-        table = Table(title=group, title_justify="left", box=None, pad_edge=False)
-        for heading in ("capability", "found", "detail", "without it", "to get it"):
-            table.add_column(heading, overflow="fold")
+        table = Figures("capability", "found", "detail", "without it", "to get it", title=group)
         for check in diagnosis.checks:
             if check.group == group:
                 table.add_row(*_row(check))

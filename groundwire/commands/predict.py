@@ -9,21 +9,20 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from analysis.predict.interface import Setting, available_predictors
 from analysis.predict.iteration import PredictedIteration
 from groundwire import forecast as forecasting
 from groundwire.commands.console.cells import microseconds
+from groundwire.commands.console.figures import Figures, output_console, size_scale
 from groundwire.commands.console.overrides import parse_overrides
 from groundwire.commands.console.progress_display import ProgressDisplay
-from groundwire.commands.console.result_table import models_used, output_console
+from groundwire.commands.console.result_table import models_used
 from groundwire.commands.run import SetOption, SpecPath
 from groundwire.connected import connected_setting
 from groundwire.forecast import Forecast
 from groundwire.shared_forecast import predict_shared
 from topologies.spec.spec import Spec, load_spec
-from topologies.units import format_size
 
 # `external` reads another simulator's results: `groundwire compare --external`.
 PREDICTOR_NAMES = (
@@ -87,10 +86,10 @@ def _predict_jobs(
     if as_json:
         print(json.dumps({"name": spec.name, "jobs": [each.as_dict() for each in found]}, indent=1))
         return 0
-    table = Table(title="Jobs (times in us)", title_justify="left")
-    table.add_column("job", no_wrap=True)
-    for heading in ("predictor", "takes", "alone", "slow-down"):
-        table.add_column(heading, justify="left" if heading == "predictor" else "right")
+    table = Figures("job", "predictor", title="Jobs")
+    for heading in ("takes", "alone"):
+        table.figure(heading, "us")
+    table.figure("slow-down")
     for each in found:
         table.add_row(
             each.job,
@@ -133,24 +132,25 @@ def _document(forecast: Forecast, connected: bool) -> dict[str, object]:
 
 def _print(forecast: Forecast, connected: bool) -> None:
     console, names = output_console(), forecast.predictors
-    table = Table("collective", title="Predicted, us", title_justify="left")
-    table.add_column("size", justify="right")
+    size = size_scale(collective.call.size_bytes for collective in forecast.collectives)
+    table = Figures("collective", title="Predicted")
+    table.figure("size", size.unit)
     for name in names:
-        table.add_column(name, justify="right")
+        table.figure(name, "us")
     timed = [
         name
         for name in names
         if any(collective.predicted[name].start_ns for collective in forecast.collectives)
     ]
     for name in timed:
-        table.add_column(f"{name}: begins", justify="right")
-        table.add_column("ends", justify="right")
+        table.figure(name, "begins")
+        table.figure("", "ends")
     for collective in forecast.collectives:
         cells = [microseconds(collective.predicted[name].duration_ns) for name in names]
         for name in timed:
             answer = collective.predicted[name]
             cells += [microseconds(answer.start_ns), microseconds(answer.end_ns)]
-        table.add_row(collective.name, format_size(collective.call.size_bytes), *cells)
+        table.add_row(collective.name, size.cell(collective.call.size_bytes), *cells)
     totals = (microseconds(forecast.one_after_another_ns(name)) for name in names)
     table.add_row("one after another", "", *totals)
     wholes = [forecast.iterations[name] for name in names]

@@ -8,12 +8,11 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from groundwire.commands.console.cells import microseconds
+from groundwire.commands.console.figures import Figures, output_console
 from groundwire.commands.console.outcome import outcome
 from groundwire.commands.console.overrides import parse_overrides
-from groundwire.commands.console.result_table import output_console
 from groundwire.commands.run import SetOption, SpecPath
 from groundwire.pipeline import run_directory
 from groundwire.remote.playbook import HostEvent
@@ -180,8 +179,10 @@ def _document(outcome: RemoteOutcome) -> dict[str, object]:
     return {"run": str(outcome.run.directory), "result": outcome.run.result}
 
 
-def _table(outcomes: list[RemoteOutcome], directory: Path) -> Table:
-    table = Table("host", "verdict", "iteration us", "run directory")
+def _table(outcomes: list[RemoteOutcome], directory: Path) -> Figures:
+    table = Figures("host", "verdict")
+    table.figure("iteration", "us")
+    table.text("run directory")
     for one in outcomes:
         if one.run is None:
             table.add_row(one.host, "[red]failed[/]", "", "")

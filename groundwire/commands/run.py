@@ -127,7 +127,8 @@ def run_and_print(
 
         print(render_nccl_style(made), end="")
     else:
-        from groundwire.commands.console.result_table import output_console, print_result
+        from groundwire.commands.console.figures import output_console
+        from groundwire.commands.console.result_table import print_result
 
         print_result(made.result, directory, output_console())
     if any(job["failed"] is not None for job in made.result.get("jobs", ())):

@@ -8,14 +8,13 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from analysis.report.tables.figures import share
 from analysis.studies.cases import RESPONSES
 from analysis.studies.charts.scales import response_text
 from analysis.studies.effects import Effects, effects_of
 from emulator.session import KernelKind
-from groundwire.commands.console.result_table import output_console
+from groundwire.commands.console.figures import Figures, output_console
 from groundwire.commands.console.study_display import StudyDisplay
 from groundwire.studies.study import Study, study, study_document
 
@@ -77,10 +76,11 @@ def _print(done: Study) -> None:
         console.print(f"{name + ':':12} {done.directory / name}", highlight=False, soft_wrap=True)
 
 
-def _effects(effects: Effects) -> Table:
+def _effects(effects: Effects) -> Figures:
     title = RESPONSES[effects.response][0]
-    table = Table("factor", "share", title=f"What decides: {title}", title_justify="left")
-    table.add_column("mean at each level")
+    table = Figures("factor", title=f"What decides: {title}")
+    table.figure("share")
+    table.text("mean at each level")
     for main in sorted(effects.mains, key=lambda main: -main.share):
         levels = ", ".join(
             f"{level.level} {response_text(effects.response, level.mean)}" for level in main.levels

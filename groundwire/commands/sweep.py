@@ -8,13 +8,12 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from groundwire import sweeping
-from groundwire.commands.console.cells import microseconds
+from groundwire.commands.console.cells import percent
+from groundwire.commands.console.figures import Figures, output_console, time_scale
 from groundwire.commands.console.overrides import parse_overrides
 from groundwire.commands.console.progress_display import SweepProgress
-from groundwire.commands.console.result_table import output_console
 from groundwire.commands.console.study_display import StudyDisplay
 from groundwire.commands.run import KERNELS, KernelChoice, KernelOption, SpecPath
 from groundwire.sweeping import SweepCase
@@ -94,9 +93,10 @@ def sweep(
         if done and as_json:
             print(json.dumps([_document(case) for case in done], indent=1))
         elif done:
-            output_console().print(_table(list(axes), done))
-            place = done[0].run.directory.parent
-            output_console().print(f"runs: {place}", highlight=False, soft_wrap=True)
+            output = output_console()
+            output.print(_table(list(axes), done))
+            where = done[0].run.directory.parent
+            output.print(f"runs: {where}", highlight=False, soft_wrap=True)
     return 0 if all(case.run.result["valid"] for case in done) else 3
 
 
@@ -119,30 +119,57 @@ def _values(text: str) -> list[str]:
     return [*values, text[start:]]
 
 
-def _table(keys: list[str], cases: list[SweepCase]) -> Table:
-    table = Table(*keys)
-    for heading in (
-        "iteration us",
-        "exposed us",
-        "drops",
-        "marks",
-        "pauses",
-        "retransmits",
-        "valid",
-    ):
-        table.add_column(heading, justify="right")
-    for case in cases:
-        result = case.run.result
-        summary, iterations = result["summary"], result["iterations"]
-        table.add_row(
-            *(str(case.overrides[key]) for key in keys),
-            microseconds(_mean([i["duration_ns"] for i in iterations])),
-            microseconds(_mean([i["exposed_comm_ns"] for i in iterations])),
-            *(str(summary[k]) for k in ("drops", "ecn_marks", "pauses", "retransmits")),
-            "yes" if result["valid"] else "NO",
-        )
+_COUNTED = (
+    ("drops", "drops"),
+    ("marks", "ecn_marks"),
+    ("pauses", "pauses"),
+    ("retransmits", "retransmits"),
+)
+
+
+def _table(keys: list[str], cases: list[SweepCase]) -> Figures:
+    """A row for each case, with the mean of its iterations and what each predictor says of that.
+    What no case has counted is left out."""
+    predictors = list(
+        dict.fromkeys(name for case in cases for name in case.run.result["summary"]["error"])
+    )
+    counted = [
+        (heading, key)
+        for heading, key in _COUNTED
+        if any(case.run.result["summary"][key] for case in cases)
+    ]
+    measured = [_mean(case, "duration_ns") for case in cases]
+    time = time_scale(measured)
+    table = Figures("run", *keys)
+    table.figure("iteration", time.unit)
+    for name in predictors:
+        table.figure(name, time.unit)
+        table.figure("", "error")
+    table.figure("exposed", time.unit)
+    for heading, _ in counted:
+        table.figure(heading)
+    table.figure("valid")
+    for case, duration_ns in zip(cases, measured, strict=True):
+        cells = [case.run.directory.name, *(str(case.overrides[key]) for key in keys)]
+        cells.append(time.cell(duration_ns))
+        for name in predictors:
+            predicted_ns = _predicted_ns(case, name)
+            error = predicted_ns / duration_ns - 1 if predicted_ns and duration_ns else None
+            cells += [time.cell(predicted_ns), percent(error)]
+        cells.append(time.cell(_mean(case, "exposed_comm_ns")))
+        cells += [str(case.run.result["summary"][key]) for _, key in counted]
+        table.add_row(*cells, "yes" if case.run.result["valid"] else "NO")
     return table
 
 
-def _mean(values: list[int]) -> int | None:
+def _mean(case: SweepCase, key: str) -> int | None:
+    values = [iteration[key] for iteration in case.run.result["iterations"]]
     return sum(values) // len(values) if values else None
+
+
+def _predicted_ns(case: SweepCase, predictor: str) -> int | None:
+    """None where an iteration has no answer."""
+    iterations = case.run.result["iterations"]
+    values = [row["predicted"].get(predictor, {}).get("duration_ns") for row in iterations]
+    known = [value for value in values if value is not None]
+    return sum(known) // len(known) if known and len(known) == len(values) else None

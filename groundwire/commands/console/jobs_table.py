@@ -5,27 +5,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-
 from groundwire.commands.console.cells import microseconds, percent
+from groundwire.commands.console.figures import Figures, OutputConsole
 from groundwire.commands.console.plain_text import unstyled
 from topologies.units import format_size
 
 _SHOWN = 10
 
 
-def print_jobs(result: dict[str, Any], predictors: Sequence[str], console: Console) -> None:
+def print_jobs(result: dict[str, Any], predictors: Sequence[str], console: OutputConsole) -> None:
     """Print how long each job took, and what predictors say of it beside the others and alone."""
-    table = Table(title="Jobs (times in us)", title_justify="left")
-    table.add_column("job", no_wrap=True)
     measured = any(job.get("slowdown") is not None for job in result["jobs"])
-    of_alone = ("alone", "slow-down") if measured else ()
-    for heading in ("ranks", "start", "took", "iteration", *of_alone):
-        table.add_column(heading, justify="right")
+    table = Figures("job", title="Jobs")
+    table.figure("ranks")
+    for heading in ("start", "took", "iteration", *(("alone",) if measured else ())):
+        table.figure(heading, "us")
+    if measured:
+        table.figure("slow-", "down")
     for name in predictors:
-        for heading in (name, "error", "slow-down"):
-            table.add_column(heading, justify="right")
+        table.figure(name, "error")
+        table.figure("slow-", "down")
     for job in result["jobs"]:
         cells = [job["name"], str(job["ranks"]), microseconds(job["start_ns"])]
         if job["failed"] is not None:
@@ -38,7 +37,7 @@ def print_jobs(result: dict[str, Any], predictors: Sequence[str], console: Conso
             cells += [microseconds(alone and alone["duration_ns"]), _times(slower)]
         for name in predictors:
             predicted = job["predicted"][name]
-            cells += [microseconds(predicted["duration_ns"]), percent(predicted["error"])]
+            cells.append(percent(predicted["error"]))
             cells.append(_times(predicted.get("slowdown")))
         table.add_row(*cells)
     console.print(table)
@@ -56,11 +55,11 @@ def _times(factor: float | None) -> str:
     return "-" if factor is None else f"{factor:.3f}"
 
 
-def _shared(links: Sequence[dict[str, Any]]) -> Table:
+def _shared(links: Sequence[dict[str, Any]]) -> Figures:
     title = "Links that jobs shared"
     if len(links) > _SHOWN:
-        title += f", {_SHOWN} of {len(links)} (times in us)"
-    table = Table("link", "bytes", "waited behind, by flow", title=title, title_justify="left")
+        title += f", {_SHOWN} of {len(links)}"
+    table = Figures("link", "bytes", "waited behind, by flow (us)", title=title)
     for link in links[:_SHOWN]:
         sent = ", ".join(f"{job} {format_size(size)}" for job, size in link["bytes"].items())
         waits = ", ".join(

@@ -2,75 +2,56 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-
 from analysis.runs.partition import in_words
-from groundwire.commands.console.cells import microseconds, percent, share
+from groundwire.commands.console.cells import percent, share
+from groundwire.commands.console.figures import (
+    Figures,
+    OutputConsole,
+    Scale,
+    size_scale,
+    time_scale,
+)
 from groundwire.commands.console.jobs_table import print_jobs
 from groundwire.commands.console.plain_text import unstyled
-from topologies.units import format_size
-
-_WIDTH_IN_FILES = 120
 
 
-class _Output(Console):
-    def print(self, *objects: Any, **options: Any) -> None:
-        """Where the width does not suffice for a table, figures go on in the next line: a part of a
-        figure would be another one."""
-        for table in objects:
-            if isinstance(table, Table):
-                for column in table.columns:
-                    column.overflow = "fold"
-        super().print(*objects, **options)
-
-    def on_broken_pipe(self) -> None:
-        """Whoever read has gone, as `head` does; the command ends with the code that is due."""
-        self.quiet = True
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def output_console() -> Console:
-    """Standard output; wide enough for the tables where it is a file or a pipe, not a terminal."""
-    console = _Output()
-    return console if console.is_terminal else _Output(width=_WIDTH_IN_FILES)
-
-
-def print_result(result: dict[str, Any], directory: Path, console: Console) -> None:
+def print_result(result: dict[str, Any], directory: Path, console: OutputConsole) -> None:
     """Print the tables of a result and where its run directory is."""
-    predictors = list(result["summary"]["error"])
-    console.print(_collectives(result["collectives"], predictors))
-    if any(row.get("exact_ns") is not None for row in result["collectives"]):
-        console.print(_twin(result["collectives"]))
+    predictors = best_first(result["summary"]["error"])
+    rows = result["collectives"]
+    console.print_fitting(_variants(_collectives, rows, predictors))
+    if any(row.get("exact_ns") is not None for row in rows):
+        console.print()
+        console.print(_twin(rows))
     if result["iterations"]:
-        console.print(_iterations(result["iterations"], predictors))
+        console.print()
+        console.print_fitting(_variants(_iterations, result["iterations"], predictors))
     if "jobs" in result:
+        console.print()
         print_jobs(result, predictors, console)
-    console.print(errors_table("Prediction error", result["summary"]["error"]))
-    console.print(
-        "predictions of collectives know when the run posted them, and the ports that ECMP hashes; "
-        "those of iterations know the ports",
-        highlight=False,
-    )
+    if predictors:
+        errors = {name: result["summary"]["error"][name] for name in predictors}
+        console.print()
+        console.print(errors_table("Prediction error", errors))
+        console.print(_KNOWN, highlight=False)
     for name in predictors:
         models = [row["predicted"][name].get("model") for row in result["collectives"]]
         for line in models_used(name, models):
             console.print(line, highlight=False)
+    console.print()
     summary = result["summary"]
     counted = ("retries", "sequence_naks", "not_ready_naks", "cnps_received")
     naks = "".join(
         f", {name.replace('_', ' ')} {summary[name]}" for name in counted if name in summary
     )
     console.print(
-        f"drops {summary['drops']}, ECN marks {summary['ecn_marks']}, "
-        f"pauses {summary['pauses']}, retransmits {summary['retransmits']}{naks}",
+        f"drops {summary['drops']:,}, ECN marks {summary['ecn_marks']:,}, "
+        f"pauses {summary['pauses']:,}, retransmits {summary['retransmits']:,}{naks}",
         highlight=False,
     )
     if "partition" in result:
@@ -90,83 +71,125 @@ def models_used(predictor: str, models: Iterable[str | None]) -> list[str]:
     counts = Counter(model for model in models if model is not None)
     if not counts:
         return []
-    said = ", ".join(f"{model} ({count})" for model, count in sorted(counts.items()))
-    return [f"{predictor} answered by: {said}"]
+    said = ", ".join(f"{model} for {count}" for model, count in sorted(counts.items()))
+    return [f"Of its models, {predictor} took {said}."]
+
+
+_KNOWN = (
+    "A predictor starts each collective when this run's ranks posted it, and each\n"
+    "iteration by itself. It knows which way the switches' hash sends each flow."
+)
 
 
 def _named(row: Mapping[str, Any], name: str) -> str:
     """With the job before it, where there are several."""
-    return f"{row['job']}/{name}" if "job" in row else name
+    return unstyled(f"{row['job']}/{name}" if "job" in row else name)
 
 
-def _collectives(rows: Sequence[dict[str, Any]], predictors: Sequence[str]) -> Table:
-    table = Table(title="Collectives (times in us)", title_justify="left")
-    table.add_column("collective", no_wrap=True, overflow="fold")
-    for heading in ("size", "measured"):
-        table.add_column(heading, justify="right")
-    for name in predictors:
-        table.add_column(name, justify="right")
-        table.add_column("error", justify="right")
-    table.add_column("busbw Gb/s", justify="right")
+def best_first(summary: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Predictors by their mean error, the smallest first; those without an answer last."""
+
+    def rank(name: str) -> tuple[bool, float]:
+        mean = summary[name].get("mean")
+        return mean is None, mean or 0.0
+
+    return sorted(summary, key=rank)
+
+
+_Rows = Sequence[dict[str, Any]]
+
+
+def _variants(
+    make: Callable[[_Rows, Sequence[str], int], Figures], rows: _Rows, predictors: Sequence[str]
+) -> list[Figures]:
+    """A table with what all predictors say in figures, then with fewer of them, at last with their
+    errors alone."""
+    return [make(rows, predictors, shown) for shown in range(len(predictors), -1, -1)]
+
+
+def _add_predictors(table: Figures, predictors: Sequence[str], shown: int, unit: str) -> None:
+    for number, name in enumerate(predictors):
+        if number < shown:
+            table.figure(name, unit)
+            table.figure("", "error")
+        else:
+            table.figure(name, "error")
+
+
+def _predicted(
+    row: Mapping[str, Any], predictors: Sequence[str], shown: int, time: Scale
+) -> list[str]:
+    cells = []
+    for number, name in enumerate(predictors):
+        predicted = row["predicted"][name]
+        if number < shown:
+            cells.append(time.cell(predicted["duration_ns"]))
+        cells.append(percent(predicted["error"]))
+    return cells
+
+
+def _collectives(rows: _Rows, predictors: Sequence[str], shown: int) -> Figures:
+    time = time_scale(row["duration_ns"] for row in rows)
+    size = size_scale(row["size_bytes"] for row in rows)
+    table = Figures("collective", title="Collectives")
+    table.figure("size", size.unit)
+    table.figure("measured", time.unit)
+    _add_predictors(table, predictors, shown, time.unit)
+    table.figure("busbw", "Gb/s")
     for row in rows:
-        cells = [
-            _named(row, row["id"]),
-            format_size(row["size_bytes"]),
-            microseconds(row["duration_ns"]),
-        ]
-        for name in predictors:
-            predicted = row["predicted"][name]
-            cells += [microseconds(predicted["duration_ns"]), percent(predicted["error"])]
-        table.add_row(*cells, f"{row['busbw_gbps']:.2f}")
-    return table
-
-
-def _twin(rows: Sequence[dict[str, Any]]) -> Table:
-    table = Table("collective", title="Beside the exact twin (times in us)", title_justify="left")
-    for heading in ("native", "exact", "difference"):
-        table.add_column(heading, justify="right")
-    for row in rows:
-        native_ns, exact_ns = row["duration_ns"], row["exact_ns"]
-        difference = native_ns / exact_ns - 1 if exact_ns else None
-        cells = (microseconds(native_ns), microseconds(exact_ns), percent(difference))
-        table.add_row(_named(row, row["id"]), *cells)
-    return table
-
-
-def _iterations(rows: Sequence[dict[str, Any]], predictors: Sequence[str]) -> Table:
-    table = Table("iteration", title="Iterations (times in us)", title_justify="left")
-    for heading in ("duration", "compute", "exposed communication", "share exposed"):
-        table.add_column(heading, justify="right")
-    for name in predictors:
-        table.add_column(name, justify="right")
-        table.add_column("error", justify="right")
-    for row in rows:
-        share = row["exposed_comm_ns"] / row["duration_ns"] if row["duration_ns"] else 0.0
         table.add_row(
-            _named(row, str(row["index"])),
-            microseconds(row["duration_ns"]),
-            microseconds(row["compute_ns"]),
-            microseconds(row["exposed_comm_ns"]),
-            f"{share:.1%}",
-            *(
-                cell
-                for name in predictors
-                for cell in (
-                    microseconds(row["predicted"][name]["duration_ns"]),
-                    percent(row["predicted"][name]["error"]),
-                )
-            ),
+            _named(row, row["id"]),
+            size.cell(row["size_bytes"]),
+            time.cell(row["duration_ns"]),
+            *_predicted(row, predictors, shown, time),
+            f"{row['busbw_gbps']:.2f}",
         )
     return table
 
 
-def errors_table(title: str, summary: Mapping[str, Mapping[str, float | int | None]]) -> Table:
+def _twin(rows: _Rows) -> Figures:
+    time = time_scale(row["duration_ns"] for row in rows)
+    table = Figures("collective", title="Beside the exact twin")
+    for heading in ("native", "exact"):
+        table.figure(heading, time.unit)
+    table.figure("difference")
+    for row in rows:
+        native_ns, exact_ns = row["duration_ns"], row["exact_ns"]
+        difference = native_ns / exact_ns - 1 if exact_ns else None
+        cells = (time.cell(native_ns), time.cell(exact_ns), percent(difference))
+        table.add_row(_named(row, row["id"]), *cells)
+    return table
+
+
+def _iterations(rows: _Rows, predictors: Sequence[str], shown: int) -> Figures:
+    time = time_scale(row["duration_ns"] for row in rows)
+    table = Figures("iteration", title="Iterations")
+    table.figure("measured", time.unit)
+    _add_predictors(table, predictors, shown, time.unit)
+    table.figure("compute", time.unit)
+    table.figure("exposed", "communication", time.unit)
+    table.figure("", "share")
+    for row in rows:
+        exposed = row["exposed_comm_ns"] / row["duration_ns"] if row["duration_ns"] else 0.0
+        table.add_row(
+            _named(row, str(row["index"])),
+            time.cell(row["duration_ns"]),
+            *_predicted(row, predictors, shown, time),
+            time.cell(row["compute_ns"]),
+            time.cell(row["exposed_comm_ns"]),
+            share(exposed),
+        )
+    return table
+
+
+def errors_table(title: str, summary: Mapping[str, Mapping[str, float | int | None]]) -> Figures:
     """`summary` as in result.json: by predictor."""
-    table = Table("predictor", title=title, title_justify="left")
-    for heading in ("geomean", "worst", "collectives"):
-        table.add_column(heading, justify="right")
+    table = Figures("predictor", title=title)
+    for heading in (("mean", "|error|"), ("largest", "error"), ("collectives",)):
+        table.figure(*heading)
     for name, errors in summary.items():
-        table.add_row(name, share(errors["geomean"]), share(errors["worst"]), str(errors["count"]))
+        largest = percent(errors["largest"])
+        table.add_row(name, share(errors["mean"]), largest, str(errors["count"]))
     return table
 
 

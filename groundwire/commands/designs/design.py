@@ -8,7 +8,6 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table as RichTable
 
 from analysis.design.confirmed import Confirmation, confirmation_table, confirmation_words
 from analysis.design.findings import (
@@ -20,7 +19,7 @@ from analysis.design.findings import (
 from analysis.report.tables.cells import cell, heading, is_numeric, without
 from analysis.report.tables.table import Table
 from emulator.session import KernelKind
-from groundwire.commands.console.result_table import output_console
+from groundwire.commands.console.figures import Figures, output_console
 from groundwire.commands.designs.display import DesignDisplay
 from groundwire.designs.design import Design, design, design_document
 
@@ -115,11 +114,13 @@ def _print(made: Design) -> None:
         console.print(f"{name + ':':12} {made.directory / name}", highlight=False, soft_wrap=True)
 
 
-def _shown(table: Table) -> RichTable:
-    shown = RichTable(title=table.title, title_justify="left")
+def _shown(table: Table) -> Figures:
+    shown = Figures(title=table.title)
     for column in table.columns:
-        justify = "right" if is_numeric(column) else "left"
-        shown.add_column(heading(column), justify=justify)  # type: ignore[arg-type]
+        if is_numeric(column):
+            shown.figure(heading(column))
+        else:
+            shown.text(heading(column))
     for row in table.rows[:_ROWS]:
         pairs = zip(table.columns, row, strict=True)
         shown.add_row(*(cell(column, value) for column, value in pairs))

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from groundwire.commands.console.figures import OutputConsole
 from groundwire.commands.console.result_table import print_result
 from groundwire.labs.formula import Number
 from groundwire.labs.grading import Graded, Verdict
@@ -30,7 +31,7 @@ def print_labs(console: Console, labs: Iterable[Lab]) -> None:
     console.print(table)
 
 
-def print_run(console: Console, name: str, program: bool, directory: Path) -> None:
+def print_run(console: OutputConsole, name: str, program: bool, directory: Path) -> None:
     """A run that was made: its tables, and where it is. A `program` of the student's has printed
     its figures itself."""
     _say(console, f"run {name}")

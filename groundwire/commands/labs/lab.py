@@ -13,9 +13,9 @@ from rich.console import Console
 from analysis.report import render_html
 from analysis.report.run_figures import run_figures
 from emulator.virtual.building.build import ensure_kernel
+from groundwire.commands.console.figures import output_console
 from groundwire.commands.console.outcome import outcome
 from groundwire.commands.console.progress_display import ProgressDisplay
-from groundwire.commands.console.result_table import output_console
 from groundwire.commands.labs.display import (
     print_class,
     print_failures,
