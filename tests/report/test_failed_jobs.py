@@ -15,7 +15,8 @@ from analysis.runs.result import write_result
 from analysis.runs.run import RunError, load_run
 from analysis.runs.verdict import verdict_of
 from groundwire.commands.console.outcome import outcome
-from groundwire.commands.console.result_table import output_console, print_result
+from groundwire.commands.console.figures import output_console
+from groundwire.commands.console.result_table import print_result
 from groundwire.commands.report import report
 from tests.report.synthetic_run import make_run
 from topologies.spec.spec import Spec, parse_spec
