@@ -62,7 +62,7 @@ def _facts(run: RunFigures) -> tuple[tuple[str, str], ...]:
         ("fabric", f"{fabric.kind}, {nodes}"),
         ("links", line),
         ("queues", f"{queue.kind}, {format_size(queue.buffer_bytes)} buffer"),
-        ("transport", spec.tcp.congestion_control + (", ECN" if spec.ecn else "")),
+        ("transport", spec.transport_words),
         ("workload", workload),
         ("faults", "; ".join(map(_fault, spec.faults)) or "none"),
         ("kernel", f"{environment.kernel}, Linux {environment.kernel_release}"),

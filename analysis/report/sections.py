@@ -25,7 +25,11 @@ from analysis.report.charts.prediction import (
     marker,
     prediction_chart,
 )
-from analysis.report.charts.queues import deepest_ports, queue_extremes_chart, queue_series_chart
+from analysis.report.charts.queues import (
+    ports_that_matter,
+    queue_extremes_chart,
+    queue_series_chart,
+)
 from analysis.report.charts.roce.rates import rates_chart
 from analysis.report.charts.timeline import MAX_RANKS, marks_of, shown_time_ns, timeline_chart
 from analysis.report.run_figures import RunFigures
@@ -273,14 +277,17 @@ _SERIES_CAPTION = (
 
 def _queues(runs: Sequence[RunFigures], colours: PhaseColours, width: float) -> ReportSection:
     panels = []
-    caption = "Backlog of the ports with the deepest queues and the most marks."
+    caption = (
+        "Deepest backlog of the ports that dropped and marked most, of switches and hosts, then "
+        "of those with the deepest queues."
+    )
     for run in runs:
         series = queue_series_chart(run, width)
         if series is not None:
             caption = _SERIES_CAPTION
             panels.append(Panel(run, (("", series.render()),)))
             continue
-        extremes = queue_extremes_chart(run, deepest_ports(run), width)
+        extremes = queue_extremes_chart(run, ports_that_matter(run), width)
         if extremes is None:
             counted = any(p.record.max_backlog_bytes is not None for p in run.ports)
             note = "Nothing ever queued at any port."
@@ -288,12 +295,9 @@ def _queues(runs: Sequence[RunFigures], colours: PhaseColours, width: float) -> 
                 note = "The queues of this run do not count their backlog."
             panels.append(Panel(run, (), note))
         else:
-            note = (
-                "No time series in this run (the spec's counters.interval is not set): the totals "
-                "of the deepest queues instead."
-            )
+            note = "No time series (the spec's counters.interval is not set): totals instead."
             if run.queues:
-                note = "The sampled ports never queued: the totals of the deepest queues instead."
+                note = "The sampled ports never queued: totals of all ports instead."
             panels.append(Panel(run, (("", extremes.render()),), note))
     return ReportSection(
         "queues",

@@ -14,8 +14,8 @@ from analysis.report.run_figures import run_figures
 from analysis.runs.result import write_result
 from analysis.runs.run import RunError, load_run
 from analysis.runs.verdict import verdict_of
-from groundwire.commands.console.outcome import outcome
 from groundwire.commands.console.figures import output_console
+from groundwire.commands.console.outcome import outcome
 from groundwire.commands.console.result_table import print_result
 from groundwire.commands.report import report
 from tests.report.synthetic_run import make_run

@@ -123,6 +123,16 @@ class Sections(SpecSection):
         return self.fabric.queue.classes[name].priority
 
     @property
+    def transport_words(self) -> str:
+        """What carries the ranks' messages, in words."""
+        transport = self.transport
+        if isinstance(transport, RoceTransport):
+            control = transport.congestion_control
+            said = f"RoCE, congestion control {control}, path MTU {transport.path_mtu_bytes}"
+            return f"{said}, ECN" if transport.ecn_capable else said
+        return f"TCP, {transport.congestion_control}" + (", ECN" if self.ecn else "")
+
+    @property
     def tcp(self) -> TcpTransport:
         """TCP as the hosts run it, beside another transport too."""
         return self.transport if isinstance(self.transport, TcpTransport) else TcpTransport()

@@ -15,6 +15,7 @@ from topologies.spec.queue_section import QueueSpec
 
 MAX_PORTS = 8
 _MOST_EXTREMES = 12
+_MOST_TROUBLED = 8
 _PANEL, _SPACE = 64.0, 30.0
 _VISIBLE_SHARE = 0.02
 
@@ -144,8 +145,8 @@ def queue_extremes_chart(
     row = 24.0
     left = 26 + 6.4 * max(len(p.name) for p in ports)
     height = 6 + row * len(ports)
-    drawing = Drawing(width, height + 38, "Deepest queues by port")
-    scale = Scale(0, highest / factor * 1.02, left, width - 76)
+    drawing = Drawing(width, height + 38, "Queues, marks and drops by port")
+    scale = Scale(0, highest / factor * 1.02, left, width - 150)
     horizontal_axis(
         drawing, scale, round_ticks(0, highest / factor, 8), height, f"backlog ({unit})", 2
     )
@@ -164,15 +165,22 @@ def queue_extremes_chart(
         if threshold is not None and threshold / factor <= scale.high:
             x = scale(threshold / factor)
             drawing.line(x, y - 9, x, y + 9, "threshold", f"marks from {size(threshold)} on")
-        note = f"marks {count(record.ecn_marks)}" if record.ecn_marks else ""
-        if record.drops:
-            note = f"drops {count(record.drops)}"
-        drawing.text(scale(deepest / factor) + 6, y + 4, note, "tick")
+        notes = [f"drops {count(record.drops)}"] if record.drops else []
+        notes += [f"marks {count(record.ecn_marks)}"] if record.ecn_marks else []
+        drawing.text(scale(deepest / factor) + 6, y + 4, ", ".join(notes), "tick")
     return drawing
 
 
-def deepest_ports(figures: RunFigures) -> tuple[PortMetrics, ...]:
-    """The ports with the deepest queues, those that ever queued."""
-    queued = [p for p in figures.ports if p.record.max_backlog_bytes]
-    queued.sort(key=lambda p: -(p.record.max_backlog_bytes or 0))
-    return tuple(queued[:_MOST_EXTREMES])
+def ports_that_matter(figures: RunFigures) -> tuple[PortMetrics, ...]:
+    """The ports that dropped and marked most, of switches and of hosts, and then those with the
+    deepest queues; none that did nothing of this."""
+
+    def trouble(port: PortMetrics) -> tuple[int, int, int]:
+        record = port.record
+        return record.drops, record.ecn_marks, record.max_backlog_bytes or 0
+
+    ranked = sorted(figures.ports, key=trouble, reverse=True)
+    chosen = [p for p in ranked if p.record.drops or p.record.ecn_marks][:_MOST_TROUBLED]
+    deepest = sorted(ranked, key=lambda p: -(p.record.max_backlog_bytes or 0))
+    queued = [p for p in deepest if p.record.max_backlog_bytes and p not in chosen]
+    return (*chosen, *queued[: _MOST_EXTREMES - len(chosen)])
