@@ -11,8 +11,8 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
+from emulator.linux.messages.formats import TC_H_ROOT
 from emulator.linux.netlink import NetlinkSocket
-from emulator.linux.rtnetlink import TC_H_ROOT
 from emulator.network.network import Network
 from emulator.ports.arrangement import PortContext
 from emulator.ports.counters import read_qdiscs

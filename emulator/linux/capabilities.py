@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from emulator.linux import bpf, congestion_control, namespaces, rtnetlink
-from emulator.linux.netlink import NetlinkError, NetlinkSocket, Request, attribute, text
+from emulator.linux.netlink import NetlinkError, NetlinkSocket, Request
 
 QDISCS = (
     "netem",
@@ -79,7 +79,7 @@ def kernel_capabilities() -> KernelCapabilities:
 
 def _ask() -> KernelCapabilities:
     _unshare()
-    devices = frozenset(kind for kind in ("veth", "ifb") if _makes(_device(kind)))
+    devices = frozenset(kind for kind in ("veth", "ifb") if _makes(rtnetlink.device(kind)))
     qdiscs: set[str] = set()
     redirect = classifiers = False
     if "veth" in devices:
@@ -120,13 +120,6 @@ def _unshare() -> None:
         return
     if libc.unshare(_CLONE_NEWUSER | namespaces.CLONE_NEWNET) != 0:
         raise PermissionError("network namespaces need root, and this machine gives users none")
-
-
-def _device(kind: str) -> Request:
-    payload = rtnetlink.IFINFO.pack(0, 0, 0, 0, 0) + attribute(
-        rtnetlink.IFLA_LINKINFO, text(rtnetlink.IFLA_INFO_KIND, kind)
-    )
-    return Request(rtnetlink.RTM_NEWLINK, rtnetlink.CREATE, payload, f"make a {kind}")
 
 
 def _makes(request: Request) -> bool:

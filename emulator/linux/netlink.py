@@ -1,11 +1,7 @@
 """Netlink, in batches: many requests in one send, every refusal raised with the kernel's own words.
 
-Why not pyroute2's message classes: encoding one address message with them costs about 50 us of
-Python, and a k=16 fat-tree needs 30,000 messages before its first packet. Requests here are packed
-with `struct`. And importing pyroute2 only for its numbers took a guest a fifth of what it imports
-before torch.
-
-Source of the formats: include/uapi/linux/netlink.h; rtnetlink(7); libnetlink(3).
+The messages are pyroute2's (`emulator/linux/messages/`). The sockets are not: its own take 0.6 ms
+a namespace and 300 us a message of a batch, and a fabric has thousands of ports.
 """
 
 from __future__ import annotations
@@ -13,27 +9,34 @@ from __future__ import annotations
 import errno
 import os
 import socket
-import struct
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-NETLINK_ROUTE = 0
-NLMSG_NOOP, NLMSG_ERROR, NLMSG_DONE = 1, 2, 3
-NLM_F_REQUEST, NLM_F_ACK, NLM_F_DUMP = 0x1, 0x4, 0x300
-NLM_F_REPLACE, NLM_F_EXCL, NLM_F_CREATE = 0x100, 0x200, 0x400
-_SOL_NETLINK = 270
+from emulator.linux.messages.formats import (
+    ATTRIBUTE_HEADER,
+    MESSAGE_HEADER,
+    NETLINK_EXT_ACK,
+    NETLINK_ROUTE,
+    NLM_F_ACK,
+    NLM_F_ACK_TLVS,
+    NLM_F_DUMP,
+    NLM_F_DUMP_INTR,
+    NLM_F_REQUEST,
+    NLMSG_DONE,
+    NLMSG_ERROR,
+    NLMSG_NOOP,
+    NLMSGERR_ATTR_MSG,
+    REFUSAL,
+    SOL_NETLINK,
+)
+from emulator.linux.messages.template import Template
+
+# What pyroute2 does not name: include/uapi/linux/netlink.h, include/uapi/asm-generic/socket.h.
 _NETLINK_CAP_ACK = 10
-_NETLINK_EXT_ACK = 11
-_NETLINK_GET_STRICT_CHK = 12
 _SO_SNDBUFFORCE = 32
 _SO_RCVBUFFORCE = 33
-_NLM_F_ACK_TLVS = 0x200
-_NLM_F_DUMP_INTR = 0x10
-_NLMSGERR_ATTR_MSG = 1
 _NLA_TYPE_MASK = 0x3FFF
 
-_HEADER = struct.Struct("=IHHII")
-_ATTRIBUTE = struct.Struct("=HH")
 _BUFFER_BYTES = 8 << 20
 _CHUNK = 512
 """Requests per send: bounds the answers that wait in the socket's receive buffer."""
@@ -59,24 +62,14 @@ class Request:
     what: str
 
 
-def attribute(kind: int, data: bytes) -> bytes:
-    """One attribute (type, length, value), padded to four bytes."""
-    return _ATTRIBUTE.pack(len(data) + 4, kind) + data + b"\0" * (-len(data) % 4)
+def request(template: Template, what: str, *values: int | bytes) -> Request:
+    """The request that `template` makes of these values, in order of its blanks."""
+    return Request(template.type, template.flags, template.fill(*values), what)
 
 
-def u32(kind: int, value: int) -> bytes:
-    """A 32-bit attribute."""
-    return attribute(kind, struct.pack("=I", value))
-
-
-def u64(kind: int, value: int) -> bytes:
-    """A 64-bit attribute."""
-    return attribute(kind, struct.pack("=Q", value))
-
-
-def text(kind: int, value: str) -> bytes:
-    """A zero-terminated string attribute."""
-    return attribute(kind, value.encode() + b"\0")
+def _header(request: Request, flags: int, sequence: int) -> bytes:
+    size = MESSAGE_HEADER.size + len(request.payload)
+    return MESSAGE_HEADER.pack(size, request.type, flags, sequence, 0)
 
 
 def parse_attributes(data: bytes | memoryview, offset: int = 0) -> dict[int, bytes]:
@@ -84,7 +77,7 @@ def parse_attributes(data: bytes | memoryview, offset: int = 0) -> dict[int, byt
     found: dict[int, bytes] = {}
     end = len(data)
     while offset + 4 <= end:
-        length, kind = _ATTRIBUTE.unpack_from(data, offset)
+        length, kind = ATTRIBUTE_HEADER.unpack(data, offset)
         if length < 4 or offset + length > end:
             break
         found[kind & _NLA_TYPE_MASK] = bytes(data[offset + 4 : offset + length])
@@ -108,8 +101,8 @@ class NetlinkSocket:
                 self._socket.setsockopt(socket.SOL_SOCKET, option, _BUFFER_BYTES)
             except PermissionError:
                 break
-        for option in (_NETLINK_CAP_ACK, _NETLINK_EXT_ACK):
-            self._socket.setsockopt(_SOL_NETLINK, option, 1)
+        for option in (_NETLINK_CAP_ACK, NETLINK_EXT_ACK):
+            self._socket.setsockopt(SOL_NETLINK, option, 1)
         self._socket.bind((0, 0))
 
     def __enter__(self) -> NetlinkSocket:
@@ -147,8 +140,7 @@ class NetlinkSocket:
         last = first + len(chunk) - 1
         for sequence, request in enumerate(chunk, first):
             flags = request.flags | NLM_F_REQUEST | (NLM_F_ACK if sequence == last else 0)
-            parts.append(_HEADER.pack(len(request.payload) + 16, request.type, flags, sequence, 0))
-            parts.append(request.payload)
+            parts += [_header(request, flags, sequence), request.payload]
             padding = -len(request.payload) % 4
             if padding:
                 parts.append(b"\0" * padding)
@@ -159,7 +151,7 @@ class NetlinkSocket:
             for kind, flags, sequence, body in self._receive():
                 if kind != NLMSG_ERROR or not first <= sequence <= last:
                     continue
-                code = -struct.unpack_from("=i", body)[0]
+                code = -REFUSAL.unpack(body)[0]
                 request = chunk[sequence - first]
                 if code and failure is None and not (tolerate and tolerate(request, code)):
                     failure = NetlinkError(code, request.what, _explanation(flags, body))
@@ -176,10 +168,7 @@ class NetlinkSocket:
         for _ in range(8):
             self._sequence += 1
             flags = request.flags | NLM_F_REQUEST | NLM_F_DUMP
-            self._socket.send(
-                _HEADER.pack(len(request.payload) + 16, request.type, flags, self._sequence, 0)
-                + request.payload
-            )
+            self._socket.send(_header(request, flags, self._sequence) + request.payload)
             bodies, interrupted = self._collect(request)
             if not interrupted:
                 return bodies
@@ -192,9 +181,9 @@ class NetlinkSocket:
             for kind, flags, sequence, body in self._receive():
                 if sequence != self._sequence:
                     continue
-                interrupted |= bool(flags & _NLM_F_DUMP_INTR)
+                interrupted |= bool(flags & NLM_F_DUMP_INTR)
                 if kind == NLMSG_ERROR:
-                    code = -struct.unpack_from("=i", body)[0]
+                    code = -REFUSAL.unpack(body)[0]
                     raise NetlinkError(code, request.what, _explanation(flags, body))
                 if kind == NLMSG_DONE:
                     return bodies, interrupted
@@ -204,18 +193,18 @@ class NetlinkSocket:
     def _receive(self) -> Iterator[tuple[int, int, int, bytes]]:
         data = self._socket.recv(1 << 18)
         offset = 0
-        while offset + 16 <= len(data):
-            length, kind, flags, sequence, _ = _HEADER.unpack_from(data, offset)
-            if length < 16:
+        while offset + MESSAGE_HEADER.size <= len(data):
+            length, kind, flags, sequence, _ = MESSAGE_HEADER.unpack(data, offset)
+            if length < MESSAGE_HEADER.size:
                 break
-            yield kind, flags, sequence, data[offset + 16 : offset + length]
+            yield kind, flags, sequence, data[offset + MESSAGE_HEADER.size : offset + length]
             offset += (length + 3) & ~3
 
 
 def _explanation(flags: int, body: bytes) -> str:
     """The extended acknowledgement's message, which says in words what the kernel did not like."""
-    if not flags & _NLM_F_ACK_TLVS:
+    if not flags & NLM_F_ACK_TLVS:
         return ""
-    # With NETLINK_CAP_ACK an error carries the code and the request's 16-byte header only.
-    message = parse_attributes(body, 4 + 16).get(_NLMSGERR_ATTR_MSG, b"")
+    # With NETLINK_CAP_ACK an error carries the code and the request's header only.
+    message = parse_attributes(body, REFUSAL.size + MESSAGE_HEADER.size).get(NLMSGERR_ATTR_MSG, b"")
     return message.rstrip(b"\0").decode(errors="replace")

@@ -1,33 +1,29 @@
-"""The requests of RDMA's netlink that a fabric needs.
-
-Formats: include/uapi/rdma/rdma_netlink.h.
-"""
+"""The requests of RDMA's netlink that a fabric needs."""
 
 from __future__ import annotations
 
-from emulator.linux.netlink import NetlinkSocket, Request, attribute, parse_attributes, text
+from emulator.linux.messages import formats
+from emulator.linux.netlink import NetlinkSocket, Request, parse_attributes, request
 
 NETLINK_RDMA = 20
-_NLDEV = 5 << 10
-_GET, _NEWLINK, _DELLINK = _NLDEV + 1, _NLDEV + 3, _NLDEV + 4
-_DEV_INDEX, _DEV_NAME, _NDEV_NAME, _LINK_TYPE = 1, 2, 51, 65
 
 
 def make_rdma_device(name: str, interface: str) -> Request:
     """Makes the Soft-RoCE device `name` of an interface, to be sent in the interface's namespace.
     Names are the machine's, whatever the namespace."""
-    payload = text(_DEV_NAME, name) + text(_LINK_TYPE, "rxe") + text(_NDEV_NAME, interface)
-    return Request(_NEWLINK, 0, payload, f"make the RDMA device {name} of {interface}")
+    what = f"make the RDMA device {name} of {interface}"
+    return request(formats.RDMA_DEVICE, what, name.encode(), interface.encode())
 
 
 def remove_rdma_device(name: str) -> bool:
     """Removes a device, in whatever namespace it is; False when there is none of this name. Raises
     OSError."""
     with NetlinkSocket(NETLINK_RDMA) as netlink:
-        for body in netlink.dump(Request(_GET, 0, b"", "list RDMA devices")):
+        for body in netlink.dump(request(formats.GET_RDMA_DEVICES, "list RDMA devices")):
             found = parse_attributes(body)
-            if found[_DEV_NAME] == name.encode() + b"\0":
-                index = attribute(_DEV_INDEX, found[_DEV_INDEX])
-                netlink.execute([Request(_DELLINK, 0, index, f"remove the RDMA device {name}")])
+            if found[formats.RDMA_NLDEV_ATTR_DEV_NAME] == name.encode() + b"\0":
+                index = int.from_bytes(found[formats.RDMA_NLDEV_ATTR_DEV_INDEX], "little")
+                what = f"remove the RDMA device {name}"
+                netlink.execute([request(formats.RDMA_DEVICE_DELETED, what, index)])
                 return True
     return False

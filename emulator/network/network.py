@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from emulator.linux import congestion_control, namespaces, rtnetlink
+from emulator.linux.messages.formats import RTM_DELROUTE
 from emulator.linux.netlink import NetlinkSocket
 from emulator.network.blueprint import Blueprint
 from emulator.network.carrier import await_carrier, refresh_link_state
@@ -411,9 +412,7 @@ class Network:
                     # A route whose only link has gone has been deleted by the kernel already.
                     netlink.execute(
                         requests,
-                        lambda request, code: (
-                            request.type == rtnetlink.RTM_DELROUTE and code == errno.ESRCH
-                        ),
+                        lambda request, code: request.type == RTM_DELROUTE and code == errno.ESRCH,
                     )
                 changes += len(requests)
         self.routes = routes

@@ -7,14 +7,15 @@ of the qdiscs that it made mean. The stock ones here are the plainest;
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from emulator.linux.netlink import Request, attribute, u32, u64
-from emulator.linux.rtnetlink import TC_H_ROOT, change_qdisc, qdisc
+from emulator.linux.messages import formats
+from emulator.linux.messages.formats import TC_H_ROOT
+from emulator.linux.netlink import Request
+from emulator.linux.rtnetlink import change_qdisc, qdisc
 from emulator.ports.token_depth import token_depth_bytes
 from emulator.switches.pause_controller import PauseController
 from topologies.fabrics.fabric import L1_OVERHEAD_BYTES, Link, Port
@@ -179,8 +180,8 @@ class WithoutPauseController:
 
 
 _HANDLE = 0x10000
-TCA_NETEM_CORRUPT, TCA_NETEM_RATE, TCA_NETEM_RATE64, TCA_NETEM_LATENCY64 = 4, 6, 8, 10
-TCA_TBF_PARMS, TCA_TBF_RATE64, TCA_TBF_BURST = 1, 4, 6
+_MOST = 2**32 - 1
+"""The highest rate, in bytes a second, that fits the plain field; a wide one is beside it."""
 
 
 @dataclass(frozen=True)
@@ -273,18 +274,13 @@ def netem_options(
     in_flight = link.rate_bps * link.delay_ns // (8 * 10**9 * frame) + 1
     limit = max(2, buffer_bytes // frame) + in_flight
     rate_bytes = link.rate_bps // 8
-    # struct tc_netem_qopt: latency, limit, loss, gap, duplicate, jitter
-    options = struct.pack("=6I", 0, limit, _probability(loss), 0, 0, 0)
-    options += attribute(TCA_NETEM_CORRUPT, struct.pack("=II", _probability(corruption), 0))
-    # struct tc_netem_rate: rate, packet_overhead, cell_size, cell_overhead
-    options += attribute(
-        TCA_NETEM_RATE,
-        struct.pack("=IiIi", min(rate_bytes, 0xFFFFFFFF), L1_OVERHEAD_BYTES, 0, 0),
+    rate = min(rate_bytes, _MOST)
+    options = formats.NETEM.fill(
+        limit, _probability(loss), _probability(corruption), rate, L1_OVERHEAD_BYTES
     )
-    if rate_bytes > 0xFFFFFFFF:
-        options += u64(TCA_NETEM_RATE64, rate_bytes)
-    options += attribute(TCA_NETEM_LATENCY64, struct.pack("=q", link.delay_ns))
-    return options
+    if rate_bytes > _MOST:
+        options += formats.NETEM_RATE.fill(rate_bytes)
+    return options + formats.NETEM_LATENCY.fill(link.delay_ns)
 
 
 def _probability(value: float) -> int:
@@ -297,14 +293,8 @@ def tbf_options(link: Link, buffer_bytes: int, depth_bytes: int = 0) -> bytes:
     `depth_bytes` more (`emulator/ports/token_depth.py`)."""
     rate_bytes = link.rate_bps // 8
     burst = link.frame_bytes + L1_OVERHEAD_BYTES + depth_bytes
-    # struct tc_ratespec: cell_log, linklayer (1: Ethernet), overhead, cell_align, mpu, rate
-    rate = struct.pack("=BBHhHI", 0, 1, L1_OVERHEAD_BYTES, 0, 0, min(rate_bytes, 0xFFFFFFFF))
-    # struct tc_tbf_qopt: rate, peakrate, limit, buffer, mtu
-    parameters = rate + bytes(12) + struct.pack("=III", buffer_bytes, 0, 0)
-    options = attribute(TCA_TBF_PARMS, parameters) + u32(TCA_TBF_BURST, burst)
-    if rate_bytes > 0xFFFFFFFF:
-        options += u64(TCA_TBF_RATE64, rate_bytes)
-    return options
+    options = formats.TBF.fill(L1_OVERHEAD_BYTES, min(rate_bytes, _MOST), buffer_bytes, burst)
+    return options + (formats.TBF_RATE.fill(rate_bytes) if rate_bytes > _MOST else b"")
 
 
 def root_drops(qdiscs: Sequence[QdiscStatistics], kind: str) -> int:

@@ -2,32 +2,34 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from emulator.linux.netlink import NetlinkSocket, parse_attributes
-from emulator.linux.rtnetlink import (
-    IFINFO,
+from emulator.linux.messages.formats import (
     IFLA_OPERSTATE,
     IFLA_STATS64,
+    INTERFACE,
+    INTERFACE_STATISTICS,
+    QDISC_BASIC,
+    QDISC_MESSAGE,
+    QDISC_QUEUE,
     TCA_KIND,
     TCA_OPTIONS,
     TCA_STATS2,
     TCA_STATS_BASIC,
     TCA_STATS_QUEUE,
     TCA_XSTATS,
-    TCMSG,
-    get_links,
-    get_qdiscs,
 )
+from emulator.linux.netlink import NetlinkSocket, parse_attributes
+from emulator.linux.rtnetlink import get_links, get_qdiscs
 from emulator.ports.arrangement import QdiscStatistics, QueueCounters
 from topologies.fabrics.fabric import Link, Port
 
-_LINK_STATISTICS = struct.Struct("=8Q")
-_BASIC = struct.Struct("=QI")
-_QUEUE = struct.Struct("=5I")
+_read_index = INTERFACE.reader("index")
+_read_statistics = INTERFACE_STATISTICS.reader("tx_packets", "tx_bytes", "rx_dropped", "tx_dropped")
+_read_qdisc = QDISC_MESSAGE.reader("index", "handle", "parent")
+_read_queue = QDISC_QUEUE.reader("backlog", "drops")
 _OPERATIONAL_UP = b"\6"  # IF_OPER_UP
 
 
@@ -123,22 +125,20 @@ def read_interfaces(netlink: NetlinkSocket) -> dict[int, InterfaceStatistics]:
     """Interface index -> statistics, of the socket's namespace."""
     found = {}
     for body in netlink.dump(get_links(with_statistics=True)):
-        index = IFINFO.unpack_from(body)[2]
-        data = parse_attributes(body, IFINFO.size).get(IFLA_STATS64)
-        if data is None:
-            continue
-        _, packets, _, octets, _, _, rx_dropped, tx_dropped = _LINK_STATISTICS.unpack_from(data)
-        found[index] = InterfaceStatistics(packets, octets, rx_dropped, tx_dropped)
+        data = parse_attributes(body, INTERFACE.size).get(IFLA_STATS64)
+        if data is not None:
+            (index,) = _read_index(body)
+            found[index] = InterfaceStatistics(*_read_statistics(data))
     return found
 
 
 def running(netlink: NetlinkSocket) -> set[int]:
     """The indices of the interfaces whose link the kernel knows to be up (RFC 2863 operational
     state; IFF_RUNNING would be set as well as long as the kernel has not looked yet)."""
-    found = set()
+    found: set[int] = set()
     for body in netlink.dump(get_links(with_statistics=False)):
-        if parse_attributes(body, IFINFO.size).get(IFLA_OPERSTATE) == _OPERATIONAL_UP:
-            found.add(IFINFO.unpack_from(body)[2])
+        if parse_attributes(body, INTERFACE.size).get(IFLA_OPERSTATE) == _OPERATIONAL_UP:
+            found.update(_read_index(body))
     return found
 
 
@@ -146,13 +146,13 @@ def read_qdiscs(netlink: NetlinkSocket) -> dict[int, list[QdiscStatistics]]:
     """Interface index -> its qdiscs, of the socket's namespace."""
     found: dict[int, list[QdiscStatistics]] = {}
     for body in netlink.dump(get_qdiscs()):
-        _, index, handle, parent, _ = TCMSG.unpack_from(body)
-        attributes = parse_attributes(body, TCMSG.size)
+        index, handle, parent = _read_qdisc(body)
+        attributes = parse_attributes(body, QDISC_MESSAGE.size)
         statistics = parse_attributes(attributes.get(TCA_STATS2, b""))
-        octets, packets = _BASIC.unpack_from(statistics.get(TCA_STATS_BASIC, bytes(_BASIC.size)))
-        _, backlog, drops, _, _ = _QUEUE.unpack_from(
-            statistics.get(TCA_STATS_QUEUE, bytes(_QUEUE.size))
+        octets, packets = QDISC_BASIC.unpack(
+            statistics.get(TCA_STATS_BASIC, bytes(QDISC_BASIC.size))
         )
+        backlog, drops = _read_queue(statistics.get(TCA_STATS_QUEUE, bytes(QDISC_QUEUE.size)))
         found.setdefault(index, []).append(
             QdiscStatistics(
                 kind=attributes.get(TCA_KIND, b"").rstrip(b"\0").decode(),

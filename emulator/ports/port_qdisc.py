@@ -1,31 +1,38 @@
 """The port qdisc (`emulator/kernel/sch_gwport.c`): what is written to it and what is read back.
 
-The two structs of `emulator/kernel/gwport.h`, field by field in the same order; a size that does
-not agree is refused by the kernel and here.
+The two structs of `emulator/kernel/gwport.h` are declared in
+`emulator/linux/messages/additions.py`; a size that does not agree is refused by the kernel and
+here.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from enum import IntEnum, IntFlag
+from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import ClassVar
 
-from emulator.linux.netlink import Request, attribute
-from emulator.linux.rtnetlink import TC_H_ROOT, change_qdisc, qdisc
+from emulator.linux.messages.formats import (
+    GWPORT,
+    GWPORT_CLASSES,
+    GWPORT_PARMS,
+    GWPORT_STATISTICS,
+    TC_H_ROOT,
+)
+from emulator.linux.netlink import Request
+from emulator.linux.rtnetlink import change_qdisc, qdisc
 from topologies.fabrics.fabric import L1_OVERHEAD_BYTES
 from topologies.spec.queue_section import CLASSES
 
 QDISC = "gwport"
 HANDLE = 0x10000
 VERSION = 2
+_fields = attrgetter(*[name for name, _ in GWPORT_PARMS.fields])
 NEVER = 2**64 - 1
 """No such threshold (`k_bytes`, `ce_threshold_ns`)."""
-
-_TCA_GWPORT_PARMS, _TCA_GWPORT_CLASSES = 1, 2
-_OPTIONS = struct.Struct("=15Q16I")
 
 OWN_CLASS = sum(n << 4 * n for n in range(CLASSES))
 """`class_map` where each class selector is a class of its own."""
@@ -87,6 +94,7 @@ class PortOptions:
     in order, where each has a queue of its own; `class_map` has, 4 bits each, the class that serves
     a class selector."""
 
+    version: ClassVar[int] = VERSION
     kind: QueueKind
     rate_bps: int
     delay_ns: int
@@ -121,49 +129,14 @@ class PortOptions:
 
     def pack(self) -> bytes:
         """The body of TCA_OPTIONS. Raises ValueError for a value that does not fit its field."""
-        packed = attribute(_TCA_GWPORT_PARMS, self._struct())
-        if self.classes:
-            of_classes = b"".join(each._struct() for each in self.classes)
-            packed += attribute(_TCA_GWPORT_CLASSES, of_classes)
-        return packed
-
-    def _struct(self) -> bytes:
         try:
-            return _OPTIONS.pack(
-                self.rate_bps,
-                self.delay_ns,
-                self.buffer_bytes,
-                self.k_bytes,
-                self.kmin_bytes,
-                self.kmax_bytes,
-                self.target_ns,
-                self.interval_ns,
-                self.ce_threshold_ns,
-                self.xoff_bytes,
-                self.xon_bytes,
-                self.headroom_bytes,
-                self.extra_delay_ns,
-                self.seed,
-                self.sample_interval_ns,
-                VERSION,
-                self.kind,
-                self.flags,
-                self.overhead_bytes,
-                self.min_frame_bytes,
-                self.queues,
-                self.quantum_bytes,
-                self.red_pmax_q32,
-                self.red_weight_q32,
-                self.alpha_q16,
-                self.lossy_classes,
-                self.loss_q32,
-                self.corrupt_q32,
-                self.sample_capacity,
-                self.class_map,
-                self.class_quantum_bytes,
-            )
+            packed = GWPORT.fill(*_fields(self))
+            if self.classes:
+                of_classes = [GWPORT_PARMS.pack(*_fields(each)) for each in self.classes]
+                packed += GWPORT_CLASSES.fill(b"".join(of_classes))
         except struct.error as error:
             raise ValueError(f"{self}: {error}") from None
+        return packed
 
     def add(self, ifindex: int, name: str = "") -> Request:
         """Makes the port of an interface, in place of its root qdisc."""
@@ -223,40 +196,14 @@ class PortStatistics:
         return sum(self.drops.values())
 
 
-_WIDE = {
-    "drops": len(DROP_REASONS),
-    "class_paused_ns": CLASSES,
-    "class_tx_bytes": CLASSES,
-    "class_tx_packets": CLASSES,
-    "class_drops": CLASSES,
-    "class_ecn_marks": CLASSES,
-    "class_max_backlog_bytes": CLASSES,
-}
-_NARROW = ("paused_classes", "samples")
-_STATISTICS = struct.Struct(
-    "="
-    + "".join(
-        f"{_WIDE.get(field.name, 1)}{'I' if field.name in _NARROW else 'Q'}"
-        for field in fields(PortStatistics)
-    )
-)
-
-
 def parse_statistics(data: bytes) -> PortStatistics:
     """The application statistics (TCA_XSTATS) of a port. Raises ValueError for another size."""
-    if len(data) != _STATISTICS.size:
+    if len(data) != GWPORT_STATISTICS.size:
         raise ValueError(
-            f"the kernel's port statistics have {len(data)} bytes and {_STATISTICS.size} are "
+            f"the kernel's port statistics have {len(data)} bytes and {GWPORT_STATISTICS.size} are "
             "expected: the kernel was built from other sources"
         )
-    values = _STATISTICS.unpack(data)
-    found: dict[str, Any] = {}
-    at = 0
-    for field in fields(PortStatistics):
-        width = _WIDE.get(field.name, 1)
-        part = values[at : at + width]
-        at += width
-        found[field.name] = part if field.name in _WIDE else part[0]
+    found = GWPORT_STATISTICS.read(data)
     found["drops"] = dict(zip(DROP_REASONS, found["drops"], strict=True))
     return PortStatistics(**found)
 

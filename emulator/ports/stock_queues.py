@@ -8,18 +8,22 @@ discipline deviates from the port qdisc (benchmarks/results/2026-11-21-stock-que
 
 Queues that must know of the other ports of their switch are in `emulator/switches/stock_switch.py`.
 
-Each discipline's qdisc is in `emulator/ports/disciplines/`. Formats:
-include/uapi/linux/pkt_sched.h.
+Each discipline's qdisc is in `emulator/ports/disciplines/`.
 """
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from emulator.linux.messages.formats import (
+    CODEL_STATISTICS,
+    FQ_CODEL_STATISTICS,
+    RED_STATISTICS,
+    TC_H_ROOT,
+)
 from emulator.linux.netlink import Request
-from emulator.linux.rtnetlink import TC_H_ROOT, change_qdisc, qdisc, redirect_ingress
+from emulator.linux.rtnetlink import change_qdisc, qdisc, redirect_ingress
 from emulator.ports.arrangement import (
     Impairment,
     PortContext,
@@ -37,9 +41,12 @@ from topologies.fabrics.fabric import Fabric, Link
 from topologies.spec.queue_section import QueueSpec
 
 SHAPER_HANDLE, SHAPER_CLASS, QUEUE_HANDLE = 0x10000, 0x10001, 0x20000
-_MARK_FIELDS = {"red": (3,), "codel": (6, 8), "fq_codel": (3, 7)}
-"""Which 32-bit words of a qdisc's xstats count marks: tc_red_xstats.marked, and ecn_mark and
-ce_mark of tc_codel_xstats and tc_fq_codel_xstats."""
+_MARKS = {
+    "red": RED_STATISTICS.reader("marked"),
+    "codel": CODEL_STATISTICS.reader("ecn_mark", "ce_mark"),
+    "fq_codel": FQ_CODEL_STATISTICS.reader("ecn_mark", "ce_mark"),
+}
+"""What reads, in a qdisc's own statistics, how many packets it marked."""
 _DELAY_LINE_BYTES = 10**10
 """So much that a delay line never drops: the queue is before it."""
 
@@ -139,8 +146,8 @@ def delay_line(context: PortContext) -> tuple[Request, Request, Request]:
 
 def marks_of(statistics: QdiscStatistics) -> int:
     """How many packets a qdisc has marked; 0 for one that marks none."""
-    words = struct.unpack(f"={len(statistics.application) // 4}I", statistics.application)
-    return sum(words[i] for i in _MARK_FIELDS.get(statistics.kind, ()) if i < len(words))
+    read = _MARKS.get(statistics.kind)
+    return sum(read(statistics.application)) if read and statistics.application else 0
 
 
 def stock_queue(queue: QueueSpec, link: Link, interface: str) -> tuple[str, bytes]:

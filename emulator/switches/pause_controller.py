@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import heapq
 import json
-import struct
 import subprocess
 import sys
 import time
@@ -21,6 +20,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from emulator.linux.bpf import share_array
+from emulator.linux.messages import formats
 from emulator.linux.namespaces import entered
 from emulator.linux.netlink import NetlinkSocket, Request
 from emulator.linux.real_time import use_real_time_priority
@@ -94,8 +94,8 @@ class Reaction:
 
 
 def plug_request(ifindex: int, parent: int, handle: int, closed: bool, name: str) -> Request:
-    """Closes or opens a plug. struct tc_plug_qopt: action, limit; not nested."""
-    action = struct.pack("=iI", _BUFFER if closed else _RELEASE_INDEFINITE, 0)
+    """Closes or opens a plug."""
+    action = formats.PLUG.fill(_BUFFER if closed else _RELEASE_INDEFINITE, 0)
     return change_qdisc(ifindex, "plug", parent, handle, action, name)
 
 

@@ -6,21 +6,20 @@ served by deficit round robin (voq), or a plug wherever the neighbour may pause 
 A process mirrors the pauses that the counters ask for onto the plugs
 (`emulator/switches/pause_controller.py`). The receiver's ingress is as in
 `emulator/ports/stock_queues.py`.
-
-Source of the formats: include/uapi/linux/pkt_sched.h.
 """
 
 from __future__ import annotations
 
-import struct
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
+from emulator.linux.messages import formats
+from emulator.linux.messages.formats import TC_H_ROOT
 from emulator.linux.netlink import Request
-from emulator.linux.rtnetlink import TC_H_ROOT, qdisc, round_robin_class, run_classifier
+from emulator.linux.rtnetlink import qdisc, round_robin_class, run_classifier
 from emulator.ports.arrangement import (
     Impairment,
     PortContext,
@@ -148,9 +147,9 @@ class SwitchArrangement:
                 return [qdisc(index, kind, SHAPER_CLASS, QUEUE_HANDLE, options, name)]
         if not self._by_class(port, link):
             return _fifo(index, SHAPER_CLASS, QUEUE_HANDLE, limit, held, name)
-        # struct tc_prio_qopt: bands, and the band of each priority; the higher class goes first.
+        # The band of each priority: the higher class goes first.
         bands = [CLASSES - 1 - priority for priority in range(CLASSES)]
-        order = struct.pack("=i16B", CLASSES, *bands, *([CLASSES - 1] * CLASSES))
+        order = formats.PRIO.fill(CLASSES, bytes([*bands, *([CLASSES - 1] * CLASSES)]))
         made = [qdisc(index, "prio", SHAPER_CLASS, QUEUE_HANDLE, order, name)]
         lossy = lossy_classes(link.other(port.node).queue)
         for priority in range(CLASSES):
@@ -300,10 +299,9 @@ def _fifo(
     """A FIFO, or a plug that is open: it starts closed."""
     limit = min(limit, _UNLIMITED)
     if not pausable:
-        return [qdisc(ifindex, "bfifo", parent, handle, struct.pack("=I", limit), name)]
-    # struct tc_plug_qopt: action, limit; not nested
+        return [qdisc(ifindex, "bfifo", parent, handle, formats.BFIFO.fill(limit), name)]
     return [
-        qdisc(ifindex, "plug", parent, handle, struct.pack("=iI", 0, limit), name),
+        qdisc(ifindex, "plug", parent, handle, formats.PLUG.fill(0, limit), name),
         plug_request(ifindex, parent, handle, False, name),
     ]
 

@@ -11,7 +11,8 @@ from contextlib import contextmanager
 import pytest
 
 from emulator.fidelity import FidelityMonitor
-from emulator.linux.rtnetlink import TC_H_ROOT, change_qdisc
+from emulator.linux.messages.formats import TC_H_ROOT
+from emulator.linux.rtnetlink import change_qdisc
 from emulator.native.kernel import can_watch_ports, native_arrangement
 from emulator.network.network import Network, NetworkOptions
 from emulator.ports.arrangement import netem_options

@@ -14,11 +14,13 @@ from pathlib import Path
 
 import pytest
 from pyroute2.netlink.rtnl import RTM_SETLINK
+from pyroute2.netlink.rtnl.ifinfmsg import ifinfmsg
 
 from emulator.fidelity import FidelityMonitor
 from emulator.fidelity.sources import CoreTimes, read_cores
 from emulator.linux import rtnetlink
-from emulator.linux.netlink import Request, u32
+from emulator.linux.messages.formats import MESSAGE_HEADER
+from emulator.linux.netlink import Request
 from emulator.native.kernel import can_watch_ports
 from emulator.network.network import Network
 from emulator.ports.arrangement import RateOnlyArrangement, tbf_options
@@ -110,10 +112,12 @@ def test_packets_that_a_device_loses_make_a_run_invalid() -> None:
     with network(flat(2)) as live:
         # veth loses what is longer than its peer's MTU.
         context = live.contexts("s0")[0]
-        smaller = rtnetlink.IFINFO.pack(0, 0, context.ifindex, 0, 0)
-        smaller += u32(rtnetlink.IFLA_MTU, 1000)
+        smaller = ifinfmsg()
+        smaller.setvalue({"index": context.ifindex, "attrs": [("IFLA_MTU", 1000)]})
+        smaller.encode()
+        payload = bytes(smaller.data[MESSAGE_HEADER.size :])
         with live.netlink("s0") as netlink:
-            netlink.execute([Request(int(RTM_SETLINK), 0, smaller, "make the MTU smaller")])
+            netlink.execute([Request(RTM_SETLINK, 0, payload, "make the MTU smaller")])
         with open_socket(live, "h0", UDP) as sender:
             for _ in range(7):
                 sender.sendto(bytes(1200), (str(live.fabric.by_name["h1"].address), 9))

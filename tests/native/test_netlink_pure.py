@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import os
-import struct
 from ipaddress import IPv4Address, IPv4Network
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyroute2.netlink.rtnl import rt_type
+from pyroute2.netlink.rtnl.rtmsg import rtmsg
 
 from emulator.linux import rtnetlink
-from emulator.linux.netlink import NetlinkError, attribute, parse_attributes
+from emulator.linux.messages.additions import netem_options as netem_message
+from emulator.linux.messages.formats import ATTRIBUTE_HEADER, MESSAGE_HEADER
+from emulator.linux.netlink import NetlinkError, parse_attributes
 from emulator.linux.rtnetlink import Hop, Metrics
 from emulator.network.blueprint import Blueprint
 from emulator.network.sysctls import TcpSettings, node_sysctls
 from emulator.ports.arrangement import NetemArrangement, RateOnlyArrangement, netem_options
 from tests.native.native_fabrics import fat_tree, flat, torus
 from topologies.fabrics.fabric import Fabric, Node
+
+
+def attribute(kind: int, data: bytes) -> bytes:
+    padding = b"\0" * (-len(data) % 4)
+    return ATTRIBUTE_HEADER.pack(ATTRIBUTE_HEADER.size + len(data), kind) + data + padding
 
 
 @given(st.dictionaries(st.integers(0, 0x3FFF), st.binary(max_size=300), max_size=20))
@@ -57,32 +66,35 @@ def test_indices_are_unique_in_a_node_and_differ_across_a_link(fabric: Fabric) -
         assert plan.ifindex[link.a.interface] != plan.ifindex[link.b.interface]
 
 
-def _route(hops: int, metrics: Metrics) -> dict[int, bytes]:
+def _route(hops: int, metrics: Metrics) -> Any:
+    """A route as pyroute2 reads it."""
     request = rtnetlink.route(
         IPv4Network("10.1.0.0/16"),
         [Hop(2 + i, IPv4Address(f"10.0.0.{i}")) for i in range(hops)],
         IPv4Address("10.0.0.9"),
         metrics,
     )
-    return parse_attributes(request.payload, 12)
+    size = MESSAGE_HEADER.size + len(request.payload)
+    found = rtmsg(MESSAGE_HEADER.pack(size, request.type, 0, 0, 0) + request.payload)
+    found.decode()
+    return found
 
 
 def test_one_next_hop_several_and_none() -> None:
     single, several, none = (_route(n, Metrics()) for n in (1, 3, 0))
-    assert single[rtnetlink.RTA_GATEWAY] == IPv4Address("10.0.0.0").packed
-    nested = several[rtnetlink.RTA_MULTIPATH]
-    assert len(nested) == 3 * 16
-    assert [struct.unpack_from("=i", nested, 16 * i + 4)[0] for i in range(3)] == [2, 3, 4]
-    assert set(none) == {rtnetlink.RTA_DST}, "unreachable, with nothing else"
+    assert single.get_attr("RTA_GATEWAY") == "10.0.0.0"
+    assert [hop["oif"] for hop in several.get_attr("RTA_MULTIPATH")] == [2, 3, 4]
+    assert none["type"] == rt_type["unreachable"]
+    assert [name for name, _ in none["attrs"]] == ["RTA_DST"], "with nothing else"
 
 
 def test_tcp_metrics_are_locked_where_tcp_heeds_them_only_then() -> None:
-    assert rtnetlink.RTA_METRICS not in _route(1, Metrics())
-    metrics = parse_attributes(_route(1, Metrics(40, 5))[rtnetlink.RTA_METRICS])
-    assert {kind: struct.unpack("=I", value)[0] for kind, value in metrics.items()} == {
-        rtnetlink.RTAX_INITCWND: 40,
-        rtnetlink.RTAX_RTO_MIN: 5,
-        rtnetlink.RTAX_LOCK: 1 << rtnetlink.RTAX_RTO_MIN,
+    assert _route(1, Metrics()).get_attr("RTA_METRICS") is None
+    metrics = _route(1, Metrics(40, 5)).get_attr("RTA_METRICS")
+    assert dict(metrics["attrs"]) == {
+        "RTAX_INITCWND": 40,
+        "RTAX_RTO_MIN": 5,
+        "RTAX_LOCK": 1 << 13,  # RTAX_RTO_MIN
     }
 
 
@@ -132,15 +144,21 @@ def test_netem_gets_rates_above_32_bits_and_probabilities_up_to_one(
     rate_gbps: int, loss: float
 ) -> None:
     link = flat(2, rate=f"{rate_gbps}Gbps").links[0]
-    options = netem_options(link, 4_000_000, loss)
-    found = parse_attributes(options, 24)
-    rate = struct.unpack("=Q", found[8]) if 8 in found else struct.unpack_from("=I", found[6])
-    assert rate == (rate_gbps * 125_000_000,)
-    assert (8 in found) == (rate_gbps * 125_000_000 > 2**32 - 1)
-    assert struct.unpack_from("=6I", options)[2] == min(round(loss * 2**32), 2**32 - 1)
+    found = _read(netem_options(link, 4_000_000, loss))
+    rate = found.get_attr("TCA_NETEM_RATE64") or found.get_attr("TCA_NETEM_RATE")["rate"]
+    assert rate == rate_gbps * 125_000_000
+    assert bool(found.get_attr("TCA_NETEM_RATE64")) == (rate > 2**32 - 1)
+    assert found["loss"] == min(round(loss * 2**32), 2**32 - 1)
+
+
+def _read(options: bytes) -> Any:
+    size = ATTRIBUTE_HEADER.size + len(options)
+    found = netem_message(ATTRIBUTE_HEADER.pack(size, 0) + options, length=size)
+    found.decode()
+    return found
 
 
 def test_netems_limit_holds_the_buffer_and_what_is_in_flight() -> None:
     context = Blueprint(flat(2), NetemArrangement(), TcpSettings()).contexts["h0"][0]
-    limit = struct.unpack_from("=6I", netem_options(context.link, 1514 * 50))[1]
+    limit = _read(netem_options(context.link, 1514 * 50))["limit"]
     assert limit == 50 + 1  # no delay: one in transmission

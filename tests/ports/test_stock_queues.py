@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import pytest
+from pyroute2.netlink.rtnl import RTM_NEWQDISC
+from pyroute2.netlink.rtnl.tcmsg import tcmsg
 
-from testing.queue_lab import CE, ECT0, fabric, frame_ns, lab, line, payload_of, send
+from emulator.linux import rtnetlink
+from emulator.linux.messages import additions  # noqa: F401  # pyroute2 then knows RED
+from emulator.linux.messages.formats import MESSAGE_HEADER
+from testing.queue_lab import CE, ECT0, Lab, fabric, frame_ns, lab, line, payload_of, send
 from testing.tcp_flows import transfer
 
 FRAME = 1514
@@ -67,3 +73,30 @@ def test_the_kernel_takes_the_other_disciplines(kind: str) -> None:
     with lab(fabric([("a", "s"), ("s", "b")], queue={"kind": kind}), stock=True) as it:
         transfer(it, [("a", "b")], 1_000_000)
         assert all(c.queue.drops == 0 for c in it.network.port_counters())
+
+
+@pytest.mark.guest
+def test_the_kernel_has_what_the_spec_says() -> None:
+    """It says back, in pyroute2's names, what it was given."""
+    queues = {
+        "a": {"kind": "fq_codel", "flows": 64, "quantum": 3000, "ce_threshold": "80us"},
+        "b": {"kind": "red", "ecn": False, "kmin": 30_000, "kmax": 90_000},
+    }
+    with lab(line(1, queues=queues), stock=True) as it:
+        fair, early = (_options(it, node, str(queues[node]["kind"])) for node in queues)
+    assert fair.get_attr("TCA_FQ_CODEL_FLOWS") == 64
+    assert fair.get_attr("TCA_FQ_CODEL_QUANTUM") == 3000
+    assert fair.get_attr("TCA_FQ_CODEL_CE_THRESHOLD") == pytest.approx(80, abs=1)
+    assert early.get_attr("TCA_RED_PARMS")["qth_min"] == 30_000
+    assert early.get_attr("TCA_RED_FLAGS")["bits"] == 0, "neither marks nor keeps"
+
+
+def _options(it: Lab, node: str, kind: str) -> Any:
+    with it.network.netlink(node) as netlink:
+        for body in netlink.dump(rtnetlink.get_qdiscs()):
+            size = MESSAGE_HEADER.size + len(body)
+            found = tcmsg(MESSAGE_HEADER.pack(size, RTM_NEWQDISC, 0, 0, 0) + body)
+            found.decode()
+            if found.get_attr("TCA_KIND") == kind:
+                return found.get_attr("TCA_OPTIONS")
+    raise LookupError(f"no {kind} on {node}")

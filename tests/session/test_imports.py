@@ -7,8 +7,6 @@ import sys
 
 import pytest
 
-from emulator.linux import netlink, rtnetlink
-
 
 @pytest.mark.parametrize(
     ("imported", "unwanted"),
@@ -38,19 +36,3 @@ def test_ranks_have_torch_without_what_they_never_use() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert done.stdout == "6\n", done.stderr
-
-
-def test_numbers_of_netlink_are_pyroute2s() -> None:
-    import pyroute2.netlink
-    import pyroute2.netlink.rtnl
-
-    ours = {
-        name: value
-        for module in (netlink, rtnetlink)
-        for name, value in vars(module).items()
-        if name.startswith(("NLM", "RTM_"))
-    }
-    assert len(ours) == 21
-    for name, value in ours.items():
-        of = pyroute2.netlink if name.startswith("NLM") else pyroute2.netlink.rtnl
-        assert value == getattr(of, name), name

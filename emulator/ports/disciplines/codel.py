@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from emulator.linux.netlink import u32
+from emulator.linux.messages import formats
 from emulator.ports.disciplines.discipline import EgressPort
 from emulator.ports.port_qdisc import NEVER, NO_FLAGS, Flag, PortOptions, QueueKind
 from topologies.fabrics.fabric import Link
 from topologies.spec.queue_section import Codel, FqCodel
-
-_TARGET, _LIMIT, _INTERVAL, _ECN, _CE = 1, 2, 3, 4, 5
-_FQ_FLOWS, _FQ_QUANTUM, _FQ_CE = 6, 7, 8
 
 
 def own(queue: Codel, plain: PortOptions, port: EgressPort) -> PortOptions:
@@ -37,17 +34,22 @@ def own(queue: Codel, plain: PortOptions, port: EgressPort) -> PortOptions:
 
 def stock(queue: Codel, link: Link) -> tuple[str, bytes]:
     """codel or fq_codel, whose times are whole microseconds and whose limit counts packets."""
-    options = u32(_TARGET, _microseconds(queue.target_ns))
-    options += u32(_LIMIT, max(1, queue.buffer_bytes // link.frame_bytes))
-    options += u32(_INTERVAL, _microseconds(queue.interval_ns))
-    options += u32(_ECN, int(queue.ecn))
-    flows = isinstance(queue, FqCodel)
+    values = (
+        _microseconds(queue.target_ns),
+        max(1, queue.buffer_bytes // link.frame_bytes),
+        _microseconds(queue.interval_ns),
+        int(queue.ecn),
+    )
     if isinstance(queue, FqCodel):
-        options += u32(_FQ_FLOWS, queue.flows)
-        options += u32(_FQ_QUANTUM, queue.quantum_bytes or link.frame_bytes)
+        quantum = queue.quantum_bytes or link.frame_bytes
+        kind, ce_threshold = "fq_codel", formats.FQ_CODEL_CE
+        options = formats.FQ_CODEL.fill(*values, queue.flows, quantum)
+    else:
+        kind, ce_threshold = "codel", formats.CODEL_CE
+        options = formats.CODEL.fill(*values)
     if queue.ce_threshold_ns is not None:
-        options += u32(_FQ_CE if flows else _CE, _microseconds(queue.ce_threshold_ns))
-    return "fq_codel" if flows else "codel", options
+        options += ce_threshold.fill(_microseconds(queue.ce_threshold_ns))
+    return kind, options
 
 
 def _microseconds(time_ns: int) -> int:

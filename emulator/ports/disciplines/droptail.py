@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import struct
-
+from emulator.linux.messages import formats
 from emulator.ports.disciplines.discipline import EgressPort
 from emulator.ports.port_qdisc import PortOptions
 from topologies.fabrics.fabric import Link
@@ -17,4 +16,4 @@ def own(queue: DropTail, plain: PortOptions, port: EgressPort) -> PortOptions:
 
 def stock(queue: DropTail, link: Link) -> tuple[str, bytes]:
     """bfifo, which counts bytes."""
-    return "bfifo", struct.pack("=I", queue.buffer_bytes)
+    return "bfifo", formats.BFIFO.fill(queue.buffer_bytes)

@@ -1,22 +1,20 @@
 """RED: random early detection on the averaged queue (Floyd and Jacobson 1993).
 
-Formats: include/uapi/linux/pkt_sched.h. RED's idle table: tc_red_eval_idle_damping in iproute2.
+RED's idle table: tc_red_eval_idle_damping in iproute2.
 """
 
 from __future__ import annotations
 
 import math
-import struct
 from dataclasses import replace
 
-from emulator.linux.netlink import attribute, u32
+from emulator.linux.messages import formats
 from emulator.ports.disciplines.discipline import EgressPort
 from emulator.ports.port_qdisc import NO_FLAGS, Flag, PortOptions, QueueKind, q32
 from topologies.fabrics.fabric import L1_OVERHEAD_BYTES, Link
 from topologies.spec.queue_section import Red
 
-_PARMS, _STAB, _MAX_P, _FLAGS = 1, 2, 3, 4
-_ECN, _NODROP = 1, 8
+_ECN, _NODROP = 1, 8  # TC_RED_ECN, TC_RED_NODROP of include/uapi/linux/pkt_sched.h
 _STAB_BYTES = 256
 
 
@@ -58,17 +56,10 @@ def red_options(
     Jacobson 1993, section 7), which on average is half of 1/p; so it is given half of the line.
     """
     cell_log, table = _idle_table(link, log_weight)
-    # struct tc_red_qopt: limit, qth_min, qth_max, Wlog, Plog, Scell_log, flags
-    parameters = struct.pack(
-        "=IIIBBBB", limit_bytes, min_bytes, max_bytes, log_weight, 0, cell_log, 0
-    )
-    flags = _ECN | _NODROP if ecn else 0
-    return (
-        attribute(_PARMS, parameters)
-        + attribute(_STAB, table)
-        + u32(_MAX_P, round(pmax / 2 * 2**32))
-        + attribute(_FLAGS, struct.pack("=II", _ECN | _NODROP, flags))
-    )
+    return formats.RED.fill(
+        limit_bytes, min_bytes, max_bytes, log_weight, cell_log, table,
+        round(pmax / 2 * 2**32), _ECN | _NODROP if ecn else 0, _ECN | _NODROP,
+    )  # fmt: skip
 
 
 def _idle_table(link: Link, log_weight: int) -> tuple[int, bytes]:

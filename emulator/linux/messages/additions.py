@@ -1,0 +1,190 @@
+"""Messages that pyroute2 lacks, in its own classes, fit to be offered upstream: RED, bfifo, what
+netem and tbf were given since, RDMA's netlink; and our own port qdisc, which nobody else has.
+
+Importing this file makes pyroute2 know the queue disciplines. Formats:
+include/uapi/linux/{netlink,pkt_sched}.h, include/uapi/rdma/rdma_netlink.h,
+`emulator/kernel/gwport.h`.
+"""
+
+from __future__ import annotations
+
+from pyroute2.netlink import nla, nlmsg
+from pyroute2.netlink.rtnl.tcmsg import plugins, sched_netem, sched_tbf
+
+NETLINK_RDMA = 20
+RDMA_NLDEV_CMD_GET, RDMA_NLDEV_CMD_NEWLINK, RDMA_NLDEV_CMD_DELLINK = (
+    5 << 10 | command for command in (1, 3, 4)
+)  # RDMA_NL_GET_TYPE(RDMA_NL_NLDEV, command)
+
+
+class sched_bfifo:
+    class options(nla):  # struct tc_fifo_qopt
+        fields = (("limit", "I"),)
+
+
+class sched_red:
+    class options(nla):
+        nla_map = (
+            ("TCA_RED_UNSPEC", "none"),
+            ("TCA_RED_PARMS", "tc_red_qopt"),
+            ("TCA_RED_STAB", "cdata"),
+            ("TCA_RED_MAX_P", "uint32"),
+            ("TCA_RED_FLAGS", "nla_bitfield32"),
+            ("TCA_RED_EARLY_DROP_BLOCK", "uint32"),
+            ("TCA_RED_MARK_BLOCK", "uint32"),
+        )
+
+        class tc_red_qopt(nla):
+            fields = (
+                ("limit", "I"),
+                ("qth_min", "I"),
+                ("qth_max", "I"),
+                ("Wlog", "B"),
+                ("Plog", "B"),
+                ("Scell_log", "B"),
+                ("flags", "B"),
+            )
+
+        class nla_bitfield32(nla):
+            fields = (("bits", "I"), ("selector", "I"))
+
+    class stats(nla):  # struct tc_red_xstats
+        fields = (("early", "I"), ("pdrop", "I"), ("other", "I"), ("marked", "I"))
+
+
+class netem_options(sched_netem.options):
+    """With the attributes since Linux 3.13; a rate and times beyond 32 bits are among them."""
+
+    nla_map = (
+        *sched_netem.options.nla_map,
+        ("TCA_NETEM_ECN", "uint32"),
+        ("TCA_NETEM_RATE64", "uint64"),
+        ("TCA_NETEM_PAD", "none"),
+        ("TCA_NETEM_LATENCY64", "int64"),
+        ("TCA_NETEM_JITTER64", "int64"),
+        ("TCA_NETEM_SLOT", "none"),
+        ("TCA_NETEM_SLOT_DIST", "none"),
+        ("TCA_NETEM_PRNG_SEED", "uint64"),
+    )
+
+
+class tbf_options(sched_tbf.options):
+    """With the attributes since Linux 3.14, which make the rate tables unnecessary: with a burst in
+    bytes nothing is computed here, as it is for the tables."""
+
+    nla_map = (
+        *sched_tbf.options.nla_map,
+        ("TCA_TBF_RATE64", "uint64"),
+        ("TCA_TBF_PRATE64", "uint64"),
+        ("TCA_TBF_BURST", "uint32"),
+        ("TCA_TBF_PBURST", "uint32"),
+        ("TCA_TBF_PAD", "none"),
+    )
+
+    class tbf_parms(nla):  # struct tc_tbf_qopt; `rate___reserved` is tc_ratespec's link layer
+        fields = sched_tbf.options.tbf_parms.fields
+
+
+class nldevmsg(nlmsg):
+    """RDMA devices and the links that they stand on (RDMA_NL_NLDEV)."""
+
+    prefix = "RDMA_NLDEV_ATTR_"
+    nla_map = (
+        (1, "RDMA_NLDEV_ATTR_DEV_INDEX", "uint32"),
+        (2, "RDMA_NLDEV_ATTR_DEV_NAME", "asciiz"),
+        (51, "RDMA_NLDEV_ATTR_NDEV_NAME", "asciiz"),
+        (65, "RDMA_NLDEV_ATTR_LINK_TYPE", "asciiz"),
+    )
+
+
+class sched_gwport:
+    """The port qdisc of the virtual kernel. `TCA_GWPORT_CLASSES` holds a struct for each class."""
+
+    class options(nla):
+        nla_map = (
+            ("TCA_GWPORT_UNSPEC", "none"),
+            ("TCA_GWPORT_PARMS", "tc_gwport_qopt"),
+            ("TCA_GWPORT_CLASSES", "cdata"),
+        )
+
+        class tc_gwport_qopt(nla):
+            fields = (
+                ("rate_bps", "Q"),
+                ("delay_ns", "Q"),
+                ("buffer_bytes", "Q"),
+                ("k_bytes", "Q"),
+                ("kmin_bytes", "Q"),
+                ("kmax_bytes", "Q"),
+                ("target_ns", "Q"),
+                ("interval_ns", "Q"),
+                ("ce_threshold_ns", "Q"),
+                ("xoff_bytes", "Q"),
+                ("xon_bytes", "Q"),
+                ("headroom_bytes", "Q"),
+                ("extra_delay_ns", "Q"),
+                ("seed", "Q"),
+                ("sample_interval_ns", "Q"),
+                ("version", "I"),
+                ("kind", "I"),
+                ("flags", "I"),
+                ("overhead_bytes", "I"),
+                ("min_frame_bytes", "I"),
+                ("queues", "I"),
+                ("quantum_bytes", "I"),
+                ("red_pmax_q32", "I"),
+                ("red_weight_q32", "I"),
+                ("alpha_q16", "I"),
+                ("lossy_classes", "I"),
+                ("loss_q32", "I"),
+                ("corrupt_q32", "I"),
+                ("sample_capacity", "I"),
+                ("class_map", "I"),
+                ("class_quantum_bytes", "I"),
+            )
+
+    class stats(nla):  # struct tc_gwport_xstats
+        fields = (
+            ("tx_bytes", "Q"),
+            ("tx_packets", "Q"),
+            ("wire_bytes", "Q"),
+            ("delivered_bytes", "Q"),
+            ("delivered_packets", "Q"),
+            ("drops", "8Q"),
+            ("drop_bytes", "Q"),
+            ("ecn_marks", "Q"),
+            ("ecn_refused", "Q"),
+            ("backlog_bytes", "Q"),
+            ("backlog_packets", "Q"),
+            ("max_backlog_bytes", "Q"),
+            ("backlog_byte_us", "Q"),
+            ("observed_ns", "Q"),
+            ("wait_sum_ns", "Q"),
+            ("wait_max_ns", "Q"),
+            ("inflight_packets", "Q"),
+            ("pauses", "Q"),
+            ("resumes", "Q"),
+            ("paused_ns", "Q"),
+            ("class_paused_ns", "8Q"),
+            ("class_tx_bytes", "8Q"),
+            ("class_tx_packets", "8Q"),
+            ("class_drops", "8Q"),
+            ("class_ecn_marks", "8Q"),
+            ("class_max_backlog_bytes", "8Q"),
+            ("xoffs_sent", "Q"),
+            ("xons_sent", "Q"),
+            ("ingress_bytes", "Q"),
+            ("ingress_max_bytes", "Q"),
+            ("switch_bytes", "Q"),
+            ("late_packets", "Q"),
+            ("late_max_ns", "Q"),
+            ("samples_lost", "Q"),
+            ("paused_classes", "I"),
+            ("samples", "I"),
+        )
+
+
+for extended in (netem_options, tbf_options):
+    extended().compile_nla_table()  # else the table of the class that it extends may be inherited
+sched_netem.options = netem_options
+sched_tbf.options = tbf_options
+plugins |= {"bfifo": sched_bfifo, "red": sched_red, "gwport": sched_gwport}
