@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from collectives.kinds import KINDS, Kind, Shape, Traits
-from collectives.mpi.exchange import Exchange
-from collectives.plan import CollectivePlan
+from collectives.schedule.gloo import GLOO
+from collectives.schedule.schedule import CollectiveError, Post, Schedule
 
-
-class CollectiveError(ValueError):
-    """A collective that cannot be, or that an algorithm or a predictor has no answer for."""
+__all__ = ["CollectiveCall", "CollectiveError", "Shaped"]
 
 
 class Shaped:
@@ -54,8 +53,7 @@ class CollectiveCall(Shaped):
     `size_bytes` is what the kind's `size_of` says. `ranks` are the members in group order; `root`
     and `peer` are positions in them, as in ranks/NNN.jsonl. The `degree` members after the root
     send in an incast, all others when None; member r of a permutation sends to r + `shift`, or by
-    the setting's seed when None. `plan` is how it runs as a program; None is Gloo's own.
-    `exchange` is what ranks were seen to do, where it is no algorithm of Gloo's or ours.
+    the setting's seed when None. `schedule` is what its participants send.
     `name` is its id in a run, for predictors that have results by name; calls that differ in it
     only are equal. Raises CollectiveError when these do not fit together.
     """
@@ -68,9 +66,8 @@ class CollectiveCall(Shaped):
     degree: int | None = None
     peer: int | None = None
     shift: int | None = None
-    plan: CollectivePlan | None = field(default=None, hash=False, repr=False)
+    schedule: Schedule = field(default=GLOO, hash=False, repr=False)
     name: str = field(default="", compare=False)
-    exchange: Exchange | None = field(default=None, hash=False, repr=False)
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -90,3 +87,12 @@ class CollectiveCall(Shaped):
     @property
     def world(self) -> int:
         return len(self.ranks)
+
+    @property
+    def participants(self) -> tuple[int, ...]:
+        """The ranks, and after them the switches that take part."""
+        return self.schedule.participants(self.ranks)
+
+    def posts(self, seed: int = 1) -> Iterator[Post]:
+        """All messages between participants. Raises CollectiveError."""
+        return self.schedule.posts(self.shape, seed)

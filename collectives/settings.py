@@ -1,4 +1,4 @@
-"""What the `collectives` section of a spec means: the plan of each collective that a run starts."""
+"""The meaning of a spec's `collectives` section: the schedule of each collective of a run."""
 
 from __future__ import annotations
 
@@ -13,11 +13,14 @@ from pydantic import TypeAdapter, ValidationError
 from collectives.algorithms import algorithm, algorithms
 from collectives.algorithms.aggregation import Aggregation
 from collectives.algorithms.base import Algorithm, DoesNotFit, Refused
+from collectives.chunking import Chunking, DimensionOrder, cut
 from collectives.dimensions import part_of_grid
 from collectives.in_network.of_run import aggregation, aggregation_of_run, of_group
 from collectives.kinds import Kind, Shape
-from collectives.plan import CollectivePlan, DimensionOrder, Schedule, plan
 from collectives.program import PROGRAM_KINDS
+from collectives.schedule.gloo import GLOO
+from collectives.schedule.program import ProgramSchedule
+from collectives.schedule.schedule import Schedule
 from collectives.start_order import CollectiveOrder
 from collectives.turns import WithinDimension
 from collectives.verify import verify
@@ -43,13 +46,13 @@ AGREEMENT: Mapping[str, Any] = {"algorithm": "tree", "chunks": 1, "dimension_ord
 _SIZE: TypeAdapter[int] = TypeAdapter(SizeBytes)
 
 
-def plan_of(
+def schedule_of(
     section: CollectivesSection,
     shape: Shape,
     entry: Mapping[str, Any] | None = None,
     members: Sequence[int] | None = None,
-) -> CollectivePlan | None:
-    """How a collective runs as a program; None when it is Gloo's own.
+) -> Schedule:
+    """A collective's schedule: of a program, or Gloo's own.
 
     `entry` is an operation's own, which goes before that of its kind. `members` are the ranks of
     its group, in group order; None are all. A group that is a part of the section's grid of
@@ -58,7 +61,7 @@ def plan_of(
     """
     found = entry or entry_of(section, shape.kind)
     if not found or shape.kind not in PROGRAM_KINDS or shape.ranks < 2:
-        return None
+        return GLOO
     if members is not None and section.dimensions:
         part = part_of_grid(tuple(members), section.dimensions)
         if part is not None:
@@ -70,17 +73,17 @@ def plan_of(
 
 def by_hosts(
     section: CollectivesSection, shape: Shape, members: Sequence[int]
-) -> tuple[Mapping[str, Any], CollectivePlan]:
-    """What is to be said of a collective that switches do not do, and its plan: the spec's
+) -> tuple[Mapping[str, Any], ProgramSchedule]:
+    """The entry of a collective that switches do not do, and its schedule: the spec's
     `fall_back`, or a tree for kinds that this has no program for. Raises DoesNotFit."""
     assert isinstance(section, CollectivesOfRun) and section.aggregation is not None
     entry: Mapping[str, Any] = section.aggregation.section.fall_back
     try:
-        found = plan_of(section, shape, entry, members)
+        found = schedule_of(section, shape, entry, members)
     except DoesNotFit:
         entry = {"algorithm": "tree"}
-        found = plan_of(section, shape, entry, members)
-    assert found is not None, "a kind that switches have programs for"
+        found = schedule_of(section, shape, entry, members)
+    assert isinstance(found, ProgramSchedule), "a kind that switches have programs for"
     return entry, found
 
 
@@ -130,8 +133,8 @@ def algorithm_of(section: CollectivesSection, entry: Mapping[str, Any], ranks: i
     return algorithm(name, **options)
 
 
-def schedule_of(section: CollectivesSection, entry: Mapping[str, Any]) -> Schedule:
-    """The schedule of an entry: its own keys before the section's. Raises DoesNotFit."""
+def chunking_of(section: CollectivesSection, entry: Mapping[str, Any]) -> Chunking:
+    """The chunking of an entry: its own keys before the section's. Raises DoesNotFit."""
     chunks = entry.get("chunks", section.chunks)
     if not isinstance(chunks, int) or isinstance(chunks, bool):
         raise DoesNotFit("chunks", repr(chunks), "1 and more")
@@ -146,7 +149,7 @@ def schedule_of(section: CollectivesSection, entry: Mapping[str, Any]) -> Schedu
     priority = entry.get("priority", 0)
     if not isinstance(priority, int) or isinstance(priority, bool):
         raise DoesNotFit("priority", repr(priority), "an integer")
-    return Schedule(
+    return Chunking(
         chunks,
         smallest,
         section.in_flight,
@@ -161,11 +164,11 @@ def schedule_of(section: CollectivesSection, entry: Mapping[str, Any]) -> Schedu
 
 
 @lru_cache
-def agreement_of(ranks: int, endpoint_delay_ns: int) -> CollectivePlan:
+def agreement_of(ranks: int, endpoint_delay_ns: int) -> ProgramSchedule:
     """How ranks agree on the order of a collective: an all-reduce of 8 bytes, by `AGREEMENT`."""
     section = CollectivesSection.model_validate({"endpoint_delay": format_time(endpoint_delay_ns)})
-    found = plan_of(section, Shape(Kind.ALL_REDUCE, 8, ranks, 8), AGREEMENT)
-    assert found is not None
+    found = schedule_of(section, Shape(Kind.ALL_REDUCE, 8, ranks, 8), AGREEMENT)
+    assert isinstance(found, ProgramSchedule)
     return found
 
 
@@ -178,7 +181,7 @@ def entry_of(section: CollectivesSection, kind: Kind) -> Mapping[str, Any]:
 
 
 @lru_cache(maxsize=256)
-def _planned(section: str, shape: Shape, entry: str) -> CollectivePlan:
+def _planned(section: str, shape: Shape, entry: str) -> ProgramSchedule:
     """Both are JSON: what is asked for again is the same text."""
     settings, wanted = CollectivesOfRun.model_validate_json(section), json.loads(entry)
     try:
@@ -194,5 +197,5 @@ def _planned(section: str, shape: Shape, entry: str) -> CollectivePlan:
     return found
 
 
-def _plan(settings: CollectivesSection, shape: Shape, entry: Mapping[str, Any]) -> CollectivePlan:
-    return plan(shape, algorithm_of(settings, entry, shape.ranks), schedule_of(settings, entry))
+def _plan(settings: CollectivesSection, shape: Shape, entry: Mapping[str, Any]) -> ProgramSchedule:
+    return cut(shape, algorithm_of(settings, entry, shape.ranks), chunking_of(settings, entry))

@@ -14,7 +14,8 @@ from collectives.groups import sort_of, used_groups
 from collectives.kinds import Kind, Shape, barrier_shape, rounded_elements, step_bytes
 from collectives.msccl.elements import MscclError
 from collectives.program import PROGRAM_KINDS
-from collectives.settings import SCHEDULED, entry_of, plan_of, settings_of
+from collectives.schedule.gloo import GLOO
+from collectives.settings import SCHEDULED, entry_of, schedule_of, settings_of
 from topologies.spec.checks import register
 from topologies.spec.collectives_section import AlgorithmEntry, CollectivesSection
 from topologies.spec.errors import Key, Problem, shown
@@ -221,7 +222,7 @@ def _is_gloos(
     """Whether Gloo's own algorithm runs a collective."""
     with suppress(DoesNotFit, MscclError):  # told by the checks of programs
         shape = _shape(workload, operation)
-        return plan_of(settings_of(spec), shape, operation.program) is None
+        return schedule_of(settings_of(spec), shape, operation.program) == GLOO
     return False
 
 
@@ -271,7 +272,7 @@ def _program_problem(
     members: Sequence[int] | None = None,
 ) -> Problem | None:
     try:
-        plan_of(section, shape, entry, members)
+        schedule_of(section, shape, entry, members)
     except MscclError as error:
         return Problem((*key, "file"), str(error), "expected an MSCCL file that is right")
     except DoesNotFit as error:

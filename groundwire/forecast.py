@@ -13,6 +13,7 @@ from analysis.predict.planned import PlannedCall, planned_calls, setting_of_spec
 from analysis.predict.together import FollowsRuns
 from analysis.predict.whole_run import PredictedRun, predict_run
 from collectives.call import CollectiveCall, CollectiveError
+from collectives.schedule.gloo import GLOO
 from groundwire.pipeline import resolve
 from groundwire.shared_forecast import mean_iteration
 from topologies.spec.spec import Spec
@@ -173,7 +174,7 @@ class _Priced:
     def __call__(self, call: CollectiveCall) -> float:
         """Nanoseconds. Raises CollectiveError."""
         # Plans that are equal are one object (`collectives.settings`).
-        key = replace(call, plan=None), call.name, id(call.plan)
+        key = replace(call, schedule=GLOO), call.name, id(call.schedule)
         if key not in self._known:
             try:
                 self._known[key] = self.predictor.predict(self.setting, call)

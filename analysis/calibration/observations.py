@@ -48,7 +48,7 @@ def observations_of(run: Run) -> tuple[Observation, ...]:
     setting = setting_of(run)
     found = []
     for collective in collectives_of(run):
-        if collective.exchange is not None:
+        if collective.schedule.observed:
             continue  # parameters are those of Gloo's messages
         try:
             call = call_of(collective)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from analysis.predict.engines.paths import paths_of
 from analysis.predict.engines.wire import packets
 from analysis.predict.planned import planned_calls, setting_of_spec
-from collectives.gloo.schedule import Post, gloo_schedule
 from topologies.spec.spec import Spec, parse_spec
 
 KINDS = ("all_reduce", "all_to_all", "all_gather", "broadcast")
@@ -89,8 +88,7 @@ def estimated_wall_s(spec: Spec) -> float:
     paths = paths_of(setting)
     crossed = 0
     for planned in planned_calls(spec):
-        for step in gloo_schedule(planned.call, spec.seed):
-            if isinstance(step, Post):
-                hops = paths.costs(step.source, step.destination).hops
-                crossed += int((packets(step.size_bytes, paths.mtu_bytes) * hops).sum())
+        for post in planned.call.posts(spec.seed):
+            hops = paths.costs(post.source, post.destination).hops
+            crossed += int((packets(post.size_bytes, paths.mtu_bytes) * hops).sum())
     return _START_S + crossed * spec.workload.iterations / _PACKETS_PER_S

@@ -6,17 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from analysis.chakra.graph import CollectiveNode, Graph, GraphNode, ReceiveNode, SendNode
-from analysis.predict.engines.member_programs import (
-    Await,
-    CompiledPrograms,
-    Mark,
-    Operation,
-    Start,
-)
-from analysis.predict.engines.plan_programs import compile_plan
 from collectives.call import CollectiveCall, CollectiveError
-from collectives.gloo.schedule import Post, gloo_schedule
-from collectives.plan import CollectivePlan
+from collectives.schedule.operations import Await, CompiledPrograms, Mark, Operation, Start
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,82 +36,38 @@ class Part:
 
 
 def parts(call: CollectiveCall, seed: int = 1) -> dict[int, Part]:
-    """Every rank's messages, in the order of its program: Gloo's schedule, or what runs in its
-    place. `seed` draws permutations. Raises CollectiveError for a collective without a schedule."""
-    if call.plan is not None:
-        return program_parts(call, call.plan)
-    ranks = call.ranks
-    operations: dict[int, list[RankMessage]] = {rank: [] for rank in ranks}
-    # Per rank and post, the positions of its operations; and what it has waited for so far.
-    posted: dict[int, list[dict[bool, list[int]]]] = {rank: [] for rank in ranks}
-    waited: dict[int, set[int]] = {rank: set() for rank in ranks}
-    for step in gloo_schedule(call, seed):
-        if isinstance(step, Post):
-            for rank in ranks:
-                posted[rank].append({True: [], False: []})
-            for source, destination, size in zip(
-                step.source.tolist(), step.destination.tolist(), step.size_bytes.tolist(),
-                strict=True,
-            ):  # fmt: skip
-                for sends, member, peer in (
-                    (False, destination, source),
-                    (True, source, destination),
-                ):
-                    rank = ranks[member]
-                    posted[rank][-1][sends].append(len(operations[rank]))
-                    gate = tuple(sorted(waited[rank]))
-                    operations[rank].append(RankMessage(sends, ranks[peer], size, gate))
-        else:
-            for rank in ranks:
-                done = posted[rank][step.post]
-                over = {
-                    position
-                    for sends, wanted in ((True, step.sends), (False, step.receives))
-                    if wanted
-                    for position in done[sends]
-                }
-                # What these waited for themselves is over with them.
-                implied = {p for position in over for p in operations[rank][position].after}
-                waited[rank] = (waited[rank] - implied) | over
-    return {
-        rank: Part(tuple(operations[rank]), tuple(sorted(waited[rank] or _ends(operations[rank]))))
-        for rank in ranks
-    }
+    """Every rank's messages, in the order of its program. Chunks that take turns, and sequences
+    that wait for each other, do so here as well; injecting takes no time. `seed` draws
+    permutations.
+    Raises CollectiveError for a collective without a schedule, and where switches take part."""
+    if call.schedule.aggregators:
+        raise CollectiveError(
+            f"{call.kind} by {call.schedule.algorithm}: switches take part in it, and "
+            "messages here are those between ranks"
+        )
+    compiled = call.schedule.alone(call.shape, seed)
+    numbered = bool(call.schedule.chunks)
+    tags = max(1, len(compiled.source)) if numbered else 1
+    found = {}
+    for member, rank in enumerate(call.ranks):
+        own = [p for p, end in zip(compiled.programs, compiled.ends, strict=True) if end == member]
+        operations, last = _Unrolled(compiled, call.ranks, numbered).run(own)
+        found[rank] = Part(tuple(operations), last, tags)
+    return found
 
 
 def runs_by_ranks(call: CollectiveCall) -> bool:
     """Whether it runs as a program of which the ranks alone send the messages."""
-    return call.plan is not None and not call.plan.aggregators
-
-
-def program_parts(call: CollectiveCall, plan: CollectivePlan) -> dict[int, Part]:
-    """Every rank's messages of a collective that runs as a program. Chunks that take turns, and
-    sequences that wait for each other, do so here as well; injecting takes no time. Raises
-    CollectiveError where switches take part."""
-    if plan.aggregators:
-        raise CollectiveError(
-            f"{call.kind} by {plan.chunks[0].program.algorithm}: switches take part in it, and "
-            "messages here are those between ranks"
-        )
-    compiled = compile_plan(plan)
-    programs, sizes = compiled.programs, compiled.size_bytes.tolist()
-    found = {}
-    for member, rank in enumerate(call.ranks):
-        own = [p for p, m in zip(programs.programs, programs.members, strict=True) if m == member]
-        operations, last = _Unrolled(programs, sizes, call.ranks).run(own)
-        found[rank] = Part(tuple(operations), last, max(1, len(sizes)))
-    return found
+    return call.schedule.over_queue_pairs
 
 
 class _Unrolled:
     """The programs of one rank as one list, whose operations name those that they wait for."""
 
-    def __init__(
-        self, programs: CompiledPrograms, sizes: Sequence[int], ranks: Sequence[int]
-    ) -> None:
+    def __init__(self, programs: CompiledPrograms, ranks: Sequence[int], numbered: bool) -> None:
         self._programs = programs
-        self._sizes = sizes
         self._ranks = ranks
+        self._numbered = numbered
         self._operations: list[RankMessage] = []
         self._sent: dict[int, int] = {}
         self._received: dict[int, int] = {}
@@ -146,8 +93,8 @@ class _Unrolled:
         """What the program has waited for after this; None when it must wait for another one."""
         match operation:
             case Start():
-                for sends, messages in ((False, operation.receives), (True, operation.sends)):
-                    for message in messages:
+                for sends in (operation.sends_first, not operation.sends_first):
+                    for message in operation.sends if sends else operation.receives:
                         self._post(message, sends, waited)
             case Await():
                 if not all(mark in self._marked for mark in operation.marks):
@@ -172,7 +119,9 @@ class _Unrolled:
         (self._sent if sends else self._received)[message] = len(self._operations)
         peer = self._ranks[ends[message]]
         after = tuple(sorted(waited))
-        self._operations.append(RankMessage(sends, peer, self._sizes[message], after, message))
+        size_bytes = self._programs.size_bytes[message]
+        tag = message if self._numbered else 0
+        self._operations.append(RankMessage(sends, peer, size_bytes, after, tag))
 
 
 def expand(

@@ -112,7 +112,7 @@ def decompose(
     return [
         _decompose(c, scale, ladder.of(call_of(c)), overlap[c.id], delays)
         for c in (every if collectives is None else collectives)
-        if c.id in overlap and c.exchange is None
+        if c.id in overlap and not c.schedule.observed
     ]
 
 

@@ -1,8 +1,7 @@
 """The bytes of collectives that ran as programs, by chunk and phase.
 
-A message's slot says which of the program's messages it is (`collectives.plan.plan_messages`), and
-its notifications have the same slot. So what `attribute` gives a collective is divided without
-rest.
+A message's slot says which of the program's messages it is (`Schedule.numbered_messages`), and its
+notifications have the same slot. So what `attribute` gives a collective is divided without rest.
 """
 
 from __future__ import annotations
@@ -16,8 +15,8 @@ from analysis.decode.attribution import Attribution
 from analysis.decode.byte_ledger import COLUMNS
 from analysis.decode.gloo.connection_groups import LoggedCollective
 from analysis.decode.ledger import BYTE_COLUMNS, Purpose
-from collectives.plan import CollectivePlan, slots_per_chunk
 from collectives.program import Phase
+from collectives.schedule.program import ProgramSchedule
 
 Int64 = npt.NDArray[np.int64]
 
@@ -40,22 +39,25 @@ def bytes_by_phase(attribution: Attribution) -> tuple[PhaseBytes, ...]:
     ledger = attribution.ledger
     chosen = ledger.primary & (ledger.purpose < Purpose.SET_UP)
     for number, collective in enumerate(attribution.collectives):
-        if collective.plan is not None and collective.slots is not None:
+        if isinstance(collective.schedule, ProgramSchedule) and collective.slots is not None:
             rows = np.flatnonzero(chosen & (ledger.collective == number))
-            found += _of_collective(attribution, collective, collective.plan, rows)
+            found += _of_collective(attribution, collective, collective.schedule, rows)
     return tuple(found)
 
 
 def _of_collective(
-    attribution: Attribution, collective: LoggedCollective, plan: CollectivePlan, rows: Int64
+    attribution: Attribution,
+    collective: LoggedCollective,
+    schedule: ProgramSchedule,
+    rows: Int64,
 ) -> list[PhaseBytes]:
     assert collective.slots is not None
     ledger = attribution.ledger
-    stride = slots_per_chunk(plan)
+    stride = schedule.slots_per_chunk
     place = ((ledger.tag[rows] << 24) | ledger.delta[rows]) - collective.slots[0]
     chunk, message = place // stride, place % stride
     phases: dict[int, Int64] = {}
-    for one in plan.chunks:
+    for one in schedule.chunks:
         key = id(one.program)
         if key not in phases:
             of = [message.phase for message in one.program.messages()]
@@ -63,7 +65,7 @@ def _of_collective(
     phase = np.zeros(len(rows), dtype=np.int64)
     for index in np.unique(chunk).tolist():
         mine = chunk == index
-        phase[mine] = phases[id(plan.chunks[index].program)][message[mine]]
+        phase[mine] = phases[id(schedule.chunks[index].program)][message[mine]]
     wire = ledger.counts[: len(BYTE_COLUMNS), rows].sum(axis=0)
     data = ledger.counts[COLUMNS.index("data_bytes"), rows]
     carries = ledger.purpose[rows] == Purpose.DATA
@@ -74,7 +76,7 @@ def _of_collective(
             PhaseBytes(
                 collective,
                 index,
-                plan.chunks[index].program.phases[number],
+                schedule.chunks[index].program.phases[number],
                 len(np.unique(place[mine & carries])),
                 int(data[mine].sum()),
                 int(wire[mine].sum()),

@@ -10,7 +10,7 @@ from analysis.decode.attribution import Attribution, attribute
 from analysis.decode.gloo.connection_groups import LoggedCollective
 from analysis.decode.roce.queue_pairs import ConnectedPair, LoggedQueuePairs, QueuePair
 from analysis.decode.tcp.pcap import Packets, read_pcap
-from analysis.runs.collectives import plan_of_record
+from analysis.runs.collectives import schedule_of_record
 from analysis.runs.records import CollectiveRecord
 from analysis.runs.run import Run, RunError, read_json
 
@@ -88,7 +88,7 @@ def _logged(run: Run, by_rank: dict[int, CollectiveRecord]) -> LoggedCollective:
         first.root,
         first.peer,
         {rank: (record.start_ns, record.end_ns) for rank, record in by_rank.items()},
-        plan_of_record(run, first, ranks),
+        schedule_of_record(run, first, ranks),
         None if first.slots is None else (first.slots[0], first.slots[1]),
     )
 

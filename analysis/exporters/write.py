@@ -90,10 +90,7 @@ def _astra(
 def _programs(calls: Iterable[CollectiveCall]) -> Iterator[tuple[str, Program]]:
     """The programs of the chunks, each of them once, by a name of its own."""
     programs = {
-        id(chunk.program): chunk.program
-        for call in calls
-        if call.plan is not None
-        for chunk in call.plan.chunks
+        id(chunk.program): chunk.program for call in calls for chunk in call.schedule.chunks
     }
     known: dict[str, list[Program]] = {}
     for program in programs.values():
@@ -108,7 +105,7 @@ def _programs(calls: Iterable[CollectiveCall]) -> Iterator[tuple[str, Program]]:
 
 def _msccl(folder: Path, spec: Spec, graphs: Sequence[Graph]) -> WrittenTrace:
     calls = [n.call for graph in graphs for n in graph if isinstance(n, CollectiveNode)]
-    shapes = sorted({(call.kind, call.world) for call in calls if call.plan is None})
+    shapes = sorted({(call.kind, call.world) for call in calls if not call.schedule.chunks})
     paths, left_out = [], []
     for name, program in sorted(_programs(calls), key=itemgetter(0)):
         try:

@@ -41,7 +41,7 @@ def collective_metrics(run: Run) -> tuple[CollectiveMetrics, ...]:
         of_programs = PhysicalLimit(run.fabric, run.hosts, path_mtu_bytes)
 
     def limit_ns(collective: MeasuredCollective) -> float:
-        limit = over_tcp if collective.plan is None else of_programs
+        limit = over_tcp if collective.algorithm is None else of_programs
         return limit.duration_ns(collective)
 
     return tuple(

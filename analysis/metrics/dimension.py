@@ -17,7 +17,7 @@ import numpy.typing as npt
 from analysis.metrics.spans import length_ns, union
 from analysis.runs.collectives import MeasuredCollective, collectives_of
 from analysis.runs.run import Run
-from collectives.plan import Chunk
+from collectives.schedule.schedule import Chunk
 
 Int64 = npt.NDArray[np.int64]
 Float64 = npt.NDArray[np.float64]
@@ -68,7 +68,7 @@ class DimensionUse:
 def dimension_uses(run: Run) -> tuple[DimensionUse, ...]:
     """Every dimension that phases of programs went along; none where no algorithm has dimensions.
     Raises RunError."""
-    measured = {(c.group, c.id): c for c in collectives_of(run) if c.plan is not None}
+    measured = {(c.group, c.id): c for c in collectives_of(run) if c.schedule.chunks}
     entries: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
     if any(_has_dimensions(collective) for collective in measured.values()):
         for dimension, *entry in _entries(run, measured):
@@ -84,10 +84,9 @@ def dimension_uses(run: Run) -> tuple[DimensionUse, ...]:
 
 
 def _has_dimensions(collective: MeasuredCollective) -> bool:
-    assert collective.plan is not None
     return any(
         phase.dimension is not None
-        for chunk in collective.plan.chunks
+        for chunk in collective.schedule.chunks
         for phase in chunk.program.phases
     )
 
@@ -100,9 +99,9 @@ def _entries(
     for log in run.ranks:
         for record in log.chunks:
             collective = measured.get((record.group, record.id))
-            if collective is None or collective.plan is None:
+            if collective is None:
                 continue
-            chunk = collective.plan.chunks[record.chunk]
+            chunk = collective.schedule.chunks[record.chunk]
             key = id(chunk.program), chunk.elements
             if key not in known:
                 known[key] = _Sent(chunk, collective.element_bytes)

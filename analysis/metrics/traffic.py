@@ -12,8 +12,6 @@ from analysis.predict.run_predictions import call_of
 from analysis.runs.collectives import collectives_of
 from analysis.runs.run import Run
 from collectives.call import CollectiveCall, CollectiveError
-from collectives.gloo.schedule import Post, gloo_schedule
-from collectives.plan import plan_messages
 
 SCHEDULE = "Gloo's message schedule"
 CAPTURE = "the capture, preambles included"
@@ -58,16 +56,9 @@ def captured_traffic(flows: Flows) -> TrafficMatrix:
 def _of_call(call: CollectiveCall, size: int, seed: int) -> Ints:
     found = np.zeros((size, size), dtype=np.int64)
     ranks = np.array(call.ranks, dtype=np.int64)
-    if call.plan is not None:
-        for message in plan_messages(call.plan):
-            if max(message.source, message.destination) < call.world:  # else it is a switch's
-                found[ranks[message.source], ranks[message.destination]] += message.size_bytes
-        return found
-    if call.exchange is not None:
-        for source, destination, size_bytes in call.exchange.messages:
-            found[ranks[source], ranks[destination]] += size_bytes
-        return found
-    for step in gloo_schedule(call, seed):
-        if isinstance(step, Post):
-            np.add.at(found, (ranks[step.source], ranks[step.destination]), step.size_bytes)
+    for post in call.posts(seed):
+        # Others are a switch's.
+        mine = np.maximum(post.source, post.destination) < call.world
+        ends = ranks[post.source[mine]], ranks[post.destination[mine]]
+        np.add.at(found, ends, post.size_bytes[mine])
     return found

@@ -76,8 +76,7 @@ class Transport:
 
     def carries(self, call: CollectiveCall) -> bool:
         """Whether a call's messages go over RoCE: those of programs between ranks."""
-        between_ranks = call.plan is not None and not call.plan.aggregators
-        return self.path_mtu_bytes is not None and between_ranks
+        return self.path_mtu_bytes is not None and call.schedule.over_queue_pairs
 
 
 @dataclass(frozen=True, eq=False)

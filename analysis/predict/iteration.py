@@ -28,7 +28,7 @@ from analysis.predict.together import PredictsTogether
 from collectives.call import CollectiveCall
 from collectives.groups import groups_of
 from collectives.kinds import Kind
-from collectives.settings import plan_of, settings_of
+from collectives.settings import schedule_of, settings_of
 from topologies.spec.collectives_section import CollectivesSection
 from topologies.spec.spec import Spec
 from topologies.spec.workload_section import (
@@ -173,7 +173,7 @@ class Costs:
         if isinstance(action, StartMessage):
             return CollectiveCall(Kind.SEND_RECV, size_bytes, ranks, self._item_bytes, peer=1)
         call = CollectiveCall(action.kind, size_bytes, ranks, self._item_bytes)
-        return replace(call, plan=plan_of(self._settings, call.shape, members=ranks))
+        return replace(call, schedule=schedule_of(self._settings, call.shape, members=ranks))
 
     def of(self, action: StartCollective | StartMessage, ranks: tuple[int, ...]) -> _Cost:
         """What it takes alone."""

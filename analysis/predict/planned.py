@@ -15,7 +15,7 @@ from analysis.predict.interface import (
 from collectives.call import CollectiveCall
 from collectives.groups import groups_of
 from collectives.kinds import Kind, barrier_shape, rounded_elements
-from collectives.settings import plan_of, settings_of
+from collectives.settings import schedule_of, settings_of
 from topologies.spec.spec import Spec
 from topologies.spec.workload_section import (
     ITEM_BYTES,
@@ -66,11 +66,11 @@ def planned_calls(spec: Spec) -> tuple[PlannedCall, ...]:
     )
 
 
-def _with_plan(
+def _with_schedule(
     spec: Spec, call: CollectiveCall, entry: Mapping[str, Any] | None = None
 ) -> CollectiveCall:
-    """The call with how it runs as a program, if it does."""
-    return replace(call, plan=plan_of(settings_of(spec), call.shape, entry, call.ranks))
+    """The call with its schedule by the spec."""
+    return replace(call, schedule=schedule_of(settings_of(spec), call.shape, entry, call.ranks))
 
 
 def _of_benchmark(spec: Spec, workload: CollectivesWorkload) -> Iterator[PlannedCall]:
@@ -83,7 +83,7 @@ def _of_benchmark(spec: Spec, workload: CollectivesWorkload) -> Iterator[Planned
         if kind is Kind.BARRIER and entry:
             shape = barrier_shape(len(ranks))
             call = CollectiveCall(shape.kind, shape.size_bytes, ranks, shape.element_bytes)
-            yield PlannedCall(f"{operation.kind}.{index}", _with_plan(spec, call, entry))
+            yield PlannedCall(f"{operation.kind}.{index}", _with_schedule(spec, call, entry))
             continue
         elements = rounded_elements(kind, operation.size_bytes, len(ranks), item_bytes)
         call = CollectiveCall(
@@ -98,7 +98,7 @@ def _of_benchmark(spec: Spec, workload: CollectivesWorkload) -> Iterator[Planned
             peer=operation.peer if isinstance(operation, SendRecv) else None,
             shift=operation.shift if isinstance(operation, Permutation) else None,
         )
-        call = _with_plan(spec, call, entry)
+        call = _with_schedule(spec, call, entry)
         yield PlannedCall(f"{operation.kind}.{index}", call)
 
 
@@ -119,5 +119,5 @@ def _of_model(spec: Spec, workload: ModelWorkload) -> Iterator[PlannedCall]:
             else:
                 ranks = next(tuple(group) for group in groups[action.group] if rank in group)
                 call = CollectiveCall(action.kind, size_bytes, ranks, item_bytes)
-                call = _with_plan(spec, call)
+                call = _with_schedule(spec, call)
             yield PlannedCall(action.name, call)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from analysis.predict.engines.joint_programs import ENDS_WHEN_AWAITED, GroupedCall
+from analysis.predict.engines.joint_programs import GroupedCall
 from analysis.predict.interface import Predictor, PredictorError, Setting, model_of
 from analysis.predict.link_load import LinkLoad, LoadOfCalls
 from analysis.predict.overlap import InFlight, overlapped_durations_ns
@@ -27,9 +27,8 @@ def call_of(collective: MeasuredCollective) -> CollectiveCall:
         collective.degree,
         collective.peer,
         collective.shift,
-        collective.plan,
-        name=collective.id,
-        exchange=collective.exchange,
+        collective.schedule,
+        collective.id,
     )
 
 
@@ -45,11 +44,9 @@ class Answer:
 
 def awaited_after_ns(collective: MeasuredCollective) -> int:
     """How long after its start the last rank came to wait for a collective that ends where it is
-    awaited (`ENDS_WHEN_AWAITED`); 0 for others."""
-    if collective.kind not in ENDS_WHEN_AWAITED or collective.plan is not None:
+    awaited; 0 for others."""
+    if not collective.schedule.ends_when_awaited(collective.shape.kind):
         return 0
-    if collective.exchange is not None:
-        return 0  # of MPI nobody knows what is awaited
     awaited = (record.end_ns - record.waited_ns for record in collective.by_rank.values())
     return max(0, max(awaited) - collective.start_ns)
 
@@ -106,7 +103,7 @@ class RunPredictor:
     def _ask(self, predictor: Predictor, call: CollectiveCall) -> int | CollectiveError:
         if self._share_a_host(call) and not _knows_hosts(predictor):
             return PredictorError("ranks of it share a host; what these exchange is not predicted")
-        if call.exchange is not None and not _knows_exchanges(predictor):
+        if call.schedule.observed and not _knows_exchanges(predictor):
             return PredictorError("its messages are MPI's, and this predictor knows Gloo's")
         try:
             return round(predictor.predict(self._setting, call))
@@ -179,7 +176,7 @@ class RunPredictor:
             unknown = any(self._share_a_host(each.call) for each in calls)
             if unknown and not _knows_hosts(predictor):
                 return []
-            seen = any(each.call.exchange is not None for each in calls)
+            seen = any(each.call.schedule.observed for each in calls)
             if seen and not _knows_exchanges(predictor):
                 return []
             if not predictor.follows(self._setting, calls):

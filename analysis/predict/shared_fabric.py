@@ -68,11 +68,12 @@ def predict_jobs(
 
 def _among_all(grouped: GroupedCall, jobs: Sequence[JobToPredict], many: int) -> GroupedCall:
     """A call with switches numbered after so many ranks, those of all jobs."""
-    plan = grouped.call.plan
-    if plan is None or not plan.aggregators:
+    schedule = grouped.call.schedule
+    if not schedule.aggregators:
         return grouped
     mine = next(job for job in jobs if grouped.call.ranks[0] in job.ranks)
-    return replace(grouped, call=replace(grouped.call, plan=plan.beside(many - len(mine.ranks))))
+    beside = schedule.beside(many - len(mine.ranks))
+    return replace(grouped, call=replace(grouped.call, schedule=beside))
 
 
 def _add(steps: JointSteps, job: JobToPredict, loads: LoadOfCalls) -> None:

@@ -69,7 +69,7 @@ def as_posted(
         )
         for rank in sorted({rank for c in collectives for rank in c.ranks})
     }
-    by_mpi = all(c.exchange is not None for c in collectives)  # whose collectives block
+    by_mpi = all(c.schedule.observed for c in collectives)  # whose collectives block
     one_by_one = by_mpi or all(
         _awaits_each([collectives[i].by_rank[rank] for _, i in own]) for rank, own in posts.items()
     )

@@ -12,9 +12,9 @@ from analysis.runs.records import CollectiveRecord
 from analysis.runs.run import JobOfRun, JobsRun, Run, RunError
 from collectives.call import Shaped
 from collectives.kinds import Kind, Shape, bus_factor
-from collectives.mpi.exchange import Exchange
-from collectives.plan import CollectivePlan
-from collectives.settings import plan_of, settings_of
+from collectives.schedule.gloo import GLOO
+from collectives.schedule.schedule import Schedule
+from collectives.settings import schedule_of, settings_of
 from topologies.spec.collectives_section import CollectivesSection
 from topologies.spec.workload_section import CommandWorkload
 
@@ -43,26 +43,24 @@ class MeasuredCollective(Shaped):
     start_ns: int
     end_ns: int
     by_rank: dict[int, CollectiveRecord]
-    plan: CollectivePlan | None = None
-    """How it ran as a program; None for Gloo's own."""
+    schedule: Schedule = GLOO
+    """What its ranks sent."""
     uneven: bool = False
     """Whether its ranks send each other unequal parts, which the size does not tell."""
     op: str = "sum"
     """How it reduces, where it does."""
     fell_back: bool = False
     """Whether hosts did it, or ended it, as an aggregation node had died."""
-    exchange: Exchange | None = None
-    """What its ranks were seen to do, of a collective of MPI."""
 
     @property
     def algorithm(self) -> str | None:
         """The algorithm of the program; None for Gloo's own."""
-        return None if self.plan is None else self.plan.chunks[0].program.algorithm
+        return self.schedule.algorithm
 
     @property
     def label(self) -> str:
         """Its kind, and the algorithm of a program: what runs alike has it alike."""
-        return self.kind if self.plan is None else f"{self.kind} ({self.algorithm})"
+        return self.kind if self.algorithm is None else f"{self.kind} ({self.algorithm})"
 
     @property
     def duration_ns(self) -> int:
@@ -106,7 +104,7 @@ def _in_order(
         seen = {key: by_rank for key, by_rank in seen.items() if not _missing(run, by_rank)}
     found = [_assemble(run, by_rank) for by_rank in seen.values()]
     found = [
-        replace(one, exchange=of_ranks(exchanges[one.id], one.ranks))
+        replace(one, schedule=of_ranks(exchanges[one.id], one.ranks))
         if one.id in exchanges
         else one
         for one in found
@@ -116,13 +114,12 @@ def _in_order(
 
 def _among_all(job: JobOfRun, collective: MeasuredCollective, many: int) -> MeasuredCollective:
     """With the numbers of a run of so many ranks."""
-    plan = collective.plan
     return replace(
         collective,
         group=f"{job.name}/{collective.group}",
         ranks=tuple(job.first + rank for rank in collective.ranks),
         by_rank={job.first + rank: record for rank, record in collective.by_rank.items()},
-        plan=None if plan is None else plan.beside(many - len(job.ranks)),
+        schedule=collective.schedule.beside(many - len(job.ranks)),
     )
 
 
@@ -175,29 +172,27 @@ def _assemble(run: Run, by_rank: dict[int, CollectiveRecord]) -> MeasuredCollect
         max(record.start_ns for record in by_rank.values()),
         max(record.end_ns for record in by_rank.values()),
         by_rank,
-        plan_of_record(run, first, ranks),
+        schedule_of_record(run, first, ranks),
         any(record.uneven for record in by_rank.values()),
         first.op,
         any(record.fell_back for record in by_rank.values()),
     )
 
 
-def plan_of_record(
-    run: Run, record: CollectiveRecord, ranks: Sequence[int]
-) -> CollectivePlan | None:
-    """How a collective of these ranks ran as a program; None for Gloo's own. Raises RunError when
-    it cannot be told any more, as when an MSCCL file is gone."""
+def schedule_of_record(run: Run, record: CollectiveRecord, ranks: Sequence[int]) -> Schedule:
+    """What these ranks sent in a collective. Raises RunError when it cannot be told any more, as
+    when an MSCCL file is gone."""
     if record.program is None:
-        return None
+        return GLOO
     kind = Kind(record.kind)
     shape = Shape(kind, record.size_bytes, len(ranks), record.element_bytes, record.root)
     try:
         if record.section is not None:  # planned as `workloads/torch_backend` does
-            return plan_of(
+            return schedule_of(
                 CollectivesSection.model_validate_json(json.dumps(record.section)),
                 shape,
                 record.program,
             )
-        return plan_of(settings_of(run.spec), shape, record.program, ranks)
+        return schedule_of(settings_of(run.spec), shape, record.program, ranks)
     except (ValueError, OSError) as error:
         raise RunError(f"{run.directory}: the program of {record.id}: {error}") from error

@@ -45,8 +45,7 @@ from analysis.predict.together import as_posted
 from analysis.runs.collectives import MeasuredCollective
 from analysis.runs.records import LinkRecord
 from collectives.call import CollectiveCall, CollectiveError
-from collectives.gloo.schedule import Post, gloo_schedule
-from collectives.plan import plan_messages
+from collectives.schedule.gloo import GLOO
 from topologies.fabrics.fabric import L1_OVERHEAD_BYTES
 
 _BARE = Effects(acknowledgements=False)
@@ -208,7 +207,7 @@ class Expectation:
             number = 2 * record.link + (record.node != link.a.node)
             counted[number] = record.bytes + record.packets * L1_OVERHEAD_BYTES
         for other in others:
-            if other.plan is None:
+            if other.algorithm is None:
                 load = self._load(call_of(other))
                 counted -= load.data + load.beside
         loaded = (data > 0) & (data >= _AS_LOADED * data.max())
@@ -297,14 +296,11 @@ class _Load:
 def _messages(call: CollectiveCall, seed: int, over_roce: bool) -> Iterator[tuple[int, int, int]]:
     """Sender, receiver and bytes of each of a call's messages. Raises CollectiveError for those of
     a program over TCP: what invites and acknowledges short ones is less than is known of them."""
-    if call.plan is not None and over_roce:
-        for message in plan_messages(call.plan):
-            yield message.source, message.destination, message.size_bytes
-        return
-    for step in gloo_schedule(call, seed):
-        if isinstance(step, Post):
-            ends = step.source.tolist(), step.destination.tolist()
-            yield from zip(*ends, step.size_bytes.tolist(), strict=True)
+    if call.schedule != GLOO and not over_roce:
+        raise CollectiveError(f"{call.kind} does not run as Gloo's own")
+    for post in call.posts(seed):
+        ends = post.source.tolist(), post.destination.tolist()
+        yield from zip(*ends, post.size_bytes.tolist(), strict=True)
 
 
 def _beside(wire: Wire, size_bytes: int) -> tuple[int, int]:

@@ -64,7 +64,7 @@ def impossible_times(run: Run) -> tuple[ImpossibleTime, ...]:
         hosts = [run.hosts[rank] for rank in collective.ranks]
         if len(set(hosts)) < len(hosts) or collective.uneven:
             continue  # something went past the links, or nobody knows how much went where
-        if collective.exchange is not None:
+        if collective.schedule.observed:
             continue  # MPI sends what its receiver has not asked for
         times = _impossible(collective, [ingress[host] for host in hosts])
         if times:
@@ -120,7 +120,7 @@ def _impossible(collective: MeasuredCollective, ingress: Sequence[Ingress]) -> l
     traits = collective.traits
     all_get_it = traits.reduces and not traits.rooted
     # Where switches reduce, summands need not come to ranks.
-    by_hosts = collective.plan is None or not collective.plan.aggregators
+    by_hosts = not collective.schedule.aggregators
     received = least_total_bytes(collective.shape) if all_get_it and by_hosts else 0
     check(None, received, _together(ingress), collective.end_ns - first_ns)
     return found

@@ -10,7 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
-from collectives.mpi.exchange import Exchange, SeenMessage
+from collectives.schedule.observed import ObservedSchedule, SeenMessage
 
 MPI_MESSAGES: Final = "mpi.jsonl"
 _NUMBERS = 1 << 16
@@ -63,14 +63,14 @@ def exchanges_of(directory: Path) -> dict[str, list[MpiMessage]]:
     return found
 
 
-def of_ranks(messages: Sequence[MpiMessage], ranks: Sequence[int]) -> Exchange:
+def of_ranks(messages: Sequence[MpiMessage], ranks: Sequence[int]) -> ObservedSchedule:
     """What the ranks of a collective did in it. All its messages have times."""
     seen = []
     for each in messages:
         assert each.sent_ns is not None and each.come_ns is not None
         ends = ranks.index(each.source), ranks.index(each.destination)
         seen.append(SeenMessage(*ends, each.size_bytes, each.sent_ns, each.come_ns))
-    return Exchange.of(seen, len(ranks), _EAGER_BYTES)
+    return ObservedSchedule.of(seen, len(ranks), _EAGER_BYTES)
 
 
 def unseen(messages: Iterable[MpiMessage]) -> int:

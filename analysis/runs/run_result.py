@@ -133,11 +133,11 @@ def _row(
 
 
 def _program_row(collective: MeasuredCollective) -> dict[str, Any]:
-    if collective.plan is None:
+    if collective.algorithm is None:
         return {}
     row: dict[str, Any] = {
         "algorithm": collective.algorithm,
-        "chunks": len(collective.plan.chunks),
+        "chunks": len(collective.schedule.chunks),
     }
     return row | {"fell_back": True} if collective.fell_back else row
 

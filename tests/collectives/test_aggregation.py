@@ -12,8 +12,8 @@ from analysis.predict.interface import load_predictor
 from analysis.predict.planned import planned_calls, setting_of_spec
 from collectives.algorithms.base import Refused
 from collectives.kinds import Kind, Shape
-from collectives.plan import CollectivePlan, plan_messages
-from collectives.settings import plan_of, settings_of
+from collectives.schedule.program import ProgramSchedule
+from collectives.settings import schedule_of, settings_of
 from topologies.aggregation_tree import NoTree, aggregation_tree, children, way_up
 from topologies.fabrics.build import build_fabric
 from topologies.routing.routes import compute_routes
@@ -50,13 +50,13 @@ def spec_of(
     )
 
 
-def plan_for(spec: Spec, kind: Kind, size: int, root: int = 0) -> CollectivePlan:
-    found = plan_of(
+def plan_for(spec: Spec, kind: Kind, size: int, root: int = 0) -> ProgramSchedule:
+    found = schedule_of(
         settings_of(spec),
         Shape(kind, size, spec.ranks, 4, root),
         {"algorithm": "aggregation"},
     )
-    assert found is not None
+    assert isinstance(found, ProgramSchedule)
     return found
 
 
@@ -127,12 +127,12 @@ def test_a_host_that_no_switch_joins_is_named() -> None:
 def test_every_link_of_the_tree_carries_the_data_once_each_way(
     fabric: dict[str, Any], ranks: int, mode: str, kind: Kind, size: int
 ) -> None:
-    """`plan_of` has proved the programs right; here they move no byte too much."""
+    """`schedule_of` has proved the programs right; here they move no byte too much."""
     root = ranks - 1
     spec = spec_of(fabric, ranks, {"mode": mode, "payload": "100KB", "window": 3})
     found = plan_for(spec, kind, size, root)
     carried: dict[tuple[int, int], int] = {}
-    for message in plan_messages(found):
+    for message in found.numbered_messages():
         pair = message.source, message.destination
         carried[pair] = carried.get(pair, 0) + message.size_bytes
     of_run = settings_of(spec).aggregation
@@ -170,7 +170,7 @@ def test_small_messages_take_two_ways_through_the_tree() -> None:
         spec = spec_of(section, ranks, {"latency": f"{latency_ns}ns"}, size=8)
         (planned,) = planned_calls(spec)
         of_run = settings_of(spec).aggregation
-        assert of_run is not None and planned.call.plan is not None
+        assert of_run is not None and planned.call.schedule is not None
         depth = 3 if section["kind"] == "fat-tree" else 2
         found = load_predictor("alpha-beta").predict(setting_of_spec(spec), planned.call)
         frame_ns = 12  # 8 bytes, Gloo's 48 and headers, at 100 Gb/s
@@ -203,7 +203,9 @@ def test_hosts_do_it_where_the_spec_allows_that() -> None:
 def test_groups_of_some_ranks_are_refused() -> None:
     spec = spec_of(FABRICS[1][0], 9)
     with pytest.raises(Refused, match="a group of 3 ranks"):
-        plan_of(settings_of(spec), Shape(Kind.ALL_REDUCE, 64, 3, 4), {"algorithm": "aggregation"})
+        schedule_of(
+            settings_of(spec), Shape(Kind.ALL_REDUCE, 64, 3, 4), {"algorithm": "aggregation"}
+        )
 
 
 @pytest.mark.parametrize(

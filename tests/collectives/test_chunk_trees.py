@@ -10,8 +10,7 @@ import pytest
 from analysis.decode.run_capture import load_capture
 from analysis.runs.run import load_run
 from collectives.kinds import Kind, Shape
-from collectives.plan import plan_messages
-from collectives.settings import plan_of, settings_of
+from collectives.settings import schedule_of, settings_of
 from tests.collectives.test_aggregation import spec_of
 from tests.session.command import run_spec, valid_rows
 from topologies.aggregation_tree import OUTSIDE, ROOT
@@ -36,13 +35,13 @@ def test_trees_of_a_group_have_different_roots_and_know_all_its_switches() -> No
 @pytest.mark.parametrize("mode", ["low-latency", "streaming"])
 @pytest.mark.parametrize("kind", [Kind.ALL_REDUCE, Kind.REDUCE, Kind.BROADCAST])
 def test_chunks_take_the_trees_in_turn(mode: str, kind: Kind) -> None:
-    """`plan_of` has proved the programs right."""
+    """`schedule_of` has proved the programs right."""
     spec = spec_of(LEAF_SPINE, 4, {"trees": 2, "mode": mode})
-    plan = plan_of(settings_of(spec), Shape(kind, 8192, 4, 4, 3), {"algorithm": "aggregation"})
+    plan = schedule_of(settings_of(spec), Shape(kind, 8192, 4, 4, 3), {"algorithm": "aggregation"})
     assert plan is not None
     assert len(plan.chunks) == {"low-latency": 8, "streaming": 2}[mode]
     used = {
-        chunk: {m.destination for m in plan_messages(plan) if m.chunk == chunk} & {6, 7}
+        chunk: {m.destination for m in plan.numbered_messages() if m.chunk == chunk} & {6, 7}
         for chunk in range(len(plan.chunks))
     }
     assert used == {chunk: {6 + chunk % 2} for chunk in used}
@@ -50,7 +49,7 @@ def test_chunks_take_the_trees_in_turn(mode: str, kind: Kind) -> None:
     second = plan.part(1, 2)
     assert [chunk.index for chunk in second.chunks] == [*used][1::2]
     assert second.in_flight == plan.in_flight // 2
-    assert {m.slot for m in plan_messages(second)} < {m.slot for m in plan_messages(plan)}
+    assert {m.slot for m in second.numbered_messages()} < {m.slot for m in plan.numbered_messages()}
 
 
 def test_a_root_that_is_given_is_that_of_one_tree() -> None:

@@ -76,8 +76,8 @@ collectives:
     spec = parse_spec(text)
     used = {}
     for planned in planned_calls(spec):
-        assert planned.call.plan is not None
-        program = planned.call.plan.chunks[0].program
+        assert planned.call.schedule is not None
+        program = planned.call.schedule.chunks[0].program
         used[planned.call.ranks] = {phase.dimension for phase in program.phases}
     # Four neighbours are the innermost dimension and half of the next; the others have the rest.
     assert used == {(0, 1, 2, 3): {0, 1}, (0, 4, 8, 12): {1, 2}}

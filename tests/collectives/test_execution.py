@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from collectives.algorithms import algorithm
+from collectives.chunking import Chunking, cut
 from collectives.kinds import Kind, Shape
-from collectives.plan import Schedule, plan
 from collectives.start_order import CollectiveOrder
 from workloads.execution.programs.engine import ProgramEngine
 
@@ -68,10 +68,10 @@ class Group:
         return Received(self._wires, (peer, self._rank, tag), tensors[0])
 
 
-def all_reduced(name: str, ranks: int, schedule: Schedule, **options: Any) -> list[torch.Tensor]:
+def all_reduced(name: str, ranks: int, schedule: Chunking, **options: Any) -> list[torch.Tensor]:
     """What each rank has after an all-reduce of 720 elements."""
     shape = Shape(Kind.ALL_REDUCE, 720 * 4, ranks, 4)
-    found = plan(shape, algorithm(name, **options), schedule)
+    found = cut(shape, algorithm(name, **options), schedule)
     wires = Wires()
     tensors = [torch.arange(720, dtype=torch.float32) + rank for rank in range(ranks)]
     works = []
@@ -107,11 +107,11 @@ def all_reduced(name: str, ranks: int, schedule: Schedule, **options: Any) -> li
 )
 @pytest.mark.parametrize(
     "schedule",
-    [Schedule(), Schedule(chunks=5, in_flight=2, order=CollectiveOrder.LIFO)],
+    [Chunking(), Chunking(chunks=5, in_flight=2, order=CollectiveOrder.LIFO)],
     ids=["whole", "chunks"],
 )
 def test_threads_never_keep_each_other_from_the_next_message(
-    name: str, ranks: int, options: dict[str, Any], schedule: Schedule
+    name: str, ranks: int, options: dict[str, Any], schedule: Chunking
 ) -> None:
     expected = torch.arange(720, dtype=torch.float32) * ranks + ranks * (ranks - 1) / 2
     for tensor in all_reduced(name, ranks, schedule, **options):

@@ -11,11 +11,11 @@ import pytest
 
 from collectives.algorithms import algorithm
 from collectives.algorithms.base import DoesNotFit
+from collectives.chunking import Chunking, cut
 from collectives.kinds import Kind, Shape
 from collectives.msccl.elements import MscclError
 from collectives.msccl.read import read, read_file
 from collectives.msccl.write import NotWritable, write
-from collectives.plan import Schedule, plan
 from collectives.program import Program
 
 PROGRAMS = [
@@ -260,8 +260,8 @@ def test_a_file_is_an_algorithm(tmp_path: Path) -> None:
             chosen.program(kind, ranks)
         assert refused.value.key == key
     with pytest.raises(DoesNotFit, match="multiples of 16"):
-        plan(Shape(Kind.ALL_REDUCE, 24, 4, 4), chosen)
-    found = plan(Shape(Kind.ALL_REDUCE, 32, 4, 4), chosen, Schedule(chunks=5)).chunks
+        cut(Shape(Kind.ALL_REDUCE, 24, 4, 4), chosen)
+    found = cut(Shape(Kind.ALL_REDUCE, 32, 4, 4), chosen, Chunking(chunks=5)).chunks
     assert [(chunk.first, chunk.count) for chunk in found] == [(0, 4), (4, 4)]
 
 

@@ -21,7 +21,6 @@ from analysis.metrics.dimension import dimension_uses
 from analysis.report.tables.run_tables import tables
 from analysis.runs.collectives import collectives_of
 from analysis.runs.run import load_run
-from collectives.plan import plan_messages
 from tests.session.command import groundwire, run_spec, valid_rows
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -114,14 +113,14 @@ def test_every_byte_of_a_program_belongs_to_a_phase_of_a_chunk(run: Path) -> Non
     assert capture is not None
     phases = bytes_by_phase(capture.attribution)
     for row in capture.attribution.by_collective():
-        if row.collective is None or row.collective.plan is None:
+        if row.collective is None or row.collective.schedule is None:
             continue
         mine = [each for each in phases if each.collective is row.collective]
         assert sum(each.wire_bytes for each in mine) == row.wire_bytes
         assert sum(each.messages for each in mine) == row.messages
         planned: Counter[tuple[int, str]] = Counter()
-        for message in plan_messages(row.collective.plan):
-            program = row.collective.plan.chunks[message.chunk].program
+        for message in row.collective.schedule.numbered_messages():
+            program = row.collective.schedule.chunks[message.chunk].program
             planned[message.chunk, program.phases[message.phase].name] += message.size_bytes
         assert {(each.chunk, each.phase.name): each.data_bytes for each in mine} == planned
 
@@ -167,10 +166,10 @@ def test_the_load_of_each_dimension_is_what_its_programs_send(run: Path) -> None
     found = load_run(run)
     sent: Counter[int] = Counter()
     for collective in collectives_of(found):
-        if collective.plan is None:
+        if collective.schedule is None:
             continue
-        for message in plan_messages(collective.plan):
-            program = collective.plan.chunks[message.chunk].program
+        for message in collective.schedule.numbered_messages():
+            program = collective.schedule.chunks[message.chunk].program
             dimension = program.phases[message.phase].dimension
             if dimension is not None:
                 sent[dimension] += message.size_bytes

@@ -16,7 +16,6 @@ from analysis.runs.collectives import collectives_of
 from analysis.runs.expected import Expectation
 from analysis.runs.run import load_run
 from analysis.runs.setting import setting_of
-from collectives.plan import plan_messages
 from tests.session.captured_headers import captured_headers
 from tests.session.command import run_spec, valid_rows
 
@@ -70,11 +69,11 @@ def _attributed(directory: Path) -> RunCapture:
     assert capture is not None
     found = capture.attribution
     assert found.unattributed_bytes == found.unlogged_bytes == found.assumed_bytes == 0
-    rows = [row for row in found.by_collective() if row.collective and row.collective.plan]
+    rows = [row for row in found.by_collective() if row.collective and row.collective.schedule]
     assert len(rows) == 3
     for row in rows:
-        assert row.collective is not None and row.collective.plan is not None
-        messages = list(plan_messages(row.collective.plan))
+        assert row.collective is not None and row.collective.schedule is not None
+        messages = list(row.collective.schedule.numbered_messages())
         assert row.messages == len(messages)
         assert row.data_bytes == sum(message.size_bytes for message in messages)
         assert row.preamble_bytes == CREDIT_BYTES * len(messages)

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from collectives.algorithms import algorithm
 from collectives.algorithms.base import DoesNotFit
 from collectives.algorithms.hierarchical import Hierarchical
+from collectives.chunking import Chunking, DimensionOrder, cut
 from collectives.kinds import Kind, Shape
-from collectives.plan import DimensionOrder, Schedule, plan
 from collectives.start_order import CollectiveOrder
 from collectives.themis import DimensionLoads
 from collectives.turns import Job, Turn, WithinDimension, play
@@ -106,7 +106,7 @@ def test_chunks_cover_every_shard_once(ranks: int, elements: int, chunks: int, k
         return
     split = ranks if kind.traits.splits else 1
     shape = Shape(kind, elements * split * 4, ranks, 4)
-    found = plan(shape, chosen, Schedule(chunks=chunks)).chunks
+    found = cut(shape, chosen, Chunking(chunks=chunks)).chunks
     assert found[0].first == 0
     assert found[-1].first + found[-1].count == elements
     assert all(a.first + a.count == b.first for a, b in pairwise(found))
@@ -117,13 +117,13 @@ def test_chunks_cover_every_shard_once(ranks: int, elements: int, chunks: int, k
 
 def test_chunks_are_not_cut_smaller_than_allowed() -> None:
     shape = Shape(Kind.ALL_REDUCE, 8192, 4, 4)
-    schedule = Schedule(chunks=128, smallest_chunk_bytes=1024)
-    assert len(plan(shape, algorithm("ring"), schedule).chunks) == 8
+    schedule = Chunking(chunks=128, smallest_chunk_bytes=1024)
+    assert len(cut(shape, algorithm("ring"), schedule).chunks) == 8
 
 
 def test_glooring_takes_its_segments_from_the_size() -> None:
-    small = plan(Shape(Kind.ALL_REDUCE, 8_000_000, 8, 4), algorithm("gloo-ring"))
-    large = plan(Shape(Kind.ALL_REDUCE, 64 << 20, 8, 4), algorithm("gloo-ring"))
+    small = cut(Shape(Kind.ALL_REDUCE, 8_000_000, 8, 4), algorithm("gloo-ring"))
+    large = cut(Shape(Kind.ALL_REDUCE, 64 << 20, 8, 4), algorithm("gloo-ring"))
     assert (small.chunks[0].program.pieces, large.chunks[0].program.pieces) == (16, 64)
 
 
@@ -132,9 +132,9 @@ def hierarchical(*sizes: int) -> Hierarchical:
 
 
 def test_themis_gives_chunks_different_programs_all_of_them_right() -> None:
-    schedule = Schedule(chunks=16, dimension_order=DimensionOrder.THEMIS)
+    schedule = Chunking(chunks=16, dimension_order=DimensionOrder.THEMIS)
     for kind in (Kind.ALL_REDUCE, Kind.REDUCE_SCATTER, Kind.ALL_GATHER):
-        found = plan(Shape(kind, 16 * 16 * 64 * 4, 16, 4), hierarchical(4, 4), schedule)
+        found = cut(Shape(kind, 16 * 16 * 64 * 4, 16, 4), hierarchical(4, 4), schedule)
         programs = {id(chunk.program): chunk.program for chunk in found.chunks}
         assert len(programs) == 2
         for program in programs.values():
@@ -240,14 +240,14 @@ def test_smaller_chunks_overtake_those_that_wait() -> None:
 )
 def test_wrong_schedules_are_refused(schedule: dict[str, object], key: str) -> None:
     with pytest.raises(DoesNotFit) as refused:
-        Schedule(**schedule)  # type: ignore[arg-type]
+        Chunking(**schedule)  # type: ignore[arg-type]
     assert refused.value.key == key
 
 
 def test_themis_needs_dimensions() -> None:
-    schedule = Schedule(chunks=4, dimension_order=DimensionOrder.THEMIS)
+    schedule = Chunking(chunks=4, dimension_order=DimensionOrder.THEMIS)
     with pytest.raises(DoesNotFit, match="hierarchical"):
-        plan(Shape(Kind.ALL_REDUCE, 1 << 20, 8, 4), algorithm("ring"), schedule)
-    rates = Schedule(dimension_rates=(1, 2, 3))
+        cut(Shape(Kind.ALL_REDUCE, 1 << 20, 8, 4), algorithm("ring"), schedule)
+    rates = Chunking(dimension_rates=(1, 2, 3))
     with pytest.raises(DoesNotFit, match="2 dimensions"):
-        plan(Shape(Kind.ALL_REDUCE, 1 << 20, 8, 4), hierarchical(2, 4), rates)
+        cut(Shape(Kind.ALL_REDUCE, 1 << 20, 8, 4), hierarchical(2, 4), rates)

@@ -14,7 +14,7 @@ from analysis.predict.interface import Setting
 from analysis.predict.models.flow import Flow
 from analysis.runs.mpi_messages import MpiMessage, of_ranks
 from collectives.call import CollectiveCall
-from collectives.mpi.exchange import Exchange, SeenMessage
+from collectives.schedule.observed import ObservedSchedule, SeenMessage
 from topologies.spec.spec import parse_spec
 
 _TAGS = {kind_of_tag(tag): tag for tag in range(-26, -9)}
@@ -217,8 +217,8 @@ def _setting() -> Setting:
     return Setting(spec.plan.fabric, spec.plan.routes, spec.plan.hosts)
 
 
-def _call(kind: str, size: int, exchange: Exchange) -> CollectiveCall:
-    return CollectiveCall(kind, size, (0, 1, 2, 3), exchange=exchange)
+def _call(kind: str, size: int, exchange: ObservedSchedule) -> CollectiveCall:
+    return CollectiveCall(kind, size, (0, 1, 2, 3), schedule=exchange)
 
 
 def test_flow_follows_messages_as_they_were_seen() -> None:
@@ -233,7 +233,7 @@ def test_flow_follows_messages_as_they_were_seen() -> None:
     )
     assert alone == pytest.approx(2 * one_way, abs=15)
     size = 1 << 20
-    long = Exchange.of([SeenMessage(0, 1, size, 0, 1)], 4, 65_520)
+    long = ObservedSchedule.of([SeenMessage(0, 1, size, 0, 1)], 4, 65_520)
     took = Flow().predict(_setting(), _call("broadcast", size, long))
     data = size * 8 / 100 * 9038 / 8948
     assert took == pytest.approx(data + 3 * one_way, rel=0.01)

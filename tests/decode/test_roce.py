@@ -26,8 +26,8 @@ from analysis.decode.roce.scapy_layers import RETH, ImmediateData
 from analysis.decode.roce.wire_format import NAK_SEQUENCE_ERROR, TRAITS, Trait
 from analysis.decode.tcp.pcap import CaptureFormatError, read_pcap
 from collectives.algorithms import algorithm
+from collectives.chunking import Chunking, cut
 from collectives.kinds import Kind, Shape
-from collectives.plan import Schedule, plan, plan_messages, slots_per_chunk
 from tests.decode.synthetic_gloo import write_pcap
 from tests.decode.synthetic_roce import HEADERS, RoceWire
 from tests.decode.test_attribution import check_sums
@@ -93,21 +93,21 @@ FIRST_SLOT = 1 << 24
 
 def ring_of_two(chunks: int, size_bytes: int) -> LoggedCollective:
     """An all-reduce of two ranks as a program."""
-    found = plan(
-        Shape(Kind.ALL_REDUCE, size_bytes, 2, 4), algorithm("ring"), Schedule(chunks=chunks)
+    found = cut(
+        Shape(Kind.ALL_REDUCE, size_bytes, 2, 4), algorithm("ring"), Chunking(chunks=chunks)
     )
-    slots = FIRST_SLOT, slots_per_chunk(found) * len(found.chunks)
+    slots = FIRST_SLOT, found.slots_per_chunk * len(found.chunks)
     return LoggedCollective(
-        "ar", "all_reduce", "default", None, size_bytes, 0, "", (0, 1), plan=found, slots=slots
+        "ar", "all_reduce", "default", None, size_bytes, 0, "", (0, 1), schedule=found, slots=slots
     )
 
 
 def exchange(wire: RoceWire, collective: LoggedCollective, seed: int, losses: bool) -> None:
     """Its messages, each after its credit; with losses packets are sent again, after a NAK or
     without one."""
-    assert collective.plan is not None
+    assert collective.schedule is not None
     chance = random.Random(seed)
-    messages = list(plan_messages(collective.plan))
+    messages = list(collective.schedule.numbered_messages())
     chance.shuffle(messages)
     for message in messages:
         side, slot = message.source, FIRST_SLOT + message.slot

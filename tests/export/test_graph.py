@@ -29,8 +29,8 @@ from analysis.chakra.graph import (
 from analysis.chakra.trace import Trace
 from collectives.algorithms import algorithm
 from collectives.call import CollectiveCall
+from collectives.chunking import Chunking, cut
 from collectives.kinds import Kind, Shape
-from collectives.plan import Schedule, plan, plan_messages
 from tests.export.export_graphs import WITH_CHAKRA_TYPE, WITHOUT, workloads
 
 
@@ -164,21 +164,21 @@ def test_what_chakra_cannot_say_is_refused() -> None:
 @pytest.mark.parametrize(
     ("name", "options", "schedule"),
     [
-        ("ring", {"channels": 2, "both_directions": True}, Schedule(chunks=3, in_flight=2)),
-        ("direct", {}, Schedule()),
-        ("double-binary-tree", {}, Schedule(chunks=4)),
-        ("hierarchical", {"dimensions": [2, 4]}, Schedule(chunks=4, active_per_dimension=1)),
+        ("ring", {"channels": 2, "both_directions": True}, Chunking(chunks=3, in_flight=2)),
+        ("direct", {}, Chunking()),
+        ("double-binary-tree", {}, Chunking(chunks=4)),
+        ("hierarchical", {"dimensions": [2, 4]}, Chunking(chunks=4, active_per_dimension=1)),
     ],
 )
 def test_a_program_is_exported_as_its_messages(
-    name: str, options: dict[str, object], schedule: Schedule
+    name: str, options: dict[str, object], schedule: Chunking
 ) -> None:
     """Every message of the plan once at each end, with a tag of its own, in an order that can be
     followed: what an operation waits for comes before it."""
     shape = Shape(Kind.ALL_REDUCE, 64_000, 8, 4)
-    found = plan(shape, algorithm(name, **options), schedule)
+    found = cut(shape, algorithm(name, **options), schedule)
     members = (3, 1, 0, 2, 7, 6, 5, 4)
-    call = CollectiveCall("all_reduce", 64_000, members, plan=found)
+    call = CollectiveCall("all_reduce", 64_000, members, schedule=found)
     exported = parts(call)
     sent, received = Counter[tuple[int, ...]](), Counter[tuple[int, ...]]()
     for rank, part in exported.items():
@@ -186,10 +186,10 @@ def test_a_program_is_exported_as_its_messages(
             ends = (rank, operation.peer) if operation.sends else (operation.peer, rank)
             (sent if operation.sends else received)[*ends, operation.tag, operation.size_bytes] += 1
             assert all(before < position for before in operation.after)
-        assert part.tags == sum(1 for _ in plan_messages(found))
+        assert part.tags == sum(1 for _ in found.numbered_messages())
     assert sent == received and set(sent.values()) == {1}
     expected = Counter(
-        (members[m.source], members[m.destination], m.size_bytes) for m in plan_messages(found)
+        (members[m.source], members[m.destination], m.size_bytes) for m in found.numbered_messages()
     )
     assert Counter((a, b, size) for a, b, _, size in sent) == expected
     assert _finishes(exported)

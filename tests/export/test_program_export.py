@@ -12,9 +12,9 @@ import pytest
 from analysis.chakra.files import read_graphs
 from analysis.chakra.graph import CollectiveNode, ReceiveNode, SendNode
 from collectives.algorithms import algorithm
+from collectives.chunking import Chunking, cut
 from collectives.kinds import Kind, Shape
 from collectives.msccl.read import read
-from collectives.plan import Schedule, plan, plan_messages
 from collectives.program import Program
 from tests.session.command import groundwire
 
@@ -44,8 +44,8 @@ Message = tuple[int, int, int]
 def expected() -> Counter[Message]:
     found: Counter[Message] = Counter()
     for (name, kind), chunks in CHUNKS.items():
-        planned = plan(Shape(kind, SIZE_BYTES, RANKS, 4), algorithm(name), Schedule(chunks))
-        found.update((m.source, m.destination, m.size_bytes) for m in plan_messages(planned))
+        planned = cut(Shape(kind, SIZE_BYTES, RANKS, 4), algorithm(name), Chunking(chunks))
+        found.update((m.source, m.destination, m.size_bytes) for m in planned.numbered_messages())
     return found
 
 

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from analysis.predict.engines.paths import HashedNextHop, paths_of
 from analysis.predict.interface import Predictor, PredictorError, load_predictor
 from analysis.predict.models.alpha_beta import AlphaBeta
-from analysis.predict.models.flow import Flow, FlowIdealEcmp
+from analysis.predict.models.flow import Flow, FlowIdealEcmp, FlowModel
 from collectives.call import CollectiveCall, CollectiveError
-from collectives.gloo.schedule import Post, gloo_schedule
 from collectives.kinds import KINDS
 from tests.predict.settings import FABRICS, make_call, make_setting
 
@@ -50,9 +49,7 @@ def test_events_and_the_recurrence_agree_where_no_link_is_shared(
     """Two implementations of the same protocol: event by event, and as a vector recurrence."""
     setting = _SETTINGS["flat"]
     call = make_call(setting, kind, size_bytes)
-    steps = list(gloo_schedule(call))
-    posts = [step for step in steps if isinstance(step, Post)]
-    by_events = Flow()._by_events(paths_of(setting), call, steps, posts)
+    by_events = Flow()._followed(paths_of(setting), call, FlowModel.MAX_MIN)
     assert by_events == pytest.approx(AlphaBeta().predict(setting, call), rel=0.01)
 
 
@@ -67,10 +64,9 @@ def test_every_kind_has_an_answer_and_is_not_faster_than_its_bytes(
         call = make_call(setting, kind, 0 if kind == "barrier" else 1_000_000)
         duration = predictor.predict(setting, call)
         sent: dict[int, int] = {}
-        for step in gloo_schedule(call, setting.seed):
-            if isinstance(step, Post):
-                for source, size in zip(step.source, step.size_bytes, strict=True):
-                    sent[int(source)] = sent.get(int(source), 0) + int(size)
+        for post in call.posts(setting.seed):
+            for source, size in zip(post.source, post.size_bytes, strict=True):
+                sent[int(source)] = sent.get(int(source), 0) + int(size)
         ports = max(len(links_of[host]) for host in setting.hosts)
         assert duration >= max(sent.values()) * 8 / 100 / ports
         assert duration > 0

@@ -166,9 +166,9 @@ def test_the_study_starts_from_the_ready_systems() -> None:
 def programs_of(spec: Spec) -> list[list[tuple[int, int, object]]]:
     """What each chunk of each collective does: where it begins, how long it is, its steps."""
     return [
-        [(c.first, c.count, c.program.participants) for c in planned.call.plan.chunks]
+        [(c.first, c.count, c.program.participants) for c in planned.call.schedule.chunks]
         for planned in planned_calls(spec)
-        if planned.call.plan is not None
+        if planned.call.schedule is not None
     ]
 
 

@@ -18,7 +18,8 @@ from analysis.predict.models.external_formats import (
     read_loggopsim,
 )
 from collectives.call import CollectiveCall
-from collectives.gloo.schedule import Post, gloo_schedule
+from collectives.schedule.gloo import gloo_steps
+from collectives.schedule.schedule import Post
 from tests.predict.settings import make_setting
 
 _SETTING = make_setting("flat")
@@ -73,7 +74,7 @@ def test_flow_completion_times_are_matched_by_what_they_move(tmp_path: Path) -> 
     """Two bursts of HPCC's format: Gloo's own all-reduce, later an all-to-all."""
     lines, start = [], 1000
     for call, step_ns in ((_RING, 500), (CollectiveCall("all_to_all", 4096, tuple(range(4))), 700)):
-        for step in gloo_schedule(call):
+        for step in gloo_steps(call.shape):
             if isinstance(step, Post):
                 lines += [
                     f"0b00{s:02x}01 0b00{d:02x}01 10000 100 {size} {start} {step_ns} {step_ns}"
@@ -86,7 +87,7 @@ def test_flow_completion_times_are_matched_by_what_they_move(tmp_path: Path) -> 
     file = tmp_path / "fct.txt"
     file.write_text("\n".join(lines))
     predictor = _external(file, "ns3-fct")
-    rounds = sum(isinstance(step, Post) for step in gloo_schedule(_RING))
+    rounds = sum(isinstance(step, Post) for step in gloo_steps(_RING.shape))
     assert predictor.predict(_SETTING, _RING) == rounds * 500
     exchange = CollectiveCall("all_to_all", 4096, tuple(range(4)))
     assert predictor.predict(_SETTING, exchange) == 3 * 700

@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collectives.call import CollectiveCall
-from collectives.gloo.schedule import (
-    Post,
+from collectives.schedule.gloo import (
     Wait,
     all_reduce_segments,
-    gloo_schedule,
+    gloo_steps,
     reduce_segments,
 )
+from collectives.schedule.schedule import Post
 
 _calls = st.builds(
     CollectiveCall,
@@ -30,7 +30,7 @@ _calls = st.builds(
 def _sent(call: CollectiveCall) -> Counter[tuple[int, int]]:
     """Bytes by (source, destination)."""
     found: Counter[tuple[int, int]] = Counter()
-    for step in gloo_schedule(call):
+    for step in gloo_steps(call.shape):
         if isinstance(step, Post):
             for source, destination, size in zip(
                 step.source.tolist(),
@@ -49,7 +49,7 @@ def test_a_mebibyte_over_eight_ranks_is_the_designs_figure() -> None:
     assert (cut.count, cut.size_bytes) == (16, 65536)
     call = CollectiveCall("all_reduce", 1 << 20, tuple(range(8)))
     sizes = defaultdict(list)
-    for step in gloo_schedule(call):
+    for step in gloo_steps(call.shape):
         if isinstance(step, Post):
             for source, destination, size in zip(
                 step.source, step.destination, step.size_bytes, strict=True
@@ -86,7 +86,7 @@ def test_waits_are_for_what_was_posted_and_nothing_is_sent_to_oneself(
     call: CollectiveCall,
 ) -> None:
     posts = 0
-    for step in gloo_schedule(call):
+    for step in gloo_steps(call.shape):
         if isinstance(step, Wait):
             assert 0 <= step.post < posts
         else:
@@ -98,7 +98,7 @@ def test_waits_are_for_what_was_posted_and_nothing_is_sent_to_oneself(
 def test_every_rank_that_needs_data_gets_it(call: CollectiveCall) -> None:
     """Follow which members' contributions each member holds, message by message."""
     holds = [{member} for member in range(call.world)]
-    for step in gloo_schedule(call):
+    for step in gloo_steps(call.shape):
         if isinstance(step, Post):
             before = [set(found) for found in holds]
             for source, destination in zip(step.source, step.destination, strict=True):
@@ -113,15 +113,15 @@ def test_every_rank_that_needs_data_gets_it(call: CollectiveCall) -> None:
 
 
 def test_a_group_of_one_and_an_empty_array_send_nothing() -> None:
-    assert list(gloo_schedule(CollectiveCall("all_reduce", 100, (3,)))) == []
-    assert list(gloo_schedule(CollectiveCall("all_gather", 0, (3, 4)))) == []
+    assert list(gloo_steps(CollectiveCall("all_reduce", 100, (3,)).shape)) == []
+    assert list(gloo_steps(CollectiveCall("all_gather", 0, (3, 4)).shape)) == []
 
 
 @pytest.mark.parametrize("world", [2, 3, 5, 8])
 def test_a_barrier_reaches_everybody_in_log2_rounds(world: int) -> None:
     posts = [
         step
-        for step in gloo_schedule(CollectiveCall("barrier", 0, tuple(range(world))))
+        for step in gloo_steps(CollectiveCall("barrier", 0, tuple(range(world))).shape)
         if isinstance(step, Post)
     ]
     assert len(posts) == (world - 1).bit_length()

@@ -13,8 +13,10 @@ from analysis.predict.models.flow import Flow
 from analysis.predict.planned import setting_of_spec
 from collectives.algorithms import algorithm
 from collectives.call import CollectiveCall
+from collectives.chunking import Chunking, cut
 from collectives.kinds import Kind, Shape
-from collectives.plan import Schedule, plan
+from collectives.schedule.gloo import GLOO
+from collectives.schedule.schedule import Schedule
 from collectives.start_order import CollectiveOrder
 from topologies.spec.spec import parse_spec
 
@@ -28,13 +30,13 @@ RANKS = tuple(range(4))
 LARGE, SMALL = 8_000_000, 80_000
 
 
-def call(size_bytes: int, schedule: Schedule | None = None) -> CollectiveCall:
-    """An all-reduce; Gloo's own without a schedule."""
-    found = None
-    if schedule is not None:
+def call(size_bytes: int, chunking: Chunking | None = None) -> CollectiveCall:
+    """An all-reduce; Gloo's own without a chunking."""
+    found: Schedule = GLOO
+    if chunking is not None:
         shape = Shape(Kind.ALL_REDUCE, size_bytes, 4, 4)
-        found = plan(shape, algorithm("ring"), schedule)
-    return CollectiveCall(Kind.ALL_REDUCE, size_bytes, RANKS, plan=found)
+        found = cut(shape, algorithm("ring"), chunking)
+    return CollectiveCall(Kind.ALL_REDUCE, size_bytes, RANKS, schedule=found)
 
 
 def durations(
@@ -47,11 +49,11 @@ def durations(
 
 
 @pytest.mark.parametrize("predictor", [Flow(), AlphaBeta()], ids=["flow", "alpha-beta"])
-@pytest.mark.parametrize("schedule", [Schedule(), Schedule(chunks=8, in_flight=2)])
+@pytest.mark.parametrize("chunking", [Chunking(), Chunking(chunks=8, in_flight=2)])
 def test_one_after_the_other_each_takes_what_it_takes_alone(
-    predictor: Flow | AlphaBeta, schedule: Schedule
+    predictor: Flow | AlphaBeta, chunking: Chunking
 ) -> None:
-    one = call(LARGE, schedule)
+    one = call(LARGE, chunking)
     alone = predictor.predict(SETTING, one)
     acts: list[Act] = [PostCall(0), WaitForCall(0), Compute(1e6), PostCall(1), WaitForCall(1)]
     assert durations([one, one], acts, predictor) == pytest.approx([alone, alone], rel=1e-6)
@@ -66,7 +68,7 @@ def test_gloos_own_take_what_they_take_alone() -> None:
 def ended(order: CollectiveOrder, priorities: tuple[int, int, int]) -> list[int]:
     """Three collectives that are posted together, by when they end."""
     calls = [
-        call(LARGE, Schedule(chunks=8, in_flight=1, order=order, priority=priority))
+        call(LARGE, Chunking(chunks=8, in_flight=1, order=order, priority=priority))
         for priority in priorities
     ]
     taken = durations(calls, [PostCall(0), PostCall(1), PostCall(2)], Flow())
@@ -84,18 +86,18 @@ def test_collectives_end_in_the_order_in_which_slots_are_given() -> None:
 def test_a_small_one_waits_behind_a_large_one_unless_it_goes_first() -> None:
     def small(order: CollectiveOrder) -> float:
         calls = [
-            call(size, Schedule(chunks=16, in_flight=2, order=order)) for size in (LARGE, SMALL)
+            call(size, Chunking(chunks=16, in_flight=2, order=order)) for size in (LARGE, SMALL)
         ]
         return durations(calls, [PostCall(0), Compute(1e5), PostCall(1)], Flow())[1]
 
-    alone = Flow().predict(SETTING, call(LARGE, Schedule(chunks=16, in_flight=2)))
+    alone = Flow().predict(SETTING, call(LARGE, Chunking(chunks=16, in_flight=2)))
     assert small(CollectiveOrder.FIFO) > 0.8 * alone
     assert small(CollectiveOrder.LIFO) < 0.4 * alone
 
 
 def test_ranks_that_wait_for_what_nobody_posts_are_refused() -> None:
     acts: dict[int, list[Act]] = {rank: [PostCall(0)] for rank in RANKS[1:]}
-    joint = JointPrograms([GroupedCall(call(SMALL, Schedule()), "all")], acts, 1)
+    joint = JointPrograms([GroupedCall(call(SMALL, Chunking()), "all")], acts, 1)
     Flow().run_together(SETTING, joint)
     with pytest.raises(PredictorError, match="rank 0 waits for ever"):
         joint.durations_ns()

@@ -9,8 +9,8 @@ import pytest
 from analysis.predict.interface import PredictorError, load_predictor
 from collectives.algorithms import algorithm
 from collectives.call import CollectiveCall
+from collectives.chunking import Chunking, cut
 from collectives.kinds import Kind, Shape
-from collectives.plan import Schedule, plan
 from tests.predict.settings import make_call, make_setting
 
 MOST = "analysis.predict.engines.many_chunks.MOST_MESSAGES"
@@ -20,7 +20,9 @@ def _call(name: str, chunks: int, in_flight: int) -> CollectiveCall:
     setting = make_setting("flat")
     call = make_call(setting, "all_reduce", 16384 * chunks)
     shape = Shape(Kind.ALL_REDUCE, call.size_bytes, call.world, 4)
-    return replace(call, plan=plan(shape, algorithm(name), Schedule(chunks, in_flight=in_flight)))
+    return replace(
+        call, schedule=cut(shape, algorithm(name), Chunking(chunks, in_flight=in_flight))
+    )
 
 
 @pytest.mark.parametrize("predictor", ["alpha-beta", "flow"])
@@ -31,8 +33,8 @@ def test_the_beginnings_of_many_chunks_tell_the_whole(
     setting, call = make_setting("flat"), _call(name, chunks=64, in_flight=4)
     model = load_predictor(predictor)
     whole = model.predict(setting, call)
-    assert call.plan is not None
-    each = len(call.plan.chunks[0].program.messages())
+    assert call.schedule is not None
+    each = len(call.schedule.chunks[0].program.messages())
     monkeypatch.setattr(MOST, 24 * each)
     assert model.predict(setting, call) == pytest.approx(whole, rel=0.03)
 

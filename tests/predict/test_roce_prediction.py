@@ -15,8 +15,8 @@ from analysis.predict.models.alpha_beta import AlphaBeta
 from analysis.predict.models.flow import Flow
 from collectives.algorithms import algorithm
 from collectives.call import CollectiveCall
+from collectives.chunking import cut
 from collectives.kinds import Kind, Shape
-from collectives.plan import plan
 from tests.predict.settings import make_setting
 
 PATH_MTUS = (256, 512, 1024, 2048, 4096)
@@ -29,8 +29,8 @@ def roce(kind: str = "flat", path_mtu: int = 4096, rate: str = "100Gbps") -> Set
 
 def program(kind: str, name: str, size_bytes: int, ranks: int) -> CollectiveCall:
     shape = Shape(Kind(kind), size_bytes, ranks, 4)
-    found = plan(shape, algorithm(name))
-    return CollectiveCall(Kind(kind), size_bytes, tuple(range(ranks)), 4, plan=found)
+    found = cut(shape, algorithm(name))
+    return CollectiveCall(Kind(kind), size_bytes, tuple(range(ranks)), 4, schedule=found)
 
 
 @pytest.mark.parametrize(("path_mtu", "gbps"), [(4096, 98.04), (1024, 92.59)])

@@ -7,8 +7,8 @@ import pytest
 from analysis.predict.models.flow import Flow
 from collectives.algorithms import algorithm
 from collectives.call import CollectiveCall
+from collectives.chunking import Chunking, cut
 from collectives.kinds import Kind, Shape
-from collectives.plan import Schedule, plan
 from tests.predict.settings import make_setting
 
 DIMS = (2, 3, 2)
@@ -26,6 +26,6 @@ def test_who_waited_first_goes_on_first(kind: Kind, measured_ns: int) -> None:
     setting = make_setting(
         rate="25Gbps", delay="1us", fabric=f"{{kind: torus, dims: {list(DIMS)}, %s}}"
     )
-    found = plan(Shape(kind, SIZE_BYTES, RANKS, 4), algorithm("torus", dimensions=DIMS), Schedule())
-    call = CollectiveCall(kind, SIZE_BYTES, tuple(range(RANKS)), plan=found)
+    found = cut(Shape(kind, SIZE_BYTES, RANKS, 4), algorithm("torus", dimensions=DIMS), Chunking())
+    call = CollectiveCall(kind, SIZE_BYTES, tuple(range(RANKS)), schedule=found)
     assert Flow().predict(setting, call) == pytest.approx(measured_ns, rel=0.03)

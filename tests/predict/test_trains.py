@@ -9,7 +9,9 @@ from analysis.predict.engines.ports.small_queues import LIMIT_BYTES, queued_segm
 from analysis.predict.engines.trains import Cut, PacketTrains, Stream
 from analysis.predict.models.alpha_beta import AlphaBeta
 from analysis.predict.models.flow import Flow
-from collectives.gloo.schedule import Post, Step, Wait
+from collectives.schedule.gloo import Step, Wait, add_steps
+from collectives.schedule.operations import CompiledPrograms
+from collectives.schedule.schedule import Post
 from tests.predict.settings import make_call, make_setting
 
 _MSS, _FRAME = 8948, 9038.0
@@ -19,6 +21,12 @@ _DELAY_NS = 500.0
 
 def _cut(segments: int, rest_bytes: float = 0.0) -> Cut:
     return Cut(segments, _FRAME, rest_bytes)
+
+
+def _compiled(steps: list[Step], members: int) -> CompiledPrograms:
+    compiled = CompiledPrograms()
+    add_steps(steps, compiled, range(members))
+    return compiled
 
 
 def _fan_out(cuts: list[Cut], far: int = 0) -> list[float]:
@@ -35,9 +43,8 @@ def _fan_out(cuts: list[Cut], far: int = 0) -> list[float]:
     source, destination = np.zeros(members - 1, dtype=np.int64), np.arange(1, members)
     steps: list[Step] = [Post(source, destination, np.ones(members - 1, dtype=np.int64)), Wait(0)]
     trains = PacketTrains(
-        steps,
-        members,
-        [cuts],
+        _compiled(steps, members),
+        cuts,
         streams,
         [_BYTES_PER_NS] * links,
         [_DELAY_NS] * links,
@@ -79,9 +86,8 @@ def _in_turn(*posts: list[tuple[int, int, Cut]]) -> PacketTrains:
         if number == 0:
             steps.append(Wait(0, sends=False))
     trains = PacketTrains(
-        steps,
-        members,
-        [[cut for _, _, cut in messages] for messages in posts],
+        _compiled(steps, members),
+        [cut for messages in posts for _, _, cut in messages],
         streams,
         [_BYTES_PER_NS] * 2 * members,
         [_DELAY_NS] * 2 * members,

@@ -21,8 +21,9 @@ from analysis.runs.collectives import MeasuredCollective
 from analysis.runs.impossible import Ingress, impossible_times
 from analysis.runs.result import build_result
 from analysis.runs.run import Run, load_run
-from collectives.gloo.schedule import Post, gloo_schedule
 from collectives.kinds import KINDS, least_received_bytes, least_total_bytes
+from collectives.schedule.gloo import gloo_steps
+from collectives.schedule.schedule import Post
 from tests.predict.measured_run import write_run
 from topologies.spec.spec import parse_spec
 
@@ -66,7 +67,7 @@ def _collectives(draw: st.DrawFn) -> MeasuredCollective:
 @given(_collectives())
 def test_gloo_moves_at_least_what_any_algorithm_must(collective: MeasuredCollective) -> None:
     received: Counter[int] = Counter()
-    for step in gloo_schedule(call_of(collective)):
+    for step in gloo_steps(call_of(collective).shape):
         if isinstance(step, Post):
             heard = step.size_bytes + (collective.kind == "barrier")  # a preamble, if nothing else
             for member, size in zip(step.destination.tolist(), heard.tolist(), strict=True):

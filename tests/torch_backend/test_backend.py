@@ -21,8 +21,8 @@ from analysis.metrics.flow import flows_of
 from analysis.runs.collectives import collectives_of
 from analysis.runs.run import Run, load_run
 from collectives.algorithms import algorithm
+from collectives.chunking import Chunking, cut
 from collectives.kinds import Kind, Shape
-from collectives.plan import Schedule, plan, plan_messages
 from tests.exec.programs import execute
 from tests.session.command import ROOT
 from workloads.execution.verbs.place import PLACE_VARIABLE, TRANSPORT_VARIABLE, RocePlace
@@ -136,10 +136,10 @@ def messages_of(run: Run) -> Messages:
 
 def messages_by(name: str) -> Messages:
     """What the DDP script's three steps send of their one bucket, in two chunks."""
-    planned = plan(
-        Shape(Kind.ALL_REDUCE, GRADIENTS_BYTES, 4, 4), algorithm(name), Schedule(chunks=2)
+    planned = cut(
+        Shape(Kind.ALL_REDUCE, GRADIENTS_BYTES, 4, 4), algorithm(name), Chunking(chunks=2)
     )
-    once = Messages((m.source, m.destination, m.size_bytes) for m in plan_messages(planned))
+    once = Messages((m.source, m.destination, m.size_bytes) for m in planned.numbered_messages())
     return Messages({message: 3 * count for message, count in once.items()})
 
 
@@ -163,7 +163,7 @@ def test_a_ddp_script_for_gloo_runs_over_a_tree_as_the_spec_says(tmp_path: Path)
     assert [(c.kind, c.size_bytes, c.algorithm) for c in known] == 3 * [
         ("all_reduce", GRADIENTS_BYTES, "double-binary-tree")
     ]
-    assert all(c.plan is not None and c.start_ns < c.end_ns for c in known)
+    assert all(c.schedule.chunks and c.start_ns < c.end_ns for c in known)
     for log in run.ranks:  # two chunks of each
         assert sorted((chunk.id, chunk.chunk) for chunk in log.chunks) == sorted(
             (c.id, chunk) for c in known for chunk in range(2)

@@ -15,8 +15,9 @@ import torch
 import torch.distributed as dist
 
 from collectives.kinds import Kind, Shape
-from collectives.plan import CollectivePlan
-from collectives.settings import AGREEMENT, agreement_of, entry_of, plan_of
+from collectives.schedule.program import ProgramSchedule
+from collectives.schedule.schedule import Schedule
+from collectives.settings import AGREEMENT, agreement_of, entry_of, schedule_of
 from collectives.start_order import CollectiveOrder
 from topologies.spec.collectives_section import CollectivesSection
 from topologies.spec.workload_types import ReduceOp
@@ -31,7 +32,6 @@ from workloads.execution.programs.engine import (
     ChunkTimes,
     ProgramEngine,
     ProgramWork,
-    slots_of,
 )
 from workloads.execution.traffic_class import TrafficClass
 from workloads.execution.verbs.queue_pairs import QueuePairLinks, RankDevices
@@ -99,10 +99,10 @@ class Communicator:
             self._settings.endpoint_delay_ns,
         )
 
-    def plan(self, shape: Shape, entry: Mapping[str, Any] | None = None) -> CollectivePlan | None:
-        """How a collective of this group runs as a program; None for Gloo's own. `entry` is the
-        operation's own. Raises DoesNotFit."""
-        return plan_of(self._settings, shape, entry, self.ranks)
+    def schedule(self, shape: Shape, entry: Mapping[str, Any] | None = None) -> Schedule:
+        """The schedule of a collective of this group. `entry` is the operation's own. Raises
+        DoesNotFit."""
+        return schedule_of(self._settings, shape, entry, self.ranks)
 
     def entry(self, kind: Kind, entry: Mapping[str, Any] | None) -> Mapping[str, Any]:
         """What the spec says of a collective that runs as a program."""
@@ -110,7 +110,7 @@ class Communicator:
 
     def post_program(
         self,
-        plan: CollectivePlan,
+        schedule: ProgramSchedule,
         source: torch.Tensor,
         target: torch.Tensor,
         id: str,
@@ -121,12 +121,12 @@ class Communicator:
         **details: object,
     ) -> Pending:
         """Start a collective as a program, from `source` into `target`."""
-        shape = plan.shape
+        shape = schedule.shape
         if shape.kind.traits.reduces:
             details["op"] = op
-        first_slot = self._engine.take_slots(plan)
+        first_slot = self._engine.take_slots(schedule)
         number, way = 0, None
-        if plan.aggregators:
+        if schedule.aggregators:
             assert self._tree is not None, "ranks of a tree have a place in it"
             if self._tree.rescue is not None:
                 post = partial(self._post_by_hosts, f"{id}.by-hosts", iteration, op)
@@ -134,7 +134,7 @@ class Communicator:
                 way = HostWay(self._settings, shape, self.ranks, take_slots, post)
                 admitted = self._tree.rescue.admit()
                 if admitted is None:
-                    plan, first_slot = way.plan, way.first_slot
+                    schedule, first_slot = way.schedule, way.first_slot
                     details |= {"program": way.entry, "fell_back": True}
                 else:
                     number = admitted
@@ -143,14 +143,14 @@ class Communicator:
             def report(times: ChunkTimes) -> None:
                 self._log.chunk(self.name, id, times)
 
-            if plan.aggregators:
+            if schedule.aggregators:
                 assert self._tree is not None
                 entry = details["program"]
                 return self._tree.start(
-                    plan, source, target, first_slot, report, entry, op, number, way
+                    schedule, source, target, first_slot, report, entry, op, number, way
                 )
             return self._engine.start(
-                plan,
+                schedule,
                 self._carrier(group),
                 source,
                 target,
@@ -173,9 +173,9 @@ class Communicator:
             has_future=True,
             members=None,
             **details,
-            algorithm=plan.chunks[0].program.algorithm,
-            chunks=len(plan.chunks),
-            slots=[first_slot, slots_of(plan)],
+            algorithm=schedule.algorithm,
+            chunks=len(schedule.chunks),
+            slots=[first_slot, schedule.slots],
         )
         if way is not None:
             way.note_in(pending.details)
@@ -186,7 +186,7 @@ class Communicator:
         id: str,
         iteration: int,
         op: ReduceOp,
-        plan: CollectivePlan,
+        schedule: ProgramSchedule,
         entry: Mapping[str, Any],
         first_slot: int,
         data: torch.Tensor,
@@ -195,12 +195,12 @@ class Communicator:
         itself, and its chunks are not among those in flight."""
         pending = self.post(
             id,
-            plan.shape.kind,
+            schedule.shape.kind,
             "fall-back",
-            plan.shape.size_bytes,
+            schedule.shape.size_bytes,
             iteration,
             lambda group: self._engine.start(
-                plan,
+                schedule,
                 self._carrier(group),
                 data,
                 data,
@@ -210,12 +210,12 @@ class Communicator:
                 tensors=self.tensors,
             ),
             counted=False,
-            element_bytes=plan.shape.element_bytes,
-            root=plan.shape.root,
+            element_bytes=schedule.shape.element_bytes,
+            root=schedule.shape.root,
             program=entry,
-            algorithm=plan.chunks[0].program.algorithm,
-            chunks=len(plan.chunks),
-            slots=[first_slot, slots_of(plan)],
+            algorithm=schedule.algorithm,
+            chunks=len(schedule.chunks),
+            slots=[first_slot, schedule.slots],
         )
         work: ProgramWork = pending.work
         work.add_done_callback(lambda _: self._log.collective(pending, 0))
@@ -236,8 +236,8 @@ class Communicator:
     ) -> None:
         """Find the maximum of a number over all ranks, which takes part in no order itself."""
         numbers = torch.tensor([proposal], dtype=torch.int64)
-        plan = agreement_of(self.size, self._settings.endpoint_delay_ns)
-        first_slot = self._engine.take_slots(plan)
+        schedule = agreement_of(self.size, self._settings.endpoint_delay_ns)
+        first_slot = self._engine.take_slots(schedule)
         pending = self.post(
             id,
             Kind.ALL_REDUCE,
@@ -246,7 +246,7 @@ class Communicator:
             iteration,
             lambda group: find_highest(
                 self._engine,
-                plan,
+                schedule,
                 self._carrier(group),
                 numbers,
                 first_slot,
@@ -254,9 +254,9 @@ class Communicator:
             counted=False,
             element_bytes=8,
             program=AGREEMENT,
-            algorithm=plan.chunks[0].program.algorithm,
+            algorithm=schedule.algorithm,
             chunks=1,
-            slots=[first_slot, slots_of(plan)],
+            slots=[first_slot, schedule.slots],
         )
 
         def completed(work: ProgramWork) -> None:

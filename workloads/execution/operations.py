@@ -17,6 +17,7 @@ import torch.distributed as dist
 
 from collectives.derangement import derangement
 from collectives.kinds import Kind, Shape, barrier_shape, rounded_elements
+from collectives.schedule.program import ProgramSchedule
 from topologies.spec.workload_section import (
     ITEM_BYTES,
     Incast,
@@ -128,11 +129,11 @@ class RankOperation:
             size_bytes = self.count * element_bytes
             shape = Shape(Kind(kind), size_bytes, self.ranks, element_bytes, self.root)
             entry = getattr(self.spec, "program", None)
-            plan = self.communicator.plan(shape, entry)
-            if plan is not None:
+            schedule = self.communicator.schedule(shape, entry)
+            if isinstance(schedule, ProgramSchedule):
                 self.begin()
                 return self.communicator.post_program(
-                    plan,
+                    schedule,
                     *tensors,
                     self.id,
                     self.phase or kind,
@@ -261,8 +262,8 @@ def _barrier(op: RankOperation) -> Pending:
     if not entry:
         return op.post(lambda g: dist.barrier(group=g, async_op=True), None)
     shape = barrier_shape(op.ranks)
-    plan = op.communicator.plan(shape, entry)
-    assert plan is not None
+    schedule = op.communicator.schedule(shape, entry)
+    assert isinstance(schedule, ProgramSchedule)
     came = torch.ones(1, dtype=torch.int64)
 
     def verify() -> None:
@@ -271,7 +272,7 @@ def _barrier(op: RankOperation) -> Pending:
 
     op.begin()
     return op.communicator.post_program(
-        plan,
+        schedule,
         came,
         came,
         op.id,

@@ -9,9 +9,9 @@ from typing import Any
 import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
-from collectives.plan import CollectivePlan
+from collectives.schedule.program import ProgramSchedule
 from collectives.settings import AGREEMENT
-from workloads.execution.programs.engine import ChunkTimes, slots_of
+from workloads.execution.programs.engine import ChunkTimes
 
 _ALIGNMENT = "align"
 
@@ -28,7 +28,7 @@ class LoggedProgram:
         cls,
         group: str,
         ranks: Sequence[int],
-        plan: CollectivePlan,
+        schedule: ProgramSchedule,
         entry: Mapping[str, Any],
         section: Mapping[str, Any],
         first_slot: int,
@@ -40,7 +40,7 @@ class LoggedProgram:
         observer = getattr(distributed_c10d, "groundwire_observer", None)
         if observer is None:
             return cls(None, None)
-        shape = plan.shape
+        shape = schedule.shape
         details = {
             "kind": str(shape.kind),
             "size_bytes": shape.size_bytes,
@@ -48,9 +48,9 @@ class LoggedProgram:
             "root": shape.root,
             "program": dict(entry),
             "section": dict(section),
-            "algorithm": plan.chunks[0].program.algorithm,
-            "chunks": len(plan.chunks),
-            "slots": [first_slot, slots_of(plan)],
+            "algorithm": schedule.algorithm,
+            "chunks": len(schedule.chunks),
+            "slots": [first_slot, schedule.slots],
         }
         if shape.kind.traits.reduces:
             details["op"] = op

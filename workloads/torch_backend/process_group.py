@@ -30,8 +30,10 @@ from torch._C._distributed_c10d import (  # type: ignore[attr-defined]
 
 from collectives.algorithms.base import DoesNotFit
 from collectives.kinds import Kind, Shape
-from collectives.plan import CollectivePlan
-from collectives.settings import AGREEMENT, agreement_of, entry_of, plan_of
+from collectives.schedule.gloo import GLOO
+from collectives.schedule.program import ProgramSchedule
+from collectives.schedule.schedule import Schedule
+from collectives.settings import AGREEMENT, agreement_of, entry_of, schedule_of
 from collectives.start_order import CollectiveOrder
 from workloads.execution.programs.agreement import find_highest
 from workloads.execution.programs.engine import FIRST_SLOT, ProgramEngine, ProgramWork
@@ -256,12 +258,12 @@ class GroundwireGroup(dist.ProcessGroup):  # type: ignore[misc]
         op: object,
         by_gloo: Callable[[], Any],
     ) -> Any:
-        plan = self._plan(kind, tensor.numel(), tensor.element_size(), root)
-        if plan is None:
+        schedule = self._schedule(kind, tensor.numel(), tensor.element_size(), root)
+        if not isinstance(schedule, ProgramSchedule):
             return by_gloo()
         combine = _combine_of(kind, op)
         flat = _plain(tensor, kind).view(-1)
-        return self._run(plan, flat, flat, combine, op, [tensor])
+        return self._run(schedule, flat, flat, combine, op, [tensor])
 
     def _out_of_place(
         self,
@@ -272,37 +274,39 @@ class GroundwireGroup(dist.ProcessGroup):  # type: ignore[misc]
         by_gloo: Callable[[], Any],
     ) -> Any:
         count = max(source.numel(), target.numel())
-        plan = self._plan(kind, count, source.element_size(), 0)
-        if plan is None:
+        schedule = self._schedule(kind, count, source.element_size(), 0)
+        if not isinstance(schedule, ProgramSchedule):
             return by_gloo()
         combine = _combine_of(kind, op)
-        return self._run(plan, source.view(-1), target.view(-1), combine, op, [target])
+        return self._run(schedule, source.view(-1), target.view(-1), combine, op, [target])
 
-    def _plan(self, kind: Kind, count: int, item_bytes: int, root: int) -> CollectivePlan | None:
-        """How a collective runs as a program; None for Gloo's own."""
+    def _schedule(self, kind: Kind, count: int, item_bytes: int, root: int) -> Schedule:
+        """The schedule of a collective by the section: a program, or Gloo's own."""
         if not count or not self._has(kind):
-            return None
+            return GLOO
         if kind.traits.splits and count % self._own_size:
             raise Unsupported(f"{kind}: found {count} elements, allowed: multiples of the ranks")
         try:
             shape = Shape(kind, count * item_bytes, self._own_size, item_bytes, root)
-            return plan_of(self._section, shape)
+            return schedule_of(self._section, shape)
         except DoesNotFit as error:
             raise Unsupported(f"{kind}: {error}") from error
 
     def _run(
         self,
-        plan: CollectivePlan,
+        schedule: ProgramSchedule,
         source: torch.Tensor,
         target: torch.Tensor,
         combine: Combine,
         op: object,
         result: Sequence[torch.Tensor],
     ) -> Any:
-        first_slot = self._engine.take_slots(plan)
-        logged = self._logged(plan, entry_of(self._section, plan.shape.kind), first_slot, op)
+        first_slot = self._engine.take_slots(schedule)
+        logged = self._logged(
+            schedule, entry_of(self._section, schedule.shape.kind), first_slot, op
+        )
         work = self._engine.start(
-            plan,
+            schedule,
             self._carrier,
             source,
             target,
@@ -318,18 +322,18 @@ class GroundwireGroup(dist.ProcessGroup):  # type: ignore[misc]
         return returned
 
     def _logged(
-        self, plan: CollectivePlan, entry: Mapping[str, Any], first_slot: int, op: object
+        self, schedule: ProgramSchedule, entry: Mapping[str, Any], first_slot: int, op: object
     ) -> LoggedProgram:
         """A program's place in the rank's log, where the run observes its ranks."""
         return LoggedProgram.begin(
-            self._name, self._ranks, plan, entry, self._planned_from, first_slot, _name_of(op)
+            self._name, self._ranks, schedule, entry, self._planned_from, first_slot, _name_of(op)
         )
 
     def _agree(self, proposal: int, agreed: Callable[[int | BaseException], None]) -> None:
         numbers = torch.tensor([proposal], dtype=torch.int64)
-        plan = agreement_of(self._own_size, self._section.endpoint_delay_ns)
-        first_slot = self._engine.take_slots(plan)
-        logged = self._logged(plan, AGREEMENT, first_slot, None)
+        schedule = agreement_of(self._own_size, self._section.endpoint_delay_ns)
+        first_slot = self._engine.take_slots(schedule)
+        logged = self._logged(schedule, AGREEMENT, first_slot, None)
 
         def completed(work: ProgramWork) -> None:
             logged.over()
@@ -340,7 +344,7 @@ class GroundwireGroup(dist.ProcessGroup):  # type: ignore[misc]
             else:
                 agreed(int(numbers.item()))
 
-        work = find_highest(self._engine, plan, self._carrier, numbers, first_slot)
+        work = find_highest(self._engine, schedule, self._carrier, numbers, first_slot)
         work.add_done_callback(completed)
 
     def _gathered_by_gloo(self, output: torch.Tensor, input: torch.Tensor) -> Any:

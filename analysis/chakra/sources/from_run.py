@@ -10,7 +10,7 @@ from dataclasses import replace
 from analysis.chakra.graph import CollectiveNode, ComputeNode, Graph, GraphNode
 from analysis.chakra.sources.from_replay import graphs_of_replay
 from analysis.chakra.sources.graph_builder import direct
-from analysis.runs.collectives import ALIGNMENT, plan_of_record
+from analysis.runs.collectives import ALIGNMENT, schedule_of_record
 from analysis.runs.records import CollectiveRecord, ComputeRecord
 from analysis.runs.run import RankLog, Run, RunError
 from collectives.call import CollectiveCall
@@ -152,5 +152,5 @@ def _call(run: Run, record: CollectiveRecord) -> CollectiveCall:
         record.degree,
         record.peer,
         record.shift,
-        plan_of_record(run, record, ranks),
+        schedule_of_record(run, record, ranks),
     )

@@ -14,7 +14,7 @@ from analysis.predict.planned import planned_calls
 from collectives.call import CollectiveCall
 from collectives.groups import GroupName, groups_of
 from collectives.kinds import Kind
-from collectives.settings import plan_of, settings_of
+from collectives.settings import schedule_of, settings_of
 from topologies.spec.spec import Spec
 from topologies.spec.workload_section import (
     ITEM_BYTES,
@@ -90,8 +90,8 @@ def _graph(
             case StartCollective():
                 size_bytes, ranks = action.elements * item_bytes, groups[action.group]
                 call = CollectiveCall(action.kind, size_bytes, ranks, item_bytes)
-                plan = plan_of(settings_of(spec), call.shape, members=ranks)
-                call = replace(call, plan=plan)
+                schedule = schedule_of(settings_of(spec), call.shape, members=ranks)
+                call = replace(call, schedule=schedule)
                 posted[action.name] = program.post(action.name, call)
             case StartMessage():
                 size_bytes, ends = action.elements * item_bytes, (action.source, action.destination)

@@ -19,7 +19,9 @@ from analysis.decode.gloo.stream import MessageStream, StreamMessage
 from analysis.decode.gloo.wire_format import Opcode, Prefix, Slot
 from analysis.decode.tcp.stream import TcpConnection
 from collectives.kinds import Kind
-from collectives.plan import CollectivePlan, slots_per_chunk
+from collectives.schedule.gloo import GLOO
+from collectives.schedule.program import ProgramSchedule
+from collectives.schedule.schedule import Schedule
 
 UNLOGGED: Final = -1
 
@@ -55,7 +57,7 @@ class LoggedCollective:
     `tag` is its number within the group, as in Gloo's slots; None for send/recv, which is
     told apart by size and time. `root` and `peer` are positions in `ranks`: of the sender and
     the receiver of a send_recv, of the receiver of an incast. One that ran as a program has its
-    `plan`, and in `slots` the first of its messages' tags and how many there are.
+    `schedule`, and in `slots` the first of its messages' tags and how many there are.
     `intervals_ns` has each rank's own start and end, on the clock of the log.
     """
 
@@ -71,24 +73,24 @@ class LoggedCollective:
     root: int = 0
     peer: int | None = None
     intervals_ns: Mapping[int, tuple[int, int]] = field(default_factory=dict)
-    plan: CollectivePlan | None = None
+    schedule: Schedule = GLOO
     slots: tuple[int, int] | None = None
 
     @property
     def participants(self) -> tuple[int, ...]:
         """The ranks, and after them the switches of its program."""
-        return self.ranks if self.plan is None else self.plan.participants(self.ranks)
+        return self.schedule.participants(self.ranks)
 
     @property
     def edges(self) -> tuple[Edge, ...]:
         """Where switches take part in its programs: who has a connection of their own, in each
         tree."""
-        if self.plan is None or not self.plan.aggregators:
+        if not self.schedule.aggregators:
             return ()
         numbers = self.participants
         found = []
-        for tree in range(self.plan.trees):
-            chunks = self.plan.chunks[tree :: self.plan.trees]
+        for tree in range(self.schedule.trees):
+            chunks = self.schedule.chunks[tree :: self.schedule.trees]
             pairs = {
                 (min(m.source, m.destination), max(m.source, m.destination))
                 for program in {id(chunk.program): chunk.program for chunk in chunks}.values()
@@ -101,9 +103,9 @@ class LoggedCollective:
 
     def is_message_of(self, slot: int, tree: int) -> bool:
         """Whether a message with this slot, counted from its first, is one of a tree's chunks."""
-        if self.plan is None or self.plan.trees == 1:
+        if not isinstance(self.schedule, ProgramSchedule) or self.schedule.trees == 1:
             return True
-        return slot // slots_per_chunk(self.plan) % self.plan.trees == tree
+        return slot // self.schedule.slots_per_chunk % self.schedule.trees == tree
 
     @property
     def start_ns(self) -> int:

@@ -11,8 +11,7 @@ from analysis.decode.gloo.exchanges import Expected
 from analysis.decode.gloo.gap_tiling import Key
 from analysis.decode.gloo.wire_format import Slot
 from collectives.call import CollectiveCall, CollectiveError
-from collectives.gloo.schedule import Post, gloo_schedule
-from collectives.plan import CollectivePlan, plan_messages
+from collectives.schedule.schedule import Schedule
 
 Pair = tuple[int, int]
 Sized = tuple[int, int]
@@ -29,10 +28,10 @@ class ExpectedMessages:
         self._offset_ns = clock_offset_ns
         self._programs: dict[str, list[tuple[LoggedCollective, dict[Pair, list[Sized]]]]] = {}
         for collective in collectives:
-            if collective.plan is not None and collective.slots is not None:
-                first, trees = collective.slots[0], collective.plan.trees
+            if collective.slots is not None:
+                first, trees = collective.slots[0], collective.schedule.trees
                 sized = [
-                    _program_messages(collective, collective.plan.part(tree, trees), first)
+                    _numbered(collective, collective.schedule.part(tree, trees), first)
                     for tree in range(trees)
                 ]
                 for edge in collective.edges:
@@ -86,13 +85,13 @@ class ExpectedMessages:
         )
 
 
-def _program_messages(
-    collective: LoggedCollective, plan: CollectivePlan, first_slot: int
+def _numbered(
+    collective: LoggedCollective, schedule: Schedule, first_slot: int
 ) -> dict[Pair, list[Sized]]:
     """The messages of a collective that ran as a program, by (source, destination)."""
     found: dict[Pair, list[Sized]] = {}
     numbers = collective.participants
-    for message in plan_messages(plan):
+    for message in schedule.numbered_messages():
         pair = numbers[message.source], numbers[message.destination]
         found.setdefault(pair, []).append((first_slot + message.slot, message.size_bytes))
     return found
@@ -107,7 +106,7 @@ def _sizes(collective: LoggedCollective) -> dict[Pair, list[int]]:
         collective.element_bytes,
         collective.root,
     )
-    posts = [step for step in gloo_schedule(call) if isinstance(step, Post)]
+    posts = list(call.posts())
     if not posts:
         return {}
     ranks = np.array(collective.ranks, dtype=np.int64)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,8 +14,8 @@ from analysis.runs.run import Run
 from analysis.runs.setting import setting_of
 from collectives.algorithms.base import DoesNotFit
 from collectives.kinds import Kind
-from collectives.plan import CollectivePlan, plan_messages
-from collectives.settings import plan_of, settings_of
+from collectives.schedule.schedule import Schedule
+from collectives.settings import schedule_of, settings_of
 from topologies.fabrics.fabric import Link
 
 _HOSTS: Mapping[Kind, str] = {Kind.ALL_REDUCE: "ring", Kind.BROADCAST: "tree", Kind.REDUCE: "tree"}
@@ -38,36 +38,35 @@ class TreeLink:
 
 def tree_links(run: Run) -> tuple[TreeLink, ...]:
     """The links of a run's aggregation trees, in order; empty where switches took no part."""
-    collectives = [c for c in collectives_of(run) if c.plan is not None and c.plan.aggregators]
+    collectives = [c for c in collectives_of(run) if c.schedule.aggregators]
     if not collectives:
         return ()
     paths = Paths(setting_of(run))
     mine = np.zeros(paths.links, dtype=np.int64)
     hosts = np.zeros(paths.links, dtype=np.int64)
     for collective in collectives:
-        assert collective.plan is not None
-        _add(mine, paths, collective, collective.plan)
+        _add(mine, paths, collective.ranks, collective.schedule)
         instead = _by_hosts(run, collective)
         if instead is not None:
-            _add(hosts, paths, collective, instead)
+            _add(hosts, paths, collective.ranks, instead)
     groups = dict.fromkeys(tuple(collective.ranks) for collective in collectives)
     return tuple(_links(run, groups, mine, hosts))
 
 
-def _by_hosts(run: Run, collective: MeasuredCollective) -> CollectivePlan | None:
+def _by_hosts(run: Run, collective: MeasuredCollective) -> Schedule | None:
     settings = settings_of(run.spec)
     try:
         entry = {"algorithm": _HOSTS[Kind(collective.kind)]}
-        return plan_of(settings, collective.shape, entry, collective.ranks)
+        return schedule_of(settings, collective.shape, entry, collective.ranks)
     except DoesNotFit:
         return None
 
 
-def _add(carried: Ints, paths: Paths, of: MeasuredCollective, plan: CollectivePlan) -> None:
-    """Add the payload of a plan's messages to the directed links that they take."""
-    numbers = plan.participants(of.ranks)
+def _add(carried: Ints, paths: Paths, ranks: Sequence[int], schedule: Schedule) -> None:
+    """Add the payload of a schedule's messages to the directed links that they take."""
+    numbers = schedule.participants(ranks)
     sizes: dict[tuple[int, int], int] = {}
-    for message in plan_messages(plan):
+    for message in schedule.numbered_messages():
         pair = numbers[message.source], numbers[message.destination]
         sizes[pair] = sizes.get(pair, 0) + message.size_bytes
     ends = np.array(list(sizes), dtype=np.int64)

@@ -12,19 +12,16 @@ from analysis.predict.engines.rank_programs import RankPrograms, connections_of
 from analysis.predict.engines.wire import Floats, Ints
 from analysis.predict.interface import PredictorError
 from collectives.call import CollectiveCall
-from collectives.plan import CollectivePlan
 
 
-def price_idle(
-    paths: Paths, call: CollectiveCall, plan: CollectivePlan, costs: MessageCosts
-) -> float:
+def price_idle(paths: Paths, call: CollectiveCall, costs: MessageCosts) -> float:
     """Nanoseconds until the last rank has finished its program. Raises PredictorError."""
 
     def run(joint: JointPrograms) -> float:
         run_idle(paths, joint, costs)
         return joint.durations_ns()[0]
 
-    return price(call, plan, run)
+    return price(call, run)
 
 
 def run_idle(paths: Paths, joint: JointPrograms, costs: MessageCosts) -> None:
@@ -63,8 +60,7 @@ def _run(
     ranks = joint.ends
     programs = RankPrograms(
         joint.compiled,
-        len(ranks),
-        [joint.wire_bytes(costs)],
+        joint.wire_bytes(costs),
         connections_of(paths, ranks, (source, destination), shared, capacity, costs),
         capacity.tolist(),
         costs.parameters.message_overhead_ns,

@@ -27,20 +27,7 @@ from analysis.predict.engines.acts import (
     Until,
     WaitForCall,
 )
-from analysis.predict.engines.member_programs import (
-    Await,
-    CompiledPrograms,
-    Do,
-    Operation,
-    Pause,
-    Programs,
-    Sleep,
-    Start,
-    compile_steps,
-)
 from analysis.predict.engines.message_costs import MessageCosts
-from analysis.predict.engines.mpi.exchanges import compile_exchange
-from analysis.predict.engines.plan_programs import Gates, Marks, PlanCompiler, message_count
 from analysis.predict.engines.ports.class_ports import priorities_of
 from analysis.predict.engines.rank_slots import RankSlots
 from analysis.predict.engines.trains import Cut
@@ -49,26 +36,23 @@ from analysis.predict.interface import PredictorError, Setting, Transport
 from analysis.predict.queue_waits import QueueWaits
 from analysis.predict.stream_queues import StreamQueues
 from collectives.call import CollectiveCall
-from collectives.gloo.schedule import Post as GlooPost
-from collectives.gloo.schedule import gloo_schedule
-from collectives.kinds import Kind
-from collectives.mpi.exchange import Exchange
-from collectives.plan import Chunk, CollectivePlan
+from collectives.schedule.operations import (
+    Await,
+    CompiledPrograms,
+    Do,
+    Gates,
+    Marks,
+    Operation,
+    Pause,
+    Runner,
+    Sleep,
+)
+from collectives.schedule.schedule import Chunk, Schedule
 from collectives.settings import agreement_of
 from collectives.start_order import CollectiveOrder, StartOrder
 
 MOST_MESSAGES = 300_000
 """Beyond this many, which take about 30 s, collectives are not followed message by message."""
-
-GLOO_THREADS = 2
-"""ProcessGroupGloo::Options::threads as torch creates the group (ProcessGroupGloo.hpp)."""
-
-_POINT_TO_POINT = frozenset({Kind.SEND_RECV, Kind.INCAST, Kind.PERMUTATION})
-"""Kinds that take no thread of the process group."""
-
-ENDS_WHEN_AWAITED = _POINT_TO_POINT | {Kind.REDUCE_SCATTER}
-"""Kinds whose end nobody is told of, so that it is where a rank waits for it: torch gives these no
-future (`workloads.execution.operations`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,29 +64,21 @@ class GroupedCall:
 
 
 def has_programs(calls: Iterable[GroupedCall]) -> bool:
-    """Whether one of them runs as a program."""
-    return any(grouped.call.plan is not None for grouped in calls)
+    """Whether one of them runs as a program of ours."""
+    return any(grouped.call.schedule.algorithm is not None for grouped in calls)
 
 
 def at_most(messages: int, calls: Iterable[GroupedCall], seed: int) -> bool:
     """Whether some calls have no more messages than this, told without keeping them."""
     left = messages
     for grouped in calls:
-        if grouped.call.plan is not None:
-            left -= message_count(grouped.call.plan)
-        elif grouped.call.exchange is not None:
-            left -= len(grouped.call.exchange.messages)
-        else:
-            for step in gloo_schedule(grouped.call, seed):
-                left -= len(step.source) if isinstance(step, GlooPost) else 0
-                if left < 0:
-                    break
+        left -= grouped.call.schedule.count(grouped.call.shape, seed, most=left)
         if left < 0:
             return False
     return True
 
 
-_Call = Callable[[Programs, float], None]
+_Call = Callable[[Runner, float], None]
 
 
 class JointPrograms:
@@ -117,7 +93,7 @@ class JointPrograms:
     def __init__(
         self, calls: Sequence[GroupedCall], acts: Mapping[int, Sequence[Act]], seed: int
     ) -> None:
-        self.compiled = CompiledPrograms([])
+        self.compiled = CompiledPrograms()
         self.owners: list[int] = []
         """The call of each message; what agrees on a call is its own as well."""
         self.posted_ns: list[dict[int, float]] = [{} for _ in calls]
@@ -130,7 +106,6 @@ class JointPrograms:
         """By call and rank: when a wait for it was over, where the rank waited."""
         self.waits: QueueWaits | None = None
         """Is told of packet trains that pass ports, where somebody wants to know."""
-        self._sizes: list[int] = []
         self._ends: dict[tuple[str, int], int] = {}
         self._marks = Marks()
         self._calls = calls
@@ -142,15 +117,9 @@ class JointPrograms:
         self._late_ns: dict[int, float] = defaultdict(float)
         self._meetings: dict[int, float] = {}
         for rank, doing in acts.items():
-            self.compiled.programs.append(self._main(rank, doing))
-            self.compiled.members.append(rank)
-        for number, grouped in enumerate(calls):
-            if grouped.call.plan is not None:
-                self._add_plan(number, grouped.call.plan)
-            elif grouped.call.exchange is not None:
-                self._add_exchange(number, grouped.call, grouped.call.exchange)
-            else:
-                self._add_gloo(number, grouped.call, seed)
+            self.compiled.program(-1, self._main(rank, doing))
+        for number in range(len(calls)):
+            self._add(number, seed)
 
     @property
     def ends(self) -> Ints:
@@ -182,7 +151,7 @@ class JointPrograms:
     @property
     def size_bytes(self) -> Ints:
         """Of each message."""
-        return np.array(self._sizes, dtype=np.int64)
+        return np.array(self.compiled.size_bytes, dtype=np.int64)
 
     def over_roce(self, transport: Transport) -> bool:
         """Whether all messages go over RoCE; else they all go over TCP. Raises PredictorError for
@@ -193,15 +162,14 @@ class JointPrograms:
         return found == {True}
 
     @classmethod
-    def of_plan(cls, call: CollectiveCall, plan: CollectivePlan) -> JointPrograms:
+    def of_one(cls, call: CollectiveCall, seed: int = 1) -> JointPrograms:
         """One collective that all its ranks post at once. Raises PredictorError for more messages
         than can be followed."""
-        if message_count(plan) > MOST_MESSAGES:
-            raise PredictorError(
-                f"found {message_count(plan):,} messages, allowed {MOST_MESSAGES:,}"
-            )
+        count = call.schedule.count(call.shape, seed, MOST_MESSAGES)
+        if count > MOST_MESSAGES:
+            raise PredictorError(f"found {count:,} messages, allowed {MOST_MESSAGES:,}")
         acts = {rank: (PostCall(0),) for rank in call.ranks}
-        return cls([GroupedCall(replace(call, plan=plan), "")], acts, seed=0)
+        return cls([GroupedCall(call, "")], acts, seed)
 
     @property
     def first(self) -> CollectiveCall:
@@ -230,7 +198,7 @@ class JointPrograms:
         by_call = [replace(costs, call=grouped.call) for grouped in self._calls]
         known: dict[tuple[int, int], Cut] = {}
         found = []
-        for owner, size in zip(self.owners, self._sizes, strict=True):
+        for owner, size in zip(self.owners, self.compiled.size_bytes, strict=True):
             if (owner, size) not in known:
                 (known[owner, size],) = by_call[owner].cuts(np.array([size], dtype=np.int64))
             found.append(known[owner, size])
@@ -250,11 +218,11 @@ class JointPrograms:
 
     def measured_ns(self) -> list[float]:
         """Of each call, as a run measures it: as `durations_ns`, but what ends where a rank waits
-        for it ends there (`ENDS_WHEN_AWAITED`)."""
+        for it ends there."""
         found = []
         for number, duration in enumerate(self.durations_ns()):
             call = self._calls[number].call
-            if call.kind in ENDS_WHEN_AWAITED and call.plan is None:
+            if call.schedule.ends_when_awaited(call.shape.kind):
                 ends = self.completed_ns[number] | self.awaited_ns[number]
                 duration = max(ends.values()) - max(self.posted_ns[number].values())
             found.append(duration)
@@ -288,33 +256,33 @@ class JointPrograms:
         program.append(Do(lambda _, now: self.ended_ns.__setitem__(rank, now)))
         return program
 
-    def _set_late(self, rank: int, at_ns: float, _: Programs, now: float) -> None:
+    def _set_late(self, rank: int, at_ns: float, _: Runner, now: float) -> None:
         self._late_ns[rank] = max(0.0, now - at_ns)
 
     def _at_with_lateness(self, rank: int, at_ns: float) -> float:
         return at_ns + self._late_ns[rank]
 
     def _pass(self, rank: int, number: int) -> Do:
-        def passed(_: Programs, now: float) -> None:
+        def passed(_: Runner, now: float) -> None:
             self.passed_ns[rank, number] = now, self.waited_ns[rank]
 
         return Do(passed)
 
     def _propose(self, act: Propose) -> Do:
-        def propose(_: Programs, now: float) -> None:
+        def propose(_: Runner, now: float) -> None:
             proposed = math.ceil((now + act.margin_ns) / act.grid_ns) * act.grid_ns
             self._meetings[act.meeting] = max(self._meetings.get(act.meeting, 0.0), proposed)
 
         return Do(propose)
 
     def _count_wait(self, rank: int, sign: int) -> Do:
-        def count(_: Programs, now: float) -> None:
+        def count(_: Runner, now: float) -> None:
             self.waited_ns[rank] += sign * now
 
         return Do(count)
 
     def _waited(self, rank: int, call: int) -> Do:
-        def waited(_: Programs, now: float) -> None:
+        def waited(_: Runner, now: float) -> None:
             self.waited_ns[rank] += now
             self.awaited_ns[call][rank] = now
 
@@ -322,26 +290,25 @@ class JointPrograms:
 
     def _post(self, number: int, rank: int) -> Do:
         grouped = self._calls[number]
-        plan = grouped.call.plan
-        chunks = 1 if plan is None else len(plan.chunks)
-        marks = [self._marks.number("start", number, chunk, rank) for chunk in range(chunks)]
+        schedule = grouped.call.schedule
+        marks = [
+            self._marks.number("start", number, chunk, rank) for chunk in range(_parts(schedule))
+        ]
         slots = self._slots_of(grouped, rank)
-        exchange = grouped.call.exchange
-        # Of one that begins by receiving no run knows when it came.
-        counts = exchange is None or exchange.begins_by_sending(grouped.call.ranks.index(rank))
+        counts = schedule.begins_by_sending(grouped.call.ranks.index(rank))
 
-        def post(programs: Programs, now: float) -> None:
+        def post(programs: Runner, now: float) -> None:
             if counts:
                 self.posted_ns[number][rank] = now
-            if plan is not None and plan.aggregators:
+            if schedule.aggregators:
                 programs.mark(self._marks.number("asked", number), now)
-                for chunk in plan.chunks[: plan.in_flight]:
+                for chunk in schedule.chunks[: schedule.in_flight]:
                     self._ask(number, chunk, programs, now)
             if slots is None:
                 for mark in marks:
                     programs.mark(mark, now)
                 return
-            place, proposal = slots.post(0 if plan is None else plan.priority, marks)
+            place, proposal = slots.post(schedule.priority, marks)
             if slots.order.agrees:
                 self._proposals[number] = max(self._proposals.get(number, 0), proposal)
                 self._left["place", number, rank] = place
@@ -351,42 +318,37 @@ class JointPrograms:
         return Do(post)
 
     def _slots_of(self, grouped: GroupedCall, rank: int) -> RankSlots | None:
-        plan = grouped.call.plan
-        if plan is not None and not plan.in_flight:
+        queue = grouped.call.schedule.queue(grouped.call.shape.kind)
+        if queue is None:
             return None
-        if plan is None and grouped.call.kind in _POINT_TO_POINT:
-            return None
-        if grouped.call.exchange is not None:
-            return None
-        # Switches have slots of their own, of each of their two kinds.
-        own = (plan.in_flight,) if plan is not None and plan.aggregators else ()
-        key = grouped.group, plan is None, rank, *own
+        key = grouped.group, rank, *queue.name
         if key not in self._slots:
-            order = CollectiveOrder.FIFO if plan is None else plan.order
-            bound = GLOO_THREADS if plan is None else plan.in_flight
-            self._slots[key] = RankSlots(StartOrder(order, bound))
+            self._slots[key] = RankSlots(StartOrder(queue.order, queue.at_once))
         return self._slots[key]
 
-    def _add_plan(self, number: int, plan: CollectivePlan) -> None:
-        ranks = plan.participants(self._calls[number].call.ranks)
-        if plan.in_flight and plan.order is not CollectiveOrder.FIFO:
-            agreement = agreement_of(len(ranks), plan.endpoint_delay_ns)
+    def _add(self, number: int, seed: int) -> None:
+        call = self._calls[number].call
+        schedule = call.schedule
+        ranks = call.participants
+        members = len(call.ranks)
+        queue = schedule.queue(call.shape.kind)
+        if queue is not None and queue.order is not CollectiveOrder.FIFO:
+            agreement = agreement_of(len(ranks), schedule.endpoint_delay_ns)
             gates = Gates(
                 lambda _, rank: Await([], [], [self._marks.number("agree", number, ranks[rank])]),
                 lambda _, rank, count: Do(self._agreed(number, ranks[rank], count)),
             )
-            self._compile(number, agreement, gates, "order")
-        members = len(self._calls[number].call.ranks)
+            self._compile(number, replace(call, schedule=agreement), gates, "order", seed)
 
         def begin(chunk: int, rank: int) -> Operation:
             if rank < members:
                 return Await([], [], [self._marks.number("start", number, chunk, ranks[rank])])
             # A switch sets out when the first rank asks it to; then slots get free one by one.
-            before = chunk - plan.in_flight
+            before = chunk - schedule.in_flight
             what: tuple[object, ...] = "asked", number
-            if plan.in_flight and before >= 0:
+            if schedule.in_flight and before >= 0:
                 what = "free", number, before, rank
-            hold = plan.chunks[chunk].hold
+            hold = schedule.chunks[chunk].hold
             if hold is not None and rank == hold.participant:
                 what = "granted", number, chunk
             return Await([], [], [self._marks.number(*what)])
@@ -396,71 +358,26 @@ class JointPrograms:
                 return Do(self._ended(number, chunk, ranks[rank], count))
             return Do(self._passed_on(number, chunk, rank, count))
 
-        self._compile(number, plan, Gates(begin, end), "chunks")
+        self._compile(number, call, Gates(begin, end), "chunks", seed)
 
-    def _compile(self, number: int, plan: CollectivePlan, gates: Gates, name: str) -> None:
-        for tree in range(plan.trees):
-            part = plan.part(tree, plan.trees)
-            ends = self._ends_of(self._calls[number], part, tree)
-            PlanCompiler(
-                part, self.compiled, self._sizes, self._marks, ends, gates, (name, number)
-            ).compile()
-        self.owners += [number] * (len(self._sizes) - len(self.owners))
-
-    def _ends_of(
-        self, grouped: GroupedCall, plan: CollectivePlan | None = None, tree: int = 0
-    ) -> tuple[int, ...]:
-        """Each of several trees of a group has connections of its own."""
-        ranks = grouped.call.ranks
-        group = f"{grouped.group}.{tree}" if tree else grouped.group
-        return tuple(
-            self._ends.setdefault((group, rank), len(self._ends))
-            for rank in (ranks if plan is None else plan.participants(ranks))
-        )
-
-    def _add_gloo(self, number: int, call: CollectiveCall, seed: int) -> None:
-        steps = list(gloo_schedule(call, seed))
-        found = compile_steps(steps, call.world)
-        base = len(self._sizes)
-        first = len(self.compiled.programs)
-        for member, program in enumerate(found.programs):
-            rank = call.ranks[member]
-            begin = Await([], [], [self._marks.number("start", number, 0, rank)])
-            end = Do(self._ended(number, 0, rank, 1))
-            moved = [_moved(operation, base) for operation in program]
-            self.compiled.programs.append([begin, *moved, end])
-            self.compiled.members.append(rank)
-        ends = self._ends_of(self._calls[number])
-        self.compiled.source += [ends[member] for member in found.source]
-        self.compiled.destination += [ends[member] for member in found.destination]
-        self.compiled.sender += [first + member for member in found.sender]
-        self.compiled.receiver += [first + member for member in found.receiver]
-        for step in steps:
-            if isinstance(step, GlooPost):
-                self._sizes += step.size_bytes.tolist()
-        self.owners += [number] * (len(self._sizes) - base)
-
-    def _add_exchange(self, number: int, call: CollectiveCall, exchange: Exchange) -> None:
-        found = compile_exchange(exchange)
-        base, first = len(self._sizes), len(self.compiled.programs)
-        for place, (member, program) in enumerate(zip(found.members, found.programs, strict=True)):
-            rank = call.ranks[member]
-            moved = [_moved(operation, base) for operation in program]
-            if place < call.world:  # the others are the ranks' libraries
-                begin = Await([], [], [self._marks.number("start", number, 0, rank)])
-                moved = [begin, *moved, Do(self._ended(number, 0, rank, 1))]
-            self.compiled.programs.append(moved)
-            self.compiled.members.append(rank)
-        ends = self._ends_of(self._calls[number])
-        self.compiled.source += [ends[member] for member in found.source]
-        self.compiled.destination += [ends[member] for member in found.destination]
-        self.compiled.sender += [first + program for program in found.sender]
-        self.compiled.receiver += [first + program for program in found.receiver]
-        self._sizes += found.size_bytes
-        self.owners += [number] * (len(self._sizes) - base)
+    def _compile(
+        self, number: int, call: CollectiveCall, gates: Gates, name: str, seed: int
+    ) -> None:
+        group, trees = self._calls[number].group, call.schedule.trees
+        for tree in range(trees):
+            part = call.schedule.part(tree, trees)
+            # Each of several trees of a group has connections of its own.
+            own = f"{group}.{tree}" if tree else group
+            ends = [
+                self._ends.setdefault((own, rank), len(self._ends))
+                for rank in part.participants(call.ranks)
+            ]
+            mark = partial(self._marks.number, name, number)
+            part.compile(call.shape, self.compiled, ends, mark, gates, seed)
+        self.owners += [number] * (len(self.compiled.source) - len(self.owners))
 
     def _agreed(self, number: int, rank: int, count: int) -> _Call:
-        def agreed(programs: Programs, now: float) -> None:
+        def agreed(programs: Runner, now: float) -> None:
             if self._is_last(("agree", number, rank), count):
                 slots = self._slots_of(self._calls[number], rank)
                 assert slots is not None
@@ -470,11 +387,11 @@ class JointPrograms:
         return agreed
 
     def _passed_on(self, number: int, chunk: int, switch: int, count: int) -> _Call:
-        plan = self._calls[number].call.plan
-        assert plan is not None, "switches take part in programs"
-        hold, following = plan.chunks[chunk].hold, plan.chunks[chunk + plan.in_flight :][:1]
+        schedule = self._calls[number].call.schedule
+        hold = schedule.chunks[chunk].hold
+        following = schedule.chunks[chunk + schedule.in_flight :][:1]
 
-        def ended(programs: Programs, now: float) -> None:
+        def ended(programs: Runner, now: float) -> None:
             if self._is_last(("passed on", number, chunk, switch), count):
                 programs.mark(self._marks.number("free", number, chunk, switch), now)
                 if hold is not None and switch == hold.participant:
@@ -484,7 +401,7 @@ class JointPrograms:
 
         return ended
 
-    def _ask(self, number: int, chunk: Chunk, programs: Programs, now: float) -> None:
+    def _ask(self, number: int, chunk: Chunk, programs: Runner, now: float) -> None:
         """A stream wants what it has to itself, when the first rank posts it or when the chunk
         before it on its tree is over."""
         key = number, chunk.index
@@ -494,12 +411,11 @@ class JointPrograms:
             self._streams.ask(key, chunk.hold.locks, partial(programs.mark, granted), now)
 
     def _ended(self, number: int, chunk: int, rank: int, count: int) -> _Call:
-        def ended(programs: Programs, now: float) -> None:
+        def ended(programs: Runner, now: float) -> None:
             if not self._is_last(("chunk", number, chunk, rank), count):
                 return
-            plan = self._calls[number].call.plan
-            chunks = 1 if plan is None else len(plan.chunks)
-            over = self._is_last(("call", number, rank), chunks)
+            parts = _parts(self._calls[number].call.schedule)
+            over = self._is_last(("call", number, rank), parts)
             if over:
                 self.completed_ns[number][rank] = now
             slots = self._slots_of(self._calls[number], rank)
@@ -516,12 +432,6 @@ class JointPrograms:
         return not self._left[what]
 
 
-def _moved(operation: Operation, base: int) -> Operation:
-    """With messages numbered from `base`."""
-    match operation:
-        case Start(sends, receives, sends_first):
-            return Start([m + base for m in sends], [m + base for m in receives], sends_first)
-        case Await(sends, receives, marks):
-            return Await([m + base for m in sends], [m + base for m in receives], marks)
-        case _:
-            return operation
+def _parts(schedule: Schedule) -> int:
+    """How many parts of a collective start on their own: its chunks, or all of it."""
+    return max(1, len(schedule.chunks))

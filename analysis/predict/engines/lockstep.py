@@ -16,7 +16,8 @@ from analysis.predict.engines.paths import Paths
 from analysis.predict.engines.wire import Floats, Ints
 from analysis.predict.interface import PredictorError
 from collectives.call import CollectiveCall
-from collectives.gloo.schedule import Post, Step
+from collectives.schedule.gloo import Step
+from collectives.schedule.schedule import Post
 
 _CHAIN = 8
 """Iterations of `_invited`; more change nothing in the fabrics tried."""

@@ -11,36 +11,39 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from analysis.predict.engines.joint_programs import MOST_MESSAGES, JointPrograms
-from analysis.predict.engines.plan_programs import message_count
 from analysis.predict.interface import PredictorError
 from collectives.call import CollectiveCall
-from collectives.plan import CollectivePlan
+from collectives.schedule.program import ProgramSchedule
 
 
-def price(
-    call: CollectiveCall, plan: CollectivePlan, run: Callable[[JointPrograms], float]
-) -> float:
+def price(call: CollectiveCall, run: Callable[[JointPrograms], float], seed: int = 1) -> float:
     """Nanoseconds that a collective takes which `run` prices. Beyond `MOST_MESSAGES` messages two
     beginnings of it are priced: as many rounds of chunks in flight as can be followed, and half of
     them. Raises PredictorError where chunks differ or are not bounded,
     or are too large."""
-    total = len(plan.chunks)
-    if message_count(plan) <= MOST_MESSAGES:
-        return run(JointPrograms.of_plan(call, plan))
+    schedule = call.schedule
+    count = schedule.count(call.shape, seed, MOST_MESSAGES)
+    if count <= MOST_MESSAGES or not isinstance(schedule, ProgramSchedule):
+        return run(JointPrograms.of_one(call, seed))
+    total = len(schedule.chunks)
     # What ranks agree on the order with is followed, too: twice up and down a tree at most.
-    many = (MOST_MESSAGES - 4 * len(call.ranks)) // (message_count(plan) // total)
-    at_once = max(1, plan.in_flight)
+    many = (MOST_MESSAGES - 4 * len(call.ranks)) // (count // total)
+    at_once = max(1, schedule.in_flight)
     # Chunks that start together end together: whole rounds of them are compared.
     many -= many % at_once
     few = max(at_once, many // 2 // at_once * at_once)
-    alike = len({id(chunk.program) for chunk in plan.chunks}) == 1
-    if not alike or plan.turns or not plan.in_flight or few >= many:
+    alike = len({id(chunk.program) for chunk in schedule.chunks}) == 1
+    if not alike or schedule.turns or not schedule.in_flight or few >= many:
         raise PredictorError(
-            f"found {message_count(plan):,} messages, allowed {MOST_MESSAGES:,}, or chunks that "
+            f"found {count:,} messages, allowed {MOST_MESSAGES:,}, or chunks that "
             "run alike, of which twice as many as are in_flight can be followed"
         )
     first, second = (
-        run(JointPrograms.of_plan(call, replace(plan, chunks=plan.chunks[:count])))
-        for count in (few, many)
+        run(
+            JointPrograms.of_one(
+                replace(call, schedule=replace(schedule, chunks=schedule.chunks[:part]))
+            )
+        )
+        for part in (few, many)
     )
     return second + (second - first) / (many - few) * (total - many)

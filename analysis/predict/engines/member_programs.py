@@ -1,88 +1,20 @@
-"""The members' programs of one collective: what each posts, and what it waits for next."""
+"""The members' programs of collectives, run operation by operation."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 
-from collectives.gloo.schedule import Post, Step
-
-
-@dataclass(slots=True)
-class Start:
-    """Messages that a member posts at once, by number: its sends and its receives."""
-
-    sends: list[int]
-    receives: list[int]
-    sends_first: bool = False
-
-
-@dataclass(slots=True)
-class Await:
-    """What a member waits for: messages, and marks that others of its own make."""
-
-    sends: list[int]
-    receives: list[int]
-    marks: list[int] = field(default_factory=list)
-
-
-@dataclass(frozen=True, slots=True)
-class Mark:
-    """Tells those who wait for this mark that the member has come here."""
-
-    number: int
-
-
-@dataclass(frozen=True, slots=True)
-class Pause:
-    """Nothing is done for a while."""
-
-    duration_ns: float
-
-
-@dataclass(frozen=True, slots=True)
-class Sleep:
-    """Nothing is done until a time that is known by then."""
-
-    until_ns: Callable[[], float]
-
-
-@dataclass(frozen=True, slots=True)
-class Occupy:
-    """A unit is taken for a while, by one after the other; what it does is ready `latency_ns` after
-    that."""
-
-    unit: int
-    duration_ns: float
-    latency_ns: float
-
-
-@dataclass(frozen=True, slots=True)
-class Do:
-    """Something is done at once, such as choosing what starts next: it gets the programs that run
-    and the time."""
-
-    call: Callable[[Programs, float], None]
-
-
-Operation = Start | Await | Mark | Pause | Sleep | Occupy | Do
-
-
-@dataclass(slots=True)
-class CompiledPrograms:
-    """Programs, and for each message its ends: whose host it leaves and reaches, and the programs
-    that send and receive it. Several programs can belong to one host: `members` has the member of
-    each program. `has_nodes` says that switches take part."""
-
-    programs: list[list[Operation]]
-    members: list[int] = field(default_factory=list)
-    source: list[int] = field(default_factory=list)
-    destination: list[int] = field(default_factory=list)
-    sender: list[int] = field(default_factory=list)
-    receiver: list[int] = field(default_factory=list)
-    has_nodes: bool = False
+from collectives.schedule.operations import (
+    Await,
+    CompiledPrograms,
+    Do,
+    Mark,
+    Occupy,
+    Pause,
+    Sleep,
+    Start,
+)
 
 
 class Programs(ABC):
@@ -90,8 +22,7 @@ class Programs(ABC):
     subclass's: it gets `_start`, and says `_has_sent` and `_has_received`. Times are in ns.
     """
 
-    def __init__(self, steps: Iterable[Step] | CompiledPrograms, world: int) -> None:
-        compiled = steps if isinstance(steps, CompiledPrograms) else compile_steps(steps, world)
+    def __init__(self, compiled: CompiledPrograms) -> None:
         self._source = compiled.source
         self._destination = compiled.destination
         self._sender = compiled.sender
@@ -235,48 +166,3 @@ class Programs(ABC):
                 self._watching["mark", mark].append(member)
                 return False
         return True
-
-
-def compile_steps(steps: Iterable[Step], world: int) -> CompiledPrograms:
-    """A schedule, whose members all go through the same steps."""
-    compiled = CompiledPrograms([[] for _ in range(world)], list(range(world)))
-    posts: list[range] = []
-    for step in steps:
-        if isinstance(step, Post):
-            first = len(compiled.source)
-            compiled.source += step.source.tolist()
-            compiled.destination += step.destination.tolist()
-            posts.append(range(first, len(compiled.source)))
-            _append(compiled, posts[-1], Start, True, True)
-            if step.sends_first:
-                _send_first(compiled, posts[-1])
-        else:
-            _append(compiled, posts[step.post], Await, step.sends, step.receives)
-    compiled.sender, compiled.receiver = compiled.source, compiled.destination
-    return compiled
-
-
-def _append(
-    compiled: CompiledPrograms,
-    messages: range,
-    kind: type[Start] | type[Await],
-    sends: bool,
-    receives: bool,
-) -> None:
-    parts: dict[int, Start | Await] = {}
-    for message in messages:
-        if sends:
-            member = compiled.source[message]
-            parts.setdefault(member, kind([], [])).sends.append(message)
-        if receives:
-            member = compiled.destination[message]
-            parts.setdefault(member, kind([], [])).receives.append(message)
-    for member, part in parts.items():
-        compiled.programs[member].append(part)
-
-
-def _send_first(compiled: CompiledPrograms, messages: range) -> None:
-    for member in {compiled.source[m] for m in messages}:
-        operation = compiled.programs[member][-1]
-        assert isinstance(operation, Start)
-        operation.sends_first = True

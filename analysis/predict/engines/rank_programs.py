@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
 import numpy as np
 
 from analysis.predict.engines.max_min import max_min_rates, pad_paths
-from analysis.predict.engines.member_programs import CompiledPrograms, Programs, Start
+from analysis.predict.engines.member_programs import Programs
 from analysis.predict.engines.message_costs import MessageCosts
 from analysis.predict.engines.paths import Paths
 from analysis.predict.engines.wire import Floats, Ints
-from collectives.gloo.schedule import Step
+from collectives.schedule.operations import CompiledPrograms, Start
 
 _SIMULTANEOUS_NS = 1e-3
 _INVITED, _DRAINED, _RECEIVED, _AWAKE, _ACKNOWLEDGED = 0, 1, 2, 3, 4
@@ -49,26 +49,25 @@ class Connection:
 class RankPrograms(Programs):
     """One collective's members and the links that their messages share.
 
-    `steps` is the schedule; `wire_bytes` has the bytes of each message of each post in order;
-    `connections` the path of each pair that exchanges messages; `bytes_per_ns` the links' capacity.
+    `wire_bytes` has the bytes of each message; `connections` the path of each pair that exchanges
+    messages; `bytes_per_ns` the links' capacity.
     """
 
     def __init__(
         self,
-        steps: Iterable[Step] | CompiledPrograms,
-        world: int,
-        wire_bytes: Iterable[list[float]],
+        compiled: CompiledPrograms,
+        wire_bytes: Sequence[float],
         connections: dict[tuple[int, int], Connection],
         bytes_per_ns: list[float],
         overhead_ns: float = 0.0,
         sharing_factor: float = 1.0,
     ) -> None:
-        super().__init__(steps, world)
+        super().__init__(compiled)
         self._connections = connections
         self._capacity = bytes_per_ns
         self._overhead_ns = overhead_ns
         self._sharing_factor = sharing_factor
-        self._wire = [size for post in wire_bytes for size in post]
+        self._wire = wire_bytes
         self._users: dict[int, set[tuple[int, int]]] = {}
         self._dirty: set[int] = set()
         self._heap: list[tuple[float, int, int, int, int]] = []

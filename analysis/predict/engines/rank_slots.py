@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from analysis.predict.engines.member_programs import Programs
+from collectives.schedule.operations import Runner
 from collectives.start_order import StartOrder
 
 
@@ -19,17 +19,17 @@ class RankSlots:
         self._marks.append(marks)
         return len(self._marks) - 1, self.order.post(priority, len(marks))
 
-    def agree(self, collective: int, start: int, programs: Programs, now: float) -> None:
+    def agree(self, collective: int, start: int, programs: Runner, now: float) -> None:
         """The ranks' highest proposal is known here."""
         self.order.agree(collective, start)
         self.start(programs, now)
 
-    def complete(self, programs: Programs, now: float) -> None:
+    def complete(self, programs: Runner, now: float) -> None:
         """A chunk is complete."""
         self.order.complete()
         self.start(programs, now)
 
-    def start(self, programs: Programs, now: float) -> None:
+    def start(self, programs: Runner, now: float) -> None:
         """Start what there are slots for."""
         while (start := self.order.next()) is not None:
             programs.mark(self._marks[start.collective][start.chunk], now)

@@ -15,14 +15,14 @@ what is in a host's port (net/ipv4/tcp.c and tcp_output.c of Linux 6.12):
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
-from analysis.predict.engines.member_programs import CompiledPrograms, Programs, Start
+from analysis.predict.engines.member_programs import Programs
 from analysis.predict.engines.ports.class_ports import ClassPorts
 from analysis.predict.queue_waits import QueueWaits
-from collectives.gloo.schedule import Step
+from collectives.schedule.operations import CompiledPrograms, Start
 
 TRAINS_PER_MESSAGE = 48
 """A message is followed as about this many trains of equal length; more changes little."""
@@ -77,16 +77,15 @@ class Train:
 class PacketTrains(Programs):
     """One collective's members, and the ports that their messages pass.
 
-    `cuts` has how each message is cut, by post in order; `streams` the path of each pair that
+    `cuts` has how each message is cut; `streams` the path of each pair that
     exchanges anything, notifications included; `bytes_per_ns`, `delay_ns` and `queued_segments`
     (of one connection in its port, at most) are by link.
     """
 
     def __init__(
         self,
-        steps: Iterable[Step] | CompiledPrograms,
-        world: int,
-        cuts: Iterable[Sequence[Cut]],
+        compiled: CompiledPrograms,
+        cuts: Sequence[Cut],
         streams: dict[tuple[int, int], Stream],
         bytes_per_ns: Sequence[float],
         delay_ns: Sequence[float],
@@ -98,11 +97,11 @@ class PacketTrains(Programs):
         waits: QueueWaits | None = None,
         classes: ClassPorts[Train] | None = None,
     ) -> None:
-        super().__init__(steps, world)
+        super().__init__(compiled)
         self._waits = waits
         self._classes = classes
         self._trains_per_message = trains_per_message
-        self._cuts = [cut for post in cuts for cut in post]
+        self._cuts = cuts
         self._streams = streams
         self._other_way = {id(streams[a, b]): streams.get((b, a)) for a, b in streams}
         self._capacity = bytes_per_ns

@@ -28,8 +28,9 @@ from analysis.predict.engines.wire import Floats, Ints
 from analysis.predict.interface import Setting
 from analysis.predict.parameters import RANGES, Parameters
 from collectives.call import CollectiveCall
-from collectives.gloo.schedule import Post, gloo_schedule
 from collectives.kinds import Kind
+from collectives.schedule.gloo import GLOO, gloo_steps
+from collectives.schedule.schedule import Post
 
 _SAMPLED_MEMBERS = 64
 """All-to-all looks at the paths of this many members; regular fabrics show every distance so."""
@@ -63,8 +64,8 @@ class AlphaBeta:
             return 0.0
         paths = paths_of(setting)
         costs = MessageCosts.on(paths, call, self.parameters, self._effects)
-        if call.plan is not None:
-            return price_idle(paths, call, call.plan, costs)
+        if call.schedule != GLOO:
+            return price_idle(paths, call, costs)
         idle = _IdleFabric(paths, call, costs)
         match call.kind:
             case Kind.ALL_TO_ALL:
@@ -72,16 +73,15 @@ class AlphaBeta:
             case Kind.BROADCAST:
                 duration = idle.broadcast()
             case Kind.GATHER | Kind.SCATTER | Kind.INCAST | Kind.SEND_RECV | Kind.PERMUTATION:
-                (post, _) = gloo_schedule(call, setting.seed)
-                assert isinstance(post, Post)
+                (post,) = call.posts(setting.seed)
                 duration = idle.at_once(post, np.zeros(call.world))
             case Kind.REDUCE:
-                *ring, gather, _ = gloo_schedule(call)
+                *ring, gather, _ = gloo_steps(call.shape)
                 assert isinstance(gather, Post)
                 clock = Lockstep(paths, call, costs).run(ring)
                 duration = max(float(clock.max()), idle.at_once(gather, clock))
             case _:
-                clock = Lockstep(paths, call, costs).run(gloo_schedule(call))
+                clock = Lockstep(paths, call, costs).run(gloo_steps(call.shape))
                 duration = float(clock.max())
         return duration
 

@@ -6,13 +6,12 @@ beyond, flows that share links max-min fairly (`rank_programs`, `fluid`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from enum import StrEnum
 
 import numpy as np
 
-from analysis.predict.engines.acts import PostCall
 from analysis.predict.engines.joint_programs import (
     GroupedCall,
     JointPrograms,
@@ -21,25 +20,21 @@ from analysis.predict.engines.joint_programs import (
 )
 from analysis.predict.engines.many_chunks import price
 from analysis.predict.engines.max_min import drain, max_min_rates
-from analysis.predict.engines.member_programs import CompiledPrograms
 from analysis.predict.engines.message_costs import MessageCosts
 from analysis.predict.engines.paths import Paths, paths_of
-from analysis.predict.engines.plan_programs import compile_plan, message_count
-from analysis.predict.engines.ports.class_ports import ClassPorts, class_rules, priorities_of
+from analysis.predict.engines.ports.class_ports import ClassPorts, class_rules
 from analysis.predict.engines.rank_programs import RankPrograms, connections_of
 from analysis.predict.engines.roce.trains import QueuePairTrains
 from analysis.predict.engines.spread import SpreadPaths
-from analysis.predict.engines.trains import TRAINS_PER_MESSAGE, Cut, PacketTrains, Stream
+from analysis.predict.engines.trains import TRAINS_PER_MESSAGE, PacketTrains, Stream
 from analysis.predict.engines.wire import Floats, Ints
 from analysis.predict.interface import PredictorError, Setting
 from analysis.predict.models.alpha_beta import AlphaBeta
 from analysis.predict.parameters import RANGES, Parameters
-from analysis.predict.queue_waits import QueueWaits
 from collectives.call import CollectiveCall
-from collectives.gloo.schedule import Post, Step, gloo_schedule
 from collectives.kinds import Kind
-from collectives.mpi.exchange import Exchange
-from collectives.plan import CollectivePlan
+from collectives.schedule.gloo import GLOO
+from collectives.schedule.schedule import Post
 
 _AT_ONCE = frozenset(
     {Kind.ALL_TO_ALL, Kind.GATHER, Kind.SCATTER, Kind.INCAST, Kind.SEND_RECV, Kind.PERMUTATION}
@@ -118,71 +113,49 @@ class Flow:
 
     def predict(self, setting: Setting, call: CollectiveCall) -> float:
         """Nanoseconds from the common start to the last member's completion."""
-        model, steps = self._chosen(setting, call)
         paths = paths_of(setting)
-        if call.exchange is not None:
-            return self._exchange(paths, call, call.exchange)
-        if call.plan is not None and model is not FlowModel.NOTHING:
-            return self._program(paths, call, call.plan, model)
-        posts = [step for step in steps if isinstance(step, Post)]
-        match model:
+        match self._chosen(setting, call):
             case FlowModel.NOTHING:
                 return 0.0
             case FlowModel.RECURRENCE:
                 return self._alone.predict(setting, call)
-            case FlowModel.TRAINS:
-                return self._trains(paths, call, steps, posts)
-            case FlowModel.MAX_MIN if call.kind in _AT_ONCE:
-                return self._at_once(paths, call, posts)
-            case FlowModel.MAX_MIN:
-                return self._by_events(paths, call, steps, posts)
+            case FlowModel.MAX_MIN if call.kind in _AT_ONCE and call.schedule == GLOO:
+                return self._at_once(paths, call)
             case FlowModel.BUSIEST_LINK:
-                return self._slowed(setting, call, posts)
+                return self._slowed(setting, call)
+            case model:
+                return self._followed(paths, call, model)
 
     def model(self, setting: Setting, call: CollectiveCall) -> str:
         """Which of `FlowModel` answers."""
-        return self._chosen(setting, call)[0].value
+        return self._chosen(setting, call).value
 
-    def _chosen(self, setting: Setting, call: CollectiveCall) -> tuple[FlowModel, list[Step]]:
-        """The model, and the schedule where it takes one: those of large groups are long."""
-        if call.exchange is not None:
-            return FlowModel.TRAINS, []
+    def _chosen(self, setting: Setting, call: CollectiveCall) -> FlowModel:
         if call.world == 1 or (call.size_bytes == 0 and call.kind != Kind.BARRIER):
-            return FlowModel.NOTHING, []
-        if call.plan is not None:
-            few = message_count(call.plan) <= _MOST_TRAINS
-            return FlowModel.TRAINS if self._by_packets and few else FlowModel.MAX_MIN, []
-        if call.kind not in _AT_ONCE and self._isolated(paths_of(setting), call):
-            return FlowModel.RECURRENCE, []
-        steps = list(gloo_schedule(call, setting.seed))
-        messages = sum(len(step.source) for step in steps if isinstance(step, Post))
+            return FlowModel.NOTHING
+        if call.schedule.observed:
+            return FlowModel.TRAINS
+        own = call.schedule == GLOO
+        if own and call.kind not in _AT_ONCE and self._isolated(paths_of(setting), call):
+            return FlowModel.RECURRENCE
+        messages = call.schedule.count(call.shape, setting.seed, _MOST_MESSAGES)
         if self._by_packets and messages <= _MOST_TRAINS:
-            return FlowModel.TRAINS, steps
-        if call.kind in _AT_ONCE or messages <= _MOST_MESSAGES:
-            return FlowModel.MAX_MIN, steps
-        return FlowModel.BUSIEST_LINK, steps
+            return FlowModel.TRAINS
+        if not own or call.kind in _AT_ONCE or messages <= _MOST_MESSAGES:
+            return FlowModel.MAX_MIN
+        return FlowModel.BUSIEST_LINK
 
-    def _program(
-        self, paths: Paths, call: CollectiveCall, plan: CollectivePlan, model: FlowModel
-    ) -> float:
-        """A collective that runs as a program: what its ranks do, message by message."""
+    def _followed(self, paths: Paths, call: CollectiveCall, model: FlowModel) -> float:
+        """A collective message by message: what its ranks do."""
+        count = call.schedule.count(call.shape, paths.setting.seed, _MOST_TOGETHER)
+        if call.schedule.observed and count > _MOST_TOGETHER:
+            raise PredictorError(f"found {count:,} messages, allowed {_MOST_TOGETHER:,}")
 
         def run(joint: JointPrograms) -> float:
             self._run(paths, joint, model is FlowModel.TRAINS)
             return joint.durations_ns()[0]
 
-        return price(call, plan, run)
-
-    def _exchange(self, paths: Paths, call: CollectiveCall, exchange: Exchange) -> float:
-        """A collective whose messages were seen: as they were, packet by packet."""
-        if len(exchange.messages) > _MOST_TOGETHER:
-            raise PredictorError(
-                f"found {len(exchange.messages):,} messages, allowed {_MOST_TOGETHER:,}"
-            )
-        acts = {rank: (PostCall(0),) for rank in call.ranks}
-        joint = JointPrograms([GroupedCall(call, "")], acts, seed=0)
-        self._run(paths, joint, True)
-        return joint.durations_ns()[0]
+        return price(call, run, paths.setting.seed)
 
     def run_together(self, setting: Setting, joint: JointPrograms) -> str | None:
         """Run collectives that are in flight together. The name of the model that did."""
@@ -197,10 +170,10 @@ class Flow:
         """The links that a call's messages take, and how long each is busy with them."""
         paths = paths_of(setting)
         costs = MessageCosts.on(paths, call, self.parameters)
-        ends = call.ranks if call.plan is None else call.plan.participants(call.ranks)
+        ends = call.participants
         ranks, world = np.array(ends, dtype=np.int64), len(ends)
         carried = np.zeros(world**2)
-        for post in _posts(call, setting.seed):
+        for post in call.posts(setting.seed):
             pairs = post.source * world + post.destination
             np.add.at(carried, pairs, costs.wire_bytes(post.size_bytes))
         used = np.flatnonzero(carried)
@@ -226,63 +199,32 @@ class Flow:
         return self._by_packets and at_most(_MOST_TOGETHER, calls, setting.seed)
 
     def _run(self, paths: Paths, joint: JointPrograms, by_packets: bool) -> None:
-        ranks = joint.ends
         joint.over_roce(paths.setting.transport)
         groups = joint.groups(paths.setting)
         costs = MessageCosts.on(paths, joint.first, self.parameters)
         priority = joint.priorities(paths.setting, costs.over_roce)
         if by_packets:
-            cuts = joint.cuts(costs)
-            self._run_trains(
-                paths,
-                ranks,
-                joint.compiled,
-                joint.pairs,
-                [cuts],
-                costs,
-                joint.waits,
-                groups,
-                priority,
-            )
+            self._run_trains(paths, joint, costs, groups, priority)
         else:
-            wire = joint.wire_bytes(costs)
-            self._run_events(
-                paths, ranks, joint.compiled, joint.pairs, [wire], costs, groups, priority
-            )
-
-    def _trains(
-        self,
-        paths: Paths,
-        call: CollectiveCall,
-        steps: list[Step] | CompiledPrograms,
-        posts: list[Post],
-    ) -> float:
-        costs = MessageCosts.on(paths, call, self.parameters)
-        ranks = np.array(call.ranks, dtype=np.int64)
-        cuts = [costs.cuts(post.size_bytes) for post in posts]
-        return self._run_trains(paths, ranks, steps, _distinct_pairs(call, posts), cuts, costs)
+            self._run_events(paths, joint, costs, groups, priority)
 
     def _run_trains(
         self,
         paths: Paths,
-        ranks: Ints,
-        steps: list[Step] | CompiledPrograms,
-        pairs: tuple[Ints, Ints],
-        cuts: list[list[Cut]],
+        joint: JointPrograms,
         costs: MessageCosts,
-        waits: QueueWaits | None = None,
-        groups: Sequence[str | None] = (),
-        priority: Sequence[int] = (),
-    ) -> float:
-        world, messages = len(ranks), sum(map(len, cuts))
-        source, destination = pairs
+        groups: Sequence[str | None],
+        priority: Sequence[int],
+    ) -> None:
+        ranks = joint.ends
+        world, messages = len(ranks), len(joint.owners)
+        source, destination = joint.pairs
         # Notifications go the other way.
         there, back = source * world + destination, destination * world + source
         keys = np.unique(np.concatenate([there, back]))
         source, destination = keys // world, keys % world
-        own = [groups[end] for end in source.tolist()] if groups else ()
+        own = [groups[end] for end in source.tolist()]
         path, capacity = self._route(paths, ranks[source], ranks[destination], costs.over_roce, own)
-        priority = priority or priorities_of(paths.setting, ranks, costs.over_roce)
         several = len(set(priority)) > 1
         streams = {
             (a, b): Stream(
@@ -292,9 +234,8 @@ class Flow:
         }
         engine = QueuePairTrains if costs.over_roce else PacketTrains
         trains = engine(
-            steps,
-            world,
-            cuts,
+            joint.compiled,
+            joint.cuts(costs),
             streams,
             capacity.tolist(),
             (paths.delay_ns + self.parameters.hop_overhead_ns).tolist(),
@@ -306,10 +247,10 @@ class Flow:
                 TRAINS_PER_MESSAGE * (_FINER if several else 1),
                 max(_FEWEST_TRAINS, _TRAINS_IN_ALL // max(1, messages)),
             ),
-            waits,
+            joint.waits,
             ClassPorts(class_rules(paths.setting.fabric)) if several else None,
         )
-        return trains.run()
+        trains.run()
 
     def _route(
         self,
@@ -327,7 +268,8 @@ class Flow:
     def _bytes_per_ns(self, rate_bps: Floats) -> Floats:
         return rate_bps / 8e9 * self.parameters.bandwidth_efficiency
 
-    def _at_once(self, paths: Paths, call: CollectiveCall, posts: list[Post]) -> float:
+    def _at_once(self, paths: Paths, call: CollectiveCall) -> float:
+        posts = list(call.posts(paths.setting.seed))
         ranks = np.array(call.ranks, dtype=np.int64)
         source = ranks[np.concatenate([post.source for post in posts])]
         destination = ranks[np.concatenate([post.destination for post in posts])]
@@ -369,17 +311,16 @@ class Flow:
         """Whether no two pairs that exchange messages share a link."""
         ranks = np.array(call.ranks, dtype=np.int64)
         # One after the other: all posts of a ring over thousands of ranks are gigabytes.
-        steps = gloo_schedule(call, paths.setting.seed)
-        source, destination = _distinct_pairs(call, (s for s in steps if isinstance(s, Post)))
+        source, destination = _distinct_pairs(call, call.posts(paths.setting.seed))
         shared, capacity = self._route(paths, ranks[source], ranks[destination])
         count = np.bincount(shared.ravel(), minlength=len(capacity) + 1)[: len(capacity)]
         return bool(count.max(initial=0) <= 1)
 
-    def _slowed(self, setting: Setting, call: CollectiveCall, posts: list[Post]) -> float:
+    def _slowed(self, setting: Setting, call: CollectiveCall) -> float:
         """The recurrence with every link as slow as the slowest pair's when all pairs send."""
         paths = paths_of(setting)
         ranks = np.array(call.ranks, dtype=np.int64)
-        source, destination = _distinct_pairs(call, posts)
+        source, destination = _distinct_pairs(call, call.posts(setting.seed))
         shared, capacity = self._route(paths, ranks[source], ranks[destination])
         alone = np.append(capacity, np.inf)[shared].min(axis=1)
         slowdown = float((alone / max_min_rates(capacity, shared)).max())
@@ -387,62 +328,34 @@ class Flow:
         values["bandwidth_efficiency"] /= slowdown
         return AlphaBeta(**values).predict(setting, call)
 
-    def _by_events(
-        self,
-        paths: Paths,
-        call: CollectiveCall,
-        steps: list[Step] | CompiledPrograms,
-        posts: list[Post],
-    ) -> float:
-        costs = MessageCosts.on(paths, call, self.parameters)
-        ranks = np.array(call.ranks, dtype=np.int64)
-        wire = [costs.wire_bytes(post.size_bytes).tolist() for post in posts]
-        return self._run_events(paths, ranks, steps, _distinct_pairs(call, posts), wire, costs)
-
     def _run_events(
         self,
         paths: Paths,
-        ranks: Ints,
-        steps: list[Step] | CompiledPrograms,
-        pairs: tuple[Ints, Ints],
-        wire_bytes: list[list[float]],
+        joint: JointPrograms,
         costs: MessageCosts,
-        groups: Sequence[str | None] = (),
-        priority: Sequence[int] = (),
-    ) -> float:
+        groups: Sequence[str | None],
+        priority: Sequence[int],
+    ) -> None:
+        ranks, pairs = joint.ends, joint.pairs
         source, destination = pairs
-        priority = priority or priorities_of(paths.setting, ranks, costs.over_roce)
         if len(set(priority)) > 1:
             raise PredictorError(
                 "several classes of traffic are followed packet by packet, which flow does up to "
                 f"{_MOST_TOGETHER:,} messages"
             )
-        own = [groups[end] for end in source.tolist()] if groups else ()
+        own = [groups[end] for end in source.tolist()]
         shared, capacity = self._route(
             paths, ranks[source], ranks[destination], costs.over_roce, own
         )
         programs = RankPrograms(
-            steps,
-            len(ranks),
-            wire_bytes,
+            joint.compiled,
+            joint.wire_bytes(costs),
             connections_of(paths, ranks, pairs, shared, capacity, costs),
             capacity.tolist(),
             self.parameters.message_overhead_ns,
             costs.sharing_factor,
         )
-        return programs.run()
-
-
-def _posts(call: CollectiveCall, seed: int) -> Iterator[Post]:
-    """All messages of a call, in as many parts as its schedule has."""
-    if call.plan is not None:
-        yield compile_plan(call.plan).as_post()
-        return
-    if call.exchange is not None:
-        source, destination, size = np.array(call.exchange.messages, dtype=np.int64).T
-        yield Post(source, destination, size)
-        return
-    yield from (step for step in gloo_schedule(call, seed) if isinstance(step, Post))
+        programs.run()
 
 
 def _distinct_pairs(call: CollectiveCall, posts: Iterable[Post]) -> tuple[Ints, Ints]:

@@ -14,8 +14,9 @@ from analysis.extras import install_line
 from analysis.predict.engines.paths import Paths, paths_of
 from analysis.predict.interface import PredictorError, Setting
 from collectives.call import CollectiveCall
-from collectives.gloo.schedule import Post, gloo_schedule
 from collectives.kinds import Kind
+from collectives.schedule.gloo import GLOO, gloo_steps
+from collectives.schedule.schedule import Post
 from topologies.spec.queue_section import Dctcp, DropTail, QueueSpec
 
 _RECEIVE, _SEND, _WAIT_RECEIVE, _WAIT_SEND = range(4)
@@ -114,7 +115,9 @@ def _programs(
     messages: list[tuple[int, int, int]] = []
     programs: list[list[tuple[int, int]]] = [[] for _ in range(call.world)]
     posts: list[range] = []
-    for step in gloo_schedule(call, setting.seed):
+    if call.schedule != GLOO:
+        raise PredictorError(f"ns3 follows Gloo's own algorithms, not {call.schedule.algorithm}")
+    for step in gloo_steps(call.shape, setting.seed):
         if isinstance(step, Post):
             first = len(messages)
             messages += zip(

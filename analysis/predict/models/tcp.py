@@ -78,7 +78,6 @@ class LinuxTcp:
         routes, base_ns = _routes(paths, fabric, joint)
         programs = TcpPrograms(
             joint.compiled,
-            len(joint.ends),
             joint.size_bytes.tolist(),
             routes,
             base_ns,

@@ -11,9 +11,9 @@ from typing import Any
 from collectives.groups import GroupName, groups_of
 from collectives.in_network.of_run import nodes_of
 from collectives.kinds import Kind, Shape, rounded_elements
-from collectives.plan import threads_of, working_bytes
 from collectives.program import PROGRAM_KINDS
-from collectives.settings import plan_of, settings_of
+from collectives.schedule.program import ProgramSchedule
+from collectives.settings import schedule_of, settings_of
 from emulator.capture.ring_room import ring_bytes_of_guest
 from emulator.ports.own_queues import SAMPLE_CAPACITY
 from emulator.ports.port_qdisc import SAMPLE_BYTES
@@ -266,14 +266,14 @@ class _ProgramBytes:
         ranks = len(members)
         elements = rounded_elements(Kind(kind), size_bytes, ranks, item_bytes)
         shape = Shape(Kind(kind), elements * item_bytes, ranks, item_bytes)
-        plan = plan_of(self._settings, shape, entry, members)
-        if plan is None:
+        plan = schedule_of(self._settings, shape, entry, members)
+        if not isinstance(plan, ProgramSchedule):
             return call
         participants = len(plan.participants(range(ranks)))
-        buffers = working_bytes(plan) if self._payload == "checked" else 0
+        buffers = plan.working_bytes if self._payload == "checked" else 0
         if plan.aggregators and self._losable:
             buffers += _RESCUE_COPIES * shape.size_bytes
-        threads = threads_of(plan)
+        threads = plan.threads
         more = participants * (buffers + threads * _THREAD_BYTES)
         most = None
         if plan.in_flight:

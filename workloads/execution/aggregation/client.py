@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from collectives.plan import CollectivePlan
+from collectives.schedule.program import ProgramSchedule
 from topologies.aggregation_tree import OUTSIDE
 from topologies.spec.workload_types import ReduceOp
 from workloads.execution.aggregation.engines import TreeEngines
@@ -33,7 +33,7 @@ class AggregationClient:
 
     def start(
         self,
-        plan: CollectivePlan,
+        schedule: ProgramSchedule,
         source: torch.Tensor,
         target: torch.Tensor,
         first_slot: int,
@@ -47,16 +47,16 @@ class AggregationClient:
         of it. Where nodes may be lost, it has the `number` that `rescue` gave it, and hosts may do
         it."""
         if self.rescue is None or by_hosts is None:
-            return self._start(plan, source, target, first_slot, report, entry, op)
+            return self._start(schedule, source, target, first_slot, report, entry, op)
 
         def start(data: torch.Tensor) -> ProgramWork:
-            return self._start(plan, data, data, first_slot, report, entry, op)
+            return self._start(schedule, data, data, first_slot, report, entry, op)
 
         return self.rescue.start(number, by_hosts, source, target, start)
 
     def _start(
         self,
-        plan: CollectivePlan,
+        schedule: ProgramSchedule,
         source: torch.Tensor,
         target: torch.Tensor,
         first_slot: int,
@@ -64,7 +64,7 @@ class AggregationClient:
         entry: Any,
         op: ReduceOp,
     ) -> ProgramWork:
-        shape = plan.shape
+        shape = schedule.shape
         request = Request(
             self._count,
             str(shape.kind),
@@ -77,7 +77,7 @@ class AggregationClient:
             dict(entry),
         )
         self._count += 1
-        parts = [way.start(plan, request, source, target, report) for way in self._ways]
+        parts = [way.start(schedule, request, source, target, report) for way in self._ways]
         return ProgramWork.of_all([part for part in parts if part is not None])
 
     def leave(self) -> None:
@@ -98,14 +98,14 @@ class _Way:
 
     def start(
         self,
-        plan: CollectivePlan,
+        schedule: ProgramSchedule,
         request: Request,
         source: torch.Tensor,
         target: torch.Tensor,
         report: Callable[[ChunkTimes], None],
     ) -> ProgramWork | None:
         """Start the chunks that are this tree's; None where it has none."""
-        part = plan.part(self._place.part, self._place.parts)
+        part = schedule.part(self._place.part, self._place.parts)
         self._requests.tell(request)
         if not part.chunks:
             return None

@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 
-from collectives.plan import Chunk, CollectivePlan
+from collectives.schedule.program import ProgramSchedule
+from collectives.schedule.schedule import Chunk
 from topologies.spec.workload_types import ReduceOp
 from workloads.execution.aggregation.stream_locks import StreamLocks
 from workloads.execution.payload.tensors import Tensors
@@ -37,7 +38,7 @@ class TreeEngines:
 
     def start(
         self,
-        plan: CollectivePlan,
+        schedule: ProgramSchedule,
         source: torch.Tensor,
         target: torch.Tensor,
         first_slot: int,
@@ -45,16 +46,16 @@ class TreeEngines:
         report: Callable[[ChunkTimes], None] = lambda times: None,
     ) -> ProgramWork:
         """Start a collective; chunks wait for slots in the order of posting."""
-        if plan.in_flight not in self._engines:
-            self._engines[plan.in_flight] = ProgramEngine(
+        if schedule.in_flight not in self._engines:
+            self._engines[schedule.in_flight] = ProgramEngine(
                 self._me,
-                plan.in_flight,
-                endpoint_delay_ns=0 if self._passes else plan.endpoint_delay_ns,
+                schedule.in_flight,
+                endpoint_delay_ns=0 if self._passes else schedule.endpoint_delay_ns,
                 passes=self._passes,
             )
-        engine = self._engines[plan.in_flight]
+        engine = self._engines[schedule.in_flight]
         return engine.start(
-            plan,
+            schedule,
             self._links,
             source,
             target,

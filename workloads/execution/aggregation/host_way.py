@@ -9,12 +9,12 @@ from typing import Any
 import torch
 
 from collectives.kinds import Kind, Shape
-from collectives.plan import CollectivePlan
+from collectives.schedule.program import ProgramSchedule
 from collectives.settings import by_hosts
 from topologies.spec.collectives_section import CollectivesSection
 from workloads.execution.programs.engine import ProgramWork
 
-Post = Callable[[CollectivePlan, Mapping[str, Any], int, torch.Tensor], ProgramWork]
+Post = Callable[[ProgramSchedule, Mapping[str, Any], int, torch.Tensor], ProgramWork]
 """Posts a program: what the spec says of it, the first of its tags, and its data."""
 
 
@@ -26,14 +26,14 @@ class HostWay:
         settings: CollectivesSection,
         shape: Shape,
         members: Sequence[int],
-        take_slots: Callable[[CollectivePlan], int],
+        take_slots: Callable[[ProgramSchedule], int],
         post: Post,
     ) -> None:
         """Raises DoesNotFit."""
         self._settings, self._shape, self._members = settings, shape, members
         self._post = post
-        self.entry, self.plan = by_hosts(settings, shape, members)
-        self.first_slot = take_slots(self.plan)
+        self.entry, self.schedule = by_hosts(settings, shape, members)
+        self.first_slot = take_slots(self.schedule)
         if shape.kind is Kind.ALL_REDUCE:
             self._first_of_spread = take_slots(self._spread(0)[1])
         self._details: dict[str, object] = {}
@@ -44,14 +44,14 @@ class HostWay:
 
     def again(self, data: torch.Tensor) -> ProgramWork:
         """All of it, from the inputs, in place."""
-        return self._post(self.plan, self.entry, self.first_slot, data)
+        return self._post(self.schedule, self.entry, self.first_slot, data)
 
     def spread(self, root: int, data: torch.Tensor) -> ProgramWork:
         """The result of one member to all, in place."""
-        entry, plan = self._spread(root)
-        return self._post(plan, entry, self._first_of_spread, data)
+        entry, schedule = self._spread(root)
+        return self._post(schedule, entry, self._first_of_spread, data)
 
-    def _spread(self, root: int) -> tuple[Mapping[str, Any], CollectivePlan]:
+    def _spread(self, root: int) -> tuple[Mapping[str, Any], ProgramSchedule]:
         shape = replace(self._shape, kind=Kind.BROADCAST, root=root)
         return by_hosts(self._settings, shape, self._members)
 

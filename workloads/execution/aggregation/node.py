@@ -8,7 +8,8 @@ from functools import partial
 import torch
 
 from collectives.kinds import Kind, Shape
-from collectives.settings import plan_of
+from collectives.schedule.program import ProgramSchedule
+from collectives.settings import schedule_of
 from workloads.execution.aggregation.engines import TreeEngines
 from workloads.execution.aggregation.links import TreeLinks
 from workloads.execution.aggregation.node_plan import NodePlan
@@ -59,8 +60,8 @@ def _take_part(plan: NodePlan, tree: int, unit: ReductionUnit, log: SlotLog) -> 
             request.element_bytes,
             request.root,
         )
-        found = plan_of(plan.collectives, shape, request.entry, members)
-        assert found is not None
+        found = schedule_of(plan.collectives, shape, request.entry, members)
+        assert isinstance(found, ProgramSchedule)
         found = found.part(place.part, place.parts)
         if not found.chunks:
             continue

@@ -6,17 +6,21 @@ from typing import Any
 
 import torch
 
-from collectives.plan import CollectivePlan
+from collectives.schedule.program import ProgramSchedule
 from workloads.execution.programs.engine import ProgramEngine, ProgramWork
 
 
 def find_highest(
-    engine: ProgramEngine, plan: CollectivePlan, group: Any, numbers: torch.Tensor, first_slot: int
+    engine: ProgramEngine,
+    schedule: ProgramSchedule,
+    group: Any,
+    numbers: torch.Tensor,
+    first_slot: int,
 ) -> ProgramWork:
     """Start to find the maximum of `numbers`, an int64, over all ranks, in place. It takes part in
-    no order itself. `plan` is `collectives.settings.agreement_of`."""
+    no order itself. `schedule` is `collectives.settings.agreement_of`."""
     return engine.start(
-        plan,
+        schedule,
         group,
         numbers,
         numbers,

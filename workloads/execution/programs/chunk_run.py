@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
-from collectives.plan import Chunk
 from collectives.program import RECEIVES, Action, At, Sequence, Step
+from collectives.schedule.schedule import Chunk
 from collectives.waits import Waits
 from workloads.execution.clock import now_ns, sleep_until_ns
 from workloads.execution.payload.tensors import Tensors

@@ -14,8 +14,9 @@ from typing import Any
 
 import torch
 
-from collectives.plan import Chunk, CollectivePlan, slots_per_chunk
 from collectives.program import Program
+from collectives.schedule.program import ProgramSchedule
+from collectives.schedule.schedule import Chunk
 from collectives.start_order import CollectiveOrder, StartOrder
 from collectives.waits import Waits, waits_of
 from workloads.execution.clock import now_ns
@@ -151,7 +152,7 @@ class ProgramEngine:
 
     With chunks in flight bounded, chunks of all collectives start in an order that is the same on
     all ranks (`collectives.start_order`), hence none waits for a chunk that another one cannot
-    start. Chunks of a plan without a bound have a worker each at once.
+    start. Chunks of a schedule without a bound have a worker each at once.
     """
 
     def __init__(
@@ -175,9 +176,9 @@ class ProgramEngine:
         self._idle: SimpleQueue[_Worker] = SimpleQueue()
         self._known: dict[int, tuple[Program, tuple[tuple[Waits, ...], ...]]] = {}
 
-    def take_slots(self, plan: CollectivePlan) -> int:
+    def take_slots(self, schedule: ProgramSchedule) -> int:
         """The first of the tags for a collective that is about to be started."""
-        needed = slots_of(plan)
+        needed = schedule.slots
         if self._next_slot + needed > _LAST_SLOT:
             self._next_slot = FIRST_SLOT
         first = self._next_slot
@@ -186,7 +187,7 @@ class ProgramEngine:
 
     def start(
         self,
-        plan: CollectivePlan,
+        schedule: ProgramSchedule,
         group: Any,
         source: torch.Tensor,
         target: torch.Tensor,
@@ -201,9 +202,9 @@ class ProgramEngine:
         its chunks are among those in flight, where these are bounded; without they are not.
         Buffers beside `source` and `target` are of `tensors`. A chunk runs inside of `hold(chunk)`.
         """
-        work = ProgramWork(len(plan.chunks))
-        turns = RankTurns(plan) if plan.turns else None
-        stride = slots_per_chunk(plan)
+        work = ProgramWork(len(schedule.chunks))
+        turns = RankTurns(schedule) if schedule.turns else None
+        stride = schedule.slots_per_chunk
         order = self._order if agree is not None else None
         tasks = deque(
             _Task(
@@ -220,7 +221,7 @@ class ProgramEngine:
                 order is not None,
                 hold,
             )
-            for chunk in plan.chunks
+            for chunk in schedule.chunks
         )
         if order is None or agree is None:
             for task in tasks:
@@ -230,7 +231,7 @@ class ProgramEngine:
             number = self._posted
             self._posted += 1
             self._waiting[number] = tasks
-            proposal = order.post(plan.priority, len(tasks))
+            proposal = order.post(schedule.priority, len(tasks))
         if order.agrees:
             agree(proposal, partial(self._agreed, order, number, work))
         self._start_next(order)
@@ -363,8 +364,3 @@ class _Helper:
             else:
                 future.set_result(None)
             del run, future
-
-
-def slots_of(plan: CollectivePlan) -> int:
-    """Tags that a collective takes."""
-    return len(plan.chunks) * slots_per_chunk(plan)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from collectives.plan import Chunk
 from collectives.program import Blocks, Buffer
+from collectives.schedule.schedule import Chunk
 from workloads.execution.payload.tensors import Tensors
 
 

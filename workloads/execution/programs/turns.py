@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from threading import Condition
 
-from collectives.plan import CollectivePlan
+from collectives.schedule.program import ProgramSchedule
 from collectives.turns import Turn
 
 
 class RankTurns:
-    """Lets phases in, in the order of a plan; at most `active_per_dimension` in a dimension."""
+    """Lets phases in, in the order of a schedule; at most `active_per_dimension` in a dimension."""
 
-    def __init__(self, plan: CollectivePlan) -> None:
-        self._active = plan.active_per_dimension
-        self._turns = plan.turns
+    def __init__(self, schedule: ProgramSchedule) -> None:
+        self._active = schedule.active_per_dimension
+        self._turns = schedule.turns
         self._place = {
             turn: (dimension, place)
-            for dimension, order in plan.turns.items()
+            for dimension, order in schedule.turns.items()
             for place, turn in enumerate(order)
         }
         self._over: set[Turn] = set()
         # How many at the beginning of each order are all over.
-        self._first = dict.fromkeys(plan.turns, 0)
+        self._first = dict.fromkeys(schedule.turns, 0)
         self._changed = Condition()
 
     def enter(self, chunk: int, phase: int) -> None:

@@ -12,9 +12,9 @@ What differs from TCP (`trains`; drivers/infiniband/sw/rxe of Linux 6.12, with G
 
 from __future__ import annotations
 
-from analysis.predict.engines.member_programs import Start
 from analysis.predict.engines.roce.wire import ACK_BYTES, QUEUED_PACKETS, REFILLED_BELOW
 from analysis.predict.engines.trains import PacketTrains, Stream, Train
+from collectives.schedule.operations import Start
 
 _STEP = QUEUED_PACKETS // 3
 """Packets of a train at most: refilled at a third, a port then has as many as with single ones."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from analysis.predict.engines.mpi.exchanges import MpiWire
+from analysis.predict.engines.mpi_wire import MpiWire
 from analysis.predict.engines.wire import ETHERNET_BYTES, GlooWire, Wire
 from analysis.predict.interface import Transport
 from collectives.call import CollectiveCall
@@ -97,4 +97,4 @@ def wire_of(transport: Transport, call: CollectiveCall, mtu_bytes: int) -> Wire:
     if transport.carries(call):
         assert transport.path_mtu_bytes is not None
         return RoceWire(transport.path_mtu_bytes, transport.packets_per_ack)
-    return GlooWire(mtu_bytes) if call.exchange is None else MpiWire(mtu_bytes)
+    return MpiWire(mtu_bytes) if call.schedule.observed else GlooWire(mtu_bytes)

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from analysis.predict.engines.member_programs import CompiledPrograms, Programs, Start
+from analysis.predict.engines.member_programs import Programs
 from analysis.predict.engines.tcp.control.controls import CONTROLS
 from analysis.predict.engines.tcp.endpoint import Delivered, Endpoint
 from analysis.predict.engines.tcp.network import Network
 from analysis.predict.engines.tcp.packet import Sends
 from analysis.predict.engines.wire import PREAMBLE_BYTES
-from collectives.gloo.schedule import Step
+from collectives.schedule.operations import CompiledPrograms, Start
 
 _GREETING_BYTES = 8
 """What the end that connects sends first (gloo/transport/tcp/device.cc: the sequence number that
@@ -45,15 +45,14 @@ class TcpPrograms(Programs):
 
     def __init__(
         self,
-        steps: Iterable[Step] | CompiledPrograms,
-        world: int,
+        compiled: CompiledPrograms,
         size_bytes: Sequence[int],
         routes: Mapping[tuple[int, int], tuple[Sends, ...]],
         base_ns: Mapping[tuple[int, int], int],
         tcp: TcpSetting,
         network: Network,
     ) -> None:
-        super().__init__(steps, world)
+        super().__init__(compiled)
         self._sizes = size_bytes
         self._routes = routes
         self._base_ns = base_ns

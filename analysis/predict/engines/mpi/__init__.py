@@ -1,1 +1,0 @@
-"""Messages of MPI, as they were seen."""

@@ -1,1 +1,0 @@
-"""Gloo's own algorithms: which messages each collective sends."""

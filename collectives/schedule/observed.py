@@ -1,0 +1,120 @@
+"""Messages of a collective as they were seen, where no algorithm of ours says what its ranks do.
+
+The order in which messages left a rank and came to it tells what the rank did: a message that left
+after another one had come is taken to have waited for that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from collectives.kinds import Shape
+from collectives.schedule.operations import Await, CompiledPrograms, Gates, NumberOfMark, Start
+from collectives.schedule.schedule import Post, Schedule
+
+_ANNOUNCED_BYTES = 18
+"""An announcement's bytes beyond a message's header (`mca_pml_ob1_rendezvous_hdr_t` of OpenMPI's
+pml_ob1_hdr.h); an answer has about as many."""
+
+
+@dataclass(frozen=True, slots=True)
+class SeenMessage:
+    """A message between positions in a collective's ranks, and when its first byte left and its
+    last one came, on a clock of all ranks."""
+
+    source: int
+    destination: int
+    size_bytes: int
+    sent_ns: int
+    come_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedSchedule(Schedule):
+    """The (source, destination, bytes) of messages, by positions in a collective's ranks. `acts`
+    has what each rank did, in order: m is that message m left it, ~m that it came. Messages of up
+    to `eager_bytes` leave at once; longer ones are announced, and leave when the receiver has
+    answered."""
+
+    messages: tuple[tuple[int, int, int], ...]
+    acts: tuple[tuple[int, ...], ...]
+    eager_bytes: int
+
+    @classmethod
+    def of(cls, messages: Iterable[SeenMessage], ranks: int, eager_bytes: int) -> ObservedSchedule:
+        """The schedule of so many ranks, told by when messages left and came."""
+        ordered = sorted(messages, key=lambda one: (one.sent_ns, one.source, one.destination))
+        acts: list[list[tuple[int, int]]] = [[] for _ in range(ranks)]
+        for number, each in enumerate(ordered):
+            acts[each.source].append((each.sent_ns, number))
+            acts[each.destination].append((each.come_ns, ~number))
+        return cls(
+            tuple((each.source, each.destination, each.size_bytes) for each in ordered),
+            tuple(tuple(act for _, act in sorted(of_rank)) for of_rank in acts),
+            eager_bytes,
+        )
+
+    @property
+    def observed(self) -> bool:
+        """It was read off a wire."""
+        return True
+
+    def begins_by_sending(self, participant: int) -> bool:
+        """Whether the rank's first act was to send: no run shows when it came otherwise."""
+        return bool(self.acts[participant]) and self.acts[participant][0] >= 0
+
+    def posts(self, shape: Shape, seed: int = 1) -> Iterator[Post]:
+        """All messages, in the order in which they left."""
+        if self.messages:
+            source, destination, size_bytes = np.array(self.messages, dtype=np.int64).T
+            yield Post(source, destination, size_bytes)
+
+    def compile(
+        self,
+        shape: Shape,
+        into: CompiledPrograms,
+        ends: Sequence[int],
+        mark: NumberOfMark,
+        gates: Gates | None = None,
+        seed: int = 1,
+    ) -> None:
+        """A rank's receives are posted from the beginning. A message that is announced has two
+        small ones before it, there and back, which the rank's library handles whatever the rank
+        itself is doing: libraries are programs of their own, after those of the ranks."""
+        first = len(into.programs)
+        for rank in range(len(self.acts)):
+            into.program(ends[rank], [gates.begin(0, rank)] if gates else [])
+        posted, awaited = [], []
+        for source, destination, size_bytes in self.messages:
+            here, there = ends[source], ends[destination]
+            sender, receiver = first + source, first + destination
+            if size_bytes <= self.eager_bytes:
+                posted.append(into.message(here, there, size_bytes, sender, receiver))
+                awaited.append(posted[-1])
+                continue
+            sends, answers = into.program(here), into.program(there)
+            asked = into.message(here, there, _ANNOUNCED_BYTES, sender, answers)
+            answer = into.message(there, here, _ANNOUNCED_BYTES, answers, sends)
+            data = into.message(here, there, size_bytes, sends, receiver)
+            into.programs[answers] += [Await([], [asked]), Start([answer], [])]
+            into.programs[sends] += [Await([], [answer]), Start([data], [])]
+            posted.append(asked)
+            awaited.append(data)
+        for rank, acts in enumerate(self.acts):
+            program = into.programs[first + rank]
+            coming: list[int] = []
+            for act in acts:
+                if act < 0:
+                    coming.append(awaited[~act])
+                    continue
+                if coming:
+                    program.append(Await([], coming))
+                    coming = []
+                program.append(Start([posted[act]], []))
+            if coming:
+                program.append(Await([], coming))
+            if gates:
+                program.append(gates.end(0, rank, 1))

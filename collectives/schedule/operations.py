@@ -1,0 +1,132 @@
+"""Operations of a compiled schedule: what each participant posts, and what it waits for next."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+
+class Runner(Protocol):
+    """An engine that runs operations."""
+
+    def mark(self, number: int, now: float) -> None:
+        """Make a mark, and let those go on that wait for it."""
+
+
+@dataclass(slots=True)
+class Start:
+    """Messages that a member posts at once, by number: its sends and its receives."""
+
+    sends: list[int]
+    receives: list[int]
+    sends_first: bool = False
+
+
+@dataclass(slots=True)
+class Await:
+    """What a member waits for: messages, and marks that others of its own make."""
+
+    sends: list[int]
+    receives: list[int]
+    marks: list[int] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Tells those who wait for this mark that the member has come here."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Nothing is done for a while."""
+
+    duration_ns: float
+
+
+@dataclass(frozen=True, slots=True)
+class Sleep:
+    """Nothing is done until a time that is known by then."""
+
+    until_ns: Callable[[], float]
+
+
+@dataclass(frozen=True, slots=True)
+class Occupy:
+    """A unit is taken for a while, by one after the other; what it does is ready `latency_ns` after
+    that."""
+
+    unit: int
+    duration_ns: float
+    latency_ns: float
+
+
+@dataclass(frozen=True, slots=True)
+class Do:
+    """Something is done at once, such as choosing what starts next: it gets the programs that run
+    and the time."""
+
+    call: Callable[[Runner, float], None]
+
+
+Operation = Start | Await | Mark | Pause | Sleep | Occupy | Do
+
+
+NumberOfMark = Callable[..., int]
+"""The number of a mark, by what it marks."""
+
+
+class Marks:
+    """Numbers of marks, by what they mark."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[tuple[object, ...], int] = {}
+
+    def number(self, *what: object) -> int:
+        """The number of a mark."""
+        return self._numbers.setdefault(what, len(self._numbers))
+
+
+@dataclass(frozen=True, slots=True)
+class Gates:
+    """The operations around a chunk: `begin(chunk, participant)` comes before it, and
+    `end(chunk, participant, sequences)` after each of so many sequences."""
+
+    begin: Callable[[int, int], Operation]
+    end: Callable[[int, int, int], Operation]
+
+
+@dataclass(slots=True)
+class CompiledPrograms:
+    """Programs, and for each message its bytes and its ends: `source` and `destination` are the
+    ends of connections, `sender` and `receiver` the programs that send and receive it. Several
+    programs can belong to one end: `ends` has that of each program. `has_nodes` says that switches
+    take part."""
+
+    programs: list[list[Operation]] = field(default_factory=list)
+    ends: list[int] = field(default_factory=list)
+    source: list[int] = field(default_factory=list)
+    destination: list[int] = field(default_factory=list)
+    sender: list[int] = field(default_factory=list)
+    receiver: list[int] = field(default_factory=list)
+    size_bytes: list[int] = field(default_factory=list)
+    has_nodes: bool = False
+
+    def program(self, end: int, operations: list[Operation] | None = None) -> int:
+        """Add a program of an end; its number."""
+        self.programs.append([] if operations is None else operations)
+        self.ends.append(end)
+        return len(self.programs) - 1
+
+    def message(
+        self, source: int, destination: int, size_bytes: int, sender: int = -1, receiver: int = -1
+    ) -> int:
+        """Add a message between ends; its number."""
+        self.source.append(source)
+        self.destination.append(destination)
+        self.size_bytes.append(size_bytes)
+        self.sender.append(sender)
+        self.receiver.append(receiver)
+        return len(self.source) - 1
