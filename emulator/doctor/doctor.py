@@ -261,7 +261,11 @@ _PROGRAMS = (
     ("mnexec", "stock Mininet's side of benchmarks/bring_up.py", "mininet --no-install-recommends"),
     ("ifconfig", "stock Mininet's side of benchmarks/bring_up.py", "net-tools"),
 )
-_PYTHON = ("torch", "scapy", "mininet")
+_PYTHON = ("torch", "scapy")
+_PACKAGES = {
+    **dict.fromkeys(_PYTHON, "no runs"),
+    "mininet": "no groundwire shell, and no --topo and --custom",
+}
 _EXTRAS = (
     ("ansible_runner", "groundwire remote", "remote"),
     ("distributed", "studies, and runs of a sweep at once", "studies"),
@@ -284,14 +288,14 @@ def _programs() -> Iterator[Check]:
 
 
 def _packages() -> Iterator[Check]:
-    for package in _PYTHON:
+    for package, without in _PACKAGES.items():
         there = importlib.util.find_spec(package) is not None
         yield Check(
             "python packages",
             package,
             there,
             "found" if there else "not found",
-            "no runs",
+            without,
             "make setup",
         )
     for package, use, extra in _EXTRAS:

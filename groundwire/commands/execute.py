@@ -14,12 +14,15 @@ from emulator.ranks.mpi.launch import LAUNCHERS
 from groundwire.commands.console.overrides import parse_overrides
 from groundwire.commands.console.report_style import ReportStyle
 from groundwire.commands.run import (
+    CustomOption,
     JsonOption,
     KernelChoice,
     KernelOption,
     OutOption,
     SetOption,
     StyleOption,
+    TopoOption,
+    fabric_in_place,
     run_and_print,
 )
 from topologies.spec.spec import Spec, load_spec
@@ -109,6 +112,8 @@ def execute(
         str | None,
         typer.Option(metavar="SIZE", help="The virtual kernel's memory, such as 8GB."),
     ] = None,
+    topo: TopoOption = None,
+    custom: CustomOption = None,
     kernel: KernelOption = KernelChoice.auto,
     out: OutOption = None,
     set_: SetOption = None,
@@ -140,7 +145,8 @@ def execute(
         "charge": charge,
         "charge_by": None if charge_by is None else str(charge_by.absolute()),
     }
-    spec = _load(spec_path, workload, all_hosts=ranks is None)
+    fabric = fabric_in_place(topo, custom)
+    spec = _load(spec_path, fabric, workload, all_hosts=ranks is None)
     overrides = parse_overrides(set_ or [])
     if memory is not None:
         overrides = {"virtual.memory": memory} | overrides
@@ -152,13 +158,15 @@ def execute(
     return run_and_print(spec, kernel, out, as_json=as_json, style=style)
 
 
-def _load(path: Path, workload: dict[str, object], all_hosts: bool) -> Spec:
+def _load(
+    path: Path, fabric: dict[str, object], workload: dict[str, object], all_hosts: bool
+) -> Spec:
     if not all_hosts:
-        return load_spec(path, {"workload": workload})
-    least = load_spec(path, {"workload": workload, "placement": "linear"})
+        return load_spec(path, fabric | {"workload": workload})
+    least = load_spec(path, fabric | {"workload": workload, "placement": "linear"})
     together = least.workload.ranks // 2
     ranks = len(least.plan.fabric.hosts) * together
-    return load_spec(path, {"workload": workload | {"ranks": ranks}})
+    return load_spec(path, fabric | {"workload": workload | {"ranks": ranks}})
 
 
 def starts(per: Per, command: list[str]) -> str:

@@ -7,7 +7,7 @@ import sys
 from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TextIO
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 from rich.console import Console
@@ -84,6 +84,16 @@ AloneOption = Annotated[
         "slowed down, and how fair that is.",
     ),
 ]
+TopoOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME", help="A Mininet topology as the fabric, as `mn --topo tree,depth=2`."
+    ),
+]
+CustomOption = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="A file of Mininet topologies, as `mn --custom`."),
+]
 
 
 def run(
@@ -95,6 +105,8 @@ def run(
     style: StyleOption = ReportStyle.groundwire,
     twin: TwinOption = False,
     alone: AloneOption = False,
+    topo: TopoOption = None,
+    custom: CustomOption = None,
 ) -> int:
     """Run a spec: build the fabric, run the ranks on it, measure, and compare with predictions.
 
@@ -102,8 +114,20 @@ def run(
     its compute and exposed communication, and where the run directory is. Exit code 3 says that the
     run is done but that its figures are not valid, and the reasons are printed.
     """
-    spec = load_spec(spec_path).with_overrides(parse_overrides(set_ or []), source="--set")
+    spec = load_spec(spec_path, fabric_in_place(topo, custom))
+    spec = spec.with_overrides(parse_overrides(set_ or []), source="--set")
     return run_and_print(spec, kernel, out, as_json=as_json, style=style, twin=twin, alone=alone)
+
+
+def fabric_in_place(topo: str | None, custom: Path | None) -> dict[str, Any]:
+    """The sections of a spec that `--topo` and `--custom` stand in for: none without them. Raises
+    TopoError, and MininetMissing where there is no Mininet."""
+    if topo is None and custom is None:
+        return {}
+    from emulator.mininet.topology import load_topo, section_of_topo
+
+    section = section_of_topo(load_topo(topo or "minimal", str(custom) if custom else None))
+    return {"fabric": section.model_dump(mode="python", by_alias=True, exclude_unset=True)}
 
 
 def run_and_print(

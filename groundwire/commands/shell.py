@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 import yaml
 
-from emulator.mininet.cli import PROMPT_MARK
-from emulator.mininet.shell import GuestOptions, ShellRequest, run_shell
-from emulator.mininet.topology import load_topo, section_of_topo
-from groundwire.commands.run import KERNELS, KernelChoice
+from groundwire.commands.run import (
+    KERNELS,
+    CustomOption,
+    KernelChoice,
+    TopoOption,
+    fabric_in_place,
+)
 from topologies.spec.run_sections import MIN_MEMORY_BYTES
 from topologies.units import format_size, parse_size_bytes
+
+if TYPE_CHECKING:
+    from emulator.mininet.shell import GuestOptions
 
 _PROMPT = "mininet> "
 
@@ -27,16 +33,8 @@ def shell(
     spec: Annotated[
         Path | None, typer.Argument(metavar="SPEC", help="The spec whose fabric to bring up.")
     ] = None,
-    topo: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME", help="A Mininet topology instead of a spec, as `mn --topo tree,2,2`."
-        ),
-    ] = None,
-    custom: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="A file of Mininet topologies, as `mn --custom`."),
-    ] = None,
+    topo: TopoOption = None,
+    custom: CustomOption = None,
     command: Annotated[
         list[str] | None,
         typer.Option(metavar="CMD", help="Run this and leave; can be repeated."),
@@ -69,12 +67,15 @@ def shell(
     Every node has its own host name, and finds the others by name. Exit code 1 when a ping was lost
     or a command failed.
     """
+    from emulator.mininet.shell import ShellRequest, run_shell
+
     if (spec is None) == (topo is None and custom is None):
         raise ShellRefused("shell: expected either a SPEC, or --topo (with --custom, or without)")
     if print_fabric:
         if spec is not None:
             raise ShellRefused("shell: --print-fabric is for --topo and --custom; SPEC has one")
-        _print_fabric(topo or "minimal", custom)
+        plain = fabric_in_place(topo, custom)
+        print(yaml.safe_dump(plain, sort_keys=False, default_flow_style=None), end="")
         return 0
     failed = run_shell(
         ShellRequest(spec, topo, custom),
@@ -88,6 +89,8 @@ def shell(
 
 
 def _guest_options(memory: str | None, writable: list[Path]) -> GuestOptions:
+    from emulator.mininet.shell import GuestOptions
+
     missing = [path for path in writable if not path.is_dir()]
     if missing:
         raise ShellRefused(f"shell: --writable {missing[0]}: expected a directory that exists")
@@ -101,13 +104,9 @@ def _guest_options(memory: str | None, writable: list[Path]) -> GuestOptions:
     return GuestOptions(memory_bytes, tuple(path.resolve() for path in writable))
 
 
-def _print_fabric(topo: str, custom: Path | None) -> None:
-    section = section_of_topo(load_topo(topo, str(custom) if custom else None))
-    plain = section.model_dump(mode="python", by_alias=True, exclude_unset=True)
-    print(yaml.safe_dump({"fabric": plain}, sort_keys=False, default_flow_style=None), end="")
-
-
 def _print_line(line: str) -> None:
+    from emulator.mininet.cli import PROMPT_MARK
+
     if line.strip() == PROMPT_MARK:
         print(_PROMPT, end="", flush=True)
     else:
