@@ -18,7 +18,7 @@ from itertools import combinations
 from pathlib import Path
 
 from analysis.predict.models.tcp import LinuxTcp
-from analysis.predict.planned import setting_of_spec
+from analysis.predict.setting import setting_of_spec
 from analysis.predict.whole_run import predict_run
 from benchmarks.congestion_control import VARIANTS, spec_of, workloads
 

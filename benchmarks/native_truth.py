@@ -45,8 +45,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from analysis.runs.judged import TWIN, differences
-from analysis.runs.result import build_result
+from analysis.results.judged import TWIN, differences
+from analysis.results.result import build_result
 from analysis.runs.run import Run, load_run
 from groundwire import pipeline
 from topologies.spec.spec import Spec, parse_dict

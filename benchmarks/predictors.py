@@ -34,7 +34,7 @@ from rich.table import Table
 from analysis.predict.interface import Predictor, Setting, load_predictor
 from analysis.predict.iteration import predict_iteration
 from analysis.predict.models.tcp import LinuxTcp
-from analysis.predict.planned import setting_of_spec
+from analysis.predict.setting import setting_of_spec
 from collectives.call import CollectiveCall, CollectiveError
 from topologies.fabrics.fabric import Fabric, Link, Node, NodeKind, Port
 from topologies.routing.routes import compute_routes

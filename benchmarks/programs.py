@@ -22,9 +22,9 @@ from typing import Any
 
 from analysis.predict.models.flow import Flow
 from analysis.predict.run_predictions import call_of
+from analysis.predict.setting import setting_of
 from analysis.runs.collectives import collectives_of
 from analysis.runs.run import load_run
-from analysis.runs.setting import setting_of
 from testing.runs import run, run_with
 from topologies.units import parse_size_bytes
 

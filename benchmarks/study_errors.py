@@ -17,10 +17,9 @@ from pathlib import Path
 
 from analysis.predict.interface import Predictor, Setting, load_predictor
 from analysis.predict.iteration import predict_iteration
-from analysis.predict.planned import setting_of_spec
+from analysis.predict.setting import setting_of, setting_of_spec
+from analysis.results.run_result import error_summary
 from analysis.runs.run import Run, load_run
-from analysis.runs.run_result import error_summary
-from analysis.runs.setting import setting_of
 
 WAYS = (
     ("as the study", False, False),

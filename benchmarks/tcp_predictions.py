@@ -23,11 +23,10 @@ from typing import Any
 
 from analysis.predict.interface import PredictorError
 from analysis.predict.models.tcp import LinuxTcp
-from analysis.predict.planned import setting_of_spec
+from analysis.predict.setting import setting_of, setting_of_spec
 from analysis.predict.whole_run import predict_run
 from analysis.runs.collectives import collectives_of
 from analysis.runs.run import Run, load_run
-from analysis.runs.setting import setting_of
 from testing.kept_runs import kept_run
 from topologies.spec.fabric_section import FlatSpec, TorusSpec
 

@@ -39,9 +39,9 @@ from rich.table import Table
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from analysis.predict.models.ns3 import Ns3
-from analysis.predict.planned import setting_of_spec
+from analysis.predict.setting import setting_of_spec
 from analysis.report.finish import finish_run
-from analysis.runs.result import write_result
+from analysis.results.result import write_result
 from analysis.runs.run import load_run
 from collectives.call import CollectiveCall, CollectiveError
 from emulator.progress import Progress

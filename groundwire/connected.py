@@ -7,9 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from analysis.predict.interface import PredictorError, Setting
-from analysis.predict.planned import setting_of_spec
+from analysis.predict.setting import setting_of, setting_of_spec
 from analysis.runs.run import load_run
-from analysis.runs.setting import setting_of
 from emulator.progress import Report
 from emulator.ranks.packing import ranks_per_process
 from emulator.session import run_session

@@ -10,7 +10,7 @@ from pathlib import Path
 from analysis.decode.found_collectives import add_found_collectives
 from analysis.decode.mpi.messages import add_mpi_messages
 from analysis.report.finish import figures_read_ahead, finish_run
-from analysis.runs.result import write_result
+from analysis.results.result import write_result
 from analysis.runs.run import JobsRun, Run, load_run
 from emulator.linux.signals import end_with_parent
 from emulator.progress import Progress, Report

@@ -9,7 +9,7 @@ from pathlib import Path
 from analysis.calibration.calibration import read_calibration
 from analysis.predict.interface import Predictor, Setting, load_predictor, model_of
 from analysis.predict.iteration import PredictedIteration, predict_iteration
-from analysis.predict.planned import PlannedCall, planned_calls, setting_of_spec
+from analysis.predict.setting import setting_of_spec
 from analysis.predict.together import FollowsRuns
 from analysis.predict.whole_run import PredictedRun, predict_run
 from collectives.call import CollectiveCall, CollectiveError
@@ -17,6 +17,7 @@ from collectives.schedule.gloo import GLOO
 from groundwire.pipeline import resolve
 from groundwire.shared_forecast import mean_iteration
 from topologies.spec.spec import Spec
+from workloads.models.planned import PlannedCall, planned_calls
 
 
 @dataclass(frozen=True, slots=True)

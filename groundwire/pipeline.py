@@ -97,7 +97,7 @@ def run(
         run_session(resolved, kernel, directory, progress, inputs, _import_what_follows)
         if twin:
             progress(Progress("twin", "native run done; its twin follows on the virtual kernel"))
-            from analysis.runs.judged import TWIN
+            from analysis.results.judged import TWIN
 
             same = resolved.with_overrides({"capture.points": "[]"}, source="the twin")
             run_session(same, "virtual", directory / TWIN, progress, inputs)
@@ -121,7 +121,7 @@ def _run_alone(
     inputs: Mapping[str, str],
 ) -> None:
     """Each job with the others idle, without captures."""
-    from analysis.runs.jobs_result import ALONE
+    from analysis.results.jobs_result import ALONE
 
     for name in spec.parts:
         progress(Progress("alone", f"job {name} follows alone"))

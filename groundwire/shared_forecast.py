@@ -11,7 +11,7 @@ from typing import Any
 from analysis.calibration.calibration import read_calibration
 from analysis.predict.interface import Predictor, load_predictor
 from analysis.predict.iteration import PredictedIteration
-from analysis.predict.planned import setting_of_spec
+from analysis.predict.setting import setting_of_spec
 from analysis.predict.shared_fabric import JobToPredict, PredictedJob, predict_jobs
 from collectives.call import CollectiveError
 from topologies.spec.spec import Spec

@@ -10,7 +10,7 @@ import numpy as np
 from analysis.calibration.calibration import ErrorSummary, errors_of
 from analysis.calibration.observations import Split
 from analysis.predict.interface import Predictor
-from analysis.runs.run_result import ratio_summary
+from analysis.results.run_result import ratio_summary
 
 
 @dataclass(frozen=True)

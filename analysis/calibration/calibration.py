@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from analysis.calibration.fit import Fitted, LoadPredictor, duration_of, fit_predictor
 from analysis.calibration.observations import CalibrationError, Observation, Split
 from analysis.predict.interface import Predictor, load_predictor
-from analysis.runs.run_result import ratio_summary
+from analysis.results.run_result import ratio_summary
 from collectives.call import CollectiveError
 
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from analysis.predict.interface import Setting
 from analysis.predict.run_predictions import call_of
+from analysis.predict.setting import setting_of
+from analysis.results.verdict import verdict_of
 from analysis.runs.collectives import collectives_of
 from analysis.runs.run import Run
-from analysis.runs.setting import setting_of
-from analysis.runs.verdict import verdict_of
 from collectives.call import CollectiveCall, CollectiveError
 
 

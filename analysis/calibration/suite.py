@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from analysis.predict.engines.paths import paths_of
 from analysis.predict.engines.wire import packets
-from analysis.predict.planned import planned_calls, setting_of_spec
+from analysis.predict.setting import setting_of_spec
 from topologies.spec.spec import Spec, parse_spec
+from workloads.models.planned import planned_calls
 
 KINDS = ("all_reduce", "all_to_all", "all_gather", "broadcast")
 FABRICS = {

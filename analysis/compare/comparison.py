@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from analysis.predict.interface import Predictor, load_predictor
 from analysis.predict.models.external import IsToldWhatIsAsked
 from analysis.predict.run_predictions import Answer, RunPredictor
+from analysis.predict.setting import setting_of
+from analysis.results.result import error_summary
 from analysis.runs.collectives import MeasuredCollective, collectives_of
-from analysis.runs.result import error_summary
 from analysis.runs.run import Run
-from analysis.runs.setting import setting_of
 
 
 @dataclass(frozen=True)

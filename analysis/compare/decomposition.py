@@ -16,9 +16,9 @@ from analysis.predict.interface import Setting
 from analysis.predict.models.alpha_beta import AlphaBeta
 from analysis.predict.models.flow import Flow, FlowIdealEcmp
 from analysis.predict.run_predictions import Answer, RunPredictor, call_of
+from analysis.predict.setting import setting_of
 from analysis.runs.collectives import MeasuredCollective, collectives_of
 from analysis.runs.run import Run
-from analysis.runs.setting import setting_of
 from collectives.call import CollectiveCall
 from collectives.kinds import Kind
 

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 from analysis.metrics.collective import collective_metrics
 from analysis.metrics.iteration import iteration_breakdowns
 from analysis.metrics.link import port_metrics
+from analysis.results.verdict import verdict_of
 from analysis.runs.run import Run
-from analysis.runs.verdict import verdict_of
 
 Labels = Mapping[str, str]
 Samples = Iterable[tuple[Labels, float | int | None]]

@@ -16,7 +16,7 @@ from analysis.chakra.graph import CollectiveNode, Graph
 from analysis.exporters.goal import goal_lines
 from analysis.exporters.msccl import COLLECTIVES, build_program, render_program
 from analysis.predict.models.astra import AstraAnalytical
-from analysis.predict.planned import setting_of_spec
+from analysis.predict.setting import setting_of_spec
 from collectives.call import CollectiveCall
 from collectives.kinds import Kind
 from collectives.msccl.write import NotWritable, write

@@ -23,7 +23,6 @@ from analysis.predict.engines.joint_programs import GroupedCall, JointPrograms
 from analysis.predict.interface import PredictorError, Setting
 from analysis.predict.link_load import LinkLoad, LoadOfCalls, slowdowns
 from analysis.predict.overlap import WORKERS
-from analysis.predict.planned import planned_calls
 from analysis.predict.together import PredictsTogether
 from collectives.call import CollectiveCall
 from collectives.groups import groups_of
@@ -39,6 +38,7 @@ from topologies.spec.workload_section import (
     ModelWorkload,
 )
 from workloads.models.build import step_of
+from workloads.models.planned import planned_calls
 from workloads.models.step import (
     Action,
     ComputeKernel,

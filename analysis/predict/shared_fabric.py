@@ -14,11 +14,11 @@ from analysis.predict.engines.joint_programs import GroupedCall, JointPrograms
 from analysis.predict.interface import PredictorError, Setting
 from analysis.predict.iteration import Costs, JointSteps, PredictedIteration, StepModel
 from analysis.predict.link_load import LoadOfCalls
-from analysis.predict.planned import planned_calls
 from analysis.predict.together import PredictsTogether
 from collectives.settings import settings_of
 from topologies.spec.spec import Spec
 from topologies.spec.workload_section import ITEM_BYTES, CollectivesWorkload, ModelWorkload
+from workloads.models.planned import planned_calls
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,13 +16,13 @@ from analysis.predict.engines.joint_programs import GroupedCall, JointPrograms
 from analysis.predict.interface import PredictorError, Setting
 from analysis.predict.iteration import Costs, JointSteps, PredictedIteration, StepModel
 from analysis.predict.link_load import LoadOfCalls
-from analysis.predict.planned import planned_calls
 from analysis.predict.together import FollowsRuns
 from collectives.call import CollectiveCall
 from collectives.kinds import Kind
 from collectives.settings import settings_of
 from topologies.spec.spec import Spec
 from topologies.spec.workload_section import ITEM_BYTES, CollectivesWorkload, ModelWorkload
+from workloads.models.planned import planned_calls
 
 ALIGN_MARGIN_NS, ALIGN_GRID_NS = 1_000_000, 10_000_000
 """How far ahead ranks agree to start, and on which grid (`workloads.execution.communicator`)."""

@@ -10,7 +10,7 @@ from analysis.decode.queue_pair_metrics import queue_pair_metrics
 from analysis.metrics.phase_names import phase_name
 from analysis.report.run_figures import RunFigures
 from analysis.report.tables.figures import count, duration, number, share, signed_percent, size
-from analysis.runs.partition import in_words
+from analysis.results.partition import in_words
 
 _UNEVEN = 1.25
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from analysis.report.tables.figures import share, signed_percent
 from analysis.report.tables.table import Column, Table, Unit, Value
-from analysis.runs.result import error_summary
+from analysis.results.result import error_summary
 from analysis.studies.cases import RESPONSES, TIME, Case, StudyCases, pareto_front, value_of
 from analysis.studies.charts.scales import response_text
 from analysis.studies.effects import Effects

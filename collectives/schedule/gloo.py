@@ -29,6 +29,9 @@ from collectives.schedule.operations import (
 from collectives.schedule.schedule import CollectiveError, Ints, Post, Queue, Schedule
 from collectives.start_order import CollectiveOrder
 
+PREAMBLE_BYTES = 48
+"""Six little-endian u64 before each Gloo message (gloo/transport/tcp/pair.h, Op::preamble)."""
+
 THREADS = 2
 """ProcessGroupGloo::Options::threads as torch creates the group (ProcessGroupGloo.hpp)."""
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 import networkx as nx
 
 from analysis.predict.models.alpha_beta import AlphaBeta
-from analysis.predict.planned import planned_calls, setting_of_spec
+from analysis.predict.setting import setting_of_spec
 from collectives.call import CollectiveError
 from emulator.native.kernel import native_arrangement
 from emulator.native.streams import streaming
@@ -27,6 +27,7 @@ from topologies.fabrics.fabric import L1_OVERHEAD_BYTES, Fabric, Link
 from topologies.routing.routes import compute_routes
 from topologies.spec.queue_section import DropTail
 from topologies.spec.spec import Spec
+from workloads.models.planned import planned_calls
 
 UTILISATION = 0.3
 """Of the machine's capacity that a run may use. The ranks compute on the same cores, and the

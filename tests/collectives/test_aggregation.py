@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from analysis.predict.interface import load_predictor
-from analysis.predict.planned import planned_calls, setting_of_spec
+from analysis.predict.setting import setting_of_spec
 from collectives.algorithms.base import Refused
 from collectives.kinds import Kind, Shape
 from collectives.schedule.program import ProgramSchedule
@@ -19,6 +19,7 @@ from topologies.fabrics.build import build_fabric
 from topologies.routing.routes import compute_routes
 from topologies.spec.scaling import scale_spec
 from topologies.spec.spec import Spec, SpecError, parse_dict
+from workloads.models.planned import planned_calls
 
 FABRICS: list[tuple[dict[str, Any], int]] = [
     ({"kind": "flat", "hosts": 5}, 5),

@@ -10,7 +10,7 @@ import pytest
 from analysis.decode.run_capture import load_capture
 from analysis.predict.interface import load_predictor
 from analysis.predict.iteration import predict_iteration
-from analysis.predict.planned import setting_of_spec
+from analysis.predict.setting import setting_of_spec
 from analysis.runs.run import load_run
 from collectives.settings import settings_of
 from tests.session.command import run_spec, valid_rows

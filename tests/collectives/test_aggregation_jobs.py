@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from analysis.predict.interface import load_predictor
-from analysis.predict.planned import setting_of_spec
+from analysis.predict.setting import setting_of_spec
 from analysis.predict.shared_fabric import JobToPredict, predict_jobs
 from analysis.runs.run import load_run
 from collectives.settings import settings_of

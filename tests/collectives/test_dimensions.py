@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.predict.planned import planned_calls
 from collectives.dimensions import coordinates, part_of_grid, rank_at
 from collectives.settings import settings_of
 from topologies.spec.spec import parse_spec
+from workloads.models.planned import planned_calls
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from analysis.predict.planned import setting_of_spec
+from analysis.predict.setting import setting_of_spec
 from collectives.groups import selectors_of_groups
 from emulator.native.kernel import missing_for
 from tests.session.command import run_spec, valid_rows

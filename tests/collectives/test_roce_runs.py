@@ -11,11 +11,11 @@ from analysis.decode.phase_bytes import bytes_by_phase
 from analysis.decode.queue_pair_metrics import queue_pair_metrics
 from analysis.decode.run_capture import RunCapture, load_capture
 from analysis.metrics.flow import flows_of
+from analysis.predict.setting import setting_of
 from analysis.report.tables.run_tables import tables
+from analysis.results.expected import Expectation
 from analysis.runs.collectives import collectives_of
-from analysis.runs.expected import Expectation
 from analysis.runs.run import load_run
-from analysis.runs.setting import setting_of
 from tests.session.captured_headers import captured_headers
 from tests.session.command import run_spec, valid_rows
 

@@ -15,7 +15,6 @@ import groundwire
 from analysis.design.comparison import equal_split
 from analysis.design.models.messages import bytes_by_dimension
 from analysis.design.search import Found
-from analysis.predict.planned import planned_calls
 from analysis.runs.run import RESULT_SCHEMA
 from collectives.kinds import Kind
 from groundwire.designs.design import Design, design, design_document
@@ -28,6 +27,7 @@ from tests.session.command import groundwire as command
 from topologies.spec.layers_section import LayersWorkload
 from topologies.spec.spec import Spec, load_spec, parse_spec
 from topologies.spec.workload_section import CollectivesWorkload
+from workloads.models.planned import planned_calls
 
 TimeOf = Callable[[Spec], float]
 

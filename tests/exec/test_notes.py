@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from analysis.runs.notes import notes_of
+from analysis.results.notes import notes_of
 from analysis.runs.run import Run, load_run
 from tests.report.synthetic_run import make_run
 from topologies.spec.spec import parse_spec

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from analysis.predict.interface import Predictor, Setting
-from analysis.predict.planned import planned_calls, setting_of_spec
+from analysis.predict.setting import setting_of_spec
 from collectives.call import CollectiveCall
 from topologies.spec.spec import parse_spec
+from workloads.models.planned import planned_calls
 
 Distortion = Callable[[CollectiveCall, int], float]
 

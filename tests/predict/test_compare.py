@@ -91,7 +91,7 @@ def test_each_part_is_what_its_effect_costs(run_directory: Path) -> None:
     exchange = parts["i0.all_to_all.3"]
     assert exchange.collision_ns > 0
     from analysis.predict.run_predictions import call_of
-    from analysis.runs.setting import setting_of
+    from analysis.predict.setting import setting_of
 
     setting, call = setting_of(run), call_of(exchange.collective)
     in_order, hashed, ideal = (

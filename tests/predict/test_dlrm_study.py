@@ -11,13 +11,14 @@ import pytest
 import yaml
 
 from analysis.predict.interface import load_predictor
-from analysis.predict.planned import planned_calls, setting_of_spec
+from analysis.predict.setting import setting_of_spec
 from analysis.studies.charts.series import bars, lines
 from collectives.kinds import Kind
 from groundwire.pipeline import resolve
 from tests.session.command import groundwire
 from topologies.spec.layers_section import LayersWorkload
 from topologies.spec.spec import Spec, load_spec
+from workloads.models.planned import planned_calls
 
 READY = Path(__file__).resolve().parents[2] / "topologies"
 SYSTEMS = ["flat100g", "flat800g", "hier", "hieropt"]

@@ -14,7 +14,7 @@ import groundwire
 from analysis.predict.interface import PredictorError, load_predictor
 from analysis.predict.iteration import PredictedIteration, predict_iteration
 from analysis.predict.models.alpha_beta import AlphaBeta
-from analysis.predict.planned import setting_of_spec
+from analysis.predict.setting import setting_of_spec
 from collectives.call import CollectiveCall
 from collectives.kinds import Kind
 from groundwire.commands.app import app

@@ -10,7 +10,7 @@ from analysis.predict.interface import PredictorError
 from analysis.predict.iteration import predict_iteration
 from analysis.predict.models.alpha_beta import AlphaBeta
 from analysis.predict.models.flow import Flow
-from analysis.predict.planned import setting_of_spec
+from analysis.predict.setting import setting_of_spec
 from collectives.algorithms import algorithm
 from collectives.call import CollectiveCall
 from collectives.chunking import Chunking, cut

@@ -9,7 +9,7 @@ import pytest
 
 import analysis.predict  # noqa: F401
 from analysis.predict.interface import PredictorError, load_predictor
-from analysis.predict.planned import setting_of_spec
+from analysis.predict.setting import setting_of_spec
 from analysis.predict.shared_fabric import JobToPredict, PredictedJob, predict_jobs
 from groundwire.commands.predict import predict_command
 from topologies.spec.spec import Spec, parse_spec

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from analysis.predict.models.flow import Flow, FlowIdealEcmp
-from analysis.predict.planned import planned_calls, setting_of_spec
+from analysis.predict.setting import setting_of_spec
 from tests.collectives.test_aggregation import spec_of
+from workloads.models.planned import planned_calls
 
 
 @pytest.mark.parametrize(

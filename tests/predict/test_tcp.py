@@ -27,7 +27,7 @@ from analysis.predict.interface import (
 )
 from analysis.predict.iteration import PredictedIteration
 from analysis.predict.models.tcp import LinuxTcp
-from analysis.predict.planned import setting_of_spec
+from analysis.predict.setting import setting_of_spec
 from analysis.predict.whole_run import predict_run
 from collectives.call import CollectiveCall
 from collectives.kinds import Kind

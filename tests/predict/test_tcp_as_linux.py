@@ -11,7 +11,7 @@ from analysis.predict.engines.tcp.endpoint import Endpoint
 from analysis.predict.engines.tcp.packet import LOST, Packet
 from analysis.predict.engines.tcp.red import PortRandom, RedPort
 from analysis.predict.models.tcp import LinuxTcp
-from analysis.predict.planned import setting_of_spec
+from analysis.predict.setting import setting_of_spec
 from collectives.call import CollectiveCall
 from collectives.kinds import Kind
 from topologies.spec.queue_section import Red

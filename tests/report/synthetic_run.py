@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from analysis.runs.result import write_result
+from analysis.results.result import write_result
 from analysis.runs.run import load_run
 from topologies.fabrics.build import build_fabric
 from topologies.fabrics.placement import place

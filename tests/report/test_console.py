@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.runs.run_result import error_summary
+from analysis.results.run_result import error_summary
 from groundwire.commands.console.figures import OutputConsole, size_scale, time_scale
 from groundwire.commands.console.result_table import print_result
 

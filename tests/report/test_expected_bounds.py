@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from analysis.predict.setting import setting_of
+from analysis.results.expected import Expectation
 from analysis.runs.collectives import alignments_of, collectives_of
-from analysis.runs.expected import Expectation
 from analysis.runs.run import load_run
-from analysis.runs.setting import setting_of
 from emulator.session import run_session
 from topologies.spec.spec import Spec, parse_dict
 

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from analysis.predict.models.flow import Flow
+from analysis.predict.setting import setting_of
+from analysis.results.expected import Expectation
+from analysis.results.judged import TWIN, judged_times
+from analysis.results.result import build_result
 from analysis.runs.collectives import collectives_of
-from analysis.runs.expected import Expectation
-from analysis.runs.judged import TWIN, judged_times
 from analysis.runs.records import VerdictRecord
-from analysis.runs.result import build_result
 from analysis.runs.run import Run, load_run
-from analysis.runs.setting import setting_of
 from emulator.session import run_session
 from tests.predict.measured_run import write_run
 from topologies.spec.spec import parse_dict

@@ -11,9 +11,9 @@ import typer
 from analysis.report.finish import finish_run
 from analysis.report.markdown import render_markdown
 from analysis.report.run_figures import run_figures
-from analysis.runs.result import write_result
+from analysis.results.result import write_result
+from analysis.results.verdict import verdict_of
 from analysis.runs.run import RunError, load_run
-from analysis.runs.verdict import verdict_of
 from groundwire.commands.console.figures import output_console
 from groundwire.commands.console.outcome import outcome
 from groundwire.commands.console.result_table import print_result

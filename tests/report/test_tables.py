@@ -94,7 +94,7 @@ def test_analysis_needs_no_torch_and_no_emulator(run_directory: Path) -> None:
 def test_collectives_of_the_same_name_in_two_groups_keep_their_predictions(
     tmp_path: Path,
 ) -> None:
-    from analysis.runs.result import write_result
+    from analysis.results.result import write_result
     from tests.report.synthetic_run import make_run
 
     directory = make_run(tmp_path / "run", iterations=1)

@@ -15,7 +15,7 @@ import typer
 from typer.testing import CliRunner
 
 from analysis.predict.models.textbook import Textbook
-from analysis.runs.result import write_result
+from analysis.results.result import write_result
 from analysis.runs.run import load_run
 from emulator.virtual.building.build import find_kernel
 from groundwire.commands.app import COMMANDS, app

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from analysis.runs.result import write_result
+from analysis.results.result import write_result
 from analysis.runs.run import JobsRun, load_run
 from tests.session.command import groundwire, result_of
 from topologies.spec.jobs.flows import FlowsWorkload

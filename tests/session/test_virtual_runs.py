@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from analysis.predict.setting import setting_of
 from analysis.runs.run import load_run
-from analysis.runs.setting import setting_of
 from emulator.progress import Progress
 from groundwire.connected import connected_setting
 from tests.session.captured_headers import captured_headers

@@ -21,9 +21,9 @@ from analysis.chakra.graph import (
     number_groups,
     to_trace,
 )
-from analysis.predict.engines.wire import PREAMBLE_BYTES
 from collectives.call import CollectiveCall
 from collectives.kinds import Kind
+from collectives.schedule.gloo import PREAMBLE_BYTES
 
 _KNOWN = (Kind.ALL_REDUCE, Kind.ALL_GATHER, Kind.REDUCE_SCATTER, Kind.ALL_TO_ALL)
 # Tags of expanded collectives, above those that workloads use and below ASTRA-sim's own.

@@ -17,11 +17,10 @@ from analysis.chakra.graph import (
     ReceiveNode,
     SendNode,
 )
-from analysis.predict.interface import PredictorError
 from analysis.runs.collectives import ALIGNMENT
 from analysis.runs.records import CollectiveRecord, ComputeRecord
 from analysis.runs.run import RankLog, Run, RunError
-from collectives.call import CollectiveCall
+from collectives.call import CollectiveCall, CollectiveError
 
 
 def graphs_of_replay(run: Run, iteration: int) -> list[Graph]:
@@ -48,7 +47,7 @@ def read_program(path: Path) -> Graph:
     for number, line in enumerate(lines, start=1):
         try:
             nodes.append(_node(json.loads(line)))
-        except (KeyError, TypeError, ValueError, PredictorError) as error:
+        except (KeyError, TypeError, ValueError, CollectiveError) as error:
             raise RunError(f"{path}: line {number}: {type(error).__name__}: {error}") from None
     return tuple(sorted(nodes, key=lambda node: node.id))
 

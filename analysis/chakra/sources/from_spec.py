@@ -10,7 +10,6 @@ from analysis.chakra.errors import ChakraError
 from analysis.chakra.files import read_graphs
 from analysis.chakra.graph import Graph
 from analysis.chakra.sources.graph_builder import GraphBuilder
-from analysis.predict.planned import planned_calls
 from collectives.call import CollectiveCall
 from collectives.groups import GroupName, groups_of
 from collectives.kinds import Kind
@@ -23,6 +22,7 @@ from topologies.spec.workload_section import (
     CommandWorkload,
 )
 from workloads.models.build import step_of
+from workloads.models.planned import planned_calls
 from workloads.models.step import (
     Action,
     ComputeKernel,

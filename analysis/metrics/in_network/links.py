@@ -9,9 +9,9 @@ import numpy as np
 
 from analysis.predict.engines.paths import Paths
 from analysis.predict.engines.wire import Ints
+from analysis.predict.setting import setting_of
 from analysis.runs.collectives import MeasuredCollective, collectives_of
 from analysis.runs.run import Run
-from analysis.runs.setting import setting_of
 from collectives.algorithms.base import DoesNotFit
 from collectives.kinds import Kind
 from collectives.schedule.schedule import Schedule

@@ -8,11 +8,10 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from collectives.schedule.gloo import PREAMBLE_BYTES
+
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
-
-PREAMBLE_BYTES = 48
-"""Six little-endian u64 before each Gloo message (gloo/transport/tcp/pair.h, Op::preamble)."""
 
 TCP_IP_BYTES = 52
 """IPv4 20, TCP 20, timestamps 12 (RFC 791, 9293, 7323)."""

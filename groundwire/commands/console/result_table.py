@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from analysis.runs.partition import in_words
+from analysis.results.partition import in_words
 from groundwire.commands.console.cells import percent, share
 from groundwire.commands.console.figures import (
     Figures,

@@ -11,7 +11,7 @@ from analysis.predict.engines.tcp.control.controls import CONTROLS
 from analysis.predict.engines.tcp.endpoint import Delivered, Endpoint
 from analysis.predict.engines.tcp.network import Network
 from analysis.predict.engines.tcp.packet import Sends
-from analysis.predict.engines.wire import PREAMBLE_BYTES
+from collectives.schedule.gloo import PREAMBLE_BYTES
 from collectives.schedule.operations import CompiledPrograms, Start
 
 _GREETING_BYTES = 8

@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from analysis.predict.setting import setting_of
+from analysis.results.expected import Expectation, ExpectedTime
 from analysis.runs.collectives import alignments_of, collectives_of
-from analysis.runs.expected import Expectation, ExpectedTime
 from analysis.runs.run import Run, load_run
-from analysis.runs.setting import setting_of
 from collectives.call import CollectiveError
 
 TWIN = "twin"

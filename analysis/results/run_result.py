@@ -11,16 +11,16 @@ from typing import Any
 from analysis.predict.interface import Predictor, load_predictor
 from analysis.predict.iteration import PredictedIteration, predict_iteration
 from analysis.predict.run_predictions import RunPredictor
+from analysis.predict.setting import setting_of
 from analysis.predict.together import FollowsRuns
 from analysis.predict.whole_run import predict_run
+from analysis.results.judged import exact_times, twin_of
+from analysis.results.notes import notes_of, payload_checked
+from analysis.results.partition import partition_row
+from analysis.results.verdict import JudgedRun, judge_run
 from analysis.runs.collectives import MeasuredCollective, collectives_of, iterations_of
-from analysis.runs.judged import exact_times, twin_of
-from analysis.runs.notes import notes_of, payload_checked
-from analysis.runs.partition import partition_row
 from analysis.runs.records import Environment
 from analysis.runs.run import RESULT_SCHEMA, Run
-from analysis.runs.setting import setting_of
-from analysis.runs.verdict import JudgedRun, judge_run
 from collectives.call import CollectiveError
 
 POSTING_TIMES, PORTS = "posting_times", "ports"

@@ -10,11 +10,10 @@ from typing import Any
 from analysis.predict.interface import PredictorError
 from analysis.predict.iteration import PredictedIteration
 from analysis.predict.run_predictions import RunPredictor
+from analysis.predict.setting import setting_of
 from analysis.predict.shared_fabric import JobToPredict, PredictedJob, predict_jobs
-from analysis.runs.collectives import collectives_of
-from analysis.runs.notes import payload_checked
-from analysis.runs.run import RESULT_SCHEMA, JobOfRun, JobsRun, Run, load_run
-from analysis.runs.run_result import (
+from analysis.results.notes import payload_checked
+from analysis.results.run_result import (
     PORTS,
     Predictions,
     assemble,
@@ -24,9 +23,10 @@ from analysis.runs.run_result import (
     summary_of,
     unanswered,
 )
-from analysis.runs.setting import setting_of
-from analysis.runs.shared_links import SharedLink, shared_links
-from analysis.runs.verdict import judge_run, verdict_of_jobs
+from analysis.results.shared_links import SharedLink, shared_links
+from analysis.results.verdict import judge_run, verdict_of_jobs
+from analysis.runs.collectives import collectives_of
+from analysis.runs.run import RESULT_SCHEMA, JobOfRun, JobsRun, Run, load_run
 from collectives.call import CollectiveError
 
 ALONE = "alone"

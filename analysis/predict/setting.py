@@ -1,4 +1,4 @@
-"""Where a run's collectives ran, as predictors are told."""
+"""The setting of a spec's collectives, and of a run's, as predictors are told."""
 
 from __future__ import annotations
 
@@ -7,6 +7,20 @@ from collections.abc import Mapping
 from analysis.decode.roce.wire_format import udp_source_port
 from analysis.predict.interface import Setting, Transport, group_key, group_priorities_of
 from analysis.runs.run import Run
+from topologies.spec.spec import Spec
+
+
+def setting_of_spec(spec: Spec) -> Setting:
+    """Where the spec's collectives will run. Ports are not known yet: collisions are drawn."""
+    return Setting(
+        spec.plan.fabric,
+        spec.plan.routes,
+        spec.plan.hosts,
+        Transport.of(spec),
+        spec.seed,
+        priorities=(spec.priorities(False), spec.priorities(True)),
+        group_priorities=group_priorities_of(spec),
+    )
 
 
 def setting_of(run: Run) -> Setting:

@@ -6,13 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from analysis.predict.interface import (
-    PredictorError,
-    Setting,
-    Transport,
-    group_priorities_of,
-)
-from collectives.call import CollectiveCall
+from collectives.call import CollectiveCall, CollectiveError
 from collectives.groups import groups_of
 from collectives.kinds import Kind, barrier_shape, rounded_elements
 from collectives.settings import schedule_of, settings_of
@@ -38,30 +32,17 @@ class PlannedCall:
     call: CollectiveCall
 
 
-def setting_of_spec(spec: Spec) -> Setting:
-    """Where the spec's collectives will run. Ports are not known yet: collisions are drawn."""
-    return Setting(
-        spec.plan.fabric,
-        spec.plan.routes,
-        spec.plan.hosts,
-        Transport.of(spec),
-        spec.seed,
-        priorities=(spec.priorities(False), spec.priorities(True)),
-        group_priorities=group_priorities_of(spec),
-    )
-
-
 def planned_calls(spec: Spec) -> tuple[PlannedCall, ...]:
     """The collectives of one iteration, in order of posting.
 
-    Raises PredictorError for workloads whose collectives only a run shows.
+    Raises CollectiveError for workloads whose collectives only a run shows.
     """
     workload = spec.workload
     if isinstance(workload, CollectivesWorkload):
         return tuple(_of_benchmark(spec, workload))
     if isinstance(workload, ModelWorkload):
         return tuple(_of_model(spec, workload))
-    raise PredictorError(
+    raise CollectiveError(
         f"workload.kind: {workload.kind} is not predicted ahead; run it, then compare"
     )
 

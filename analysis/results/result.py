@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from analysis.runs.jobs_result import build_jobs_results
+from analysis.results.jobs_result import build_jobs_results
+from analysis.results.run_result import build_result, error_summary
 from analysis.runs.run import JobsRun, Run
-from analysis.runs.run_result import build_result, error_summary
 
 __all__ = ["build_result", "error_summary", "write_result"]
 

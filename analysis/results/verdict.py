@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from analysis.runs.impossible import impossible_times
-from analysis.runs.judged import JudgedTimes, judged_times
+from analysis.results.impossible import impossible_times
+from analysis.results.judged import JudgedTimes, judged_times
 from analysis.runs.records import VerdictRecord
 from analysis.runs.run import JobsRun, Run
 

@@ -15,10 +15,10 @@ from analysis.predict.engines.wire import Floats
 from analysis.predict.models.flow import Flow
 from analysis.predict.queue_waits import QueueWaits
 from analysis.predict.run_predictions import call_of
+from analysis.predict.setting import setting_of
 from analysis.predict.together import as_posted
 from analysis.runs.collectives import MeasuredCollective, collectives_of
 from analysis.runs.run import JobsRun
-from analysis.runs.setting import setting_of
 from collectives.call import CollectiveError
 
 
