@@ -64,12 +64,32 @@ class LoadOfCalls:
         return LinkLoad.of_ports(call.ranks, min(1.0, wire_ns / alone_ns))
 
 
+class LinkLoads:
+    """The loads of many transfers, some of which run at a time."""
+
+    def __init__(self, loads: Sequence[LinkLoad]) -> None:
+        none = LinkLoad(np.zeros(0, dtype=np.int64), np.zeros(0))
+        self._links = np.concatenate([load.links for load in (none, *loads)])
+        self._shares = np.concatenate([load.shares for load in (none, *loads)])
+        self._count = np.array([len(load.links) for load in loads], dtype=np.int64)
+        self._first = np.cumsum(self._count) - self._count
+
+    def slowdowns(self, running: Ints) -> Floats:
+        """By how much each of the transfers with these numbers is slowed down by the others of
+        them that take the same links."""
+        count = self._count[running]
+        own = np.cumsum(count) - count
+        entries = np.arange(count.sum()) + np.repeat(self._first[running] - own, count)
+        links = self._links[entries]
+        load = np.bincount(links, self._shares[entries], 1)[links]
+        found = np.ones(len(running))
+        some = count > 0
+        if some.any():
+            found[some] = np.maximum(1.0, np.maximum.reduceat(load, own[some]))
+        return found
+
+
 def slowdowns(running: Sequence[LinkLoad]) -> list[float]:
     """By how much each is slowed down by the others that take the same links."""
-    if not running:
-        return []
-    most = max((int(load.links.max(initial=-1)) for load in running), default=-1)
-    total = np.zeros(most + 1)
-    for load in running:
-        total[load.links] += load.shares
-    return [float(total[load.links].max(initial=1.0)) for load in running]
+    found: list[float] = LinkLoads(running).slowdowns(np.arange(len(running))).tolist()
+    return found

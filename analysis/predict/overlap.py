@@ -1,70 +1,106 @@
 """Collectives that are in flight together: how they slow each other down.
 
 Predictors know one collective on an idle fabric. A process group runs as many at once as it has
-worker threads and the others wait their turn (ProcessGroupGloo's threads, 2 by default). Those that
-run share the links, as `link_load` has it.
+worker threads and the others wait their turn (ProcessGroupGloo's threads, 2 by default); messages
+between two ranks take no thread. Those that run share the links, as `link_load` has it.
 """
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from analysis.predict.link_load import LinkLoad, slowdowns
+import numpy as np
+
+from analysis.predict.engines.wire import Floats, Ints
+from analysis.predict.interface import PredictorError
+from analysis.predict.link_load import LinkLoad, LinkLoads
 
 WORKERS = 2
 """ProcessGroupGloo::Options::threads as torch creates the group (ProcessGroupGloo.hpp)."""
 
+_FINISHED_NS = 1e-6
+"""What is left of a collective that has come to its end, but for rounding."""
+
+_MOST_WORK = 50_000_000
+"""Of so many progresses of a collective between two events, which take about 10 s, none is told."""
+
 
 @dataclass(frozen=True, slots=True)
 class InFlight:
-    """A posted collective: alone it takes `alone_ns` and loads its links for a part of that."""
+    """A posted collective: alone it takes `alone_ns` and loads its links for a part of that.
+    `takes_worker` is whether it waits for a thread of its group."""
 
     group: str
     start_ns: int
     alone_ns: float
     load: LinkLoad
+    takes_worker: bool = True
 
 
 def overlapped_durations_ns(posted: Sequence[InFlight], workers: int = WORKERS) -> list[float]:
-    """From each one's start to its end. Groups slow each other down where they share links."""
-    waiting = sorted(range(len(posted)), key=lambda i: (posted[i].start_ns, i))
-    left = [p.alone_ns for p in posted]
+    """From each one's start to its end. Groups slow each other down where they share links.
+
+    Raises PredictorError where too many are in flight at once.
+    """
+    order = sorted(range(len(posted)), key=lambda i: (posted[i].start_ns, i))
+    origin_ns = posted[order[0]].start_ns if order else 0
+    start = [p.start_ns - origin_ns for p in posted]
+    loads = LinkLoads([p.load for p in posted])
     duration = [0.0] * len(posted)
-    running: list[int] = []
-    now = 0.0
-    while waiting or running:
-        running += _admit(posted, waiting, running, now, workers)
-        upcoming = [float(posted[i].start_ns) for i in waiting if posted[i].start_ns > now]
-        if not running:
-            now = min(upcoming)
+    waiting: dict[str, deque[int]] = defaultdict(deque)
+    busy: Counter[str] = Counter()
+    running = np.zeros(0, dtype=np.int64)
+    left = np.zeros(0)
+    place, now, work = 0, 0.0, 0
+    while place < len(order) or len(running):
+        begun: list[int] = []
+        while place < len(order) and start[order[place]] <= now:
+            number = order[place]
+            place += 1
+            group = posted[number].group
+            if not posted[number].takes_worker:
+                begun.append(number)
+            elif busy[group] < workers:
+                busy[group] += 1
+                begun.append(number)
+            else:
+                waiting[group].append(number)
+        running, left = _with(posted, begun, running, left)
+        upcoming = float(start[order[place]]) if place < len(order) else np.inf
+        if not len(running):
+            now = upcoming
             continue
-        found = slowdowns([posted[i].load for i in running])
-        slowdown = dict(zip(running, found, strict=True))
-        step = min([left[i] * slowdown[i] for i in running] + [at - now for at in upcoming[:1]])
+        work += len(running)
+        if work > _MOST_WORK:
+            raise PredictorError(
+                f"{len(running):,} collectives and messages are in flight together, too many to "
+                "follow"
+            )
+        slower = loads.slowdowns(running)
+        step = min(float((left * slower).min()), upcoming - now)
         now += step
-        for i in list(running):
-            left[i] -= step / slowdown[i]
-            if left[i] <= 1e-6:
-                running.remove(i)
-                duration[i] = now - posted[i].start_ns
+        left = left - step / slower
+        over = left <= _FINISHED_NS
+        begun = []
+        for number in running[over].tolist():
+            duration[number] = now - start[number]
+            if posted[number].takes_worker:
+                group = posted[number].group
+                if waiting[group]:
+                    begun.append(waiting[group].popleft())
+                else:
+                    busy[group] -= 1
+        running, left = _with(posted, begun, running[~over], left[~over])
     return duration
 
 
-def _admit(
-    posted: Sequence[InFlight], waiting: list[int], running: list[int], now: float, workers: int
-) -> list[int]:
-    """Take from `waiting` what its group has a worker for, in order of posting."""
-    busy: dict[str, int] = {}
-    for i in running:
-        busy[posted[i].group] = busy.get(posted[i].group, 0) + 1
-    admitted = []
-    for i in list(waiting):
-        group = posted[i].group
-        if posted[i].start_ns > now:
-            break
-        if busy.get(group, 0) < workers:
-            busy[group] = busy.get(group, 0) + 1
-            waiting.remove(i)
-            admitted.append(i)
-    return admitted
+def _with(
+    posted: Sequence[InFlight], begun: list[int], running: Ints, left: Floats
+) -> tuple[Ints, Floats]:
+    """What runs, and what is left of each, when these have begun as well."""
+    if not begun:
+        return running, left
+    alone = np.array([posted[i].alone_ns for i in begun])
+    return np.append(running, np.array(begun, dtype=np.int64)), np.append(left, alone)

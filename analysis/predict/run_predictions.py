@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, replace
 
 from analysis.predict.engines.joint_programs import GroupedCall
 from analysis.predict.interface import Predictor, PredictorError, Setting, model_of
-from analysis.predict.link_load import LinkLoad, LoadOfCalls
+from analysis.predict.link_load import LinkLoad, LoadOfCalls, LoadsLinks
 from analysis.predict.overlap import InFlight, overlapped_durations_ns
 from analysis.predict.together import FollowsRuns, PredictsTogether, as_posted, clusters
 from analysis.runs.collectives import MeasuredCollective
@@ -59,6 +59,13 @@ def _knows_exchanges(predictor: object) -> bool:
 def _knows_hosts(predictor: object) -> bool:
     """Whether a predictor knows of messages within a host, which no link carries."""
     return bool(getattr(predictor, "knows_hosts", False))
+
+
+def _beside_other_jobs(collectives: Sequence[MeasuredCollective]) -> Iterable[int]:
+    """Places of those that were in flight together with some of another job."""
+    for cluster in clusters(collectives):
+        if len({collectives[place].job for place in cluster}) > 1:
+            yield from cluster
 
 
 class RunPredictor:
@@ -122,31 +129,30 @@ class RunPredictor:
         Those that the predictor follows message by message are; others are priced by how long they
         load the links.
         """
-        answers = [self.alone(collective) for collective in collectives]
-        posted = [
-            InFlight(
-                collective.group,
-                collective.start_ns // scale,
-                float(answer),
-                self._load(collective, answer),
+        found: list[Answer | CollectiveError] = []
+        for collective in collectives:
+            alone = self.alone(collective)
+            found.append(
+                alone
+                if isinstance(alone, CollectiveError)
+                else Answer(alone, alone, self._model(collective))
             )
-            for collective, answer in zip(collectives, answers, strict=True)
-            if not isinstance(answer, CollectiveError)
-        ]
-        durations = iter(overlapped_durations_ns(posted))
-        found = [
-            answer
-            if isinstance(answer, CollectiveError)
-            else Answer(round(next(durations)), answer, self._model(collective))
-            for collective, answer in zip(collectives, answers, strict=True)
-        ]
+        if not isinstance(self._predictor, LoadsLinks | FollowsRuns):
+            for place in _beside_other_jobs(collectives):
+                found[place] = PredictorError(
+                    "another job's collectives are in flight beside it, and this predictor does "
+                    "not know which links they share"
+                )
+        followed: set[int] = set()
         for cluster in self._followed_at_once(collectives):
             for place, one in zip(
                 cluster, self._followed([collectives[i] for i in cluster], scale), strict=False
             ):
-                alone = answers[place]
-                if not isinstance(alone, CollectiveError):
-                    found[place] = Answer(round(one[0]), alone, one[1])
+                followed.add(place)
+                answer = found[place]
+                if isinstance(answer, Answer):
+                    found[place] = replace(answer, duration_ns=round(one[0]), model=one[1])
+        self._add_up(collectives, found, followed, scale)
         return [
             answer
             if isinstance(answer, CollectiveError)
@@ -156,6 +162,33 @@ class RunPredictor:
             )
             for collective, answer in zip(collectives, found, strict=True)
         ]
+
+    def _add_up(
+        self,
+        collectives: Sequence[MeasuredCollective],
+        found: list[Answer | CollectiveError],
+        followed: Set[int],
+        scale: int,
+    ) -> None:
+        """Price those that were not followed by how long they load the links."""
+        places, posted = [], []
+        for place, (one, answer) in enumerate(zip(collectives, found, strict=True)):
+            if isinstance(answer, Answer) and place not in followed:
+                load = self._load(one, answer.alone_ns)
+                takes_worker = one.schedule.queue(one.shape.kind) is not None
+                start_ns, alone_ns = one.start_ns // scale, float(answer.alone_ns)
+                places.append(place)
+                posted.append(InFlight(one.group, start_ns, alone_ns, load, takes_worker))
+        try:
+            durations = overlapped_durations_ns(posted)
+        except PredictorError as error:
+            for place in places:
+                found[place] = error
+            return
+        for place, duration_ns in zip(places, durations, strict=True):
+            answer = found[place]
+            assert isinstance(answer, Answer)
+            found[place] = replace(answer, duration_ns=round(duration_ns))
 
     def _followed_at_once(self, collectives: Sequence[MeasuredCollective]) -> Iterable[list[int]]:
         """Places of what is followed together: the whole run where connections remember."""

@@ -13,8 +13,8 @@ from analysis.predict.engines.acts import Compute, Pass, PostCall, WaitForCall
 from analysis.predict.engines.joint_programs import GroupedCall, JointPrograms
 from analysis.predict.interface import PredictorError, Setting
 from analysis.predict.iteration import Costs, JointSteps, PredictedIteration, StepModel
-from analysis.predict.link_load import LoadOfCalls
-from analysis.predict.together import PredictsTogether
+from analysis.predict.link_load import LoadOfCalls, LoadsLinks
+from analysis.predict.together import FollowsRuns, PredictsTogether
 from collectives.settings import settings_of
 from topologies.spec.spec import Spec
 from topologies.spec.workload_section import ITEM_BYTES, CollectivesWorkload, ModelWorkload
@@ -57,10 +57,15 @@ def predict_jobs(
     for job in jobs:
         _add(steps, job, LoadOfCalls(setting, predictor))
     steps.calls = [_among_all(each, jobs, len(setting.hosts)) for each in steps.calls]
-    if not (isinstance(predictor, PredictsTogether) and predictor.follows(setting, steps.calls)):
+    knows_links = len(jobs) < 2 or isinstance(predictor, LoadsLinks | FollowsRuns)
+    if not (
+        isinstance(predictor, PredictsTogether)
+        and knows_links
+        and predictor.follows(setting, steps.calls)
+    ):
         raise PredictorError(
             "jobs that share links have to be followed message by message, which flow does up to "
-            "20,000 messages"
+            "70,000 messages"
         )
     joint = steps.run(setting, predictor)
     return {job.name: _predicted(job, joint) for job in jobs}

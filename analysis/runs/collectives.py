@@ -51,6 +51,8 @@ class MeasuredCollective(Shaped):
     """How it reduces, where it does."""
     fell_back: bool = False
     """Whether hosts did it, or ended it, as an aggregation node had died."""
+    job: str = ""
+    """The job whose it is, where a run has several."""
 
     @property
     def algorithm(self) -> str | None:
@@ -117,6 +119,7 @@ def _among_all(job: JobOfRun, collective: MeasuredCollective, many: int) -> Meas
     return replace(
         collective,
         group=f"{job.name}/{collective.group}",
+        job=job.name,
         ranks=tuple(job.first + rank for rank in collective.ranks),
         by_rank={job.first + rank: record for rank, record in collective.by_rank.items()},
         schedule=collective.schedule.beside(many - len(job.ranks)),

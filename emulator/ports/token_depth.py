@@ -11,15 +11,20 @@ once per busy period, and is bounded by the depth.
 
 from __future__ import annotations
 
+from typing import assert_never
+
 from topologies.fabrics.fabric import Link
 from topologies.spec.queue_section import (
+    Classes,
     Codel,
     Dctcp,
+    DropTail,
     Lossless,
     QueueSpec,
     Red,
     Shared,
     Voq,
+    queues_in,
 )
 
 LATENESS_NS = 1_000_000
@@ -62,5 +67,9 @@ def _acts_at_bytes(link: Link, queue: QueueSpec) -> int:
             return min(queue.xoff_bytes, queue.k_bytes or queue.xoff_bytes)
         case Shared() | Voq():
             return queue.k_bytes or queue.buffer_bytes
-        case _:
+        case Classes():
+            return min(_acts_at_bytes(link, each) for each in queues_in(queue))
+        case DropTail():
             return queue.buffer_bytes
+        case _:
+            assert_never(queue)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from time import process_time
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from analysis.predict import overlap
+from analysis.predict.interface import PredictorError
 from analysis.predict.link_load import LinkLoad
 from analysis.predict.models.flow import Flow
 from analysis.predict.overlap import InFlight, overlapped_durations_ns
@@ -80,6 +83,30 @@ def test_the_third_waits_for_a_thread() -> None:
 def test_another_group_has_threads_of_its_own() -> None:
     posted = [_at(0, 100, 0.1), _at(0, 100, 0.1), _at(0, 100, 0.1, group="other")]
     assert overlapped_durations_ns(posted) == pytest.approx([100, 100, 100])
+
+
+def test_messages_need_no_thread() -> None:
+    """Both threads are busy until 100; a message of 10 between is not kept waiting."""
+    posted = [_at(0, 100, 0.1), _at(0, 100, 0.1), replace(_at(20, 10, 0.1), takes_worker=False)]
+    assert overlapped_durations_ns(posted) == pytest.approx([100, 100, 10])
+
+
+def test_four_times_as_many_take_about_four_times_as_long() -> None:
+    def takes_s(count: int) -> float:
+        posted = [_at(100 * i, 150, 0.1) for i in range(count)]
+        begun = process_time()
+        assert overlapped_durations_ns(posted) == pytest.approx([150] * count)
+        return process_time() - begun
+
+    takes_s(100)
+    assert takes_s(8000) < 8 * takes_s(2000)
+
+
+def test_too_many_at_once_are_refused_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(overlap, "_MOST_WORK", 1000)
+    posted = [replace(_at(i, 10**6, 0.1), takes_worker=False) for i in range(100)]
+    with pytest.raises(PredictorError, match="in flight together, too many to follow"):
+        overlapped_durations_ns(posted)
 
 
 def test_latency_bound_collectives_overlap_for_free_until_the_port_is_full() -> None:

@@ -16,9 +16,11 @@ from analysis.predict.models.textbook import (
     hierarchical,
     ring,
 )
+from analysis.predict.setting import setting_of_spec
 from tests.predict.settings import make_call, make_setting
 from topologies.spec.errors import SpecError
-from topologies.spec.spec import parse_dict
+from topologies.spec.spec import parse_dict, parse_spec
+from workloads.models.planned import planned_calls
 
 _PORT = Port(alpha_ns=1000.0, beta_ns_per_byte=0.08)
 _SIZES = (64, 4096, 1_000_000)
@@ -192,6 +194,28 @@ def test_what_an_algorithm_does_not_do_is_refused() -> None:
         load_predictor("textbook", {"algorithm": "hierarchical", "group": 3}).predict(
             setting, make_call(setting, "all_reduce", 4096)
         )
+
+
+def test_a_program_is_priced_as_the_algorithm_that_it_runs_by() -> None:
+    text = (
+        "name: s\nfabric: {kind: flat, hosts: 8, link: {rate: 100Gbps, delay: 500ns}}\n"
+        "workload: {kind: collectives, ranks: 8, operations: [{kind: all_reduce, size: 1MB}]}\n"
+        "collectives: {backend: programs, all_reduce: {algorithm: %s}}\n"
+    )
+    port = Port(alpha_ns=2 * 500, beta_ns_per_byte=8 / 100)
+    for algorithm, form in (
+        ("double-binary-tree", double_binary_tree),
+        ("halving-doubling", halving_doubling),
+        ("ring", ring),
+    ):
+        spec = parse_spec(text % algorithm)
+        (planned,) = planned_calls(spec)
+        found = load_predictor("textbook").predict(setting_of_spec(spec), planned.call)
+        assert found == pytest.approx(form("all_reduce", 8, 1_000_000, port))
+    spec = parse_spec(text % "tree")
+    (planned,) = planned_calls(spec)
+    with pytest.raises(PredictorError, match="runs by tree; closed forms are known of ring"):
+        load_predictor("textbook").predict(setting_of_spec(spec), planned.call)
 
 
 def test_the_predictor_takes_alpha_and_beta_from_the_fabric() -> None:

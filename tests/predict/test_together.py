@@ -13,7 +13,7 @@ from analysis.predict.engines.ports.small_queues import queued_segments
 from analysis.predict.interface import Transport
 from analysis.predict.models.alpha_beta import AlphaBeta
 from analysis.predict.models.flow import Flow, FlowIdealEcmp
-from analysis.predict.run_predictions import call_of
+from analysis.predict.run_predictions import Answer, RunPredictor, call_of
 from analysis.predict.together import as_posted
 from analysis.runs.collectives import MeasuredCollective
 from analysis.runs.records import CollectiveRecord
@@ -152,3 +152,45 @@ def test_what_is_awaited_is_not_stood_behind() -> None:
         barrier_ns = joint.durations_ns()[1]
         assert (barrier_ns == pytest.approx(alone, rel=0.05)) == waited
         assert waited or barrier_ns > 10 * alone
+
+
+def test_a_message_waits_on_its_connection_and_for_no_thread() -> None:
+    """Behind what an all-reduce of two ranks has sent when it is posted: half of its 4 MB."""
+    setting = make_setting("flat")
+    every = [
+        replace(_measured(n, "all_reduce", _SIZE, 0, 2_000_000, waited=False), ranks=(0, 1))
+        for n in range(4)
+    ]
+    message = _measured(4, "send_recv", 65_536, 20_000, 30_000, waited=False)
+    every.append(replace(message, ranks=(0, 1), root=0, peer=1))
+    every = [replace(one, by_rank={r: one.by_rank[r] for r in (0, 1)}) for one in every]
+    found = {}
+    for predictor in (AlphaBeta(), Flow()):
+        answer = RunPredictor(setting, predictor).together(every)[-1]
+        assert isinstance(answer, Answer)
+        found[predictor.name] = answer.duration_ns
+    assert found["alpha-beta"] == pytest.approx(found["flow"], rel=0.005)
+    assert 150_000 < found["flow"] < 340_000  # two of them send 2 MB each, in 160 us
+
+
+def test_who_does_not_know_links_says_nothing_beside_another_job() -> None:
+    setting = make_setting("flat")
+    posted = ((0, 0, "a"), (1, 500_000, "b"), (2, 9_000_000, "a"))
+    every = [
+        replace(_measured(n, "all_reduce", _SIZE, at, at + 10**6, waited=True), job=job)
+        for n, at, job in posted
+    ]
+    beside, other, apart = RunPredictor(setting, AlphaBeta()).together(every)
+    assert "another job's" in str(beside) and "another job's" in str(other)
+    assert isinstance(apart, Answer)
+    assert all(isinstance(each, Answer) for each in RunPredictor(setting, Flow()).together(every))
+
+
+def test_an_all_to_all_takes_a_little_more_with_one_rank_more() -> None:
+    """63 ranks have 3,906 messages, 64 have 4,032. Paths of a fat-tree collide."""
+    setting = make_setting(fabric="{kind: fat-tree, k: 8, %s}")
+    some, more = (
+        Flow().predict(setting, make_call(setting, "all_to_all", 131_072 * ranks, ranks))
+        for ranks in (63, 64)
+    )
+    assert some < more < 1.05 * some

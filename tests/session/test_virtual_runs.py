@@ -176,10 +176,8 @@ def test_64_ranks_on_a_torus_of_three_dimensions(tmp_path: Path) -> None:
     assert (result["summary"]["drops"], result["summary"]["retransmits"]) == (0, 0)
     assert len(list((tmp_path / "torus" / "capture").glob("*.pcap"))) == 6 * 64
     error = {row["kind"]: row["predicted"]["flow"]["error"] for row in result["collectives"]}
-    # docs/prediction.md: 8% at worst; an all-to-all of more than 4,000 messages (64 * 63 here) may
-    # be predicted a fifth too short, as it is priced without queues.
-    assert abs(error["all_reduce"]) < 0.08
-    assert -0.2 < error["all_to_all"] < 0.08
+    # docs/prediction.md: 8% at worst.
+    assert max(map(abs, error.values())) < 0.08
 
 
 def test_a_deadlock_of_lossless_queues_is_reported_as_one(tmp_path: Path) -> None:

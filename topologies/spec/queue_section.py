@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Literal
+from typing import Annotated, Literal, assert_never
 
 from pydantic import BaseModel, ConfigDict, Field, PlainValidator, model_validator
 
@@ -246,8 +246,10 @@ def marks(queue: QueueSpec) -> bool:
             return queue.k_bytes is not None or queue.kmin_bytes is not None
         case Classes():
             return any(marks(each) for each in queues_in(queue))
-        case _:
+        case DropTail():
             return False
+        case _:
+            assert_never(queue)
 
 
 def _parse_class(value: object) -> str | int | None:

@@ -86,8 +86,13 @@ class AlphaBeta:
         return duration
 
     def follows(self, setting: Setting, calls: Sequence[GroupedCall]) -> bool:
-        """Gloo's own are added up: on an idle fabric, nothing else is known of them."""
-        return has_programs(calls) and at_most(MOST_MESSAGES, calls, setting.seed)
+        """Programs, and messages beside collectives, which wait for each other on the connection
+        of their two ranks. Gloo's own collectives are added up: on an idle fabric, nothing else is
+        known of them."""
+        messages = (one.call.schedule.queue(one.call.shape.kind) is None for one in calls)
+        return (has_programs(calls) or any(messages)) and at_most(
+            MOST_MESSAGES, calls, setting.seed
+        )
 
     def run_together(self, setting: Setting, joint: JointPrograms) -> str | None:
         """Run collectives that are in flight together. There is one model."""

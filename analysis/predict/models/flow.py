@@ -1,6 +1,6 @@
 """Flows over the real paths, driven by events, with Gloo's own dependencies.
 
-Up to a few thousand messages they are trains of packets in the FIFO queues of ports (`trains`);
+Up to 70,000 messages they are trains of packets in the FIFO queues of ports (`trains`);
 beyond, flows that share links max-min fairly (`rank_programs`, `fluid`).
 """
 
@@ -46,14 +46,14 @@ _MANY = 4_000
 and as many of their paths say what latency costs."""
 
 
-_MOST_TRAINS = 4_000
-"""Up to this many messages are followed as trains of packets; beyond, links are shared fairly."""
+_MOST_TRAINS = 70_000
+"""Up to this many messages, which take about 15 s, are followed as trains of packets, of one
+collective or of several in flight together; beyond, links are shared fairly."""
 
-_MOST_TOGETHER = 20_000
-"""Up to this many messages of collectives in flight together are followed as trains."""
-
-_TRAINS_IN_ALL, _FEWEST_TRAINS = 200_000, 6
-"""About so many trains are followed in all, and so many a message at least."""
+_TRAINS_IN_ALL = 24_000
+"""About so many trains are followed in all, and one a message at least. The more messages there
+are, the less their trains' length matters: of an all-to-all of 63 ranks on a fat-tree, one train a
+message says 0.3% more than 50 do."""
 
 _MOST_MESSAGES = 200_000
 """Beyond this many, which take about 20 s, rings that share links are not followed by events."""
@@ -94,7 +94,7 @@ class Flow:
     """Messages between ranks of a host take no time (`RunPredictor`)."""
     ignores = (
         "losses, marks, and windows narrower than a message, with slow start and congestion "
-        "control; beyond 4,000 messages queues as well: links are then shared max-min fairly"
+        "control; beyond 70,000 messages queues as well: links are then shared max-min fairly"
     )
 
     calibratable = RANGES
@@ -147,9 +147,9 @@ class Flow:
 
     def _followed(self, paths: Paths, call: CollectiveCall, model: FlowModel) -> float:
         """A collective message by message: what its ranks do."""
-        count = call.schedule.count(call.shape, paths.setting.seed, _MOST_TOGETHER)
-        if call.schedule.observed and count > _MOST_TOGETHER:
-            raise PredictorError(f"found {count:,} messages, allowed {_MOST_TOGETHER:,}")
+        count = call.schedule.count(call.shape, paths.setting.seed, _MOST_TRAINS)
+        if call.schedule.observed and count > _MOST_TRAINS:
+            raise PredictorError(f"found {count:,} messages, allowed {_MOST_TRAINS:,}")
 
         def run(joint: JointPrograms) -> float:
             self._run(paths, joint, model is FlowModel.TRAINS)
@@ -162,7 +162,7 @@ class Flow:
         messages = len(joint.owners)
         if messages > _MOST_MESSAGES:
             raise PredictorError(f"found {messages:,} messages, allowed {_MOST_MESSAGES:,}")
-        by_packets = self._by_packets and messages <= _MOST_TOGETHER
+        by_packets = self._by_packets and messages <= _MOST_TRAINS
         self._run(paths_of(setting), joint, by_packets)
         return (FlowModel.TRAINS if by_packets else FlowModel.MAX_MIN).value
 
@@ -196,7 +196,7 @@ class Flow:
         """Gloo's own as long as all of it can be followed packet by packet."""
         if has_programs(calls):
             return at_most(_MOST_MESSAGES, calls, setting.seed)
-        return self._by_packets and at_most(_MOST_TOGETHER, calls, setting.seed)
+        return self._by_packets and at_most(_MOST_TRAINS, calls, setting.seed)
 
     def _run(self, paths: Paths, joint: JointPrograms, by_packets: bool) -> None:
         joint.over_roce(paths.setting.transport)
@@ -245,7 +245,7 @@ class Flow:
             costs.sharing_factor,
             min(
                 TRAINS_PER_MESSAGE * (_FINER if several else 1),
-                max(_FEWEST_TRAINS, _TRAINS_IN_ALL // max(1, messages)),
+                max(1, _TRAINS_IN_ALL // max(1, messages)),
             ),
             joint.waits,
             ClassPorts(class_rules(paths.setting.fabric)) if several else None,
@@ -341,7 +341,7 @@ class Flow:
         if len(set(priority)) > 1:
             raise PredictorError(
                 "several classes of traffic are followed packet by packet, which flow does up to "
-                f"{_MOST_TOGETHER:,} messages"
+                f"{_MOST_TRAINS:,} messages"
             )
         own = [groups[end] for end in source.tolist()]
         shared, capacity = self._route(

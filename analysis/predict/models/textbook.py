@@ -116,7 +116,8 @@ class Textbook:
     """Built-in predictor "textbook": alpha and beta are those of the worst path between members.
 
     `algorithm` is ring, direct, halving-doubling, double-binary-tree or hierarchical; None takes
-    direct for all-to-all and ring for the rest. `group` is the size of hierarchical's groups.
+    the algorithm that a collective runs by. Gloo's own have direct for all-to-all and ring for the
+    rest. `group` is the size of hierarchical's groups.
     """
 
     name = "textbook"
@@ -133,16 +134,28 @@ class Textbook:
         self._group = group
 
     def predict(self, setting: Setting, call: CollectiveCall) -> float:
-        """Nanoseconds. Raises PredictorError for a kind that the algorithm does not do."""
+        """Nanoseconds. Raises PredictorError for a kind that the algorithm does not do, and for an
+        algorithm without a closed form."""
         if call.world == 1:
             return 0.0
-        algorithm = self._algorithm or ("direct" if call.kind == Kind.ALL_TO_ALL else "ring")
+        algorithm = self._algorithm or _algorithm_of(call)
         if algorithm == "hierarchical":
             inner = _port(setting, call.ranks[: self._group])
             outer = _port(setting, call.ranks[:: self._group])
             return hierarchical(call.kind, call.world, call.size_bytes, inner, outer, self._group)
         port = _port(setting, call.ranks)
         return _FLAT[algorithm](call.kind, call.world, call.size_bytes, port)
+
+
+def _algorithm_of(call: CollectiveCall) -> str:
+    runs_by = call.schedule.algorithm
+    if runs_by is None:
+        return "direct" if call.kind == Kind.ALL_TO_ALL else "ring"
+    if runs_by not in _FLAT:
+        raise PredictorError(
+            f"{call.kind} runs by {runs_by}; closed forms are known of {', '.join(_FLAT)}"
+        )
+    return runs_by
 
 
 def _port(setting: Setting, ranks: Sequence[int]) -> Port:
