@@ -3,6 +3,10 @@
 Rates are bits per second (decimal prefixes), times are nanoseconds, sizes are bytes. Sizes follow
 IEC 80000-13: ``8MB`` is 8,000,000 bytes and ``8MiB`` is 8,388,608 bytes. The canonical text of a
 value is exact: parsing it gives the same integer back.
+
+Units of tc and iproute2 are taken where they mean one thing only (``10gbit``, ``500usec``). Theirs
+that mean another thing here are answered with both: ``10gbps`` is 10 gigabytes a second to tc, and
+its ``64kb`` are 65,536 bytes (tc(8), "PARAMETERS").
 """
 
 from __future__ import annotations
@@ -16,11 +20,20 @@ from pydantic import BeforeValidator, PlainSerializer
 _QUANTITY = re.compile(r"^\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z/]*)\s*$")
 
 _RATE_UNITS = {
-    f"{prefix}{unit}": factor
-    for prefix, factor in (("", 1), ("k", 10**3), ("K", 10**3), ("M", 10**6), ("G", 10**9))
-    for unit in ("bps", "bit", "bit/s")
-} | {"Tbps": 10**12, "Tbit": 10**12, "Tbit/s": 10**12}
-_TIME_UNITS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9}
+    f"{prefix}{unit}": factor * bits
+    for prefix, factor in (
+        *(("", 1), ("k", 10**3), ("K", 10**3), ("M", 10**6), ("G", 10**9), ("T", 10**12)),
+        *(("m", 10**6), ("g", 10**9), ("t", 10**12)),
+    )
+    for unit, bits in (("bps", 1), ("bit", 1), ("bit/s", 1), ("b/s", 1), ("B/s", 8))
+    # Lower-case prefixes are tc's, whose bps are bytes.
+    if unit == "bit" or prefix not in ("m", "g", "t")
+}
+_TIME_UNITS = {
+    f"{unit}{ending}": factor
+    for unit, factor in (("ns", 1), ("us", 10**3), ("ms", 10**6), ("s", 10**9))
+    for ending in ("", "ec", "ecs")
+}
 _SIZE_UNITS = {
     "B": 1,
     "kB": 10**3,
@@ -63,11 +76,26 @@ def _parse(value: object, units: dict[str, int], what: str, plain: int | None) -
     elif unit in units:
         factor = units[unit]
     else:
-        raise ValueError(f"unknown unit {unit!r}: expected {what}")
+        raise ValueError(f"unknown unit {unit!r}: {_meant(number, unit, units)}expected {what}")
     exact = Fraction(number) * factor
     if exact.denominator != 1:
         raise ValueError(f"{value!r} is not a whole number of the smallest unit: expected {what}")
     return int(exact)
+
+
+def _meant(number: str, unit: str, units: dict[str, int]) -> str:
+    """The right spelling of a unit that differs in its letters' case only; with tc's meaning, where
+    that is another."""
+    spelled = next((known for known in units if known.casefold() == unit.casefold()), None)
+    if spelled is None:
+        return ""
+    hint = f"write {number}{spelled}"
+    if unit.endswith("bps"):
+        bytes_spelled = spelled.replace("bps", "B/s")
+        hint += f", or {number}{bytes_spelled} for bytes, as tc's {unit}"
+    elif unit in ("kb", "mb", "gb"):
+        hint += f", or {number}{unit[0].upper()}iB for tc's {unit}"
+    return f"{hint}; "
 
 
 def parse_rate_bps(value: object) -> int:

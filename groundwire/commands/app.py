@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from importlib.metadata import version
+from typing import Annotated, Any, cast
 
 import typer
 from typer.core import TyperGroup
@@ -14,6 +15,8 @@ from groundwire.commands.console.separator import separated
 from groundwire.importing import imported
 
 COMMANDS = {
+    "init": "groundwire.commands.specs.init:init",
+    "validate": "groundwire.commands.specs.validate:validate",
     "run": "groundwire.commands.run:run",
     "exec": "groundwire.commands.execute:execute",
     "sweep": "groundwire.commands.sweep:sweep",
@@ -44,6 +47,13 @@ class Commands(TyperGroup):
 
     def list_commands(self, ctx: Any) -> list[str]:
         return list(COMMANDS)
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.commands = dict.fromkeys(COMMANDS, cast(Any, None))  # what typer looks for typos in
+
+    def get_params(self, ctx: Any) -> Any:
+        return [without_type(option) for option in super().get_params(ctx)]
 
     def get_help_option(self, ctx: Any) -> Any:
         return without_type(super().get_help_option(ctx))
@@ -77,13 +87,25 @@ app = typer.Typer(
     name="groundwire",
     help="A live emulation testbed for training-cluster networks: real Gloo workers on an emulated "
     "fabric. Every run has a verdict, every measured collective its predictions.",
-    epilog="Start with: groundwire run topologies/dlrm-fat-tree-k4.yaml",
+    epilog="Start with: groundwire run topologies/dlrm-fat-tree-k4.yaml. Exit codes: 0 done and "
+    "valid, 1 failed, 2 bad input, 3 done but not valid, 130 interrupted.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 
+def _tell_version(wanted: bool) -> None:
+    if wanted:
+        print(f"groundwire {version('groundwire')}")
+        raise typer.Exit
+
+
 @app.callback()
-def _groundwire() -> None:
-    """All options belong to subcommands."""
+def _groundwire(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_tell_version, is_eager=True, help="Show the version."),
+    ] = False,
+) -> None:
+    """All other options belong to subcommands."""

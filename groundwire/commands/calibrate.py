@@ -25,10 +25,9 @@ from analysis.calibration.suite import TRAIN_FABRICS, standard_suite
 from analysis.compare.decomposition import decompose
 from analysis.predict.interface import load_predictor
 from analysis.runs.run import Run, load_run
-from groundwire.commands.console.cells import percent, share
 from groundwire.commands.console.decompositions import decompositions_tables
 from groundwire.commands.console.external_sources import external_sources
-from groundwire.commands.console.figures import Figures, output_console
+from groundwire.commands.console.figures import Figures, output_console, percent, share
 from groundwire.commands.console.suite_runs import make_runs
 from groundwire.commands.predict import PREDICTOR_NAMES
 from groundwire.commands.run import KernelChoice, KernelOption

@@ -13,13 +13,14 @@ import typer
 from analysis.compare.comparison import Comparison
 from analysis.compare.decomposition import PARTS
 from groundwire import comparing
-from groundwire.commands.console.cells import percent, share
 from groundwire.commands.console.decompositions import decompositions_tables
 from groundwire.commands.console.external_sources import external_sources
 from groundwire.commands.console.figures import (
     Figures,
     OutputConsole,
     output_console,
+    percent,
+    share,
     size_scale,
     time_scale,
 )

@@ -12,8 +12,7 @@ from rich.console import Console
 from emulator.doctor.check import Check
 from emulator.doctor.doctor import Diagnosis, diagnose
 from emulator.native.trust import measure_trust
-from groundwire.commands.console.cells import share
-from groundwire.commands.console.figures import Figures, output_console
+from groundwire.commands.console.figures import Figures, output_console, share
 from topologies.units import format_rate
 
 _SIGNS = {True: "[green]yes[/]", False: "[red]no[/]", None: "[yellow]unknown[/]"}

@@ -13,8 +13,7 @@ from rich.console import Console
 from analysis.predict.interface import Setting, available_predictors
 from analysis.predict.iteration import PredictedIteration
 from groundwire import forecast as forecasting
-from groundwire.commands.console.cells import microseconds
-from groundwire.commands.console.figures import Figures, output_console, size_scale
+from groundwire.commands.console.figures import Figures, microseconds, output_console, size_scale
 from groundwire.commands.console.overrides import parse_overrides
 from groundwire.commands.console.progress_display import ProgressDisplay
 from groundwire.commands.console.result_table import models_used

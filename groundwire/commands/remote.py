@@ -9,8 +9,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from groundwire.commands.console.cells import microseconds
-from groundwire.commands.console.figures import Figures, output_console
+from groundwire.commands.console.figures import Figures, microseconds, output_console
 from groundwire.commands.console.outcome import outcome
 from groundwire.commands.console.overrides import parse_overrides
 from groundwire.commands.run import SetOption, SpecPath

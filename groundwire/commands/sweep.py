@@ -10,8 +10,7 @@ import typer
 from rich.console import Console
 
 from groundwire import sweeping
-from groundwire.commands.console.cells import percent
-from groundwire.commands.console.figures import Figures, output_console, time_scale
+from groundwire.commands.console.figures import Figures, output_console, percent, time_scale
 from groundwire.commands.console.overrides import parse_overrides
 from groundwire.commands.console.progress_display import SweepProgress
 from groundwire.commands.console.study_display import StudyDisplay

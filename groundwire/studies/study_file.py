@@ -15,7 +15,7 @@ from analysis.report.tables.table import Unit
 from analysis.studies.cases import RESPONSES
 from emulator.session import MOST_RANKS
 from groundwire.studies.factors import StudyFactor, read_factors
-from topologies.spec.document import read_document
+from topologies.spec.document import FileKind, read_document, refuse_other_kind
 from topologies.spec.errors import Problem, SpecError, problems_of, shown, suggestion
 from topologies.spec.fabric_section import Integer
 from topologies.spec.queue_section import SpecSection
@@ -110,6 +110,7 @@ def load_study(path: str | Path) -> StudyFile:
         ) from error
     document = read_document(text, source)
     raw = document.data
+    refuse_other_kind(raw, FileKind.STUDY, source)
     if not isinstance(raw, dict):
         expected = "expected a mapping with keys such as spec and factors"
         raise SpecError(source, (Problem((), shown(raw), expected),))

@@ -74,6 +74,7 @@ def test_the_transport_is_the_one_that_carries_the_ranks(
         "name: x\nfabric: {kind: flat, hosts: 2, link: {rate: 100Gbps, delay: 1us, mtu: 9000}, "
         f"queue: {queue}}}\n"
         "workload: {kind: collectives, ranks: 2, operations: [{kind: all_reduce, size: 1MB}]}\n"
-        f"transport: {transport}\ncollectives: {{backend: programs, all_reduce: {{algorithm: ring}}}}\n"
+        f"transport: {transport}\n"
+        "collectives: {backend: programs, all_reduce: {algorithm: ring}}\n"
     )
     assert spec.transport_words == words

@@ -35,6 +35,11 @@ def test_canonical_text_is_exact(
         (units.parse_rate_bps, "100Gbps", 100_000_000_000),
         (units.parse_rate_bps, "1.6Tbps", 1_600_000_000_000),
         (units.parse_rate_bps, "10 Mbit/s", 10_000_000),
+        (units.parse_rate_bps, "10gbit", 10_000_000_000),
+        (units.parse_rate_bps, "10GB/s", 80_000_000_000),
+        (units.parse_rate_bps, "400Gb/s", 400_000_000_000),
+        (units.parse_time_ns, "500usec", 500_000),
+        (units.parse_time_ns, "2msecs", 2_000_000),
         (units.parse_time_ns, "500ns", 500),
         (units.parse_time_ns, "2.5ms", 2_500_000),
         (units.parse_time_ns, "0.001us", 1),
@@ -85,3 +90,20 @@ def test_any_text_is_a_number_or_a_value_error(text: str) -> None:
             assert parse(text) >= 0
         except ValueError as error:
             assert "expected" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("parse", "text", "hint"),
+    [
+        (units.parse_rate_bps, "10gbps", "write 10Gbps, or 10GB/s for bytes, as tc's gbps; "),
+        (units.parse_rate_bps, "10GBPS", "write 10Gbps; "),
+        (units.parse_size_bytes, "64kb", "write 64kB, or 64KiB for tc's kb; "),
+        (units.parse_size_bytes, "1mib", "write 1MiB; "),
+        (units.parse_time_ns, "5US", "write 5us; "),
+    ],
+)
+def test_a_unit_in_other_letters_is_answered_with_the_right_spelling(
+    parse: Callable[[object], int], text: str, hint: str
+) -> None:
+    with pytest.raises(ValueError, match=hint):
+        parse(text)

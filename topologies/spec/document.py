@@ -1,8 +1,10 @@
-"""YAML text -> plain data, with the line of every key."""
+"""YAML text -> plain data, with the line of every key; and which of our files it is."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
 
 import yaml
@@ -101,3 +103,36 @@ def _check_nodes(node: yaml.Node, source: str, around: tuple[yaml.Node, ...]) ->
                     raise SpecError(source, (problem,))
                 seen[key.value] = line
             _check_nodes(child, source, around)
+
+
+class FileKind(StrEnum):
+    """Each with the command that takes it."""
+
+    SPEC = "run"
+    STUDY = "study"
+    DESIGN = "design"
+
+    @property
+    def in_words(self) -> str:
+        return "the spec of a run" if self is FileKind.SPEC else f"a {self.value}"
+
+
+def file_kind(raw: object) -> FileKind | None:
+    """None where the keys do not tell."""
+    if not isinstance(raw, Mapping):
+        return None
+    if "factors" in raw:
+        return FileKind.STUDY
+    design = raw.get("design")
+    if isinstance(design, Mapping) and "dimensions" in design:
+        return FileKind.DESIGN
+    return FileKind.SPEC if "fabric" in raw else None
+
+
+def refuse_other_kind(raw: object, wanted: FileKind, source: str) -> None:
+    """Raises SpecError for a file of another kind, with the command that takes it."""
+    found = file_kind(raw)
+    if found not in (None, wanted):
+        command = f"groundwire {found.value} {source}"
+        problem = Problem((), found.in_words, f"expected {wanted.in_words}; try {command}")
+        raise SpecError(source, (problem,))

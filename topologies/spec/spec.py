@@ -14,7 +14,7 @@ from pydantic_core import PydanticCustomError
 
 from topologies.plan import Plan
 from topologies.spec.checks import check
-from topologies.spec.document import Document, read_document
+from topologies.spec.document import Document, FileKind, read_document, refuse_other_kind
 from topologies.spec.errors import Problem, SpecError, problems_of, shown
 from topologies.spec.jobs.beside import jobs_beside
 from topologies.spec.jobs.section import JobSpec
@@ -152,6 +152,7 @@ def load_spec(path: str | Path, sections: Mapping[str, object] | None = None) ->
         raise SpecError(source, (problem,)) from error
     document = read_document(text, source)
     raw = document.data
+    refuse_other_kind(raw, FileKind.SPEC, source)
     if isinstance(raw, dict):
         raw.setdefault("name", path.stem)
         if sections and "workload" in sections:

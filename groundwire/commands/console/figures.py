@@ -117,3 +117,17 @@ def size_scale(sizes_bytes: Iterable[int | None]) -> Scale:
     """The largest unit of which the smallest size has at least one."""
     smallest = min((each for each in sizes_bytes if each), default=0)
     return next((each for each in reversed(_SIZES) if smallest >= each.factor), _SIZES[0])
+
+
+def microseconds(duration_ns: int | None) -> str:
+    """Nanoseconds as microseconds with the digits that matter."""
+    return "-" if duration_ns is None else f"{duration_ns / 1000:,.2f}"
+
+
+def percent(error: float | None) -> str:
+    return "-" if error is None else f"{error * 100:+.1f}%"
+
+
+def share(error: float | None) -> str:
+    """Without a sign."""
+    return "-" if error is None else f"{error:.1%}"

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from groundwire.commands.console.cells import microseconds, percent
-from groundwire.commands.console.figures import Figures, OutputConsole
+from groundwire.commands.console.figures import Figures, OutputConsole, microseconds, percent
 from groundwire.commands.console.plain_text import unstyled
 from topologies.units import format_size
 

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from analysis.results.partition import in_words
-from groundwire.commands.console.cells import percent, share
 from groundwire.commands.console.figures import (
     Figures,
     OutputConsole,
     Scale,
+    percent,
+    share,
     size_scale,
     time_scale,
 )

@@ -16,7 +16,7 @@ from topologies.spec.design.models import (
     TransformerModel,
 )
 from topologies.spec.design.network import ConstraintsSection, DesignPrices, DimensionSection
-from topologies.spec.document import Document, read_document
+from topologies.spec.document import Document, FileKind, read_document, refuse_other_kind
 from topologies.spec.errors import Key, Problem, SpecError, problems_of, shown, suggestion
 from topologies.spec.fabric_section import Integer
 from topologies.spec.layers_section import LayersWorkload
@@ -108,6 +108,7 @@ def parse_design(
     """The design in a YAML text; files that it names lie in `folder`. Raises SpecError."""
     document = read_document(text, source)
     raw = document.data
+    refuse_other_kind(raw, FileKind.DESIGN, source)
     if not isinstance(raw, dict):
         expected = "expected a mapping with the keys workload and design"
         raise SpecError(source, (Problem((), shown(raw), expected),))

@@ -1,0 +1,1 @@
+"""Files of specs: begun and checked."""
