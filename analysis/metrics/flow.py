@@ -23,9 +23,10 @@ from analysis.metrics.packets import (
     sent_and_received,
 )
 from analysis.predict.engines.roce.wire import RoceWire
-from analysis.predict.engines.wire import PREAMBLE_BYTES, GlooWire, Wire
+from analysis.predict.engines.wire import GlooWire, Wire
 from analysis.predict.interface import Transport
 from analysis.runs.run import Run
+from collectives.schedule.gloo import PREAMBLE_BYTES
 from topologies.fabrics.fabric import Link
 from topologies.units import format_size
 

@@ -1,4 +1,4 @@
-"""The tree keeps its rooms: imports go down only, and no directory becomes a drawer."""
+"""The tree keeps its rooms: imports go down only, and each room says what it holds."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 ROOMS = ("groundwire", "emulator", "analysis", "workloads", "collectives", "topologies")
-# docs/architecture.md argues for exceptions.
-MOST_MODULES = 16
 
 
 def _lint_imports(directory: Path) -> subprocess.CompletedProcess[str]:
@@ -65,13 +63,6 @@ def test_the_contracts_hold(copied: Path) -> None:
     assert done.returncode == 0, done.stdout
 
 
-def test_no_directory_is_a_drawer() -> None:
-    for room in ROOMS:
-        for directory in (ROOT / room, *(p for p in (ROOT / room).rglob("*") if p.is_dir())):
-            modules = list(directory.glob("*.py"))
-            assert len(modules) <= MOST_MODULES, f"{directory}: {len(modules)} modules"
-
-
 def test_every_room_says_what_it_holds() -> None:
     for room in ROOMS:
         for init in (ROOT / room).rglob("__init__.py"):
@@ -88,12 +79,6 @@ def test_somebody_elses_package_in_place_of_ours_is_refused(tmp_path: Path) -> N
     assert done.returncode == 1
     assert f"needs its own package analysis, {ROOT / 'analysis'}" in done.stderr
     assert str(tmp_path) in done.stderr
-
-
-def test_a_kind_of_collective_is_spelled_in_few_places() -> None:
-    paths = [p for room in ROOMS for p in (ROOT / room).rglob("*.py")]
-    named = [str(p) for p in paths if "reduce_scatter" in p.read_text()]
-    assert len(named) < 10, named
 
 
 def test_nothing_strays_at_the_top() -> None:

@@ -102,9 +102,8 @@ def test_the_reference_has_no_dates(page: Path) -> None:
     assert re.findall(r"20\d\d-\d\d-\d\d|\b\d+ (?:Nov|Dec)\w* 20\d\d", text) == []
 
 
-def test_the_map_has_every_room_and_fits_a_screen() -> None:
+def test_the_map_has_every_room() -> None:
     text = (DOCS / "architecture.md").read_text()
-    assert len(text.splitlines()) <= 66
     rooms = [d for d in ROOT.iterdir() if (d / "__init__.py").exists()]
     assert rooms
     shipped = [d for d in rooms if d.name != "tests"]
