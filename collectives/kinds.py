@@ -2,7 +2,8 @@
 
 Kinds are named as torch.distributed names them; sizes and bus factors are those of nccl-tests
 (doc/PERFORMANCE.md there). `send_recv`, `incast` and `permutation` are patterns of messages that
-are run, measured and reported like collectives.
+are run, measured and reported like collectives. An `exchange` is only measured: messages that were
+seen at one time between ranks, of no kind that is known.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ class Kind(StrEnum):
     SEND_RECV = "send_recv"
     INCAST = "incast"
     PERMUTATION = "permutation"
+    EXCHANGE = "exchange"
 
     @property
     def traits(self) -> Traits:
@@ -43,6 +45,7 @@ class SizeOf(StrEnum):
     SENT = "what a rank sends in total, its own shard included"
     BUFFER = "the buffer of one rank"
     MESSAGE = "one message"
+    LARGEST = "the largest message"
     NOTHING = "nothing: no payload"
 
 
@@ -96,6 +99,7 @@ _ROWS = (
     Traits(Kind.SEND_RECV, "send/recv", SizeOf.MESSAGE, options=_ROOT | {"peer"}),
     Traits(Kind.INCAST, "incast", SizeOf.MESSAGE, rooted=True, options=_ROOT | {"degree"}),
     Traits(Kind.PERMUTATION, "permutation", SizeOf.MESSAGE, options=frozenset({"shift"})),
+    Traits(Kind.EXCHANGE, "exchange", SizeOf.LARGEST, options=frozenset({"messages"})),
 )
 
 TABLE: Mapping[Kind, Traits] = MappingProxyType({row.kind: row for row in _ROWS})
@@ -192,6 +196,8 @@ def least_received_bytes(shape: Shape, member: int) -> int:
             return whole * (shape.degree or ranks - 1) if at_root else 0
         case Kind.PERMUTATION:
             return 0 if _stays(shape) else whole
+        case Kind.EXCHANGE:
+            return 0  # who receives what the messages say
         case Kind.BARRIER:
             return 1
 
@@ -225,6 +231,8 @@ def least_sent_bytes(shape: Shape, member: int) -> int:
             return whole if 1 <= position <= (shape.degree or ranks - 1) else 0
         case Kind.PERMUTATION:
             return 0 if _stays(shape) else whole
+        case Kind.EXCHANGE:
+            return 0
         case Kind.BARRIER:
             return 1
 

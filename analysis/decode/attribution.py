@@ -27,6 +27,7 @@ from analysis.decode.gloo.connection_groups import (
     UNLOGGED,
     GroupDirectory,
     LoggedCollective,
+    LoggedConnection,
     Membership,
 )
 from analysis.decode.gloo.expected_messages import ExpectedMessages
@@ -192,6 +193,7 @@ def attribute(
     addresses: Mapping[int, str] | None = None,
     clock_offset_ns: int | None = None,
     logged_pairs: Sequence[LoggedQueuePairs] = (),
+    logged_connections: Sequence[LoggedConnection] = (),
 ) -> Attribution:
     """Attribute every byte of these captures.
 
@@ -202,13 +204,14 @@ def attribute(
         addresses: IPv4 address of each rank.
         clock_offset_ns: packet time minus log time of the same moment, where known.
         logged_pairs: the queue pairs of ranks that send over RoCE.
+        logged_connections: the connections of which the log has the ports.
 
     Raises:
         AttributionError: a snap length that kept no preamble, or sums that do not agree.
     """
     for packets in files:
         _require_preambles(packets)
-    directory = GroupDirectory(collectives, addresses or {}, clock_offset_ns)
+    directory = GroupDirectory(collectives, addresses or {}, clock_offset_ns, logged_connections)
     expected = ExpectedMessages(collectives, clock_offset_ns)
     found: list[DataConnection] = []
     facts = EntryFacts()

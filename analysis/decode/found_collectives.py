@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from ipaddress import IPv4Address
@@ -62,12 +63,20 @@ def add_found_collectives(run: Run) -> int:
     offset_ns = clock_offset_ns(run) or 0
     lines: dict[int, list[dict[str, Any]]] = defaultdict(list)
     for group in groups:
-        if group.name == "default":
-            for rank, line in _ports(group):
-                lines[rank].append(line)
-    for each in sorted(found, key=lambda one: (min(one.intervals_ns.values()), one.id)):
-        for rank, line in _records(each, len(run.ranks), offset_ns):
+        for rank, line in _ports(group):
             lines[rank].append(line)
+    records: dict[int, list[dict[str, Any]]] = defaultdict(list)
+    for each in found:
+        for rank, line in _records(each, len(run.ranks), offset_ns):
+            records[rank].append(line)
+    for rank, own in records.items():
+        own.sort(key=lambda line: (line["end_ns"], line["start_ns"], line["id"]))
+        ends = [line["end_ns"] for line in own]
+        # What was over when a rank began the next one is all that it can have waited for.
+        lines[rank] += [
+            line | {"known": bisect_right(ends, line["start_ns"], hi=place)}
+            for place, line in enumerate(own)
+        ]
     for rank, of_rank in lines.items():
         with (run.directory / "ranks" / f"{rank:03d}.jsonl").open("a") as file:
             file.write("".join(json.dumps(x, separators=(",", ":")) + "\n" for x in of_rank))
@@ -95,7 +104,7 @@ def _ports(group: WireGroup) -> list[tuple[int, dict[str, Any]]]:
 
 
 def _records(each: WireCollective, ranks: int, offset_ns: int) -> list[tuple[int, dict[str, Any]]]:
-    common = {
+    common: dict[str, Any] = {
         "event": "collective",
         "id": each.id,
         "kind": str(each.kind),
@@ -108,13 +117,28 @@ def _records(each: WireCollective, ranks: int, offset_ns: int) -> list[tuple[int
         "iteration": 0,
         "ranks": None if each.ranks == tuple(range(ranks)) else list(each.ranks),
         "waited_ns": 0,
-        "known": 0,
     }
     if each.kind is Kind.SEND_RECV:
         common["peer"] = 1
     if each.uneven:
         common["uneven"] = True
+    common |= {
+        key: value
+        for key, value in (
+            ("algorithm", each.algorithm),
+            ("messages", each.exchanged or None),
+        )
+        if value is not None
+    }
     return [
-        (rank, common | {"start_ns": start - offset_ns, "end_ns": end - offset_ns})
+        (
+            rank,
+            common
+            | {
+                "sends": [share[1:] for share in each.shares if share[0] == rank],
+                "start_ns": start - offset_ns,
+                "end_ns": end - offset_ns,
+            },
+        )
         for rank, (start, end) in each.intervals_ns.items()
     ]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address
 
 from analysis.decode.attribution import Attribution, attribute
-from analysis.decode.gloo.connection_groups import LoggedCollective
+from analysis.decode.gloo.connection_groups import LoggedCollective, LoggedConnection
 from analysis.decode.roce.queue_pairs import ConnectedPair, LoggedQueuePairs, QueuePair
 from analysis.decode.tcp.pcap import Packets, read_pcap
 from analysis.runs.collectives import schedule_of_record
@@ -52,7 +52,12 @@ def load_capture(run: Run) -> RunCapture | None:
     for number, node in enumerate(run.fabric.routers, start=len(run.ranks)):
         addresses[number] = str(node.address)
     attribution = attribute(
-        files, logged_collectives(run), addresses, offset_ns, logged_queue_pairs(run)
+        files,
+        logged_collectives(run),
+        addresses,
+        offset_ns,
+        logged_queue_pairs(run),
+        logged_connections(run),
     )
     return RunCapture(run, files, attribution, offset_ns or 0)
 
@@ -90,6 +95,21 @@ def _logged(run: Run, by_rank: dict[int, CollectiveRecord]) -> LoggedCollective:
         {rank: (record.start_ns, record.end_ns) for rank, record in by_rank.items()},
         schedule_of_record(run, first, ranks),
         None if first.slots is None else (first.slots[0], first.slots[1]),
+        tuple((rank, *share) for rank, record in by_rank.items() for share in record.sends or ()),
+    )
+
+
+def logged_connections(run: Run) -> tuple[LoggedConnection, ...]:
+    """The connections of which ranks logged the ports."""
+    address = {log.rank: int(IPv4Address(log.address)) for log in run.ranks}
+    return tuple(
+        LoggedConnection(
+            each.group,
+            (log.rank, each.peer),
+            ((address[log.rank], each.port), (address[each.peer], each.peer_port)),
+        )
+        for log in run.ranks
+        for each in log.connections
     )
 
 

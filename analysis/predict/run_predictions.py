@@ -47,6 +47,8 @@ def awaited_after_ns(collective: MeasuredCollective) -> int:
     awaited; 0 for others."""
     if not collective.schedule.ends_when_awaited(collective.shape.kind):
         return 0
+    if collective.found:
+        return 0  # nobody knows what is awaited
     awaited = (record.end_ns - record.waited_ns for record in collective.by_rank.values())
     return max(0, max(awaited) - collective.start_ns)
 
@@ -111,7 +113,9 @@ class RunPredictor:
         if self._share_a_host(call) and not _knows_hosts(predictor):
             return PredictorError("ranks of it share a host; what these exchange is not predicted")
         if call.schedule.observed and not _knows_exchanges(predictor):
-            return PredictorError("its messages are MPI's, and this predictor knows Gloo's")
+            return PredictorError(
+                "its messages are not announced as Gloo's are, and this predictor knows no others"
+            )
         try:
             return round(predictor.predict(self._setting, call))
         except CollectiveError as error:

@@ -12,6 +12,8 @@ from analysis.runs.records import CollectiveRecord
 from analysis.runs.run import JobOfRun, JobsRun, Run, RunError
 from collectives.call import Shaped
 from collectives.kinds import Kind, Shape, bus_factor
+from collectives.schedule import halving_doubling
+from collectives.schedule.exchange import ExchangeSchedule
 from collectives.schedule.gloo import GLOO
 from collectives.schedule.schedule import Schedule
 from collectives.settings import schedule_of, settings_of
@@ -58,6 +60,11 @@ class MeasuredCollective(Shaped):
     def algorithm(self) -> str | None:
         """The algorithm of the program; None for Gloo's own."""
         return self.schedule.algorithm
+
+    @property
+    def found(self) -> bool:
+        """Whether it was found in captures: its ranks told nothing of it."""
+        return any(record.sends is not None for record in self.by_rank.values())
 
     @property
     def label(self) -> str:
@@ -185,6 +192,10 @@ def _assemble(run: Run, by_rank: dict[int, CollectiveRecord]) -> MeasuredCollect
 def schedule_of_record(run: Run, record: CollectiveRecord, ranks: Sequence[int]) -> Schedule:
     """What these ranks sent in a collective. Raises RunError when it cannot be told any more, as
     when an MSCCL file is gone."""
+    if record.messages is not None:
+        return ExchangeSchedule(tuple(record.messages))
+    if record.algorithm == halving_doubling.ALGORITHM and record.program is None:
+        return halving_doubling.reduce_scatter(record.size_bytes, len(ranks), record.element_bytes)
     if record.program is None:
         return GLOO
     kind = Kind(record.kind)

@@ -102,7 +102,7 @@ class CollectiveRecord(Record):
     op: str = "sum"
     """How it reduces, by torch's name, where it does."""
     algorithm: str | None = None
-    """None for Gloo's own."""
+    """None for Gloo's own as torch calls it."""
     chunks: int = 1
     program: dict[str, Any] | None = None
     """What the spec says of it, with which it can be planned again; None for Gloo's own."""
@@ -114,6 +114,11 @@ class CollectiveRecord(Record):
     """Whether hosts did it, or ended it, as an aggregation node had died."""
     uneven: bool = False
     """Whether ranks send each other unequal parts, so that the size does not say who sends what."""
+    messages: list[tuple[int, int, int]] | None = None
+    """Of an exchange: (source, destination, bytes) of its messages, by positions in its ranks."""
+    sends: list[tuple[int, int, int, int]] | None = None
+    """Of one that was found in captures, which of this rank's messages are its own: destination,
+    slot, number of the first one between the two, and how many."""
 
 
 class ChunkRecord(Record):

@@ -80,7 +80,7 @@ def test_bus_bandwidth_is_that_of_the_busiest_rank(shape: Shape) -> None:
     """busbw is defined so that an optimal algorithm shows the rate of a rank's link: the mean rank
     of kinds without root, the root of the others."""
     moved = bus_factor(shape.kind, shape.ranks) * shape.size_bytes
-    if shape.kind in (Kind.BARRIER, Kind.INCAST, Kind.SEND_RECV):
+    if shape.kind in (Kind.BARRIER, Kind.INCAST, Kind.SEND_RECV, Kind.EXCHANGE):
         return  # no payload; nccl-tests' factor is of the message
     if shape.kind.traits.rooted:
         busiest: float = max(

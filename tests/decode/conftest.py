@@ -13,7 +13,8 @@ def _unpacked(name: str, factory: pytest.TempPathFactory) -> Path:
     for packed in (_DATA / name).glob("*.gz"):
         (directory / packed.stem).write_bytes(gzip.decompress(packed.read_bytes()))
     for plain in ("collectives.jsonl", "index.json"):
-        (directory / plain).write_bytes((_DATA / name / plain).read_bytes())
+        if (_DATA / name / plain).exists():
+            (directory / plain).write_bytes((_DATA / name / plain).read_bytes())
     return directory
 
 
@@ -27,3 +28,10 @@ def three_ranks(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def two_ranks_shaped(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two ranks behind 500 Mb/s shapers: queues hide preambles in the middle of segments."""
     return _unpacked("two-ranks-shaped", tmp_path_factory)
+
+
+@pytest.fixture(scope="session")
+def jax_four_ranks(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Four processes of JAX on a slow machine: all-reduces over all, and over each axis of a mesh
+    of 2 by 2; all-gathers, all-to-alls, permutations and reduce-scatters over all."""
+    return _unpacked("jax-four-ranks", tmp_path_factory)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from analysis.predict.interface import Setting
 from collectives.call import CollectiveCall
+from collectives.schedule.exchange import ExchangeSchedule
+from collectives.schedule.gloo import GLOO
 from topologies.fabrics.build import build_fabric
 from topologies.routing.routes import compute_routes
 from topologies.spec.spec import parse_spec
@@ -39,4 +41,6 @@ def make_call(
 ) -> CollectiveCall:
     """A collective of the first `ranks` ranks (all when None)."""
     world = len(setting.hosts) if ranks is None else ranks
-    return CollectiveCall(kind, size_bytes, tuple(range(world)))
+    ring = tuple((rank, (rank + 1) % world, size_bytes) for rank in range(world))
+    schedule = ExchangeSchedule(ring) if kind == "exchange" else GLOO
+    return CollectiveCall(kind, size_bytes, tuple(range(world)), schedule=schedule)

@@ -1,24 +1,24 @@
-"""The collectives of a group from what its connections carried: Gloo's slots name kind and number,
-the messages' sizes and ends the rest (docs/gloo-wire-format.md)."""
+"""The collectives of a group from what its connections carried: Gloo's slots name the kind, and
+torch's the number; the messages' sizes, ends and order tell the rest (docs/gloo-wire-format.md)."""
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
+from typing import Final
 
-import numpy as np
-import numpy.typing as npt
-
+from analysis.decode.gloo.connection_groups import Share
 from analysis.decode.gloo.groups_on_wire import WireGroup
-from analysis.decode.gloo.stream import MessageStream
-from analysis.decode.gloo.wire_format import PREAMBLE_BYTES, Opcode, Prefix, Slot
-from analysis.decode.tcp.stream import Direction
+from analysis.decode.gloo.repeated import cut_by_shape
+from analysis.decode.gloo.rounds import exchanges_of
+from analysis.decode.gloo.wire_format import PREAMBLE_BYTES, Prefix, Slot
+from analysis.decode.gloo.wire_messages import WireMessage, messages_of
+from collectives.call import CollectiveCall
 from collectives.kinds import Kind
+from collectives.schedule import halving_doubling
 
-Int64 = npt.NDArray[np.int64]
-
-_KINDS = {
+_KINDS: Final = {
     Prefix.ALLREDUCE: Kind.ALL_REDUCE,
     Prefix.ALLGATHER: Kind.ALL_GATHER,
     Prefix.ALLTOALL: Kind.ALL_TO_ALL,
@@ -28,14 +28,17 @@ _KINDS = {
     Prefix.SCATTER: Kind.SCATTER,
     Prefix.BARRIER: Kind.BARRIER,
 }
-_ELEMENT_BYTES = (8, 4, 2, 1)
+_ELEMENT_BYTES: Final = (8, 4, 2, 1)
+
+_NOTHING: Final[Mapping[int, int]] = {}
 
 
 @dataclass(frozen=True)
 class WireCollective:
     """A collective as the wire tells it. `root` is a position in `ranks`. Of each rank, in the
     captures' time: when its first message of it left its host, and when the last that it sent had
-    left or that it received had come. The number of a message's tag and order is in `id`."""
+    left or that it received had come. `exchanged` has the messages of an exchange by positions;
+    `shares` what it has of each slot. The number of a message's tag and order is in `id`."""
 
     id: str
     kind: Kind
@@ -47,142 +50,111 @@ class WireCollective:
     root: int
     uneven: bool
     intervals_ns: Mapping[int, tuple[int, int]]
-
-
-@dataclass
-class _Exchange:
-    """All messages of a collective: (source, destination, bytes) of data, and times of ranks."""
-
-    data: list[tuple[int, int, int]] = field(default_factory=list)
-    first_ns: dict[int, int] = field(default_factory=dict)
-    sent_ns: dict[int, int] = field(default_factory=dict)
-    come_ns: dict[int, int] = field(default_factory=dict)
-
-    def sent(self, rank: int, first_ns: int, last_ns: int) -> None:
-        self.first_ns[rank] = min(first_ns, self.first_ns.get(rank, first_ns))
-        self.sent_ns[rank] = max(last_ns, self.sent_ns.get(rank, last_ns))
-
-    def came(self, rank: int, last_ns: int) -> None:
-        self.come_ns[rank] = max(last_ns, self.come_ns.get(rank, last_ns))
-
-    def intervals_ns(self, kind: Kind) -> dict[int, tuple[int, int]]:
-        """Of ranks that have sent something. Where every rank has data from others, it has done its
-        part when all of that has come: what it sends has left the rank before, if not its host."""
-        found = {}
-        for rank, first_ns in self.first_ns.items():
-            come_ns = self.come_ns.get(rank)
-            if come_ns is None or not kind.traits.ends_together:
-                come_ns = max(come_ns or 0, self.sent_ns[rank])
-            found[rank] = first_ns, come_ns
-        return found
-
-
-class HostTimes:
-    """When the bytes of a direction passed the ports of one host, of the files `captured` there."""
-
-    def __init__(self, direction: Direction, captured: frozenset[int]) -> None:
-        views = [view for view in direction.views if view.file in captured]
-        files = [direction.files[view.file] for view in views]
-        rows = [
-            view.rows[packets.payload_bytes[view.rows] > 0]
-            for view, packets in zip(views, files, strict=True)
-        ]
-        position = _joined(
-            [
-                view.position[packets.payload_bytes[view.rows] > 0]
-                for view, packets in zip(views, files, strict=True)
-            ]
-        )
-        time_ns = _joined(
-            [packets.timestamp_ns[chosen] for packets, chosen in zip(files, rows, strict=True)]
-        )
-        order = np.lexsort((time_ns, position))
-        position, time_ns = position[order], time_ns[order]
-        fresh = np.ones(len(position), dtype=np.bool_)
-        fresh[1:] = position[1:] != position[:-1]  # a retransmission changes nothing
-        self._position, self._first_ns = position[fresh], time_ns[fresh]
-        self._until_ns = np.maximum.accumulate(self._first_ns) if fresh.any() else self._first_ns
-
-    def passed_ns(self, position: int) -> int | None:
-        """When the byte first passed; None where nothing was captured."""
-        index = int(np.searchsorted(self._position, position, side="right")) - 1
-        return int(self._first_ns[index]) if index >= 0 else None
-
-    def whole_ns(self, position: int) -> int | None:
-        """When all bytes up to this one, itself included, had passed."""
-        index = int(np.searchsorted(self._position, position, side="right")) - 1
-        return int(self._until_ns[index]) if index >= 0 else None
-
-
-def _joined(arrays: Sequence[Int64]) -> Int64:
-    return np.concatenate([np.zeros(0, dtype=np.int64), *arrays])
+    algorithm: str | None = None
+    exchanged: tuple[tuple[int, int, int], ...] = ()
+    shares: tuple[Share, ...] = ()
 
 
 def collectives_on_wire(
     group: WireGroup, captured: Mapping[int, frozenset[int]]
 ) -> Iterator[WireCollective]:
-    """What the group did; `captured` has the capture files of each rank's host. Left out is what
-    has a message that could not be read, or of which a rank's part was not captured."""
-    counted: dict[Slot, _Exchange] = defaultdict(_Exchange)
-    messages: dict[tuple[int, int, int], list[_Exchange]] = defaultdict(list)
-    for initiator, responder, _, streams in group.connections:
-        ends = (initiator, responder), (responder, initiator)
-        own: dict[tuple[int, int, int], list[_Exchange]] = defaultdict(list)
-        for (sender, receiver), stream in zip(ends, streams, strict=True):
-            _read(stream, sender, receiver, captured, counted, own)
-        for key, exchanges in own.items():
-            messages[key] += exchanges
-    for slot, exchange in counted.items():
-        found = _collective(group, slot, exchange)
-        if found is not None:
-            yield found
-    for (source, destination, tag), exchanges in messages.items():
-        for number, exchange in enumerate(exchanges):
-            if exchange.data and {source, destination} <= set(exchange.first_ns):
-                yield _message(group, (source, destination), tag, number, exchange)
-
-
-def _read(
-    stream: MessageStream,
-    sender: int,
-    receiver: int,
-    captured: Mapping[int, frozenset[int]],
-    counted: dict[Slot, _Exchange],
-    messages: dict[tuple[int, int, int], list[_Exchange]],
-) -> None:
-    """Add what one direction of a connection carried."""
-    leaving = HostTimes(stream.direction, captured[sender])
-    coming = HostTimes(stream.direction, captured[receiver])
-    for message in stream.messages:
-        if message.slot is None or message.opcode is None:
-            continue
-        slot = Slot.decode(message.slot)
-        carries = message.opcode is Opcode.SEND_UNBOUND_BUFFER
-        if slot.prefix == Prefix.USER:
-            back = message.opcode is Opcode.NOTIFY_RECV_READY
-            key = (receiver, sender, slot.user_tag) if back else (sender, receiver, slot.user_tag)
-            many = messages[key]
-            many.extend(_Exchange() for _ in range(message.step + 1 - len(many)))
-            exchange = many[message.step]
+    """What the group did, in order; `captured` has the capture files of each rank's host. Left out
+    is what has a message that could not be read, or of which a rank's part was not captured."""
+    messages, unread = messages_of(group, captured)
+    numbered = any(Slot.decode(m.slot).prefix and Slot.decode(m.slot).tag for m in messages)
+    slots: dict[tuple[Prefix, int, bool], list[WireMessage]] = defaultdict(list)
+    for each in messages:
+        slot = Slot.decode(each.slot)
+        bound = each.bound and slot.prefix == Prefix.USER
+        tag = slot.user_tag // halving_doubling.slots_of(len(group.ranks)) if bound else slot.tag
+        slots[Prefix(slot.prefix), 0 if slot.prefix == Prefix.USER and not bound else tag, bound
+              ].append(each)  # fmt: skip
+    found: list[WireCollective] = []
+    for (prefix, tag, bound), own in slots.items():
+        if bound:
+            found += _bound(group, own, unread)
+        elif prefix is Prefix.USER:
+            found += _singles(group, own)
+        elif prefix in _KINDS:
+            found += _counted(group, _KINDS[prefix], tag, own, numbered)
         else:
-            exchange = counted[Slot(slot.prefix, slot.tag, 0)]
-        first_ns = leaving.passed_ns(message.position)
-        sent_ns, come_ns = leaving.whole_ns(message.end - 1), coming.whole_ns(message.end - 1)
-        if first_ns is None or sent_ns is None or come_ns is None:
+            found += _exchanges(group, own)
+    yield from _named(found)
+
+
+def _named(found: Sequence[WireCollective]) -> Iterator[WireCollective]:
+    """With ids of their own: what has one already keeps it, others are numbered in order of time,
+    by group and kind."""
+    count: dict[tuple[str, Kind], int] = defaultdict(int)
+    ordered = sorted(found, key=lambda one: (min(one.intervals_ns.values()), one.id))
+    for each in ordered:
+        if each.id:
+            yield each
             continue
-        exchange.sent(sender, first_ns, sent_ns if carries else first_ns)
-        if carries:
-            exchange.data.append((sender, receiver, message.nbytes - PREAMBLE_BYTES))
-            exchange.came(receiver, come_ns)
+        key = each.group, each.kind
+        yield replace(each, id=f"{each.group}.{count[key]}.{each.kind}")
+        count[key] += 1
 
 
-def _collective(group: WireGroup, slot: Slot, exchange: _Exchange) -> WireCollective | None:
-    ranks, kind = group.ranks, _KINDS[Prefix(slot.prefix)]
-    if set(exchange.first_ns) != set(ranks):
+def _counted(
+    group: WireGroup, kind: Kind, tag: int, messages: Sequence[WireMessage], numbered: bool
+) -> Iterator[WireCollective]:
+    """The collectives with one tag: one where tags are numbers, else as many as the messages of one
+    kind are."""
+    whole = [each for each in messages if each.is_whole]
+    if not numbered and len(whole) == len(messages):
+        cuts = cut_by_shape(kind, group.ranks, whole)
+        if cuts is None:
+            yield from _exchanges(group, whole)
+            return
+        if len(cuts) > 1:
+            done_ns: dict[int, int] = {}
+            for call, own in cuts:
+                yield _of_call(group, call, own, done_ns)
+                for each in own:
+                    done_ns[each.destination] = max(
+                        done_ns.get(each.destination, 0), each.come_ns or 0
+                    )
+            return
+    found = _whole(group, kind, tag, messages)
+    if found is not None:
+        yield found
+
+
+def _of_call(
+    group: WireGroup,
+    call: CollectiveCall,
+    messages: Sequence[WireMessage],
+    done_ns: Mapping[int, int],
+) -> WireCollective:
+    kind = Kind(call.kind)
+    sizes = [each.size_bytes or 0 for each in messages]
+    return WireCollective(
+        "",
+        kind,
+        group.name,
+        None,
+        call.size_bytes,
+        _element_bytes(sizes),
+        group.ranks,
+        call.root,
+        kind is Kind.ALL_TO_ALL and len(set(sizes)) > 1,
+        _intervals_ns(messages, kind, done_ns),
+        shares=_shares(messages),
+    )
+
+
+def _whole(
+    group: WireGroup, kind: Kind, tag: int, messages: Sequence[WireMessage]
+) -> WireCollective | None:
+    """One collective that all these messages are; None where a rank has none of them."""
+    ranks = group.ranks
+    intervals_ns = _intervals_ns(messages, kind)
+    if set(intervals_ns) != set(ranks):
         return None
-    sizes = [size for _, _, size in exchange.data]
+    sizes = [each.size_bytes for each in messages if each.size_bytes is not None]
     total, others = sum(sizes), len(ranks) - 1
-    sent, received = _by_rank(exchange, 0), _by_rank(exchange, 1)
+    sent, received = _by_rank(messages)
     root = ranks[0]
     match kind:
         case Kind.ALL_REDUCE:
@@ -200,43 +172,168 @@ def _collective(group: WireGroup, slot: Slot, exchange: _Exchange) -> WireCollec
             size = total / others
     uneven = kind is Kind.ALL_TO_ALL and len(set(sizes)) > 1
     return WireCollective(
-        f"{group.name}.{slot.tag}.{kind}",
+        f"{group.name}.{tag}.{kind}",
         kind,
         group.name,
-        slot.tag,
+        tag,
         round(size),
         _element_bytes(sizes),
         ranks,
         ranks.index(root),
         uneven,
-        exchange.intervals_ns(kind),
+        intervals_ns,
+        shares=_shares(messages),
     )
 
 
-def _message(
-    group: WireGroup, ends: tuple[int, int], tag: int, number: int, exchange: _Exchange
-) -> WireCollective:
-    sizes = [size for _, _, size in exchange.data]
-    return WireCollective(
-        f"{group.name}.{ends[0]}to{ends[1]}.{tag}.{number}",
-        Kind.SEND_RECV,
+def _singles(group: WireGroup, messages: Sequence[WireMessage]) -> Iterator[WireCollective]:
+    """Messages of send and recv, each by itself."""
+    for each in messages:
+        intervals_ns = _intervals_ns([each], Kind.SEND_RECV)
+        ends = each.source, each.destination
+        if each.size_bytes is None or set(ends) != set(intervals_ns):
+            continue
+        tag = Slot.decode(each.slot).user_tag
+        yield WireCollective(
+            f"{group.name}.{ends[0]}to{ends[1]}.{tag}.{each.number}",
+            Kind.SEND_RECV,
+            group.name,
+            None,
+            each.size_bytes,
+            _element_bytes([each.size_bytes]),
+            ends,
+            0,
+            False,
+            intervals_ns,
+            shares=_shares([each]),
+        )
+
+
+def _bound(
+    group: WireGroup, messages: Sequence[WireMessage], unread: Counter[tuple[int, int]]
+) -> Iterator[WireCollective]:
+    """A call of Gloo's older algorithms: XLA's reduce-scatter, or messages that are none. Those
+    that it lacks lie in the bytes that could not be read (`unread`), as nothing announces them."""
+    whole = [each for each in messages if each.is_whole]
+    found = _halving(group.ranks, whole, unread) if whole else None
+    if found is None:
+        yield from _exchanges(group, whole)
+        return
+    yield WireCollective(
+        "",
+        Kind.REDUCE_SCATTER,
         group.name,
         None,
-        sum(sizes),
-        _element_bytes(sizes),
-        ends,
+        found[0],
+        found[1],
+        group.ranks,
         0,
         False,
-        exchange.intervals_ns(Kind.SEND_RECV),
+        _intervals_ns(whole, Kind.REDUCE_SCATTER),
+        algorithm=halving_doubling.ALGORITHM,
+        shares=_shares(whole),
     )
 
 
-def _by_rank(exchange: _Exchange, end: int) -> dict[int, int]:
-    """Bytes of data that each rank sent (end 0) or received (1)."""
-    found: dict[int, int] = defaultdict(int)
-    for message in exchange.data:
-        found[message[end]] += message[2]
+def _halving(
+    ranks: tuple[int, ...], messages: Sequence[WireMessage], unread: Counter[tuple[int, int]]
+) -> tuple[int, int] | None:
+    """Size and element's size of the reduce-scatter that messages are, by the longest one, which is
+    half of it; None where they are none. What it takes of `unread` is subtracted there."""
+    seen: Counter[tuple[int, int, int]] = Counter(
+        (each.source, each.destination, each.size_bytes or 0) for each in messages
+    )
+    longest = 2 * max(each.size_bytes or 0 for each in messages)
+    for element in _ELEMENT_BYTES:
+        step = element * len(ranks)
+        least = longest - 2 * element * len(ranks)
+        for size in range(longest // step * step, max(least, 0), -step):
+            told = halving_doubling.reduce_scatter(size, len(ranks), element)
+            expected = Counter(
+                (ranks[a], ranks[b], size_bytes) for a, b, size_bytes in told.messages
+            )
+            missing: Counter[tuple[int, int]] = Counter()
+            for (source, destination, size_bytes), count in (expected - seen).items():
+                missing[source, destination] += count * (PREAMBLE_BYTES + size_bytes)
+            if not seen - expected and missing <= unread:
+                unread -= missing
+                return size, element
+    return None
+
+
+def _exchanges(group: WireGroup, messages: Sequence[WireMessage]) -> Iterator[WireCollective]:
+    """Messages of no known kind, and XLA's permutations."""
+    for own in exchanges_of([each for each in messages if each.is_whole]):
+        ranks = tuple(r for r in group.ranks if any(r in (m.source, m.destination) for m in own))
+        sizes = [each.size_bytes or 0 for each in own]
+        ends = [(ranks.index(each.source), ranks.index(each.destination)) for each in own]
+        yield WireCollective(
+            "",
+            Kind.EXCHANGE,
+            group.name,
+            None,
+            max(sizes),
+            _element_bytes(sizes),
+            ranks,
+            0,
+            False,
+            _intervals_ns(own, Kind.EXCHANGE),
+            exchanged=tuple((*pair, size) for pair, size in zip(ends, sizes, strict=True)),
+            shares=_shares(own),
+        )
+
+
+def _intervals_ns(
+    messages: Sequence[WireMessage], kind: Kind, done_ns: Mapping[int, int] = _NOTHING
+) -> dict[int, tuple[int, int]]:
+    """Of ranks that have sent something, or received something that nobody asked for.
+
+    Where ranks send nothing that they had to receive first, or all end together, one has done its
+    part when all that is for it has come: what it sends has left the rank before, if not its host.
+    No rank begins before it had done (`done_ns`) what went before: an announcement that was not
+    captured may be counted to the wrong one.
+    """
+    first: dict[int, int] = {}
+    sent: dict[int, int] = {}
+    come: dict[int, int] = {}
+    for each in messages:
+        for rank in (each.source, each.destination):
+            posted_ns = each.posted_ns(rank)
+            if posted_ns is not None and posted_ns >= done_ns.get(rank, 0):
+                first[rank] = min(first.get(rank, posted_ns), posted_ns)
+                sent[rank] = max(sent.get(rank, posted_ns), posted_ns)
+        if each.left_ns is not None:
+            sent[each.source] = max(sent.get(each.source, 0), each.left_ns)
+        if each.come_ns is not None:
+            come[each.destination] = max(come.get(each.destination, 0), each.come_ns)
+    if any(each.bound for each in messages):
+        # Who has sent nothing was there before the first message came, for all that is known.
+        begun_ns = min(first.values(), default=0)
+        first |= {rank: begun_ns for rank in come if rank not in first}
+    found = {}
+    for rank, first_ns in first.items():
+        end_ns = come.get(rank)
+        if end_ns is None or not (kind.traits.ends_together or kind is Kind.EXCHANGE):
+            end_ns = max(end_ns or 0, sent.get(rank, first_ns))
+        found[rank] = first_ns, end_ns
     return found
+
+
+def _shares(messages: Sequence[WireMessage]) -> tuple[Share, ...]:
+    numbers: dict[tuple[int, int, int], list[int]] = defaultdict(list)
+    for each in messages:
+        numbers[each.source, each.destination, each.slot].append(each.number)
+    return tuple((*key, min(many), len(many)) for key, many in numbers.items())
+
+
+def _by_rank(messages: Sequence[WireMessage]) -> tuple[dict[int, int], dict[int, int]]:
+    """Bytes of data that each rank sent, and received."""
+    sent: dict[int, int] = defaultdict(int)
+    received: dict[int, int] = defaultdict(int)
+    for each in messages:
+        sent[each.source] += each.size_bytes or 0
+        received[each.destination] += each.size_bytes or 0
+    return sent, received
 
 
 def _element_bytes(sizes: Sequence[int]) -> int:

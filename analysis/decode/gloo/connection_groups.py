@@ -40,6 +40,20 @@ _PREFIXES: Final[dict[str, set[Prefix]]] = {
 }
 
 
+Share = tuple[int, int, int, int, int]
+"""Source, destination, slot, and the number of the first of these messages that is the
+collective's, and how many are."""
+
+
+@dataclass(frozen=True)
+class LoggedConnection:
+    """Where a connection belongs by the log; `ends` are the (address, port) of the two ranks."""
+
+    group: str
+    ranks: tuple[int, int]
+    ends: tuple[tuple[int, int], tuple[int, int]]
+
+
 @dataclass(frozen=True, slots=True)
 class Edge:
     """Two participants of a program with a connection of their own, the lower number first, in one
@@ -58,7 +72,8 @@ class LoggedCollective:
     told apart by size and time. `root` and `peer` are positions in `ranks`: of the sender and
     the receiver of a send_recv, of the receiver of an incast. One that ran as a program has its
     `schedule`, and in `slots` the first of its messages' tags and how many there are.
-    `intervals_ns` has each rank's own start and end, on the clock of the log.
+    `intervals_ns` has each rank's own start and end, on the clock of the log. One that was found in
+    captures has its `shares` of what ranks sent each other.
     """
 
     id: str
@@ -75,6 +90,7 @@ class LoggedCollective:
     intervals_ns: Mapping[int, tuple[int, int]] = field(default_factory=dict)
     schedule: Schedule = GLOO
     slots: tuple[int, int] | None = None
+    shares: tuple[Share, ...] = ()
 
     @property
     def participants(self) -> tuple[int, ...]:
@@ -134,6 +150,7 @@ class GroupDirectory:
         collectives: Sequence[LoggedCollective],
         addresses: Mapping[int, str],
         clock_offset_ns: int | None = None,
+        connections: Sequence[LoggedConnection] = (),
     ) -> None:
         """Index the log of a run.
 
@@ -142,12 +159,19 @@ class GroupDirectory:
             addresses: IPv4 address of each rank, and of switches that take part in programs.
             clock_offset_ns: time stamp of a packet minus the log's time at the same moment;
                 None when not known, then send/recv are told apart by order alone.
+            connections: those of which the log has the ports; others are placed by what they carry.
         """
         self.collectives = tuple(collectives)
         self._offset_ns = clock_offset_ns
         self._at: dict[int, list[int]] = defaultdict(list)
         for rank, address in addresses.items():
             self._at[int(IPv4Address(address))].append(rank)
+        self._logged: dict[tuple[tuple[int, int], ...], tuple[str, tuple[int, int]]] = {}
+        for one in connections:
+            self._logged[one.ends] = one.group, one.ranks
+            self._logged[one.ends[::-1]] = one.group, one.ranks[::-1]
+        self._shares: defaultdict[tuple[str, int, int, int], list[tuple[int, int, int]]]
+        self._shares = defaultdict(list)
         self._by_tag: dict[tuple[str, int], int] = {}
         self._messages: dict[str, list[int]] = defaultdict(list)
         self._programs: dict[str, list[tuple[int, int]]] = defaultdict(list)
@@ -166,14 +190,23 @@ class GroupDirectory:
                 if not collective.edges:
                     self._programs[collective.group].append((collective.slots[0], index))
                 continue
+            for source, destination, slot, first, count in collective.shares:
+                key = collective.group, source, destination, slot
+                self._shares[key].append((first, count, index))
             if collective.tag is None:
-                self._messages[collective.group].append(index)
+                if collective.shares:
+                    if len(collective.ranks) > len(self._ranks[collective.group]):
+                        self._ranks[collective.group] = collective.ranks
+                else:
+                    self._messages[collective.group].append(index)
                 continue
             self._by_tag[(collective.group, collective.tag)] = index
             if len(collective.ranks) > len(self._ranks[collective.group]):
                 self._ranks[collective.group] = collective.ranks
         for programs in self._programs.values():
             programs.sort()
+        for shares in self._shares.values():
+            shares.sort()
         for group, ranks in self._ranks.items():
             if not ranks:
                 self._ranks[group] = tuple(
@@ -193,6 +226,12 @@ class GroupDirectory:
         `number` counts the connections between the same two addresses: it names the group
         where no log does.
         """
+        ends = connection.forward.source, connection.forward.destination
+        logged = self._logged.get(tuple((end.address, end.port) for end in ends))
+        if logged is not None:
+            group, (initiator, responder) = logged
+            self._taken.add((group, initiator, responder))
+            return Membership(group, initiator, responder)
         hello = streams[0].hello
         slots = {m.slot for s in streams for m in s.messages if m.slot is not None}
         best: tuple[int, Membership] | None = None
@@ -259,6 +298,10 @@ class GroupDirectory:
                 if message.slot is None:
                     continue
                 slot = Slot.decode(message.slot)
+                share = self._share_of(member, side, message)
+                if share is not None:
+                    found[id(message)] = share
+                    continue
                 if slot.prefix != Prefix.USER:
                     index = self._by_tag.get((member.group, slot.tag), UNLOGGED)
                     found[id(message)] = index
@@ -282,6 +325,20 @@ class GroupDirectory:
                 key = (data_side, message.slot, message.step)
                 found[id(message)] = sent.get(key, UNLOGGED)
         return found
+
+    def _share_of(self, member: Membership, side: int, message: StreamMessage) -> int | None:
+        """The collective that was found in captures to have a message; None where there is none."""
+        ends = member.initiator, member.responder
+        back = message.opcode is Opcode.NOTIFY_RECV_READY
+        source, destination = ends if (side == 0) is not back else ends[::-1]
+        if source is None or destination is None or message.slot is None:
+            return None
+        shares = self._shares.get((member.group, source, destination, message.slot), [])
+        place = bisect_right(shares, (message.step, len(self.collectives), 0)) - 1
+        if place < 0:
+            return None
+        first, count, index = shares[place]
+        return index if message.step < first + count else None
 
     def _point_to_point(
         self,

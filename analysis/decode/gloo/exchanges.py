@@ -10,6 +10,13 @@ from analysis.decode.gloo.gap_tiling import Key
 from analysis.decode.gloo.stream import MessageStream, StreamMessage
 from analysis.decode.gloo.wire_format import Opcode
 
+_ANNOUNCED = (
+    Opcode.NOTIFY_SEND_READY,
+    Opcode.NOTIFY_RECV_READY,
+    Opcode.SEND_UNBOUND_BUFFER,
+)
+"""The messages of a rendezvous."""
+
 
 @dataclass(frozen=True)
 class Expected:
@@ -76,6 +83,8 @@ def _count(
     exchanges: dict[Key, Exchange], side: int, message: StreamMessage, stream: MessageStream
 ) -> None:
     assert message.opcode is not None
+    if message.opcode is Opcode.SEND_BUFFER:
+        return  # announced by nobody
     exchange = exchanges[key_of(side, message)]
     exchange.seen[message.opcode] += 1
     exchange.note(stream.direction.time_ns(message.position))
@@ -90,7 +99,7 @@ def _count_sizes(
     }
     for side, stream in enumerate(streams):
         for message in stream.messages:
-            if message.length is not None and message.opcode is not None:
+            if message.length is not None and message.opcode in _ANNOUNCED:
                 by_opcode[message.opcode][key_of(side, message)][message.length] += 1
     for key, exchange in list(exchanges.items()):
         exchange.sent = by_opcode[Opcode.SEND_UNBOUND_BUFFER][key]

@@ -44,7 +44,7 @@ class ExpectedMessages:
             if collective.tag is None or len(prefixes) != 1:
                 continue  # send and recv carry the caller's tag, which the log does not tell
             try:
-                sizes = _sizes(collective)
+                sizes = messages_of_call(_call(collective))
             except CollectiveError:
                 continue  # the log has something that the schedule does not know: no help here
             slot = Slot(next(iter(prefixes)), collective.tag, 0).encode()
@@ -97,19 +97,23 @@ def _numbered(
     return found
 
 
-def _sizes(collective: LoggedCollective) -> dict[Pair, list[int]]:
-    """Bytes of every message of a collective by (source, destination), in order."""
-    call = CollectiveCall(
+def _call(collective: LoggedCollective) -> CollectiveCall:
+    return CollectiveCall(
         collective.kind,
         collective.size_bytes,
         collective.ranks,
         collective.element_bytes,
         collective.root,
     )
+
+
+def messages_of_call(call: CollectiveCall) -> dict[Pair, list[int]]:
+    """Bytes of every message of Gloo's schedule by (source, destination), ranks of the run, in
+    order. Raises CollectiveError where there is no schedule."""
     posts = list(call.posts())
     if not posts:
         return {}
-    ranks = np.array(collective.ranks, dtype=np.int64)
+    ranks = np.array(call.ranks, dtype=np.int64)
     source = ranks[np.concatenate([post.source for post in posts])]
     destination = ranks[np.concatenate([post.destination for post in posts])]
     size = np.concatenate([post.size_bytes for post in posts])

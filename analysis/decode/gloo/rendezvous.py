@@ -85,7 +85,7 @@ def _count_all(
     counts: dict[Key, Counter[Opcode]] = defaultdict(Counter)
     for side, stream in enumerate(streams):
         for message in stream.messages:
-            if message.slot is not None and message.opcode is not None:
+            if message.slot is not None and message.opcode in _TRIPLE:
                 counts[key_of(side, message)][message.opcode] += 1
     return counts
 
@@ -334,8 +334,14 @@ def _assign_slots(side: int, stream: MessageStream, exchanges: dict[Key, Exchang
     starts = [one.first_ns for one in missing]
     overlapping = _overlapping(exchanges)
     late = []
+    announced: Counter[int] = Counter()
+    sent: Counter[int] = Counter()
     for number, part in enumerate(stream.parts):
-        if isinstance(part, Gap) or part.slot is not None:
+        if isinstance(part, Gap):
+            continue
+        if part.slot is not None:
+            announced[part.slot] += part.opcode is Opcode.NOTIFY_SEND_READY
+            sent[part.slot] += part.opcode is Opcode.SEND_UNBOUND_BUFFER
             continue
         time_ns = stream.direction.time_ns(part.position)
         last = bisect_right(starts, time_ns)
@@ -344,12 +350,21 @@ def _assign_slots(side: int, stream: MessageStream, exchanges: dict[Key, Exchang
             for one in missing[max(0, last - 2 * overlapping) : last]
             if one.count and one.last_ns >= time_ns
         ]
-        # The one whose slot ends first: if any order fits into all slots' times, this one does.
-        chosen = min(timely, key=lambda one: one.last_ns, default=None)
+        # The one whose slot ends first: if any order fits into all slots' times, this one does. Of
+        # one slot, an announcement where the data that follows lacks one.
+        chosen = min(
+            timely,
+            key=lambda one: (
+                one.last_ns,
+                (one.opcode is Opcode.NOTIFY_SEND_READY) == (announced[one.slot] > sent[one.slot]),
+            ),
+            default=None,
+        )
         if chosen is None:
             late.append((number, part))
         else:
             chosen.give(part)
+            announced[chosen.slot] += chosen.opcode is Opcode.NOTIFY_SEND_READY
     assumed = 0
     left = (one for one in missing for _ in range(one.count))
     for number, message in late:

@@ -15,19 +15,22 @@ from typing import Final
 
 from analysis.decode.gloo.wire_format import (
     HELLO_BYTES,
+    MAX_BOUND_SLOT,
     MAX_MESSAGE_BYTES,
     PREAMBLE_BYTES,
     Opcode,
-    Prefix,
     is_preamble,
+    is_slot,
 )
 from analysis.decode.tcp.stream import Direction, TcpConnection
 
 MAX_GROUP_RANKS: Final = 1 << 31
 
-# Where a preamble may begin: a notification of 48 bytes, or a message whose opcode is 1.
+# Where a preamble may begin: a notification of 48 bytes, or a message whose opcode is 1 or 0.
 _CANDIDATE = re.compile(
-    rb"(?=\x30\0{7}[\x02\x03]\0{7}.{7}[\0-\x08]\0{8}|.{6}\0\0\x01\0{7}.{7}[\0-\x08]\0{8})",
+    rb"(?=\x30\0{7}[\x02\x03]\0{7}.{7}[\0-\x08\x40]\0{8}"
+    rb"|.{6}\0\0\x01\0{7}.{7}[\0-\x08\x40]\0{8}"
+    rb"|(?!\0{8}).{6}\0{10}.{4}\0{4}.{6}\0\0)",
     re.DOTALL,
 )
 
@@ -143,26 +146,32 @@ def _partial(data: bytes, position: int) -> StreamMessage | None:
     if not 24 <= len(data) < PREAMBLE_BYTES:
         return None
     nbytes, opcode, slot = struct.unpack_from("<3Q", data)
+    if opcode == Opcode.SEND_BUFFER:
+        known = PREAMBLE_BYTES <= nbytes <= MAX_MESSAGE_BYTES and slot < MAX_BOUND_SLOT
+        length = nbytes - PREAMBLE_BYTES
+        return StreamMessage(position, nbytes, Opcode(opcode), slot, length) if known else None
     notification = opcode in (Opcode.NOTIFY_SEND_READY, Opcode.NOTIFY_RECV_READY)
     if not (notification and nbytes == PREAMBLE_BYTES) and opcode != Opcode.SEND_UNBOUND_BUFFER:
         return None
-    if not PREAMBLE_BYTES <= nbytes <= MAX_MESSAGE_BYTES or slot >> 56 > Prefix.ALLTOALL:
+    if not PREAMBLE_BYTES <= nbytes <= MAX_MESSAGE_BYTES or not is_slot(slot):
         return None
     if any(data[24:32]):
         return None
-    length = None if notification else nbytes - PREAMBLE_BYTES
-    return StreamMessage(position, nbytes, Opcode(opcode), slot, length)
+    announced = None if notification else nbytes - PREAMBLE_BYTES
+    return StreamMessage(position, nbytes, Opcode(opcode), slot, announced)
 
 
 def _next_preamble(direction: Direction, position: int, most_runs: int = 0) -> int | None:
     """Stream position of the first preamble captured at or behind `position`.
 
-    A preamble cut by the snap length is taken only where a segment begins with it.
+    A preamble cut by the snap length is taken only where a segment begins with it, and not one of
+    a bound buffer, which much data looks like.
     """
     for number, (start, data) in enumerate(direction.runs_from(position)):
         if most_runs and number >= most_runs:
             break
-        if start > position and _partial(data, start) is not None:
+        cut = _partial(data, start) if start > position else None
+        if cut is not None and cut.opcode is not Opcode.SEND_BUFFER:
             return start
         for match in _CANDIDATE.finditer(data):
             at = match.start()

@@ -1,7 +1,8 @@
-"""What Gloo writes into a TCP connection, as torch's ProcessGroupGloo uses it.
+"""What Gloo writes into a TCP connection, as torch's ProcessGroupGloo and XLA use it.
 
 Sources: gloo/transport/tcp/pair.h (`Op`), gloo/transport/tcp/device.cc (connection set-up)
-and gloo/types.h (`Slot`); confirmed against captures, see docs/gloo-wire-format.md.
+and gloo/types.h (`Slot`); confirmed against captures, see docs/gloo-wire-format.md. XLA's slots
+are those of xla/backends/cpu/collectives/gloo_communicator.cc.
 No scapy here: `analysis.decode.gloo.scapy_layer` holds the layer for it.
 """
 
@@ -19,6 +20,9 @@ HELLO_BYTES: Final = 8
 
 MAX_MESSAGE_BYTES: Final = 1 << 48
 """Above any buffer a host can address: a larger length is not a preamble."""
+
+MAX_BOUND_SLOT: Final = 1 << 32
+"""Above what a program of Gloo's older algorithms counts to: an all-reduce takes at most 4 n^2."""
 
 _PREAMBLE: Final = struct.Struct("<6Q")
 _U64: Final = 1 << 64
@@ -38,7 +42,7 @@ class Opcode(IntEnum):
 
 
 class Prefix(IntEnum):
-    """`k*SlotPrefix` of gloo/types.h; 0 is a slot chosen by the user (send/recv)."""
+    """`k*SlotPrefix` of gloo/types.h, and XLA's; 0 is a slot chosen by the user (send/recv)."""
 
     USER = 0
     GATHER = 1
@@ -49,6 +53,15 @@ class Prefix(IntEnum):
     BROADCAST = 6
     BARRIER = 7
     ALLTOALL = 8
+    COLLECTIVE_PERMUTE = 0x40
+
+
+_PREFIXES: Final = frozenset(Prefix)
+
+
+def is_slot(value: int) -> bool:
+    """Whether a number can be the slot of a message: its prefix is one that is known."""
+    return value >> 56 in _PREFIXES
 
 
 @dataclass(frozen=True, order=True)
@@ -137,14 +150,24 @@ class Preamble:
 
 
 def is_preamble(data: bytes) -> bool:
-    """Whether `data` starts with a preamble as torch's process groups write it.
+    """Whether `data` starts with a preamble as torch's process groups and XLA write it.
 
     Stricter than `Preamble.decode`, because it is used to recognise one in the middle of a
-    stream: torch only uses unbound buffers, whose offsets stay 0, and eight slot prefixes.
+    stream: unbound buffers' offsets stay 0, and their slots have known prefixes. Buffers that are
+    bound to a slot (Gloo's older algorithms, which XLA's reduce-scatter is of) have offsets, and
+    slots that count from 0 (gloo/context.h, nextSlot).
     """
     if len(data) < PREAMBLE_BYTES:
         return False
     nbytes, opcode, slot, offset, length, roffset = _PREAMBLE.unpack_from(data)
+    if length > MAX_MESSAGE_BYTES:
+        return False
+    if opcode == Opcode.SEND_BUFFER:
+        return bool(
+            nbytes == PREAMBLE_BYTES + length
+            and slot < MAX_BOUND_SLOT
+            and max(offset, roffset) <= MAX_MESSAGE_BYTES
+        )
     carries_data = opcode == Opcode.SEND_UNBOUND_BUFFER
     notifies = opcode in (Opcode.NOTIFY_SEND_READY, Opcode.NOTIFY_RECV_READY)
     return bool(
@@ -152,6 +175,5 @@ def is_preamble(data: bytes) -> bool:
         and nbytes == PREAMBLE_BYTES + (length if carries_data else 0)
         and offset == 0
         and roffset == 0
-        and length <= MAX_MESSAGE_BYTES
-        and slot >> 56 <= Prefix.ALLTOALL
+        and is_slot(slot)
     )

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from analysis.decode.gloo.collectives_on_wire import HostTimes
+from analysis.decode.gloo.wire_messages import HostTimes
 from analysis.decode.mpi.collectives import mpi_collectives
 from analysis.decode.mpi.frames import envelopes, rank_of_greeting
 from analysis.decode.mpi.records import lines_of, named

@@ -72,7 +72,14 @@ class AlphaBeta:
                 duration = idle.all_to_all()
             case Kind.BROADCAST:
                 duration = idle.broadcast()
-            case Kind.GATHER | Kind.SCATTER | Kind.INCAST | Kind.SEND_RECV | Kind.PERMUTATION:
+            case (
+                Kind.GATHER
+                | Kind.SCATTER
+                | Kind.INCAST
+                | Kind.SEND_RECV
+                | Kind.PERMUTATION
+                | Kind.EXCHANGE
+            ):
                 (post,) = call.posts(setting.seed)
                 duration = idle.at_once(post, np.zeros(call.world))
             case Kind.REDUCE:
