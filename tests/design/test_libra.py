@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analysis.design.bandwidth_program import Infeasible, best_product, least_cost, least_time
+from analysis.design.bandwidth_program import GAP, Infeasible, best_product, least_cost, least_time
 from analysis.design.bounds import Bound
 from analysis.design.comparison import equal_split
 from analysis.design.models.demand import Demand, Traffic, Window
@@ -79,6 +79,7 @@ def test_no_other_bandwidths_are_better(data: st.DataObject) -> None:
     windows = tuple(Window(data.draw(st.floats(0, 1e7)), end) for end in ends)
     demand = Demand(5e6, traffic, windows)
     best = least_time(demand, [_total(dimensions, 100.0)], dimensions)
+    assert best.gap <= GAP, "also where all of the traffic hides"
     assert sum(best.gbytes_per_s) <= 100 * (1 + 1e-6)
     assert best.time_ns == pytest.approx(demand.time_ns(best.gbytes_per_s))
     shares = data.draw(st.lists(st.floats(0.01, 1), min_size=dimensions, max_size=dimensions))
