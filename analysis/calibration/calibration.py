@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -14,6 +13,8 @@ from analysis.calibration.observations import CalibrationError, Observation, Spl
 from analysis.predict.interface import Predictor, load_predictor
 from analysis.results.run_result import ratio_summary
 from collectives.call import CollectiveError
+from topologies.spec.document import read_json
+from topologies.spec.errors import SpecError
 
 
 class _Record(BaseModel):
@@ -125,7 +126,7 @@ def summarise(predictor: Predictor, observations: Sequence[Observation]) -> Erro
 def read_calibration(path: Path) -> Calibration:
     """Raises CalibrationError naming the file, the key and what is wrong with it."""
     try:
-        content: Mapping[str, object] = json.loads(path.read_text())
+        content = read_json(path.read_bytes(), str(path))
         return Calibration.model_validate(content)
     except OSError as error:
         raise CalibrationError(f"{path}: {error.strerror}") from error
@@ -133,7 +134,5 @@ def read_calibration(path: Path) -> Calibration:
         first = error.errors(include_url=False)[0]
         where = ".".join(str(part) for part in first["loc"]) or "the file"
         raise CalibrationError(f"{path}: {where}: {first['msg']}") from None
-    except UnicodeDecodeError as error:
-        raise CalibrationError(f"{path}: not a text file: {error.reason}") from None
-    except ValueError as error:
-        raise CalibrationError(f"{path}: not JSON: {error}") from error
+    except SpecError as error:
+        raise CalibrationError(f"{path}: not JSON: {error.problems[0]}") from None

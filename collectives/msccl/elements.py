@@ -71,8 +71,13 @@ def parse(text: str, source: str) -> Element:
         (stack[-1].children if stack else roots).append(element)
         stack.append(element)
 
+    def refuse(name: str, *rest: object) -> None:
+        line = parser.CurrentLineNumber
+        raise MscclError(source, line, "", "a DOCTYPE", "an algorithm without one")
+
     parser.StartElementHandler = start
     parser.EndElementHandler = lambda _: stack.pop()
+    parser.StartDoctypeDeclHandler = refuse  # its entities can stand for more than memory holds
     try:
         parser.Parse(text, True)
     except expat.ExpatError as error:

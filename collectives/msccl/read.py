@@ -34,12 +34,19 @@ from collectives.verify import WrongProgram, verify
 from collectives.waits import writes
 
 _BUFFERS = {name: buffer for buffer, name in BUFFERS.items()}
+_CHUNKS = 2**20
+"""Fewer chunks than this: each takes memory here."""
 _KINDS = {name: kind for kind, name in COLLECTIVES.items()}
 
 
 def read_file(path: Path) -> Program:
     """The program of a file. Raises MscclError, and OSError."""
-    return read(path.read_text(), str(path))
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        found = f"bytes that are no UTF-8 text, at offset {error.start}"
+        raise MscclError(str(path), 1, "", found, "XML in UTF-8") from error
+    return read(text, str(path))
 
 
 def read(text: str, source: str = "<xml>") -> Program:
@@ -74,7 +81,7 @@ class _Reader:
         self.root_rank = 0
         if "root" in root.attributes:
             self.root_rank = root.number("root", 0, self.ranks)
-        self.gpus = [_Gpu() for _ in range(self.ranks)]
+        self.gpus: list[_Gpu] = []
         self.scratch = 0
         self.own = 0
         self.free = 0
@@ -85,7 +92,8 @@ class _Reader:
 
     def read(self) -> Program:
         elements = self._gpu_elements()
-        self.scratch = max(gpu.number("s_chunks", 0) for gpu in elements)
+        self.gpus = [_Gpu() for _ in elements]
+        self.scratch = max(gpu.number("s_chunks", 0, _CHUNKS) for gpu in elements)
         # Copies of whole buffers lie behind the file's own scratch.
         self.own = self.scratch
         if self._needs_work_buffer:
@@ -128,7 +136,7 @@ class _Reader:
         )
 
     def _pieces(self) -> int:
-        chunks = self.root.number("nchunksperloop", 1)
+        chunks = self.root.number("nchunksperloop", 1, _CHUNKS)
         if not self.kind.traits.splits:
             return chunks
         if chunks % self.ranks:

@@ -16,6 +16,8 @@ from groundwire.labs.errors import LabError
 from groundwire.labs.formula import Number
 from groundwire.labs.lab import ANSWERS, Lab, LabRun, load_lab
 from groundwire.labs.student import Student
+from topologies.spec.document import read_document
+from topologies.spec.errors import SpecError
 
 STUDENT = "student.yaml"
 PAGE = "README.md"
@@ -194,10 +196,10 @@ def _mapping(file: Path) -> dict[Any, Any]:
     try:
         if file.is_symlink() or not file.is_file() or file.stat().st_size > _MOST_BYTES:
             raise LabError(f"{file}: expected a small file of text")
-        found = yaml.safe_load(file.read_text())
-    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
-        if isinstance(error, LabError):
-            raise
+        found = read_document(file.read_text(encoding="utf-8"), str(file)).data
+    except SpecError as error:
+        raise LabError(f"{file}: {str(error.problems[0])[:300]}") from error
+    except (OSError, UnicodeDecodeError) as error:
         raise LabError(f"{file}: {str(error)[:300]}") from error
     if found is None:
         return {}

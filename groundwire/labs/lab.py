@@ -11,12 +11,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Literal
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 import groundwire
 from groundwire.labs.errors import LabError
 from groundwire.labs.formula import Number
+from topologies.spec.document import read_document
+from topologies.spec.errors import SpecError
 
 LABS = Path(groundwire.__file__).resolve().parents[1] / "labs"
 """Beside the rooms, in a clone as in an installation."""
@@ -183,11 +184,14 @@ def read_lab(folder: Path) -> Lab:
     """The lab in a folder. Raises LabError with the file and each key that is wrong."""
     file = folder / "lab.yaml"
     try:
-        return Lab.model_validate({**yaml.safe_load(file.read_text()), "folder": folder})
+        found = read_document(file.read_text(encoding="utf-8"), str(file)).data
+        return Lab.model_validate({**found, "folder": folder})
     except ValidationError as error:
         wrong = (f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
         raise LabError(f"{file}: " + "; ".join(wrong)) from error
-    except (OSError, TypeError, yaml.YAMLError) as error:
+    except SpecError as error:
+        raise LabError(str(error)) from error
+    except (OSError, TypeError, UnicodeDecodeError) as error:
         raise LabError(f"{file}: {error}") from error
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Iterator, Mapping, Sequence
+from math import prod
 
 from groundwire.studies.factors import Level, StudyFactor
 
@@ -27,6 +28,12 @@ def grid(factors: Sequence[StudyFactor], zipped: Sequence[Sequence[str]]) -> Ite
             for pair in zip(group, together, strict=True)
         )
         yield {factor.name: levels[factor.name] for factor in factors}
+
+
+def grid_size(factors: Sequence[StudyFactor], zipped: Sequence[Sequence[str]]) -> int:
+    """How many combinations `grid` yields."""
+    by_name = {factor.name: factor for factor in factors}
+    return prod(by_name[group[0]].grid_levels for group in _groups(factors, zipped))
 
 
 def latin_hypercube(

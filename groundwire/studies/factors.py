@@ -19,6 +19,8 @@ from topologies.units import (
     parse_time_ns,
 )
 
+MOST_STEPS = 10_000
+"""As many as a study can have cases."""
 _RANGE_KEYS = ("range", "scale", "steps", "key")
 
 
@@ -74,6 +76,13 @@ class StudyFactor:
             return self.levels
         steps = self.range.steps
         return tuple(self.range.at(step / max(1, steps - 1)) for step in range(steps))
+
+    @property
+    def grid_levels(self) -> int:
+        """How many levels a grid has."""
+        if self.range is None or self.range.steps is None:
+            return len(self.levels)
+        return self.range.steps
 
     def at(self, share: float) -> Level:
         """The level at this share (from 0, below 1) of the factor."""
@@ -172,8 +181,9 @@ def _range(name: str, given: Mapping[str, Any], problems: list[Problem]) -> Rang
     scale, steps, ends = given.get("scale", "linear"), given.get("steps"), given["range"]
     if scale not in ("linear", "log"):
         problems.append(Problem((*here, "scale"), shown(scale), "allowed: linear, log"))
-    if steps is not None and (not isinstance(steps, int) or isinstance(steps, bool) or steps < 2):
-        problems.append(Problem((*here, "steps"), shown(steps), "expected a whole number from 2"))
+    if steps is not None and (type(steps) is not int or not 2 <= steps <= MOST_STEPS):
+        expected = f"expected a whole number from 2 to {MOST_STEPS}"
+        problems.append(Problem((*here, "steps"), shown(steps), expected))
     parsed = _ends(ends)
     if parsed is None:
         expected = "expected [LOW, HIGH]: two numbers, rates, times or sizes, the lower first"

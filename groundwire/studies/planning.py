@@ -10,9 +10,9 @@ from analysis.studies.cases import How
 from emulator.session import KernelKind, KernelRefused, choose_kernel
 from groundwire.pipeline import resolve
 from groundwire.studies.axes import LevelUnfit
-from groundwire.studies.design import Combination, grid, latin_hypercube
+from groundwire.studies.design import Combination, grid, grid_size, latin_hypercube
 from groundwire.studies.jobs import Job, emulation, prediction
-from groundwire.studies.study_file import StudyFile, load_study
+from groundwire.studies.study_file import MOST_CASES, StudyFile, load_study
 from topologies.spec.errors import Problem, SpecError, shown
 
 
@@ -66,23 +66,23 @@ class StudyPlan:
 def plan_study(path: str | Path, kernel: KernelKind = "virtual") -> StudyPlan:
     """Read and check a study. Raises SpecError that lists every mistake of every case."""
     file = load_study(path)
-    combinations = list(_combinations(file))
     seeds = file.sections.seeds or (file.base.seed,)
-    number = len(combinations) * len(seeds)
+    number = _combination_count(file) * len(seeds)
     if number > file.most_cases:
         raise SpecError(
             str(path),
             (
                 Problem(
                     ("limits", "cases"),
-                    f"{number} cases",
-                    f"expected at most {file.most_cases}; set limits.cases to have more",
+                    f"{number:,} cases",
+                    f"expected at most {file.most_cases}; set limits.cases to have more, "
+                    f"up to {MOST_CASES:,}",
                 ),
             ),
         )
     cases: list[PlannedCase] = []
     problems: list[Problem] = []
-    for index, combination in enumerate(combinations):
+    for index, combination in enumerate(_combinations(file)):
         for position, seed in enumerate(seeds):
             at = index * len(seeds) + position + 1
             levels = {name: level.name for name, level in combination.items()}
@@ -97,6 +97,15 @@ def plan_study(path: str | Path, kernel: KernelKind = "virtual") -> StudyPlan:
     if problems:
         raise SpecError(str(path), tuple(problems))
     return StudyPlan(file, tuple(cases))
+
+
+def _combination_count(file: StudyFile) -> int:
+    """How many there are, without making them: those of many factors fit nowhere."""
+    sections = file.sections
+    if sections.design == "grid":
+        return grid_size(file.factors, sections.zip)
+    assert not isinstance(sections.design, str)
+    return sections.design.cases
 
 
 def _combinations(file: StudyFile) -> Iterator[Combination]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import zlib
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from typing import Any
 
 _ON_DEVICE = frozenset(("kernel", "gpu_memcpy", "gpu_memset"))
 _OPERATION = "cpu_op"
+_NO_TRACE = (AttributeError, EOFError, KeyError, RecursionError, TypeError, ValueError)
 
 Shapes = tuple[tuple[int, ...], ...]
 """Of an operation's tensors, in order of its arguments; scalars and tensors of no dimension are
@@ -95,7 +97,7 @@ def _events(path: Path) -> list[dict[str, Any]]:
         raise OperationTimesError(f"{path}: {said}, expected a trace of PyTorch's profiler") from (
             error
         )
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (*_NO_TRACE, zlib.error) as error:
         raise OperationTimesError(
             f"{path}: found no traceEvents, expected JSON as export_chrome_trace of PyTorch's "
             "profiler writes it"

@@ -13,10 +13,11 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-import yaml
 from pydantic import ValidationError
 
 from topologies.spec.collectives_section import CollectivesSection
+from topologies.spec.document import read_document
+from topologies.spec.errors import SpecError
 from workloads.execution.verbs.place import PLACE_VARIABLE, TRANSPORT_VARIABLE, RocePlace
 from workloads.observer import COLLECTIVES_VARIABLE
 
@@ -36,10 +37,11 @@ def from_environment() -> CollectivesSection:
     if value.lstrip().startswith("{"):
         return read(value, VARIABLE)
     try:
-        text = Path(value).read_text()
-    except OSError as error:
+        text = Path(value).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "no UTF-8 text"
         raise ConfigurationError(
-            f"{VARIABLE}: found {value}: {error.strerror}; allowed: a YAML file, or {{...}}"
+            f"{VARIABLE}: found {value}: {why}; allowed: a YAML file, or {{...}}"
         ) from error
     return read(text, value)
 
@@ -70,9 +72,9 @@ def read(text: str, source: str) -> CollectivesSection:
     """A section of YAML text; `backend` is programs where it does not say. Raises
     ConfigurationError."""
     try:
-        found = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise ConfigurationError(f"{source}: {error}") from error
+        found = read_document(text, source).data
+    except SpecError as error:
+        raise ConfigurationError(str(error)) from error
     if isinstance(found, dict) and "collectives" in found:
         found = found["collectives"]
     if not isinstance(found, dict):

@@ -6,9 +6,9 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from analysis.astra.errors import AstraInputError
+from topologies.spec.document import read_document
+from topologies.spec.errors import SpecError
 
 _EXPONENT = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)[eE][-+]?[0-9]+")
 TOPOLOGIES = ("Ring", "FullyConnected", "Switch")
@@ -47,11 +47,13 @@ class NetworkConfig:
 def read_network(path: Path | str) -> NetworkConfig:
     """Read a network file. Raises AstraInputError."""
     try:
-        document = yaml.safe_load(Path(path).read_text())
+        document = read_document(Path(path).read_text(), str(path)).data
     except OSError as error:
         raise AstraInputError(path, None, f"cannot be read: {error.strerror}") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
         raise AstraInputError(path, None, f"is not YAML: {error}") from None
+    except SpecError as error:
+        raise AstraInputError(path, None, f"is not YAML: {error.problems[0]}") from None
     if not isinstance(document, dict):
         raise AstraInputError(path, None, "must be a mapping with topology, npus_count, ...")
     topologies = _list(path, document, "topology")

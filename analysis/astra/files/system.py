@@ -10,6 +10,8 @@ from typing import Any
 
 from analysis.astra.errors import AstraInputError
 from analysis.astra.network.memory_bus import BusParameters
+from topologies.spec.document import read_json
+from topologies.spec.errors import SpecError
 
 COLLECTIVES = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all")
 SCHEDULING_POLICIES = ("LIFO", "FIFO", "EXPLICIT")
@@ -223,11 +225,11 @@ class SystemFile:
 def read_json_object(path: Path | str) -> dict[str, Any]:
     """A JSON file that must hold an object. Raises AstraInputError."""
     try:
-        document = json.loads(Path(path).read_text())
+        document = read_json(Path(path).read_bytes(), str(path))
     except OSError as error:
         raise AstraInputError(path, None, f"cannot be read: {error.strerror}") from None
-    except ValueError as error:
-        raise AstraInputError(path, None, f"is not JSON: {error}") from None
+    except SpecError as error:
+        raise AstraInputError(path, None, f"is not JSON: {error.problems[0]}") from None
     if not isinstance(document, dict):
         raise AstraInputError(path, None, "must be a JSON object")
     return document
