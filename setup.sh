@@ -242,9 +242,9 @@ source_there() {
 }
 
 # --- 1. System packages --------------------------------------------------------------------------
-# Build tools for the virtual kernel; venv for the environment; ping for `groundwire shell`; what
-# programs with RDMA verbs need.
-needed=(gcc libc6-dev make flex bison bc patch xz-utils libelf-dev libssl-dev iputils-ping
+# Build tools for the virtual kernel and the packet engine; venv for the environment; ping for
+# `groundwire shell`; what programs with RDMA verbs need.
+needed=(gcc g++ libc6-dev make flex bison bc patch xz-utils libelf-dev libssl-dev iputils-ping
     libibverbs-dev ibverbs-providers)
 # Ubuntu 22.04's python3 is 3.10, and it has 3.11 beside it.
 if ! command -v python3 >/dev/null || python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then
@@ -370,28 +370,30 @@ make_environment() {
     attempt "check the network; delete $venv and try again" "$venv/bin/pip" install --no-compile --progress-bar off -c constraints.txt -e ".$extras"
     # A guest cannot write into the clone, so it compiles anew what nobody has compiled before. That
     # costs time and nothing else, and so does a failure here. pip would compile on one core.
-    "$venv/bin/python" -m compileall -qq -j 0 "$venv/lib" topologies collectives workloads analysis emulator groundwire || true
+    "$venv/bin/python" -m compileall -qq -j 0 "$venv/lib" topologies collectives workloads simulation analysis emulator groundwire || true
     touch "$stamp"
 }
 
 build_kernel() {
+    attempt "the compiler's words are above" "${python:-$venv/bin/python}" -m simulation.building
     attempt "when that is mended, what is compiled already counts" "${kernel_builder[@]}"
 }
 
 extras="[remote,studies,tables]"
 [ "$purpose" = test ] && extras="[test]" # which has those as well
+python=$(find_python)
 stamp="$venv/.groundwire$extras-$(cat pyproject.toml constraints.txt setup.sh | sha256sum | cut -c1-16)"
 if [ -e "$stamp" ] || [ -e "${stamp/"$extras"/[test]}" ]; then
     say "[3/4] virtual environment: present"
     kernel_builder=("$venv/bin/groundwire" kernel build)
 else
-    python=$(find_python)
     [ -n "$python" ] || no_python
     say "[3/4] virtual environment: creating $venv ($("$python" --version)), installing Groundwire and PyTorch"
     kernel_builder=("$python" -m emulator.virtual.building) # `groundwire kernel build` before it is there
     start_job python make_environment
 fi
 say "[4/4] virtual kernel (Linux as a program, in virtual time; built once, kept in the cache folder)"
+say "      and packet engine (the simulator beside it; likewise)"
 start_job kernel build_kernel
 finish_jobs
 [ -z "${not_offered// /}" ] || echo "$not_offered" >"$venv/.not-offered"

@@ -81,7 +81,7 @@ __all__ = [
     "sweep_at_once",
 ]
 
-_ROOMS = ("analysis", "collectives", "emulator", "topologies", "workloads")
+_ROOMS = ("analysis", "collectives", "emulator", "simulation", "topologies", "workloads")
 
 
 def _refuse_foreign_rooms() -> None:

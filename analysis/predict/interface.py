@@ -27,6 +27,7 @@ _BUILT_IN = {
     "alpha-beta": "analysis.predict.models.alpha_beta:AlphaBeta",
     "textbook": "analysis.predict.models.textbook:Textbook",
     "flow": "analysis.predict.models.flow:Flow",
+    "packet": "analysis.predict.models.packet:Packet",
     "tcp": "analysis.predict.models.tcp:LinuxTcp",
     "flow-ideal-ecmp": "analysis.predict.models.flow:FlowIdealEcmp",
     "astra-analytical": "analysis.predict.models.astra:AstraAnalytical",

@@ -21,8 +21,9 @@ _DECIDE: dict[JobKind, tuple[str, ...]] = {
         "analysis/runs",
         "analysis/metrics",
         "analysis/predict",
+        "simulation",
     ),
-    "predict": ("topologies", "collectives", "workloads/models", "analysis/predict"),
+    "predict": ("topologies", "collectives", "workloads/models", "analysis/predict", "simulation"),
 }
 """The code that decides what comes out of a job."""
 _PACKAGES: dict[JobKind, tuple[str, ...]] = {

@@ -10,7 +10,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-ROOMS = ("groundwire", "emulator", "analysis", "workloads", "collectives", "topologies")
+ROOMS = (
+    *("groundwire", "emulator", "analysis", "simulation"),
+    *("workloads", "collectives", "topologies"),
+)
 
 
 def _lint_imports(directory: Path) -> subprocess.CompletedProcess[str]:

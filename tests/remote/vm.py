@@ -29,7 +29,7 @@ _INSTALLED = (
     "python3-venv", "gcc", "libc6-dev", "make", "flex", "bison", "patch", "xz-utils", "libelf-dev",
     "libssl-dev", "libibverbs-dev", "ibverbs-providers", "linux-source-6.12",
 )  # fmt: skip
-"""What is left for the playbook to install: bc and iputils-ping."""
+"""What is left for the playbook to install: bc, g++ and iputils-ping."""
 _MIRROR = "http://deb.debian.org/debian"
 _DISK = "12G"
 _MEMORY_MB = 4096

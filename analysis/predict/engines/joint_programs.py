@@ -8,9 +8,8 @@ Everything runs on one fabric, so that nothing has to be assumed about how colle
 
 from __future__ import annotations
 
-import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -27,6 +26,20 @@ from analysis.predict.engines.acts import (
     Until,
     WaitForCall,
 )
+from analysis.predict.engines.joint_events import (
+    Agreed,
+    CameBy,
+    Ended,
+    MeetingTime,
+    Noted,
+    PassedOn,
+    Posted,
+    Proposed,
+    SetLate,
+    WaitBegins,
+    WaitIsOver,
+    WithLateness,
+)
 from analysis.predict.engines.message_costs import MessageCosts
 from analysis.predict.engines.ports.class_ports import priorities_of
 from analysis.predict.engines.rank_slots import RankSlots
@@ -34,7 +47,7 @@ from analysis.predict.engines.trains import Cut
 from analysis.predict.engines.wire import Ints
 from analysis.predict.interface import PredictorError, Setting, Transport
 from analysis.predict.queue_waits import QueueWaits
-from analysis.predict.stream_queues import StreamQueues
+from analysis.predict.stream_queues import Lock, Stream, StreamQueues
 from collectives.call import CollectiveCall
 from collectives.schedule.operations import (
     Await,
@@ -47,7 +60,7 @@ from collectives.schedule.operations import (
     Runner,
     Sleep,
 )
-from collectives.schedule.schedule import Chunk, Schedule
+from collectives.schedule.schedule import Schedule
 from collectives.settings import agreement_of
 from collectives.start_order import CollectiveOrder, StartOrder
 
@@ -76,9 +89,6 @@ def at_most(messages: int, calls: Iterable[GroupedCall], seed: int) -> bool:
         if left < 0:
             return False
     return True
-
-
-_Call = Callable[[Runner, float], None]
 
 
 class JointPrograms:
@@ -110,12 +120,12 @@ class JointPrograms:
         self._marks = Marks()
         self._calls = calls
         self._slots: dict[tuple[object, ...], RankSlots] = {}
-        self._proposals: dict[int, int] = {}
-        self._left: dict[tuple[object, ...], int] = {}
-        self._streams = StreamQueues()
-        self._asked: set[tuple[int, int]] = set()
-        self._late_ns: dict[int, float] = defaultdict(float)
-        self._meetings: dict[int, float] = {}
+        self.proposals: dict[int, int] = {}
+        self.left: dict[tuple[object, ...], int] = {}
+        self.streams = StreamQueues()
+        self._asked: set[Stream] = set()
+        self.late_ns: dict[int, float] = defaultdict(float)
+        self.meetings: dict[int, float] = {}
         for rank, doing in acts.items():
             self.compiled.program(-1, self._main(rank, doing))
         for number in range(len(calls)):
@@ -235,60 +245,28 @@ class JointPrograms:
                 case Compute(duration_ns):
                     program.append(Pause(duration_ns))
                 case Due(at_ns):
-                    program.append(Do(partial(self._set_late, rank, at_ns)))
+                    program.append(Do(SetLate(self, rank, at_ns)))
                 case Until(at_ns):
-                    program.append(Sleep(partial(self._at_with_lateness, rank, at_ns)))
+                    program.append(Sleep(WithLateness(self, rank, at_ns)))
                 case PostCall(call):
-                    program.append(self._post(call, rank))
+                    program.append(Do(self._post(call, rank)))
                 case WaitForCall(call):
                     mark = self._marks.number("complete", call, rank)
                     program += [
-                        self._count_wait(rank, -1),
+                        Do(WaitBegins(self, rank)),
                         Await([], [], [mark]),
-                        self._waited(rank, call),
+                        Do(WaitIsOver(self, rank, call)),
                     ]
                 case Pass(number):
-                    program.append(self._pass(rank, number))
-                case Propose():
-                    program.append(self._propose(act))
+                    program.append(Do(CameBy(self, rank, number)))
+                case Propose(meeting, margin_ns, grid_ns):
+                    program.append(Do(Proposed(self, meeting, margin_ns, grid_ns)))
                 case Meet(meeting):
-                    program.append(Sleep(partial(self._meetings.__getitem__, meeting)))
-        program.append(Do(lambda _, now: self.ended_ns.__setitem__(rank, now)))
+                    program.append(Sleep(MeetingTime(self, meeting)))
+        program.append(Do(Noted(self, rank)))
         return program
 
-    def _set_late(self, rank: int, at_ns: float, _: Runner, now: float) -> None:
-        self._late_ns[rank] = max(0.0, now - at_ns)
-
-    def _at_with_lateness(self, rank: int, at_ns: float) -> float:
-        return at_ns + self._late_ns[rank]
-
-    def _pass(self, rank: int, number: int) -> Do:
-        def passed(_: Runner, now: float) -> None:
-            self.passed_ns[rank, number] = now, self.waited_ns[rank]
-
-        return Do(passed)
-
-    def _propose(self, act: Propose) -> Do:
-        def propose(_: Runner, now: float) -> None:
-            proposed = math.ceil((now + act.margin_ns) / act.grid_ns) * act.grid_ns
-            self._meetings[act.meeting] = max(self._meetings.get(act.meeting, 0.0), proposed)
-
-        return Do(propose)
-
-    def _count_wait(self, rank: int, sign: int) -> Do:
-        def count(_: Runner, now: float) -> None:
-            self.waited_ns[rank] += sign * now
-
-        return Do(count)
-
-    def _waited(self, rank: int, call: int) -> Do:
-        def waited(_: Runner, now: float) -> None:
-            self.waited_ns[rank] += now
-            self.awaited_ns[call][rank] = now
-
-        return Do(waited)
-
-    def _post(self, number: int, rank: int) -> Do:
+    def _post(self, number: int, rank: int) -> Posted:
         grouped = self._calls[number]
         schedule = grouped.call.schedule
         marks = [
@@ -296,26 +274,15 @@ class JointPrograms:
         ]
         slots = self._slots_of(grouped, rank)
         counts = schedule.begins_by_sending(grouped.call.ranks.index(rank))
-
-        def post(programs: Runner, now: float) -> None:
-            if counts:
-                self.posted_ns[number][rank] = now
-            if schedule.aggregators:
-                programs.mark(self._marks.number("asked", number), now)
-                for chunk in schedule.chunks[: schedule.in_flight]:
-                    self._ask(number, chunk, programs, now)
-            if slots is None:
-                for mark in marks:
-                    programs.mark(mark, now)
-                return
-            place, proposal = slots.post(schedule.priority, marks)
-            if slots.order.agrees:
-                self._proposals[number] = max(self._proposals.get(number, 0), proposal)
-                self._left["place", number, rank] = place
-                programs.mark(self._marks.number("agree", number, rank), now)
-            slots.start(programs, now)
-
-        return Do(post)
+        agree = asked = None
+        if slots is not None and slots.order.agrees:
+            agree = self._marks.number("agree", number, rank)
+        asks: tuple[int, ...] = ()
+        if schedule.aggregators:
+            asked = self._marks.number("asked", number)
+            asks = tuple(chunk.index for chunk in schedule.chunks[: schedule.in_flight])
+        marked, priority = tuple(marks), schedule.priority
+        return Posted(self, number, rank, marked, slots, counts, priority, agree, asked, asks)
 
     def _slots_of(self, grouped: GroupedCall, rank: int) -> RankSlots | None:
         queue = grouped.call.schedule.queue(grouped.call.shape.kind)
@@ -376,60 +343,47 @@ class JointPrograms:
             part.compile(call.shape, self.compiled, ends, mark, gates, seed)
         self.owners += [number] * (len(self.compiled.source) - len(self.owners))
 
-    def _agreed(self, number: int, rank: int, count: int) -> _Call:
-        def agreed(programs: Runner, now: float) -> None:
-            if self._is_last(("agree", number, rank), count):
-                slots = self._slots_of(self._calls[number], rank)
-                assert slots is not None
-                place = self._left["place", number, rank]
-                slots.agree(place, self._proposals[number], programs, now)
+    def _agreed(self, number: int, rank: int, count: int) -> Agreed:
+        slots = self._slots_of(self._calls[number], rank)
+        assert slots is not None
+        return Agreed(self, number, rank, slots, count)
 
-        return agreed
-
-    def _passed_on(self, number: int, chunk: int, switch: int, count: int) -> _Call:
+    def _passed_on(self, number: int, chunk: int, switch: int, count: int) -> PassedOn:
         schedule = self._calls[number].call.schedule
         hold = schedule.chunks[chunk].hold
         following = schedule.chunks[chunk + schedule.in_flight :][:1]
+        mark = self._marks.number("free", number, chunk, switch)
+        holds = hold is not None and switch == hold.participant
+        asks = tuple(each.index for each in following)
+        return PassedOn(self, number, chunk, switch, count, mark, holds, asks)
 
-        def ended(programs: Runner, now: float) -> None:
-            if self._is_last(("passed on", number, chunk, switch), count):
-                programs.mark(self._marks.number("free", number, chunk, switch), now)
-                if hold is not None and switch == hold.participant:
-                    self._streams.give_back((number, chunk), now)
-                    for each in following:
-                        self._ask(number, each, programs, now)
+    def _ended(self, number: int, chunk: int, rank: int, count: int) -> Ended:
+        parts = _parts(self._calls[number].call.schedule)
+        slots = self._slots_of(self._calls[number], rank)
+        mark = self._marks.number("complete", number, rank)
+        return Ended(self, number, chunk, rank, count, parts, slots, mark)
 
-        return ended
+    def is_last(self, what: tuple[object, ...], count: int) -> bool:
+        """Whether this is the last of so many."""
+        self.left[what] = self.left.get(what, count) - 1
+        return not self.left[what]
 
-    def _ask(self, number: int, chunk: Chunk, programs: Runner, now: float) -> None:
+    def ask(self, stream: Stream, programs: Runner, now: float) -> None:
         """A stream wants what it has to itself, when the first rank posts it or when the chunk
         before it on its tree is over."""
-        key = number, chunk.index
-        if chunk.hold is not None and key not in self._asked:
-            self._asked.add(key)
-            granted = self._marks.number("granted", *key)
-            self._streams.ask(key, chunk.hold.locks, partial(programs.mark, granted), now)
+        locks = self.locks_of(stream)
+        if locks and stream not in self._asked:
+            self._asked.add(stream)
+            self.streams.ask(stream, locks, partial(programs.mark, self.granted(stream)), now)
 
-    def _ended(self, number: int, chunk: int, rank: int, count: int) -> _Call:
-        def ended(programs: Runner, now: float) -> None:
-            if not self._is_last(("chunk", number, chunk, rank), count):
-                return
-            parts = _parts(self._calls[number].call.schedule)
-            over = self._is_last(("call", number, rank), parts)
-            if over:
-                self.completed_ns[number][rank] = now
-            slots = self._slots_of(self._calls[number], rank)
-            if slots is not None:
-                slots.complete(programs, now)
-            if over:
-                programs.mark(self._marks.number("complete", number, rank), now)
+    def locks_of(self, stream: Stream) -> Sequence[Lock]:
+        """What a stream wants to itself; nothing for a chunk that has no stream."""
+        hold = self._calls[stream[0]].call.schedule.chunks[stream[1]].hold
+        return () if hold is None else hold.locks
 
-        return ended
-
-    def _is_last(self, what: tuple[object, ...], count: int) -> bool:
-        """Whether this is the last of so many."""
-        self._left[what] = self._left.get(what, count) - 1
-        return not self._left[what]
+    def granted(self, stream: Stream) -> int:
+        """The mark of a stream that has what it wants."""
+        return self._marks.number("granted", *stream)
 
 
 def _parts(schedule: Schedule) -> int:

@@ -21,6 +21,8 @@ from emulator.virtual.building.carried import KEY, PROGRAM, SYMBOLS
 from emulator.virtual.building.image import KernelImage
 from emulator.virtual.building.source import KernelSource, require_source, unpack
 from emulator.virtual.failure import VirtualKernelError
+from simulation.building import CARRIED, build_here
+from simulation.failure import SimulationError
 
 _ROOT = Path(__file__).resolve().parents[3]
 _NOT_PACKED = {"runs", "build", "dist", "tests", "benchmarks", "docs"}
@@ -49,7 +51,9 @@ def make_wheel(to: Path) -> Path:
         tree = Path(scratch, "tree")
         shutil.copytree(_ROOT, tree, ignore=_left_out)
         (tree / "docs").mkdir()
-        _carry(image, source, tree / "emulator" / "kernel" / "carried")
+        carried = tree / "emulator" / "kernel" / "carried"
+        _carry(image, source, carried)
+        _carry_engine(tree / "simulation" / "engine" / "carried", carried / "COPYING")
         (tree / "setup.cfg").write_text(f"[bdist_wheel]\nplat_name = {_platform(image.path)}\n")
         _say("packing")
         made = Path(scratch, "made")
@@ -91,6 +95,13 @@ def _carry(image: KernelImage, source: KernelSource, directory: Path) -> None:
     )
 
 
+def _carry_engine(directory: Path, licence: Path) -> None:
+    """The packet engine, which is under the kernel's licence; its source is in the folder above."""
+    directory.mkdir()
+    shutil.copy(build_here(), directory / CARRIED.name)
+    shutil.copy(licence, directory)
+
+
 def _platform(program: Path) -> str:
     """The wheel's platform: the newest glibc of whose symbols the program asks for one."""
     versions = re.findall(rb"GLIBC_2\.(\d+)\b", program.read_bytes())
@@ -105,7 +116,7 @@ def main() -> None:
     """Make the wheel in the directory that is named, or in dist/."""
     try:
         print(make_wheel(Path(sys.argv[1] if len(sys.argv) > 1 else "dist")))
-    except (VirtualKernelError, OSError) as error:
+    except (VirtualKernelError, SimulationError, OSError) as error:
         sys.exit(f"error: {error}")
 
 

@@ -1,0 +1,1 @@
+"""Simulators: the compiled packet engine, which is a process of its own, and what it is told."""

@@ -1,0 +1,93 @@
+"""The packet engine's program: compiled once for each version of its source, and kept.
+
+`python -m simulation.building` builds it, with the standard library alone: setup.sh does so while
+pip installs packages.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from simulation.failure import SimulationError
+
+ENGINE = Path(__file__).resolve().parent / "engine"
+CARRIED = ENGINE / "carried" / "packet-engine"
+"""Where `make wheel` puts it; a clone has no such file."""
+_COMMAND = ("g++", "-O3", "-std=c++20", "-static", "-fno-math-errno", "-Wall", "-Wextra")
+
+
+def engine_program() -> Path:
+    """The program, built when it is absent (about ten seconds). Raises SimulationError where it
+    cannot be."""
+    return CARRIED if CARRIED.is_file() else build_here()
+
+
+def build_here() -> Path:
+    """As `engine_program`, whatever is carried."""
+    program = _cache() / f"packet-engine-{_key()}"
+    if program.is_file():
+        return program
+    if shutil.which("g++") is None:
+        raise SimulationError(
+            "the packet engine cannot be built without g++; install it with "
+            "`sudo apt-get install g++`"
+        )
+    try:
+        program.parent.mkdir(parents=True, exist_ok=True)
+        with open(program.parent / "lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not program.is_file():
+                _compile(program)
+    except OSError as error:
+        raise SimulationError(f"the packet engine cannot be kept: {error}") from error
+    return program
+
+
+def _compile(program: Path) -> None:
+    made = program.with_name(f"{program.name}.new")
+    command = [*_COMMAND, "-o", str(made), str(ENGINE / "engine.cpp")]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise SimulationError(f"`{shlex.join(command)}` failed:\n{done.stderr[-3000:]}")
+    made.rename(program)
+
+
+def _key() -> str:
+    digest = hashlib.sha256(shlex.join(_COMMAND).encode())
+    for path in sorted([*ENGINE.glob("*.cpp"), *ENGINE.glob("*.hpp")]):
+        digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _cache() -> Path:
+    """`$XDG_CACHE_HOME/groundwire/engine`, by default below `~/.cache`. A relative path counts as
+    none (XDG base directories)."""
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    if not os.path.isabs(base):
+        try:
+            base = str(Path.home() / ".cache")
+        except RuntimeError as error:
+            raise SimulationError(
+                "this user has no home directory to keep the packet engine in; set HOME, or "
+                "XDG_CACHE_HOME to a directory that can be written"
+            ) from error
+    return Path(base) / "groundwire" / "engine"
+
+
+def main() -> None:
+    """Build the program and print where it is."""
+    try:
+        print(build_here())
+    except SimulationError as error:
+        sys.exit(f"error: {error}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: GPL-2.0-only
+// The clock of a simulated fabric: packets that arrive, and timers, in the order of their times.
+//
+// What falls on a nanosecond is done in phases, as the kernel's softirqs are ordered: timers of the
+// wheel; ports, which hand over what has arrived and go on to transmit; the packets that were handed
+// over; tasklets; processes. Within a phase it is done in the order in which the timers were set
+// (include/linux/interrupt.h; emulator/kernel: gw_arm_timer). A port has one timer: for what arrives
+// next, and before that for the end of a transmission that somebody waits to hear of. All ports whose
+// timers fire at once have set them anew before the first of the packets goes on.
+#pragma once
+#include <algorithm>
+#include <deque>
+#include <vector>
+
+#include "heap.hpp"
+#include "packet.hpp"
+#include "port.hpp"
+
+struct Endpoint;
+class Programs;
+
+class Network {
+  public:
+    explicit Network(size_t ports) : ports(ports), heap_(this->ports) {}
+    Network(const Network&) = delete;
+    Network& operator=(const Network&) = delete;
+
+    std::vector<Port> ports;
+    Packets packets;
+    std::vector<uint32_t> links;        // of all routes, one after the other
+    std::vector<Endpoint*> endpoints;   // by number; null until a connection is made
+    Programs* programs = nullptr;
+    int64_t sent = 0, hops = 0;         // packets that left hosts; passages of ports
+    Time now_ns = 0;
+
+    void at_timers(Time time, What what, uint32_t whose) { timers_.add(time, what, whose); }
+    void at_tasklets(Time time, What what, uint32_t whose) { tasklets_.add(time, what, whose); }
+    void at_processes(Time time, What what, uint32_t whose, int64_t value) {
+        processes_.add(time, what, whose, value);
+    }
+
+    // Has an end release its acknowledgements at the end of a range, or with what else is done at the
+    // end of its own: timers with slack expire together (kernel/time/hrtimer.c).
+    void within(Time from, Time until, uint32_t endpoint) {
+        soft_.push_back({until, from, endpoint});
+        soft_ns_ = std::min(soft_ns_, until);
+        at_tasklets(until, What::kSoft, 0);
+    }
+    void without(uint32_t endpoint) {
+        std::erase_if(soft_, [&](const Soft& each) { return each.endpoint == endpoint; });
+        find_soft();
+    }
+
+    // A packet's last bit leaves a port then, of which a host wants to know.
+    void leaves(uint32_t number, Time leaves_ns, uint32_t packet) {
+        Port& port = ports[number];
+        if (packets[packet].hop == 1) {
+            ++sent;
+            port.ticks.push_back(leaves_ns);
+        }
+        port.flying.push_back({leaves_ns + port.delay_ns, packet});
+        arm(number);
+    }
+
+    // Sets a port's timer.
+    void arm(uint32_t number) {
+        Port& port = ports[number];
+        Time following = next_of(port);
+        if (following == port.armed_ns) return;
+        port.armed_ns = following;
+        if (following == kNever) heap_.remove(number);
+        else heap_.set(number, following);
+    }
+
+    // Queues a packet at a port: when its last bit leaves, kLost, or kHeld while that is not known.
+    Time send(uint32_t port, uint32_t packet, Time now);
+    // Goes on to transmit what waits.
+    void serve(uint32_t port, Time now);
+
+    // Follows all that happens, until nothing does.
+    void run();
+
+  private:
+    struct Soft {
+        Time until, from;
+        uint32_t endpoint;
+    };
+
+    static Time next_of(const Port& port) {
+        Time following = port.flying.empty() ? kNever : port.flying.front().arrives;
+        if (!port.ticks.empty() && port.ticks.front() < following) following = port.ticks.front();
+        return following;
+    }
+    void find_soft() {
+        soft_ns_ = kNever;
+        for (const Soft& each : soft_) soft_ns_ = std::min(soft_ns_, each.until);
+    }
+    void expire(Time now);
+    void fire_port(Time now);
+    void begin(const Event& event, Time now);
+    bool goes_on(uint32_t packet, Time now);
+
+    PortHeap heap_;
+    EventHeap timers_, tasklets_, processes_;
+    std::deque<Soft> soft_;
+    Time soft_ns_ = kNever;
+    std::vector<uint32_t> arrived_;
+    std::vector<Event> due_timers_, due_tasklets_, due_processes_;
+};

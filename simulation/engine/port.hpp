@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: GPL-2.0-only
+// A directed link with the queue of its port, in integer nanoseconds.
+//
+// As emulator/kernel has them: a frame takes max(length, 60) + 24 bytes of the line, fractions of a
+// nanosecond are carried, a packet leaves the backlog when its transmission starts, and an arriving
+// packet is compared with the backlog that it finds.
+#pragma once
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "packet.hpp"
+#include "ring.hpp"
+
+enum class Discipline : int64_t { kFifo = 0, kShared, kRed, kVoq, kCodel, kFqCodel, kPausable };
+
+inline constexpr int64_t kOverheadBytes = 24, kLeastBytes = 60;
+
+struct Flying {
+    Time arrives;
+    uint32_t packet;
+};
+
+struct Waiting {
+    Time starts;
+    int64_t length;
+};
+
+// What frames of each length take of a line: nanoseconds, and what is left over in parts of the rate.
+class LineCosts {
+  public:
+    struct Cost {
+        int64_t ns = -1, frac = 0;
+    };
+    explicit LineCosts(int64_t rate_bps) : rate_bps_(rate_bps) {}
+    const Cost& of(uint32_t length) {
+        if (length >= known_.size()) known_.resize(length + 1);
+        Cost& found = known_[length];
+        if (found.ns < 0) {
+            __int128 bits = __int128(std::max<int64_t>(length, kLeastBytes) + kOverheadBytes) * 8 * kSecondNs;
+            found = {int64_t(bits / rate_bps_), int64_t(bits % rate_bps_)};
+        }
+        return found;
+    }
+
+  private:
+    int64_t rate_bps_;
+    std::vector<Cost> known_;
+};
+
+struct SharedMemory;
+struct SharedState;
+struct RedState;
+struct ServedState;
+struct PausableState;
+
+struct Port {
+    Time free_ns = 0;
+    int64_t free_frac = 0;
+    int64_t rate_bps = 0;
+    Time delay_ns = 0;
+    int64_t buffer_bytes = 0;
+    int64_t mark_above = INT64_MAX;
+    int64_t backlog = 0;
+    LineCosts* costs = nullptr;
+    Discipline discipline = Discipline::kFifo;
+    bool serves = false;  // whether `serve` does something
+    Time armed_ns = kNever;
+    uint32_t place = kNobody;  // in the heap of ports
+    Ring<Flying> flying;       // on the wire, in order, by when it arrives
+    Ring<Waiting> waiting;
+    Ring<Time> ticks;  // when transmissions end of which somebody wants to know
+    int64_t drops = 0, marks = 0;
+    SharedState* shared = nullptr;
+    RedState* red = nullptr;
+    ServedState* served = nullptr;
+    PausableState* pausable = nullptr;
+
+    Time ready() const { return free_frac ? free_ns + 1 : free_ns; }
+
+    // As of gw_transmitter_idle: a line that is free by now starts anew.
+    void rest(Time now) {
+        if (ready() <= now) {
+            free_ns = now;
+            free_frac = 0;
+        }
+    }
+    // Takes the line for a frame. When its last bit leaves.
+    Time occupy(uint32_t length) {
+        const LineCosts::Cost& cost = costs->of(length);
+        free_ns += cost.ns;
+        free_frac += cost.frac;
+        if (free_frac >= rate_bps) {
+            free_frac -= rate_bps;
+            ++free_ns;
+        }
+        return ready();
+    }
+    void mark(Packet& packet) {
+        if (packet.ect && !packet.ce) {
+            packet.ce = true;
+            ++marks;
+        }
+    }
+};

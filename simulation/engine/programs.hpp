@@ -1,0 +1,531 @@
+// SPDX-License-Identifier: GPL-2.0-only
+// The programs of all members of collectives: what each posts, what it waits for next, and what is done once
+// something is complete. Messages travel over connections, each made when the first of its messages is.
+//
+// A program is a list of operations in 32-bit words; simulation/scenario.py writes them, README.md lists them.
+#pragma once
+#include <cmath>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "bbr.hpp"
+#include "columns.hpp"
+#include "endpoint.hpp"
+#include "slots.hpp"
+
+enum class Operation : int32_t {
+    kStart = 0,    // sends_first, count of sends, of receives; the messages
+    kAwait,        // count of sends, of receives, of marks; these
+    kMark,         // mark
+    kPause,        // number of a duration
+    kSleepLate,    // number of a time, register of lateness: until their sum
+    kSleepMeeting, // meeting
+    kOccupy,       // unit, number of a duration, number of a latency
+    kStamp,        // stamp
+    kSetLate,      // register, number of a time
+    kPropose,      // meeting, number of a margin, number of a grid
+    kPost,         // stamp, slots, priority, proposal, place, mark of agreeing, mark of asking,
+                   // count of streams; these; count of marks; these
+    kEnded,        // latch of the chunk, latch of the call, stamp, slots, mark
+    kAgreed,       // latch, slots, place, proposal
+    kPassedOn,     // latch, mark, stream or -1, count of streams; these, which ask next
+};
+
+// Where a pair's messages go: the number of a pair is that of its sending end as well.
+struct Pair {
+    int32_t source, destination, reverse;
+    uint32_t route;
+    uint8_t hops;
+    int64_t base_ns;
+};
+
+struct Message {
+    int32_t pair, sender, receiver;
+    int64_t size_bytes;
+};
+
+class Programs {
+  public:
+    Programs(const Columns& from, Network& network, const TcpSetting& tcp);
+
+    // Has all members set out at time 0. Who is first matters where ports serve in order, and in the virtual
+    // kernel that is the last one.
+    void begin() {
+        for (size_t i = programs_.size(); i--;) advance(int32_t(i), 0);
+    }
+    bool are_over() const { return !left_; }
+    const std::vector<int64_t>& stamps() const { return stamps_; }
+
+    // The thread that reads an end takes in what has come, and sends what that invites, before those that wait
+    // for a message go on: it holds the connection's lock.
+    void read(Endpoint& end, int64_t received, Time now) {
+        std::vector<Told> told;
+        reading_ = &told;
+        while (!end.expected.empty() && end.expected.front().received <= received) {
+            Expected first = end.expected.front();
+            end.expected.pop_front();
+            if (first.invites) has_been_invited(first.message, now);
+            else told.push_back({first.message, false});
+        }
+        reading_ = nullptr;
+        for (const Told& each : told) {
+            if (each.is_sent) has_sent(each.message, now);
+            else has_received(each.message, now);
+        }
+    }
+
+    void has_slept(int32_t program, Time now) {
+        programs_[size_t(program)].asleep = false;
+        advance(program, now);
+    }
+
+  private:
+    static constexpr Time kWakesLateNs = 1;  // a process that sleeps in the virtual kernel goes on in the
+                                             // nanosecond after the one that it asked for
+    static constexpr int32_t kNone = -1;
+    struct Program {
+        int64_t at, end;
+        int32_t waited = 0;  // of an Await, what is over already
+        bool asleep = false, ended = false;
+    };
+    struct Told {
+        int32_t message;
+        bool is_sent;
+    };
+    enum : uint8_t { kPosted = 1, kInvited = 2, kSent = 4, kReceived = 8 };
+    enum Watched { kWatchSent, kWatchReceived, kWatchMark };
+    struct Slots {
+        StartOrder order;
+        struct Posted {
+            int64_t marks;  // where they are in the code
+        };
+        std::vector<Posted> posted;
+    };
+    // Lists of those who wait for something, in one block.
+    struct Watchers {
+        int32_t first = -1, last = -1;
+    };
+    struct Watcher {
+        int32_t program, next;
+    };
+
+    void advance(int32_t program, Time now);
+    void run_to_wait(int32_t program, Time now);
+    bool is_over(int32_t program);
+    void start(const int32_t* operation, Time now);
+    void announce(const int32_t* messages, int32_t count, Time now);
+    void send(int32_t pair, int32_t message, bool invites, int64_t size, Time now);
+    void connect(int32_t pair, Time now);
+    void admit(int32_t message, Time now) {
+        send(messages_[size_t(message)].pair, message, false, messages_[size_t(message)].size_bytes, now);
+        if (reading_) reading_->push_back({message, true});
+        else has_sent(message, now);
+    }
+    void has_been_invited(int32_t message, Time now) {
+        state_[size_t(message)] |= kInvited;
+        if (state_[size_t(message)] & kPosted) admit(message, now);
+    }
+    void has_sent(int32_t message, Time now) {
+        state_[size_t(message)] |= kSent;
+        wake(messages_[size_t(message)].sender, now);
+        tell(watched_[kWatchSent][size_t(message)], now);
+    }
+    void has_received(int32_t message, Time now) {
+        state_[size_t(message)] |= kReceived;
+        if (has_nodes_) advance(messages_[size_t(message)].receiver, now);
+        tell(watched_[kWatchReceived][size_t(message)], now);
+    }
+    void mark(int32_t number, Time now) {
+        marked_[size_t(number)] = true;
+        tell(watched_[kWatchMark][size_t(number)], now);
+    }
+    void tell(Watchers& watchers, Time now);
+    void wake(int32_t program, Time now) {
+        const Program& found = programs_[size_t(program)];
+        if (found.at < found.end && Operation(code_[found.at]) == Operation::kAwait) advance(program, now);
+    }
+    void watch(Watchers& watchers, int32_t program);
+    void sleep(int32_t program, double until) {
+        programs_[size_t(program)].asleep = true;
+        net_.at_processes(Time(std::nearbyint(until)) + kWakesLateNs, What::kAwake, uint32_t(program), 0);
+    }
+    bool is_last(int32_t latch) { return !--latches_[size_t(latch)]; }
+    void start_chunks(Slots& slots, Time now);
+    void post(const int32_t* words, int64_t at, Time now);
+    void ended(const int32_t* words, Time now);
+    void stamp(int32_t number, Time now) {
+        if (number != kNone) stamps_[size_t(number)] = now;
+    }
+    int64_t length_of(int64_t at) const;
+
+    Network& net_;
+    TcpSetting tcp_;
+    int64_t preamble_bytes_, greeting_bytes_;
+    Span<int32_t> code_;
+    Span<double> numbers_;
+    std::vector<Pair> pairs_;
+    std::vector<Message> messages_;
+    std::vector<uint8_t> state_;  // of messages
+    std::vector<bool> marked_;
+    std::vector<Program> programs_;
+    std::vector<Watchers> watched_[3];
+    std::vector<Watcher> watchers_;
+    int32_t free_watcher_ = -1;
+    std::deque<int32_t> ready_;
+    std::vector<Told>* reading_ = nullptr;
+    bool has_nodes_;
+    size_t left_;
+    std::vector<int64_t> stamps_;
+    std::vector<int32_t> latches_;
+    std::vector<double> late_ns_, free_ns_;
+    std::vector<int64_t> meetings_, proposals_, places_;
+    std::vector<Slots> slots_;
+    std::vector<int32_t> granted_;  // the mark of each stream
+    std::unique_ptr<StreamQueues> streams_;
+    Time now_ = 0;
+};
+
+inline Programs::Programs(const Columns& from, Network& network, const TcpSetting& tcp)
+    : net_(network),
+      tcp_(tcp),
+      preamble_bytes_(from.number("preamble_bytes")),
+      greeting_bytes_(from.number("greeting_bytes")),
+      code_(from.shorts("program.code")),
+      numbers_(from.floats("program.numbers")),
+      has_nodes_(from.number("has_nodes")) {
+    auto source = from.shorts("pair.source"), destination = from.shorts("pair.destination");
+    auto reverse = from.shorts("pair.reverse"), links = from.shorts("pair.links");
+    auto first_link = from.ints("pair.first_link"), base_ns = from.ints("pair.base_ns");
+    size_t count = source.size;
+    if (destination.size != count || reverse.size != count || base_ns.size != count || first_link.size != count + 1)
+        throw BadScenario("pair: the columns differ in length");
+    uint32_t before = uint32_t(net_.links.size());
+    for (int32_t link : links) {
+        if (link < 0 || size_t(link) >= net_.ports.size())
+            throw BadScenario("pair.links: found link " + std::to_string(link) + ", allowed up to " +
+                              std::to_string(net_.ports.size()));
+        net_.links.push_back(uint32_t(link));
+    }
+    for (size_t i = 0; i < count; ++i) {
+        int64_t hops = first_link[i + 1] - first_link[i];
+        if (hops < 1 || hops > 255)
+            throw BadScenario("pair.first_link: found a path of " + std::to_string(hops) + " links, allowed 1 to 255");
+        pairs_.push_back({source[i], destination[i], reverse[i], before + uint32_t(first_link[i]), uint8_t(hops), base_ns[i]});
+    }
+    net_.endpoints.assign(count, nullptr);
+
+    auto pair = from.shorts("message.pair"), sender = from.shorts("message.sender");
+    auto receiver = from.shorts("message.receiver");
+    auto size_bytes = from.ints("message.bytes");
+    messages_.reserve(pair.size);
+    for (size_t i = 0; i < pair.size; ++i) messages_.push_back({pair[i], sender[i], receiver[i], size_bytes[i]});
+    state_.assign(pair.size, 0);
+
+    auto first = from.ints("program.first");
+    for (size_t i = 0; i + 1 < first.size; ++i) programs_.push_back({first[i], first[i + 1]});
+    left_ = programs_.size();
+    size_t marks = size_t(from.number("marks"));
+    marked_.assign(marks, false);
+    watched_[kWatchSent].resize(pair.size);
+    watched_[kWatchReceived].resize(pair.size);
+    watched_[kWatchMark].resize(marks);
+    stamps_.assign(size_t(from.number("stamps")), -1);
+    auto latches = from.shorts("latches");
+    latches_.assign(latches.begin(), latches.end());
+    late_ns_.assign(size_t(from.number("lates")), 0.0);
+    free_ns_.assign(size_t(from.number("units")), 0.0);
+    meetings_.assign(size_t(from.number("meetings")), 0);
+    proposals_.assign(size_t(from.number("proposals")), 0);
+    places_.assign(size_t(from.number("places")), 0);
+    auto order = from.ints("slots.order"), in_flight = from.ints("slots.in_flight");
+    for (size_t i = 0; i < order.size; ++i) slots_.push_back({StartOrder(Order(order[i]), in_flight[i]), {}});
+    auto granted = from.shorts("stream.granted"), locks = from.shorts("stream.locks");
+    auto first_lock = from.ints("stream.first_lock");
+    granted_.assign(granted.begin(), granted.end());
+    std::vector<std::vector<int32_t>> locks_of(granted.size);
+    size_t most = 0;
+    for (size_t i = 0; i < granted.size; ++i)
+        for (int64_t k = first_lock[i]; k < first_lock[i + 1]; ++k) {
+            locks_of[i].push_back(locks[size_t(k)]);
+            most = std::max(most, size_t(locks[size_t(k)]) + 1);
+        }
+    streams_ = std::make_unique<StreamQueues>(std::move(locks_of), most,
+                                              [this](int32_t stream) { mark(granted_[size_t(stream)], now_); });
+}
+
+// Runs a member's program up to the first wait that is not satisfied, and then those that it woke: one thread
+// runs at a time, until it waits. Where switches take part there is no such lock at their nodes, and each goes
+// on at once.
+inline void Programs::advance(int32_t program, Time now) {
+    if (has_nodes_) {
+        run_to_wait(program, now);
+    } else {
+        ready_.push_back(program);
+        if (ready_.size() == 1) {
+            while (!ready_.empty()) {
+                run_to_wait(ready_.front(), now);
+                ready_.pop_front();
+            }
+        }
+    }
+    Program& found = programs_[size_t(program)];
+    if (!found.ended && found.at == found.end) {
+        found.ended = true;
+        --left_;
+    }
+}
+
+inline int64_t Programs::length_of(int64_t at) const {
+    const int32_t* words = &code_[size_t(at)];
+    switch (Operation(words[0])) {
+        case Operation::kStart:
+            return 4 + words[2] + words[3];
+        case Operation::kAwait:
+            return 4 + words[1] + words[2] + words[3];
+        case Operation::kMark:
+        case Operation::kPause:
+        case Operation::kSleepMeeting:
+        case Operation::kStamp:
+            return 2;
+        case Operation::kSleepLate:
+        case Operation::kSetLate:
+            return 3;
+        case Operation::kOccupy:
+        case Operation::kPropose:
+            return 4;
+        case Operation::kPost: {
+            int64_t streams = words[8];
+            return 10 + streams + words[9 + streams];
+        }
+        case Operation::kEnded:
+            return 6;
+        case Operation::kAgreed:
+            return 5;
+        case Operation::kPassedOn:
+            return 5 + words[4];
+    }
+    throw BadScenario("program.code: found operation " + std::to_string(words[0]));
+}
+
+inline void Programs::run_to_wait(int32_t number, Time now) {
+    if (programs_[size_t(number)].asleep) return;
+    now_ = now;
+    Program& program = programs_[size_t(number)];
+    while (program.at < program.end) {
+        int64_t at = program.at;
+        const int32_t* words = &code_[size_t(at)];
+        Operation operation = Operation(words[0]);
+        if (operation == Operation::kAwait && !is_over(number)) break;
+        // What follows may come back here, and must find this operation behind it.
+        program.at += length_of(at);
+        program.waited = 0;
+        switch (operation) {
+            case Operation::kStart:
+                start(words, now);
+                break;
+            case Operation::kAwait:
+                break;
+            case Operation::kMark:
+                mark(words[1], now);
+                break;
+            case Operation::kPause:
+                return sleep(number, double(now) + numbers_[size_t(words[1])]);
+            case Operation::kSleepLate:
+                return sleep(number, std::max(double(now), numbers_[size_t(words[1])] + late_ns_[size_t(words[2])]));
+            case Operation::kSleepMeeting:
+                return sleep(number, double(std::max(now, meetings_[size_t(words[1])])));
+            case Operation::kOccupy: {
+                double& free_ns = free_ns_[size_t(words[1])];
+                double duration_ns = numbers_[size_t(words[2])];
+                double begins = std::max(double(now), free_ns);
+                free_ns = begins + duration_ns;
+                return sleep(number, begins + duration_ns + numbers_[size_t(words[3])]);
+            }
+            case Operation::kStamp:
+                stamp(words[1], now);
+                break;
+            case Operation::kSetLate:
+                late_ns_[size_t(words[1])] = std::max(0.0, double(now) - numbers_[size_t(words[2])]);
+                break;
+            case Operation::kPropose: {
+                double grid = numbers_[size_t(words[3])];
+                double steps = std::ceil((double(now) + numbers_[size_t(words[2])]) / grid);
+                int64_t& meeting = meetings_[size_t(words[1])];
+                meeting = std::max(meeting, int64_t(steps) * int64_t(grid));
+                break;
+            }
+            case Operation::kPost:
+                post(words, at, now);
+                break;
+            case Operation::kEnded:
+                ended(words, now);
+                break;
+            case Operation::kAgreed:
+                if (is_last(words[1])) {
+                    Slots& slots = slots_[size_t(words[2])];
+                    slots.order.agree(int32_t(places_[size_t(words[3])]), proposals_[size_t(words[4])]);
+                    start_chunks(slots, now);
+                }
+                break;
+            case Operation::kPassedOn:
+                if (is_last(words[1])) {
+                    mark(words[2], now);
+                    if (words[3] != kNone) {
+                        now_ = now;
+                        streams_->give_back(words[3]);
+                        for (int32_t i = 0; i < words[4]; ++i) streams_->ask(words[5 + i]);
+                    }
+                }
+                break;
+        }
+    }
+}
+
+inline bool Programs::is_over(int32_t number) {
+    Program& program = programs_[size_t(number)];
+    const int32_t* words = &code_[size_t(program.at)];
+    int32_t sends = words[1], receives = words[2], marks = words[3];
+    const int32_t* what = words + 4;
+    int32_t& place = program.waited;  // what was over stays so
+    for (; place < sends; ++place) {
+        int32_t message = what[place];
+        if (state_[size_t(message)] & kSent) continue;
+        if (messages_[size_t(message)].sender != number) watch(watched_[kWatchSent][size_t(message)], number);
+        return false;
+    }
+    for (; place < sends + receives; ++place) {
+        int32_t message = what[place];
+        if (state_[size_t(message)] & kReceived) continue;
+        if (!has_nodes_ || messages_[size_t(message)].receiver != number)
+            watch(watched_[kWatchReceived][size_t(message)], number);
+        return false;
+    }
+    for (; place < sends + receives + marks; ++place) {
+        int32_t mark = what[place];
+        if (marked_[size_t(mark)]) continue;
+        watch(watched_[kWatchMark][size_t(mark)], number);
+        return false;
+    }
+    return true;
+}
+
+inline void Programs::watch(Watchers& watchers, int32_t program) {
+    int32_t made = free_watcher_;
+    if (made >= 0) {
+        free_watcher_ = watchers_[size_t(made)].next;
+        watchers_[size_t(made)] = {program, -1};
+    } else {
+        made = int32_t(watchers_.size());
+        watchers_.push_back({program, -1});
+    }
+    if (watchers.last >= 0) watchers_[size_t(watchers.last)].next = made;
+    else watchers.first = made;
+    watchers.last = made;
+}
+
+// Who waited first goes on first, as it holds the lock of what all of them wait for.
+inline void Programs::tell(Watchers& watchers, Time now) {
+    if (watchers.first < 0) return;
+    std::vector<int32_t> waited;
+    for (int32_t i = watchers.first; i >= 0;) {
+        Watcher each = watchers_[size_t(i)];
+        if (std::find(waited.begin(), waited.end(), each.program) == waited.end()) waited.push_back(each.program);
+        watchers_[size_t(i)].next = free_watcher_;
+        free_watcher_ = i;
+        i = each.next;
+    }
+    watchers = {};
+    if (has_nodes_) std::sort(waited.begin(), waited.end());
+    for (int32_t program : waited) wake(program, now);
+}
+
+inline void Programs::start(const int32_t* words, Time now) {
+    bool sends_first = words[1];
+    int32_t sends = words[2], receives = words[3];
+    const int32_t *sent = words + 4, *received = sent + sends;
+    if (sends_first) announce(sent, sends, now);
+    for (int32_t i = 0; i < receives; ++i)
+        send(pairs_[size_t(messages_[size_t(received[i])].pair)].reverse, received[i], true, 0, now);
+    if (!sends_first) announce(sent, sends, now);
+}
+
+inline void Programs::announce(const int32_t* messages, int32_t count, Time now) {
+    for (int32_t i = 0; i < count; ++i) send(messages_[size_t(messages[i])].pair, kNone, false, 0, now);
+    for (int32_t i = 0; i < count; ++i) {
+        uint8_t& state = state_[size_t(messages[i])];
+        state |= kPosted;
+        if (state & kInvited) admit(messages[i], now);
+    }
+}
+
+// A preamble with what follows it; without a message it is a notice that nobody waits for.
+inline void Programs::send(int32_t pair, int32_t message, bool invites, int64_t size, Time now) {
+    if (!net_.endpoints[size_t(pair)]) connect(pair, now);
+    Endpoint& end = *net_.endpoints[size_t(pair)];
+    size += preamble_bytes_;
+    if (message != kNone) net_.endpoints[end.peer]->expected.push_back({end.write_seq + size, message, invites});
+    end.write(size, now);
+}
+
+inline void Programs::connect(int32_t pair, Time now) {
+    int32_t numbers[2] = {pair, pairs_[size_t(pair)].reverse};
+    Endpoint* made[2];
+    for (int i = 0; i < 2; ++i) {
+        const Pair& of = pairs_[size_t(numbers[i])];
+        int64_t rtt_us = std::max<int64_t>(1, (of.base_ns + 500) / 1000);
+        made[i] = new Endpoint(net_, uint32_t(numbers[i]), tcp_, rtt_us);
+        made[i]->route = of.route;
+        made[i]->hops = of.hops;
+        net_.endpoints[size_t(numbers[i])] = made[i];
+    }
+    made[0]->connect(*made[1]);
+    // The end that connects, which is that of the higher number, sends first (gloo/transport/tcp/device.cc).
+    bool listens = pairs_[size_t(pair)].source > pairs_[size_t(pair)].destination;
+    made[!listens]->greet(*made[listens], greeting_bytes_, now);
+}
+
+// Starts chunks by marks, as there are slots for them.
+inline void Programs::start_chunks(Slots& slots, Time now) {
+    while (auto next = slots.order.next())
+        mark(code_[size_t(slots.posted[size_t(next->collective)].marks + next->chunk)], now);
+}
+
+inline void Programs::post(const int32_t* words, int64_t at, Time now) {
+    stamp(words[1], now);
+    int32_t streams = words[8], marks = words[9 + streams];
+    int64_t first_mark = at + 10 + streams;
+    if (words[7] != kNone) {
+        mark(words[7], now);
+        now_ = now;
+        for (int32_t i = 0; i < streams; ++i) streams_->ask(words[9 + i]);
+    }
+    if (words[2] == kNone) {
+        for (int32_t i = 0; i < marks; ++i) mark(code_[size_t(first_mark + i)], now);
+        return;
+    }
+    Slots& slots = slots_[size_t(words[2])];
+    slots.posted.push_back({first_mark});
+    int64_t proposal = slots.order.post(words[3], marks);
+    if (slots.order.agrees()) {
+        int64_t& highest = proposals_[size_t(words[4])];
+        highest = std::max(highest, proposal);
+        places_[size_t(words[5])] = int64_t(slots.posted.size()) - 1;
+        mark(words[6], now);
+    }
+    start_chunks(slots, now);
+}
+
+inline void Programs::ended(const int32_t* words, Time now) {
+    if (!is_last(words[1])) return;
+    bool over = is_last(words[2]);
+    if (over) stamp(words[3], now);
+    if (words[4] != kNone) {
+        Slots& slots = slots_[size_t(words[4])];
+        slots.order.complete();
+        start_chunks(slots, now);
+    }
+    if (over) mark(words[5], now);
+}

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: GPL-2.0-only
+// A queue in one block of memory, which grows by doubling.
+#pragma once
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <type_traits>
+#include <utility>
+
+template <class T>
+class Ring {
+    static_assert(std::is_trivially_copyable_v<T>);
+
+  public:
+    Ring() = default;
+    Ring(const Ring&) = delete;
+    Ring& operator=(const Ring&) = delete;
+    Ring(Ring&& other) noexcept { *this = std::move(other); }
+    Ring& operator=(Ring&& other) noexcept {
+        std::swap(data_, other.data_);
+        std::swap(mask_, other.mask_);
+        std::swap(head_, other.head_);
+        std::swap(tail_, other.tail_);
+        return *this;
+    }
+    ~Ring() { free(data_); }
+
+    bool empty() const { return head_ == tail_; }
+    uint32_t size() const { return tail_ - head_; }
+    T& operator[](uint32_t i) { return data_[(head_ + i) & mask_]; }
+    const T& operator[](uint32_t i) const { return data_[(head_ + i) & mask_]; }
+    T& front() { return data_[head_ & mask_]; }
+    const T& front() const { return data_[head_ & mask_]; }
+    T& back() { return data_[(tail_ - 1) & mask_]; }
+    void pop_front() { ++head_; }
+    void clear() { head_ = tail_; }
+    void push_back(const T& value) {
+        const T kept = value;
+        reserve();
+        data_[tail_++ & mask_] = kept;
+    }
+    void push_front(const T& value) {
+        const T kept = value;
+        reserve();
+        data_[--head_ & mask_] = kept;
+    }
+    void insert(uint32_t at, const T& value) {
+        push_back(value);
+        for (uint32_t i = size() - 1; i > at; --i) std::swap((*this)[i], (*this)[i - 1]);
+    }
+
+  private:
+    void reserve() {
+        if (data_ && size() <= mask_) return;
+        uint32_t count = size(), capacity = data_ ? (mask_ + 1) * 2 : 8;
+        T* bigger = static_cast<T*>(malloc(sizeof(T) * capacity));
+        if (!bigger) abort();
+        for (uint32_t i = 0; i < count; ++i) bigger[i] = (*this)[i];
+        free(data_);
+        data_ = bigger;
+        mask_ = capacity - 1;
+        head_ = 0;
+        tail_ = count;
+    }
+
+    T* data_ = nullptr;
+    uint32_t mask_ = 0, head_ = 0, tail_ = 0;
+};

@@ -1,0 +1,5 @@
+"""What a simulator cannot do."""
+
+
+class SimulationError(Exception):
+    """The engine cannot be built or run here, or refuses a scenario; the message says why."""
