@@ -17,7 +17,7 @@ from emulator.ports.arrangement import UnsupportedPort
 from emulator.ports.own_queues import QueueArrangement
 from emulator.ports.queue_recorder import sampling_of
 from emulator.progress import FAILED, Progress
-from emulator.ranks.full_directory import FULL
+from emulator.ranks.failures.full_directory import FULL
 from emulator.ranks.launcher import Launcher, RankFailed
 from topologies.fabrics.fabric import Fabric
 from topologies.spec.spec import load_spec

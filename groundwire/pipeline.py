@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import analysis.predict  # noqa: F401  (its checks of a spec are registered)
 from emulator.output_directory import new_directory
 from emulator.progress import Progress, Report
-from emulator.ranks.full_directory import full_directory_reported
+from emulator.ranks.failures.full_directory import full_directory_reported
 from emulator.session import KernelKind, KernelRefused, choose_kernel, run_session
 from groundwire.importing import imported
 from topologies.spec.partition.section import PartitionedInferenceWorkload

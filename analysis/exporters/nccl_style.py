@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from analysis.metrics.collective import CollectiveMetrics, collective_metrics
 from analysis.runs.run import Run
-from collectives.kinds import Kind
+from collectives.kinds import Kind, bus_factor
 
 # nccl-tests' names of types, and of operations (src/common.cu there); others have one name.
 _TYPES = {"float16": "half", "float32": "float", "float64": "double"}
@@ -56,7 +56,7 @@ def _lines(metrics: Iterable[CollectiveMetrics]) -> list[_Line]:
     for (kind, size_bytes, element_bytes, op, root, ranks), members in sorted(groups.items()):
         times = tuple(m.duration_ns for m in members)
         mean = sum(times) / len(times)
-        factor = members[0].busbw_gbps / members[0].algbw_gbps if members[0].algbw_gbps else 0.0
+        factor = bus_factor(Kind(kind), ranks)
         algbw = size_bytes / mean if mean else 0.0
         found.append(
             _Line(kind, size_bytes, element_bytes, op, root, ranks, times, algbw, algbw * factor)

@@ -126,7 +126,11 @@ def _add_collectives(text: _Exposition, run: Run) -> None:
     text.gauge(
         "collective_busbw_bps",
         "Bus bandwidth as nccl-tests defines it, bits per second",
-        zip(named, (c.busbw_gbps * 1e9 for c in collectives), strict=True),
+        (
+            (labels, each.busbw_gbps * 1e9)
+            for labels, each in zip(named, collectives, strict=True)
+            if each.busbw_gbps is not None
+        ),
     )
 
 

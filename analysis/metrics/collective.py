@@ -17,7 +17,7 @@ class CollectiveMetrics:
     `post_spread_ns` is how much later the last rank posted than the first (the stragglers' doing),
     `end_spread_ns` how much later the last rank completed. `limit_ns` is the physical limit
     (`PhysicalLimit`), and `limit_share` what share of the measured time it is: 1 is as fast as the
-    wires allow.
+    wires allow. Bandwidths are None where they cannot be (`Doubt`).
     """
 
     collective: MeasuredCollective
@@ -26,8 +26,8 @@ class CollectiveMetrics:
     end_spread_ns: int
     last_to_post: int
     last_to_end: int
-    algbw_gbps: float
-    busbw_gbps: float
+    algbw_gbps: float | None
+    busbw_gbps: float | None
     limit_ns: float
     limit_share: float | None
 
@@ -62,8 +62,12 @@ def _measure(collective: MeasuredCollective, scale: int, limit_ns: float) -> Col
         end_spread_ns=(max(ends.values()) - min(ends.values())) // scale,
         last_to_post=max(starts, key=lambda rank: (starts[rank], -rank)),
         last_to_end=max(ends, key=lambda rank: (ends[rank], -rank)),
-        algbw_gbps=collective.algbw_gbps * scale,
-        busbw_gbps=collective.busbw_gbps * scale,
+        algbw_gbps=_target(collective.algbw_gbps, scale),
+        busbw_gbps=_target(collective.busbw_gbps, scale),
         limit_ns=limit_ns,
         limit_share=limit_ns / duration_ns if limit_ns and duration_ns else None,
     )
+
+
+def _target(gbps: float | None, scale: int) -> float | None:
+    return None if gbps is None else gbps * scale

@@ -6,7 +6,12 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 from analysis.metrics.spans import Span, intersection, length_ns
-from analysis.runs.collectives import ALIGNMENT, collectives_of, iterations_of
+from analysis.runs.collectives import (
+    ALIGNMENT,
+    collectives_of,
+    exposed_by_phase,
+    iterations_of,
+)
 from analysis.runs.run import RankLog, Run
 
 
@@ -89,14 +94,12 @@ def iteration_breakdowns(run: Run) -> tuple[IterationBreakdown, ...]:
 
 def _of_rank(log: RankLog, index: int, scale: int) -> RankIteration:
     computing = [(c.start_ns, c.end_ns) for c in log.computes if c.iteration == index]
-    exposed: dict[str, int] = defaultdict(int)
     in_flight: dict[str, list[Span]] = defaultdict(list)
     posted = sorted(
         (c for c in log.collectives if c.iteration == index and c.phase != ALIGNMENT),
         key=lambda c: c.start_ns,
     )
     for record in posted:
-        exposed[record.phase] += record.waited_ns
         in_flight[record.phase].append((record.start_ns, record.end_ns))
     span = next((i for i in log.iterations if i.index == index), None)
     if span is not None:
@@ -107,7 +110,9 @@ def _of_rank(log: RankLog, index: int, scale: int) -> RankIteration:
         rank=log.rank,
         duration_ns=duration_ns // scale,
         compute_ns=length_ns(computing) // scale,
-        exposed_ns={phase: waited // scale for phase, waited in exposed.items()},
+        exposed_ns={
+            phase: waited // scale for phase, waited in exposed_by_phase(log, index).items()
+        },
         overlapped_ns={
             phase: length_ns(intersection(spans, computing)) // scale
             for phase, spans in in_flight.items()

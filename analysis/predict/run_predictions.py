@@ -44,13 +44,11 @@ class Answer:
 
 def awaited_after_ns(collective: MeasuredCollective) -> int:
     """How long after its start the last rank came to wait for a collective that ends where it is
-    awaited; 0 for others."""
-    if not collective.schedule.ends_when_awaited(collective.shape.kind):
-        return 0
-    if collective.found:
-        return 0  # nobody knows what is awaited
-    awaited = (record.end_ns - record.waited_ns for record in collective.by_rank.values())
-    return max(0, max(awaited) - collective.start_ns)
+    awaited; 0 where each rank's end is its own."""
+    awaited = [
+        record.end_ns - record.waited_ns for record in collective.by_rank.values() if record.awaited
+    ]
+    return max(0, max(awaited) - collective.start_ns) if awaited else 0
 
 
 def _knows_exchanges(predictor: object) -> bool:

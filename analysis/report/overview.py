@@ -11,6 +11,7 @@ from analysis.metrics.phase_names import phase_name
 from analysis.report.run_figures import RunFigures
 from analysis.report.tables.figures import count, duration, number, share, signed_percent, size
 from analysis.results.partition import in_words
+from analysis.runs.collectives import unseen_iterations
 
 _UNEVEN = 1.25
 
@@ -36,11 +37,12 @@ def key_figures(figures: RunFigures) -> tuple[KeyFigure, ...]:
     """The same figures in the same order for every run, so that runs compare line by line."""
     summary = figures.result["summary"]
     found = _iteration_figures(figures) + _job_figures(figures)
-    best = max(figures.collectives, key=lambda m: m.busbw_gbps, default=None)
-    if best is not None:
-        value = f"{number(best.busbw_gbps)}\u202fGb/s"
+    known = [(m.busbw_gbps, m) for m in figures.collectives if m.busbw_gbps is not None]
+    if known:
+        gbps, best = max(known, key=lambda each: each[0])
+        value = f"{number(gbps)}\u202fGb/s"
         remark = f"{phase_name(best.collective.phase)}, {share(best.limit_share)} of limit"
-        found.append(KeyFigure("best busbw", value, remark, best.busbw_gbps))
+        found.append(KeyFigure("best busbw", value, remark, gbps))
     for name, error in summary["error"].items():
         if error["count"]:
             remark = f"mean; largest {signed_percent(error['largest'])}"
@@ -101,7 +103,7 @@ def _iteration_figures(figures: RunFigures) -> list[KeyFigure]:
         remark = f"mean of {len(times)}, {duration(min(times))} to {duration(max(times))}"
     exposed = sum(b.mean_exposed_ns(p) for b in iterations for p in b.phases)
     total = sum(b.mean_duration_ns for b in iterations)
-    blocked = exposed / total if total else None
+    blocked = exposed / total if total and not unseen_iterations(figures.run) else None
     return [
         KeyFigure("iteration", duration(mean), remark, mean),
         KeyFigure("exposed share", share(blocked), "communication, of iterations"),

@@ -34,7 +34,6 @@ from analysis.predict.engines.wire import (
     Floats,
     Ints,
     Wire,
-    full_frame_bytes,
 )
 from analysis.predict.interface import PredictorError, Setting
 from analysis.predict.models.alpha_beta import AlphaBeta
@@ -46,6 +45,7 @@ from analysis.runs.collectives import MeasuredCollective
 from analysis.runs.records import LinkRecord
 from collectives.call import CollectiveCall, CollectiveError
 from collectives.schedule.gloo import GLOO
+from topologies.ethernet import full_frame_bytes
 from topologies.fabrics.fabric import L1_OVERHEAD_BYTES
 
 _BARE = Effects(acknowledgements=False)

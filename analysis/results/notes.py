@@ -3,8 +3,16 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable
 
-from analysis.runs.collectives import collectives_of, unfinished_of
+from analysis.runs.collectives import (
+    collectives_of,
+    groups_of_program,
+    refused_of,
+    unfinished_of,
+    unseen_iterations,
+)
+from analysis.runs.doubt import Doubt
 from analysis.runs.mpi_messages import MPI_MESSAGES, described, load_mpi_messages
 from analysis.runs.run import Run
 from topologies.spec.spec import Spec
@@ -34,7 +42,14 @@ def notes_of(run: Run) -> list[str]:
     send, and when they connect. Raises RunError."""
     if not isinstance(run.spec.workload, CommandWorkload):
         return [*_of_payload(run), *_of_connections(run), *_of_lost_nodes(run)]
-    return [*_of_compute(run), *_of_sources(run), *_of_hosts(run), *_of_observers(run)]
+    return [
+        *_of_compute(run),
+        *_of_sources(run),
+        *_of_groups(run),
+        *_of_doubts(run),
+        *_of_hosts(run),
+        *_of_observers(run),
+    ]
 
 
 def _of_payload(run: Run) -> list[str]:
@@ -94,8 +109,8 @@ def _of_sources(run: Run) -> list[str]:
     if len(observed) == len(run.ranks):
         if any(log.iterations for log in run.ranks):
             found.append(
-                "an iteration is a step of the program's optimizer; exposed communication counts "
-                "what Python and DDP's reducer waited for"
+                "an iteration is a step of the program's optimizer; exposed communication is when "
+                "a rank's main thread waited for collectives, in Python or in torch's own code"
             )
     elif observed:
         found.append(f"only {len(observed)} of {len(run.ranks)} ranks told of their collectives")
@@ -112,12 +127,73 @@ def _of_sources(run: Run) -> list[str]:
         found.append("no collectives were found")
     unfinished = unfinished_of(run)
     if unfinished:
-        quoted = ", ".join(unfinished[:_QUOTED])
         found.append(
-            f"{len(unfinished)} collectives are left out, as not all of their ranks were seen to "
-            f"finish them: {quoted}{', ...' if len(unfinished) > _QUOTED else ''}"
+            f"{_counted(len(unfinished), 'collective')} left out, as not all ranks were seen to "
+            f"finish it: {_quoted(unfinished)}"
+        )
+    refused = refused_of(run)
+    if refused:
+        found.append(
+            f"{_counted(len(refused), 'collective')} without a row, as torch refused it: "
+            f"{_quoted(refused)} ({next(iter(refused.values()))})"
+        )
+    return found + _of_unseen(run)
+
+
+def _of_unseen(run: Run) -> list[str]:
+    unseen: dict[str, int] = defaultdict(int)
+    for log in run.ranks:
+        by_group: dict[str, int] = defaultdict(int)
+        for each in log.unseen:
+            by_group[each.group] += each.operations
+        for group, operations in by_group.items():
+            unseen[group] = max(unseen[group], operations)
+    found = [
+        f"{_counted(operations, 'operation')} of group {group} without a row: posted past torch's "
+        "dispatcher, where nobody sees it (as by a call of the backend itself)"
+        for group, operations in unseen.items()
+    ]
+    iterations = sorted(unseen_iterations(run))
+    if found and any(log.iterations for log in run.ranks):
+        found.append(
+            "the exposed communication of iterations "
+            f"{', '.join(map(str, iterations))} is not told, as ranks may have waited for these"
         )
     return found
+
+
+def _of_groups(run: Run) -> list[str]:
+    """Which dimensions of a device mesh the groups of rows are."""
+    by_mesh: dict[str, dict[str, list[int]]] = defaultdict(dict)
+    for name, group in groups_of_program(run).items():
+        if group.mesh is not None:
+            by_mesh[group.mesh][name] = group.ranks
+    return [
+        f"mesh dimension {mesh}: "
+        + _quoted(f"{name} is ranks {', '.join(map(str, ranks))}" for name, ranks in own.items())
+        for mesh, own in by_mesh.items()
+    ]
+
+
+def _of_doubts(run: Run) -> list[str]:
+    by_doubt: dict[Doubt, list[str]] = defaultdict(list)
+    for one in collectives_of(run):
+        if one.doubt is not None:
+            by_doubt[one.doubt].append(one.id)
+    return [
+        f"{_counted(len(names), 'row')} without bandwidths: {_quoted(names)}: {doubt}"
+        for doubt, names in by_doubt.items()
+    ]
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def _quoted(names: Iterable[str]) -> str:
+    """The first few, and that there are more."""
+    listed = list(names)
+    return ", ".join(listed[:_QUOTED]) + (", ..." if len(listed) > _QUOTED else "")
 
 
 def _of_mpi(run: Run) -> str:

@@ -18,8 +18,15 @@ from analysis.results.judged import exact_times, twin_of
 from analysis.results.notes import notes_of, payload_checked
 from analysis.results.partition import partition_row
 from analysis.results.verdict import JudgedRun, judge_run
-from analysis.runs.collectives import MeasuredCollective, collectives_of, iterations_of
-from analysis.runs.records import Environment
+from analysis.runs.collectives import (
+    MeasuredCollective,
+    collectives_of,
+    exposed_by_phase,
+    groups_of_program,
+    iterations_of,
+    unseen_iterations,
+)
+from analysis.runs.records import Environment, GroupRecord
 from analysis.runs.run import RESULT_SCHEMA, Run
 from collectives.call import CollectiveError
 
@@ -59,8 +66,9 @@ def assemble(run: Run, predictions: Predictions, judged: JudgedRun) -> dict[str,
     collectives = collectives_of(run)
     twin = twin_of(run)
     exact = exact_times(run, twin) if twin is not None else {}
+    groups = groups_of_program(run)
     rows = [
-        _row(c, scale, p, exact.get((c.group, c.id)))
+        _row(c, scale, p, exact.get((c.group, c.id)), groups.get(c.group), len(run.ranks))
         for c, p in zip(collectives, predictions.collectives, strict=True)
     ]
     iterations = _iterations(run, collectives, scale)
@@ -112,24 +120,48 @@ def _row(
     scale: int,
     predicted: dict[str, dict[str, Any]],
     exact_ns: int | None,
+    group: GroupRecord | None,
+    world: int,
 ) -> dict[str, Any]:
     duration_ns = collective.duration_ns // scale
-    return {
-        "id": collective.id,
-        "kind": collective.kind,
-        "phase": collective.phase,
-        "group": collective.group,
-        "size_bytes": collective.size_bytes,
-        "ranks": len(collective.ranks),
-        "iteration": collective.iteration,
-        "start_ns": collective.start_ns // scale,
-        "end_ns": collective.end_ns // scale,
-        "duration_ns": duration_ns,
-        "exact_ns": exact_ns,
-        "algbw_gbps": round(collective.algbw_gbps * scale, 6),
-        "busbw_gbps": round(collective.busbw_gbps * scale, 6),
-        "predicted": predicted,
-    } | _program_row(collective)
+    return (
+        {
+            "id": collective.id,
+            "kind": collective.kind,
+            "phase": collective.phase,
+            "group": collective.group,
+            "size_bytes": collective.size_bytes,
+            "ranks": len(collective.ranks),
+            "iteration": collective.iteration,
+            "start_ns": collective.start_ns // scale,
+            "end_ns": collective.end_ns // scale,
+            "duration_ns": duration_ns,
+            "exact_ns": exact_ns,
+            "algbw_gbps": _target_gbps(collective.algbw_gbps, scale),
+            "busbw_gbps": _target_gbps(collective.busbw_gbps, scale),
+            "predicted": predicted,
+        }
+        | _members_row(collective, group, world)
+        | _program_row(collective)
+    )
+
+
+def _target_gbps(gbps: float | None, scale: int) -> float | None:
+    return None if gbps is None else round(gbps * scale, 6)
+
+
+def _members_row(
+    collective: MeasuredCollective, group: GroupRecord | None, world: int
+) -> dict[str, Any]:
+    """Who took part where it was not everybody, and what its ranks have unlike."""
+    row: dict[str, Any] = {}
+    if len(collective.ranks) < world:
+        row["members"] = list(collective.ranks)
+    if group is not None and group.mesh is not None:
+        row["mesh"] = group.mesh
+    if collective.rank_sizes_bytes is not None:
+        row["rank_sizes_bytes"] = list(collective.rank_sizes_bytes)
+    return row
 
 
 def _program_row(collective: MeasuredCollective) -> dict[str, Any]:
@@ -226,9 +258,11 @@ def _iterations(
     run: Run, collectives: Sequence[MeasuredCollective], scale: int
 ) -> list[dict[str, Any]]:
     """Per iteration: its duration, and the compute and exposed (blocked) time of the rank that has
-    most of it. An iteration lasts from its first rank's start to its last one's end; where
-    workloads log none (the collectives benchmark aligns in between), its collectives' sum."""
+    most of it; None for the latter where ranks may have waited for what nobody saw. An iteration
+    lasts from its first rank's start to its last one's end; where workloads log none (the
+    collectives benchmark aligns in between), its collectives' sum."""
     found = []
+    unseen = unseen_iterations(run)
     for index in iterations_of(run, collectives):
         spans = [i for log in run.ranks for i in log.iterations if i.index == index]
         mine = [c for c in collectives if c.iteration == index]
@@ -240,16 +274,13 @@ def _iterations(
             sum(c.end_ns - c.start_ns for c in log.computes if c.iteration == index)
             for log in run.ranks
         ]
-        exposed = [
-            sum(c.by_rank[log.rank].waited_ns for c in mine if log.rank in c.by_rank)
-            for log in run.ranks
-        ]
+        exposed = [sum(exposed_by_phase(log, index).values()) for log in run.ranks]
         found.append(
             {
                 "index": index,
                 "duration_ns": duration_ns // scale,
                 "compute_ns": max(computes) // scale,
-                "exposed_comm_ns": max(exposed) // scale,
+                "exposed_comm_ns": None if index in unseen else max(exposed) // scale,
             }
         )
     return found

@@ -7,9 +7,11 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from analysis.runs.doubt import Doubt, doubt_of
+from analysis.runs.ingress import ingress_of
 from analysis.runs.mpi_messages import exchanges_of, of_ranks
-from analysis.runs.records import CollectiveRecord
-from analysis.runs.run import JobOfRun, JobsRun, Run, RunError
+from analysis.runs.records import CollectiveRecord, GroupRecord
+from analysis.runs.run import JobOfRun, JobsRun, RankLog, Run, RunError
 from collectives.call import Shaped
 from collectives.kinds import Kind, Shape, bus_factor
 from collectives.schedule import halving_doubling
@@ -55,6 +57,8 @@ class MeasuredCollective(Shaped):
     """Whether hosts did it, or ended it, as an aggregation node had died."""
     job: str = ""
     """The job whose it is, where a run has several."""
+    doubt: Doubt | None = None
+    """Why it has no bandwidths."""
 
     @property
     def algorithm(self) -> str | None:
@@ -76,13 +80,25 @@ class MeasuredCollective(Shaped):
         return self.end_ns - self.start_ns
 
     @property
-    def algbw_gbps(self) -> float:
-        """Size over time, decimal gigabits per second."""
+    def algbw_gbps(self) -> float | None:
+        """Size over time, decimal gigabits per second; None where that cannot be (`doubt`)."""
+        if self.doubt is not None:
+            return None
         return self.size_bytes * 8 / self.duration_ns if self.duration_ns else 0.0
 
     @property
-    def busbw_gbps(self) -> float:
-        return self.algbw_gbps * bus_factor(Kind(self.kind), len(self.ranks))
+    def busbw_gbps(self) -> float | None:
+        algbw_gbps = self.algbw_gbps
+        if algbw_gbps is None:
+            return None
+        return algbw_gbps * bus_factor(Kind(self.kind), len(self.ranks))
+
+    @property
+    def rank_sizes_bytes(self) -> tuple[int, ...] | None:
+        """The size at each of its ranks, where these differ."""
+        sizes = tuple(self.by_rank[rank].size_bytes for rank in self.ranks)
+        alike = self.kind == Kind.SEND_RECV or len(set(sizes)) == 1
+        return None if alike else sizes
 
 
 def collectives_of(run: Run) -> tuple[MeasuredCollective, ...]:
@@ -118,7 +134,30 @@ def _in_order(
         else one
         for one in found
     ]
+    if isinstance(run.spec.workload, CommandWorkload):
+        found = _with_doubts(run, found)
     return tuple(sorted(found, key=lambda c: (c.start_ns, c.group, c.id)))
+
+
+def _with_doubts(run: Run, found: Sequence[MeasuredCollective]) -> list[MeasuredCollective]:
+    """What ranks of a program posted when they got to it, with what its bandwidths cannot be."""
+    ingress, scale = ingress_of(run), run.environment.scale
+    delay_ns = {
+        host: scale * min(link.delay_ns for link in run.fabric.links_of[host]) for host in ingress
+    }
+    judged = []
+    for one in found:
+        hosts = [run.hosts[rank] for rank in one.ranks]
+        by_switches = bool(one.schedule.aggregators)
+        if by_switches or len(set(hosts)) < len(hosts) or len(hosts) < 2:
+            judged.append(one)  # less goes over a link than bandwidths count, or nothing
+            continue
+        into = [ingress[host] for host in hosts]
+        uneven = one.uneven or one.rank_sizes_bytes is not None
+        least_ns = min(delay_ns[host] for host in hosts)
+        doubt = doubt_of(one.shape, uneven, one.duration_ns, into, least_ns)
+        judged.append(replace(one, doubt=doubt))
+    return judged
 
 
 def _among_all(job: JobOfRun, collective: MeasuredCollective, many: int) -> MeasuredCollective:
@@ -144,12 +183,60 @@ def iterations_of(run: Run, collectives: Sequence[MeasuredCollective]) -> tuple[
 
 
 def unfinished_of(run: Run) -> tuple[str, ...]:
-    """The collectives that only some of their members saw the end of, by id."""
+    """The collectives that not all of their members saw the end of, by id."""
     seen: dict[tuple[str, str], dict[int, CollectiveRecord]] = defaultdict(dict)
     for log in run.ranks:
         for record in log.collectives:
             seen[record.group, record.id][log.rank] = record
-    return tuple(id for (_, id), by_rank in seen.items() if _missing(run, by_rank))
+    partly = [id for (_, id), by_rank in seen.items() if _missing(run, by_rank)]
+    refused = set(refused_of(run))
+    nowhere = {
+        each.id: None
+        for log in run.ranks
+        for each in log.unfinished
+        if (each.group, each.id) not in seen and each.id not in refused
+    }
+    return (*(id for id in partly if id not in refused), *nowhere)
+
+
+def refused_of(run: Run) -> dict[str, str]:
+    """The collectives of a program that torch refused, by id: what it said."""
+    return {
+        each.id: each.reason
+        for log in run.ranks
+        for each in log.unfinished
+        if each.reason is not None
+    }
+
+
+def unseen_iterations(run: Run) -> frozenset[int]:
+    """The iterations in which a program's ranks may have waited for what nobody saw."""
+    return frozenset(index for log in run.ranks for each in log.unseen for index in each.iterations)
+
+
+def groups_of_program(run: Run) -> dict[str, GroupRecord]:
+    """The process groups that a program's ranks told of, by name."""
+    return {each.name: each for log in run.ranks for each in log.groups}
+
+
+def exposed_by_phase(log: RankLog, index: int) -> dict[str, int]:
+    """Nanoseconds that a rank's main thread was blocked on collectives in an iteration, by phase.
+    Where a log has the times of its waits, each counts in the iteration in which it happened."""
+    span = next((each for each in log.iterations if each.index == index), None)
+    found: dict[str, int] = defaultdict(int)
+    for record in log.collectives:
+        if record.phase == ALIGNMENT:
+            continue
+        if record.waits and log.observed:
+            if span is not None:
+                inside = (
+                    min(end_ns, span.end_ns) - max(began_ns, span.start_ns)
+                    for began_ns, end_ns in record.waits
+                )
+                found[record.phase] += sum(max(0, each) for each in inside)
+        elif record.iteration == index:
+            found[record.phase] += record.waited_ns
+    return found
 
 
 def _missing(run: Run, by_rank: Mapping[int, CollectiveRecord]) -> list[int]:
@@ -165,13 +252,18 @@ def _assemble(run: Run, by_rank: dict[int, CollectiveRecord]) -> MeasuredCollect
         raise RunError(
             f"{run.directory}: collective {first.id} is missing in the log of rank {missing[0]}"
         )
+    ends, sizes = list(by_rank.values()), list(by_rank.values())
+    if first.kind == Kind.SEND_RECV and first.peer is not None:
+        # Its sender is told when its buffer is free, and asks when it gets to it. Its receiver's
+        # buffer may be larger than it.
+        ends, sizes = [by_rank[ranks[first.peer]]], [by_rank[ranks[first.root]]]
     return MeasuredCollective(
         first.id,
         first.kind,
         first.phase,
         first.group,
         first.tag,
-        first.size_bytes,
+        max(record.size_bytes for record in sizes),
         first.element_bytes,
         first.iteration,
         ranks,
@@ -180,7 +272,7 @@ def _assemble(run: Run, by_rank: dict[int, CollectiveRecord]) -> MeasuredCollect
         first.peer,
         first.shift,
         max(record.start_ns for record in by_rank.values()),
-        max(record.end_ns for record in by_rank.values()),
+        max(record.end_ns for record in ends),
         by_rank,
         schedule_of_record(run, first, ranks),
         any(record.uneven for record in by_rank.values()),

@@ -119,6 +119,10 @@ class CollectiveRecord(Record):
     sends: list[tuple[int, int, int, int]] | None = None
     """Of one that was found in captures, which of this rank's messages are its own: destination,
     slot, number of the first one between the two, and how many."""
+    awaited: bool = False
+    """Whether it ends where the rank waited for it, as nobody tells when it was over."""
+    waits: list[tuple[int, int]] = Field(default_factory=list)
+    """From when to when the main thread of a program's rank was blocked on it."""
 
 
 class ChunkRecord(Record):
@@ -139,6 +143,39 @@ class CheckRecord(Record):
     event: Literal["check"]
     id: str
     ok: bool
+
+
+class GroupRecord(Record):
+    """A process group of a program: its members, and the dimension of a device mesh that it is."""
+
+    event: Literal["group"]
+    name: str
+    ranks: list[int]
+    mesh: str | None
+
+
+class UnfinishedRecord(Record):
+    """A collective or message of a program that this rank did not see the end of; with a `reason`,
+    torch refused it."""
+
+    event: Literal["unfinished"]
+    id: str
+    kind: str
+    group: str
+    tag: int | None
+    ranks: list[int] | None
+    iteration: int
+    reason: str | None
+
+
+class UnseenRecord(Record):
+    """A group's count tells of `operations` that were posted where no observer sees them, in one of
+    these iterations."""
+
+    event: Literal["unseen"]
+    group: str
+    operations: int
+    iterations: list[int]
 
 
 class ObserverRecord(Record):
@@ -164,6 +201,9 @@ RankEvent = Annotated[
     | CollectiveRecord
     | ChunkRecord
     | CheckRecord
+    | GroupRecord
+    | UnfinishedRecord
+    | UnseenRecord
     | ObserverRecord
     | NoteRecord,
     Field(discriminator="event"),

@@ -18,6 +18,7 @@ from analysis.runs.records import (
     ConnectionRecord,
     Environment,
     FailureRecord,
+    GroupRecord,
     IterationRecord,
     JobRecord,
     LinkRecord,
@@ -26,6 +27,8 @@ from analysis.runs.records import (
     QueuePairRecord,
     RankEvent,
     RankRecord,
+    UnfinishedRecord,
+    UnseenRecord,
 )
 from topologies.fabrics.fabric import Fabric
 from topologies.routing.routes import Routes
@@ -64,6 +67,10 @@ class RankLog:
     """What that could not do."""
     queue_pairs: tuple[QueuePairRecord, ...] = ()
     """Of ranks that send over RoCE."""
+    groups: tuple[GroupRecord, ...] = ()
+    """The process groups of a program's rank."""
+    unfinished: tuple[UnfinishedRecord, ...] = ()
+    unseen: tuple[UnseenRecord, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -246,6 +253,9 @@ def _rank_log(path: Path) -> RankLog:
         bool(only(ObserverRecord)),
         tuple(note.text for note in only(NoteRecord)),
         only(QueuePairRecord),
+        only(GroupRecord),
+        only(UnfinishedRecord),
+        only(UnseenRecord),
     )
 
 

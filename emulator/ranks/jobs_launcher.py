@@ -11,8 +11,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from emulator.ranks.aggregation.losable_nodes import switches_of
+from emulator.ranks.failures.last_words import advice, last_words
 from emulator.ranks.jobs_server import JobProcesses, Process, server_of_jobs
-from emulator.ranks.launcher import Launcher, RankFailed, tail
+from emulator.ranks.launcher import Launcher, RankFailed
 from emulator.ranks.packed_process import PackedJob
 from emulator.ranks.program import ProgramJob
 
@@ -107,4 +108,6 @@ def _member(jobs: Sequence[JobProcesses], name: str, rank: int) -> Process:
 def _failure(job: str, process: Process, status: str) -> RankFailed:
     log = process.stderr if isinstance(process, ProgramJob) else None
     who = f"job {job}: {process.who}"
-    return RankFailed(process.rank, status, tail(process.stderr), who, log)
+    words = last_words(process.stderr)
+    address = getattr(process, "address", "")
+    return RankFailed(process.rank, status, words, who, log, advice(words, {address: who}))

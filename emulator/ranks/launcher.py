@@ -24,12 +24,12 @@ from typing import Any, Protocol
 from emulator.linux.random_numbers import renew_random_numbers
 from emulator.linux.signals import end_with_parent, ignore_ending_signals
 from emulator.ranks.aggregation.losable_nodes import LosableNodes, switches_of
+from emulator.ranks.failures.last_words import advice, last_words
 from emulator.ranks.packed_process import PackedJob
 from emulator.ranks.rank_process import RankJob, send_report, set_name
 from emulator.ranks.torch_import import prepare_torch
 from workloads.execution.clock import round_time_ns, sleep_until_ns
 
-_STDERR_TAIL_LINES = 12
 # Ranks set out together, at a round time.
 _START_MARGIN_NS = 50_000_000
 _START_GRID_NS = 500_000_000
@@ -49,6 +49,7 @@ class RankFailed(RuntimeError):
         stderr_tail: str,
         who: str | None = None,
         log: Path | None = None,
+        advice: str = "",
     ) -> None:
         self.rank = rank
         self.status = status
@@ -59,7 +60,7 @@ class RankFailed(RuntimeError):
             if stderr_tail
             else "; it wrote nothing to stderr"
         )
-        super().__init__(f"{who or f'rank {rank}'} {status}{said}")
+        super().__init__(f"{who or f'rank {rank}'} {status}{said}{advice}")
 
 
 class Job(Protocol):
@@ -184,6 +185,7 @@ class Launcher:
             self._orders.sendall(struct.pack("!Q", len(order)) + order)
         by_rank = {job.rank: job for job in jobs}
         self._switches = switches_of({job.rank: job for job in jobs})
+        addresses = {getattr(job, "address", ""): job.who for job in jobs}
         threads = {
             member.rank: (job.rank, member)
             for job in jobs
@@ -208,10 +210,12 @@ class Launcher:
                         raise raised[rank]
                     job = by_rank[rank]
                     log = None if isinstance(job, RankJob | PackedJob) else job.stderr
-                    raise RankFailed(rank, report["status"], tail(job.stderr), job.who, log)
+                    words = last_words(job.stderr)
+                    helps = advice(words, addresses)
+                    raise RankFailed(rank, report["status"], words, job.who, log, helps)
                 elif "raised" in report:
                     process, member = threads[report["raised"]]
-                    failure = RankFailed(member.rank, report["status"], tail(member.stderr))
+                    failure = RankFailed(member.rank, report["status"], last_words(member.stderr))
                     raised.setdefault(process, failure)
                 elif "line" in report:
                     if self._on_output is not None:
@@ -226,13 +230,6 @@ class Launcher:
         if self._stopped_by is not None:
             raise self._stopped_by
         raise RuntimeError("the process that starts the ranks died unexpectedly")
-
-
-def tail(path: Path) -> str:
-    """The last lines of a process's stderr; empty where it has none."""
-    if not path.exists():
-        return ""
-    return "\n".join(path.read_text(errors="replace").splitlines()[-_STDERR_TAIL_LINES:])
 
 
 def _fork_server_main(orders: socket.socket, serve: Callable[[socket.socket], None]) -> None:

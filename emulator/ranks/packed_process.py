@@ -20,7 +20,7 @@ from typing import NoReturn
 
 from emulator.linux import namespaces
 from emulator.linux.signals import end_with_parent
-from emulator.ranks.full_directory import FULL
+from emulator.ranks.failures.full_directory import FULL
 from emulator.ranks.gate import Gate
 from emulator.ranks.rank_process import (
     RankJob,

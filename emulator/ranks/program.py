@@ -47,7 +47,8 @@ _libc = ctypes.CDLL(None, use_errno=True)
 @dataclass(frozen=True, slots=True)
 class ProgramJob:
     """A program and where it runs. `rank` is its rank, or the first of its host's; `covers` are
-    files that it sees at other paths. With `live`, its output is reported as it comes, too."""
+    files that it sees at other paths. With `live`, its output is reported as it comes, too, with
+    `prefix` before each line."""
 
     rank: int
     who: str
@@ -60,6 +61,9 @@ class ProgramJob:
     stdout: Path
     stderr: Path
     live: bool
+    prefix: str = ""
+    address: str = ""
+    """Of its host."""
     traffic: TrafficClass = NO_CLASS
     seat: Seat | None = None
     """Of a program that is of one of several jobs: its place at their gate."""
@@ -120,7 +124,7 @@ class Watch(Generic[Watched]):
                 continue
             reading, writing = os.pipe()
             os.set_blocking(reading, False)
-            output = _LiveOutput(name, reading, file, self._orders, job.seat)
+            output = _LiveOutput(name, reading, file, self._orders, job)
             self._outputs.append(output)
             self._selector.register(reading, selectors.EVENT_READ, output)
             targets.append(writing)
@@ -170,10 +174,11 @@ class _LiveOutput:
     """A stream of a program that goes into its file and, line by line, to whoever listens."""
 
     def __init__(
-        self, name: str, reading: int, file: int, reports: socket.socket, seat: Seat | None
+        self, name: str, reading: int, file: int, reports: socket.socket, job: ProgramJob
     ) -> None:
         self._name, self._reading, self._file, self._reports = name, reading, file, reports
-        self._of_job = {} if seat is None else {"job": seat.job}
+        self._prefix = job.prefix
+        self._of_job = {} if job.seat is None else {"job": job.seat.job}
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
         self._line = ""
 
@@ -199,7 +204,11 @@ class _LiveOutput:
         with suppress(BrokenPipeError):
             send_report(
                 self._reports,
-                {"stream": self._name, "line": line.rstrip("\r"), **self._of_job},
+                {
+                    "stream": self._name,
+                    "line": self._prefix + line.rstrip("\r"),
+                    **self._of_job,
+                },
             )
 
 

@@ -151,7 +151,9 @@ class _Start:
             covers=covers,
             stdout=log / f"{rank:03d}.out",
             stderr=log / f"{rank:03d}.err",
-            live=rank == 0,
+            live=workload.tees(rank),
+            prefix="" if workload.tee == (0,) else f"[{rank}{f'-{last}' if last > rank else ''}] ",
+            address=str(self.network.fabric.by_name[host].address),
             traffic=TrafficClass(self.spec.socket_priority, self.spec.rdma_priority),
             seat=self.seat,
         )

@@ -17,7 +17,7 @@ from typing import NoReturn
 from emulator.linux import namespaces
 from emulator.linux.real_time import RANK, use_real_time_priority
 from emulator.linux.signals import end_with_parent
-from emulator.ranks.full_directory import FULL
+from emulator.ranks.failures.full_directory import FULL
 from emulator.ranks.gate import Gate, Seat
 from emulator.ranks.torch_import import renew_thread_pool
 from workloads.execution.clock import sleep_until_ns

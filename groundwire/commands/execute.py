@@ -108,6 +108,14 @@ def execute(
             "take what they took there, those that it lacks the device's roofline.",
         ),
     ] = None,
+    tee: Annotated[
+        str,
+        typer.Option(
+            metavar="all|N,...",
+            help="Ranks whose output is shown as it comes, with the rank before each line where "
+            "these are not rank 0 alone.",
+        ),
+    ] = "0",
     memory: Annotated[
         str | None,
         typer.Option(metavar="SIZE", help="The virtual kernel's memory, such as 8GB."),
@@ -128,15 +136,15 @@ def execute(
     options: groundwire exec SPEC -- torchrun train.py; nor does OpenMPI's mpirun.
 
     The program sees the current directory, and writes into `work/` of the run directory. Rank 0's
-    output is shown as it comes; ranks/NNN.out and .err there have everybody's. When a rank fails
-    the others are ended, and the exit code is 1. Exit code 3 says that the run is done but its
-    figures are not valid.
+    output is shown as it comes (--tee); ranks/NNN.out and .err there have everybody's. When a rank
+    fails the others are ended, and the exit code is 1. Exit code 3 says that the run is done but
+    its figures are not valid.
     """
     environment = dict(_variable(text) for text in env or [])
     workload = {
         "kind": "command",
         "argv": command,
-        "ranks": 2 * ranks_per_host if ranks is None else ranks,
+        "ranks": ranks_per_host if ranks is None else ranks,
         "ranks_per_host": ranks_per_host,
         "per": starts(per, command),
         "env": environment,
@@ -144,6 +152,7 @@ def execute(
         "observe": observe,
         "charge": charge,
         "charge_by": None if charge_by is None else str(charge_by.absolute()),
+        "tee": _teed(tee),
     }
     fabric = fabric_in_place(topo, custom)
     spec = _load(spec_path, fabric, workload, all_hosts=ranks is None)
@@ -164,7 +173,7 @@ def _load(
     if not all_hosts:
         return load_spec(path, fabric | {"workload": workload})
     least = load_spec(path, fabric | {"workload": workload, "placement": "linear"})
-    together = least.workload.ranks // 2
+    together = least.workload.ranks
     ranks = len(least.plan.fabric.hosts) * together
     return load_spec(path, fabric | {"workload": workload | {"ranks": ranks}})
 
@@ -181,6 +190,14 @@ def starts(per: Per, command: list[str]) -> str:
         "-m" in head[:-1] and head[head.index("-m") + 1] in _TORCHRUN[1:]
     )
     return "host" if starts_ranks else "rank"
+
+
+def _teed(text: str) -> str | list[int]:
+    if text == "all":
+        return text
+    if re.fullmatch(r"\d+(,\d+)*", text) is None:
+        raise ExecRefused(f"--tee {text}: expected all, or ranks such as 0,3")
+    return [int(rank) for rank in text.split(",")]
 
 
 def _variable(text: str) -> tuple[str, str]:

@@ -162,7 +162,8 @@ def _table(keys: list[str], cases: list[SweepCase]) -> Figures:
 
 
 def _mean(case: SweepCase, key: str) -> int | None:
-    values = [iteration[key] for iteration in case.run.result["iterations"]]
+    told = [iteration[key] for iteration in case.run.result["iterations"]]
+    values = [value for value in told if value is not None]
     return sum(values) // len(values) if values else None
 
 

@@ -82,7 +82,9 @@ def _measured(result: Mapping[str, Any]) -> dict[str, float | None]:
     return {
         "iteration_ns": _mean([i["duration_ns"] for i in iterations]),
         "compute_ns": _mean([i["compute_ns"] for i in iterations]),
-        "exposed_ns": _mean([i["exposed_comm_ns"] for i in iterations]),
+        "exposed_ns": _mean(
+            [i["exposed_comm_ns"] for i in iterations if i["exposed_comm_ns"] is not None]
+        ),
         "collectives_ns": collectives_ns,
         **{name: summary[name] for name in ("drops", "ecn_marks", "pauses", "retransmits")},
     }

@@ -17,9 +17,10 @@ from analysis.calibration.observations import CalibrationError, observations_of
 from analysis.exporters import render_openmetrics
 from analysis.predict.models.flow import Flow
 from analysis.predict.run_predictions import call_of
-from analysis.results.impossible import Ingress, impossible_times
+from analysis.results.impossible import impossible_times
 from analysis.results.result import build_result
 from analysis.runs.collectives import MeasuredCollective
+from analysis.runs.ingress import Ingress
 from analysis.runs.run import Run, load_run
 from collectives.kinds import KINDS, least_received_bytes, least_total_bytes
 from collectives.schedule.exchange import ExchangeSchedule

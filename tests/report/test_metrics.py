@@ -37,6 +37,7 @@ def test_collectives_by_rank_with_their_stragglers(run_directory: Path) -> None:
 def test_bandwidths_and_limit_of_a_collective(run_directory: Path) -> None:
     forward = collective_metrics(load_run(run_directory))[0]
     size, n = 1_048_576, RANKS
+    assert forward.algbw_gbps is not None
     assert forward.algbw_gbps == pytest.approx(8 * size / forward.duration_ns)
     assert forward.busbw_gbps == pytest.approx(forward.algbw_gbps * (n - 1) / n)
     # One host's port at MTU 9000 sends (n-1)/n of the buffer; a fat-tree has full bisection.
@@ -151,6 +152,7 @@ def test_a_scaled_run_is_shown_in_target_time(tmp_path: Path) -> None:
     (directory / "environment.json").write_text(json.dumps(environment | {"scale": 10}))
     forward = collective_metrics(load_run(directory))[0]
     assert forward.duration_ns == (FORWARD_NS + STEP_NS * (RANKS - 1)) // 10
+    assert forward.algbw_gbps is not None
     assert forward.algbw_gbps == pytest.approx(8 * 1_048_576 / forward.duration_ns)
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from emulator.ranks import full_directory
-from emulator.ranks.full_directory import RunDirectoryFull, full_directory_reported
+from emulator.ranks.failures import full_directory
+from emulator.ranks.failures.full_directory import RunDirectoryFull, full_directory_reported
 from tests.session.command import ROOT
 
 _SPEC = """

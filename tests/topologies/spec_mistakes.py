@@ -299,7 +299,7 @@ MISTAKES = {
         "17",
         "at most 16: the fabric has 16 hosts",
     ),
-    "one rank": ("ranks: 16", "ranks: 1", 13, "workload.ranks", "1", "at least 2"),
+    "no rank": ("ranks: 16", "ranks: 0", 13, "workload.ranks", "0", "at least 1"),
     "no iterations": (
         "iterations: 2",
         "iterations: 0",

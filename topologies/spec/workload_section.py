@@ -244,7 +244,8 @@ class CommandWorkload(SpecSection):
     relative to the spec's folder. `observe` has Python ranks log their collectives, and
     `charge` has what their torch computes take the time of the spec's device. `charge_by` is a
     trace of PyTorch's profiler, relative to the spec's folder, whose operations take the time that
-    they took there; those that it lacks take the device's.
+    they took there; those that it lacks take the device's. The output of the ranks in `tee` is
+    shown as it comes, where these are not rank 0 alone with the rank before each line.
     """
 
     kind: Literal["command"]
@@ -257,6 +258,12 @@ class CommandWorkload(SpecSection):
     observe: bool = Field(default=True, strict=True)
     charge: bool = Field(default=False, strict=True)
     charge_by: str | None = Field(default=None, min_length=1)
+    tee: Literal["all"] | tuple[Annotated[Integer, Field(ge=0)], ...] = (0,)
+
+    def tees(self, first: int) -> bool:
+        """Whether the output of the process that is, or starts, rank `first` is shown."""
+        own = range(first, first + self.ranks_per_process)
+        return self.tee == "all" or any(rank in own for rank in self.tee)
 
     @property
     def charges(self) -> bool:
@@ -286,6 +293,8 @@ class CommandWorkload(SpecSection):
             raise ValueError(
                 f"expected ranks to be a multiple of ranks_per_host = {self.ranks_per_host}"
             )
+        if self.tee != "all" and any(rank >= self.ranks for rank in self.tee):
+            raise ValueError(f"expected tee to be all, or ranks from 0 to {self.ranks - 1}")
         return self
 
 

@@ -338,6 +338,7 @@ class Communicator:
             self._log.check(pending.id)
         if pending.end_ns is None:
             pending.end_ns = woken_ns
+            pending.details["awaited"] = True
         self._log.collective(pending, woken_ns - blocked_ns if waited_ns is None else waited_ns)
 
     def begin(self) -> None:

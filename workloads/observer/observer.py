@@ -10,6 +10,7 @@ modules beside it and the program's own torch.
 from __future__ import annotations
 
 import functools
+import inspect
 import json
 import os
 import threading
@@ -19,9 +20,13 @@ from typing import Any
 from .backend import by_programs
 from .charging import Charging
 from .connections import connections_of
+from .groups import Group, Groups
+from .meeting import Meeting, OwnMeeting
+from .moved_bytes import tensors_in
 from .operations import MESSAGES, MONITORED, OPERATIONS, bytes_of, collectives, first_tensor
 from .pace import sleep_for, sleep_to_multiple
 from .reducer import Reduced
+from .works import Operation, Works
 
 
 class Observer:
@@ -42,13 +47,15 @@ class Observer:
         self._programs: dict[str, int] = {}
         self._sent: dict[tuple[Any, ...], int] = {}
         self._ended = 0
-        self._waiting: dict[int, tuple[Any, list[dict[str, Any]]]] = {}
+        self._groups = Groups()
+        self._works = Works(self._over, self._settle)
         self._iteration = 0
         self._begun_ns: int | None = None
         self._optimizer: int | None = None
         self._library: Any = None
         self._charging: Any = None
         self._reduced = Reduced()
+        self.meeting = Meeting(self._plan["hosts"])
 
     # -- the beginning -----------------------------------------------------------------------------
 
@@ -58,8 +65,11 @@ class Observer:
         if self._plan["programs"] is not None:
             init, c10d.new_group = by_programs(c10d, self._plan["programs"])
 
+        parameters = inspect.signature(init)
+
         @functools.wraps(init)
         def init_process_group(*args: Any, **kwargs: Any) -> Any:
+            self._check_meeting(parameters, args, kwargs)
             self._quietly(self._install)
             if self.virtual:
                 self._quietly(sleep_to_multiple, self._plan["grid_ns"])
@@ -79,20 +89,33 @@ class Observer:
         c10d.init_process_group = init_process_group
         c10d.destroy_process_group = destroy_process_group
 
-    def _quietly(self, what: Any, *args: Any) -> None:
-        """The program goes on, whatever becomes of its being observed."""
+    def _check_meeting(self, parameters: inspect.Signature, args: Any, kwargs: Any) -> None:
         try:
-            what(*args)
+            given = parameters.bind_partial(*args, **kwargs).arguments
+        except TypeError:
+            return  # torch says what is wrong
+        try:
+            wanted = (given.get(name) for name in ("init_method", "store", "world_size"))
+            self.meeting.check(*wanted)
+        except OwnMeeting as error:
+            self._add({"event": "note", "text": f"no collectives: {error}"})
+            self.write()
+            raise
+
+    def _quietly(self, what: Any, *args: Any) -> Any:
+        """The program goes on, whatever becomes of its being observed; None where it failed."""
+        try:
+            return what(*args)
         except Exception as problem:
             self._add(
                 {"event": "note", "text": f"not observed: {type(problem).__name__}: {problem}"}
             )
+            return None
 
     def _install(self) -> None:
         if self._library is not None:
             return
         import torch
-        from torch._C._distributed_c10d import Work
 
         self._library = torch.library.Library("c10d", "IMPL")
         for name in (*OPERATIONS, *MESSAGES, MONITORED):
@@ -101,19 +124,7 @@ class Observer:
                 # This key is always there, also in inference mode, and goes before any device's.
                 kernel = self._kernel(name, operation.default)
                 self._library.impl(name, kernel, "BackendSelect")
-        wait = Work.wait
-
-        def observed_wait(work: Any, *args: Any, **kwargs: Any) -> Any:
-            self._settle()
-            with self._lock:
-                _, records = self._waiting.get(id(work), (None, []))
-            began_ns = time.monotonic_ns()
-            try:
-                return wait(work, *args, **kwargs)
-            finally:
-                self._quietly(self._waited, work, records, began_ns, time.monotonic_ns())
-
-        Work.wait = observed_wait  # type: ignore[assignment,method-assign]
+        self._works.install()
 
         from torch.optim import optimizer
 
@@ -125,6 +136,7 @@ class Observer:
         import torch
 
         size, self._rank = c10d.get_world_size(), c10d.get_rank()
+        self._works.thread = threading.get_ident()
         expected = len(self._plan["hosts"])
         if size != expected:
             raise ValueError(f"its process group has {size} ranks, the run {expected}")
@@ -184,6 +196,8 @@ class Observer:
     def finish(self) -> None:
         """The program has come to its end, or to that of its process group."""
         self._reduced.end()
+        for label, unseen in self._groups.finish():
+            self._add({"event": "unseen", "group": label} | unseen)
         if self._charging is not None:
             self._charging.end()
             for said, times in self._charging.lacked.items():
@@ -195,30 +209,55 @@ class Observer:
     def _kernel(self, name: str, operation: Any) -> Any:
         from torch._C import DispatchKey, DispatchKeySet
 
+        counted = name in OPERATIONS
+
         def kernel(*args: Any, **kwargs: Any) -> Any:
             device = first_tensor(args).device.type
             below = DispatchKeySet(getattr(DispatchKey, device.upper()))
+            if device == "meta" or self._path is None:
+                return operation.redispatch(below, *args, **kwargs)
             self._settle()
             by_reducer = self._by_reducer()
+            group = self._quietly(self._groups.of, args[OPERATIONS[name][1] if counted else 1])
+            if group is None:
+                return operation.redispatch(below, *args, **kwargs)
+            unseen = self._groups.begin(group, self._iteration)
+            if unseen is not None:
+                self._quietly(self._skipped, group, unseen)
             started_ns = time.monotonic_ns()
-            returned = operation.redispatch(below, *args, **kwargs)
-            if self._path is not None:
-                self._quietly(self._posted, name, args, started_ns, returned, by_reducer)
+            try:
+                returned = operation.redispatch(below, *args, **kwargs)
+            finally:
+                self._groups.end(group)
+            self._quietly(self._posted, name, args, group, started_ns, returned, by_reducer)
             return returned
 
         return kernel
 
-    def _posted(
-        self, name: str, args: Any, started_ns: int, returned: Any, by_reducer: bool
-    ) -> None:
-        from torch._C._distributed_c10d import ProcessGroup, Work
+    def _skipped(self, group: Group, unseen: dict[str, Any]) -> None:
+        """The group did something that no operation of `c10d` told of. It is taken for collectives,
+        which take a tag each."""
+        self._add({"event": "unseen", "group": group.label} | unseen)
+        self._next_tag(group.label, unseen["operations"])
 
-        boxed = args[OPERATIONS[name][1] if name in OPERATIONS else 1]
-        group = ProcessGroup.unbox(boxed)
-        label, ranks = self._group(group)
+    def _posted(
+        self,
+        name: str,
+        args: Any,
+        group: Group,
+        started_ns: int,
+        returned: Any,
+        by_reducer: bool,
+    ) -> None:
+        from torch._C._distributed_c10d import Work
+
+        label, ranks = group.label, group.ranks
         if name == MONITORED:
             self._next_tag(label, 2)
             return
+        if group.is_new:
+            group.is_new = False
+            self._add({"event": "group", "name": label, "ranks": ranks, "mesh": group.mesh})
         if name in MESSAGES:
             records = [self._message(name, args, label, ranks)]
         else:
@@ -233,18 +272,11 @@ class Observer:
                     phase=record["kind"], group=label, iteration=self._iteration,
                     start_ns=started_ns, end_ns=None, waited_ns=0, known=self._ended,
                 )  # fmt: skip
-        work = Work.unbox(returned[-1] if isinstance(returned, tuple) else returned)
-        with self._lock:
-            self._waiting[id(work)] = work, records
         if by_reducer:
             self._reduced.posted(records)
-        if name in MESSAGES:
-            return
-        try:
-            future = work.get_future()
-        except RuntimeError:
-            return  # Gloo gives none to some works: they end when they are waited for
-        future.add_done_callback(lambda _: self._completed(id(work), time.monotonic_ns()))
+        work = Work.unbox(returned[-1] if isinstance(returned, tuple) else returned)
+        operation = Operation(work, records, name if name in MESSAGES else None)
+        self._works.begin(operation, [] if name == "barrier" else tensors_in(args[0]))
 
     # -- collectives of the `groundwire` backend, which come by no operation of torch's ------------
 
@@ -285,11 +317,7 @@ class Observer:
 
     def awaited(self, record: dict[str, Any], work: Any) -> None:
         """`work` is what the program waits for."""
-        with self._lock:
-            self._waiting[id(work)] = work, [record]
-        work.get_future().add_done_callback(
-            lambda _: self._completed(id(work), time.monotonic_ns())
-        )
+        self._works.begin(Operation(work, [record], None), [])
 
     def over(self, record: dict[str, Any]) -> None:
         """A program for which nobody waits has come to its end."""
@@ -298,15 +326,6 @@ class Observer:
     def chunk(self, record: dict[str, Any], times: dict[str, Any]) -> None:
         """A chunk of a program has run at this rank."""
         self._add({"event": "chunk", "id": record["id"], "group": record["group"]} | times)
-
-    def _group(self, group: Any) -> tuple[str, list[int]]:
-        """Its name in the log, and its ranks of the run."""
-        from torch.distributed import distributed_c10d as c10d
-
-        ranks = list(c10d.get_process_group_ranks(group))
-        world = c10d.GroupMember.WORLD
-        is_world = world is not None and group.group_name == world.group_name
-        return "default" if is_world else f"group.{group.group_name}", ranks
 
     def _next_tag(self, label: str, count: int = 1) -> int:
         with self._lock:
@@ -354,27 +373,49 @@ class Observer:
 
     # -- the end of operations ---------------------------------------------------------------------
 
-    def _completed(self, number: int, now_ns: int) -> None:
-        with self._lock:
-            # Nobody who waits from now on has to wait.
-            _, records = self._waiting.pop(number, (None, []))
-        self._log(records, now_ns)
+    def _over(self, operation: Operation) -> None:
+        """An operation has come to its end, or has failed."""
+        assert operation.ended_ns is not None
+        self._quietly(self._name_sender, operation)
+        if operation.error is None:
+            self._log(operation.records, operation.ended_ns)
+        else:
+            self._log_unfinished(operation, operation.error, operation.ended_ns)
 
-    def _waited(self, work: Any, records: list[dict[str, Any]], began_ns: int, now_ns: int) -> None:
-        """Somebody waited for a work that was under way; its records may be logged by now."""
-        if not records:
-            return
-        with self._lock:
-            for record in records:
-                record["waited_ns"] += now_ns - began_ns
-        if "from_anybody" in records[0]:
-            label, ranks, tag = records[0].pop("from_anybody")
-            ends = work._source_rank(), ranks.index(self._rank)
-            records[0].update(self._ends(label, ranks, ends, tag))
-        try:
-            work.get_future()
-        except RuntimeError:
-            self._completed(id(work), now_ns)
+    def _name_sender(self, operation: Operation) -> None:
+        """Of a message from anybody the sender is known when it has come."""
+        record = operation.records[0]
+        if "from_anybody" in record and operation.error is None:
+            label, ranks, tag = record.pop("from_anybody")
+            ends = operation.work._source_rank(), ranks.index(self._rank)
+            record.update(self._ends(label, ranks, ends, tag))
+
+    def _log_unfinished(
+        self, operation: Operation, error: BaseException | None, end_ns: int
+    ) -> None:
+        reason = None if error is None else str(error).partition("\n")[0]
+        for record in operation.records:
+            record["end_ns"] = end_ns
+            told = {key: record[key] for key in ("kind", "group", "tag", "ranks", "iteration")}
+            named = record.get("id", f"{record['group']}.{record['kind']}")
+            self._add({"event": "unfinished", "id": named, "reason": reason} | told)
+
+    def _leave(self) -> None:
+        """Log what is left: messages that were sent, and whose sender never asked whether they are
+        gone, and what nobody saw the end of."""
+        now_ns = time.monotonic_ns()
+        for operation in self._works.left():
+            if operation.message == "send":
+                self._log(operation.records, operation.records[0]["start_ns"])
+            else:
+                self._log_unfinished(operation, None, now_ns)
+        if self._works.unwatched:
+            said = (
+                f"{self._works.unwatched} messages ended where the rank waited for them, as too "
+                "many were under way to watch each"
+            )
+            self._add({"event": "note", "text": said})
+            self._works.unwatched = 0
 
     def _log(self, records: list[dict[str, Any]], now_ns: int) -> None:
         for record in records:
@@ -417,6 +458,8 @@ class Observer:
     def write(self) -> None:
         """Append what there is to the rank's log."""
         rank = int(os.environ.get("RANK") or -1) if self._rank < 0 else self._rank
+        self._quietly(self._leave)
+        self._works.settle_waits()
         with self._lock:
             lines, self._lines = self._lines, []
         if not lines or rank < 0:

@@ -4,7 +4,7 @@ DDP's reducer posts a bucket's collective when the bucket's gradients are there.
 waits for the buckets, in order, before the pass returns (torch/csrc/distributed/c10d/reducer.cpp,
 `finalize_backward`). The autograd engine calls it as a final callback, and what was asked for
 before it is called before it. `observer.py` beside this file loads it; it imports nothing but the
-standard library and the program's own torch.
+standard library, the module beside it and the program's own torch.
 """
 
 from __future__ import annotations
@@ -14,8 +14,12 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from .works import add_wait
+
 _ENGINE = ("autograd/graph.py", "autograd/__init__.py")
 """Where torch calls the engine from, by release."""
+_DISPATCHER = ("torch/_ops.py", "torch/utils/_python_dispatch.py")
+"""What stands between where a mode of torch's dispatcher is on, as for charging."""
 _BACKEND = "torch_backend"
 """Groundwire's own, which a reducer calls as it does Gloo."""
 
@@ -39,7 +43,8 @@ class Reduced:
         own = frame.f_code.co_filename.rpartition("/")[0]
         while frame is not None:
             name = frame.f_code.co_filename
-            if name.rpartition("/")[0] != own and _BACKEND not in name:
+            passes_on = name.rpartition("/")[0] == own or name.endswith(_DISPATCHER)
+            if not passes_on and _BACKEND not in name:
                 return name.endswith(_ENGINE)
             frame = frame.f_back  # type: ignore[assignment]
         return False
@@ -71,6 +76,6 @@ class Reduced:
         if waiting_ns is None or any(record["end_ns"] is None for record in self._records):
             return
         for record in self._records:
-            record["waited_ns"] += max(0, record["end_ns"] - waiting_ns)
+            add_wait([record], waiting_ns, record["end_ns"])
             waiting_ns = max(waiting_ns, record["end_ns"])
         self._records, self._final_ns = [], None

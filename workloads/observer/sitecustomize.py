@@ -12,12 +12,16 @@ import importlib.machinery
 import importlib.util
 import os
 import sys
+import time
 import types
+from collections.abc import Callable
 from typing import Any
 
 _PLAN_VARIABLE = "GROUNDWIRE_OBSERVE"
 _PACKAGE = "groundwire_observer"
-_WATCHED = "torch.distributed.distributed_c10d"
+_GROUPS, _SPAWN = "torch.distributed.distributed_c10d", "torch.multiprocessing.spawn"
+_LINGERS_S = 0.1
+"""About what a Python with torch takes to end, where computing takes time."""
 
 
 def _load(name: str) -> Any:
@@ -30,13 +34,13 @@ def _load(name: str) -> Any:
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Tells the observer when the program has imported the module that is to be watched."""
+    """Calls `told` with a module that the program has imported; once."""
 
-    def __init__(self, observer: Any) -> None:
-        self._observer = observer
+    def __init__(self, name: str, told: Callable[[Any], None]) -> None:
+        self._name, self._told = name, told
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        if name != _WATCHED:
+        if name != self._name:
             return None
         sys.meta_path.remove(self)
         spec = importlib.util.find_spec(name)
@@ -46,10 +50,16 @@ class _Finder(importlib.abc.MetaPathFinder):
 
         def exec_module(module: Any) -> None:
             load(module)
-            self._observer._quietly(self._observer.watch, module)
+            self._told(module)
 
         spec.loader.exec_module = exec_module  # type: ignore[method-assign]
         return spec
+
+
+def _linger() -> None:
+    """Rank 0 has the store that others may still ask, and ends as slowly as on any machine."""
+    if os.environ.get("RANK") == "0" and _GROUPS in sys.modules:
+        time.sleep(_LINGERS_S)
 
 
 def _load_hidden() -> None:
@@ -68,8 +78,13 @@ def _begin() -> None:
     if plan is None or not os.path.exists(plan):
         return
     observer = _load("observer").Observer(plan)
+    if observer.virtual:
+        atexit.register(_linger)  # goes last
     if observer.observes:
-        sys.meta_path.insert(0, _Finder(observer))
+        sys.meta_path.insert(
+            0, _Finder(_GROUPS, lambda module: observer._quietly(observer.watch, module))
+        )
+        sys.meta_path.insert(0, _Finder(_SPAWN, observer.meeting.watch_spawn))
         atexit.register(observer.write)
         atexit.register(observer.finish)  # goes first
     if observer.virtual:

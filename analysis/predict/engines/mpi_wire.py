@@ -11,9 +11,9 @@ from analysis.predict.engines.wire import (
     HEADER_BYTES,
     SEGMENTS_PER_ACK,
     TCP_IP_BYTES,
-    full_frame_bytes,
     goodput_bps,
 )
+from topologies.ethernet import full_frame_bytes
 
 _HEADER_BYTES = 22
 """Before the data of a message of OpenMPI: 8 of `mca_btl_tcp_hdr_t` and 14 of

@@ -14,8 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from analysis.predict.engines.ports.small_queues import queued_segments
-from analysis.predict.engines.wire import TCP_IP_BYTES, Floats, Ints, full_frame_bytes
+from analysis.predict.engines.wire import TCP_IP_BYTES, Floats, Ints
 from analysis.predict.interface import PredictorError, Setting
+from topologies.ethernet import full_frame_bytes
 from topologies.routing.ecmp_hash import TCP, UDP, FiveTuple, flow_path
 from topologies.spec.queue_section import Dctcp, QueueSpec, queue_of
 

@@ -9,15 +9,13 @@ import numpy as np
 import numpy.typing as npt
 
 from collectives.schedule.gloo import PREAMBLE_BYTES
+from topologies.ethernet import ETHERNET_BYTES, full_frame_bytes
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 TCP_IP_BYTES = 52
 """IPv4 20, TCP 20, timestamps 12 (RFC 791, 9293, 7323)."""
-
-ETHERNET_BYTES = 38
-"""MAC header 14, FCS 4, preamble and start of frame 8, inter-packet gap 12 (IEEE 802.3)."""
 
 HEADER_BYTES = TCP_IP_BYTES + ETHERNET_BYTES
 CONTROL_BYTES = PREAMBLE_BYTES + HEADER_BYTES
@@ -37,11 +35,6 @@ def data_bytes(size_bytes: Any, mtu_bytes: int) -> Any:
     """L1 bytes that the payload, its preamble and all headers take on a link; scalar or array."""
     size = np.asarray(size_bytes)
     return size + PREAMBLE_BYTES + packets(size, mtu_bytes) * HEADER_BYTES
-
-
-def full_frame_bytes(mtu_bytes: int) -> int:
-    """L1 bytes of a full segment's frame."""
-    return mtu_bytes + ETHERNET_BYTES
 
 
 def goodput_bps(rate_bps: int, mtu_bytes: int) -> float:

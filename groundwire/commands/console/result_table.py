@@ -143,7 +143,7 @@ def _collectives(rows: _Rows, predictors: Sequence[str], shown: int) -> Figures:
             size.cell(row["size_bytes"]),
             time.cell(row["duration_ns"]),
             *_predicted(row, predictors, shown, time),
-            f"{row['busbw_gbps']:.2f}",
+            "-" if row["busbw_gbps"] is None else f"{row['busbw_gbps']:.2f}",
         )
     return table
 
@@ -171,14 +171,15 @@ def _iterations(rows: _Rows, predictors: Sequence[str], shown: int) -> Figures:
     table.figure("exposed", "communication", time.unit)
     table.figure("", "share")
     for row in rows:
-        exposed = row["exposed_comm_ns"] / row["duration_ns"] if row["duration_ns"] else 0.0
+        exposed_ns, duration_ns = row["exposed_comm_ns"], row["duration_ns"]
+        known = exposed_ns is not None and duration_ns
         table.add_row(
             _named(row, str(row["index"])),
             time.cell(row["duration_ns"]),
             *_predicted(row, predictors, shown, time),
             time.cell(row["compute_ns"]),
-            time.cell(row["exposed_comm_ns"]),
-            share(exposed),
+            time.cell(exposed_ns),
+            share(exposed_ns / duration_ns if known else None),
         )
     return table
 

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from analysis.predict.engines.mpi_wire import MpiWire
-from analysis.predict.engines.wire import ETHERNET_BYTES, GlooWire, Wire
+from analysis.predict.engines.wire import GlooWire, Wire
 from analysis.predict.interface import Transport
 from collectives.call import CollectiveCall
+from topologies.ethernet import ETHERNET_BYTES
 from topologies.spec.roce.section import STOCK_ACK_EVERY
 
 PACKET_BYTES = 20 + 8 + 12 + 4 + ETHERNET_BYTES

@@ -1,0 +1,1 @@
+"""How runs fail: what is said of it."""

@@ -1,0 +1,52 @@
+"""What is quoted of a process that ended badly: its own words, without what launchers and C++ add
+behind them, and what to change where that is known."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+_LINES = 12
+_OF_TORCHRUN = re.compile(r"torch/distributed/elastic/.*(failed \(exitcode|closing signal)")
+"""How torchrun begins to tell of a rank that failed: its own traceback follows, and a table
+(torch/distributed/elastic/multiprocessing/api.py)."""
+_OF_C_PLUS_PLUS = re.compile(r"(\[rank\d+\]: )?(frame #\d+: |Exception raised from )")
+"""A stack of C++, which torch adds to its errors (c10/util/Backtrace.cpp)."""
+
+_ADVICE = (
+    (
+        r"doesn't have NCCL built in|ProcessGroupNCCL is only supported with GPUs",
+        "hosts have no GPUs, and so no NCCL: use the backend gloo (torchrun and "
+        "init_process_group() without a backend take it by themselves) and tensors on the CPU",
+    ),
+    (
+        r"not compiled with CUDA enabled|[Nn]o NVIDIA driver|No CUDA GPUs are available"
+        r"|no CUDA-capable device",
+        "hosts have no GPUs: use device cpu where torch.cuda.is_available() says no, and the "
+        "backend gloo",
+    ),
+)
+
+
+def last_words(path: Path) -> str:
+    """The last lines of a process's stderr that are its own; empty where it has none."""
+    if not path.exists():
+        return ""
+    lines = path.read_text(errors="replace").splitlines()
+    told = next((i for i, line in enumerate(lines) if _OF_TORCHRUN.search(line)), None)
+    own = [line for line in lines[:told] if not _OF_C_PLUS_PLUS.match(line)]
+    if not any(line.strip() for line in own):
+        own = lines
+    while own and not own[-1].strip():
+        own.pop()
+    return "\n".join(own[-_LINES:])
+
+
+def advice(words: str, hosts: Mapping[str, str]) -> str:
+    """What may help whoever reads these words; empty where nothing is known. `hosts` has who runs
+    at an address."""
+    found = [said for pattern, said in _ADVICE if re.search(pattern, words)]
+    addresses = dict.fromkeys(re.findall(r"\b\d+\.\d+\.\d+\.\d+\b", words))
+    found += [f"{each} is {hosts[each]}" for each in addresses if each in hosts]
+    return "".join(f"\n{each}" for each in found)
