@@ -4,12 +4,13 @@ collectives in slots, XLA and others do not.
 A rank is in one of these at a time, and has received all that is its own before it sends data of
 the next. Each is as long as the schedule of its kind says (`collectives.schedule.gloo`), so the
 messages between every two ranks are cut into the schedules of collectives of some sizes, such that
-between them every rank has received everything. Within one this is so at half of an all-reduce
-alone. Where several sizes fit, the smallest is taken.
+nobody sends anything before it has received what the schedule has it wait for. Where several sizes
+fit, the smallest is taken.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Final
@@ -18,7 +19,7 @@ from analysis.decode.gloo.expected_messages import Pair, messages_of_call
 from analysis.decode.gloo.wire_messages import WireMessage
 from collectives.call import CollectiveCall
 from collectives.kinds import Kind
-from collectives.schedule.gloo import all_reduce_segments
+from collectives.schedule.gloo import Wait, all_reduce_segments, gloo_steps
 
 Cut = tuple[CollectiveCall, list[WireMessage]]
 """A collective and its messages."""
@@ -116,37 +117,38 @@ class _Cutting:
             if shape and all(self._begins(pair, sizes) for pair, sizes in shape.items()):
                 fitting.append(call)
         fitting.sort(key=lambda call: call.size_bytes)
-        return (call for call in fitting if self._ends_where_all_is_received(call))
+        return (call for call in fitting if self._waits_as(call))
 
     def _begins(self, pair: Pair, sizes: Sequence[int]) -> bool:
         at = self._at.get(pair)
         return at is not None and self._sizes[pair][at : at + len(sizes)] == sizes
 
-    def _ends_where_all_is_received(self, call: CollectiveCall) -> bool:
-        """Whether each rank has received everything of a collective before it sends what follows
-        it; and of an all-reduce all that is summed before it sends sums (gloo/allreduce.cc)."""
-        counts = {pair: len(sizes) for pair, sizes in self._shapes[call].items()}
-        if not self._all_received(counts):
-            return False
-        even = self._kind is Kind.ALL_REDUCE and len(set(counts.values())) == 1
-        return not even or self._all_received({pair: n // 2 for pair, n in counts.items()})
-
-    def _all_received(self, counts: Mapping[Pair, int]) -> bool:
-        """Whether each rank has received so many messages before it sends what follows them. That
-        data leaves is certain; when it was announced is not, where that was captured in the middle
-        of a segment."""
-        come_ns: dict[int, int] = {}
-        next_ns: dict[int, int] = {}
-        for pair, many in self._lists.items():
-            first = self._at[pair]
-            end = first + counts.get(pair, 0)
-            for each in many[first:end]:
-                assert each.come_ns is not None
-                come_ns[pair[1]] = max(come_ns.get(pair[1], 0), each.come_ns)
-            for each in many[end : end + 1]:
-                assert each.sent_ns is not None
-                next_ns[pair[0]] = min(next_ns.get(pair[0], each.sent_ns), each.sent_ns)
-        return all(next_ns.get(rank, last_ns) >= last_ns for rank, last_ns in come_ns.items())
+    def _waits_as(self, call: CollectiveCall) -> bool:
+        """Whether ranks sent nothing before they had received what they wait for first, by the
+        schedule, and nothing of what follows before all of it. That data leaves is certain; when it
+        was announced is not, where that was captured in the middle of a segment."""
+        at = dict(self._at)
+        come_ns: dict[int, int] = defaultdict(int)
+        posts: list[list[WireMessage]] = []
+        for step in gloo_steps(call.shape):
+            if isinstance(step, Wait):
+                for each in posts[step.post] if step.receives else ():
+                    assert each.come_ns is not None
+                    come_ns[each.destination] = max(come_ns[each.destination], each.come_ns)
+                continue
+            posts.append([])
+            for source, destination in zip(step.source, step.destination, strict=True):
+                pair = self._ranks[source], self._ranks[destination]
+                each = self._lists[pair][at[pair]]
+                at[pair] += 1
+                if _is_early(each, come_ns):
+                    return False
+                posts[-1].append(each)
+        return not any(
+            _is_early(many[at[pair]], come_ns)
+            for pair, many in self._lists.items()
+            if at[pair] < len(many)
+        )
 
     def _head(self, source: int, destination: int, many: int = 1) -> list[int] | None:
         """Sizes of the next messages between two positions; None where there are fewer."""
@@ -231,6 +233,12 @@ class _Cutting:
         if not rest:
             for root in range(world):
                 yield self._call(size, _element_bytes([size]), root)
+
+
+def _is_early(message: WireMessage, come_ns: Mapping[int, int]) -> bool:
+    """Whether a message left before its sender had received what has come since."""
+    assert message.sent_ns is not None
+    return not message.inferred and message.sent_ns < come_ns.get(message.source, 0)
 
 
 def _element_bytes(sizes: Sequence[int]) -> int:

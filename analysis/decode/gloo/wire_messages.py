@@ -65,7 +65,8 @@ class WireMessage:
     `announced_ns` is when the sender's announcement left its host, `asked_ns` when the receiver's
     left its own; a bound buffer has neither. `sent_ns` is when the first byte left the sender's
     host, `left_ns` the last one, `come_ns` when that was at the receiver's. Times are those of the
-    captures; None: not captured.
+    captures; None: not captured. With `inferred` the preamble of the data was not captured, so that
+    where its first byte lies is known up to some preambles.
     """
 
     source: int
@@ -79,6 +80,7 @@ class WireMessage:
     sent_ns: int | None = None
     left_ns: int | None = None
     come_ns: int | None = None
+    inferred: bool = False
 
     @property
     def is_whole(self) -> bool:
@@ -141,6 +143,7 @@ def _read(
             message.announced_ns = first_ns
         else:
             message.size_bytes = part.nbytes - PREAMBLE_BYTES
+            message.inferred = part.inferred
             message.sent_ns = first_ns
             message.left_ns = leaving.whole_ns(part.end - 1)
             message.come_ns = coming.whole_ns(part.end - 1)
