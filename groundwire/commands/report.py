@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -12,9 +13,13 @@ import typer
 
 from analysis.exporters.nccl_style import render_nccl_style
 from analysis.report import render_html, render_markdown, write_csv
-from analysis.report.run_figures import run_figures
+from analysis.report.run_figures import RunFigures, run_figures
 from analysis.report.tables.table import Table
 from groundwire.commands.console.report_style import ReportStyle
+
+
+class ReportRefused(ValueError):
+    """Options that do not go together."""
 
 
 class ReportFormat(StrEnum):
@@ -23,6 +28,7 @@ class ReportFormat(StrEnum):
     html = "html"
     md = "md"
     csv = "csv"
+    perfetto = "perfetto"
 
 
 def report(
@@ -34,7 +40,8 @@ def report(
         ReportFormat,
         typer.Option(
             "--format",
-            help="html: one self-contained page; md: markdown; csv: a folder, a file per table.",
+            help="html: one self-contained page; md: markdown; csv: a folder, a file per table; "
+            "perfetto: a trace in Perfetto's own format, of each run.",
         ),
     ] = ReportFormat.html,
     out: Annotated[
@@ -42,7 +49,8 @@ def report(
         typer.Option(
             metavar="FILE",
             help="Where to write (default: RUN/report.html for one run, report.html for several; "
-            "md goes to standard output; csv to the folder RUN/tables, or tables).",
+            "md goes to standard output; csv to the folder RUN/tables, or tables; perfetto to "
+            "RUN/trace.pftrace).",
         ),
     ] = None,
     style: Annotated[
@@ -74,12 +82,28 @@ def report(
     elif format_ is ReportFormat.csv:
         for path in write_csv(figures, out or _beside(runs, "tables")):
             print(path)
+    elif format_ is ReportFormat.perfetto:
+        _write_traces(figures, out)
     else:
         _write(out or _beside(runs, "report.html"), render_html(figures))
     invalid = [each.label for each in figures if not each.result["valid"]]
     for label in invalid:
         print(f"{label}: the run is not valid", file=sys.stderr)
     return 3 if invalid else 0
+
+
+def _write_traces(figures: Sequence[RunFigures], out: Path | None) -> None:
+    from analysis.exporters.perfetto_protobuf import write_protobuf_trace
+
+    if out is not None and len(figures) > 1:
+        raise ReportRefused(
+            f"--out {out}: expected no file, as each of {len(figures)} runs has a trace of its own"
+        )
+    for each in figures:
+        path = out or each.run.directory / "trace.pftrace"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_protobuf_trace(path, each.run, each.queues, each.flows)
+        print(path)
 
 
 def _plain(table: Table) -> list[dict[str, object]]:
