@@ -3,7 +3,7 @@
 VENV := .venv
 GROUNDWIRE := $(VENV)/bin/groundwire
 
-.PHONY: help setup demo test wheel constraints lint types imports bench study claims clean
+.PHONY: help setup demo picture test wheel constraints lint types imports bench study claims clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -13,6 +13,9 @@ setup: ## system packages, .venv and the virtual kernel; every step is skipped w
 
 demo: setup ## set up, then run 16 Gloo ranks of DLRM on a k=4 fat-tree, beside the predictions
 	@$(GROUNDWIRE) run topologies/dlrm-fat-tree-k4.yaml
+
+picture: setup ## run the demo and draw docs/demo.svg, README's picture of its tables
+	@$(VENV)/bin/python -m testing.demo_picture
 
 # Guests keep virtual time, so they can share the machine. The native kernel runs in real time: alone.
 test: ## set up, then check style, types and behaviour

@@ -1,4 +1,5 @@
-"""Every page of docs/howto works from its first block to its last, and takes out what it adds."""
+"""README and every page of docs/howto work from their first block to the last, and take out what
+they add."""
 
 from __future__ import annotations
 
@@ -6,18 +7,48 @@ from pathlib import Path
 
 import pytest
 
-from tests.howto.workplace import NOT_RUN, ROOT, Workplace, blocks_of
+from tests.howto.workplace import NOT_RUN, ROOT, FreshClone, Workplace, blocks_of
 
-PAGES = sorted((ROOT / "docs" / "howto").glob("*.md"))
+README = ROOT / "README.md"
+PAGES = [README, *sorted((ROOT / "docs" / "howto").glob("*.md"))]
+_SCRIPT = next(
+    block.text
+    for block in blocks_of(ROOT / "docs" / "howto" / "exec.md")
+    if block.file == "train.py"
+)
+"""A program of the reader's own, which README's last step runs."""
+
+
+def _follow(workplace: Workplace, page: Path) -> None:
+    if page != README:
+        workplace.follow(page)
+        return
+    workplace.write("train.py", _SCRIPT)
+    workplace.follow(page)
+    workplace.remove("train.py", "mine.yaml", "packet-time")
 
 
 def test_there_are_pages_and_each_has_something_to_run() -> None:
-    assert PAGES
+    assert len(PAGES) > 1
     assert all(any(b.language != NOT_RUN for b in blocks_of(page)) for page in PAGES)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_a_page_works_from_its_start_to_its_end(page: Path, tmp_path: Path) -> None:
     workplace = Workplace(tmp_path)
-    workplace.follow(page)
+    _follow(workplace, page)
     assert workplace.left() == ""
+
+
+@pytest.fixture(scope="module")
+def fresh_clone(tmp_path_factory: pytest.TempPathFactory) -> FreshClone:
+    return FreshClone(tmp_path_factory.mktemp("fresh"))
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_a_page_works_after_make_demo_alone(page: Path, fresh_clone: FreshClone) -> None:
+    """With what is installed then and no more; pages name the line that adds what they need."""
+    _follow(fresh_clone, page)
+    assert fresh_clone.left() == ""

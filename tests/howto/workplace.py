@@ -1,5 +1,5 @@
-"""A copy of this clone in which a how-to page of docs/howto is followed, as its reader would in a
-clone of his own: files are written, differences applied and commands run in the page's order."""
+"""Copies of this clone in which README or a page of docs/howto is followed, as its reader would in
+a clone of his own: files are written, differences applied and commands run in the page's order."""
 
 from __future__ import annotations
 
@@ -14,23 +14,27 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 NOT_RUN = "text"
-_FENCE = re.compile(r"^```(\w+)(?: file=(\S+))?\n(.*?)^```$", re.M | re.S)
+_FENCE = re.compile(r"^```(\w+)(?: file=(\S+))?(?: (setup|long))?\n(.*?)^```$", re.M | re.S)
 _GIT = ("git", "-c", "user.name=howto", "-c", "user.email=howto@localhost")
 _COMMAND = """#!{python}
 import sys
-from groundwire.cli import main
+from {module} import main
 if __name__ == "__main__":  # as pip writes it: processes that commands start import this
     sys.exit(main())
 """
 
+_COMMANDS = {"groundwire": "groundwire.cli", "torchrun": "torch.distributed.run"}
+
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A fenced block. `file` is where its text goes; without one it is run."""
+    """A fenced block. `file` is where its text goes; without one it is run. `mark` is "setup" for
+    what makes the clone ready, "long" for what takes minutes."""
 
     line: int
     language: str
     file: str | None
+    mark: str | None
     text: str
 
 
@@ -39,7 +43,7 @@ def blocks_of(page: Path) -> tuple[Block, ...]:
     it would not be run."""
     text = page.read_text()
     found = tuple(
-        Block(text.count("\n", 0, match.start()) + 1, match[1], match[2], match[3])
+        Block(text.count("\n", 0, match.start()) + 1, *match.groups())
         for match in _FENCE.finditer(text)
     )
     assert 2 * len(found) == len(re.findall(r"^```", text, re.M)), f"{page}: a fence is odd"
@@ -59,7 +63,10 @@ def changed(text: str, difference: str, place: str) -> str:
 
 
 class Workplace:
-    """The copy, with a `.venv` that has this one's packages and takes others besides."""
+    """The copy, with a `.venv` that has this one's packages and takes others besides. What takes
+    minutes is left out."""
+
+    does_long = False
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -78,7 +85,9 @@ class Workplace:
         """Do all that the page says. Raises AssertionError with the block's line and output."""
         for block in blocks_of(page):
             place = f"{page.name}:{block.line}"
-            if block.language == NOT_RUN:
+            if block.language == NOT_RUN or block.mark == "setup":
+                continue
+            if block.mark == "long" and not self.does_long:
                 continue
             path = self._root / (block.file or "")
             if block.language == "diff":
@@ -94,6 +103,19 @@ class Workplace:
             else:
                 raise AssertionError(f"{place}: {block.language} without file= cannot be run")
 
+    def write(self, name: str, text: str) -> None:
+        """A file of the reader's own."""
+        (self._root / name).write_text(text)
+
+    def remove(self, *names: str) -> None:
+        """What a page leaves for its reader to look at, as far as it is there."""
+        for name in names:
+            path = self._root / name
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
+
     def left(self) -> str:
         """What differs from the beginning, in git's words."""
         return self._git("status", "--porcelain")
@@ -104,9 +126,10 @@ class Workplace:
         packages = next((venv / "lib").glob("python3*/site-packages"))
         paths = (self._root, sysconfig.get_path("purelib"))
         (packages / "howto.pth").write_text("".join(f"{path}\n" for path in paths))
-        command = venv / "bin" / "groundwire"
-        command.write_text(_COMMAND.format(python=venv / "bin" / "python"))
-        command.chmod(0o755)
+        for name, module in _COMMANDS.items():
+            command = venv / "bin" / name
+            command.write_text(_COMMAND.format(python=venv / "bin" / "python", module=module))
+            command.chmod(0o755)
 
     def _git(self, *arguments: str) -> str:
         done = subprocess.run(
@@ -115,14 +138,42 @@ class Workplace:
         return done.stdout
 
     def _run(self, argv: tuple[str, ...], text: str, place: str) -> None:
-        environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
         done = subprocess.run(
             argv,
             cwd=self._root,
-            env=environment,
+            env=_of_a_reader(),
             input=text,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
         )
         assert done.returncode == 0, f"{place}: exit code {done.returncode}\n{done.stdout}"
+
+
+class FreshClone(Workplace):
+    """The copy, made ready by `make demo` alone, as README's reader does it."""
+
+    does_long = True
+
+    def _make_venv(self) -> None:
+        done = subprocess.run(
+            ("make", "demo"),
+            cwd=self._root,
+            env=_of_a_reader(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        assert done.returncode == 0, f"make demo: exit code {done.returncode}\n{done.stdout}"
+
+
+def _of_a_reader() -> dict[str, str]:
+    """The environment of somebody who has activated nothing, this test's own least of all."""
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("PYTHONPATH", "VIRTUAL_ENV", "CONDA_PREFIX")
+    }
+    path = environment.get("PATH", os.defpath).split(":")
+    environment["PATH"] = ":".join(each for each in path if each != sysconfig.get_path("scripts"))
+    return environment
