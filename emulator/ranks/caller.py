@@ -3,7 +3,6 @@ its operations took in a trace."""
 
 from __future__ import annotations
 
-import ast
 import json
 import os
 import re
@@ -15,6 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from emulator.ranks.script import script_importing
 from topologies.spec.workload_section import CommandWorkload
 from workloads.models.operation_times import OperationTimes, read_operation_times
 
@@ -149,7 +149,7 @@ def _refuse_without_torch(
     """Raises ProgramNotFound for a Python without torch that is to run what imports it."""
     if re.fullmatch(r"python(3(\.\d+)?)?", Path(program).name) is None:
         return
-    script = _torch_script(workload)
+    script = script_importing("torch", workload.argv, Path(workload.directory))
     if script is None:
         return
     beside = str(Path(workload.directory, script).parent)
@@ -170,42 +170,3 @@ def _refuse_without_torch(
             f"workload.argv: {workload.argv[0]}: {program} has no torch, which {script} imports; "
             f"activate an environment that has it, or write {own}, which is Groundwire's own"
         )
-
-
-def _torch_script(workload: CommandWorkload) -> str | None:
-    """The script, module or `-c` of a Python's command line, if it plainly imports torch: by a
-    statement of its own that is always executed. None otherwise, and where that cannot be told."""
-    words = iter(workload.argv[1:])
-    for word in words:
-        if word == "-m":
-            module = next(words, "")
-            return module if module.split(".")[0] == "torch" else None
-        if word == "-c":
-            return word if _imports_torch(next(words, "")) else None
-        if word in ("-W", "-X"):
-            next(words, None)
-        elif not word.startswith("-"):
-            try:
-                return word if _imports_torch(Path(workload.directory, word).read_text()) else None
-            except (OSError, UnicodeDecodeError):
-                return None
-    return None
-
-
-def _imports_torch(source: str) -> bool:
-    try:
-        statements = ast.parse(source).body
-    except (SyntaxError, ValueError):
-        return False
-    names = [
-        name
-        for statement in statements
-        for name in (
-            [alias.name for alias in statement.names]
-            if isinstance(statement, ast.Import)
-            else [statement.module or ""]
-            if isinstance(statement, ast.ImportFrom) and statement.level == 0
-            else []
-        )
-    ]
-    return any(name.split(".")[0] == "torch" for name in names)

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from emulator.ranks.mpi.launch import LAUNCHERS
+from emulator.ranks.script import script_importing
 from groundwire.commands.console.overrides import parse_overrides
 from groundwire.commands.console.report_style import ReportStyle
 from groundwire.commands.run import (
@@ -159,8 +160,9 @@ def execute(
     overrides = parse_overrides(set_ or [])
     if memory is not None:
         overrides = {"virtual.memory": memory} | overrides
-    if workload["per"] == "job" and "snaplen_bytes" not in spec.capture.model_fields_set:
-        # The headers of MPI's messages lie anywhere in packets.
+    by_wire = workload["per"] == "job" or script_importing("jax", command, Path.cwd())
+    if by_wire and "snaplen_bytes" not in spec.capture.model_fields_set:
+        # Headers of messages lie anywhere in packets; of MPI's and JAX's nothing else tells.
         whole = max(link.mtu_bytes for link in spec.plan.fabric.links) + _ETHERNET_BYTES
         overrides = {"capture.snaplen": str(whole)} | overrides
     spec = spec.with_overrides(overrides, source="--set")
