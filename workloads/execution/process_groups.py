@@ -186,7 +186,12 @@ def _ports_of(plan: RankPlan, connections: Sequence[EstablishedConnection]) -> P
 
 
 def _store_of(plan: RankPlan) -> dist.TCPStore:
-    """A TCPStore at rank 0, as torchrun makes it."""
+    """A TCPStore at rank 0, as torchrun makes it.
+
+    Without libuv it closes its connections in the order in which they came. With libuv it closes
+    them by their addresses in memory (TCPStoreLibUvBackend.cpp, `clients_`), so that a run's last
+    packets hang on the length of a path.
+    """
     return dist.TCPStore(
         plan.addresses[0],
         plan.store_port,
@@ -194,4 +199,5 @@ def _store_of(plan: RankPlan) -> dist.TCPStore:
         is_master=plan.rank == 0,
         timeout=_TIMEOUT,
         wait_for_workers=False,
+        use_libuv=False,
     )
