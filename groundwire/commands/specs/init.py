@@ -32,7 +32,7 @@ workload:
 {workload}
   ranks: {ranks}  # one on each host
   iterations: 3
-predict: [flow, alpha-beta]  # tcp is the most exact, and takes as long as the run
+predict: [packet, flow, alpha-beta]  # TCP packet by packet; trains of packets; closed forms
 """
 
 
