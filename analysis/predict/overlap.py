@@ -30,13 +30,15 @@ _MOST_WORK = 50_000_000
 @dataclass(frozen=True, slots=True)
 class InFlight:
     """A posted collective: alone it takes `alone_ns` and loads its links for a part of that.
-    `takes_worker` is whether it waits for a thread of its group."""
+    `takes_worker` is whether it waits for a thread of its group. By `over_ns` it is known to have
+    been over: whatever is left of it then has nobody wait for it or share its links."""
 
     group: str
     start_ns: int
     alone_ns: float
     load: LinkLoad
     takes_worker: bool = True
+    over_ns: int | None = None
 
 
 def overlapped_durations_ns(posted: Sequence[InFlight], workers: int = WORKERS) -> list[float]:
@@ -53,7 +55,21 @@ def overlapped_durations_ns(posted: Sequence[InFlight], workers: int = WORKERS) 
     busy: Counter[str] = Counter()
     running = np.zeros(0, dtype=np.int64)
     left = np.zeros(0)
+    ends = deque(
+        sorted((p.over_ns - origin_ns, i) for i, p in enumerate(posted) if p.over_ns is not None)
+    )
     place, now, work = 0, 0.0, 0
+
+    def free_worker(number: int) -> list[int]:
+        """Those that may begin as this one has ended."""
+        group = posted[number].group
+        if not posted[number].takes_worker:
+            return []
+        if waiting[group]:
+            return [waiting[group].popleft()]
+        busy[group] -= 1
+        return []
+
     while place < len(order) or len(running):
         begun: list[int] = []
         while place < len(order) and start[order[place]] <= now:
@@ -68,6 +84,16 @@ def overlapped_durations_ns(posted: Sequence[InFlight], workers: int = WORKERS) 
             else:
                 waiting[group].append(number)
         running, left = _with(posted, begun, running, left)
+        while ends and ends[0][0] <= now:
+            number = ends.popleft()[1]
+            still = running == number
+            if still.any():
+                duration[number] = now - start[number] + float(left[still][0])
+                running, left = running[~still], left[~still]
+                running, left = _with(posted, free_worker(number), running, left)
+            elif number in waiting[posted[number].group]:
+                waiting[posted[number].group].remove(number)
+                duration[number] = now - start[number] + posted[number].alone_ns
         upcoming = float(start[order[place]]) if place < len(order) else np.inf
         if not len(running):
             now = upcoming
@@ -79,19 +105,15 @@ def overlapped_durations_ns(posted: Sequence[InFlight], workers: int = WORKERS) 
                 "follow"
             )
         slower = loads.slowdowns(running)
-        step = min(float((left * slower).min()), upcoming - now)
+        known = float(ends[0][0]) if ends else np.inf
+        step = min(float((left * slower).min()), min(upcoming, known) - now)
         now += step
         left = left - step / slower
         over = left <= _FINISHED_NS
         begun = []
         for number in running[over].tolist():
             duration[number] = now - start[number]
-            if posted[number].takes_worker:
-                group = posted[number].group
-                if waiting[group]:
-                    begun.append(waiting[group].popleft())
-                else:
-                    busy[group] -= 1
+            begun += free_worker(number)
         running, left = _with(posted, begun, running[~over], left[~over])
     return duration
 

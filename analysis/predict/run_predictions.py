@@ -9,7 +9,13 @@ from analysis.predict.engines.joint_programs import GroupedCall
 from analysis.predict.interface import Predictor, PredictorError, Setting, model_of
 from analysis.predict.link_load import LinkLoad, LoadOfCalls, LoadsLinks
 from analysis.predict.overlap import InFlight, overlapped_durations_ns
-from analysis.predict.together import FollowsRuns, PredictsTogether, as_posted, clusters
+from analysis.predict.together import (
+    FollowsRuns,
+    PredictsTogether,
+    as_posted,
+    clusters,
+    known_over_ns,
+)
 from analysis.runs.collectives import MeasuredCollective
 from collectives.call import CollectiveCall, CollectiveError
 
@@ -59,6 +65,13 @@ def _knows_exchanges(predictor: object) -> bool:
 def _knows_hosts(predictor: object) -> bool:
     """Whether a predictor knows of messages within a host, which no link carries."""
     return bool(getattr(predictor, "knows_hosts", False))
+
+
+def _posted_apart(collective: MeasuredCollective) -> bool:
+    """Whether its ranks posted it at times that differ: what those exchange that came first is over
+    when the last one comes. Where messages were read off a wire, nobody knows when ranks came."""
+    starts = [record.start_ns for record in collective.by_rank.values()]
+    return not collective.schedule.observed and max(starts) > min(starts)
 
 
 def _beside_other_jobs(collectives: Sequence[MeasuredCollective]) -> Iterable[int]:
@@ -174,13 +187,16 @@ class RunPredictor:
     ) -> None:
         """Price those that were not followed by how long they load the links."""
         places, posted = [], []
+        over = known_over_ns(collectives)
         for place, (one, answer) in enumerate(zip(collectives, found, strict=True)):
             if isinstance(answer, Answer) and place not in followed:
                 load = self._load(one, answer.alone_ns)
                 takes_worker = one.schedule.queue(one.shape.kind) is not None
                 start_ns, alone_ns = one.start_ns // scale, float(answer.alone_ns)
                 places.append(place)
-                posted.append(InFlight(one.group, start_ns, alone_ns, load, takes_worker))
+                known_ns = over[place]
+                over_ns = None if known_ns is None else known_ns // scale
+                posted.append(InFlight(one.group, start_ns, alone_ns, load, takes_worker, over_ns))
         try:
             durations = overlapped_durations_ns(posted)
         except PredictorError as error:
@@ -196,7 +212,11 @@ class RunPredictor:
         """Places of what is followed together: the whole run where connections remember."""
         if isinstance(self._predictor, FollowsRuns) and collectives:
             return [list(range(len(collectives)))]
-        return (cluster for cluster in clusters(collectives) if len(cluster) > 1)
+        return (
+            cluster
+            for cluster in clusters(collectives)
+            if len(cluster) > 1 or _posted_apart(collectives[cluster[0]])
+        )
 
     def _followed(
         self, cluster: Sequence[MeasuredCollective], scale: int
@@ -214,7 +234,8 @@ class RunPredictor:
             seen = any(each.call.schedule.observed for each in calls)
             if seen and not _knows_exchanges(predictor):
                 return []
-            if not predictor.follows(self._setting, calls):
+            silent = all(each.call.schedule.sends_nothing(each.call.shape) for each in calls)
+            if silent or not predictor.follows(self._setting, calls):
                 return []
             joint = as_posted(cluster, calls, scale, self._setting.seed)
             model = predictor.run_together(self._setting, joint)

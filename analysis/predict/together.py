@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Protocol, runtime_checkable
@@ -49,6 +51,23 @@ def clusters(collectives: Sequence[MeasuredCollective]) -> Iterator[list[int]]:
         end = max(end, collectives[place].end_ns)
     if found:
         yield found
+
+
+def known_over_ns(collectives: Sequence[MeasuredCollective]) -> list[int | None]:
+    """Of each collective, when its group's next one was posted that found it over; None where there
+    is no such. Posting times say so much: ranks that wait for one before they post the next post
+    that when the first is over."""
+    starts: dict[tuple[str, str], list[int]] = defaultdict(list)
+    for one in collectives:
+        starts[one.job, one.group].append(one.start_ns)
+    for own in starts.values():
+        own.sort()
+    found: list[int | None] = []
+    for one in collectives:
+        own = starts[one.job, one.group]
+        place = bisect_left(own, one.end_ns)
+        found.append(own[place] if place < len(own) else None)
+    return found
 
 
 def as_posted(

@@ -42,6 +42,10 @@ ENDS_WHEN_AWAITED = POINT_TO_POINT | {Kind.REDUCE_SCATTER}
 """Kinds whose end nobody is told of, so that it is where a rank waits for it: torch gives these no
 future (`workloads.execution.operations`)."""
 
+_SKIP_EMPTY = frozenset({Kind.ALL_REDUCE, Kind.REDUCE_SCATTER, Kind.REDUCE, Kind.ALL_GATHER})
+"""Kinds of which Gloo sends nothing where the array is empty (torch's ProcessGroupGloo, and the
+files of Gloo that are named above)."""
+
 MAX_SEGMENT_BYTES = 1 << 20
 """gloo AllreduceOptionsImpl::kMaxSegmentSize."""
 
@@ -101,7 +105,7 @@ def reduce_segments(total_bytes: int, world: int, element_bytes: int) -> Segment
 def gloo_steps(shape: Shape, seed: int = 1) -> Iterator[Step]:
     """Steps of a collective; nothing for a group of one or an empty array. `seed` draws
     permutations. Raises CollectiveError for a kind that Gloo has not."""
-    if shape.ranks == 1 or (shape.size_bytes == 0 and shape.kind != Kind.BARRIER):
+    if shape.ranks == 1 or (shape.size_bytes == 0 and shape.kind in _SKIP_EMPTY):
         return
     match shape.kind:
         case Kind.ALL_REDUCE | Kind.REDUCE_SCATTER:
@@ -260,6 +264,10 @@ class GlooSchedule(Schedule):
         if kind in POINT_TO_POINT:
             return None
         return Queue(("gloo",), CollectiveOrder.FIFO, THREADS)
+
+    def sends_nothing(self, shape: Shape) -> bool:
+        """Some kinds send messages without payload where the array is empty."""
+        return shape.ranks == 1 or (shape.size_bytes == 0 and shape.kind in _SKIP_EMPTY)
 
     def ends_when_awaited(self, kind: Kind) -> bool:
         """Torch tells nobody of the end of some kinds."""

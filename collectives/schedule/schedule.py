@@ -148,6 +148,10 @@ class Schedule(ABC):
         """Where a collective of this kind waits for its start; None where it starts at once."""
         return None
 
+    def sends_nothing(self, shape: Shape) -> bool:
+        """Whether no message leaves a rank."""
+        return shape.ranks == 1 or shape.size_bytes == 0
+
     def ends_when_awaited(self, kind: Kind) -> bool:
         """Whether nobody is told of its end, so that it ends where a rank waits for it."""
         return False

@@ -6,6 +6,7 @@ from __future__ import annotations
 import codecs
 import ctypes
 import os
+import re
 import selectors
 import signal
 import socket
@@ -40,6 +41,10 @@ _DEFAULT_SIGNALS = (
     signal.SIGTERM,
     signal.SIGHUP,
 )
+
+# torch's store tries IPv6 first, says so, and goes on; the guest's kernel has none. The line is in
+# the rank's file, and not on the screen of whoever looks for what the program says.
+_NO_IPV6 = re.compile(r"socket\.cpp:\d+\] \[c10d\] The client socket cannot .*\(errno: 97 ")
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -201,6 +206,8 @@ class _LiveOutput:
             self._tell(self._line)
 
     def _tell(self, line: str) -> None:
+        if self._name == "stderr" and _NO_IPV6.search(line):
+            return
         with suppress(BrokenPipeError):
             send_report(
                 self._reports,

@@ -31,6 +31,15 @@ rank, ranks, world = dist.get_rank(), dist.get_world_size(), dist.group.WORLD
 for _ in range(3):
     whole = functional.reduce_scatter_tensor(torch.ones(8192 * ranks), "sum", 0, world)
     assert bool((whole + 0 == ranks).all())
+# What is posted when most of it can have been over, and what is empty.
+for _ in range(2):
+    dist.all_reduce(torch.ones(8192))
+    time.sleep(0.001)
+    dist.broadcast(torch.ones(8192), 0)
+    time.sleep(0.001)
+dist.broadcast(torch.empty(0), 0)
+dist.all_to_all_single(torch.empty(0), torch.empty(0))
+dist.barrier()
 # What nobody waits for.
 kept = dist.reduce_scatter_tensor(torch.empty(4096), torch.ones(4096 * ranks), async_op=True)
 time.sleep(0.01)
@@ -121,15 +130,30 @@ def test_what_c_plus_plus_waits_for_has_rows_and_waits(ran: Path, result: dict[s
 
 
 def test_what_nobody_waits_for_ends_when_it_does(ran: Path, result: dict[str, Any]) -> None:
-    row = _row(result, "default.3.reduce_scatter")
+    row = _row(result, "default.10.reduce_scatter")
     assert row["size_bytes"] == 4 * 4096 * 4 and row["duration_ns"] < 1_000_000
     assert all(
         each.waited_ns == 0
         for log in load_run(ran).ranks
         for each in log.collectives
-        if each.id == "default.3.reduce_scatter"
+        if each.id == "default.10.reduce_scatter"
     )
     assert _row(result, "default.0to1.1.0")["size_bytes"] == 4000
+
+
+def test_predictions_know_when_each_rank_posted(result: dict[str, Any]) -> None:
+    """A broadcast's receivers have asked for it when its root comes last: it takes one way then."""
+    for number in (4, 6):
+        row = _row(result, f"default.{number}.broadcast")
+        assert abs(row["predicted"]["flow"]["error"]) < 0.01
+        assert row["predicted"]["flow"]["alone_ns"] > 1.05 * row["duration_ns"]
+
+
+def test_what_is_empty_is_predicted_too(result: dict[str, Any]) -> None:
+    for name in ("default.7.broadcast", "default.8.all_to_all"):
+        row = _row(result, name)
+        assert row["size_bytes"] == 0 and row["duration_ns"] > 10_000
+        assert abs(row["predicted"]["flow"]["error"]) < 0.02
 
 
 def test_a_message_ends_when_it_has_come(ran: Path, result: dict[str, Any]) -> None:
@@ -146,9 +170,9 @@ def test_a_message_ends_when_it_has_come(ran: Path, result: dict[str, Any]) -> N
 
 
 def test_what_torch_refuses_has_no_row_and_a_note(result: dict[str, Any]) -> None:
-    assert not any(row["id"] == "default.4.all_reduce" for row in result["collectives"])
+    assert not any(row["id"] == "default.11.all_reduce" for row in result["collectives"])
     (note,) = (note for note in result["notes"] if "refused" in note)
-    assert "default.4.all_reduce (Invalid scalar type)" in note
+    assert "default.11.all_reduce (Invalid scalar type)" in note
 
 
 def test_sizes_that_differ_by_rank_are_told(result: dict[str, Any]) -> None:

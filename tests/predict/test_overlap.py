@@ -128,3 +128,19 @@ def test_the_busiest_link_of_an_all_to_all_is_the_uplink() -> None:
     assert (len(of_hosts), len(uplinks)) == (16, 4)
     assert of_hosts == pytest.approx([7_000_000 * 8 / 100] * 16, rel=0.02)  # 100 Gb/s, and headers
     assert uplinks == pytest.approx([of_hosts[0] * 16 / 7] * 4)
+
+
+def test_what_is_known_to_be_over_holds_nobody_up() -> None:
+    """Alone the first takes 100; the run shows that it was over when the second one began."""
+    first = replace(_at(0, 100), over_ns=10)
+    assert overlapped_durations_ns([first, _at(10, 50)]) == [100, 50]
+    # What waited for a thread of its group is over as well, and has had one for all of its time.
+    posted = [replace(_at(0, 100), over_ns=10) for _ in range(3)]
+    assert overlapped_durations_ns([*posted, _at(10, 50)])[-1] == 50
+
+
+@given(_posted)
+def test_from_its_known_end_on_a_collective_is_alone(posted: list[InFlight]) -> None:
+    known = [replace(p, over_ns=p.start_ns + 1000) for p in posted]
+    for p, duration_ns in zip(known, overlapped_durations_ns(known), strict=True):
+        assert p.alone_ns - 1 <= duration_ns <= p.alone_ns + 1001

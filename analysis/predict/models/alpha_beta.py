@@ -60,7 +60,7 @@ class AlphaBeta:
 
     def predict(self, setting: Setting, call: CollectiveCall) -> float:
         """Nanoseconds from the common start to the last member's completion."""
-        if call.world == 1 or (call.size_bytes == 0 and call.kind != Kind.BARRIER):
+        if call.schedule.sends_nothing(call.shape):
             return 0.0
         paths = paths_of(setting)
         costs = MessageCosts.on(paths, call, self.parameters, self._effects)

@@ -131,7 +131,7 @@ class Flow:
         return self._chosen(setting, call).value
 
     def _chosen(self, setting: Setting, call: CollectiveCall) -> FlowModel:
-        if call.world == 1 or (call.size_bytes == 0 and call.kind != Kind.BARRIER):
+        if call.schedule.sends_nothing(call.shape):
             return FlowModel.NOTHING
         if call.schedule.observed:
             return FlowModel.TRAINS

@@ -14,7 +14,6 @@ from analysis.extras import install_line
 from analysis.predict.engines.paths import Paths, paths_of
 from analysis.predict.interface import PredictorError, Setting
 from collectives.call import CollectiveCall
-from collectives.kinds import Kind
 from collectives.schedule.gloo import GLOO, gloo_steps
 from collectives.schedule.schedule import Post
 from topologies.spec.queue_section import Dctcp, DropTail, QueueSpec
@@ -46,7 +45,7 @@ class Ns3:
 
     def predict(self, setting: Setting, call: CollectiveCall) -> int:
         """Nanoseconds. Raises PredictorError for queues that it has not, or when ns-3 fails."""
-        if call.world == 1 or (call.size_bytes == 0 and call.kind != Kind.BARRIER):
+        if call.schedule.sends_nothing(call.shape):
             return 0
         text = json.dumps(_describe(setting, call))
         try:

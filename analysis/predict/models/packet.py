@@ -19,7 +19,6 @@ from analysis.predict.engines.paths import Paths, paths_of
 from analysis.predict.engines.wire import PREAMBLE_BYTES, TCP_IP_BYTES
 from analysis.predict.interface import PredictorError, Setting
 from collectives.call import CollectiveCall
-from collectives.kinds import Kind
 from simulation.columns import Column
 from simulation.engine_process import run_engine
 from simulation.failure import SimulationError
@@ -55,7 +54,7 @@ class Packet:
     def predict(self, setting: Setting, call: CollectiveCall) -> float:
         """Nanoseconds from the common start to the last member's completion. Raises
         PredictorError."""
-        if call.world == 1 or (call.size_bytes == 0 and call.kind != Kind.BARRIER):
+        if call.schedule.sends_nothing(call.shape):
             return 0.0
         acts = {rank: (PostCall(0),) for rank in call.ranks}
         joint = JointPrograms([GroupedCall(call, "")], acts, setting.seed)

@@ -21,7 +21,6 @@ from analysis.predict.engines.tcp.programs import TcpPrograms, TcpSetting
 from analysis.predict.engines.wire import TCP_IP_BYTES
 from analysis.predict.interface import PredictorError, Setting
 from collectives.call import CollectiveCall
-from collectives.kinds import Kind
 
 _MOST_MESSAGES = 100_000
 """Beyond this many messages, which take minutes, nothing is followed packet by packet."""
@@ -47,7 +46,7 @@ class LinuxTcp:
     def predict(self, setting: Setting, call: CollectiveCall) -> float:
         """Nanoseconds from the common start to the last member's completion. Raises
         PredictorError."""
-        if call.world == 1 or (call.size_bytes == 0 and call.kind != Kind.BARRIER):
+        if call.schedule.sends_nothing(call.shape):
             return 0.0
         acts = {rank: (PostCall(0),) for rank in call.ranks}
         joint = JointPrograms([GroupedCall(call, "")], acts, setting.seed)

@@ -13,6 +13,7 @@ _OF_TORCHRUN = re.compile(r"torch/distributed/elastic/.*(failed \(exitcode|closi
 (torch/distributed/elastic/multiprocessing/api.py)."""
 _OF_C_PLUS_PLUS = re.compile(r"(\[rank\d+\]: )?(frame #\d+: |Exception raised from )")
 """A stack of C++, which torch adds to its errors (c10/util/Backtrace.cpp)."""
+_OBSERVER = "/workloads/observer/"
 
 _ADVICE = (
     (
@@ -35,12 +36,26 @@ def last_words(path: Path) -> str:
         return ""
     lines = path.read_text(errors="replace").splitlines()
     told = next((i for i, line in enumerate(lines) if _OF_TORCHRUN.search(line)), None)
-    own = [line for line in lines[:told] if not _OF_C_PLUS_PLUS.match(line)]
+    own = [line for line in _without_observer(lines[:told]) if not _OF_C_PLUS_PLUS.match(line)]
     if not any(line.strip() for line in own):
         own = lines
     while own and not own[-1].strip():
         own.pop()
     return "\n".join(own[-_LINES:])
+
+
+def _without_observer(lines: list[str]) -> list[str]:
+    """A traceback without the frames that lead through the observer."""
+    found, hidden = [], False
+    for line in lines:
+        text = re.sub(r"^\[rank\d+\]: ", "", line)
+        if text.startswith("  File "):
+            hidden = _OBSERVER in text
+        elif not text.startswith("    "):
+            hidden = False
+        if not hidden:
+            found.append(line)
+    return found
 
 
 def advice(words: str, hosts: Mapping[str, str]) -> str:
