@@ -91,8 +91,8 @@ def start_capture(
     """Start capturing both directions of each port into `directory`.
 
     Without `real_time`, reading packets takes no time. `held_ns` is how long interfaces hold what
-    they receive. `backend` auto is rings in virtual time, where there is memory for them, and scapy
-    elsewhere.
+    they receive. `backend` auto is rings in virtual time, where there is memory for them, and
+    sockets elsewhere.
 
     Returns when every packet from now on will be captured. Needs CAP_NET_RAW,
     CAP_NET_ADMIN and CAP_SYS_ADMIN (to enter the namespaces).
@@ -116,7 +116,7 @@ def start_capture(
         answer = control.recv()
     except EOFError:
         answer = "the capture process ended before it was ready"
-    if answer not in ("ring", "scapy"):
+    if answer not in ("ring", "socket"):
         process.join()
         raise CaptureError(str(answer))
     return Capture(replace(plan, backend=answer), process, control)

@@ -10,6 +10,11 @@ from emulator.capture.packet_filter import PacketFilter
 from emulator.capture.pcap_file import PcapFile
 
 SOL_PACKET: Final = 263
+ETH_P_ALL: Final = 3
+SO_TIMESTAMPNS: Final = 35
+PACKET_AUXDATA: Final = 8
+AUXDATA_LENGTH: Final = struct.Struct("=4xI")  # tpacket_auxdata.tp_len
+TIMESPEC: Final = struct.Struct("=qq")
 _PACKET_STATISTICS: Final = 6
 
 

@@ -32,7 +32,7 @@ _STAMPS_ON_S: Final = 0.02
 @dataclass(frozen=True)
 class CapturePlan:
     """What to capture; crosses the fork as it is. `backend` auto is rings in virtual time, where
-    there is memory for them, and scapy elsewhere. Without `real_time` reading takes no time.
+    there is memory for them, and sockets elsewhere. Without `real_time` reading takes no time.
     `held_ns` is how long interfaces hold what they receive; packets are captured after that."""
 
     ports: tuple[CapturePort, ...]
@@ -55,7 +55,7 @@ class _Tap:
 def record(plan: CapturePlan, control: Connection) -> None:
     """Body of the capture process.
 
-    Sends "ring" or "scapy" once every packet is being captured so, or the message of an error;
+    Sends "ring" or "socket" once every packet is being captured so, or the message of an error;
     stops when anything comes back or the other end is gone; then sends the list of CaptureStats.
     """
     ignore_ending_signals()
@@ -86,7 +86,7 @@ def _open(plan: CapturePlan) -> tuple[list[_Tap], str, float]:
     if rings is not None:
         from emulator.capture.ring_socket import RingSocket
     else:
-        from emulator.capture.scapy_socket import ScapySocket
+        from emulator.capture.plain_socket import PlainSocket
     for number, port in enumerate(plan.ports):
         try:
             enter(port.netns_path)
@@ -94,7 +94,7 @@ def _open(plan: CapturePlan) -> tuple[list[_Tap], str, float]:
             if rings is not None:
                 capture = RingSocket(port.interface, plan.snaplen, keep, rings[number])
             else:
-                capture = ScapySocket(port.interface, plan.snaplen, keep)
+                capture = PlainSocket(port.interface, plan.snaplen, keep)
         except OSError as error:
             raise CaptureError(
                 f"cannot capture at {port.interface} of {port.node}: {error.strerror or error}"
@@ -107,15 +107,14 @@ def _open(plan: CapturePlan) -> tuple[list[_Tap], str, float]:
         taps.append(_Tap(port, capture, file, Counter(capture.socket)))
         capture.open()
     if rings is None:
-        return taps, "scapy", 0.0
+        return taps, "socket", 0.0
     # In virtual time the kernel wakes the reader when half of a ring is full (patch 0022).
     return taps, "ring", pause_ns(min(rings, default=0)) / 1e9 if plan.real_time else 0.0
 
 
 def _rings(plan: CapturePlan) -> tuple[int, ...] | None:
-    """How many packets each port's ring holds; None where packets are read one by one from sockets
-    of scapy's."""
-    if plan.backend == "scapy" or (plan.backend == "auto" and plan.real_time):
+    """How many packets each port's ring holds; None where packets are read one by one."""
+    if plan.backend == "socket" or (plan.backend == "auto" and plan.real_time):
         return None
     free_bytes = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     if plan.real_time:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, Literal
 
-Backend = Literal["auto", "scapy", "ring"]
+Backend = Literal["auto", "socket", "ring"]
 
 # Room in rings for all ports together, at most, and as a share of the memory that is free (a
 # virtual kernel has little); a frame of the default snap length takes 256 bytes.
@@ -50,7 +50,7 @@ def frames_in_virtual_time(
 ) -> tuple[int, ...] | None:
     """How many packets the ring of each port holds, by the ports' rates, where so much memory is
     free and interfaces hold what they receive for `held_ns`; None where there are no rings."""
-    if backend == "scapy":
+    if backend == "socket":
         return None
     wanted = [
         2 * rate * (_ROOM_NS + held_ns) // (_SMALLEST_FRAME_BITS * 10**9) + 1 for rate in rates_bps

@@ -15,15 +15,13 @@ from typing import Final
 import numpy as np
 
 from emulator.capture.packet_filter import PacketFilter
-from emulator.capture.packet_socket import SOL_PACKET
+from emulator.capture.packet_socket import ETH_P_ALL, SO_TIMESTAMPNS, SOL_PACKET
 from emulator.capture.pcap_file import PcapFile
 from emulator.capture.ring_room import frame_bytes
 
-_ETH_P_ALL: Final = 3
 _PACKET_VERSION: Final = 10
 _PACKET_RX_RING: Final = 5
 _TPACKET_V2: Final = 1
-_SO_TIMESTAMPNS: Final = 35
 _STATUS_KERNEL: Final = 0
 _STATUS_USER: Final = 1
 _BLOCK_BYTES: Final = 1 << 16
@@ -63,15 +61,15 @@ class RingSocket:
             self.socket.setsockopt(SOL_PACKET, _PACKET_VERSION, _TPACKET_V2)
             request = struct.pack("IIII", block, blocks, size, self._count)
             self.socket.setsockopt(SOL_PACKET, _PACKET_RX_RING, request)
-            # Makes the kernel stamp every packet when it passes, as the scapy backend does;
+            # Makes the kernel stamp every packet when it passes, as the socket backend does;
             # without it the time would be that of the copy into the ring.
-            self.socket.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
+            self.socket.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
             # The virtual kernel tells the reader only when half of the ring has come (patch 0022);
             # Linux heeds this for streams alone.
             half = max(1, self._count // 2)
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, half)
             self._memory = mmap.mmap(self.socket.fileno(), blocks * block)
-            self.socket.bind((interface, _ETH_P_ALL))
+            self.socket.bind((interface, ETH_P_ALL))
         except OSError:
             self.socket.close()
             raise

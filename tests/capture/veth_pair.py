@@ -116,7 +116,7 @@ def check_both_backends_agree(directory: Path, exact_times: bool) -> None:
     with veth_pair() as pair:
         captures = {
             name: start_capture(pair.ports, directory / name, snaplen, name)
-            for name in ("scapy", "ring")
+            for name in ("socket", "ring")
         }
         pair.transfer(3_000_000)
         pair.datagrams(200, 1000)

@@ -36,7 +36,7 @@ def _spec(workload: dict[str, object], threads: int = 1) -> Spec:
             "name": "memory",
             "fabric": fabric,
             "workload": {"ranks": _RANKS, **workload},
-            "capture": {"backend": "scapy"},
+            "capture": {"backend": "socket"},
             "virtual": {"ranks_per_process": threads},
         }
     )
@@ -178,12 +178,12 @@ def test_rings_have_room_at_every_port() -> None:
     }
 
     def rings_bytes(points: str) -> tuple[int, int]:
-        by_scapy = {
+        by_socket = {
             **document,
-            "capture": {"points": [points], "snaplen": 9038, "backend": "scapy"},
+            "capture": {"points": [points], "snaplen": 9038, "backend": "socket"},
         }
-        by_rings = {**by_scapy, "capture": {**by_scapy["capture"], "backend": "ring"}}  # type: ignore[dict-item]
-        without = guest_memory_bytes(parse_dict(by_scapy), Path())
+        by_rings = {**by_socket, "capture": {**by_socket["capture"], "backend": "ring"}}  # type: ignore[dict-item]
+        without = guest_memory_bytes(parse_dict(by_socket), Path())
         return guest_memory_bytes(parse_dict(by_rings), Path()) - without, without
 
     rings, _ = rings_bytes("all")

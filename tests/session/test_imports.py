@@ -13,6 +13,7 @@ import pytest
     [
         ("groundwire.commands.run", {"numpy", "networkx", "scipy", "torch", "pandas", "jinja2"}),
         ("emulator.guest_experiment", {"networkx", "scipy", "torch", "pandas", "pyroute2", "rich"}),
+        ("emulator.capture.recorder", {"scapy", "scipy", "torch", "pandas", "pyroute2"}),
         ("workloads.execution.rank", {"networkx", "scipy", "pandas", "pyroute2", "rich"}),
     ],
 )

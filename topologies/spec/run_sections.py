@@ -76,7 +76,7 @@ class CaptureSpec(SpecSection):
     snaplen_bytes: Annotated[Integer, AfterValidator(_keeps_preambles)] = Field(
         default=160, alias="snaplen", le=65_535
     )
-    backend: Literal["auto", "scapy", "ring"] = "auto"
+    backend: Literal["auto", "socket", "ring"] = "auto"
     filter: str | None = Field(default=None, min_length=1)
 
 
