@@ -69,7 +69,9 @@ def _attributed(directory: Path) -> RunCapture:
     assert capture is not None
     found = capture.attribution
     assert found.unattributed_bytes == found.unlogged_bytes == found.assumed_bytes == 0
-    rows = [row for row in found.by_collective() if row.collective and row.collective.schedule.chunks]
+    rows = [
+        row for row in found.by_collective() if row.collective and row.collective.schedule.chunks
+    ]
     assert len(rows) == 3
     for row in rows:
         assert row.collective is not None and row.collective.schedule is not None

@@ -23,6 +23,12 @@ def test_every_data_file_is_in_the_package() -> None:
             assert not plain or path in packed, path
 
 
+def test_all_that_names_the_version_names_the_same() -> None:
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    assert f"\nversion: {version}\n" in (ROOT / "CITATION.cff").read_text()
+    assert f"\n## {version}\n" in (ROOT / "CHANGELOG.md").read_text()
+
+
 def test_the_licences_are_there() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert all((ROOT / name).is_file() for name in project["license-files"])
