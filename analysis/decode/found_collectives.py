@@ -3,27 +3,57 @@
 from __future__ import annotations
 
 import json
-from bisect import bisect_right
-from collections import defaultdict
+import re
+from bisect import bisect_left, bisect_right
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from ipaddress import IPv4Address
-from typing import Any
+from typing import Any, Final
 
 from analysis.decode.gloo.collectives_on_wire import WireCollective, collectives_on_wire
 from analysis.decode.gloo.groups_on_wire import WireGroup, groups_on_wire
 from analysis.decode.gloo.rendezvous import resolve
 from analysis.decode.gloo.stream import is_gloo, walk
+from analysis.decode.gloo.wire_format import HELLO_BYTES
+from analysis.decode.hlo.module import HloModule, read_modules
+from analysis.decode.hlo.names import HloName, group_names, hlo_names, steps_of
 from analysis.decode.run_capture import clock_offset_ns
 from analysis.decode.tcp.assembly import connections
 from analysis.decode.tcp.pcap import Packets, read_pcap
 from analysis.runs.run import Run
 from collectives.kinds import Kind
+from topologies.spec.workload_section import CommandWorkload
+
+_NO_NAMES: Final[Mapping[tuple[int, ...], str]] = {}
+_DUMP: Final = re.compile(r"--xla_dump_to=(\S+)")
 
 
-def wire_collectives(run: Run) -> tuple[list[WireGroup], list[WireCollective]]:
-    """The groups and collectives that the captures of a run show, times as in the captures.
+def modules_of(run: Run) -> list[HloModule]:
+    """What XLA compiled in a run, where its program had it dumped. Raises OSError."""
+    workload = run.spec.workload
+    flags = workload.env.get("XLA_FLAGS", "") if isinstance(workload, CommandWorkload) else ""
+    named = _DUMP.search(flags)
+    return [] if named is None else read_modules(run.directory / "work" / named[1])
 
-    None where ranks share hosts, as the captures do not tell them apart, or where a host's ports
+
+@dataclass
+class OnWire:
+    """What captures show of ranks that tell nothing. `gloo_bytes` are the bytes in the streams of
+    Gloo's connections but for their greetings, `other_bytes` those of other connections between
+    ranks, by the port that was connected to."""
+
+    groups: list[WireGroup] = field(default_factory=list)
+    collectives: list[WireCollective] = field(default_factory=list)
+    gloo_bytes: int = 0
+    other_bytes: Counter[int] = field(default_factory=Counter)
+
+
+def wire_collectives(run: Run, names: Mapping[tuple[int, ...], str] = _NO_NAMES) -> OnWire:
+    """What the captures of a run show, times as in the captures. `names` has those of groups by
+    their ranks, ascending.
+
+    Nothing where ranks share hosts, as the captures do not tell them apart, or where a host's ports
     were not captured. Raises CaptureFormatError, RunError.
     """
     rank_at = {int(IPv4Address(log.address)): log.rank for log in run.ranks}
@@ -34,24 +64,40 @@ def wire_collectives(run: Run) -> tuple[list[WireGroup], list[WireCollective]]:
         ports = [link.port(host).interface for link in run.fabric.links_of[host]]
         captured[rank] = frozenset(number_of[port] for port in ports if port in number_of)
     if len(rank_at) < len(run.ranks) or not all(captured.values()):
-        return [], []
-    return on_wire(files, rank_at, captured)
+        return OnWire()
+    return on_wire(files, rank_at, captured, names)
 
 
 def on_wire(
-    files: Sequence[Packets], rank_at: Mapping[int, int], captured: Mapping[int, frozenset[int]]
-) -> tuple[list[WireGroup], list[WireCollective]]:
-    """The groups and collectives in these captures. `rank_at` has the rank of each address,
+    files: Sequence[Packets],
+    rank_at: Mapping[int, int],
+    captured: Mapping[int, frozenset[int]],
+    names: Mapping[tuple[int, ...], str] = _NO_NAMES,
+) -> OnWire:
+    """What these captures show. `rank_at` has the rank of each address,
     `captured` the numbers of the files of each rank's host."""
+    shown = OnWire()
     found = []
     for connection in connections(files):
+        ends = connection.forward.source.address, connection.forward.destination.address
+        carried = sum(direction.length_bytes for direction in connection.directions)
         if is_gloo(connection):
             streams = walk(connection.forward, True), walk(connection.backward, False)
             resolve(*streams, {})
             found.append((connection, streams))
+            shown.gloo_bytes += carried - HELLO_BYTES
+        elif all(address in rank_at for address in ends):
+            shown.other_bytes[connection.forward.destination.port] += carried
     groups = groups_on_wire(found, rank_at, len(rank_at))
-    seen = [each for group in groups for each in collectives_on_wire(group, captured)]
-    return groups, seen
+    taken: set[str] = set()
+    for group in groups:
+        group.axes = names.get(tuple(sorted(group.ranks)))
+        if group.axes is not None and group.name != "default" and group.axes not in taken:
+            taken.add(group.axes)
+            group.name = group.axes
+    shown.groups = groups
+    shown.collectives = [each for group in groups for each in collectives_on_wire(group, captured)]
+    return shown
 
 
 def add_found_collectives(run: Run) -> int:
@@ -59,28 +105,78 @@ def add_found_collectives(run: Run) -> int:
     how many collectives were found. Raises CaptureFormatError, RunError, OSError."""
     if any(log.observed or log.collectives for log in run.ranks) or not run.captures:
         return 0
-    groups, found = wire_collectives(run)
+    modules = modules_of(run)
+    shown = wire_collectives(run, group_names(modules))
+    found = shown.collectives
+    names = hlo_names(found, modules)
     offset_ns = clock_offset_ns(run) or 0
     lines: dict[int, list[dict[str, Any]]] = defaultdict(list)
-    for group in groups:
+    lines[0].append(
+        {
+            "event": "captured",
+            "gloo_bytes": shown.gloo_bytes,
+            "row_bytes": sum(each.stream_bytes for each in found),
+            "other_bytes": {str(port): many for port, many in shown.other_bytes.items()},
+            "named": len(names),
+        }
+    )
+    for group in shown.groups:
         for rank, line in _ports(group):
             lines[rank].append(line)
+        for rank in group.ranks:
+            line = {"event": "group", "name": group.name, "ranks": list(group.ranks)}
+            axes = None if group.axes is None else group.axes.split("@")[0]
+            lines[rank].append(line | {"mesh": axes})
     records: dict[int, list[dict[str, Any]]] = defaultdict(list)
     for each in found:
         for rank, line in _records(each, len(run.ranks), offset_ns):
-            records[rank].append(line)
+            name = names.get((each.group, each.id))
+            records[rank].append(line if name is None else line | _named(each, name))
+    steps = steps_of(names)
     for rank, own in records.items():
         own.sort(key=lambda line: (line["end_ns"], line["start_ns"], line["id"]))
         ends = [line["end_ns"] for line in own]
         # What was over when a rank began the next one is all that it can have waited for.
-        lines[rank] += [
-            line | {"known": bisect_right(ends, line["start_ns"], hi=place)}
-            for place, line in enumerate(own)
-        ]
+        for place, line in enumerate(own):
+            line["known"] = bisect_right(ends, line["start_ns"], hi=place)
+        marked = [(one.start_ns, one.end_ns) for one in run.ranks[rank].iterations]
+        lines[rank] += own
+        if not marked and steps is not None:
+            marked = _executions(own, steps)
+            lines[rank] += [
+                {"event": "iteration", "index": number, "start_ns": start_ns, "end_ns": end_ns}
+                for number, (start_ns, end_ns) in enumerate(marked)
+            ]
+        for line in own:
+            # Before, between and after steps it is counted to the next one.
+            line["iteration"] = bisect_left([end for _, end in marked], line["end_ns"])
+            line.pop("execution", None)
     for rank, of_rank in lines.items():
         with (run.directory / "ranks" / f"{rank:03d}.jsonl").open("a") as file:
             file.write("".join(json.dumps(x, separators=(",", ":")) + "\n" for x in of_rank))
     return len(found)
+
+
+def _named(each: WireCollective, name: HloName) -> dict[str, Any]:
+    """What a line has of the program's own words: the instruction in its id, and where it is asked
+    for as its phase."""
+    number = each.id.removeprefix(f"{each.group}.").split(".", 1)[0]
+    return {
+        "id": f"{each.group}.{number}.{name.collective.name}",
+        "phase": name.collective.op_name or each.kind,
+        "execution": (name.module, name.execution),
+    }
+
+
+def _executions(lines: Sequence[dict[str, Any]], module: str) -> list[tuple[int, int]]:
+    """From when to when a rank ran a module, each time."""
+    spans: dict[int, tuple[int, int]] = {}
+    for line in lines:
+        ran, number = line.get("execution", (None, 0))
+        if ran == module:
+            begun, ended = spans.get(number, (line["start_ns"], line["end_ns"]))
+            spans[number] = min(begun, line["start_ns"]), max(ended, line["end_ns"])
+    return [spans[number] for number in sorted(spans)]
 
 
 def _ports(group: WireGroup) -> list[tuple[int, dict[str, Any]]]:

@@ -14,6 +14,7 @@ from analysis.runs.collectives import (
 )
 from analysis.runs.doubt import Doubt
 from analysis.runs.mpi_messages import MPI_MESSAGES, described, load_mpi_messages
+from analysis.runs.records import CapturedRecord
 from analysis.runs.run import Run
 from topologies.spec.spec import Spec
 from topologies.spec.workload_section import CommandWorkload
@@ -116,11 +117,8 @@ def _of_sources(run: Run) -> list[str]:
         found.append(f"only {len(observed)} of {len(run.ranks)} ranks told of their collectives")
     elif (run.directory / MPI_MESSAGES).exists():
         found.append(_of_mpi(run))
-    elif any(log.collectives for log in run.ranks):
-        found.append(
-            "collectives were found in the captures, by what Gloo writes: their times are those of "
-            "packets at hosts, and a reduce-scatter looks like the all-reduce that Gloo makes of it"
-        )
+    elif captured := [each for log in run.ranks for each in log.captured]:
+        found += _of_captures(run, captured[0])
     elif isinstance(run.spec.workload, CommandWorkload) and run.spec.workload.per == "job":
         found.append(_of_mpi(run))
     else:
@@ -138,6 +136,39 @@ def _of_sources(run: Run) -> list[str]:
             f"{_quoted(refused)} ({next(iter(refused.values()))})"
         )
     return found + _of_unseen(run)
+
+
+def _of_captures(run: Run, captured: CapturedRecord) -> list[str]:
+    many = len({(each.group, each.id) for log in run.ranks for each in log.collectives})
+    found = []
+    if many:
+        names = (
+            f". {captured.named:,} of {many:,} have the names of what XLA compiled"
+            if captured.named
+            else ", and torch's reduce-scatter looks like the all-reduce that Gloo makes of it"
+        )
+        found.append(
+            "collectives were found in the captures, by what Gloo writes: their times are those of "
+            f"packets at hosts{names}"
+        )
+    else:
+        found.append("no collectives were found")
+    lost = captured.gloo_bytes - captured.row_bytes
+    others = sum(captured.other_bytes.values())
+    total = captured.gloo_bytes + others
+    if lost > 0:
+        found.append(
+            f"{lost:,} B on Gloo's connections, {lost / total:.2%} of all payload between ranks, "
+            "are in no row: a message could not be read or fits nothing. Whole packets tell most "
+            "(capture.snaplen above the MTU)"
+        )
+    if others:
+        ports = ", ".join(sorted(captured.other_bytes, key=int)[:_QUOTED])
+        found.append(
+            f"{others:,} B, {others / total:.2%} of all payload between ranks, went over "
+            f"connections that are not Gloo's (to port {ports}), which have no rows"
+        )
+    return found
 
 
 def _of_unseen(run: Run) -> list[str]:

@@ -178,6 +178,18 @@ class UnseenRecord(Record):
     iterations: list[int]
 
 
+class CapturedRecord(Record):
+    """How the collectives were found that no rank told of: of `gloo_bytes` in the streams of Gloo's
+    connections so many are of messages that a row has, and `named` of the rows by what XLA
+    compiled. `other_bytes` are those of other connections, by the port that was connected to."""
+
+    event: Literal["captured"]
+    gloo_bytes: int
+    row_bytes: int
+    other_bytes: dict[str, int]
+    named: int
+
+
 class ObserverRecord(Record):
     """A program's rank has been observed: whose torch told of its collectives."""
 
@@ -204,6 +216,7 @@ RankEvent = Annotated[
     | GroupRecord
     | UnfinishedRecord
     | UnseenRecord
+    | CapturedRecord
     | ObserverRecord
     | NoteRecord,
     Field(discriminator="event"),

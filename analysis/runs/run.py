@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from analysis.runs.records import (
+    CapturedRecord,
     ChunkRecord,
     CollectiveRecord,
     ComputeRecord,
@@ -71,6 +72,8 @@ class RankLog:
     """The process groups of a program's rank."""
     unfinished: tuple[UnfinishedRecord, ...] = ()
     unseen: tuple[UnseenRecord, ...] = ()
+    captured: tuple[CapturedRecord, ...] = ()
+    """Rank 0's, where collectives were found in captures."""
 
 
 @dataclass(frozen=True)
@@ -256,6 +259,7 @@ def _rank_log(path: Path) -> RankLog:
         only(GroupRecord),
         only(UnfinishedRecord),
         only(UnseenRecord),
+        only(CapturedRecord),
     )
 
 

@@ -25,8 +25,8 @@ def _found(directory: Path) -> tuple[Log, list[WireGroup], list[WireCollective]]
         rank: frozenset(n for n, file in enumerate(files) if file.path.stem == f"h{rank}-eth0")
         for rank in log.addresses
     }
-    groups, found = on_wire(files, rank_at, captured)
-    return log, groups, found
+    shown = on_wire(files, rank_at, captured)
+    return log, shown.groups, shown.collectives
 
 
 @pytest.mark.parametrize("recorded", ["three_ranks", "two_ranks_shaped"])

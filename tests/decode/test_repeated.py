@@ -29,7 +29,9 @@ def of_jax(jax_four_ranks: Path) -> tuple[list[WireGroup], list[WireCollective]]
     files = [read_pcap(path) for path in sorted(jax_four_ranks.glob("*.pcap"))]
     first = (10 << 24) + 2
     captured = {rank: frozenset({rank}) for rank in range(4)}
-    return on_wire(files, {first + rank: rank for rank in range(4)}, captured)
+    shown = on_wire(files, {first + rank: rank for rank in range(4)}, captured)
+    assert sum(c.stream_bytes for c in shown.collectives) >= 0.999 * shown.gloo_bytes
+    return shown.groups, shown.collectives
 
 
 def test_each_operation_of_jax_has_a_row(

@@ -153,7 +153,8 @@ def test_the_wire_alone_says_the_same_as_the_observer(observed: Path) -> None:
     """Ends are the same nanosecond. A rank's first packet leaves when it has posted, or when its
     host's port has sent what was there before."""
     run = load_run(observed)
-    groups, found = wire_collectives(run)
+    shown = wire_collectives(run)
+    groups, found = shown.groups, shown.collectives
     assert [(group.name, group.ranks) for group in groups] == [
         ("default", (0, 1, 2)),
         ("group.1", (1, 2)),

@@ -20,6 +20,7 @@ from typing import Any
 _PLAN_VARIABLE = "GROUNDWIRE_OBSERVE"
 _PACKAGE = "groundwire_observer"
 _GROUPS, _SPAWN = "torch.distributed.distributed_c10d", "torch.multiprocessing.spawn"
+_JAX_PROFILER = "jax._src.profiler"
 _LINGERS_S = 0.1
 """About what a Python with torch takes to end, where computing takes time."""
 
@@ -56,6 +57,10 @@ class _Finder(importlib.abc.MetaPathFinder):
         return spec
 
 
+def _watch_steps(observer: Any, profiler: Any) -> None:
+    observer._quietly(_load("jax_steps").watch_steps, profiler, observer._add)
+
+
 def _linger() -> None:
     """Rank 0 has the store that others may still ask, and ends as slowly as on any machine."""
     if os.environ.get("RANK") == "0" and _GROUPS in sys.modules:
@@ -85,6 +90,9 @@ def _begin() -> None:
             0, _Finder(_GROUPS, lambda module: observer._quietly(observer.watch, module))
         )
         sys.meta_path.insert(0, _Finder(_SPAWN, observer.meeting.watch_spawn))
+        sys.meta_path.insert(
+            0, _Finder(_JAX_PROFILER, lambda module: _watch_steps(observer, module))
+        )
         atexit.register(observer.write)
         atexit.register(observer.finish)  # goes first
     if observer.virtual:

@@ -38,7 +38,8 @@ class WireCollective:
     """A collective as the wire tells it. `root` is a position in `ranks`. Of each rank, in the
     captures' time: when its first message of it left its host, and when the last that it sent had
     left or that it received had come. `exchanged` has the messages of an exchange by positions;
-    `shares` what it has of each slot. The number of a message's tag and order is in `id`."""
+    `shares` what it has of each slot, `stream_bytes` how long its messages are in all, with those
+    that announce them. The number of a message's tag and order is in `id`."""
 
     id: str
     kind: Kind
@@ -53,6 +54,7 @@ class WireCollective:
     algorithm: str | None = None
     exchanged: tuple[tuple[int, int, int], ...] = ()
     shares: tuple[Share, ...] = ()
+    stream_bytes: int = 0
 
 
 def collectives_on_wire(
@@ -141,6 +143,7 @@ def _of_call(
         kind is Kind.ALL_TO_ALL and len(set(sizes)) > 1,
         _intervals_ns(messages, kind, done_ns),
         shares=_shares(messages),
+        stream_bytes=_stream_bytes(messages),
     )
 
 
@@ -183,6 +186,7 @@ def _whole(
         uneven,
         intervals_ns,
         shares=_shares(messages),
+        stream_bytes=_stream_bytes(messages),
     )
 
 
@@ -206,6 +210,7 @@ def _singles(group: WireGroup, messages: Sequence[WireMessage]) -> Iterator[Wire
             False,
             intervals_ns,
             shares=_shares([each]),
+            stream_bytes=_stream_bytes([each]),
         )
 
 
@@ -232,6 +237,7 @@ def _bound(
         _intervals_ns(whole, Kind.REDUCE_SCATTER),
         algorithm=halving_doubling.ALGORITHM,
         shares=_shares(whole),
+        stream_bytes=_stream_bytes(whole),
     )
 
 
@@ -280,6 +286,7 @@ def _exchanges(group: WireGroup, messages: Sequence[WireMessage]) -> Iterator[Wi
             _intervals_ns(own, Kind.EXCHANGE),
             exchanged=tuple((*pair, size) for pair, size in zip(ends, sizes, strict=True)),
             shares=_shares(own),
+            stream_bytes=_stream_bytes(own),
         )
 
 
@@ -324,6 +331,13 @@ def _shares(messages: Sequence[WireMessage]) -> tuple[Share, ...]:
     for each in messages:
         numbers[each.source, each.destination, each.slot].append(each.number)
     return tuple((*key, min(many), len(many)) for key, many in numbers.items())
+
+
+def _stream_bytes(messages: Sequence[WireMessage]) -> int:
+    """With the preambles of announcements, which bound buffers have not."""
+    return sum(
+        (each.size_bytes or 0) + PREAMBLE_BYTES * (1 if each.bound else 3) for each in messages
+    )
 
 
 def _by_rank(messages: Sequence[WireMessage]) -> tuple[dict[int, int], dict[int, int]]:

@@ -32,6 +32,8 @@ class WireGroup:
     connections: list[tuple[int, int, TcpConnection, Streams]] = field(default_factory=list)
     listeners: set[int] = field(default_factory=set)
     """The ranks whose listening port has been found."""
+    axes: str | None = None
+    """The axes of a mesh that it is along, where that is known."""
 
 
 def groups_on_wire(

@@ -1,0 +1,1 @@
+"""What XLA compiled, from its dumps: the names of collectives that are found in captures."""
