@@ -7,5 +7,3 @@ reads and writes MSCCL files. `chunking` cuts a collective into chunks; `themis`
 their dimensions; `settings` says what a spec asks for. Pure: imports `topologies` and numpy at
 most.
 """
-
-import collectives.spec_checks  # noqa: F401  (registers what this room checks of a spec)

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Literal, TypeAlias
 
-from topologies.spec.checks import register
 from topologies.spec.errors import Problem, shown
 from topologies.spec.layers_section import LayersWorkload
 from topologies.spec.roce.section import RoceTransport
@@ -114,7 +113,6 @@ def _stages(workload: WorkloadSpec) -> int:
     return workload.parallelism.pipeline if isinstance(workload, TrainingWorkload) else 1
 
 
-@register
 def class_problems(spec: Sections) -> Iterator[Problem]:
     """Classes of groups that the workload does not have, and of queue pairs."""
     sorts = sorted({sort for sort, _ in _groups(spec.workload)})

@@ -10,13 +10,13 @@ from typing import get_args
 from collectives.algorithms import algorithm
 from collectives.algorithms.aggregation import Aggregation
 from collectives.algorithms.base import DoesNotFit
-from collectives.groups import sort_of, used_groups
+from collectives.groups import class_problems, sort_of, used_groups
+from collectives.in_network.of_run import aggregation_problems
 from collectives.kinds import Kind, Shape, barrier_shape, rounded_elements, step_bytes
 from collectives.msccl.elements import MscclError
 from collectives.program import PROGRAM_KINDS
 from collectives.schedule.gloo import GLOO
 from collectives.settings import SCHEDULED, entry_of, schedule_of, settings_of
-from topologies.spec.checks import register
 from topologies.spec.collectives_section import AlgorithmEntry, CollectivesSection
 from topologies.spec.errors import Key, Problem, shown
 from topologies.spec.roce.section import RoceTransport
@@ -54,7 +54,6 @@ _NOMINAL_BYTES = 1 << 20
 """A size that most programs can cut, where a workload does not tell its sizes here."""
 
 
-@register
 def workload_problems(spec: Sections) -> Iterator[Problem]:
     """Every mistake in the operations of a workload."""
     workload = spec.workload
@@ -80,7 +79,6 @@ def workload_problems(spec: Sections) -> Iterator[Problem]:
             )
 
 
-@register
 def program_problems(spec: Sections) -> Iterator[Problem]:
     """Every entry of the `collectives` section, and of an operation, that does not fit."""
     section = settings_of(spec)
@@ -149,7 +147,6 @@ def _of_command(section: CollectivesSection, workload: CommandWorkload) -> Itera
             yield Problem(("collectives", str(kind), "algorithm"), Aggregation.name, expected)
 
 
-@register
 def fall_back_problems(spec: Sections) -> Iterator[Problem]:
     """An algorithm of hosts that there is not, where collectives of switches may fall back."""
     section = spec.aggregation
@@ -163,7 +160,6 @@ def fall_back_problems(spec: Sections) -> Iterator[Problem]:
         yield Problem(key, error.found, f"allowed: {error.allowed}")
 
 
-@register
 def roce_problems(spec: Sections) -> Iterator[Problem]:
     """RoCE for a workload of which nothing would use it."""
     workload = spec.workload
@@ -324,3 +320,14 @@ def _operation_problems(
                     str(operation.shift),
                     f"expected no multiple of ranks = {ranks}: a rank does not send to itself",
                 )
+
+
+CHECKS = (
+    class_problems,
+    aggregation_problems,
+    workload_problems,
+    program_problems,
+    fall_back_problems,
+    roce_problems,
+)
+"""Every check of this room."""

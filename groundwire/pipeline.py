@@ -9,7 +9,6 @@ from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING
 
-import analysis.predict  # noqa: F401  (its checks of a spec are registered)
 from emulator.output_directory import new_directory
 from emulator.progress import Progress, Report
 from emulator.ranks.failures.full_directory import full_directory_reported

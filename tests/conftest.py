@@ -20,7 +20,6 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-import analysis.predict  # noqa: F401  (its checks of a spec are registered)
 from emulator.virtual.boot import GuestSpec, run_guest
 from emulator.virtual.building.build import ensure_kernel
 from emulator.virtual.failure import VirtualKernelError

@@ -14,7 +14,6 @@ from collectives.call import CollectiveCall, CollectiveError
 from collectives.groups import groups_of, selectors_of_groups
 from topologies.fabrics.fabric import Fabric
 from topologies.routing.routes import Routes
-from topologies.spec.checks import register
 from topologies.spec.errors import Problem, suggestion
 from topologies.spec.roce.section import STOCK_ACK_EVERY, RoceTransport
 from topologies.spec.sections import Sections
@@ -166,7 +165,6 @@ def model_of(predictor: Predictor, setting: Setting, call: CollectiveCall) -> st
     return predictor.model(setting, call) if isinstance(predictor, ChoosesModel) else None
 
 
-@register
 def unknown_predictors(spec: Sections) -> Iterator[Problem]:
     """The names under a spec's `predict` that are no predictor's. External results are not named
     in a spec: they come with a command."""
@@ -177,6 +175,10 @@ def unknown_predictors(spec: Sections) -> Iterator[Problem]:
         if name not in allowed:
             expected = f"{suggestion(name, allowed)}allowed: {', '.join(allowed)}"
             yield Problem(("predict", index), name, expected)
+
+
+CHECKS = (unknown_predictors,)
+"""Every check of this room (`topologies.spec.checks`)."""
 
 
 def load_predictor(name: str, parameters: Mapping[str, Any] | None = None) -> Predictor:

@@ -28,7 +28,6 @@ from topologies.fabrics.build import build_fabric
 from topologies.fabrics.wiring import FabricError
 from topologies.plan import Plan
 from topologies.spec.aggregation.section import AggregationSection, class_of
-from topologies.spec.checks import register
 from topologies.spec.collectives_section import (
     AggregationOfRun,
     CollectivesOfRun,
@@ -49,7 +48,6 @@ from topologies.spec.workload_section import (
 )
 
 
-@register
 def aggregation_problems(spec: Sections) -> Iterator[Problem]:
     """Selectors that name no switch, and specs whose ranks cannot use an aggregation node."""
     section = spec.aggregation

@@ -9,7 +9,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, ValidationError
 
-import analysis.predict  # noqa: F401  (its checks of a spec are registered)
 from analysis.predict.interface import available_predictors
 from analysis.report.tables.table import Unit
 from analysis.studies.cases import RESPONSES

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-import analysis.predict  # noqa: F401
 from analysis.predict.interface import PredictorError, load_predictor
 from analysis.predict.setting import setting_of_spec
 from analysis.predict.shared_fabric import JobToPredict, PredictedJob, predict_jobs

@@ -26,6 +26,13 @@ def complaints(page: Page) -> list[Any]:
     ]
 
 
+def report_of(directory: Path) -> Path:
+    """The page of a run that has one."""
+    path = finish_run(load_run(directory)).report
+    assert path is not None
+    return path
+
+
 def requests(page: Page) -> list[str]:
     """What was asked for beyond the page itself; data: addresses stay in the page."""
     urls = [e["request"]["url"] for e in page.methods("Network.requestWillBeSent")]
@@ -33,7 +40,7 @@ def requests(page: Page) -> list[str]:
 
 
 def test_the_page_loads_nothing_and_draws_everything(page: Page, run_directory: Path) -> None:
-    path = finish_run(load_run(run_directory)).report
+    path = report_of(run_directory)
     page.open(path)
     assert complaints(page) == []
     assert requests(page) == []
@@ -53,7 +60,7 @@ def test_the_page_loads_nothing_and_draws_everything(page: Page, run_directory: 
 
 
 def test_nothing_sticks_out_of_its_drawing(page: Page, run_directory: Path) -> None:
-    page.open(finish_run(load_run(run_directory)).report)
+    page.open(report_of(run_directory))
     outside = page.evaluate(
         """[...document.querySelectorAll('figure .view:not([hidden]) svg')].flatMap(svg => {
              const box = svg.getBoundingClientRect();
@@ -69,7 +76,7 @@ def test_nothing_sticks_out_of_its_drawing(page: Page, run_directory: Path) -> N
 
 
 def test_tables_sort_by_value_both_ways(page: Page, run_directory: Path) -> None:
-    page.open(finish_run(load_run(run_directory)).report)
+    page.open(report_of(run_directory))
     column = (
         "(() => { const t = [...document.querySelectorAll('table.sortable')].find(t => "
         "t.tHead.textContent.includes('deepest queue'));"
@@ -88,7 +95,7 @@ def test_tables_sort_by_value_both_ways(page: Page, run_directory: Path) -> None
 
 
 def test_iterations_can_be_chosen(page: Page, run_directory: Path) -> None:
-    page.open(finish_run(load_run(run_directory)).report)
+    page.open(report_of(run_directory))
     shown = "[...document.querySelectorAll('#timeline .view')].map(v => !v.hidden)"
     assert page.evaluate(shown) == [True, False]
     page.evaluate("document.querySelectorAll('#timeline .views button')[1].click()")
@@ -98,7 +105,7 @@ def test_iterations_can_be_chosen(page: Page, run_directory: Path) -> None:
 def test_hovering_shows_the_figures_of_a_link(page: Page, run_directory: Path) -> None:
     # A window that holds the page: scrolling hides the tip, whenever its event comes.
     page.resize(1240, 6000)
-    page.open(finish_run(load_run(run_directory)).report)
+    page.open(report_of(run_directory))
     x, y = page.evaluate(
         "(() => { const b = document.querySelector('#fabric .switch').getBoundingClientRect();"
         "return [b.left + b.width / 2, b.top + b.height / 2]; })()"
@@ -110,7 +117,7 @@ def test_hovering_shows_the_figures_of_a_link(page: Page, run_directory: Path) -
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_text_has_contrast(page: Page, run_directory: Path, scheme: str) -> None:
-    page.open(finish_run(load_run(run_directory)).report)
+    page.open(report_of(run_directory))
     page.emulate(scheme=scheme)
     ratios = page.evaluate(
         """(() => {
@@ -166,7 +173,7 @@ def test_runs_stand_side_by_side(
 
 
 def test_what_comes_from_the_run_is_escaped(page: Page, slower_directory: Path) -> None:
-    page.open(finish_run(load_run(slower_directory)).report)
+    page.open(report_of(slower_directory))
     assert page.evaluate("document.querySelectorAll('.verdict.invalid').length") == 1
     reasons = page.evaluate("document.querySelector('.reasons').textContent")
     assert "a <b>hog</b> ran" in reasons
@@ -177,7 +184,7 @@ def test_what_comes_from_the_run_is_escaped(page: Page, slower_directory: Path) 
 
 
 def test_paper_is_light_and_shows_every_table(page: Page, run_directory: Path) -> None:
-    page.open(finish_run(load_run(run_directory)).report)
+    page.open(report_of(run_directory))
     page.emulate(media="print", scheme="dark")
     background = page.evaluate("getComputedStyle(document.documentElement).backgroundColor")
     assert background == "rgb(255, 255, 255)"

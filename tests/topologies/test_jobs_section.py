@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-import collectives.spec_checks  # noqa: F401  (what it knows of workloads is registered)
 from topologies.spec.scaling import scale_spec
 from topologies.spec.spec import Spec, SpecError, parse_spec
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import cache
+from importlib import import_module
 
 from topologies.fabrics.build import build_fabric
 from topologies.fabrics.fabric import Fabric
@@ -27,17 +29,18 @@ _OWN_CONTENTS = ("command", "partitioned_inference")
 
 Check = Callable[[Sections], Iterable[Problem]]
 
-_REGISTERED: list[Check] = []
+_ROOMS = ("collectives.spec_checks", "analysis.predict.interface")
+"""Modules of rooms above this one that know more of a spec than it does: collectives which sizes
+divide, analysis which predictors there are. Each has a tuple `CHECKS`. They are named here, and not
+imported, as imports go down only; so a spec is as valid whatever a program has imported."""
 
 
-def register(check_of_room: Check) -> Check:
-    """Have every spec checked by `check_of_room`, too; a decorator.
-
-    Rooms above this one know more of a spec than it does: collectives which sizes divide, analysis
-    which predictors there are. They register what they know when they are imported.
-    """
-    _REGISTERED.append(check_of_room)
-    return check_of_room
+@cache
+def _checks_of_rooms() -> tuple[Check, ...]:
+    found: list[Check] = []
+    for name in _ROOMS:
+        found += import_module(name).CHECKS
+    return tuple(found)
 
 
 def check(spec: Sections) -> list[Problem]:
@@ -57,7 +60,7 @@ def _connect_only_problems(spec: Sections) -> list[Problem]:
 
 
 def _check_one(spec: Sections) -> list[Problem]:
-    problems = [problem for each in _REGISTERED for problem in each(spec)]
+    problems = [problem for each in _checks_of_rooms() for problem in each(spec)]
     if spec.compute.device == "real" and spec.scale not in (1, "auto"):
         problems.append(
             Problem(("scale",), shown(spec.scale), "expected 1 or auto with compute.device: real")

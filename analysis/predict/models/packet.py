@@ -16,9 +16,10 @@ from analysis.predict.engines.joint_programs import GroupedCall, JointPrograms, 
 from analysis.predict.engines.packet.ports import FabricPorts
 from analysis.predict.engines.packet.programs import EncodedPrograms
 from analysis.predict.engines.paths import Paths, paths_of
-from analysis.predict.engines.wire import PREAMBLE_BYTES, TCP_IP_BYTES
+from analysis.predict.engines.wire import TCP_IP_BYTES
 from analysis.predict.interface import PredictorError, Setting
 from collectives.call import CollectiveCall
+from collectives.schedule.gloo import PREAMBLE_BYTES
 from simulation.columns import Column
 from simulation.engine_process import run_engine
 from simulation.failure import SimulationError
