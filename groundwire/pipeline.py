@@ -151,14 +151,16 @@ def _inputs(spec: Spec) -> dict[str, str]:
         place = f"jobs/{name}/" if spec.jobs else ""
         if isinstance(part.workload, ChakraWorkload):
             from analysis.chakra.errors import ChakraError
-            from analysis.chakra.files import read_graphs
+            from analysis.chakra.sources.read import read_workload
             from analysis.chakra.summary import problems
             from analysis.exporters.replay import replay_files
 
-            graphs = read_graphs(part.workload.path)
-            if wrong := problems(graphs):
-                raise ChakraError(part.workload.path, None, wrong[0])
-            files = replay_files(graphs)
+            workload = part.workload
+            groups = None if workload.groups is None else Path(workload.groups)
+            read = read_workload(Path(workload.path), part.compute, groups)
+            if wrong := problems(read.graphs):
+                raise ChakraError(workload.path, None, wrong[0])
+            files = replay_files(read.graphs, read.notes)
             found |= {f"{place}replay/{file}": content for file, content in files.items()}
         elif isinstance(part.workload, PartitionedInferenceWorkload):
             from workloads.models.partition.split_file import NETWORK_FILE, split_text

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from analysis.astra.errors import AstraInputError
-from analysis.astra.files.groups import CommunicatorGroup, read_groups
 from analysis.astra.files.memory import MemoryConfig, read_memory
 from analysis.astra.files.network import NetworkConfig, read_network
 from analysis.astra.files.system import SystemConfig, read_system
 from analysis.astra.files.task import POINT_TO_POINT, Task, read_tasks
 from analysis.chakra.codec import decode
 from analysis.chakra.errors import ChakraError
+from analysis.chakra.group_file import CommunicatorGroup, read_groups
 
 
 @dataclass(frozen=True)
@@ -49,11 +49,18 @@ def read_simulation(
         read_system(system_path, injection_scale),
         _read_workload(workload_prefix, network.npus),
         MemoryConfig() if memory_path is None else read_memory(memory_path),
-        {} if groups_path is None else read_groups(groups_path, network.npus),
+        {} if groups_path is None else _read_groups(groups_path, network.npus),
         backend,
         queues_per_dimension,
         rendezvous,
     )
+
+
+def _read_groups(path: Path | str, npus: int) -> dict[int, CommunicatorGroup]:
+    try:
+        return read_groups(path, npus)
+    except ChakraError as error:
+        raise AstraInputError(path, error.place, error.what) from None
 
 
 def _read_workload(prefix: Path | str, npus: int) -> list[tuple[Task, ...]]:

@@ -1,5 +1,6 @@
 """Is a trace a graph that can be run?"""
 
+import glob
 from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
@@ -7,6 +8,7 @@ from typing import NoReturn
 
 from analysis.chakra.codec import decode, read_bytes, record_offsets
 from analysis.chakra.errors import ChakraError
+from analysis.chakra.foreign import as_feeder_reads
 from analysis.chakra.schema import CollectiveType, NodeType
 from analysis.chakra.trace import Trace, TraceNode
 
@@ -21,28 +23,28 @@ _REQUIRED: dict[int, tuple[str, ...]] = {
 }
 
 
-def import_trace(path: Path | str) -> Trace:
-    """Read a trace and check it. Raises ChakraError, with the offset of the node at fault."""
+def import_trace(path: Path | str) -> tuple[Trace, tuple[str, ...]]:
+    """Read a trace and check it, with notes of what is read otherwise than it stands there
+    (`foreign.as_feeder_reads`). Raises ChakraError, with the offset of the node at fault."""
     data = read_bytes(path)
-    trace = decode(data, path)
+    trace, notes = as_feeder_reads(decode(data, path))
     check_trace(trace, path, record_offsets(data, path))
-    return trace
+    return trace, notes
 
 
-def import_traces(prefix: Path | str) -> dict[int, Trace]:
-    """Every `PREFIX.RANK.et`, by rank, checked; ranks must be 0 to n-1. Raises ChakraError."""
-    prefix = Path(prefix)
+def ranks_of(prefix: Path, suffixes: Sequence[str]) -> dict[int, Path]:
+    """Every `PREFIX.RANK` with one of the suffixes, by rank; ranks must be 0 to n-1. Raises
+    ChakraError."""
     found: dict[int, Path] = {}
-    for path in prefix.parent.glob(f"{prefix.name}.*.et"):
-        rank = path.name[len(prefix.name) + 1 : -len(".et")]
-        if rank.isdecimal():
-            found[int(rank)] = path
-    if not found:
-        raise ChakraError(prefix, None, f"no file {prefix.name}.RANK.et there")
-    missing = sorted(set(range(max(found) + 1)) - set(found))
+    for suffix in suffixes:
+        for path in prefix.parent.glob(f"{glob.escape(prefix.name)}.*{suffix}"):
+            rank = path.name[len(prefix.name) + 1 : -len(suffix)]
+            if rank.isdecimal():
+                found[int(rank)] = path
+    missing = sorted(set(range(max(found, default=-1) + 1)) - set(found))
     if missing:
         raise ChakraError(prefix, None, f"no file for rank {missing[0]} of 0 to {max(found)}")
-    return {rank: import_trace(found[rank]) for rank in sorted(found)}
+    return dict(sorted(found.items()))
 
 
 def check_trace(

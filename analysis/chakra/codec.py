@@ -1,6 +1,9 @@
 """Trace <-> bytes: protobuf messages, each behind its length as a varint."""
 
+import gzip
+import zlib
 from collections.abc import Iterator
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +15,8 @@ from analysis.chakra.trace import Attribute, TensorInfo, Trace, TraceNode
 
 # Chakra's feeder keeps a record's length in 32 bits.
 _LENGTH_BYTES_MAX = 5
+_GZIP = b"\x1f\x8b"
+_MOST_BYTES = 1 << 32
 
 
 def encode(trace: Trace) -> bytes:
@@ -52,11 +57,21 @@ def record_offsets(data: bytes, path: Path | str = "<bytes>") -> tuple[int, ...]
 
 
 def read_bytes(path: Path | str) -> bytes:
-    """A file's bytes. Raises ChakraError."""
+    """A file's bytes, unpacked where it is packed by gzip. Raises ChakraError."""
     try:
-        return Path(path).read_bytes()
+        data = Path(path).read_bytes()
     except OSError as error:
         raise ChakraError(path, None, f"cannot be read: {error.strerror}") from None
+    if not data.startswith(_GZIP):
+        return data
+    try:
+        with gzip.open(BytesIO(data)) as packed:
+            data = packed.read(_MOST_BYTES + 1)
+    except (OSError, EOFError, zlib.error) as error:
+        raise ChakraError(path, None, f"cannot be unpacked by gzip: {error}") from None
+    if len(data) > _MOST_BYTES:
+        raise ChakraError(path, None, f"unpacks to more than {_MOST_BYTES >> 30} GiB")
+    return data
 
 
 def _append_record(parts: list[bytes], message: Any) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict, deque
 from collections.abc import Sequence
 
+from analysis.chakra.collective_order import Order, collective_orders
 from analysis.chakra.graph import CollectiveNode, Graph, GraphNode, ReceiveNode, SendNode
 
 _QUOTED = 4
@@ -17,10 +18,11 @@ _Place = tuple[int, int]
 """A rank and the id of a node."""
 
 
-def deadlock_of(graphs: Sequence[Graph]) -> str | None:
+def deadlock_of(graphs: Sequence[Graph], orders: Sequence[Order] | None = None) -> str | None:
     """Who waits for whom, for ever; None where all ranks come to their ends. The ends of messages,
-    and the members of collectives, are there and agree (`summary.problems`)."""
-    replay = _Replay(graphs)
+    and the members of collectives, are there and agree (`summary.problems`); `orders` has in which
+    order ranks begin collectives (`collective_orders`)."""
+    replay = _Replay(graphs, collective_orders(graphs) if orders is None else orders)
     replay.run()
     return replay.circle()
 
@@ -28,18 +30,19 @@ def deadlock_of(graphs: Sequence[Graph]) -> str | None:
 class _Replay:
     """All graphs run with nothing taking time."""
 
-    def __init__(self, graphs: Sequence[Graph]) -> None:
+    def __init__(self, graphs: Sequence[Graph], orders: Sequence[Order]) -> None:
         self._nodes: dict[_Place, GraphNode] = {}
         self._waits: Counter[_Place] = Counter()
         self._followers: dict[_Place, list[_Place]] = defaultdict(list)
-        # What is to begin in the order of ids: collectives of a group at a rank.
+        # What is to begin in order: collectives of a group at a rank.
         self._in_order: dict[tuple[int, tuple[int, ...]], deque[int]] = defaultdict(deque)
         self._begun: dict[object, list[_Place]] = defaultdict(list)
         self._number: Counter[object] = Counter()
         self._ready: set[_Place] = set()
         self._done: set[_Place] = set()
         for rank, graph in enumerate(graphs):
-            for node in sorted(graph, key=lambda each: each.id):
+            order = orders[rank]
+            for node in sorted(graph, key=lambda each: (order.get(each.id, 0), each.id)):
                 place = rank, node.id
                 self._nodes[place] = node
                 self._waits[place] = len(set(node.after))

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from analysis.chakra.check import import_traces
 from analysis.chakra.codec import write_trace
-from analysis.chakra.errors import ChakraError
 from analysis.chakra.expand import expand, runs_by_ranks
-from analysis.chakra.graph import ComputeNode, Graph, Groups, from_trace, number_groups, to_trace
+from analysis.chakra.graph import ComputeNode, Graph, number_groups, to_trace
 from analysis.chakra.schema import COLLECTIVE_KINDS
 
 _FIRST_TAG = 400_000_000
@@ -35,24 +33,3 @@ def write_graphs(prefix: Path | str, graphs: Sequence[Graph], *, seed: int = 1) 
     for path, graph in zip(paths, expanded, strict=True):
         write_trace(path, to_trace(graph, groups))
     return paths
-
-
-def read_graphs(
-    prefix: Path | str, groups: Mapping[int, Sequence[int]] | None = None
-) -> list[Graph]:
-    """Every rank's graph, checked.
-
-    `groups` are the communicator groups of traces that do not carry them (number -> ranks).
-    Raises ChakraError naming the file.
-    """
-    graphs = []
-    traces = import_traces(prefix)
-    for rank, trace in traces.items():
-        path = f"{prefix}.{rank}.et"
-        carried = any(attribute.name == "world_size" for attribute in trace.attributes)
-        known = None if carried and groups is None else Groups(len(traces), groups)
-        try:
-            graphs.append(from_trace(trace, known))
-        except ValueError as error:
-            raise ChakraError(path, None, str(error)) from None
-    return graphs

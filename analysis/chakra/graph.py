@@ -7,7 +7,7 @@ nanoseconds travel in attributes that other readers leave alone.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,10 +30,12 @@ class GraphNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComputeNode(GraphNode):
-    """Computation of `duration_ns`; operations and bytes of memory where they are known."""
+    """Computation of `duration_ns`, on the device or on its host; operations and bytes of memory
+    where they are known."""
 
     flops: int = 0
     memory_bytes: int = 0
+    on_host: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +73,10 @@ _SHARDED = (Kind.ALL_GATHER,)
 """Kinds whose comm_size is one rank's shard, where a call states the total (design of the ET)."""
 
 
+_DEFAULT_GROUP = "default_pg"
+"""PyTorch's name of the group of all ranks."""
+
+
 class Groups:
     """Numbers for communicator groups: 0 is the world, others count up as they are met."""
 
@@ -79,6 +85,7 @@ class Groups:
         self._members = {0: tuple(range(world))}
         self._members |= {number: tuple(ranks) for number, ranks in (known or {}).items()}
         self._numbers = {ranks: number for number, ranks in self._members.items()}
+        self._named = dict.fromkeys(("", _DEFAULT_GROUP), self._members[0])
 
     def number(self, ranks: tuple[int, ...]) -> int:
         """The group of exactly these ranks, in this order."""
@@ -91,6 +98,18 @@ class Groups:
     def ranks(self, number: int) -> tuple[int, ...]:
         """The members of a group. Raises KeyError."""
         return self._members[number]
+
+    def name(self, name: str, ranks: Sequence[int]) -> None:
+        """Have a group that is known by a name, which may be a number."""
+        self._named[name] = tuple(ranks)
+
+    def named(self, name: str) -> tuple[int, ...]:
+        """The members of a group by its name, or by its number as text. Raises KeyError."""
+        if name in self._named:
+            return self._named[name]
+        if not name.isdecimal():
+            raise KeyError(name)
+        return self._members[int(name)]
 
     def subgroups(self) -> dict[int, tuple[int, ...]]:
         """All groups but the world."""
@@ -121,15 +140,26 @@ def to_trace(graph: Graph, groups: Groups) -> Trace:
     return Trace(tuple(_to_node(node, groups) for node in graph), attributes=tuple(metadata))
 
 
-def from_trace(trace: Trace, groups: Groups | None = None) -> Graph:
+Pricing = Callable[[int, int], int]
+"""Operations and bytes of memory -> nanoseconds."""
+
+
+def from_trace(trace: Trace, groups: Groups | None = None, price: Pricing | None = None) -> Graph:
     """The inverse of `to_trace`; also takes traces of other origin.
 
     `groups` are those of the trace's metadata unless given. A trace of other origin has durations
     in microseconds only; nodes that are neither computation nor communication become computation
-    of their duration. Raises ValueError naming the node.
+    of their duration. `price` says what a computation without a duration takes (`unpriced`).
+    Raises ValueError naming the node.
     """
     groups = groups or trace_groups(trace)
-    return tuple(_from_node(node, groups) for node in trace.nodes)
+    return tuple(_from_node(node, groups, price) for node in trace.nodes)
+
+
+def unpriced(node: TraceNode) -> bool:
+    """Whether a node says what it computes, and not how long that takes."""
+    timed = node.duration_micros or node.attribute("duration_ns") is not None
+    return node.type == NodeType.COMP and not timed and bool(node.integer("num_ops"))
 
 
 def trace_groups(trace: Trace) -> Groups:
@@ -147,7 +177,8 @@ def trace_groups(trace: Trace) -> Groups:
 
 
 def _to_node(node: GraphNode, groups: Groups) -> TraceNode:
-    attributes = [Attribute("is_cpu_op", "bool_val", False)]
+    on_host = isinstance(node, ComputeNode) and node.on_host
+    attributes = [Attribute("is_cpu_op", "bool_val", on_host)]
 
     def add(name: str, value: int, kind: str = "int64_val") -> None:
         attributes.append(Attribute(name, kind, value))
@@ -204,7 +235,7 @@ def _call_attributes(node: CollectiveNode, groups: Groups) -> list[Attribute]:
     return attributes
 
 
-def _from_node(node: TraceNode, groups: Groups) -> GraphNode:
+def _from_node(node: TraceNode, groups: Groups, price: Pricing | None) -> GraphNode:
     start_ns = node.integer("start_ns")
     duration_ns = node.integer("duration_ns")
     common: dict[str, Any] = {
@@ -224,21 +255,24 @@ def _from_node(node: TraceNode, groups: Groups) -> GraphNode:
             tag=node.integer("comm_tag") or 0,
             **common,
         )
-    return ComputeNode(
-        flops=node.integer("num_ops") or 0,
-        memory_bytes=node.integer("tensor_size") or 0,
-        **common,
-    )
+    flops, memory_bytes = node.integer("num_ops") or 0, node.integer("tensor_size") or 0
+    if price is not None and unpriced(node):
+        common["duration_ns"] = price(flops, memory_bytes)
+    on_host = bool(node.integer("is_cpu_op"))
+    return ComputeNode(flops=flops, memory_bytes=memory_bytes, on_host=on_host, **common)
 
 
 def _call(node: TraceNode, groups: Groups) -> CollectiveCall:
-    group = node.attribute("pg_name") or "0"
-    if not isinstance(group, str) or not group.isdecimal():
-        raise ValueError(f"node {node.id}: pg_name is {group!r}, not a group's number as text")
+    group = node.attribute("pg_name") or ""
+    if not isinstance(group, str):
+        raise ValueError(f"node {node.id}: pg_name is {group!r}, not a group's name")
     try:
-        ranks = groups.ranks(int(group))
+        ranks = groups.named(group)
     except KeyError:
-        raise ValueError(f"node {node.id}: nobody says who is in group {group}") from None
+        raise ValueError(
+            f"node {node.id}: pg_name: nobody says who is in group {group}: give ASTRA-sim's file "
+            "of communicator groups (--groups)"
+        ) from None
     kind = _KIND_OF[CollectiveType(_required(node, "comm_type"))]
     size_bytes = _required(node, "comm_size") * (len(ranks) if kind in _SHARDED else 1)
     try:

@@ -3,11 +3,28 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from analysis.chakra.collective_order import collective_orders
 from analysis.chakra.deadlock import deadlock_of
-from analysis.chakra.graph import CollectiveNode, ComputeNode, Graph, Groups, ReceiveNode, SendNode
+from analysis.chakra.graph import (
+    CollectiveNode,
+    ComputeNode,
+    Graph,
+    GraphNode,
+    Groups,
+    ReceiveNode,
+    SendNode,
+)
+from collectives.kinds import Kind
+from topologies.spec.workload_types import MAX_SIZE_BYTES
+
+MOST_NS = 3600 * 10**9
+"""The longest computation of a replay: where nothing runs for longer, the virtual kernel takes its
+processes for dead."""
+
+_MOST_TAG = 2**31 - 1
 
 _KIND_OF = {
     ComputeNode: "compute",
@@ -33,15 +50,18 @@ class Summary:
 def summarize(graphs: Sequence[Graph]) -> Summary:
     """Count, and check across ranks. `compute_ns` is the busiest rank's."""
     nodes: Counter[str] = Counter()
-    shares: Counter[tuple[str, int, tuple[int, ...]]] = Counter()
+    # Of a collective every member has its part; not all members' graphs need be there.
+    counts: Counter[tuple[str, int, tuple[int, ...]]] = Counter()
     for graph in graphs:
+        own: Counter[tuple[str, int, tuple[int, ...]]] = Counter()
         for node in graph:
             nodes[_KIND_OF[type(node)]] += 1
             if isinstance(node, CollectiveNode):
-                shares[node.call.kind, node.call.size_bytes, node.call.ranks] += 1
+                own[node.call.kind, node.call.size_bytes, node.call.ranks] += 1
+        counts |= own
     collectives: Counter[tuple[str, int, int]] = Counter()
-    for (kind, size_bytes, ranks), count in shares.items():
-        collectives[kind, size_bytes, len(ranks)] += -(-count // len(ranks))
+    for (kind, size_bytes, ranks), count in counts.items():
+        collectives[kind, size_bytes, len(ranks)] += count
     busy = [sum(n.duration_ns for n in graph if isinstance(n, ComputeNode)) for graph in graphs]
     return Summary(
         len(graphs),
@@ -65,14 +85,17 @@ def _groups(graphs: Sequence[Graph]) -> dict[int, tuple[int, ...]]:
 
 def problems(graphs: Sequence[Graph]) -> list[str]:
     """What keeps ranks from running these graphs together: collectives of a group that differ
-    between its ranks (in order of ids), members and peers that are not there, messages without
+    between its ranks (as they begin), members and peers that are not there, messages without
     their other end, and ranks that wait for each other."""
     found: list[str] = []
     world = len(graphs)
     sequences: dict[tuple[int, ...], dict[int, list[tuple[str, int, int]]]] = defaultdict(dict)
     sent: Counter[tuple[int, int, int, int]] = Counter()
+    orders = collective_orders(graphs)
     for rank, graph in enumerate(graphs):
-        for node in sorted(graph, key=lambda node: node.id):
+        order = orders[rank]
+        for node in sorted(graph, key=lambda node: (order.get(node.id, 0), node.id)):
+            found += [f"rank {rank}: node {node.id} ({node.name}): {f}" for f in faults(node, rank)]
             if isinstance(node, CollectiveNode):
                 call = node.call
                 if rank not in call.ranks or max(call.ranks) >= world:
@@ -110,8 +133,32 @@ def problems(graphs: Sequence[Graph]) -> list[str]:
                 f"{abs(balance)} message(s) of {size_bytes} bytes with tag {tag} from rank "
                 f"{source} to rank {destination} are {'sent' if balance > 0 else 'received'} only"
             )
-    stuck = None if found else deadlock_of(graphs)
+    stuck = None if found else deadlock_of(graphs, orders)
     return found if stuck is None else [stuck]
+
+
+def faults(node: GraphNode, rank: int) -> Iterator[str]:
+    """What of a node no rank can do, by the field at fault."""
+    if isinstance(node, ComputeNode) and node.duration_ns > MOST_NS:
+        yield f"duration is {node.duration_ns:,} ns, allowed {MOST_NS:,}"
+    if isinstance(node, CollectiveNode):
+        if not node.call.size_bytes and node.call.kind != Kind.BARRIER:
+            yield f"comm_size of {node.call.kind} is 0, expected at least 1"
+        yield from _too_large(node.call.size_bytes)
+    if isinstance(node, SendNode | ReceiveNode):
+        side = "comm_dst" if isinstance(node, SendNode) else "comm_src"
+        if node.peer == rank:
+            yield f"{side} is {node.peer}, its own rank"
+        if not node.size_bytes:
+            yield "comm_size is 0, expected at least 1"
+        yield from _too_large(node.size_bytes)
+        if not 0 <= node.tag <= _MOST_TAG:
+            yield f"comm_tag is {node.tag}, allowed 0 to {_MOST_TAG} (torch's tags have 32 bits)"
+
+
+def _too_large(size_bytes: int) -> Iterator[str]:
+    if size_bytes > MAX_SIZE_BYTES:
+        yield f"comm_size is {size_bytes:,} bytes, allowed {MAX_SIZE_BYTES:,}"
 
 
 def _shown(sequence: Sequence[tuple[str, int, int]], at: int) -> str:

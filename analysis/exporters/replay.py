@@ -9,6 +9,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from analysis.chakra.collective_order import Order, collective_orders
 from analysis.chakra.graph import (
     CollectiveNode,
     ComputeNode,
@@ -17,10 +18,13 @@ from analysis.chakra.graph import (
     ReceiveNode,
     SendNode,
 )
+from collectives.kinds import Kind, rounded_elements
+from workloads.models.replay import NOTES, replayed_element_bytes, whole_elements
 
 
-def replay_files(graphs: Sequence[Graph]) -> dict[str, str]:
-    """File name -> content, for every rank and for the groups that they form among them.
+def replay_files(graphs: Sequence[Graph], notes: Sequence[str] = ()) -> dict[str, str]:
+    """File name -> content, for every rank, for the groups that they form among them, and for
+    notes on what is replayed otherwise than the traces say.
 
     Raises ValueError for a node that cannot be replayed.
     """
@@ -31,13 +35,40 @@ def replay_files(graphs: Sequence[Graph]) -> dict[str, str]:
         for node in graph
         if isinstance(node, CollectiveNode)
     }
-    files = {"groups.json": json.dumps(sorted(groups - {world})) + "\n"}
-    for rank, graph in enumerate(graphs):
-        files[f"{rank:03d}.jsonl"] = "".join(json.dumps(_line(node)) + "\n" for node in graph)
+    files = {
+        "groups.json": json.dumps(sorted(groups - {world})) + "\n",
+        NOTES: json.dumps([*notes, *rounding_notes(graphs)], indent=1) + "\n",
+    }
+    for rank, (graph, order) in enumerate(zip(graphs, collective_orders(graphs), strict=True)):
+        lines = (json.dumps(_line(node, order)) + "\n" for node in graph)
+        files[f"{rank:03d}.jsonl"] = "".join(lines)
     return files
 
 
-def _line(node: GraphNode) -> dict[str, Any]:
+def rounding_notes(graphs: Sequence[Graph]) -> tuple[str, ...]:
+    """Which sizes a replay rounds, as it sends whole elements, as many from each rank."""
+    rounded: dict[tuple[str, int], int] = {}
+    for graph in graphs:
+        for node in graph:
+            if isinstance(node, CollectiveNode):
+                call = node.call
+                element_bytes = replayed_element_bytes(call.element_bytes)
+                kind = Kind(call.kind)
+                elements = rounded_elements(kind, call.size_bytes, call.world, element_bytes)
+                rounded[call.kind, call.size_bytes] = elements * element_bytes
+            elif isinstance(node, SendNode | ReceiveNode):
+                rounded["message", node.size_bytes] = whole_elements(node.size_bytes)
+    changed = [(kind, size, sent) for (kind, size), sent in rounded.items() if size != sent]
+    if not changed:
+        return ()
+    what, size, sent = max(changed, key=lambda each: abs(each[1] - each[2]) / max(each[1], 1))
+    return (
+        f"{len(changed)} of {len(rounded)} sizes are no whole elements for each rank, and are "
+        f"rounded: most {what} of {size:,} bytes, to {sent:,}",
+    )
+
+
+def _line(node: GraphNode, order: Order) -> dict[str, Any]:
     line: dict[str, Any] = {"id": node.id, "name": node.name, "after": list(node.after)}
     match node:
         case ComputeNode():
@@ -46,6 +77,7 @@ def _line(node: GraphNode) -> dict[str, Any]:
                 "duration_ns": node.duration_ns,
                 "flops": node.flops,
                 "memory_bytes": node.memory_bytes,
+                "on_host": node.on_host,
             }
         case CollectiveNode():
             call = node.call
@@ -58,6 +90,7 @@ def _line(node: GraphNode) -> dict[str, Any]:
                 "element_bytes": call.element_bytes,
                 "ranks": ranks,
                 "root": ranks.index(call.ranks[call.root]),
+                "place": order[node.id],
             }
         case SendNode() | ReceiveNode():
             return line | {

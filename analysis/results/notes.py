@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Iterable
 
@@ -18,6 +19,7 @@ from analysis.runs.records import CapturedRecord
 from analysis.runs.run import Run
 from topologies.spec.spec import Spec
 from topologies.spec.workload_section import CommandWorkload
+from workloads.models.replay import DIRECTORY, NOTES
 
 _QUOTED = 3
 _NOT_CHECKED = (
@@ -42,7 +44,7 @@ def notes_of(run: Run) -> list[str]:
     """The notes on a run of a program, and on ours where they differ from others: in what they
     send, and when they connect. Raises RunError."""
     if not isinstance(run.spec.workload, CommandWorkload):
-        return [*_of_payload(run), *_of_connections(run), *_of_lost_nodes(run)]
+        return [*_of_payload(run), *_of_replay(run), *_of_connections(run), *_of_lost_nodes(run)]
     return [
         *_of_compute(run),
         *_of_sources(run),
@@ -55,6 +57,12 @@ def notes_of(run: Run) -> list[str]:
 
 def _of_payload(run: Run) -> list[str]:
     return [] if run.spec.payload == "checked" else [_NOT_CHECKED]
+
+
+def _of_replay(run: Run) -> list[str]:
+    """What a replay does otherwise than its traces say."""
+    file = run.directory / DIRECTORY / NOTES
+    return [f"traces: {note}" for note in json.loads(file.read_text())] if file.exists() else []
 
 
 def _of_connections(run: Run) -> list[str]:

@@ -94,6 +94,7 @@ def _files(spec: Spec) -> str:
     for workload in spec.workloads:
         if isinstance(workload, ChakraWorkload):
             named += [Path(f"{workload.path}.{rank}.et") for rank in range(workload.ranks)]
+            named += [] if workload.groups is None else [Path(workload.groups)]
     named += spec.program_files
     return " ".join(hashlib.sha256(p.read_bytes()).hexdigest() for p in named if p.is_file())
 

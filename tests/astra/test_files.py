@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from analysis.astra.errors import AstraInputError
-from analysis.astra.files.groups import CommunicatorGroup, read_groups, render_groups
 from analysis.astra.files.memory import MEMORY_TYPES, MemoryConfig, read_memory, render_memory
 from analysis.astra.files.network import (
     TOPOLOGIES,
@@ -30,6 +29,7 @@ from analysis.astra.files.system import (
     render_system,
 )
 from analysis.astra.network.memory_bus import BusParameters
+from analysis.chakra.group_file import CommunicatorGroup, read_groups, render_groups
 from groundwire.commands.astra import astra
 from groundwire.commands.console.outcome import outcome
 from tests.astra.astra_inputs import system, write_inputs

@@ -11,7 +11,6 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from analysis.astra.errors import AstraRefused, AstraStalled
-from analysis.astra.files.groups import CommunicatorGroup
 from analysis.astra.files.memory import MemoryConfig
 from analysis.astra.files.network import Dimension, NetworkConfig
 from analysis.astra.files.system import COLLECTIVES, Implementation, SystemConfig
@@ -20,6 +19,7 @@ from analysis.astra.lockstep import can_run_in_lockstep
 from analysis.astra.network.memory_bus import BusParameters
 from analysis.astra.simulate import simulate
 from analysis.astra.simulation import Simulation
+from analysis.chakra.group_file import CommunicatorGroup
 from analysis.chakra.schema import CollectiveType, NodeType
 
 KINDS = {

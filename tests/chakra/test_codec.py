@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.chakra.check import check_trace, import_trace, import_traces
+from analysis.chakra.check import check_trace, import_trace, ranks_of
 from analysis.chakra.codec import decode, encode, read_bytes, write_trace
 from analysis.chakra.errors import ChakraError
 from analysis.chakra.schema import ATTRIBUTE_KINDS, CollectiveType, NodeType
+from analysis.chakra.sources.read import read_workload
 from analysis.chakra.trace import Attribute, TensorInfo, Trace, TraceNode
 
 _SCALARS = {
@@ -193,12 +194,12 @@ def test_a_set_of_traces_is_read_by_rank(tmp_path: Path) -> None:
     for rank in (0, 1, 2, 10):
         write_trace(tmp_path / f"w.{rank}.et", Trace((TraceNode(rank, type=4),)))
     with pytest.raises(ChakraError, match="no file for rank 3 of 0 to 10"):
-        import_traces(tmp_path / "w")
+        ranks_of(tmp_path / "w", [".et"])
     (tmp_path / "w.10.et").unlink()
-    found = import_traces(tmp_path / "w")
-    assert [trace.nodes[0].id for trace in found.values()] == [0, 1, 2]
+    assert list(ranks_of(tmp_path / "w", [".et"])) == [0, 1, 2]
+    assert [graph[0].id for graph in read_workload(tmp_path / "w").graphs] == [0, 1, 2]
     with pytest.raises(ChakraError, match=r"no file other\.RANK\.et"):
-        import_traces(tmp_path / "other")
+        read_workload(tmp_path / "other")
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:

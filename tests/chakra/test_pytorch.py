@@ -134,7 +134,8 @@ def test_the_graph_runs_in_astra_sim(graphs: list[Graph], tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        (lambda d: d.update(schema="perfetto"), "does not name chakra"),
+        (lambda d: d.update(schema="1.0.1"), "of schema 1.0.1, which does not name chakra"),
+        (lambda d: d.update(traceEvents=[]), "is a trace of Kineto"),
         (lambda d: d.update(nodes={}), "needs a list"),
         (lambda d: d.update(nodes=[]), "no operators"),
         (lambda d: d["nodes"][0].pop("attrs"), "lacks or mistypes a field: KeyError 'attrs'"),
@@ -152,7 +153,7 @@ def test_the_graph_runs_in_astra_sim(graphs: list[Graph], tmp_path: Path) -> Non
             "c10d::recv_any_source_) cannot be understood",
         ),
     ],
-    ids=["schema", "nodes", "empty", "attrs", "id", "groups", "unknown"],
+    ids=["schema", "kineto", "nodes", "empty", "attrs", "id", "groups", "unknown"],
 )
 def test_a_bad_file_is_told(change: Any, told: str, observed: list[Path], tmp_path: Path) -> None:
     document = json.loads(observed[0].read_text())

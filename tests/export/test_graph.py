@@ -13,7 +13,7 @@ from analysis.chakra.check import check_trace
 from analysis.chakra.codec import decode, encode, write_trace
 from analysis.chakra.errors import ChakraError
 from analysis.chakra.expand import Part, expand, parts
-from analysis.chakra.files import read_graphs, write_graphs
+from analysis.chakra.files import write_graphs
 from analysis.chakra.graph import (
     CollectiveNode,
     ComputeNode,
@@ -26,6 +26,7 @@ from analysis.chakra.graph import (
     to_trace,
     trace_groups,
 )
+from analysis.chakra.sources.read import read_workload
 from analysis.chakra.trace import Trace
 from collectives.algorithms import algorithm
 from collectives.call import CollectiveCall
@@ -134,7 +135,7 @@ def test_a_workload_survives_its_files(tmp_path: Path, graphs: list[Graph]) -> N
     folder = tmp_path / str(len(graphs))
     folder.mkdir(exist_ok=True)
     first = [path.read_bytes() for path in write_graphs(folder / "w", graphs)]
-    found = read_graphs(folder / "w")
+    found = list(read_workload(folder / "w").graphs)
     assert len(found) == len(graphs)
     if not any(n.call.kind in WITHOUT for g in graphs for n in g if isinstance(n, CollectiveNode)):
         assert found == graphs
@@ -147,9 +148,11 @@ def test_an_unknown_group_names_the_file(tmp_path: Path) -> None:
     bare = Trace(to_trace((node,), groups).nodes)
     for rank in range(2):
         write_trace(tmp_path / f"w.{rank}.et", bare)
-    with pytest.raises(ChakraError, match=r"w\.0\.et: node 1: nobody says who is in group 5"):
-        read_graphs(tmp_path / "w")
-    assert read_graphs(tmp_path / "w", {5: (1, 0)}) == [(node,), (node,)]
+    with pytest.raises(ChakraError, match=r"w\.0\.et: node 1: pg_name: nobody says who"):
+        read_workload(tmp_path / "w")
+    file = tmp_path / "groups.json"
+    file.write_text('{"5": [1, 0]}')
+    assert read_workload(tmp_path / "w", groups=file).graphs == ((node,), (node,))
 
 
 def test_what_chakra_cannot_say_is_refused() -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from analysis.chakra.files import read_graphs
 from analysis.chakra.graph import CollectiveNode, ReceiveNode, SendNode
+from analysis.chakra.sources.read import read_workload
 from collectives.algorithms import algorithm
 from collectives.chunking import Chunking, cut
 from collectives.kinds import Kind, Shape
@@ -68,7 +68,7 @@ def test_chakra_traces_carry_the_programs_messages(
     tmp_path: Path, format_: str, prefix: str
 ) -> None:
     sent, received = Counter[Message](), Counter[Message]()
-    for rank, graph in enumerate(read_graphs(exported(tmp_path, format_) / prefix)):
+    for rank, graph in enumerate(read_workload(exported(tmp_path, format_) / prefix).graphs):
         assert not any(isinstance(node, CollectiveNode) for node in graph)
         sent.update((rank, n.peer, n.size_bytes) for n in graph if isinstance(n, SendNode))
         received.update((n.peer, rank, n.size_bytes) for n in graph if isinstance(n, ReceiveNode))

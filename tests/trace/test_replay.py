@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from analysis.chakra.files import read_graphs
 from analysis.chakra.graph import CollectiveNode, ComputeNode, Graph, ReceiveNode, SendNode
 from analysis.chakra.sources.from_run import graphs_of_run
 from analysis.chakra.sources.from_spec import graphs_of_spec
+from analysis.chakra.sources.read import read_workload
 from analysis.runs.run import load_run
 from tests.session.command import groundwire
 
@@ -54,7 +54,7 @@ def test_export_replay_export_gives_the_same_graph(tmp_path: Path) -> None:
     for arguments in commands:
         done = groundwire(*arguments)
         assert done.returncode == 0, done.stderr
-    before, after = read_graphs(first / "step"), read_graphs(again / "step")
+    before, after = (read_workload(each / "step").graphs for each in (first, again))
     assert [_shape(graph) for graph in before] == [_shape(graph) for graph in after]
     assert {type(node) for graph in before for node in graph} == {ComputeNode, CollectiveNode}
     measured = load_run(run)

@@ -159,8 +159,9 @@ def load_spec(path: str | Path, sections: Mapping[str, object] | None = None) ->
             raw.pop("jobs", None)
         raw.update(sections or {})
         for workload in _workloads(raw):
-            if isinstance(workload.get("path"), str):
-                workload["path"] = str(path.resolve().parent / workload["path"])
+            for key in ("path", "groups"):
+                if isinstance(workload.get(key), str):
+                    workload[key] = str(path.resolve().parent / workload[key])
             if workload.get("kind") == "command":
                 below = workload.get("directory", ".")
                 if isinstance(below, str):

@@ -195,17 +195,19 @@ class TrainingWorkload(SpecSection):
 
 def _ranks_of_trace(data: dict[str, object]) -> int:
     ranks = 0
-    while Path(f"{data['path']}.{ranks}.et").exists():
+    while any(Path(f"{data['path']}.{ranks}.et{packed}").exists() for packed in ("", ".gz")):
         ranks += 1
     return ranks
 
 
 class ChakraWorkload(SpecSection):
     """Replay of Chakra execution traces `PATH.RANK.et`, one per rank. `ranks` is the number of
-    files when left out. A relative path is relative to the spec's folder."""
+    files when left out. `groups` is ASTRA-sim's file of communicator groups, for traces that name
+    groups and do not say who is in them. Relative paths are relative to the spec's folder."""
 
     kind: Literal["chakra"]
     path: str = Field(min_length=1)
+    groups: str | None = None
     ranks: Ranks = Field(default_factory=_ranks_of_trace)
     iterations: Iterations = 1
 

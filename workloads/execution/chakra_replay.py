@@ -1,9 +1,9 @@
 """Replay of a trace with real Gloo: compute nodes sleep, communication nodes communicate.
 
-A rank is one device: its compute nodes run one at a time, the ready one of the lowest id first,
-while any number of messages and collectives are under way. A node starts the moment that the
-last one it waits for is done. Collectives of one group are posted in order of their ids on every
-rank: that is how Gloo, like NCCL, matches them.
+A rank is one device and its host: each runs its compute nodes one at a time, the ready one of the
+lowest id first, while any number of messages and collectives are under way. A node starts the
+moment that the last one it waits for is done. Collectives of one group are posted in one order on
+every rank (`place`): that is how Gloo, like NCCL, matches them.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from workloads.models.replay import (
     ReplayMessage,
     read_groups,
     read_program,
+    replayed_element_bytes,
 )
 
 _DTYPE_OF: dict[int, Dtype] = {2: "float16", 4: "float32"}
@@ -102,15 +103,16 @@ class _Replay:
         self._iteration = iteration
         self._waits = {node.id: len(set(node.after)) for node in program}
         self._followers: dict[int, list[int]] = defaultdict(list)
-        self._in_order: dict[tuple[int, ...], list[int]] = defaultdict(list)
+        self._in_order: dict[tuple[int, ...], list[tuple[int, int]]] = defaultdict(list)
         for node in program:
             for before in set(node.after):
                 self._followers[before].append(node.id)
             if isinstance(node, ReplayCollective):
-                heapq.heappush(self._in_order[node.ranks], node.id)
+                heapq.heappush(self._in_order[node.ranks], (node.place, node.id))
         self._done: SimpleQueue[int] = SimpleQueue()
-        self._ready_to_compute: list[int] = []
-        self._computing = False
+        # By whether it is the host's.
+        self._ready_to_compute: dict[bool, list[int]] = {False: [], True: []}
+        self._computing = {False: False, True: False}
         self._ready_to_post: set[int] = set()
         self._posted: dict[int, tuple[Communicator, Pending]] = {}
         self._sequence: Counter[object] = Counter()
@@ -121,7 +123,7 @@ class _Replay:
             self._make_ready(id)
         self._start()
         while left:
-            if not self._computing and not self._posted:
+            if not any(self._computing.values()) and not self._posted:
                 stuck = min(id for id, waits in self._waits.items() if waits)
                 raise ValueError(
                     f"node {stuck} ({self._nodes[stuck].name}) can never start: it waits for "
@@ -129,13 +131,15 @@ class _Replay:
                 )
             idle_since_ns = now_ns()
             id = self._done.get()
-            self._finish(id, 0 if self._computing else now_ns() - idle_since_ns)
+            busy = any(self._computing.values())
+            self._finish(id, 0 if busy else now_ns() - idle_since_ns)
             left -= 1
             self._start()
 
     def _make_ready(self, id: int) -> None:
-        if isinstance(self._nodes[id], ReplayCompute):
-            heapq.heappush(self._ready_to_compute, id)
+        node = self._nodes[id]
+        if isinstance(node, ReplayCompute):
+            heapq.heappush(self._ready_to_compute[node.on_host], id)
         else:
             self._ready_to_post.add(id)
 
@@ -147,14 +151,15 @@ class _Replay:
                 self._ready_to_post.discard(id)
                 self._post(id, self._world, self._message(node))
         for ranks, ids in self._in_order.items():
-            while ids and ids[0] in self._ready_to_post:
-                id = heapq.heappop(ids)
+            while ids and ids[0][1] in self._ready_to_post:
+                _, id = heapq.heappop(ids)
                 self._ready_to_post.discard(id)
                 communicator = self._groups[ranks]
                 self._post(id, communicator, self._collective(self._nodes[id], communicator))
-        if self._ready_to_compute and not self._computing:
-            self._computing = True
-            Thread(target=self._sleep, args=(heapq.heappop(self._ready_to_compute),)).start()
+        for on_host, ready in self._ready_to_compute.items():
+            if ready and not self._computing[on_host]:
+                self._computing[on_host] = True
+                Thread(target=self._sleep, args=(heapq.heappop(ready),)).start()
 
     def _finish(self, id: int, idle_ns: int) -> None:
         """Node `id` is done, after the rank did nothing but wait for `idle_ns`."""
@@ -162,7 +167,9 @@ class _Replay:
             communicator, pending = self._posted.pop(id)
             communicator.wait(pending, idle_ns)
         else:
-            self._computing = False
+            node = self._nodes[id]
+            assert isinstance(node, ReplayCompute)
+            self._computing[node.on_host] = False
         for follower in self._followers[id]:
             self._waits[follower] -= 1
             if self._waits[follower] == 0:
@@ -194,7 +201,7 @@ class _Replay:
             communicator,
             f"i{self._iteration}.{communicator.name}.{number}.{node.collective}",
             _operation(node),
-            _DTYPE_OF.get(node.element_bytes, "float32"),
+            _DTYPE_OF[replayed_element_bytes(node.element_bytes)],
             self._iteration,
             seed=0,
         ).start()

@@ -3,8 +3,9 @@ directory, and the process groups of all ranks in `replay/groups.json`.
 
 Traces are read and checked outside of the kernel (`analysis.chakra`); a rank gets only this.
 A line: `{"id", "name", "after": [ids], "kind"}` and, by kind,
-`compute` {"duration_ns", "flops", "memory_bytes"}, `collective` {"collective", "size_bytes",
-"element_bytes", "ranks", "root"}, `send` and `receive` {"peer", "size_bytes", "tag"}.
+`compute` {"duration_ns", "flops", "memory_bytes", "on_host"}, `collective` {"collective",
+"size_bytes", "element_bytes", "ranks", "root", "place"}, `send` and `receive` {"peer",
+"size_bytes", "tag"}.
 """
 
 from __future__ import annotations
@@ -37,6 +38,8 @@ class ReplayCompute(ReplayNode):
     duration_ns: int = Field(ge=0)
     flops: int = 0
     memory_bytes: int = 0
+    on_host: bool = False
+    """Whether it is the host's, beside what the device computes."""
 
 
 class ReplayCollective(ReplayNode):
@@ -48,6 +51,8 @@ class ReplayCollective(ReplayNode):
     element_bytes: int = 4
     ranks: tuple[int, ...]
     root: int = 0
+    place: int
+    """Among those that the rank begins in this group, the same at all members."""
 
 
 class ReplayMessage(ReplayNode):
@@ -64,6 +69,19 @@ ProgramNode = Annotated[
 ]
 _NODE: TypeAdapter[ReplayCompute | ReplayCollective | ReplayMessage] = TypeAdapter(ProgramNode)
 DIRECTORY = "replay"
+NOTES = "notes.json"
+"""In it, what is replayed otherwise than the traces say, in words."""
+_ELEMENT_BYTES = 4
+
+
+def replayed_element_bytes(element_bytes: int) -> int:
+    """Of the elements that a collective has when it is replayed."""
+    return element_bytes if element_bytes == 2 else _ELEMENT_BYTES
+
+
+def whole_elements(size_bytes: int) -> int:
+    """The bytes of a message when it is replayed."""
+    return max(size_bytes // _ELEMENT_BYTES, 1) * _ELEMENT_BYTES
 
 
 def read_program(

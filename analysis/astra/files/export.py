@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from analysis.astra.files.groups import CommunicatorGroup, render_groups
 from analysis.astra.files.memory import MemoryConfig, render_memory
 from analysis.astra.files.network import NetworkConfig, render_network
 from analysis.astra.files.system import COLLECTIVES, Implementation, SystemConfig, render_system
@@ -21,6 +20,7 @@ from analysis.chakra.graph import (
     number_groups,
     to_trace,
 )
+from analysis.chakra.group_file import CommunicatorGroup, render_groups
 from collectives.call import CollectiveCall
 from collectives.kinds import Kind
 from collectives.schedule.gloo import PREAMBLE_BYTES

@@ -6,6 +6,7 @@ from pathlib import Path
 from analysis.astra.errors import AstraInputError
 from analysis.chakra.check import check_trace
 from analysis.chakra.errors import ChakraError
+from analysis.chakra.foreign import as_feeder_reads
 from analysis.chakra.schema import CollectiveType, NodeType
 from analysis.chakra.trace import Trace, TraceNode
 
@@ -37,6 +38,7 @@ class Task:
 
 def read_tasks(trace: Trace, rank: int, path: Path | str) -> tuple[Task, ...]:
     """The tasks of one rank's trace. Raises AstraInputError for what ASTRA-sim cannot run."""
+    trace, _ = as_feeder_reads(trace)
     try:
         check_trace(trace, path)
         return tuple(_task(node, rank) for node in trace.nodes)

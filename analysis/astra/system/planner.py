@@ -8,10 +8,10 @@ from functools import cache
 from math import prod
 
 from analysis.astra.errors import AstraRefused
-from analysis.astra.files.groups import CommunicatorGroup
 from analysis.astra.files.system import Implementation, SystemConfig
 from analysis.astra.system.logical import LogicalRing, TreeNode, binary_tree, dimension_ring
 from analysis.astra.system.phase import AstraCollective, DimensionPhase
+from analysis.chakra.group_file import CommunicatorGroup
 
 # What the original assumes of a collective that does not say which dimensions it involves.
 _DEFAULT_INVOLVED = 4

@@ -9,7 +9,6 @@ from math import ceil
 
 from analysis.astra.errors import AstraRefused
 from analysis.astra.events import EventQueue, LocalEvents
-from analysis.astra.files.groups import CommunicatorGroup
 from analysis.astra.files.system import SystemConfig
 from analysis.astra.network.mailbox import MessageTransport
 from analysis.astra.network.memory_bus import Bus, FixedDelay, SharedBus
@@ -18,6 +17,7 @@ from analysis.astra.system.phase import AstraCollective, DimensionPhase
 from analysis.astra.system.planner import Planner
 from analysis.astra.system.stream import ChunkStream, DataSet, PhaseAlgorithm
 from analysis.astra.system.tree import TreeAllReduce
+from analysis.chakra.group_file import CommunicatorGroup
 
 # Tags of send and receive nodes lie below this, those of collectives above (system/Sys.hh).
 TAG_RANGE = 500_000_000

@@ -6,12 +6,12 @@ from bisect import insort
 from collections.abc import Callable, Mapping, Sequence
 
 from analysis.astra.errors import AstraRefused
-from analysis.astra.files.groups import CommunicatorGroup
 from analysis.astra.files.memory import RemoteMemory
 from analysis.astra.files.task import Task
 from analysis.astra.rank_result import RankResult
 from analysis.astra.system.phase import AstraCollective
 from analysis.astra.system.system import TAG_RANGE, System
+from analysis.chakra.group_file import CommunicatorGroup
 from analysis.chakra.schema import CollectiveType, NodeType
 
 _COLLECTIVES = {

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from analysis.chakra.collective_order import Order, collective_orders
 from analysis.chakra.graph import (
     CollectiveNode,
     ComputeNode,
@@ -26,11 +27,12 @@ from collectives.call import CollectiveCall, CollectiveError
 def graphs_of_replay(run: Run, iteration: int) -> list[Graph]:
     """The graphs of RUN/replay, each node with its start and duration in that iteration, in
     nanoseconds of the run's clock. Raises RunError naming the file."""
+    files = [run.directory / "replay" / f"{log.rank:03d}.jsonl" for log in run.ranks]
+    programs = [read_program(file) for file in files]
+    orders = collective_orders(programs)
     return [
-        _timed(
-            run, log, read_program(run.directory / "replay" / f"{log.rank:03d}.jsonl"), iteration
-        )
-        for log in run.ranks
+        _timed(run, log, program, order, iteration)
+        for log, program, order in zip(run.ranks, programs, orders, strict=True)
     ]
 
 
@@ -64,6 +66,7 @@ def _node(line: dict[str, Any]) -> GraphNode:
                 duration_ns=line["duration_ns"],
                 flops=line.get("flops", 0),
                 memory_bytes=line.get("memory_bytes", 0),
+                on_host=line.get("on_host", False),
                 **common,
             )
         case "collective":
@@ -82,7 +85,7 @@ def _node(line: dict[str, Any]) -> GraphNode:
     raise ValueError(f"kind is {line['kind']!r}")
 
 
-def _timed(run: Run, log: RankLog, program: Graph, iteration: int) -> Graph:
+def _timed(run: Run, log: RankLog, program: Graph, order: Order, iteration: int) -> Graph:
     """Nodes that the log does not tell apart (same name, group or flow) are matched in order:
     collectives and messages as they were posted, computations from the shortest to the longest.
     """
@@ -106,6 +109,7 @@ def _timed(run: Run, log: RankLog, program: Graph, iteration: int) -> Graph:
             same.sort(key=lambda node: (node.duration_ns, node.id))
             found.sort(key=lambda r: (r.end_ns - r.start_ns, r.start_ns))
         else:
+            same.sort(key=lambda node: (order.get(node.id, 0), node.id))
             found.sort(key=_posted)
         for node, record in zip(same, found, strict=True):
             timed[node.id] = replace(

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import assert_never
 
 from analysis.chakra.errors import ChakraError
-from analysis.chakra.files import read_graphs
 from analysis.chakra.graph import Graph
 from analysis.chakra.sources.graph_builder import GraphBuilder
+from analysis.chakra.sources.read import read_workload
 from collectives.call import CollectiveCall
 from collectives.groups import GroupName, groups_of
 from collectives.kinds import Kind
@@ -40,7 +41,8 @@ def graphs_of_spec(spec: Spec) -> list[Graph]:
     """
     workload = spec.workload
     if isinstance(workload, ChakraWorkload):
-        return read_graphs(workload.path)
+        file = None if workload.groups is None else Path(workload.groups)
+        return list(read_workload(Path(workload.path), spec.compute, file).graphs)
     if isinstance(workload, CollectivesWorkload):
         program = GraphBuilder(spec.compute)
         for planned in planned_calls(spec):

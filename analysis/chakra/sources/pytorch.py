@@ -19,6 +19,7 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
+from analysis.chakra.codec import read_bytes
 from analysis.chakra.errors import ChakraError
 from analysis.chakra.graph import (
     CollectiveNode,
@@ -119,19 +120,15 @@ class ObserverFile:
         """Raises ChakraError."""
         self.path = Path(path)
         try:
-            document = json.loads(self.path.read_bytes())
-        except OSError as error:
-            raise ChakraError(path, None, f"cannot be read: {error.strerror}") from None
+            document = json.loads(read_bytes(path))
         except json.JSONDecodeError as error:
             raise ChakraError(path, error.pos, f"is not JSON: {error.msg}") from None
         except UnicodeDecodeError as error:
             raise ChakraError(path, error.start, "is not JSON: not UTF-8") from None
         if not isinstance(document, dict):
             raise ChakraError(path, None, "is no execution trace: it is no JSON object")
-        # Some have no schema entry; their nodes say whether they can be read.
-        schema = document.get("schema")
-        if schema is not None and "chakra" not in str(schema):
-            raise ChakraError(path, None, "is no execution trace: `schema` does not name chakra")
+        if (other := _other_format(document)) is not None:
+            raise ChakraError(path, None, f"is no execution trace: it is {other}")
         nodes = document.get("nodes")
         if not isinstance(nodes, list):
             raise ChakraError(path, None, f"nodes: found {type(nodes).__name__}, needs a list")
@@ -147,22 +144,24 @@ class ObserverFile:
     def world(self) -> tuple[int, ...]:
         """The ranks of the one process group.
 
-        Raises ChakraError when there is none, or several: for Gloo the observer does not say which
-        of them a collective ran in.
+        Of several with the same ranks it does not matter which one a collective ran in. Raises
+        ChakraError when there is none, or several of unlike ranks: for Gloo the observer does not
+        say which of them a collective ran in.
         """
         groups = []
         for operator in self.operators:
             if operator.name == _PROCESS_GROUPS:
                 groups = json.loads(operator.inputs[0])
-        sizes = {int(group["group_size"]) for group in groups}
-        if len(groups) != 1:
+        # One of all ranks lists none.
+        members = {tuple(group["ranks"]) or tuple(range(group["group_size"])) for group in groups}
+        if len(members) != 1:
             raise ChakraError(
                 self.path,
                 None,
-                f"has {len(groups)} process groups, one is needed: the observer does not say which "
-                "of them a Gloo collective used",
+                f"has {len(members)} process groups of unlike ranks, one is needed: the observer "
+                "does not say which of them a Gloo collective used",
             )
-        return tuple(range(sizes.pop()))
+        return members.pop()
 
 
 def read_observer(
@@ -306,6 +305,27 @@ class _Builder:
         if waits:
             self._last_on_thread[operator.thread] = operator.id
         return tuple(after)
+
+
+def _other_format(document: dict[str, Any]) -> str | None:
+    """What a JSON file is that is no trace of the observer's, and what to do. Some traces have no
+    schema entry; their nodes say whether they can be read."""
+    if "traceEvents" in document:
+        return (
+            "a trace of Kineto (torch.profiler's export_chrome_trace); give the file that "
+            "ExecutionTraceObserver wrote beside it"
+        )
+    if "gpus" in document:
+        return "an execution plan of MSCCL++; MSCCL's XML is read as an algorithm of a spec"
+    if "workload_graph" in document:
+        return "Chakra's JSON; give the .et file that it was made from"
+    schema = document.get("schema")
+    if schema is None or "chakra" in str(schema):
+        return None
+    return (
+        f"of schema {schema}, which does not name chakra; record it again by a newer PyTorch, "
+        "whose schema is 1.0.2-chakra.0.0.4 or higher"
+    )
 
 
 def _computes(operator: _Operator) -> bool:

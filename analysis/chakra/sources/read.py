@@ -2,45 +2,107 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from analysis.chakra.check import import_trace
+from analysis.chakra.check import import_trace, ranks_of
 from analysis.chakra.errors import ChakraError
-from analysis.chakra.files import read_graphs
-from analysis.chakra.graph import Graph, Groups, from_trace
+from analysis.chakra.foreign import by_ranks, groups_of_pytorch, not_as_they_say
+from analysis.chakra.graph import Graph, Groups, Pricing, from_trace, trace_groups
+from analysis.chakra.group_file import read_groups
 from analysis.chakra.sources.pytorch import read_observer
+from analysis.chakra.trace import Trace
+from topologies.spec.compute_section import ComputeSpec
+
+_ITEM_BYTES = 4
+_MOST_RANKS = 1 << 20
+"""Of a groups file beside one rank's trace, which does not say how many there are."""
 
 
-def read_source(path: Path, compute_ns: Callable[[int, int], int]) -> tuple[list[Graph], bool]:
-    """The graphs of a file, or of all `PATH.RANK.et` or `PATH.RANK.json`; and whether these are
-    all ranks' (a file is one rank's of several).
+@dataclass(frozen=True, slots=True)
+class TraceSet:
+    """The graphs of ranks 0, 1, ...; `complete` where these are all (a file is one rank's of
+    several). `notes` say what was read otherwise than it stands there."""
 
-    `compute_ns(flops, bytes)` times the operators of PyTorch's traces, which have no durations.
-    Raises ChakraError naming the file and, where there is one, the offset.
+    graphs: tuple[Graph, ...]
+    complete: bool = True
+    notes: tuple[str, ...] = ()
+
+
+def read_workload(
+    path: Path, compute: ComputeSpec | None = None, groups: Path | None = None
+) -> TraceSet:
+    """What is in a file, or in all `PATH.RANK.et` or `PATH.RANK.json`, checked.
+
+    `compute` times what has operations and no duration, as all of PyTorch's traces; without it that
+    takes no time. `groups` is ASTRA-sim's file of communicator groups. Raises ChakraError naming
+    the file and, where there is one, the offset.
     """
+    price = None if compute is None else pricing(compute)
     if path.is_file():
-        if path.suffix == ".json":
-            return [read_observer(path, compute_ns)], False
-        trace = import_trace(path)
-        ranks = any(attribute.name == "world_size" for attribute in trace.attributes)
+        # A run of PyTorch begins with a brace; a record of Chakra's begins with its length.
+        if _is_json(path):
+            return TraceSet((read_observer(path, price or _no_time),), complete=False)
+        return _of_traces({0: path}, compute, groups, complete=False)
+    found = ranks_of(path, (".et", ".et.gz"))
+    if not found and (observed := ranks_of(path, (".json", ".json.gz"))):
+        return TraceSet(tuple(read_observer(each, price or _no_time) for each in observed.values()))
+    if not found:
+        raise ChakraError(path, None, f"no file {path.name}.RANK.et there")
+    return _of_traces(found, compute, groups, complete=True)
+
+
+def pricing(compute: ComputeSpec) -> Pricing:
+    """What computations take on a device. What slows a whole run down does so when it runs."""
+    own = compute.model_copy(update={"slowdown": 1})
+    return lambda flops, memory_bytes: own.time_ns(flops, memory_bytes, _ITEM_BYTES)
+
+
+def _no_time(flops: int, memory_bytes: int) -> int:
+    return 0
+
+
+def _is_json(path: Path) -> bool:
+    return path.name.removesuffix(".gz").endswith(".json")
+
+
+def _of_traces(
+    paths: Mapping[int, Path], compute: ComputeSpec | None, groups: Path | None, *, complete: bool
+) -> TraceSet:
+    graphs, notes = [], []
+    for rank, path in paths.items():
+        trace, changed = import_trace(path)
+        modelled = compute is not None and compute.device != "real"
+        price = pricing(compute) if modelled and compute is not None else None
+        world = len(paths) if complete else None
         try:
-            return [from_trace(trace, None if ranks else Groups(1))], False
+            graphs.append(from_trace(trace, _groups(trace, world, groups), price))
+        except ChakraError:
+            raise
         except ValueError as error:
             raise ChakraError(path, None, str(error)) from None
-    observed = _observed(path)
-    if observed and not list(path.parent.glob(f"{path.name}.*.et")):
-        missing = sorted(set(range(max(observed) + 1)) - set(observed))
-        if missing:
-            raise ChakraError(path, None, f"no file for rank {missing[0]} of 0 to {max(observed)}")
-        return [read_observer(observed[rank], compute_ns) for rank in sorted(observed)], True
-    return read_graphs(path), True
+        device = compute.device if compute is not None and modelled else "none"
+        notes += [(rank, note) for note in (*changed, *not_as_they_say(trace, device))]
+    return TraceSet(tuple(graphs), complete, by_ranks(notes, len(paths)))
 
 
-def _observed(prefix: Path) -> dict[int, Path]:
-    found = {}
-    for path in prefix.parent.glob(f"{prefix.name}.*.json"):
-        rank = path.name[len(prefix.name) + 1 : -len(".json")]
-        if rank.isdecimal():
-            found[int(rank)] = path
-    return found
+def _groups(trace: Trace, world: int | None, file: Path | None) -> Groups:
+    """The groups of a trace: a file's, else its own. `world` None: as many ranks as it knows of.
+    Raises ValueError, ChakraError."""
+    named = groups_of_pytorch(trace)
+    carried = any(attribute.name == "world_size" for attribute in trace.attributes)
+    if carried and file is None:
+        groups = trace_groups(trace)
+    else:
+        members = {} if file is None else _members(file, world)
+        ranks = [rank for each in (*members.values(), *named.values()) for rank in each]
+        groups = Groups(world or max(ranks, default=0) + 1, members)
+    for name, ranks_of_group in named.items():
+        groups.name(name, ranks_of_group or tuple(range(groups.world)))
+    return groups
+
+
+def _members(file: Path, world: int | None) -> dict[int, Sequence[int]]:
+    found = read_groups(file, world or _MOST_RANKS)
+    return {group.id: group.ranks for group in found.values()}

@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from analysis.chakra.files import read_graphs
+from analysis.chakra.errors import ChakraError
+from analysis.chakra.sources.read import read_workload
 from groundwire.commands.console.outcome import outcome
 from groundwire.commands.console.overrides import parse_overrides
 from groundwire.commands.console.report_style import ReportStyle
@@ -21,6 +22,7 @@ from groundwire.commands.run import (
     StyleOption,
     run_and_print,
 )
+from groundwire.commands.traces.options import DeviceChoice, DeviceOption, GroupsOption
 from topologies.spec.spec import load_spec, parse_dict
 
 
@@ -38,6 +40,8 @@ def replay(
             "for each rank on one switch of 100 Gb/s).",
         ),
     ] = None,
+    groups: GroupsOption = None,
+    device: DeviceOption = DeviceChoice.V100,
     kernel: KernelOption = KernelChoice.auto,
     out: OutOption = None,
     set_: SetOption = None,
@@ -47,16 +51,24 @@ def replay(
     """Run traces with real Gloo: compute nodes sleep, communication nodes communicate.
 
     Dependencies are kept. This is `groundwire run` of a spec with `workload: {kind: chakra, path:
-    PREFIX}`; --set changes the keys of that spec (--set workload.iterations=3).
+    PREFIX}`; --set changes the keys of that spec (--set workload.iterations=3). With --on, its
+    compute section is the device.
     """
     path = prefix.resolve()
+    workload = {"kind": "chakra", "path": str(path)}
+    if groups is not None:
+        workload["groups"] = str(groups.resolve())
     if on is None:
-        fabric = {"kind": "flat", "hosts": len(read_graphs(path)), "link": _LINK}
-        workload = {"kind": "chakra", "path": str(path)}
-        spec = parse_dict({"name": prefix.name, "fabric": fabric, "workload": workload})
+        read = read_workload(path, groups=groups)
+        if not read.complete:
+            raise ChakraError(path, None, "is one rank's: give the PREFIX of all ranks")
+        fabric = {"kind": "flat", "hosts": len(read.graphs), "link": _LINK}
+        compute = {"device": device.value}
+        raw = {"name": prefix.name, "fabric": fabric, "workload": workload, "compute": compute}
+        spec = parse_dict(raw)
     else:
-        workload_text = json.dumps({"kind": "chakra", "path": str(path)})
-        spec = load_spec(on).with_overrides({"workload": workload_text}, source=str(prefix))
+        texts = {"workload": json.dumps(workload)}
+        spec = load_spec(on).with_overrides(texts, source=str(prefix))
     spec = spec.with_overrides(parse_overrides(set_ or []), source="--set")
     return run_and_print(spec, kernel, out, as_json=as_json, style=style)
 

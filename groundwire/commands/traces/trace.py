@@ -7,7 +7,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any
 
 import typer
 
@@ -16,11 +16,13 @@ from analysis.chakra.errors import ChakraError
 from analysis.chakra.files import write_graphs
 from analysis.chakra.sources.from_run import graphs_of_run
 from analysis.chakra.sources.from_spec import graphs_of_spec
-from analysis.chakra.sources.read import read_source
+from analysis.chakra.sources.read import read_workload
 from analysis.chakra.summary import Summary, summarize
+from analysis.exporters.replay import rounding_notes
 from analysis.exporters.write import TraceFormat, write_trace_as
 from analysis.runs.run import load_run
 from groundwire.commands.console.outcome import BAD_INPUT, outcome
+from groundwire.commands.traces.options import DeviceChoice, DeviceOption, GroupsOption
 from groundwire.commands.traces.replay import replay
 from topologies.spec.compute_section import ComputeSpec
 from topologies.spec.spec import load_spec
@@ -30,9 +32,6 @@ trace_app = typer.Typer(
     help="Write runs and specs for other simulators; check traces; replay them on a fabric.",
     no_args_is_help=True,
 )
-
-
-_Device = Literal["v100", "a100", "h100", "none"]
 
 
 @trace_app.command()
@@ -122,13 +121,8 @@ def import_(
         Path | None,
         typer.Option(metavar="PREFIX", help="Write the traces as Chakra files PREFIX.RANK.et."),
     ] = None,
-    device: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME",
-            help="Roofline that times PyTorch's operators: v100, a100, h100 or none.",
-        ),
-    ] = "v100",
+    device: DeviceOption = DeviceChoice.V100,
+    groups: GroupsOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> int:
     """Check traces, and say what is in them.
@@ -136,17 +130,18 @@ def import_(
     Exit code 2 when a file is bad, or when ranks do not fit together. `groundwire trace replay
     PREFIX` replays what passes with real Gloo.
     """
-    if device not in get_args(_Device):
-        raise typer.BadParameter(f"--device: found {device!r}, allowed {get_args(_Device)}")
-    roofline = ComputeSpec.model_validate({"device": device})
-    graphs, complete = read_source(path, lambda flops, moved: roofline.time_ns(flops, moved, 4))
+    read = read_workload(path, ComputeSpec.model_validate({"device": device.value}), groups)
+    graphs, complete = read.graphs, read.complete
     summary = summarize(graphs)
     # The other ranks of a single file are not there to be checked against.
     found = summary.problems if complete else ()
+    notes = [*read.notes, *rounding_notes(graphs)]
     if as_json:
-        print(json.dumps(_document(summary, found), indent=1))
+        print(json.dumps(_document(summary, found, notes), indent=1))
     else:
         _print(summary)
+        for note in notes:
+            print(f"note: {path}: {note}", file=sys.stderr)
     for problem in found:
         print(f"error: {path}: {problem}", file=sys.stderr)
     if found:
@@ -163,7 +158,7 @@ def import_(
     return 0
 
 
-def _document(summary: Summary, problems: Sequence[str]) -> dict[str, object]:
+def _document(summary: Summary, problems: Sequence[str], notes: Sequence[str]) -> dict[str, object]:
     return {
         "ranks": summary.ranks,
         "nodes": summary.nodes,
@@ -174,6 +169,7 @@ def _document(summary: Summary, problems: Sequence[str]) -> dict[str, object]:
         ],
         "groups": {str(number): list(ranks) for number, ranks in summary.groups.items()},
         "problems": list(problems),
+        "notes": list(notes),
     }
 
 
