@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rich import box
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderResult
 from rich.measure import Measurement
 from rich.table import Table
 
@@ -31,15 +31,23 @@ class Figures(Table):
             padding=(0, 1, 0, 0),
         )
         for name in names:
-            self.add_column(name, overflow="fold", vertical="bottom")
+            self.add_column(name, overflow="fold")
 
     def figure(self, *heading: str) -> None:
         """Add a column of figures; a heading of several lines has the unit in its last."""
-        self.add_column("\n".join(heading), justify="right", vertical="bottom", no_wrap=True)
+        self.add_column("\n".join(heading), justify="right", no_wrap=True)
 
     def text(self, heading: str) -> None:
         """Add a column of text, which folds."""
         self.add_column(heading, overflow="fold")
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Headings stand on the line below them, however many lines each has."""
+        most = max((str(column.header).count("\n") for column in self.columns), default=0)
+        for column in self.columns:
+            heading = str(column.header)
+            column.header = "\n" * (most - heading.count("\n")) + heading
+        yield from super().__rich_console__(console, options)
 
     def natural_width(self, console: Console) -> int:
         """How wide it is with nothing folded."""

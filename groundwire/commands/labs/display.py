@@ -8,9 +8,8 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
-from groundwire.commands.console.figures import OutputConsole
+from groundwire.commands.console.figures import Figures, OutputConsole
 from groundwire.commands.console.result_table import print_result
 from groundwire.labs.formula import Number
 from groundwire.labs.grading import Graded, Verdict
@@ -22,9 +21,7 @@ _LOOK_LETTERS = 200
 
 def print_labs(console: Console, labs: Iterable[Lab]) -> None:
     """A row for each lab."""
-    table = Table()
-    for heading in ("", "name", "title", "minutes", "needs"):
-        table.add_column(heading)
+    table = Figures("", "name", "title", "minutes", "needs")
     for lab in labs:
         minutes = "{} to {}".format(*lab.minutes)
         table.add_row(str(lab.number), lab.name, lab.title, minutes, lab.needs)
@@ -43,12 +40,11 @@ def print_run(console: OutputConsole, name: str, program: bool, directory: Path)
 
 def print_verdict(console: Console, verdict: Verdict) -> None:
     """A row for each question, then the sum; hints for what is wrong."""
-    table = Table(title=f"{verdict.student.lab.title}: {escape(verdict.student.name)}")
-    table.add_column("question")
-    table.add_column("points", justify="right")
-    for heading in ("found", "expected"):
-        table.add_column(heading, justify="right")
-    table.add_column("")
+    title = f"{verdict.student.lab.title}: {escape(verdict.student.name)}"
+    table = Figures("question", title=title)
+    for heading in ("points", "found", "expected"):
+        table.figure(heading)
+    table.text("")
     for graded in verdict.questions:
         table.add_row(
             graded.question.name,
@@ -68,12 +64,10 @@ def print_verdict(console: Console, verdict: Verdict) -> None:
 
 def print_class(console: Console, graded: Iterable[Submission]) -> None:
     """A row for each submission: points, by question, and what its instructor should look at."""
-    table = Table()
-    for heading in ("submission", "student", "lab"):
-        table.add_column(heading)
-    table.add_column("points", justify="right")
+    table = Figures("submission", "student", "lab")
+    table.figure("points")
     for heading in ("not passed", "look at"):
-        table.add_column(heading)
+        table.text(heading)
     for each in graded:
         look = [each.problem] if each.problem else []
         if each.answers_of is not None:
