@@ -1,4 +1,4 @@
-"""What a collective is: the kinds, and what each call of one puts on the wire.
+"""Collectives: the kinds, and the messages that each call of one puts on the wire.
 
 `kinds` is the table of kinds, `call` one call of them, and `schedule` what a call sends, in one
 form for all readers. `program` says what a program is, `builder` writes one, `waits` has the rules

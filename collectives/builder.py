@@ -79,7 +79,7 @@ class Builder:
         self._dimension = before
 
     def phase(self, name: str, kind: Kind | None = None) -> None:
-        """What follows belongs to this phase, until the next one begins."""
+        """Begin a phase, to which all that follows belongs until the next one begins."""
         if self._dimension is not None:
             name = f"{name} {self._dimension}"
         phase = Phase(name, kind, self._dimension)

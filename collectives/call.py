@@ -13,7 +13,7 @@ __all__ = ["CollectiveCall", "CollectiveError", "Shaped"]
 
 
 class Shaped:
-    """What has these fields has a shape: a call, and what a run measured of one."""
+    """The fields that make a shape: a call has them, and a measured collective."""
 
     __slots__ = ()
 
@@ -28,7 +28,7 @@ class Shaped:
 
     @property
     def traits(self) -> Traits:
-        """What the table of kinds says of it."""
+        """The row of its kind in the table of kinds."""
         return Kind(self.kind).traits
 
     @property

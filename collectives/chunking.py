@@ -172,7 +172,7 @@ def _turns(
 
 
 def _jobs(chunk: Chunk, element_bytes: int, rates: Sequence[int]) -> list[Job]:
-    """What each phase of a chunk moves on its dimension: the bytes of the rank that sends most."""
+    """The work of each phase of a chunk on its dimension: the bytes of the rank that sends most."""
     program = chunk.program
     sent: dict[tuple[int, int], int] = {}
     for message in program.messages():

@@ -19,7 +19,7 @@ from topologies.spec.workload_section import TrainingWorkload, WorkloadSpec
 GroupName: TypeAlias = Literal["world", "tensor", "data", "model"]
 
 _SORTS = {"tensor": "model", "model": "model", "data": "data"}
-"""What the groups of `collectives.classes` are for."""
+"""The purposes of the groups of `collectives.classes`."""
 
 
 def groups_of(workload: WorkloadSpec) -> dict[GroupName, list[list[int]]]:
@@ -43,7 +43,7 @@ def used_groups(workload: WorkloadSpec) -> tuple[tuple[int, ...], ...]:
 
 
 def sort_of(members: Sequence[int]) -> tuple[int, int]:
-    """What groups that run the same collectives, at once, have in common: size and stride."""
+    """The form of groups that run the same collectives at once: size and stride."""
     return len(members), members[1] - members[0]
 
 
@@ -94,7 +94,7 @@ def selectors_of_groups(spec: Sections) -> dict[tuple[int, ...], int]:
 
 
 def _groups(workload: WorkloadSpec) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """What each group of ranks is for. All ranks come first: where they are a group of another
+    """The purpose of each group of ranks. All ranks come first: where they are a group of another
     sort, too, they are of that."""
     groups = groups_of(workload)
     everybody = tuple(range(workload.ranks))

@@ -34,12 +34,12 @@ class Kind(StrEnum):
 
     @property
     def traits(self) -> Traits:
-        """What the table says of this kind."""
+        """The row of this kind in the table."""
         return TABLE[self]
 
 
 class SizeOf(StrEnum):
-    """What the size of a collective counts."""
+    """The bytes that the size of a collective counts."""
 
     WHOLE = "the whole array, of which each rank has or gets a shard"
     SENT = "what a rank sends in total, its own shard included"
@@ -140,12 +140,12 @@ class Shape:
 
 
 def barrier_shape(ranks: int) -> Shape:
-    """What a barrier by a program is: an all-reduce of an int64 that counts who came."""
+    """The shape of a barrier by a program: an all-reduce of an int64 that counts who came."""
     return Shape(Kind.ALL_REDUCE, 8, ranks, 8)
 
 
 def step_bytes(kind: Kind, ranks: int, element_bytes: int) -> int:
-    """What the size of a collective must be a multiple of."""
+    """The bytes of which the size of a collective must be a multiple."""
     return element_bytes * (ranks if TABLE[kind].splits else 1)
 
 

@@ -94,7 +94,7 @@ class Step:
 
     @property
     def blocks(self) -> Blocks:
-        """What the step moves, named at this end."""
+        """The blocks that the step moves, named at this end."""
         blocks = self.target if self.source is None else self.source
         assert blocks is not None
         return blocks
@@ -143,7 +143,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """What every participant of a collective does; the same for every size.
+    """The steps of every participant of a collective; the same for every size.
 
     Participants are numbered from 0; the first `ranks` of them are the collective's ranks, others
     (switches) have neither input nor output. `pieces` is the number of blocks of a shard for kinds

@@ -173,7 +173,7 @@ def agreement_of(ranks: int, endpoint_delay_ns: int) -> ProgramSchedule:
 
 
 def entry_of(section: CollectivesSection, kind: Kind) -> Mapping[str, Any]:
-    """What a section says of a kind; empty when Gloo's own runs it."""
+    """The section's entry of a kind; empty when Gloo's own runs it."""
     if section.backend == "gloo" or kind not in PROGRAM_KINDS:
         return {}
     entry: Mapping[str, Any] = getattr(section, kind)

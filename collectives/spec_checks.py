@@ -1,4 +1,4 @@
-"""What a workload's collectives ask of a spec: sizes that divide, roots and peers that exist."""
+"""Checks of a workload's collectives: sizes that divide, roots and peers that exist."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def _unused_problems(spec: Sections) -> Iterator[Problem]:
 
 
 def _of_command(section: CollectivesSection, workload: CommandWorkload) -> Iterator[Problem]:
-    """What a program of the user's cannot have."""
+    """Keys that a program of the user's cannot have."""
     if section.backend != "programs":
         return
     if not workload.observe:
@@ -204,7 +204,7 @@ def _reduction_problems(
 
 
 def _gloo_reduces(spec: Sections, workload: CollectivesWorkload) -> Iterator[bool]:
-    """Of each collective that reduces: whether Gloo's own algorithms run it."""
+    """For each collective that reduces: whether Gloo's own algorithms run it."""
     for operation in workload.operations:
         if not isinstance(operation, CollectiveOperation | RootedCollective):
             continue
@@ -225,8 +225,8 @@ def _is_gloos(
 def _shapes(
     workload: WorkloadSpec, kind: Kind, every: bool
 ) -> Iterator[tuple[Shape, tuple[int, ...] | None]]:
-    """What a workload asks of a kind, and of whom (None: all): of models, by every one of their
-    groups, or one of each sort."""
+    """The collectives of a kind in a workload, and their groups (None: all): of models, by every
+    one of their groups, or one of each sort."""
     if isinstance(workload, CollectivesWorkload):
         asked = [op for op in workload.operations if op.kind == kind and not _has_own(op)]
         for operation in asked:

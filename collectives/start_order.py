@@ -28,9 +28,9 @@ from enum import StrEnum
 
 
 class CollectiveOrder(StrEnum):
-    """Whose chunks go first: of what was posted first, of what was posted last, or of the highest
-    priority. Among equal ones LIFO looks at priorities before it looks at posting; `priority` takes
-    the first posted."""
+    """The collective whose chunks go first: the first posted, the last posted, or that of the
+    highest priority. Among equal ones LIFO looks at priorities before it looks at posting;
+    `priority` takes the first posted."""
 
     FIFO = "fifo"
     LIFO = "lifo"
@@ -83,7 +83,7 @@ class StartOrder:
         return self.order is not CollectiveOrder.FIFO
 
     def post(self, priority: int, chunks: int) -> int:
-        """A collective is posted. What this rank proposes: the start from which on it counts."""
+        """Post a collective. Returns this rank's proposal: the start from which on it counts."""
         posted = _Posted(self._count, priority, chunks, self.started + self.ahead)
         self._count += 1
         if self.agrees:

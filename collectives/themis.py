@@ -23,7 +23,7 @@ ORDERED = frozenset({Kind.ALL_REDUCE, Kind.REDUCE_SCATTER, Kind.ALL_GATHER})
 
 @dataclass(slots=True)
 class DimensionLoads:
-    """What has been scheduled on each dimension, in bytes over the dimension's rate relative to
+    """The load scheduled on each dimension, in bytes over the dimension's rate relative to
     the first one's. `rates` are in any one unit."""
 
     sizes: tuple[int, ...]

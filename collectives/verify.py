@@ -403,7 +403,7 @@ def _input_identity(program: Program, rank: int, block: int) -> int | None:
 
 
 def _expected(program: Program, rank: int, block: int) -> _Value | None:
-    """What an output block must be in the end; None where the collective says nothing."""
+    """The contents that an output block must have in the end; None for any."""
     everybody = (1 << program.ranks) - 1
     pieces = program.pieces
     match program.kind:

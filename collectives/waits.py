@@ -1,4 +1,4 @@
-"""What each step of a participant waits for, by the rules of `program`."""
+"""The waits of each step of a participant, by the rules of `program`."""
 
 from __future__ import annotations
 

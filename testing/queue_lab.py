@@ -155,7 +155,7 @@ class Lab:
         raise KeyError(f"{node}:{peer}")
 
     def statistics(self, node: str, peer: str) -> PortStatistics:
-        """What the port of `node` towards `peer` has counted."""
+        """The counters of the port of `node` towards `peer`."""
         context = self.context(node, peer)
         with self.network.netlink(node) as netlink:
             return port_statistics(read_qdiscs(netlink)[context.ifindex])
@@ -206,7 +206,7 @@ class Lab:
         return self.arrangement.waiting(contexts)
 
     def memory_word(self, node: str, peer: str, word: str, priority: int = 0) -> int:
-        """What the switch's memory holds of a class of the port of `node` towards `peer`."""
+        """The bytes in the switch's memory of a class of the port of `node` towards `peer`."""
         assert isinstance(self.arrangement, SwitchArrangement)
         context = self.context(node, peer)
         number = port_number(context.link, context.port)

@@ -32,7 +32,7 @@ class Flow:
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """What became of a flow, times after the origin of all: when each message was acknowledged."""
+    """The outcome of a flow, times after the origin of all: when each message was acknowledged."""
 
     flow: Flow
     began_ns: int

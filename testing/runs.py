@@ -23,7 +23,7 @@ def run(text: str) -> tuple[dict[str, Any], float]:
 
 
 def run_with(text: str, look: Callable[[dict[str, Any], Path], Found]) -> Found:
-    """What is found in the result of a spec and in its run directory. Raises when the run fails."""
+    """The figures in a spec's result and in its run directory. Raises when the run fails."""
     with tempfile.TemporaryDirectory() as directory:
         spec = Path(directory, "spec.yaml")
         spec.write_text(text)

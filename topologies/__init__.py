@@ -1,1 +1,1 @@
-"""What a fabric is: spec language, builders, routing, ECMP, placement."""
+"""A fabric as data: spec language, builders, routing, ECMP, placement."""

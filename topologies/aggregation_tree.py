@@ -58,11 +58,10 @@ def aggregation_tree(
 ) -> AggregationTree:
     """The tree over the hosts of ranks, by these switches.
 
-    Its root is the switch from which the farthest host is nearest, or the one that is given. Of
-    several it is the first one, or with a `turn` as many further on, so that trees of several
-    groups have different roots. Nodes take the nearest way to it, over switches that the tree has
-    already where there is one. Raises NoTree.
-    """
+    Its root is the switch from which the farthest host is nearest, or the one that is given. Among
+    equals it is the first one, or with a `turn` as many further on, so that trees of several groups
+    have different roots. Nodes take the nearest way to it, over switches that the tree has already
+    where there is one. Raises NoTree."""
     next_to = _next_to(fabric, hosts, switches)
     candidates = [root] if root is not None else [s.name for s in fabric.routers]
     best: list[tuple[int, str, dict[str, int]]] = []

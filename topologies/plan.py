@@ -37,7 +37,7 @@ class PlacedJob:
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """What follows from a spec before anything runs. `Spec.plan` has it, made once.
+    """The plan of a spec, known before anything runs. `Spec.plan` has it, made once.
 
     `hosts[rank]` is the name of the host that runs `rank`; of several jobs, first all ranks of the
     first one. Routes are computed when asked for.

@@ -1,1 +1,1 @@
-"""What ranks do: `models` says it as pure data, `execution` does it with torch."""
+"""The work of ranks: `models` has it as pure data, `execution` does it with torch."""

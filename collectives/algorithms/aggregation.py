@@ -29,7 +29,7 @@ _UP, _DOWN = 0, 1
 
 
 def _given() -> dict[str, bool]:
-    """Of fields that follow from the fabric, and that nobody asks for in a spec."""
+    """A mark of fields that follow from the fabric, and that nobody asks for in a spec."""
     return {"asked": False}
 
 

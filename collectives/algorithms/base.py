@@ -1,4 +1,4 @@
-"""What an algorithm is: a way to write the program of a collective, with its options as fields."""
+"""Algorithms: each is a way to write the program of a collective, with its options as fields."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class DoesNotFit(ValueError):
 
 
 class Refused(DoesNotFit):
-    """What asks for more than switches have, and might run by an algorithm of hosts instead."""
+    """A demand for more than switches have; an algorithm of hosts might do it instead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class Algorithm:
 
     @property
     def equal_pieces(self) -> int:
-        """What the elements of a shard must be a multiple of."""
+        """The number of which a shard's elements must be a multiple."""
         return 1
 
     @property
@@ -76,12 +76,12 @@ class Algorithm:
 
     @property
     def hold(self) -> Hold | None:
-        """What its collectives have to themselves at switches."""
+        """The locks of its collectives at switches."""
         return None
 
     @property
     def largest_chunk_bytes(self) -> int | None:
-        """What a chunk has at most, where the algorithm bounds it."""
+        """The most bytes of a chunk, where the algorithm bounds it."""
         return None
 
     @property
@@ -121,7 +121,7 @@ class Algorithm:
         """Raises DoesNotFit when the algorithm cannot have so many members."""
 
     def grain(self, members: int) -> int:
-        """What the blocks of an all-reduce, broadcast or reduce must be a multiple of."""
+        """The number that divides the blocks of an all-reduce, broadcast or reduce."""
         return 1
 
     def pieces(self, kind: Kind, ranks: int) -> int:

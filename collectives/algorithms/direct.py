@@ -76,7 +76,7 @@ class Direct(Algorithm):
 
 
 def keep_own_shard(team: Team, shard: int) -> None:
-    """What a member of an all-to-all has for itself."""
+    """The block of an all-to-all that a member keeps."""
     for i, member in enumerate(team.members):
         own = Blocks(Buffer.INPUT, i * shard, shard)
         team.builder.copy(member, own, Blocks(Buffer.OUTPUT, i * shard, shard), team.channel)

@@ -1,4 +1,4 @@
-"""What flows into a grid at its edge, and out of it: weights that are streamed in from controllers
+"""Streams into a grid at its edge, and out of it: weights that are streamed in from controllers
 along the rim, and gradients (Rashidi et al., FRED, ISCA 2025)."""
 
 from __future__ import annotations

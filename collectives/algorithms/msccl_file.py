@@ -14,8 +14,8 @@ from collectives.program import Program
 
 @dataclass(frozen=True, kw_only=True)
 class MscclFile(Algorithm):
-    """What an MSCCL XML file says, for its collective and its number of ranks. Raises MscclError
-    when the file is wrong."""
+    """The program of an MSCCL XML file, for its collective and its number of ranks. Raises
+    MscclError when the file is wrong."""
 
     name = "msccl"
     parts = frozenset()

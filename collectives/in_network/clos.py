@@ -24,8 +24,8 @@ _MOST_COLOURINGS = 200
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """What comes in at `inputs` is reduced, and goes out at each of `outputs`. Of all-reduces both
-    are the same; a multicast has one input, a reduce one output."""
+    """A flow that comes in at `inputs`, is reduced, and goes out at each of `outputs`. For
+    all-reduces both are the same; a multicast has one input, a reduce one output."""
 
     name: str
     inputs: frozenset[int]
@@ -144,7 +144,7 @@ def _too_many(flows: Sequence[Flow], colours: int) -> list[str]:
 
 
 def _through(flows: Sequence[Flow], colours: Sequence[int], middle: int) -> tuple[Flow, ...]:
-    """What a middle switch carries: its port i is joined to microswitch i."""
+    """The flows of a middle switch: its port i is joined to microswitch i."""
     return tuple(
         Flow(
             flow.name,

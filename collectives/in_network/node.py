@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """What a stream has to itself while `participant`, the root of its tree, has it under way:
+    """The locks that a stream holds while `participant`, the root of its tree, has it under way:
     `locks` in the order of taking, each the number of a switch in the fabric and -1, or a port of
     it and the number of the node at the other end. Jobs that share a switch name it alike."""
 

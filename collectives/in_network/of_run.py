@@ -1,4 +1,5 @@
-"""What a spec's `aggregation` means: the trees of its groups, and whether a collective gets one."""
+"""The meaning of a spec's `aggregation`: the trees of its groups, and whether a collective gets
+one."""
 
 from __future__ import annotations
 
@@ -256,7 +257,7 @@ def _without_conflicts(plan: Plan, middles: int, trees: list[TreeOfGroup]) -> It
 def _with_slots(
     section: AggregationSection, asked: Sequence[_AskedTree], trees: Sequence[TreeOfGroup]
 ) -> Iterator[TreeOfGroup]:
-    """What each tree has of its nodes' slots. A quota is taken first come, first served; those
+    """The share of each tree in its nodes' slots. A quota is taken first come, first served; those
     without one divide evenly what is left of the node on which they have least."""
     slots = {switch: section.of(switch).slots or 0 for tree in trees for switch in tree.switches}
     left = dict(slots)
@@ -371,7 +372,7 @@ def aggregation(section: CollectivesSection, options: Mapping[str, Any], ranks: 
 
 
 def _hold(of_run: AggregationOfRun, tree: TreeOfGroup) -> Hold | None:
-    """What a stream of a group has to itself; None where streams do not wait for each other."""
+    """The locks of a group's stream; None where streams do not wait for each other."""
     ranks = len(tree.members)
     links = [(child, parent) for child, parent in enumerate(tree.parents) if parent >= 0]
     locks: list[tuple[int, int]]

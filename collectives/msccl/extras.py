@@ -1,4 +1,5 @@
-"""What a program has and MSCCL's format has no place for, as attributes that MSCCL passes over.
+"""Properties of a program that MSCCL's format has no place for, as attributes that MSCCL passes
+over.
 
 MSCCL wants one peer per thread block, so that a sequence with several peers is written as several
 thread blocks. `at` says which sequence and place a step has, `after` what it waits for, `phase`

@@ -56,7 +56,7 @@ def read(text: str, source: str = "<xml>") -> Program:
 
 @dataclass(slots=True)
 class _Gpu:
-    """What has been read of a participant. `lines` has the element that each step is from."""
+    """The part of a participant that has been read. `lines` has the element of each step."""
 
     sequences: list[list[Step]] = field(default_factory=list)
     channels: list[int] = field(default_factory=list)
@@ -212,7 +212,7 @@ class _Reader:
             gpu.places[number, place] = At(sequence, len(gpu.sequences[sequence]) - 1)
 
     def _parts(self, rank: int, kind: str, element: Element, peers: dict[str, int]) -> list[Step]:
-        """What one instruction does, step by step."""
+        """The steps of one instruction."""
         if kind == "nop":
             return []
         count = element.number("cnt", 1)

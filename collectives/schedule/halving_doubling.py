@@ -30,7 +30,7 @@ def slots_of(world: int) -> int:
 
 
 def reduce_scatter(size_bytes: int, world: int, element_bytes: int) -> ObservedSchedule:
-    """What the ranks do in a call over a whole array of so many bytes; each gets an equal part."""
+    """The acts of the ranks in a call over an array of so many bytes; each gets an equal part."""
     elements = size_bytes // element_bytes
     numbers: dict[_Key, list[int]] = defaultdict(list)
     messages: list[tuple[int, int, int]] = []
@@ -76,7 +76,7 @@ def _reversed_bits(number: int, bits: int) -> int:
 
 
 class _Rank:
-    """What one rank of a call does; names are those of the algorithm."""
+    """The acts of one rank of a call; names are those of the algorithm."""
 
     def __init__(self, rank: int, world: int, elements: int) -> None:
         self._rank, self._world, self._elements = rank, world, elements

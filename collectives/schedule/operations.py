@@ -25,7 +25,7 @@ class Start:
 
 @dataclass(slots=True)
 class Await:
-    """What a member waits for: messages, and marks that others of its own make."""
+    """A wait for messages, and for marks that others of its own make."""
 
     sends: list[int]
     receives: list[int]

@@ -1,4 +1,4 @@
-"""What a collective sends, of which participant, and after what: one form for every reader."""
+"""The messages of a collective, their participants and their order: one form for every reader."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ _ETHERNET_HEADER_BYTES = 14
 
 
 class NodeKind(Enum):
-    """What a node is for. Hosts run ranks; in a torus they forward as well."""
+    """The purpose of a node. Hosts run ranks; in a torus they forward as well."""
 
     HOST = "host"
     SWITCH = "switch"
@@ -93,7 +93,7 @@ class Fabric:
     links: tuple[Link, ...]
     routing: str
     link_costs: Mapping[str, int] = field(default_factory=dict)
-    """What a hop costs routing, by link class; 1 where nothing is said."""
+    """The cost of a hop for routing, by link class; 1 where nothing is said."""
     own_routes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Node -> host -> the neighbour that is taken towards it, whatever is shortest."""
 

@@ -74,7 +74,7 @@ def assemble(
 
 
 def _nic(queue: QueueSpec) -> QueueSpec:
-    """What stands at a host's port to a switch whose ports have this queue."""
+    """The queue at a host's port to a switch whose ports have this queue."""
     return queue.at_host() if isinstance(queue, Classes) else HOST_NIC
 
 

@@ -1,4 +1,4 @@
-"""What is wrong with a spec, said so that it can be put right."""
+"""Mistakes in a spec, told so that they can be put right."""
 
 from __future__ import annotations
 

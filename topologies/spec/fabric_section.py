@@ -42,7 +42,7 @@ def _check_mtu(mtu_bytes: int | None) -> int | None:
 
 
 class LinkOverride(SpecSection):
-    """What the links of one class have that others have not; None inherits `fabric.link`."""
+    """Settings of the links of one class; None inherits `fabric.link`."""
 
     rate_bps: RateBps | None = Field(default=None, alias="rate")
     delay_ns: TimeNs | None = Field(default=None, alias="delay")
@@ -74,7 +74,7 @@ class LinkSpec(SpecSection):
 
 
 class FabricSection(SpecSection):
-    """What every kind of fabric has.
+    """The keys of every kind of fabric.
 
     `queues` overrides `queue` for the egress ports that a selector names
     (`topologies.fabrics.selectors`): a link class, `hosts`, `switches`, a node, a port `node:peer`,

@@ -17,7 +17,7 @@ from topologies.units import SizeBytes, TimeNs
 
 
 class LayerPass(SpecSection):
-    """What a pass does at a layer: computing, then a collective in which each rank brings `size`
+    """A pass at a layer: computing, then a collective in which each rank brings `size`
     bytes: its buffer, and its shard in an all_gather."""
 
     compute_ns: TimeNs = Field(default=0, alias="compute")
@@ -99,7 +99,7 @@ class LayersWorkload(SpecSection):
     @model_validator(mode="before")
     @classmethod
     def _read(cls, data: Any) -> Any:
-        """What a file says, for keys that are not given; a resolved spec has no `path`."""
+        """The keys of a file, for keys that are not given; a resolved spec has no `path`."""
         if not isinstance(data, dict) or not isinstance(data.get("path"), str):
             return data
         if "layers" in data:

@@ -136,7 +136,7 @@ class Lossless(SpecSection):
 
 
 HOST_NIC = DropTail(buffer=1_000_000_000)
-"""What stands at a host's egress to a switch when the spec does not name that port: a host's own
+"""The queue at a host's egress to a switch when the spec does not name that port: a host's own
 packets wait for its link (TCP small queues and socket buffers bound how many do) and are neither
 marked nor dropped by its NIC. Pauses stop it as they stop any port."""
 

@@ -118,7 +118,7 @@ RanksPerProcess = Annotated[int | str, PlainValidator(_parse_count)]
 
 
 class VirtualSpec(SpecSection):
-    """What only the virtual kernel has. `receive_coalescing`: how long a port may hold received
+    """Settings of the virtual kernel alone. `receive_coalescing`: how long a port may hold received
     packets to hand them up together, in virtual time (0: never). `memory` is a size, or `auto`:
     sized from the spec. `ranks_per_process` is how many ranks are threads of one process, or
     `auto`: many, where that changes no measured time (`emulator.ranks.packing`). `connections` says
@@ -158,7 +158,7 @@ Fraction = Annotated[float, BeforeValidator(_parse_fraction)]
 
 
 class TimedFault(SpecSection):
-    """What happens at a time after the start of the workload or at the start of an iteration."""
+    """An event at a time after the start of the workload or at the start of an iteration."""
 
     at_ns: TimeNs | None = Field(default=None, alias="at")
     iteration: Integer | None = Field(default=None, ge=0)

@@ -65,8 +65,8 @@ class Sections(SpecSection):
 
     @property
     def workload(self) -> WorkloadSpec:
-        """What runs on the ranks. Raises ValueError for a spec of several jobs, each of which is a
-        spec with a workload (`Spec.of_job`)."""
+        """The workload of the ranks. Raises ValueError for a spec of several jobs, each of which is
+        a spec with a workload (`Spec.of_job`)."""
         if self.only_workload is None:
             names = ", ".join(job.name for job in self.jobs)
             raise ValueError(f"{self.name} has several jobs ({names}): expected one workload")
@@ -115,7 +115,7 @@ class Sections(SpecSection):
         return self.transport.traffic_class if isinstance(self.transport, RoceTransport) else None
 
     def _priority(self, *names: str | int | None) -> int:
-        """Of the first that is given."""
+        """That of the first one that is given."""
         name = next((each for each in names if each is not None), 0)
         if isinstance(name, int):
             return name
@@ -124,7 +124,7 @@ class Sections(SpecSection):
 
     @property
     def transport_words(self) -> str:
-        """What carries the ranks' messages, in words."""
+        """The transport of the ranks' messages, in words."""
         transport = self.transport
         if isinstance(transport, RoceTransport):
             control = transport.congestion_control

@@ -175,7 +175,7 @@ def load_spec(path: str | Path, sections: Mapping[str, object] | None = None) ->
 
 
 def _algorithm_entries(raw: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """What says which algorithm runs a collective: by kind, and of single operations."""
+    """The entries that name a collective's algorithm: by kind, and of single operations."""
     section = raw.get("collectives")
     if isinstance(section, dict):
         yield from (entry for entry in section.values() if isinstance(entry, dict))

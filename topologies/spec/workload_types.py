@@ -12,11 +12,11 @@ PlainCollective = Literal["all_reduce", "all_to_all", "all_gather", "reduce_scat
 """Collectives without a root, by torch's names."""
 
 Dtype = Literal["float16", "bfloat16", "float32"]
-"""What models compute in."""
+"""The types that models compute in."""
 
 IntegerType = Literal["int16", "int32", "int64"]
 ElementType = Literal["int16", "int32", "int64", "float16", "bfloat16", "float32", "float64"]
-"""What collectives move, by torch's names."""
+"""The types that collectives move, by torch's names."""
 
 BitwiseOp = Literal["band", "bor", "bxor"]
 PairOp = Literal["minloc", "maxloc"]
@@ -24,7 +24,7 @@ PairOp = Literal["minloc", "maxloc"]
 equal ones that with the lower index."""
 
 PAIR_TYPES = ("int64", "float64")
-"""What holds a pair: a number of 32 bits, an integer or a float as the type says, and an index of
+"""The types of a pair: a number of 32 bits, an integer or a float as the type says, and an index of
 32 bits (MPI_2INT, MPI_FLOAT_INT)."""
 
 ReduceOp = Literal["sum", "min", "max", "band", "bor", "bxor", "minloc", "maxloc"]

@@ -1,1 +1,1 @@
-"""What a rank does while it runs: real torch.distributed collectives between modelled compute."""
+"""A rank while it runs: real torch.distributed collectives between modelled compute."""

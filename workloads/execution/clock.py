@@ -28,10 +28,9 @@ def now_ns() -> int:
 def round_time_ns(margin_ns: int, grid_ns: int) -> int:
     """The first multiple of `grid_ns` that is at least `margin_ns` ahead.
 
-    What begins at a round time begins there in every run in virtual time, whatever came before it:
-    naps during imports (docs/virtual-kernel.md) take a millisecond more or less, as Python finds
-    its compiled files or not.
-    """
+    Work that begins at a round time begins there in every run in virtual time, whatever came before
+    it: naps during imports (docs/virtual-kernel.md) take a millisecond more or less, as Python
+    finds its compiled files or not."""
     return -(-(now_ns() + margin_ns) // grid_ns) * grid_ns
 
 

@@ -45,7 +45,7 @@ _REAL_TIME_MARGIN_NS = 100_000_000
 when others have long begun, and that decides whose bytes go first."""
 NO_CLASSES: Mapping[tuple[int, ...], TrafficClass] = {}
 AT_THE_END = -1
-"""What `align` is called with after the last iteration."""
+"""The argument of `align` after the last iteration."""
 
 
 class Communicator:
@@ -105,7 +105,7 @@ class Communicator:
         return schedule_of(self._settings, shape, entry, self.ranks)
 
     def entry(self, kind: Kind, entry: Mapping[str, Any] | None) -> Mapping[str, Any]:
-        """What the spec says of a collective that runs as a program."""
+        """The spec's entry of a collective that runs as a program."""
         return entry or entry_of(self._settings, kind)
 
     def post_program(
@@ -222,7 +222,7 @@ class Communicator:
         return work
 
     def _carrier(self, group: dist.ProcessGroup | None) -> Any:
-        """What programs send and receive by."""
+        """The carrier by which programs send and receive."""
         if self._links is not None:
             return self._links
         return dist.group.WORLD if group is None else group
@@ -271,7 +271,7 @@ class Communicator:
         pending.work.add_done_callback(completed)
 
     def group_rank(self, rank: int) -> int:
-        """What torch calls a rank of this group: it counts them in order."""
+        """Torch's number of a rank of this group: torch counts them in order."""
         return sorted(self.ranks).index(self.ranks[rank])
 
     def post(
@@ -398,7 +398,7 @@ def subgroups(
     """Split the run into process groups; every rank calls this with the same partition.
 
     The ports of a group's connections are logged, unless these are `lazy` and yet to be made.
-    What groups in `classes` send is of the class there.
+    Groups in `classes` send in the class there.
     Returns the communicator of the part that `me` is in, named `<name>.<index>`.
     """
     mine = None

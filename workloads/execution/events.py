@@ -124,7 +124,7 @@ class EventLog:
 
 @dataclass
 class Pending:
-    """What `Communicator.wait` waits for and what its line in the log says. `ranks` is None for
+    """A work that `Communicator.wait` waits for, with its line in the log. `ranks` is None for
     all, `tag` for messages. `work` is torch's; `end_ns` is when it completed, as far as known."""
 
     group: str

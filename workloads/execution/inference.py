@@ -1,6 +1,6 @@
 """A rank's share of a split network: real activations, from input to output.
 
-What the whole, pruned network computes is known to each rank, which computes it in double precision
+Each rank knows what the whole, pruned network computes, as it computes it in double precision
 beforehand: what arrives, and what the rank gives in the end, is held against that.
 """
 
@@ -83,7 +83,8 @@ class InferenceShare:
         self._compare(f"{id}.outputs", self._at(last)[:, neurons], last, neurons)
 
     def _at(self, number: int) -> torch.Tensor:
-        """What the rank knows at a border between layers: its sums are all there by then."""
+        """The activations that the rank has at a border between layers: its sums are all there by
+        then."""
         sums = self._sums.pop(number - 1, None)
         if sums is not None:
             neurons = self._split.neurons(number - 1, self._rank)
@@ -114,7 +115,7 @@ class InferenceShare:
 def _whole_activations(
     split: SplitNetwork, inputs: torch.Tensor, dtype: torch.dtype
 ) -> list[torch.Tensor]:
-    """What the whole network has at each border between layers, rounded as ranks round it."""
+    """The activations at each border between layers, rounded as ranks round it."""
     found = [inputs.to(dtype)]
     for layer in split.network.layers:
         sums = _sums(layer, found[-1].double(), torch.from_numpy(layer.weights))
@@ -136,7 +137,7 @@ def _sums(layer: Layer, taken: torch.Tensor, weights: torch.Tensor) -> torch.Ten
 
 
 def _given(layer: Layer, sums: torch.Tensor) -> torch.Tensor:
-    """What a layer gives, of its sums with biases."""
+    """The output of a layer, from its sums with biases."""
     if layer.last:
         return sums
     if layer.kind == "dense":

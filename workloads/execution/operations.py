@@ -104,7 +104,7 @@ class RankOperation:
         return self.communicator.tensors.empty(count, self.torch_dtype)
 
     def reduction_input(self) -> torch.Tensor:
-        """What this rank contributes to a reduction of the whole array."""
+        """This rank's contribution to a reduction of the whole array."""
         return self.communicator.tensors.reduction_input(
             self.count, self.rank, self.ranks, self.torch_dtype, self.op
         )

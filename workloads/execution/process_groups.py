@@ -32,7 +32,7 @@ _TIMEOUT = timedelta(days=1)
 _GLOO_THREADS = 2
 
 WORLD = "default"
-"""What logs call the group of all ranks."""
+"""The name of the group of all ranks in logs."""
 
 Ports = Mapping[int, tuple[int, int]]
 """By higher rank: this rank's TCP port, and the peer's."""
@@ -45,7 +45,7 @@ class ProcessGroups(Protocol):
 
     @property
     def names(self) -> Sequence[str]:
-        """What the groups that this rank is in are called, `WORLD` first."""
+        """The names of the groups of this rank, `WORLD` first."""
 
     def ports(self, name: str) -> Ports:
         """The ports of a group's connections. With lazy connections, of those that there are so

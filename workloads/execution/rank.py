@@ -39,7 +39,7 @@ def run_rank(
 ) -> None:
     """Run one rank to its end and write its event log, also when it fails.
 
-    Of one of several jobs, `begin` is called when the rank is connected, and returns when the
+    For one of several jobs, `begin` is called when the rank is connected, and returns when the
     workload is to begin.
 
     `on_iteration(i)` is called by rank 0 only. `join` is ThreadGroups for ranks that are threads of

@@ -38,7 +38,7 @@ _WATCHERS = 1024
 
 
 class Contents(Protocol):
-    """What a step's kernels compute and its messages hold, where that is more than time and known
+    """The contents of a step's kernels and messages, where these are more than time and known
     numbers."""
 
     def begin(self) -> None:
@@ -48,7 +48,7 @@ class Contents(Protocol):
         """Compute what a kernel stands for."""
 
     def buffer(self, message: StartMessage) -> torch.Tensor:
-        """What this rank sends, or where it receives."""
+        """The tensor that this rank sends, or receives into."""
 
     def check(self, message: StartMessage, id: str) -> None:
         """A message has arrived. Raises numbers.WrongResult for wrong numbers."""

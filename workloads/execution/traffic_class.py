@@ -75,7 +75,8 @@ class TrafficOfGroups:
 
     @classmethod
     def of_spec(cls, spec: Sections) -> TrafficOfGroups:
-        """Of a spec with one workload. The group of all ranks gives its class to the ranks."""
+        """The classes of a spec with one workload. The group of all ranks gives its class to the
+        ranks."""
         found = {
             members: TrafficClass(selector, selector)
             for members, selector in selectors_of_groups(spec).items()
@@ -84,5 +85,5 @@ class TrafficOfGroups:
         return cls(found.get(tuple(range(spec.workload.ranks)), plain), found)
 
     def of(self, members: Sequence[int]) -> TrafficClass:
-        """What a group sends, and the switches of its tree."""
+        """The class of a group's messages, and of its tree's switches."""
         return self.by_members.get(tuple(members), self.of_ranks)

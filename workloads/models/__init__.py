@@ -1,1 +1,2 @@
-"""What ranks compute and send, as pure data: models, their steps, replayed programs. No torch."""
+"""The computing and sending of ranks, as pure data: models, their steps, replayed programs. No
+torch."""

@@ -72,7 +72,7 @@ def flows_of(workload: FlowsWorkload) -> list[Flow]:
 
 
 def flow_steps(workload: FlowsWorkload, rank: int) -> Iterator[Action]:
-    """What a rank does: it posts its ends of flows when these begin, and at last waits for all."""
+    """The work of a rank: it posts its ends of flows when these begin, and waits for all."""
     item_bytes = ITEM_BYTES[workload.dtype]
     mine = [flow for flow in flows_of(workload) if rank in (flow.source, flow.destination)]
     now_ns = 0

@@ -49,7 +49,7 @@ def layer_steps(workload: LayersWorkload, rank: int) -> Iterator[Action]:
 
 
 def stage_passes(stage: int, stages: int, microbatches: int) -> tuple[Pass, ...]:
-    """What a stage of a pipeline runs, in its order (1F1B)."""
+    """The passes of a pipeline's stage, in its order (1F1B)."""
     ahead = min(stages - 1 - stage, microbatches)
     order: list[Pass] = [("forward", number) for number in range(ahead)]
     for number in range(microbatches):

@@ -3,9 +3,8 @@
 The trace is what `torch.profiler.profile(record_shapes=True)` exports by `export_chrome_trace`
 (Kineto's format). An operation is known by its name and the shapes of its tensors. Where the trace
 has kernels of a device, an operation took as long as those that it launched; else as long as it
-took on the processor. What it called is a part of it. Of many occurrences the median counts, as the
-first ones warm up.
-"""
+took on the processor. Operations that it called are a part of it. The median of many occurrences
+counts, as the first ones warm up."""
 
 from __future__ import annotations
 
@@ -24,8 +23,8 @@ _OPERATION = "cpu_op"
 _NO_TRACE = (AttributeError, EOFError, KeyError, RecursionError, TypeError, ValueError)
 
 Shapes = tuple[tuple[int, ...], ...]
-"""Of an operation's tensors, in order of its arguments; scalars and tensors of no dimension are
-left out, as a trace does not tell them apart."""
+"""Shapes of an operation's tensors, in order of its arguments; scalars and tensors of no dimension
+are left out, as a trace does not tell them apart."""
 
 
 class OperationTimesError(ValueError):

@@ -1,5 +1,5 @@
-"""What a rank replays: the nodes of its trace as plain JSON lines, `replay/NNN.jsonl` in the run
-directory, and the process groups of all ranks in `replay/groups.json`.
+"""The program that a rank replays: the nodes of its trace as plain JSON lines, `replay/NNN.jsonl`
+in the run directory, and the process groups of all ranks in `replay/groups.json`.
 
 Traces are read and checked outside of the kernel (`analysis.chakra`); a rank gets only this.
 A line: `{"id", "name", "after": [ids], "kind"}` and, by kind,
@@ -99,7 +99,7 @@ def read_groups(directory: Path) -> list[tuple[int, ...]]:
 
 def at_once_bytes(program: Sequence[ReplayCompute | ReplayCollective | ReplayMessage]) -> int:
     """The most bytes that a rank is likely to exchange at one time: of all nodes that are equally
-    many dependencies behind the program's start. What a gather or an incast collects counts twice.
+    many dependencies behind the program's start. The result of a gather or an incast counts twice.
     """
     followers: dict[int, list[int]] = defaultdict(list)
     for node in program:

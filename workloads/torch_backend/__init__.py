@@ -3,7 +3,7 @@
     dist.init_process_group("groundwire")
 
 torch registers it by itself, as the entry point `torch.backends` of the installed package; without
-that, importing this package does. What runs how is in GROUNDWIRE_COLLECTIVES (`configuration`).
+that, importing this package does. GROUNDWIRE_COLLECTIVES says what runs how (`configuration`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the backend runs and by what it sends, from the environment.
+"""The backend's algorithms and transport, from the environment.
 
 GROUNDWIRE_COLLECTIVES is a path of a YAML file, or YAML itself where it begins with a brace. The
 file is a section or has one under `collectives`, as specs have. Without it all is Gloo's own.

@@ -1,9 +1,8 @@
 """A process group whose collectives run as programs, and the rest as Gloo's own.
 
 Every kind that has an entry in the configuration runs as a program over Gloo's point-to-point
-messages. Kinds without one, barriers, messages, gather and scatter are Gloo's own. What neither can
-do raises Unsupported with the call's name.
-"""
+messages. Kinds without one, barriers, messages, gather and scatter are Gloo's own. A call that
+neither can do raises Unsupported with the call's name."""
 
 from __future__ import annotations
 

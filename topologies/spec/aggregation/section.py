@@ -17,7 +17,7 @@ StreamRule = Literal["one-a-switch", "one-a-port", "any"]
 
 
 class NodeOverride(SpecSection):
-    """What an aggregation node has of its own; None is the section's."""
+    """Settings of one aggregation node; None is the section's."""
 
     slots: Annotated[Integer, Field(ge=0, le=4096)] | None = None
     payload_bytes: SizeBytes | None = Field(default=None, alias="payload", ge=8)
@@ -76,7 +76,7 @@ class AggregationSection(SpecSection):
         return value
 
     def of(self, switch: str) -> NodeOverride:
-        """What a switch's node has, all of it filled in."""
+        """The settings of a switch's node, all of it filled in."""
         own = self.nodes.get(switch, NodeOverride())
         of_class = self.nodes.get(class_of(switch), NodeOverride())
         everywhere = self.nodes.get("all", NodeOverride())

@@ -55,7 +55,7 @@ AllOrDegrees = Annotated[
 
 
 class StrategySection(SpecSection):
-    """Degrees from which the search chooses. Of tensor parallelism, `all` are the powers of two.
+    """Degrees from which the search chooses. For tensor parallelism, `all` are the powers of two.
     The data degree is what the others leave of the ranks; `data` keeps points that leave one of its
     degrees. `zero` is the stage of ZeRO."""
 
@@ -67,7 +67,7 @@ class StrategySection(SpecSection):
 
 
 class HostSection(SpecSection):
-    """What a host has, each a value or a list to choose from. `expansion` is a second tier of
+    """The parts of a host, each a value or a list to choose from. `expansion` is a second tier of
     memory. `efficiency` is the share of both peaks that is reached."""
 
     flops_per_s: Choices[Annotated[FlopsPerSecond, Field(gt=0)]] = Field(

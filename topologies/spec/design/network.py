@@ -89,8 +89,8 @@ class LinearSection(SpecSection):
 
 
 class ConstraintsSection(SpecSection):
-    """What every point must keep. `total_bandwidth` is the sum over the dimensions, of each host.
-    `order` is that of bandwidths from the innermost dimension to the outermost."""
+    """The bounds that every point must keep. `total_bandwidth` is the sum over the dimensions, of
+    each host. `order` is that of bandwidths from the innermost dimension to the outermost."""
 
     total_bytes_per_s: BytesPerSecond | None = Field(default=None, alias="total_bandwidth", gt=0)
     cost: float | None = Field(default=None, gt=0)

@@ -66,7 +66,7 @@ class JobSpec(SpecSection):
 
     @property
     def repeated(self) -> dict[str, Any]:
-        """What `repeat` changes of the workload."""
+        """The keys of the workload that `repeat` changes."""
         if self.idle or isinstance(self.workload, CommandWorkload):
             return {}
         return {"iterations": self.workload.iterations * self.repeat}

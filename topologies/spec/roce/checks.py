@@ -1,4 +1,4 @@
-"""What RoCE asks of the fabric under it."""
+"""Checks of the fabric under RoCE."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ HEADERS_BYTES = 80
 """RXE_MAX_HDR_LENGTH of Linux's rxe: a port's largest path MTU leaves so much of its MTU."""
 
 _PACKET_BYTES = 82
-"""Of a packet on a link beside its payload: IPv4 20, UDP 8, base transport header 12, ICRC 4,
+"""Bytes of a packet on a link beside its payload: IPv4 20, UDP 8, base transport header 12, ICRC 4,
 Ethernet with preamble and gap 38. An acknowledgement has 4 more."""
 
 _INT_RATE_UNIT_BPS = 100_000_000
 _INT_MOST_BPS = 65_535 * _INT_RATE_UNIT_BPS
 
 _MOST_BPS = 2**43
-"""What integers of controllers have room for (emulator/kernel/rxe/rxe_congestion.c)."""
+"""The largest integers of controllers (emulator/kernel/rxe/rxe_congestion.c)."""
 
 
 def telemetry_bytes(extent: Extent) -> int:
-    """What HPCC's packets carry behind their datagrams (emulator/kernel/gwport_int.h)."""
+    """The bytes that HPCC's packets carry behind their datagrams (emulator/kernel/gwport_int.h)."""
     return 4 + 12 * extent.links
 
 
@@ -128,7 +128,7 @@ def _lost(spec: Sections, queues: list[QueueSpec]) -> Iterator[Problem]:
 
 
 def _names(spec: Sections) -> list[str | int | None]:
-    """What the spec says of classes of RoCE."""
+    """Mistakes in the classes of RoCE."""
     assert isinstance(spec.transport, RoceTransport)
     jobs = [job.traffic_class for job in spec.jobs]
     return [spec.traffic_class, spec.transport.traffic_class, *jobs]

@@ -76,7 +76,8 @@ class Hpcc(SpecSection):
 
 @dataclass(frozen=True, slots=True)
 class ControllerRates:
-    """What a controller of a port adds, adds later, and does not go below, in bits/s."""
+    """The steps in which a port's controller adds rate, at first and later, and its least rate, in
+    bits/s."""
 
     additive_bps: int
     hyper_bps: int

@@ -1,4 +1,4 @@
-"""What an aggregation node knows before it starts: data alone, for the emulator to make."""
+"""The plan of an aggregation node, made before it starts: data alone, for the emulator to make."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which collective comes next: what SHARP's aggregation requests have in their headers.
+"""The collective that comes next, as the headers of SHARP's aggregation requests say it.
 
 Whoever starts a collective tells the switch above it, which starts it too and tells the one above.
 This goes beside the wire: it takes no bytes and, in virtual time, no time.
@@ -58,7 +58,8 @@ class Requests:
 
 
 def heard(place: TreePlace) -> Iterator[Request]:
-    """What a switch is told, each collective once, in order, until all below have left."""
+    """The requests that a switch is told, each collective once, in order, until all below have
+    left."""
     # Open for writing as well, or it would be at its end whenever nobody else has it open.
     descriptor = os.open(place.requests_of(place.me), os.O_RDWR)
     present, known = len(place.children), 0

@@ -1,4 +1,4 @@
-"""What a rank does when an aggregation node dies and the spec says: fall back.
+"""The work of a rank when an aggregation node dies and the spec says: fall back.
 
 All trees of the run are given up then. Ranks agree on what each group had completed, and do the
 rest by hosts: from their own inputs, or, of an all-reduce that somebody had completed, by sending
@@ -70,7 +70,7 @@ class _Progress:
 
 
 class Rescue:
-    """Of a rank in a group: what it may have to do again, and the doing of it.
+    """A rank's memory in a group of what it may have to do again, and the doing of it.
 
     Collectives are kept until all members have completed them, of which a file has the counts.
     """
@@ -111,7 +111,7 @@ class Rescue:
         start: Callable[[torch.Tensor], ProgramWork],
     ) -> ProgramWork:
         """Start a collective that was admitted on the trees, and keep what it may take to do it
-        again. What is returned is complete when it is complete either way.
+        again. The work that it returns is complete when it is complete either way.
 
         The trees have memory of their own: Gloo never ends what it was receiving when a connection
         broke (gloo/transport/tcp/pair.cc), so that this may be written to at any time."""

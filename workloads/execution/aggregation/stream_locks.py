@@ -1,4 +1,4 @@
-"""What streams have to themselves: a switch, or ports of it.
+"""The locks of streams: a switch, or ports of it.
 
 SHARP locks a tree before it streams (SHArP v3.0 release notes: streaming jobs lock exclusively).
 The root of a group's tree takes all locks of its stream, in an order that is the same for all

@@ -15,8 +15,8 @@ _TIME = struct.Struct("!q")
 
 
 class ReductionUnit:
-    """Operations take it in the order in which their contributions are complete. What it adds to
-    each, its latency, does not keep the next one waiting.
+    """Operations take it in the order in which their contributions are complete. Its latency, which
+    it adds to each, does not keep the next one waiting.
 
     Where several jobs share the switch, each has a process there, and `shared` is the file in which
     they keep when the unit is free. It takes no virtual time."""

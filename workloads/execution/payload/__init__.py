@@ -1,1 +1,1 @@
-"""What ranks send: numbers that are checked, or memory that all share."""
+"""The payload of ranks: numbers that are checked, or memory that all share."""

@@ -49,7 +49,7 @@ _OF_OTHERS: dict[ReduceOp, Callable[[int], int]] = {
 _DECIDED = 4
 
 _PAIRS: dict[ReduceOp, int] = {"minloc": 1, "maxloc": -1}
-"""What the numbers of ranks are off that do not decide."""
+"""The distance of numbers of ranks that do not decide."""
 
 
 class WrongResult(RuntimeError):
@@ -59,7 +59,7 @@ class WrongResult(RuntimeError):
 def reduction_input(
     count: int, rank: int, ranks: int, dtype: torch.dtype, op: ReduceOp = "sum"
 ) -> torch.Tensor:
-    """What `rank` of `ranks` contributes to a reduction of `count` elements."""
+    """The contribution of `rank` of `ranks` to a reduction of `count` elements."""
     if op in _PAIRS:
         period = [_pair(op, index, rank, ranks, dtype) for index in range(_PERIOD * ranks)]
         row = torch.tensor(period, dtype=torch.int64)
@@ -105,7 +105,7 @@ def check_reduction(
 
 
 def _pair(op: ReduceOp, index: int, rank: int, ranks: int, dtype: torch.dtype) -> int:
-    """What a rank contributes to an element of pairs, as the 64 bits that hold it."""
+    """The contribution of a rank to an element of pairs, as the 64 bits that hold it."""
     number = _DECIDED + index % _PERIOD
     if rank < index % ranks:
         number += _PAIRS[op]

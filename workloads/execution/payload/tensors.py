@@ -56,7 +56,7 @@ class Tensors(Protocol):
         """Copy `source` into `target`."""
 
     def combine(self, op: ReduceOp) -> Combine:
-        """What reduces its second argument into its first."""
+        """A function that reduces its second argument into its first."""
 
 
 class OwnTensors:

@@ -67,7 +67,7 @@ class ProgramWork:
 
     @property
     def error(self) -> BaseException | None:
-        """What torch raised in one of its messages, if it did."""
+        """The exception of torch in one of its messages, if there was one."""
         return self._error
 
     def get_future(self) -> ProgramWork:
@@ -96,7 +96,7 @@ class ProgramWork:
 
     @classmethod
     def of_all(cls, parts: Sequence[ProgramWork]) -> ProgramWork:
-        """What is complete when all its parts are."""
+        """A work that is complete when all its parts are."""
         if len(parts) == 1:
             return parts[0]
         whole = cls(len(parts))
@@ -134,7 +134,7 @@ class _Task:
     has_slot: bool
     """Whether it is one of the chunks in flight, whose number is bounded."""
     hold: Callable[[Chunk], AbstractContextManager[None]]
-    """What it has to itself while it runs."""
+    """The memory that it has to itself while it runs."""
 
 
 def _holds_nothing(chunk: Chunk) -> AbstractContextManager[None]:

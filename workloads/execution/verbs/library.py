@@ -22,7 +22,7 @@ class VerbsError(RuntimeError):
 
 
 class EventKind(IntEnum):
-    """What has happened, as `verbs.c` numbers it."""
+    """Events, as `verbs.c` numbers them."""
 
     CREDIT_CAME = 0
     MESSAGE_CAME = 1
@@ -169,7 +169,7 @@ class Device:
         self._do("gw_write", "no WRITE", pair, region.handle, where, region.length, slot, to)
 
     def take(self, pair: ctypes.c_void_p, receive: int) -> Credit:
-        """What a receive has got; it is there for others again."""
+        """The bytes that a receive has got; its buffer is there for others again."""
         credit = Credit()
         number = ctypes.c_uint64(receive)
         self._do("gw_take", "no receive", pair, number, ctypes.byref(credit))

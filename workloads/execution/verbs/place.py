@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 TRANSPORT_VARIABLE = "GROUNDWIRE_TRANSPORT"
-"""What torch's backend sends programs' messages over: tcp or roce."""
+"""The transport of torch's backend for programs' messages: tcp or roce."""
 PLACE_VARIABLE = "GROUNDWIRE_ROCE_PLACE"
 """The place of a program's ranks, as JSON."""
 

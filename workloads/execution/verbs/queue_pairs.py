@@ -44,7 +44,7 @@ class PairLog(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LoggedEnds:
-    """What a log has of two connected queue pairs."""
+    """The log's entry of two connected queue pairs."""
 
     local_qpn: int
     remote_qpn: int
@@ -279,5 +279,5 @@ class QueuePairLinks:
 
 
 def _start_psn(rank: int) -> int:
-    """Of all that a rank sends: not the same for all, and the same in every run."""
+    """The first packet number of a rank: not the same for all, and the same in every run."""
     return (rank + 1) * 0x1_0001 & 0xFF_FFFF

@@ -22,7 +22,7 @@ from workloads.models.partition.objective import (
 )
 
 _MOST_ROUNDS = 50
-"""Of alternating between an assignment and what crosses; each one lowers the cost."""
+"""Rounds of alternating between an assignment and what crosses; each one lowers the cost."""
 
 
 def assigned(costs: Sequence[LayerCosts], inputs: Ints, sweeps: int) -> list[Ints]:

@@ -1,6 +1,6 @@
-"""A feed-forward network as data, and what it computes.
+"""A feed-forward network as data, and its computing.
 
-What a layer takes and gives are units: features of an image, neurons, or channels. An activation
+A layer's inputs and outputs are units: features of an image, neurons, or channels. An activation
 has the shape (samples, units, features), where a channel's features are the pixels of its map, and
 a neuron has one. A layer is linear in its units up to its non-linearity, so that workers can add up
 what they compute of theirs and of others' units.
@@ -86,7 +86,7 @@ def rounded(values: Floats) -> Floats:
 
 
 def activations(network: Network, inputs: Floats) -> list[Floats]:
-    """What each layer takes, and what the last one gives: layers + 1 arrays (samples, units,
+    """The input of each layer, and the output of the last one: layers + 1 arrays (samples, units,
     features). `inputs` is (samples, features), divided evenly among the units."""
     first = network.layers[0]
     found = [inputs.reshape(len(inputs), first.units_in, first.features_in)]
@@ -96,7 +96,7 @@ def activations(network: Network, inputs: Floats) -> list[Floats]:
 
 
 def given(layer: Layer, taken: Floats) -> Floats:
-    """What a layer gives for what it takes."""
+    """The output of a layer for its input."""
     samples = len(taken)
     if layer.kind == "dense":
         flat = taken.reshape(samples, -1)

@@ -1,4 +1,4 @@
-"""What a split costs, by layer: what is pruned against what is computed and what crosses.
+"""The cost of a split, by layer: what is pruned against what is computed and what crosses.
 
 Source: our reconstruction. The abstract of RePurpose (arXiv 2008.08289; AAAI 2023 37(6):6640) has a
 layer-wise objective of the Frobenius norm of the reconstruction error, the l0 norm of the weights

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """What is computed inside uses one thread of BLAS: the result does not depend on how many
+    """Computing inside uses one thread of BLAS: the result does not depend on how many
     processors there are, and small products on a busy machine do not wait for each other, which
     takes twenty times as long."""
     # Not on top: ranks import what is here, and train nothing.

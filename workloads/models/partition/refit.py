@@ -24,7 +24,7 @@ from workloads.models.partition.network import (
 from workloads.models.partition.objective import Bools
 
 _RIDGE = 1e-3
-"""What pulls weights to their old values, as a share of the mean square of what they weigh: what
+"""The pull of weights to their old values, as a share of the mean square of what they weigh: what
 typical inputs do not decide stays as it was."""
 
 
@@ -68,7 +68,7 @@ def _fitted(layer: Layer, mask: Bools, before: Floats, now: Floats) -> Layer:
 
 
 def _columns(layer: Layer, taken: Floats) -> Floats:
-    """What a neuron's weights and its bias are multiplied with, a row for each sample and pixel."""
+    """The factors of a neuron's weights and its bias, a row for each sample and pixel."""
     if layer.kind == "dense":
         rows = taken.reshape(len(taken), -1)
     else:

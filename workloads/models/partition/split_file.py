@@ -1,4 +1,4 @@
-"""What a rank is told of a split network: `partition/network.json` in the run directory.
+"""A split network as a rank is told of it: `partition/network.json` in the run directory.
 
 Networks are trained and split outside of the kernel; a rank gets the whole, pruned network, so that
 it can check what it computes of it. Weights, biases and inputs are on grids, and stand there as

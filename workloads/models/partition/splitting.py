@@ -23,7 +23,7 @@ from workloads.models.partition.split import SplitNetwork
 
 @dataclass(frozen=True, slots=True)
 class SplitFigures:
-    """What a split costs: elements that cross per sample, of how many if all did; the share of
+    """The figures of a split: elements that cross per sample, of how many if all did; the share of
     weights that stay; the share of test inputs that are told right, before and after; and the
     objective."""
 
@@ -41,7 +41,7 @@ def split_of(workload: PartitionedInferenceWorkload) -> SplitNetwork:
 
 
 def figures_of(workload: PartitionedInferenceWorkload) -> SplitFigures:
-    """What the split of a spec costs."""
+    """The figures of a spec's split."""
     split, cost = _split(workload.network, workload.partition, workload.ranks)
     made = made_network(workload.network)
     weights = sum(mask.size for mask in split.masks)
@@ -57,7 +57,7 @@ def figures_of(workload: PartitionedInferenceWorkload) -> SplitFigures:
 
 
 def batch_of(workload: PartitionedInferenceWorkload) -> Floats:
-    """What is inferred in every iteration, (batch_size, features): test inputs, again from the
+    """The inputs of every iteration, (batch_size, features): test inputs, again from the
     first where these are fewer."""
     tests = made_network(workload.network).tests
     return tests[np.arange(workload.batch_size) % len(tests)]
@@ -97,7 +97,7 @@ def input_places(network: Network, workers: int) -> Ints:
 def layer_costs(
     network: Network, typical: Floats, partition: PartitionSpec, workers: int
 ) -> list[LayerCosts]:
-    """Of each layer. A constant costs nothing to do without where biases are fitted anew."""
+    """The fits of each layer. A constant costs nothing where biases are fitted anew."""
     found = []
     for layer, taken in zip(network.layers, activations(network, typical), strict=False):
         counted = taken - taken.mean(axis=0) if partition.refit else taken

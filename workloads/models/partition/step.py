@@ -1,10 +1,9 @@
 """One batch through a split network, as a rank's main thread does it.
 
 For each layer a rank posts what it sends and receives, computes with the units that it has, waits
-for those of others, and computes with these (without `overlap`: waits first, then computes). What
-it has sent it waits for at the end. Weights that stay are counted as dense blocks: a rank's neurons
-by the units that it needs.
-"""
+for those of others, and computes with these (without `overlap`: waits first, then computes). It
+waits for its sends at the end. Weights that stay are counted as dense blocks: a rank's neurons by
+the units that it needs."""
 
 from __future__ import annotations
 
@@ -58,7 +57,7 @@ def inference_step(
 
 
 def message_name(layer: int, source: int, destination: int) -> str:
-    """What a layer's units of one rank are called on their way to another."""
+    """The name of a layer's units of one rank on their way to another."""
     return f"layer{layer}.{source}to{destination}"
 
 

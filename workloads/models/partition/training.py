@@ -76,7 +76,7 @@ class Training:
             self.parameters[number] -= rate * (unbiased / scale + decay)
 
     def gradients(self, inputs: Floats, labels: Ints) -> list[Floats]:
-        """Of the mean loss by each parameter."""
+        """The gradient of the mean loss by each parameter."""
         samples = len(inputs)
         taken = inputs
         kept = []
