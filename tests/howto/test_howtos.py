@@ -52,3 +52,16 @@ def test_a_page_works_after_make_demo_alone(page: Path, fresh_clone: FreshClone)
     """With what is installed then and no more; pages name the line that adds what they need."""
     _follow(fresh_clone, page)
     assert fresh_clone.left() == ""
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+def test_benchmarks_and_claims_need_nothing_more(fresh_clone: FreshClone) -> None:
+    """What `make bench`, `make study` and `make claims` start; their runs take hours."""
+    modules = [
+        ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        for path in sorted((ROOT / "benchmarks").rglob("*.py"))
+    ]
+    fresh_clone.run(f".venv/bin/python -c 'import {', '.join(modules)}'")
+    fresh_clone.run(".venv/bin/python -m benchmarks.claims --list")
+    fresh_clone.run(".venv/bin/groundwire validate studies/*.yaml")

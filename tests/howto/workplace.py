@@ -116,6 +116,10 @@ class Workplace:
             else:
                 path.unlink(missing_ok=True)
 
+    def run(self, command: str) -> None:
+        """A command of bash's. Raises AssertionError with its output."""
+        self._run(("bash", "-euo", "pipefail"), command, command)
+
     def left(self) -> str:
         """What differs from the beginning, in git's words."""
         return self._git("status", "--porcelain")
