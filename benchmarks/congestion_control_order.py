@@ -1,4 +1,4 @@
-"""The order of ways to keep queues short, as the predictor `tcp` has it: beside what was measured.
+"""The order of ways to keep queues short, as predictor `packet` has it: beside what was measured.
 
     .venv/bin/python -m benchmarks.congestion_control_order [--measured PAGE] [--only WORKLOAD]
 
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
 
-from analysis.predict.models.tcp import LinuxTcp
+from analysis.predict.models.packet import Packet
 from analysis.predict.setting import setting_of_spec
 from analysis.predict.whole_run import predict_run
 from benchmarks.congestion_control import VARIANTS, spec_of, workloads
@@ -80,7 +80,7 @@ def main() -> None:
         cells: list[Cell] = []
         for variant in VARIANTS:
             spec = spec_of("predicted", workload, variant)
-            whole = predict_run(spec, setting_of_spec(spec), LinuxTcp())
+            whole = predict_run(spec, setting_of_spec(spec), Packet())
             times = [iteration.duration_ns / 1000 for iteration in whole.iterations]
             cell = Cell(variant, known[name, variant], statistics.median(times), max(times))
             error = cell.predicted_us / cell.measured_us - 1

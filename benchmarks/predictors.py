@@ -1,7 +1,7 @@
 """Collectives per second of each predictor against scale, beside ns-3 in the same run.
 
     python benchmarks/predictors.py [--ranks 8,32,128] [--kind all_to_all] [--ns3-ranks 8,16]
-    python benchmarks/predictors.py --iterations 4,8,16 [--predictor tcp,flow]
+    python benchmarks/predictors.py --iterations 4,8,16 [--predictor packet,flow]
 
 Every predictor is asked for one collective on a fabric of the given number of hosts. The first
 answer looks up routes and paths and is timed apart; what is reported is the median of the answers
@@ -33,7 +33,7 @@ from rich.table import Table
 
 from analysis.predict.interface import Predictor, Setting, load_predictor
 from analysis.predict.iteration import predict_iteration
-from analysis.predict.models.tcp import LinuxTcp
+from analysis.predict.models.packet import Packet
 from analysis.predict.setting import setting_of_spec
 from collectives.call import CollectiveCall, CollectiveError
 from topologies.fabrics.fabric import Fabric, Link, Node, NodeKind, Port
@@ -146,8 +146,8 @@ workload: {{kind: dlrm, ranks: {ranks}, iterations: 1}}
         spec, setting, lambda call: predictor.predict(setting, call), predictor
     )
     took = time.process_time() - began
-    followed = predictor.last if isinstance(predictor, LinuxTcp) else None
-    packets = None if followed is None else followed.network.packets
+    followed = predictor.last if isinstance(predictor, Packet) else None
+    packets = None if followed is None else followed.packets
     return Iteration(name, ranks, took, found.duration_ns / 1000, packets)
 
 
@@ -210,7 +210,7 @@ def main() -> None:
     parser.add_argument("--iterations", type=_numbers, help="ranks of whole iterations of DLRM")
     arguments = parser.parse_args()
     if arguments.iterations:
-        chosen = ["tcp", "flow"] if arguments.predictor == names else arguments.predictor
+        chosen = ["packet", "flow"] if arguments.predictor == names else arguments.predictor
         Console(width=120).print(iterations_table(arguments.iterations, chosen))
         return
     timings = list(run(arguments))

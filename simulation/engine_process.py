@@ -9,9 +9,10 @@ from collections.abc import Iterable, Mapping
 from simulation.building import engine_program
 from simulation.columns import Column, pack, unpack
 from simulation.failure import SimulationError
+from simulation.timeline import Timeline
 
 
-def run_engine(scenario: Mapping[str, Column]) -> dict[str, Column]:
+def run_engine(scenario: Mapping[str, Column]) -> Timeline:
     """The timeline of a scenario (engine/README.md has the columns of both).
 
     Raises SimulationError when the engine refuses the scenario, in its own words, or cannot be had.
@@ -30,9 +31,7 @@ def run_engine(scenario: Mapping[str, Column]) -> dict[str, Column]:
             raise
 
 
-def _exchange(
-    process: subprocess.Popen[bytes], parts: Iterable[bytes | memoryview]
-) -> dict[str, Column]:
+def _exchange(process: subprocess.Popen[bytes], parts: Iterable[bytes | memoryview]) -> Timeline:
     assert process.stdin is not None
     assert process.stdout is not None
     assert process.stderr is not None
@@ -51,4 +50,4 @@ def _exchange(
     if status != 0:
         words = b"".join(said).decode(errors="replace").strip()
         raise SimulationError(f"packet engine: {words or f'ended with status {status}'}")
-    return unpack(timeline)
+    return Timeline(unpack(timeline))

@@ -27,7 +27,6 @@ _BUILT_IN = {
     "textbook": "analysis.predict.models.textbook:Textbook",
     "flow": "analysis.predict.models.flow:Flow",
     "packet": "analysis.predict.models.packet:Packet",
-    "tcp": "analysis.predict.models.tcp:LinuxTcp",
     "flow-ideal-ecmp": "analysis.predict.models.flow:FlowIdealEcmp",
     "astra-analytical": "analysis.predict.models.astra:AstraAnalytical",
     "ns3": "analysis.predict.models.ns3:Ns3",

@@ -71,14 +71,15 @@ void make_ports(const Columns& from, Network& network, std::map<int64_t, std::un
 }
 
 void write_timeline(const Network& network, const Programs& programs, double processor_s) {
-    std::vector<int64_t> drops, marks, end, retransmitted, received, written, acknowledged, srtt, ssthresh;
+    std::vector<int64_t> drops, marks, source, destination, retransmitted, received, written, acknowledged, srtt, ssthresh;
     for (const Port& port : network.ports) {
         drops.push_back(port.drops);
         marks.push_back(port.marks);
     }
     for (const Endpoint* each : network.endpoints) {
         if (!each) continue;
-        end.push_back(each->number);
+        source.push_back(programs.pair(each->number).source);
+        destination.push_back(programs.pair(each->number).destination);
         retransmitted.push_back(each->retransmitted);
         received.push_back(each->rcv_nxt);
         written.push_back(each->write_seq);
@@ -93,7 +94,8 @@ void write_timeline(const Network& network, const Programs& programs, double pro
     write("stamps", programs.stamps());
     write("port.drops", drops);
     write("port.marks", marks);
-    write("end.pair", end);
+    write("end.source", source);
+    write("end.destination", destination);
     write("end.retransmitted", retransmitted);
     write("end.received", received);
     write("end.written", written);

@@ -58,6 +58,7 @@ class Programs {
     }
     bool are_over() const { return !left_; }
     const std::vector<int64_t>& stamps() const { return stamps_; }
+    const Pair& pair(uint32_t number) const { return pairs_[number]; }
 
     // The thread that reads an end takes in what has come, and sends what that invites, before those that wait
     // for a message go on: it holds the connection's lock.

@@ -23,6 +23,7 @@ from collectives.schedule.gloo import PREAMBLE_BYTES
 from simulation.columns import Column
 from simulation.engine_process import run_engine
 from simulation.failure import SimulationError
+from simulation.timeline import Timeline
 
 _MOST_MESSAGES = 4_000_000
 """Beyond this many messages nothing is followed packet by packet."""
@@ -49,7 +50,7 @@ class Packet:
     )
 
     def __init__(self) -> None:
-        self.last: dict[str, Column] | None = None
+        self.last: Timeline | None = None
         """The timeline of what was followed last, for those who look closer."""
 
     def predict(self, setting: Setting, call: CollectiveCall) -> float:
@@ -86,7 +87,7 @@ class Packet:
             self.last = run_engine(scenario)
         except SimulationError as error:
             raise PredictorError(str(error)) from error
-        encoded.take_back(self.last["stamps"])
+        encoded.take_back(self.last.stamps)
 
 
 def scenario_of(setting: Setting, joint: JointPrograms) -> dict[str, Column]:

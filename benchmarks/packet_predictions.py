@@ -1,6 +1,6 @@
-"""The predictor `tcp` on fabrics, sizes and seeds that it was not made with: run once.
+"""The predictor `packet` on fabrics, sizes and seeds that it was not made with: run once.
 
-    .venv/bin/python -m benchmarks.tcp_predictions --runs DIR [--random N] [--table FILE]
+    .venv/bin/python -m benchmarks.packet_predictions --runs DIR [--random N] [--table FILE]
 
 Such a set is one only once: what has been looked at is replaced here before the model is changed.
 Random specs are drawn by a seed. A prediction "from the spec" knows nothing of the run, and draws
@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis.predict.interface import PredictorError
-from analysis.predict.models.tcp import LinuxTcp
+from analysis.predict.models.packet import Packet
 from analysis.predict.setting import setting_of, setting_of_spec
 from analysis.predict.whole_run import predict_run
 from analysis.runs.collectives import collectives_of
@@ -233,7 +233,7 @@ def rows_of(of_set: str, name: str, directory: Path) -> Iterator[Row]:
         ("with ports", setting_of(run)),
     ):
         try:
-            by_predictor[label] = predict_run(run.spec, setting, LinuxTcp())
+            by_predictor[label] = predict_run(run.spec, setting, Packet())
         except PredictorError as error:
             print(f"{name}: {error}", file=sys.stderr)
             return
@@ -337,7 +337,7 @@ def bars_of(rows: list[Row]) -> str:
 def table_of(rows: list[Row], each_random: bool) -> str:
     """Geometric mean and worst by set, by effect and by run, of collectives and of iterations."""
     lines = [
-        "| what | of | `tcp` from the spec | `tcp` with ports | `flow`, conditioned |",
+        "| what | of | `packet` from the spec | `packet` with ports | `flow`, conditioned |",
         "|---|---|---|---|---|",
     ]
 

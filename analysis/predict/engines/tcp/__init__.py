@@ -1,1 +1,0 @@
-"""Packets of Linux's TCP through the ports of a fabric, one by one."""

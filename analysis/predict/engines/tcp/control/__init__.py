@@ -1,1 +1,0 @@
-"""What decides how fast a sender goes."""

@@ -1,0 +1,72 @@
+"""What the packet engine answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from simulation.columns import Column
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionEnd:
+    """One end of a connection at the end of a run: segments that it sent again, the bytes that it
+    has received in order, been given to send, and had acknowledged; its round trip in microseconds,
+    smoothed, and its slow start threshold in segments."""
+
+    retransmitted: int
+    received: int
+    written: int
+    acknowledged: int
+    srtt_us: float
+    ssthresh: int
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """Columns as engine/README.md has them, and what they say."""
+
+    columns: Mapping[str, Column]
+
+    @property
+    def stamps(self) -> Column:
+        """When each stamp was made, in nanoseconds; -1 for never."""
+        return self.columns["stamps"]
+
+    @property
+    def drops(self) -> Column:
+        """Packets that each directed link's port dropped."""
+        return self.columns["port.drops"]
+
+    @property
+    def marks(self) -> Column:
+        """Packets that each directed link's port marked."""
+        return self.columns["port.marks"]
+
+    @property
+    def packets(self) -> int:
+        """Packets that left hosts."""
+        return int(self.columns["packets"][0])
+
+    @property
+    def hops(self) -> int:
+        """Passages of ports."""
+        return int(self.columns["hops"][0])
+
+    @property
+    def processor_s(self) -> float:
+        """What it took of a processor."""
+        return float(self.columns["processor_s"][0])
+
+    @cached_property
+    def ends(self) -> Mapping[tuple[int, int], ConnectionEnd]:
+        """The end of each connection at the first of a pair of ends."""
+        names = ("source", "destination", "retransmitted", "received", "written", "acknowledged")
+        rows = zip(
+            *(self.columns[f"end.{name}"].tolist() for name in names),
+            (self.columns["end.srtt_us_x8"] / 8).tolist(),
+            self.columns["end.ssthresh"].tolist(),
+            strict=True,
+        )
+        return {(row[0], row[1]): ConnectionEnd(*row[2:]) for row in rows}
