@@ -131,7 +131,7 @@ def add_found_collectives(run: Run) -> int:
     for each in found:
         for rank, line in _records(each, len(run.ranks), offset_ns):
             name = names.get((each.group, each.id))
-            records[rank].append(line if name is None else line | _named(each, name))
+            records[rank].append(line if name is None else line | _named(each, name, line))
     steps = steps_of(names)
     for rank, own in records.items():
         own.sort(key=lambda line: (line["end_ns"], line["start_ns"], line["id"]))
@@ -157,14 +157,16 @@ def add_found_collectives(run: Run) -> int:
     return len(found)
 
 
-def _named(each: WireCollective, name: HloName) -> dict[str, Any]:
+def _named(each: WireCollective, name: HloName, line: Mapping[str, Any]) -> dict[str, Any]:
     """What a line has of the program's own words: the instruction in its id, and where it is asked
-    for as its phase."""
+    for as its phase. XLA waits for each on a processor."""
     number = each.id.removeprefix(f"{each.group}.").split(".", 1)[0]
     return {
         "id": f"{each.group}.{number}.{name.collective.name}",
         "phase": name.collective.op_name or each.kind,
         "execution": (name.module, name.execution),
+        "waited_ns": line["end_ns"] - line["start_ns"],
+        "waits": [(line["start_ns"], line["end_ns"])],
     }
 
 

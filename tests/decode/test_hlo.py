@@ -14,7 +14,7 @@ from collectives.kinds import Kind
 _MODULE = """HloModule jit_step, is_scheduled=true
 
 %body.1 (arg: (s32[], f32[8])) -> (s32[], f32[8]) {
-  %all-gather.9 = f32[4,2]{1,0} all-gather(%x), channel_id=9, replica_groups=[2,2]<=[4], \
+  %all-gather.9 = f32[4,2]{1,0} all-gather(%x), channel_id=9, replica_groups=[2,2]<=[2,2]T(0,1), \
 dimensions={0}, metadata={op_name="jit(step)/while/body/all_gather" stack_frame_id=1}
 }
 
@@ -25,7 +25,8 @@ metadata={op_name="jit(step)/layer0/all_gather"}
   %loop = (s32[], f32[8]) while(%tuple), condition=%cond, body=%body.1, \
 backend_config={"known_trip_count":{"n":"2"}}
   %both = (f32[], bf16[3,2]{1,0}) all-reduce(%a, %b), channel_id=2, \
-replica_groups=[2,2]<=[2,2]T(1,0), to_apply=%add, metadata={op_name="jit(step)/(loss:grad)"}
+replica_groups=mesh['a'=2,'b'=1,'c'=2], device_ids=([2,2]T(1,0)) {'c'}, \
+to_apply=%add, metadata={op_name="jit(step)/(loss:grad)"}
   %get-tuple-element = f32[] get-tuple-element(%both), index=0, \
 metadata={op_name="jit(step)/loss/psum"}
   %scatter = f32[2]{0} reduce-scatter(%c), channel_id=3, replica_groups={{0,1,2,3}}, \

@@ -34,6 +34,11 @@ _INSTRUCTION: Final = re.compile(
     r"(?P<opcode>all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute|while|call)"
     r"(?:-start)?\("
 )
+_AXES: Final = re.compile(
+    r"replica_groups=mesh\[(.*?)\]"
+    r"(?:, device_ids=\((?:\[([\d,]+)\](?:T\(([\d,]+)\))?|([\d, ]+))\))? ?\{(.*?)\}"
+)
+"""The axes of a mesh, of which devices in what order, and along which of them groups are."""
 _ARRAY: Final = re.compile(r"(?P<element>[a-z]\w*)\[(?P<dims>[\d,]*)\]")
 _MOST_MODULES: Final = 10_000
 
@@ -83,7 +88,7 @@ class Mesh:
         where it lies in the others."""
         shape = [size for _, size in self.axes]
         table = np.array(self.ranks).reshape(shape)
-        others = [number for number, (name, _) in enumerate(self.axes) if name not in axes]
+        others = [n for n, (name, size) in enumerate(self.axes) if name not in axes and size > 1]
         found = {}
         for place in product(*(range(shape[number]) for number in others)):
             index: list[int | slice] = [slice(None)] * len(shape)
@@ -225,7 +230,7 @@ def _groups(line: str, kind: Kind, ranks: Sequence[int]) -> tuple[tuple[int, ...
     """The groups, or pairs, of ranks; all of them where an instruction names none."""
     listed = re.search(r"(?:replica_groups|source_target_pairs)=\{(\{[\d,{}]*\})?\}", line)
     iota = re.search(r"replica_groups=\[([\d,]+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?", line)
-    axes = re.search(r"replica_groups=mesh\[(.*?)\] ?\{(.*?)\}", line)
+    axes = _AXES.search(line)
     numbers: list[list[int]]
     if iota is not None:
         shape, dims = ([int(n) for n in text.split(",")] for text in iota.group(1, 2))
@@ -235,9 +240,15 @@ def _groups(line: str, kind: Kind, ranks: Sequence[int]) -> tuple[tuple[int, ...
         numbers = table.reshape(shape).tolist()
     elif axes is not None:
         named = re.findall(r"'(\w+)'=(\d+)", axes[1])
-        along = re.findall(r"'(\w+)'", axes[2])
-        table = np.arange(np.prod([int(n) for _, n in named], dtype=np.int64))
-        table = table.reshape([int(size) for _, size in named])
+        along = re.findall(r"'(\w+)'", axes[5])
+        order = [int(n) for n in re.findall(r"\d+", axes[4] or "")]
+        if axes[2]:
+            table = np.arange(np.prod([int(n) for _, n in named], dtype=np.int64))
+            table = table.reshape([int(n) for n in axes[2].split(",")])
+            turned = [int(n) for n in axes[3].split(",")] if axes[3] else range(table.ndim)
+            order = table.transpose(turned).ravel().tolist()
+        count = int(np.prod([int(n) for _, n in named], dtype=np.int64))
+        table = np.array(order or range(count)).reshape([int(size) for _, size in named])
         chosen = [n for n, (name, _) in enumerate(named) if name in along]
         rest = [n for n in range(len(named)) if n not in chosen]
         many = int(np.prod([int(named[n][1]) for n in chosen], dtype=np.int64))
