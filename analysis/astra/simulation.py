@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from pathlib import Path
 
 from analysis.astra.errors import AstraInputError
@@ -28,6 +29,26 @@ class Simulation:
     backend: str = "unaware"
     queues_per_dimension: int = 1
     rendezvous: bool = False
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What of the system file does nothing, or less than it seems to."""
+        dimensions = len(self.network.dimensions)
+        found = [f"{key}: ignored" for key in self.system.ignored]
+        distinct = {id(tasks): tasks for tasks in self.tasks}.values()
+        kinds = {t.collective for tasks in distinct for t in tasks if t.collective is not None}
+        run = {kind.name.lower().replace("_", "-") for kind in kinds}
+        for name, algorithms in self.system.implementations.items():
+            if name not in run:
+                continue
+            if len(algorithms) < dimensions and not any(each.one for each in algorithms):
+                members = prod(d.npus for d in self.network.dimensions[: len(algorithms)])
+                found.append(
+                    f"{name}-implementation: {len(algorithms)} algorithms for {dimensions} "
+                    f"dimensions: as in ASTRA-sim, {name} runs over the first "
+                    f"{len(algorithms)} alone, which {members} of {self.network.npus} ranks share"
+                )
+        return tuple(found)
 
 
 def read_simulation(

@@ -11,6 +11,7 @@ from analysis.chakra.errors import ChakraError
 from analysis.chakra.foreign import as_feeder_reads
 from analysis.chakra.schema import CollectiveType, NodeType
 from analysis.chakra.trace import Trace, TraceNode
+from topologies.spec.foreign_files import foreign_file
 
 _NODE_TYPES = frozenset(NodeType)
 _COLLECTIVES = frozenset(CollectiveType)
@@ -27,6 +28,8 @@ def import_trace(path: Path | str) -> tuple[Trace, tuple[str, ...]]:
     """Read a trace and check it, with notes of what is read otherwise than it stands there
     (`foreign.as_feeder_reads`). Raises ChakraError, with the offset of the node at fault."""
     data = read_bytes(path)
+    if (foreign := foreign_file(data)) is not None:
+        raise ChakraError(path, None, f"is no execution trace: it is {foreign}")
     trace, notes = as_feeder_reads(decode(data, path))
     check_trace(trace, path, record_offsets(data, path))
     return trace, notes

@@ -6,6 +6,8 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from xml.parsers import expat
 
+from topologies.spec.foreign_files import foreign_file
+
 
 class MscclError(ValueError):
     """A file that is no MSCCL algorithm, or one that does not do what it says. `line` counts from
@@ -81,5 +83,7 @@ def parse(text: str, source: str) -> Element:
     try:
         parser.Parse(text, True)
     except expat.ExpatError as error:
-        raise MscclError(source, error.lineno, "", str(error), "well-formed XML") from None
+        foreign = foreign_file(text)
+        found = str(error) if foreign is None else str(foreign)
+        raise MscclError(source, error.lineno, "", found, "well-formed XML") from None
     return roots[0]

@@ -88,8 +88,8 @@ def astra(
         injection_scale=injection_scale,
         rendezvous=rendezvous_protocol.lower() == "true",
     )
-    for note in simulation.system.ignored:
-        print(f"note: {system_configuration}: {note}: ignored", file=sys.stderr)
+    for note in simulation.notes:
+        print(f"note: {system_configuration}: {note}", file=sys.stderr)
     try:
         results = simulate(simulation)
     except AstraStalled as error:

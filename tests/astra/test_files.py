@@ -208,6 +208,18 @@ def test_ignored_keys_are_told_on_stderr(tmp_path: Path) -> None:
     assert "speed" in ended.stderr
 
 
+def test_a_collective_over_some_dimensions_alone_is_told(tmp_path: Path) -> None:
+    """As in ASTRA-sim, which says nothing of it."""
+    network = NETWORK | {"topology": ["Ring", "Switch"], "npus_count": [2, 2]}
+    network |= {"bandwidth": [50.0, 50.0], "latency": [500.0, 500.0]}
+    for name in ("few", "all"):
+        (tmp_path / name).mkdir()
+    few = _run(write_inputs(tmp_path / "few", [GRAPH] * 4, system(["ring"]), network))
+    assert "over the first 1 alone, which 2 of 4 ranks share" in " ".join(few.stderr.split())
+    all_ = _run(write_inputs(tmp_path / "all", [GRAPH] * 4, system(["ring"] * 2), network))
+    assert "alone" not in all_.stderr
+
+
 _numbers = st.floats(0.001, 1e6)
 _buses = st.builds(
     BusParameters,

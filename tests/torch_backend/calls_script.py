@@ -100,7 +100,7 @@ def refused(call: Callable[[], object], name: str) -> None:
         raise AssertionError(f"{name} was not refused")
 
 
-refused(lambda: dist.all_reduce(mine(), dist.ReduceOp.AVG), "all_reduce with")
+refused(lambda: dist.all_reduce(mine(), dist.ReduceOp.AVG), "all_reduce with AVG: ")
 refused(lambda: dist.all_to_all(parts, parts), "alltoall")
 splits = [4] + [1] * (ranks - 1)
 length = sum(splits)

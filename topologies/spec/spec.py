@@ -16,6 +16,7 @@ from topologies.plan import Plan
 from topologies.spec.checks import check
 from topologies.spec.document import Document, FileKind, read_document, refuse_other_kind
 from topologies.spec.errors import Problem, SpecError, problems_of, shown
+from topologies.spec.foreign_files import foreign_file
 from topologies.spec.jobs.beside import jobs_beside
 from topologies.spec.jobs.section import JobSpec
 from topologies.spec.overrides import apply_overrides
@@ -150,6 +151,8 @@ def load_spec(path: str | Path, sections: Mapping[str, object] | None = None) ->
     except (OSError, UnicodeDecodeError) as error:
         problem = Problem((), _describe_unreadable(error), "expected a YAML file")
         raise SpecError(source, (problem,)) from error
+    if (foreign := foreign_file(text)) is not None:
+        raise SpecError(source, (Problem((), foreign.name, f"expected a spec: {foreign.instead}"),))
     document = read_document(text, source)
     raw = document.data
     refuse_other_kind(raw, FileKind.SPEC, source)

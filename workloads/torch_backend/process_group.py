@@ -375,7 +375,9 @@ def _combine_of(kind: Kind, op: object) -> Combine:
     for known, combine in _COMBINE.items():
         if op == known:
             return combine
-    raise Unsupported(f"{kind} with {op}: allowed: {_COMBINED}")
+    # A ReduceOp shows itself as an object's address.
+    named = [name for name, known in dist.ReduceOp.RedOpType.__members__.items() if op == known]
+    raise Unsupported(f"{kind} with {named[0] if named else op}: allowed: {_COMBINED}")
 
 
 def _checked(tag: int, call: str) -> int:

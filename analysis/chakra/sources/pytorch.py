@@ -31,6 +31,7 @@ from analysis.chakra.graph import (
 )
 from collectives.call import CollectiveCall
 from collectives.kinds import Kind
+from topologies.spec.foreign_files import foreign_document
 
 _PROCESS_GROUPS = "## process_group:init ##"
 _COMMUNICATION = "c10d::"
@@ -127,7 +128,7 @@ class ObserverFile:
             raise ChakraError(path, error.start, "is not JSON: not UTF-8") from None
         if not isinstance(document, dict):
             raise ChakraError(path, None, "is no execution trace: it is no JSON object")
-        if (other := _other_format(document)) is not None:
+        if (other := foreign_document(document) or _other_schema(document)) is not None:
             raise ChakraError(path, None, f"is no execution trace: it is {other}")
         nodes = document.get("nodes")
         if not isinstance(nodes, list):
@@ -307,16 +308,9 @@ class _Builder:
         return tuple(after)
 
 
-def _other_format(document: dict[str, Any]) -> str | None:
-    """What a JSON file is that is no trace of the observer's, and what to do. Some traces have no
-    schema entry; their nodes say whether they can be read."""
-    if "traceEvents" in document:
-        return (
-            "a trace of Kineto (torch.profiler's export_chrome_trace); give the file that "
-            "ExecutionTraceObserver wrote beside it"
-        )
-    if "gpus" in document:
-        return "an execution plan of MSCCL++; MSCCL's XML is read as an algorithm of a spec"
+def _other_schema(document: dict[str, Any]) -> str | None:
+    """What a trace is that is not the observer's, and what to do. Some have no schema entry; their
+    nodes say whether they can be read."""
     if "workload_graph" in document:
         return "Chakra's JSON; give the .et file that it was made from"
     schema = document.get("schema")

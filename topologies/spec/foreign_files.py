@@ -1,0 +1,70 @@
+"""Files of other programs, told by how they begin, and what to do with them here."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+_LOOKED_AT = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignFile:
+    """A format that is not the one asked for: its name, and what to do."""
+
+    name: str
+    instead: str
+
+    def __str__(self) -> str:
+        return f"{self.name}; {self.instead}"
+
+
+_GRAPH = "write its nodes and links as fabric: {kind: graph, ...} (docs/spec.md)"
+_IMPORT = "groundwire trace import reads it"
+_FLOWS = "write it as workload: {kind: flows, ...}, or as a trace's messages (docs/astra.md)"
+
+_BY_KEY = {
+    "traceEvents": ForeignFile(
+        "a trace of Kineto (torch.profiler's export_chrome_trace)",
+        "give the file that ExecutionTraceObserver wrote beside it",
+    ),
+    "gpus": ForeignFile(
+        "an execution plan of MSCCL++", "MSCCL's XML is read, as an algorithm of a spec"
+    ),
+}
+"""Of JSON, by a key of its outermost object."""
+
+_BY_BEGINNING: tuple[tuple[str, ForeignFile], ...] = (
+    (r"(\s|//[^\n]*\n|/\*.*?\*/)*num_ranks\s+\d+", ForeignFile("LogGOPSim's GOAL", _IMPORT)),
+    (r"\s*(<\?xml[^>]*>\s*)?(<!--.*?-->\s*)*<graphml\b", ForeignFile("GraphML", _GRAPH)),
+    (
+        r"\s*(<\?xml[^>]*>\s*)?(<!--.*?-->\s*)*<algo\b",
+        ForeignFile("MSCCL's XML", "name it in a spec: {algorithm: msccl, file: FILE}"),
+    ),
+    *((rf"\s*\{{.*?\"{key}\"\s*:", found) for key, found in _BY_KEY.items()),
+    (r"Nodes \d+\s*\nConnections \d+", ForeignFile("htsim's connection matrix", _FLOWS)),
+    (
+        r"\s*\d+ \d+ \d+( \d+ \d+ \S+)?\s*\n\s*(\d+ ?)*\n\s*\d+ \d+ \d+(\.\d+)?[GM]bps ",
+        ForeignFile("a topology of ns-3 (HPCC, SimAI)", _GRAPH),
+    ),
+    (
+        r"\s*\d+\s*\n\s*\d+ \d+ \d+ \d+ \d+( \d+(\.\d+)?)?\s*\n",
+        ForeignFile("flows of ns-3 (HPCC)", _FLOWS),
+    ),
+)
+
+
+def foreign_document(document: Mapping[str, object]) -> ForeignFile | None:
+    """The same of a JSON object that has been read."""
+    return next((found for key, found in _BY_KEY.items() if key in document), None)
+
+
+def foreign_file(data: str | bytes) -> ForeignFile | None:
+    """Which format of others a file has, by its beginning; None where it is not known."""
+    head = data[:_LOOKED_AT]
+    text = head.decode("utf-8", "replace") if isinstance(head, bytes) else head
+    for pattern, found in _BY_BEGINNING:
+        if re.match(pattern, text, re.DOTALL):
+            return found
+    return None
