@@ -174,7 +174,8 @@ def _load(
 ) -> Spec:
     if not all_hosts:
         return load_spec(path, fabric | {"workload": workload})
-    least = load_spec(path, fabric | {"workload": workload, "placement": "linear"})
+    one_host = workload | {"tee": "all"}  # which ranks there are is not known yet
+    least = load_spec(path, fabric | {"workload": one_host, "placement": "linear"})
     together = least.workload.ranks
     ranks = len(least.plan.fabric.hosts) * together
     return load_spec(path, fabric | {"workload": workload | {"ranks": ranks}})

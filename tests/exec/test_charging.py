@@ -234,6 +234,13 @@ def test_gradients_travel_while_a_rank_computes(trained: Path) -> None:
         }  # fmt: skip
 
 
+def test_what_a_charged_backward_pass_waits_for_is_exposed(trained: Path) -> None:
+    """The last bucket is posted when there is nothing left to compute beside it."""
+    result = json.loads((trained / "result.json").read_text())
+    for row in result["iterations"]:
+        assert 0.02 < row["exposed_comm_ns"] / row["duration_ns"] < 1
+
+
 def test_the_result_says_what_was_charged(trained: Path) -> None:
     result = json.loads((trained / "result.json").read_text())
     assert all(row["compute_ns"] > 0 for row in result["iterations"])

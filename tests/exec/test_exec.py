@@ -111,6 +111,18 @@ def test_the_run_directory_is_complete(looked: tuple[Path, str, str]) -> None:
     assert all(200 < sent[host] < 1000 for host in ("h1", "h2"))
 
 
+def test_a_world_of_one_runs_and_a_teed_line_has_its_rank(tmp_path: Path) -> None:
+    (tmp_path / "fabric.yaml").write_text(FABRIC)
+    done = execute(
+        tmp_path, "fabric.yaml", "--kernel", "virtual", "--out", "run", "-n", "1", "--tee", "all",
+        "--", "sh", "-c", "echo one of $WORLD_SIZE; echo warned >&2",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "[0] one of 1" in done.stdout.splitlines()
+    assert "[0] warned" in done.stderr.splitlines()
+    assert (tmp_path / "run" / "ranks" / "000.out").read_text() == "one of 1\n"
+
+
 def test_who_fails_is_named_and_all_others_are_ended(tmp_path: Path) -> None:
     (tmp_path / "fabric.yaml").write_text(FABRIC)
     (tmp_path / "fail.py").write_text(
@@ -157,6 +169,8 @@ _REFUSED: tuple[tuple[dict[str, Any], str], ...] = (
     ({"command": ["./gone.sh"]}, "./gone.sh: no such file"),
     ({"ranks": 4}, "workload.ranks: found 4; expected at most 3"),
     ({"ranks": 3, "ranks_per_host": 2}, "multiple of ranks_per_host = 2"),
+    ({"tee": "x"}, "--tee x: expected all, or ranks such as 0,3"),
+    ({"tee": "3"}, "expected tee to be all, or ranks from 0 to 2"),
     ({"env": ["2=3"]}, "--env 2=3: expected NAME=VALUE"),
     ({"env": ["NOT_SET_HERE"]}, "your environment has no NOT_SET_HERE"),
     ({"memory": "lots"}, "virtual.memory"),
