@@ -53,7 +53,7 @@ _PACKAGES = ("groundwire", "torch", "scapy", "numpy")
 
 @dataclass(frozen=True)
 class KernelProfile:
-    """What an experiment has to know of the kernel that it runs in: how a port of a fabric is made,
+    """The kernel that an experiment runs in: how a port of a fabric is made,
     whether time is real, so that the machine can fail to keep up with it, and whether it can count
     what ports send while they are busy."""
 
@@ -298,7 +298,8 @@ def _details(network: Network) -> dict[str, object]:
 
 
 def _versions() -> dict[str, str]:
-    """Of Python and of packages; programs of users need no torch, so it may not be there."""
+    """The versions of Python and of packages; programs of users need no torch, so it may not be
+    there."""
     versions = {"python": platform.python_version()}
     for package in _PACKAGES:
         with suppress(PackageNotFoundError):

@@ -161,8 +161,8 @@ def choose_kernel(spec: Spec, wanted: KernelKind | None) -> KernelKind:
 
 
 def _more_memory(expected: int, guest: GuestSpec) -> str:
-    """What to try after `guest` ran out of memory: what it is expected to need, else twice as
-    much."""
+    """The memory to try after `guest` ran out of it: as much as it is expected to need, else twice
+    as much."""
     more = expected if guest.memory_bytes < expected else 2 * guest.memory_bytes
     return f"{math.ceil(more / 1e9)}GB"
 

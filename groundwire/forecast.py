@@ -1,4 +1,4 @@
-"""What a spec's collectives will take, without running them."""
+"""The times that a spec's collectives will take, without running them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What jobs that share a fabric will take, without running them."""
+"""The times that jobs on one fabric will take, without running them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a simulation says of one rank."""
+"""A simulation's figures of one rank."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is simulated: ASTRA-sim's inputs, read from its own files."""
+"""A simulation: ASTRA-sim's inputs, read from its own files."""
 
 from __future__ import annotations
 

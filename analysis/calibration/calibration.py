@@ -40,12 +40,12 @@ class PredictorRecord(_Record):
 
     @property
     def values(self) -> dict[str, float]:
-        """What `load_predictor` takes."""
+        """The arguments of `load_predictor`."""
         return {name: parameter.value for name, parameter in self.parameters.items()}
 
 
 class Calibration(_Record):
-    """What `groundwire calibrate` writes and `groundwire predict --calibration` takes."""
+    """The file that `groundwire calibrate` writes and `groundwire predict --calibration` takes."""
 
     schema_: Literal[1] = Field(default=1, alias="schema")
     runs: tuple[str, ...]

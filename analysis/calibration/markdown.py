@@ -27,7 +27,7 @@ _MOST_MISSES = 12
 
 @dataclass(frozen=True, slots=True)
 class AcceptanceLimit:
-    """What held-out errors of a calibrated predictor are allowed to be; None: not judged."""
+    """The bar of held-out errors of a calibrated predictor; None: not judged."""
 
     predictor: str
     fabric: str
@@ -74,7 +74,7 @@ def insert(document: Path, tables: str) -> None:
 
 
 def text_around_tables(document: Path) -> tuple[str, str]:
-    """What stands before and after the marks. Raises CalibrationError when they are not there."""
+    """The text before and after the marks. Raises CalibrationError when they are not there."""
     try:
         before, begin, rest = document.read_text(encoding="utf-8").partition(BEGIN)
     except UnicodeDecodeError as error:
@@ -155,7 +155,7 @@ def _cell(fitted: float | None, ideal: float | None) -> str:
 def _misses(
     calibration: Calibration, name: str, worst: float, split: Split, runs: Mapping[str, Run]
 ) -> list[str]:
-    """What the collectives that are further off than the bar are made of."""
+    """The parts of the collectives that are further off than the bar."""
     found = errors_of(calibration.load(name), split.held_out)
     far = [(max(1 + error, 1 / (1 + error)) - 1, o, error) for o, error in found]
     missed = sorted((entry for entry in far if entry[0] > worst), key=lambda entry: -entry[0])
@@ -176,7 +176,7 @@ def _misses(
 
 
 def _shares(run: Run, id: str) -> list[str]:
-    """What a collective of a run is made of, as shares of what was measured."""
+    """The parts of a run's collective, as shares of what was measured."""
     (part,) = decompose(run, [c for c in collectives_of(run) if c.id == id])
     values = [getattr(part, key) for _, key in PARTS]
     return ["-" if ns is None else f"{ns / part.measured_ns:+.1%}" for ns in values]

@@ -1,4 +1,4 @@
-"""What a calibration learns from: collectives that were measured, with where they ran."""
+"""Observations of a calibration: collectives that were measured, with where they ran."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ def check_trace(
 
 
 def _fault(node: TraceNode) -> str | None:
-    """What is wrong with a node by itself."""
+    """The mistakes of a node by itself."""
     if node.type not in _NODE_TYPES:
         return f"node {node.id} has type {node.type}, allowed 0 to {max(NodeType)}"
     try:

@@ -1,4 +1,4 @@
-"""What can be wrong with a Chakra execution trace."""
+"""Errors of Chakra execution traces."""
 
 from pathlib import Path
 

@@ -90,7 +90,8 @@ class _Unrolled:
         return self._operations, tuple(sorted(_ends(self._operations)))
 
     def _step(self, operation: Operation, waited: frozenset[int]) -> frozenset[int] | None:
-        """What the program has waited for after this; None when it must wait for another one."""
+        """The operations that the program has waited for after this; None when it must wait for
+        another one."""
         match operation:
             case Start():
                 for sends in (operation.sends_first, not operation.sends_first):

@@ -11,7 +11,7 @@ from analysis.chakra.graph import ComputeNode, Graph, number_groups, to_trace
 from analysis.chakra.schema import COLLECTIVE_KINDS
 
 _FIRST_TAG = 400_000_000
-"""Of messages that stand for a collective; workloads' own tags are expected below."""
+"""The first tag of messages that stand for a collective; workloads' own tags are expected below."""
 
 
 def write_graphs(prefix: Path | str, graphs: Sequence[Graph], *, seed: int = 1) -> list[Path]:

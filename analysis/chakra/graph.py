@@ -1,4 +1,4 @@
-"""What a rank does, as plain typed nodes; and such graphs to and from Chakra traces.
+"""The work of a rank, as plain typed nodes; and such graphs to and from Chakra traces.
 
 This is what runs are turned into for other simulators, and what a trace is turned into for replay.
 Durations and starts are exact nanoseconds: Chakra's own fields hold microseconds, so the

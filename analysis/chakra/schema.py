@@ -17,7 +17,7 @@ SCHEMA_VERSION = "0.0.4"
 
 
 class NodeType(IntEnum):
-    """What a node does; the values are the wire's."""
+    """The type of a node; the values are the wire's."""
 
     INVALID = 0
     METADATA = 1

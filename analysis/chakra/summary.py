@@ -1,4 +1,4 @@
-"""What is in a set of traces, and what is wrong with it."""
+"""The contents of a set of traces, and its mistakes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a collective's time is made of: from the payload at line rate to what was measured.
+"""The parts of a collective's time: from the payload at line rate to what was measured.
 
 The parts up to queues are differences between predictions that leave one effect out each; the
 rest is split by what the ranks logged and the capture shows. Parts add up to the measured time.

@@ -27,7 +27,8 @@ class WireDelays:
 
     @classmethod
     def of(cls, run: Run) -> WireDelays:
-        """Of a run's captures; empty unless they hold both ends. Raises CaptureFormatError."""
+        """The delays of a run's captures; empty unless they hold both ends. Raises
+        CaptureFormatError."""
         columns = []
         offset_ns = clock_offset_ns(run) or 0
         for path in run.captures:

@@ -82,7 +82,7 @@ class DataConnection:
 
 @dataclass(frozen=True)
 class CollectiveBytes:
-    """What one collective (or set-up, teardown, unattributed) put on the wire."""
+    """The bytes that one collective (or set-up, teardown, unattributed) put on the wire."""
 
     collective: LoggedCollective | None
     group: str
@@ -136,7 +136,7 @@ class Attribution:
     def by_collective(self, file: int | None = None) -> tuple[CollectiveBytes, ...]:
         """Bytes of each collective, in the order of their first packet.
 
-        Of one capture file, or (None) of each packet once, where it was first seen.
+        For one capture file, or (None) for each packet once, where it was first seen.
         """
         ledger = self.ledger
         rows = np.flatnonzero(ledger.primary if file is None else ledger.file == file)

@@ -1,4 +1,4 @@
-"""Which message every byte of a packet belongs to.
+"""The message that every byte of a packet belongs to.
 
 Every `CaptureView` (a direction of a connection in one capture) is split over the entries of
 its stream: payload bytes by stream position, a packet's headers with its first payload byte, an
@@ -46,7 +46,7 @@ whose first payload byte lies in the entry; `ack_bytes` whole packets without pa
 
 
 class Entries:
-    """What the directions of connections consist of: each of set-up, teardown, then its messages.
+    """The parts of the directions of connections: each of set-up, teardown, then its messages.
 
     Directions are numbered: that of connection n from its initiator is 2 n, the other 2 n + 1.
     Entries are numbered through all of them; direction d begins with entry `first[d]`.
@@ -104,7 +104,7 @@ class Entries:
 
 @dataclass(frozen=True)
 class Shares:
-    """What entries got of views, a row for each entry and view that have something in
+    """The shares of entries in views, a row for each entry and view that have something in
     common, in order of views; within one, first the entries of its own direction, then those
     of the other, whose bytes it acknowledges. Shape (rows,), `counts` (len(COLUMNS), rows)."""
 
@@ -179,7 +179,7 @@ def split(
 def _packets(
     files: Sequence[Packets], views: Sequence[CaptureView]
 ) -> tuple[Int64, Int64, Int64, Int64]:
-    """Of all packets of all views: the view, bytes on the wire, of payload, and flags."""
+    """All packets of all views: the view, bytes on the wire, of payload, and flags."""
     begins = offsets_of(np.array([len(packets) for packets in files], dtype=np.int64))
     counts = [len(each.rows) for each in views]
     seen = np.repeat(np.arange(len(views)), counts)

@@ -1,4 +1,4 @@
-"""What every transport's connections have: two directions, and packets of these in captures."""
+"""The connections of every transport: two directions, and packets of these in captures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the entries of all connections' directions are: the columns of a ledger that tell."""
+"""Facts of the entries of all connections' directions: the columns of a ledger that tell."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ FACTS: Final = (
 
 
 class Purpose(IntEnum):
-    """What bytes of a data connection are for; those below SET_UP belong to a collective."""
+    """The purpose of bytes of a data connection; those below SET_UP belong to a collective."""
 
     DATA = 0
     SEND_READY = 1

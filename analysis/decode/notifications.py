@@ -27,7 +27,7 @@ class Notifications:
 
 
 def notifications(capture: RunCapture) -> tuple[Notifications, ...]:
-    """Of each queue pair that got some, in the order of the connections."""
+    """The CNPs of each queue pair that got some, in the order of the connections."""
     found = []
     for each in capture.attribution.connections:
         if not isinstance(each.connection, QueuePairConnection):

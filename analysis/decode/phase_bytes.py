@@ -23,7 +23,8 @@ Int64 = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class PhaseBytes:
-    """What one phase of one chunk put on the wire, each packet once, where it was first seen."""
+    """The bytes that one phase of one chunk put on the wire, each packet once, where it was first
+    seen."""
 
     collective: LoggedCollective
     chunk: int

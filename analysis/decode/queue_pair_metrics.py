@@ -1,4 +1,4 @@
-"""What queue pairs had to repeat, refuse and slow down for, as captured at their senders."""
+"""The retransmissions, refusals and slow-downs of queue pairs, as captured at their senders."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Bool = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class QueuePairMetrics:
-    """What one queue pair sent to the one that it is connected to.
+    """The packets that one queue pair sent to its peer.
 
     `source` and `destination` are ranks, None where the log has no such queue pair. NAKs and CNPs
     are about what came the other way: for a PSN that was not the expected one, and for a receiver

@@ -17,8 +17,9 @@ def starts_of(segment: Int64) -> Int64:
 
 
 def offsets_of(spans: Int64) -> Int64:
-    """What to add to the values of each segment so that they lie above those of all segments before
-    it, where they lie from 0 up to, and without, `spans`. One sorted array then holds them all."""
+    """The offsets of segments, added to their values so that they lie above those of all segments
+    before it, where they lie from 0 up to, and without, `spans`. One sorted array then holds them
+    all."""
     lifts: Int64 = np.cumsum(spans) - spans
     return lifts
 

@@ -24,11 +24,11 @@ from analysis.design.models.demand import Demand
 GAP = 1e-7
 _MOST_ROUNDS = 60
 _TOLERANCE = 1e-9
-"""Of a solution. HiGHS's own, 1e-7, is as large as the gap."""
+"""The tolerance of a solution. HiGHS's own, 1e-7, is as large as the gap."""
 _FIRST_TANGENTS = 24
 _FIRST_COSTS = 9
 _SMALLEST_SHARE = 1e-6
-"""Of the largest bandwidth that a dimension may have: no less is looked at."""
+"""The least share of the largest bandwidth that a dimension may have."""
 
 
 class Unbounded(ValueError):

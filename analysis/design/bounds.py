@@ -1,4 +1,4 @@
-"""What a point must keep, as bounds of sums that are linear in the bandwidths."""
+"""Constraints of a point, as bounds of sums that are linear in the bandwidths."""
 
 from __future__ import annotations
 

@@ -68,14 +68,14 @@ def clusters(found: Found) -> tuple[Cluster, ...]:
 
 
 def cluster_words(solution: Solution) -> str:
-    """What has been chosen but for the strategy."""
+    """The choices but for the strategy."""
     chosen = solution.point.chosen
     return ", ".join(f"{name} {value}" for name, value in chosen.items() if name != "strategy")
 
 
 def neighbours(found: Found) -> tuple[Solution, ...]:
     """For each other value of each choice the best point that has it, whatever its other choices;
-    of strategies, for each degree of tensor and of pipeline parallelism, and each stage of ZeRO.
+    for strategies, for each degree of tensor and of pipeline parallelism, and each stage of ZeRO.
     Another buffer makes no neighbour: emulated links have the bandwidth that the model lets it use.
     The best first. Of those that take equally long one is kept, and none that takes as long as the
     best: times could not tell them apart."""

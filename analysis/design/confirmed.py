@@ -1,4 +1,4 @@
-"""What emulation says of a design: predicted and measured gains of its points, and the verdict."""
+"""A design beside its emulation: predicted and measured gains of its points, and the verdict."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Confirmation:
 
     @property
     def gained(self) -> str:
-        """What gains are of, in words."""
+        """The quantity of the gains, in words."""
         return "gain in time x cost" if self.objective == "time-x-cost" else "gain"
 
     @property

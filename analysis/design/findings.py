@@ -1,4 +1,4 @@
-"""What a design says, in sentences and in tables."""
+"""The findings of a design, in sentences and in tables."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def findings(found: Found) -> tuple[str, ...]:
 
 
 def _objective_unit(found: Found) -> str:
-    """What multipliers count."""
+    """The quantity that multipliers count."""
     units = {"time": "ns", "cost": "$", "time-x-cost": "ns x $"}
     return units[found.file.sections.design.objective]
 
@@ -176,7 +176,7 @@ def sensitivity_table(found: Found) -> Table:
 
 
 def memory_table(found: Found) -> Table:
-    """What more memory would make possible."""
+    """The points that more memory would make possible."""
     columns = [
         Column("words", "strategy"),
         Column("footprint_bytes", "memory needed", Unit.SIZE),

@@ -55,12 +55,12 @@ class Point:
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Of the dimensions, the innermost first."""
+        """The bandwidths of the dimensions, the innermost first."""
         return tuple(dimension.size for dimension in self.dimensions)
 
     @property
     def choices(self) -> dict[str, str]:
-        """What has been chosen, the strategy taken apart."""
+        """The choices, with the strategy taken apart."""
         found = {name: value for name, value in self.chosen.items() if name != "strategy"}
         if self.strategy is not None and "strategy" in self.chosen:
             found |= {name: str(value) for name, value in self.strategy.parts.items()}
@@ -68,7 +68,7 @@ class Point:
 
     @property
     def words(self) -> str:
-        """What tells it from the others."""
+        """The words that tell it from the others."""
         return ", ".join(f"{name} {value}" for name, value in self.chosen.items())
 
 
@@ -86,7 +86,7 @@ class Impossible:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What an iteration of a point asks for: its demand, and the bytes that a host keeps."""
+    """The needs of a point's iteration: its demand, and the bytes that a host keeps."""
 
     demand: Demand
     footprint_bytes: float = 0.0

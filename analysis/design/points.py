@@ -44,7 +44,7 @@ def points_of(sections: DesignSections) -> Iterator[Point]:
 
 
 def work_of(sections: DesignSections, point: Point) -> Work | None:
-    """What an iteration of a point asks for; None when its degrees do not divide what they must."""
+    """The needs of a point's iteration; None when its degrees do not divide what they must."""
     match sections.workload:
         case CollectivesWorkload() as workload:
             return work_of_operations(workload, point.dimensions)

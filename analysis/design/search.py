@@ -49,12 +49,12 @@ class Solution:
 
     @property
     def time_ns(self) -> float:
-        """Of an iteration."""
+        """The duration of an iteration."""
         return self.work.demand.time_ns(self.gbytes_per_s)
 
     @property
     def exposed_ns(self) -> float:
-        """Of it, communication that ranks wait for."""
+        """The communication in it that ranks wait for."""
         return self.work.demand.exposed_ns(self.gbytes_per_s)
 
 
@@ -70,7 +70,7 @@ class FrontPoint:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What the search has found: the best, all that were solved (the best first), the front, and
+    """The result of a search: the best, all that were solved (the best first), the front, and
     how many points there were, could not be, and were pruned. `impossible` has the nearest miss of
     each constraint that points broke, with how many did."""
 

@@ -1,4 +1,4 @@
-"""What the optimum hangs on: its active constraints, and what each would be worth."""
+"""The active constraints of the optimum, and what each would be worth."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class Sensitivity:
 
 @dataclass(frozen=True, slots=True)
 class MemoryStep:
-    """What becomes possible with more memory: the least that a host needs for it, and the objective
-    if all of it were as fast as the first tier."""
+    """A point that more memory makes possible: the least that a host needs for it, and the
+    objective if all of it were as fast as the first tier."""
 
     words: str
     footprint_bytes: float
@@ -34,7 +34,7 @@ class MemoryStep:
 
 
 def sensitivities(found: Found) -> tuple[Sensitivity, ...]:
-    """Of the best point, the strongest first."""
+    """The constraints of the best point, the strongest first."""
     best, design = found.best, found.file.sections.design
     scale = best.objective
     rows = []

@@ -46,7 +46,7 @@ def replay_files(graphs: Sequence[Graph], notes: Sequence[str] = ()) -> dict[str
 
 
 def rounding_notes(graphs: Sequence[Graph]) -> tuple[str, ...]:
-    """Which sizes a replay rounds, as it sends whole elements, as many from each rank."""
+    """The sizes that a replay rounds, as it sends whole elements, as many from each rank."""
     rounded: dict[tuple[str, int], int] = {}
     for graph in graphs:
         for node in graph:

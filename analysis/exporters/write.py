@@ -1,4 +1,4 @@
-"""What every rank does, as the files of another simulator."""
+"""The work of every rank, as the files of another simulator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run's figures say: per collective, iteration, link, fabric, flow and rank pair."""
+"""The figures of a run: per collective, iteration, link, fabric, flow and rank pair."""
 
 from analysis.metrics.collective import CollectiveMetrics, collective_metrics
 from analysis.metrics.ecmp import EcmpGroup, ecmp_groups

@@ -1,4 +1,5 @@
-"""What programs sent along each dimension of the ranks, over time: what schedules balance.
+"""The bytes that programs sent along each dimension of the ranks, over time, which schedules
+balance.
 
 The ranks' logs say when each phase of a chunk began and ended, and its program which bytes a rank
 sends in it. Between the two ends of a phase its bytes are taken to flow evenly.
@@ -37,7 +38,7 @@ class DimensionUse:
 
     @property
     def payload_bytes(self) -> int:
-        """What all ranks sent along it."""
+        """The bytes that all ranks sent along it."""
         return int(self.sent_bytes.sum())
 
     @property

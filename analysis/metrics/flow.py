@@ -249,7 +249,8 @@ def _times(
 
 
 class _Paths:
-    """What an empty network would take between two ranks, by one of the paths that routing has."""
+    """The time that an empty network would take between two ranks, by one of the paths that routing
+    has."""
 
     def __init__(self, run: Run) -> None:
         self._run = run

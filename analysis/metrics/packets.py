@@ -161,7 +161,7 @@ def round_trips(
 
 
 def _rows(files: Sequence[Packets], views: Sequence[CaptureView]) -> tuple[Int64, Int64]:
-    """Of all packets of all views: which view, and the row in all files together."""
+    """The view of each packet, and its row in all files together."""
     begins = offsets_of(np.array([len(packets) for packets in files], dtype=np.int64))
     place = np.repeat(np.arange(len(views)), [len(seen.rows) for seen in views])
     file = np.array([seen.file for seen in views], dtype=np.int64)

@@ -1,4 +1,4 @@
-"""What every predictor takes and gives: a setting, a collective call, a duration in nanoseconds."""
+"""Input and output of predictors: a setting, a collective call, a duration in nanoseconds."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class PredictorError(CollectiveError):
 
 @dataclass(frozen=True, slots=True)
 class Transport:
-    """What the hosts' TCP is set to. Buffers are in bytes; they bound a connection's window.
+    """The settings of the hosts' TCP. Buffers are in bytes; they bound a connection's window.
 
     With `path_mtu_bytes`, ranks have RoCE beside it for the messages of programs; of so many
     packets one is acknowledged.
@@ -57,7 +57,7 @@ class Transport:
 
     @classmethod
     def of(cls, spec: Sections) -> Transport:
-        """What a spec sets."""
+        """The settings of a spec."""
         tcp, roce = spec.tcp, spec.transport
         plain = cls(
             tcp.congestion_control,
@@ -113,7 +113,7 @@ class Setting:
 
 
 def group_key(ranks: Iterable[int]) -> str:
-    """What a group of ranks is called where the run's name of it is not known."""
+    """The name of a group of ranks where the run's name of it is not known."""
     return str(tuple(ranks))
 
 

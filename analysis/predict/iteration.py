@@ -49,7 +49,7 @@ from workloads.models.step import (
 )
 
 _FINISHED_NS = 1e-6
-"""What is left of a transfer that has come to its end, but for rounding."""
+"""The rest of a transfer that has come to its end, but for rounding."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class PredictedIteration:
 Members = Callable[[StartCollective | StartMessage, int], tuple[int, ...]]
 
 Alone = Callable[[CollectiveCall], float]
-"""What a predictor says of a collective on an idle fabric, in nanoseconds."""
+"""A predictor's answer for a collective on an idle fabric, in nanoseconds."""
 
 
 def predict_iteration(
@@ -105,7 +105,7 @@ def predict_iteration(
 
 
 class StepModel:
-    """What a model's ranks do in an iteration, and what that costs."""
+    """The work of a model's ranks in an iteration, and its cost."""
 
     def __init__(self, spec: Spec, workload: ModelWorkload, costs: Costs) -> None:
         self._spec = spec
@@ -121,7 +121,7 @@ class StepModel:
         return next(tuple(group) for group in self._groups[action.group] if rank in group)
 
     def time_ns(self, kernel: ComputeKernel | Pause) -> int:
-        """What a computation takes."""
+        """The time of a computation."""
         if isinstance(kernel, Pause):
             return kernel.duration_ns * self._spec.compute.slowdown
         return self._spec.compute.time_ns(kernel.flops, kernel.moved_bytes, self._item_bytes)
@@ -147,7 +147,7 @@ def _followed(
 
 @dataclass(frozen=True, slots=True)
 class _Cost:
-    """What a transfer takes alone, and how it loads its links meanwhile."""
+    """The time of a transfer alone, and how it loads its links meanwhile."""
 
     alone_ns: float
     load: LinkLoad
@@ -168,7 +168,7 @@ class Costs:
     def call(
         self, action: StartCollective | StartMessage, ranks: tuple[int, ...]
     ) -> CollectiveCall:
-        """What is posted, with how it runs as a program."""
+        """The call that is posted, with its schedule."""
         size_bytes = action.elements * self._item_bytes
         if isinstance(action, StartMessage):
             return CollectiveCall(Kind.SEND_RECV, size_bytes, ranks, self._item_bytes, peer=1)
@@ -176,7 +176,7 @@ class Costs:
         return replace(call, schedule=schedule_of(self._settings, call.shape, members=ranks))
 
     def of(self, action: StartCollective | StartMessage, ranks: tuple[int, ...]) -> _Cost:
-        """What it takes alone."""
+        """The time that it takes alone."""
         call = self.call(action, ranks)
         if call not in self._known:
             alone_ns = self._alone(call)
@@ -185,14 +185,14 @@ class Costs:
 
 
 class JointSteps:
-    """Steps of ranks, of one job or several, as what is followed message by message. Of several,
-    ranks are numbered through."""
+    """Steps of ranks, of one job or several, as what is followed message by message. Ranks of
+    several jobs are numbered through."""
 
     def __init__(self) -> None:
         self.calls: list[GroupedCall] = []
         self.acts: dict[int, list[Act]] = defaultdict(list)
         self.compute_ns = 0
-        """Of a step, at the rank that computes most."""
+        """The computing of a step, at the rank that computes most."""
         self.places: dict[tuple[str, int, str, tuple[int, ...]], int] = {}
 
     def add(self, model: StepModel, first: int = 0, job: str = "", iteration: int = 0) -> None:

@@ -1,4 +1,4 @@
-"""What transfers keep busy, and how much those that run together slow each other down.
+"""The links that transfers keep busy, and how much those that run together slow each other down.
 
 A transfer has each of its links busy for a part of the time that it takes alone. Where the parts of
 all that run add up to more than one, they progress that much slower (processor sharing).
@@ -29,7 +29,7 @@ class LinkLoad:
 
     @classmethod
     def of_ports(cls, ranks: Sequence[int], share: float) -> LinkLoad:
-        """Of the ranks' own ports, all alike. A port has its rank's number."""
+        """The load of the ranks' own ports, all alike. A port has its rank's number."""
         links = np.array(sorted(ranks), dtype=np.int64)
         return cls(links, np.full(len(links), share))
 
@@ -54,7 +54,7 @@ class LoadOfCalls:
         self._bulk = AlphaBeta.counting(Effects(headers=True, rendezvous=False))
 
     def of(self, call: CollectiveCall, alone_ns: float) -> LinkLoad:
-        """Of a collective that takes so long alone. Raises PredictorError."""
+        """The load of a collective that takes so long alone. Raises PredictorError."""
         if not alone_ns:
             return LinkLoad.of_ports(call.ranks, 0.0)
         if isinstance(self._predictor, LoadsLinks):

@@ -21,7 +21,7 @@ WORKERS = 2
 """ProcessGroupGloo::Options::threads as torch creates the group (ProcessGroupGloo.hpp)."""
 
 _FINISHED_NS = 1e-6
-"""What is left of a collective that has come to its end, but for rounding."""
+"""The rest of a collective that has come to its end, but for rounding."""
 
 _MOST_WORK = 50_000_000
 """Of so many progresses of a collective between two events, which take about 10 s, none is told."""

@@ -50,7 +50,7 @@ class Parameters:
                 )
 
     def sharing_factor(self, kind: str) -> float:
-        """Of a collective's messages that share a port or link."""
+        """The factor of a collective's messages that share a port or link."""
         return (
             self.fan_out_factor
             if kind in (Kind.BROADCAST, Kind.SCATTER)

@@ -1,4 +1,4 @@
-"""Who waits for whom in the queues of ports, told while packet trains pass them."""
+"""Waits of messages for others in the queues of ports, told while packet trains pass them."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from collectives.call import CollectiveCall, CollectiveError
 
 
 def call_of(collective: MeasuredCollective) -> CollectiveCall:
-    """What a predictor is asked about a collective. Raises PredictorError."""
+    """The call that a predictor is asked about. Raises PredictorError."""
     if collective.uneven:
         raise PredictorError("its ranks send each other unequal parts, which the log does not tell")
     return CollectiveCall(
@@ -94,7 +94,7 @@ class RunPredictor:
 
     @property
     def source(self) -> Predictor | CollectiveError:
-        """Whose predictions these are, or why there are none."""
+        """The predictor that answers, or why there are none."""
         return self._predictor
 
     def alone(self, collective: MeasuredCollective) -> int | CollectiveError:
@@ -139,7 +139,7 @@ class RunPredictor:
     def together(
         self, collectives: Sequence[MeasuredCollective], scale: int = 1
     ) -> list[Answer | CollectiveError]:
-        """Of each, with the others in flight, at the times when they were posted.
+        """The answer for each, with the others in flight, at the times when they were posted.
 
         Those that the predictor follows message by message are; others are priced by how long they
         load the links.

@@ -52,7 +52,7 @@ def setting_of(run: Run) -> Setting:
 
 
 def _group_ports(run: Run) -> dict[str, Mapping[tuple[int, int], tuple[int, int]]]:
-    """Of groups that are not all ranks, by their names and by their ranks."""
+    """The ports of groups that are not all ranks, by their names and by their ranks."""
     by_name: dict[str, dict[tuple[int, int], tuple[int, int]]] = {}
     for log in run.ranks:
         for one in log.connections:
@@ -66,5 +66,5 @@ def _group_ports(run: Run) -> dict[str, Mapping[tuple[int, int], tuple[int, int]
 
 
 def _is_default(group: str) -> bool:
-    """Of several jobs, groups begin with the job's name."""
+    """The groups of several jobs begin with the job's name."""
     return group.rpartition("/")[2] == "default"

@@ -20,8 +20,8 @@ class _Stream:
 
 
 class StreamQueues:
-    """Who has what. A stream takes its locks one by one and keeps those that it has while it waits
-    for the next; a lock goes to who has waited longest."""
+    """The holders of locks. A stream takes its locks one by one and keeps those that it has while
+    it waits for the next; a lock goes to who has waited longest."""
 
     def __init__(self) -> None:
         self._streams: dict[Stream, _Stream] = {}

@@ -61,7 +61,7 @@ def predict_run(spec: Spec, setting: Setting, predictor: FollowsRuns) -> Predict
 
 
 class _RunPlan:
-    """What all ranks do in a run."""
+    """The work of all ranks in a run."""
 
     def __init__(self, spec: Spec, setting: Setting, predictor: FollowsRuns) -> None:
         self._spec = spec

@@ -48,7 +48,7 @@ def _environment() -> Environment:
 
 
 def _facts(run: RunFigures) -> tuple[tuple[str, str], ...]:
-    """What was run, on what: the lines under the summary."""
+    """The spec and its kernel: the lines under the summary."""
     spec, environment = run.run.spec, run.run.environment
     fabric = run.run.fabric
     link = spec.fabric.link

@@ -1,4 +1,4 @@
-"""What a run comes down to: key figures and findings in plain words."""
+"""A run in short: key figures and findings in plain words."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def key_figures(figures: RunFigures) -> tuple[KeyFigure, ...]:
 
 
 def _job_figures(figures: RunFigures) -> list[KeyFigure]:
-    """Of a job that shared its fabric: how long it took, and how much less it takes alone."""
+    """The cost of sharing for a job: how long it took, and how much less it takes alone."""
     job = figures.job
     if job is None:
         return []

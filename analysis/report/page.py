@@ -1,4 +1,4 @@
-"""What every page is made with: the templates, and how tables' cells read in them."""
+"""The parts of every page: the templates, and how tables' cells read in them."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ class RunFigures:
 
     @property
     def why_no_collectives(self) -> str:
-        """What a report says in place of figures of collectives."""
+        """The words in place of figures of collectives."""
         workload = self.run.spec.workload
         if not isinstance(workload, CommandWorkload):
             return "This run had no collectives."
@@ -111,7 +111,7 @@ class RunFigures:
 
     @property
     def flows(self) -> Flows | None:
-        """What the captures hold; None where `why_no_flows` says why not."""
+        """The contents of the captures; None where `why_no_flows` says why not."""
         return None if isinstance(self._flows, NoFlows) else self._flows
 
     @property
@@ -128,7 +128,7 @@ class RunFigures:
 
     @property
     def job(self) -> dict[str, Any] | None:
-        """What the result of all jobs says of this one."""
+        """This job's part in the result of all jobs."""
         if self.sharing is None:
             return None
         found: dict[str, Any] = next(
@@ -142,7 +142,7 @@ class RunFigures:
 
     @cached_property
     def rates(self) -> tuple[RateSeries, ...]:
-        """Of queue pairs under congestion control, as the kernel kept them."""
+        """The rates of queue pairs under congestion control, as the kernel kept them."""
         return rate_series(self.run)
 
     @cached_property

@@ -27,8 +27,8 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class SummaryPage:
-    """What a page says. `command` is the one that makes it, and the page's file is named after it;
-    `raw_file` has its tables' values. A figure is a title, a value and a remark."""
+    """The contents of a page. `command` is the one that makes it, and the page's file is named
+    after it; `raw_file` has its tables' values. A figure is a title, a value and a remark."""
 
     command: str
     name: str

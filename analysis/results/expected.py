@@ -1,4 +1,4 @@
-"""What a run's collectives must take at least, and would take at most on an undisturbed fabric.
+"""The least time of a run's collectives, and the most on an undisturbed fabric.
 
 The least is physics, the larger of two bounds:
 
@@ -83,9 +83,9 @@ class ExpectedTime:
 
 
 class Expectation:
-    """What a setting's collectives take. `links` are the ports' counters over the whole run, of
-    which `collectives` is everything that was measured, and `others` what else ranks exchanged;
-    `scale` is what it was slowed down by."""
+    """The expected times of a setting's collectives. `links` are the ports' counters over the whole
+    run, of which `collectives` is everything that was measured, and `others` what else ranks
+    exchanged; `scale` is what it was slowed down by."""
 
     def __init__(
         self,
@@ -228,7 +228,7 @@ def _acknowledgement_share(paths: Paths) -> float:
 
 
 class _Load:
-    """What a call puts on each directed link, in L1 bytes: its messages with their headers
+    """The load of a call on each directed link, in L1 bytes: its messages with their headers
     (`data`), and what can be `beside` them, which is what invites them, and acknowledgements.
     `after_ns` is how long the last data that leaves a link is on its way at least; infinite where
     there is none."""

@@ -73,7 +73,7 @@ def _together(members: Sequence[Ingress]) -> Ingress:
 
 
 def _impossible(collective: MeasuredCollective, ingress: Sequence[Ingress]) -> list[ImpossibleTime]:
-    """What is impossible of a collective whose members have this ingress."""
+    """The impossible times of a collective whose members have this ingress."""
     found: list[ImpossibleTime] = []
 
     def check(rank: int | None, size_bytes: int, into: Ingress, measured_ns: int) -> None:

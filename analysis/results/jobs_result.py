@@ -1,4 +1,4 @@
-"""What result.json says of several jobs that shared a fabric: of each by itself, and of all."""
+"""The result.json of several jobs that shared a fabric: each by itself, and all."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def build_jobs_results(run: JobsRun) -> tuple[dict[str, Any], dict[str, dict[str
 
 
 class _Predicted:
-    """What the spec's predictors say of all jobs together, and of each with the others idle."""
+    """Predictions for all jobs together, and for each with the others idle."""
 
     def __init__(self, run: JobsRun) -> None:
         self._run = run
@@ -113,7 +113,7 @@ class _Predicted:
             return error
 
     def of(self, job: JobOfRun, own: Run) -> Predictions:
-        """What stands beside a job's figures."""
+        """The predictions beside a job's figures."""
         collectives = [self._entries[f"{job.name}/{c.group}", c.id] for c in collectives_of(own)]
         iterations = {name: self._iterations(name, job.name) for name in self.together}
         return Predictions(collectives, iterations)
@@ -144,7 +144,7 @@ class _Predicted:
 
 
 def _mark(run: JobsRun, job: JobOfRun, result: dict[str, Any]) -> None:
-    """What of a job's figures came after another had failed, and so had less company."""
+    """The figures of a job that came after another had failed, and so had less company."""
     scale = run.environment.scale
     for other in run.jobs:
         if other.failed is None:
@@ -215,7 +215,7 @@ def _job(
 
 
 def _alone(run: JobsRun, job: JobOfRun) -> dict[str, Any] | None:
-    """What the job took while the others were idle, if it was run so; and whether its connections
+    """The job's times while the others were idle, if it was run so; and whether its connections
     had the same ports, and so took the same paths."""
     directory = run.directory / ALONE / job.name
     if not (directory / "environment.json").exists():
@@ -243,7 +243,7 @@ def _fairness(jobs: Sequence[Mapping[str, Any]]) -> float | None:
 
 
 def _of_sharing(job: Mapping[str, Any], links: Sequence[SharedLink]) -> list[str]:
-    """What a reader of a job's figures has to know of the other jobs."""
+    """Notes for a reader of a job's figures on the other jobs."""
     found = [] if job["slowdown"] is None else [_of_slowdown(job)]
     mine = [link for link in links if job["name"] in link.bytes_by_job]
     waits = [(w, link) for link in mine for w in link.waits if w.job == job["name"]]

@@ -22,7 +22,7 @@ TWIN = "twin"
 """The run directory of the twin, in that of the run."""
 
 TWIN_LIMIT = 0.05
-"""What a valid run's collectives may differ from the exact ones."""
+"""The most that a valid run's collectives may differ from the exact ones."""
 EXPECTED_LIMIT = 0.044
 """The same where the exact time is not known but lies between what is expected at least and at
 most: on the virtual kernel these were wrong by 0.6% at most, where nothing was lost

@@ -1,4 +1,4 @@
-"""What a reader of a run's figures has to know, in words; nothing of it makes a run invalid."""
+"""Notes for the reader of a run's figures; none of them makes a run invalid."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _of_payload(run: Run) -> list[str]:
 
 
 def _of_replay(run: Run) -> list[str]:
-    """What a replay does otherwise than its traces say."""
+    """The acts of a replay that differ from its traces."""
     file = run.directory / DIRECTORY / NOTES
     return [f"traces: {note}" for note in json.loads(file.read_text())] if file.exists() else []
 
@@ -202,7 +202,7 @@ def _of_unseen(run: Run) -> list[str]:
 
 
 def _of_groups(run: Run) -> list[str]:
-    """Which dimensions of a device mesh the groups of rows are."""
+    """The dimensions of a device mesh that the groups of rows are."""
     by_mesh: dict[str, dict[str, list[int]]] = defaultdict(dict)
     for name, group in groups_of_program(run).items():
         if group.mesh is not None:

@@ -1,4 +1,4 @@
-"""What the split of a network costs, beside what its ranks exchanged."""
+"""The cost of splitting a network, beside what its ranks exchanged."""
 
 from __future__ import annotations
 

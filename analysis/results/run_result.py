@@ -1,4 +1,4 @@
-"""What result.json says of one workload: what was measured, with the predictions beside it and the
+"""The result.json of one workload: its measurements, with the predictions beside it and the
 verdict on top."""
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ def _target_gbps(gbps: float | None, scale: int) -> float | None:
 def _members_row(
     collective: MeasuredCollective, group: GroupRecord | None, world: int
 ) -> dict[str, Any]:
-    """Who took part where it was not everybody, and what its ranks have unlike."""
+    """The ranks that took part where these are not all, and what they have unlike."""
     row: dict[str, Any] = {}
     if len(collective.ranks) < world:
         row["members"] = list(collective.ranks)
@@ -292,8 +292,8 @@ def _summary(name: str, rows: Sequence[dict[str, Any]]) -> dict[str, float | int
 
 
 def error_summary(errors: Iterable[float]) -> dict[str, float | int | None]:
-    """Of relative errors above -1: `mean` of their sizes, and the `largest` with its sign; then
-    what `ratio_summary` says."""
+    """A summary of relative errors above -1: `mean` of their sizes, and the `largest` with its
+    sign; then what `ratio_summary` says."""
     found = sorted(errors, key=lambda error: abs(error))
     mean = sum(abs(error) for error in found) / len(found) if found else None
     return {
@@ -304,7 +304,7 @@ def error_summary(errors: Iterable[float]) -> dict[str, float | int | None]:
 
 
 def ratio_summary(errors: Iterable[float]) -> dict[str, float | int | None]:
-    """Of predicted/measured, half and double being as wrong as each other:
+    """A summary of predicted/measured, half and double being as wrong as each other:
     geomean = exp(mean(|ln(predicted/measured)|)) - 1; worst = the same of the worst one."""
     logs = [abs(math.log1p(error)) for error in errors]
     if not logs:

@@ -48,7 +48,7 @@ class MeasuredCollective(Shaped):
     end_ns: int
     by_rank: dict[int, CollectiveRecord]
     schedule: Schedule = GLOO
-    """What its ranks sent."""
+    """The messages of its ranks."""
     uneven: bool = False
     """Whether its ranks send each other unequal parts, which the size does not tell."""
     op: str = "sum"
@@ -113,7 +113,7 @@ def collectives_of(run: Run) -> tuple[MeasuredCollective, ...]:
 
 
 def alignments_of(run: Run) -> tuple[MeasuredCollective, ...]:
-    """What brought the ranks of a run with one workload to a common start, by start."""
+    """The alignments of a run with one workload, by start."""
     return _in_order(run, lambda record: record.phase == ALIGNMENT)
 
 
@@ -174,8 +174,8 @@ def _among_all(job: JobOfRun, collective: MeasuredCollective, many: int) -> Meas
 
 def iterations_of(run: Run, collectives: Sequence[MeasuredCollective]) -> tuple[int, ...]:
     """The iterations that have a duration, in order: those that ranks logged, and of our own
-    workloads all in which something was communicated. What a program does before, between and after
-    its steps is part of none."""
+    workloads all in which something was communicated. The acts of a program before, between and
+    after its steps are part of none."""
     found = {i.index for log in run.ranks for i in log.iterations}
     if not isinstance(run.spec.workload, CommandWorkload):
         found |= {c.iteration for c in collectives}
@@ -282,7 +282,7 @@ def _assemble(run: Run, by_rank: dict[int, CollectiveRecord]) -> MeasuredCollect
 
 
 def schedule_of_record(run: Run, record: CollectiveRecord, ranks: Sequence[int]) -> Schedule:
-    """What these ranks sent in a collective. Raises RunError when it cannot be told any more, as
+    """The schedule of these ranks' collective. Raises RunError when it cannot be told any more, as
     when an MSCCL file is gone."""
     if record.messages is not None:
         return ExchangeSchedule(tuple(record.messages))

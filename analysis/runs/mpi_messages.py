@@ -64,7 +64,7 @@ def exchanges_of(directory: Path) -> dict[str, list[MpiMessage]]:
 
 
 def of_ranks(messages: Sequence[MpiMessage], ranks: Sequence[int]) -> ObservedSchedule:
-    """What the ranks of a collective did in it. All its messages have times."""
+    """The schedule of a collective, from its messages. All its messages have times."""
     seen = []
     for each in messages:
         assert each.sent_ns is not None and each.come_ns is not None

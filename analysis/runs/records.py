@@ -105,7 +105,7 @@ class CollectiveRecord(Record):
     """None for Gloo's own as torch calls it."""
     chunks: int = 1
     program: dict[str, Any] | None = None
-    """What the spec says of it, with which it can be planned again; None for Gloo's own."""
+    """The spec's entry of it, by which it can be planned again; None for Gloo's own."""
     section: dict[str, Any] | None = None
     """The `collectives` section of a program that brought its own; None: the spec's."""
     slots: list[int] | None = None
@@ -198,7 +198,7 @@ class ObserverRecord(Record):
 
 
 class NoteRecord(Record):
-    """What an observer could not do, in words."""
+    """The trouble of an observer, in words."""
 
     event: Literal["note"]
     text: str
@@ -268,7 +268,7 @@ class VerdictRecord(Record):
     of_time: list[str] = Field(default_factory=list)
     """Those of the reasons that threaten times alone."""
     samples: dict[str, float | int | None] = Field(default_factory=dict)
-    """What was measured (`emulator.fidelity`); None: nothing was to be seen."""
+    """The measurements (`emulator.fidelity`); None: nothing was to be seen."""
 
 
 class FailureRecord(Record):
@@ -290,9 +290,9 @@ class JobRecord(Record):
 
 
 class RoceRecord(Record):
-    """What the queue pairs of all hosts counted: how often one went back and sent again, NAKs that
-    came for a PSN that was not the expected one and for a receiver that was not ready, requests
-    that came with a CE mark, and congestion notifications."""
+    """The counters of the queue pairs of all hosts: how often one went back and sent again, NAKs
+    that came for a PSN that was not the expected one and for a receiver that was not ready,
+    requests that came with a CE mark, and congestion notifications."""
 
     retries: int
     sequence_naks: int
@@ -321,21 +321,22 @@ class Environment(Record):
     """Host of each rank."""
     wall_s: float
     retransmits: int
-    """Of all hosts' TCP."""
+    """The counters of all hosts' TCP."""
     verdict: VerdictRecord
     captures: list[dict[str, Any]] = Field(default_factory=list)
     details: dict[str, Any] = Field(default_factory=dict)
     jobs: list[JobRecord] = Field(default_factory=list)
-    """Of a run of several."""
+    """The jobs of a run of several."""
     lost_nodes: list[LostNodeRecord] = Field(default_factory=list)
     """Aggregation nodes that died, where ranks went on by hosts."""
     origin_ns: int | None = None
     """From when on the jobs' starts are counted."""
     roce: RoceRecord | None = None
-    """Of a run whose ranks send over RoCE."""
+    """The counters of a run whose ranks send over RoCE."""
 
     @property
     def lateness_ns(self) -> int:
-        """What the links' token buckets made up for, and so let through at once when idle."""
+        """The lateness that the links' token buckets made up for, and so let through at once when
+        idle."""
         found = self.details.get("lateness_ns", 0)
         return found if isinstance(found, int) else 0

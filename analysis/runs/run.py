@@ -48,7 +48,7 @@ class RunError(ValueError):
 
 @dataclass(frozen=True)
 class RankLog:
-    """What one rank recorded, each kind in the order in which it was logged."""
+    """The records of one rank, each kind in the order in which it was logged."""
 
     rank: int
     host: str
@@ -61,13 +61,13 @@ class RankLog:
     events: tuple[ComputeRecord | CollectiveRecord, ...] = ()
     """Computes and collectives as logged: a collective's line is written when its wait returns."""
     chunks: tuple[ChunkRecord, ...] = ()
-    """Of collectives that ran as programs."""
+    """The chunks of collectives that ran as programs."""
     observed: bool = False
     """Whether an observer in a program's rank told of its collectives."""
     notes: tuple[str, ...] = ()
-    """What that could not do."""
+    """The trouble of the observer."""
     queue_pairs: tuple[QueuePairRecord, ...] = ()
-    """Of ranks that send over RoCE."""
+    """The queue pairs of ranks that send over RoCE."""
     groups: tuple[GroupRecord, ...] = ()
     """The process groups of a program's rank."""
     unfinished: tuple[UnfinishedRecord, ...] = ()
@@ -292,7 +292,7 @@ def _result(path: Path) -> dict[str, Any]:
 
 
 def read_json(path: Path) -> Any:
-    """What a JSON file of a run directory holds. Raises RunError."""
+    """The contents of a JSON file of a run directory. Raises RunError."""
     try:
         return json.loads(path.read_text())
     except (OSError, UnicodeDecodeError) as error:
@@ -302,7 +302,7 @@ def read_json(path: Path) -> Any:
 
 
 def first_mistake(error: ValidationError) -> str:
-    """What is wrong with a line or file, after the key if it is about one."""
+    """The mistake in a line or file, after the key if it is about one."""
     first = error.errors(include_url=False)[0]
     return ": ".join(filter(None, (".".join(map(str, first["loc"])), first["msg"])))
 

@@ -20,7 +20,7 @@ RESPONSES: Mapping[str, tuple[str, Unit]] = {
     "pauses": ("pauses", Unit.COUNT),
     "retransmits": ("retransmits", Unit.COUNT),
 }
-"""What a case answers: name -> (title, unit). Times are means over a run's iterations: of an
+"""The responses of a case: name -> (title, unit). Times are means over a run's iterations: of an
 iteration, of the rank that computes most in it, of the rank that is blocked most, and the sum of
 its collectives' durations. The others are totals of a run. Less is better in all of them."""
 

@@ -34,7 +34,7 @@ class MainEffect:
     factor: str
     levels: tuple[LevelMean, ...]
     share: float
-    """Of the total sum of squares."""
+    """The share of the total sum of squares."""
 
     @property
     def best(self) -> LevelMean:
@@ -92,7 +92,7 @@ def effects_of(study: StudyCases, response: str) -> Effects | None:
 
 
 def level_names(factor: FactorOfStudy, cases: Sequence[Case]) -> tuple[str, ...]:
-    """What each case's level is called: of a quantity with many values, the part of its range."""
+    """The name of each case's level: for a quantity with many values, the part of its range."""
     levels = [case.levels[factor.name] for case in cases]
     quantities = sorted({level for level in levels if not isinstance(level, str)})
     if not quantities:

@@ -1,4 +1,4 @@
-"""What a study says, in sentences and in small tables."""
+"""The findings of a study, in sentences and in small tables."""
 
 from __future__ import annotations
 

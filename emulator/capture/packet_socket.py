@@ -1,4 +1,4 @@
-"""What the two backends share: counting, and closing without losing a packet."""
+"""The common part of the two backends: counting, and closing without losing a packet."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is captured, and what came of it."""
+"""A captured port, and what came of it."""
 
 from __future__ import annotations
 

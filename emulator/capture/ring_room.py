@@ -69,11 +69,11 @@ def frames_in_virtual_time(
 def ring_bytes_of_guest(
     backend: Backend, rates_bps: Sequence[int], held_ns: int, snaplen: int, free_bytes: int
 ) -> int:
-    """What the rings of all ports take together in a guest with so much memory free."""
+    """The memory of the rings of all ports together in a guest with so much memory free."""
     frames = frames_in_virtual_time(backend, rates_bps, held_ns, snaplen, free_bytes)
     return sum(frames or ()) * frame_bytes(snaplen)
 
 
 def _most_frames(snaplen: int, free_bytes: int) -> int:
-    """Of all ports together."""
+    """The room of all ports together."""
     return min(_RING_BYTES, free_bytes // _RING_SHARE) // frame_bytes(snaplen)

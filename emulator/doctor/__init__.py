@@ -1,1 +1,1 @@
-"""What this machine can do, and what it lacks."""
+"""The capabilities of this machine, and those that it lacks."""

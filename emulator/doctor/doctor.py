@@ -1,5 +1,5 @@
-"""What this machine can do: every capability that a spec may need, found or not, what its absence
-costs, and how to get it."""
+"""The capabilities of this machine: every capability that a spec may need, found or not, what its
+absence costs, and how to get it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What would make a native run a lie, watched while it runs, and the verdict on it.
+"""Watches over what would make a native run wrong, and the verdict on it.
 
 `thresholds` says what is watched and why, `sources` reads the kernel, `monitor` watches, `verdict`
 judges. `docs/native-kernel.md` explains each figure.

@@ -26,7 +26,7 @@ _LONGEST_LOOK_NS = 200_000_000
 
 @dataclass(slots=True)
 class DelayLines:
-    """What was seen of a network's delay lines: at how many looks one held something, and at how
+    """Observations of a network's delay lines: at how many looks one held something, and at how
     many of these something left too late."""
 
     looks: int = 0

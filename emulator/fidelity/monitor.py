@@ -105,8 +105,8 @@ class FidelityMonitor:
         return watch.read_all(self._network.fabric) if watch is not None else {}
 
     def _queue_lateness(self, counters: Iterable[PortCounters]) -> float | None:
-        """Of the ports that can be judged: what a port's queue dropped seems to wait for good, and
-        a port that a lossless neighbour may pause rightly stands still."""
+        """The packets at ports that can be judged: what a port's queue dropped seems to wait for
+        good, and a port that a lossless neighbour may pause rightly stands still."""
         controller = self._network.pause_controller
         held = controller.held() if controller is not None else {}
         fabric = self._network.fabric
@@ -163,7 +163,7 @@ class FidelityMonitor:
 
 
 def _shortest_frame_ns(links: Iterable[Link]) -> int:
-    """What a full frame takes on the fastest link, as the fabric is built."""
+    """The time of a full frame on the fastest link, as the fabric is built."""
     return min(
         (8 * 10**9 * (link.frame_bytes + L1_OVERHEAD_BYTES) // link.rate_bps for link in links),
         default=0,

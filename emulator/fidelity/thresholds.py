@@ -1,4 +1,4 @@
-"""What a run must keep to be believed. Each threshold has its reason; results quote it."""
+"""Limits that a run must keep to be believed. Each threshold has its reason; results quote it."""
 
 from __future__ import annotations
 
@@ -32,8 +32,9 @@ SATURATED_BUSY = 0.98
 so a core that never idles may read one tick short."""
 
 PORTS_BEHIND = 0.03
-"""What ports may fall behind their rate. Where the slowest does, all that crosses it takes as much
-longer. 5% is what a valid run may be off; the rest is for what its times are held against."""
+"""The share by which ports may fall behind their rate. Where the slowest does, all that crosses it
+takes as much longer. 5% is what a valid run may be off; the rest is for what its times are held
+against."""
 
 THRESHOLDS = (
     Threshold(

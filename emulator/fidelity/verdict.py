@@ -10,7 +10,7 @@ from emulator.fidelity.thresholds import THRESHOLDS, Threshold
 
 @dataclass(frozen=True)
 class Figures:
-    """What was measured over a run. None: this kernel does not tell, or nothing was to be seen.
+    """The measurements over a run. None: this kernel does not tell, or nothing was to be seen.
 
     Shares are of time (0 to 1): `saturated_share` of samples in which the busiest core was
     saturated, `rank_delay_share` of the rank that waited longest. `queue_lateness` is what ports

@@ -1,4 +1,4 @@
-"""What the kernel at hand can do, asked of the kernel itself in a namespace made for it."""
+"""The capabilities of the kernel at hand, asked of the kernel itself in a namespace made for it."""
 
 from __future__ import annotations
 

@@ -118,7 +118,7 @@ class _FollowingCLI(FabricCLI):
         super().__init__(net, stdin=stdin, stdout=sys.stdout)
 
     def precmd(self, line: str) -> str:
-        """What Cmd itself does for what it reads by itself."""
+        """The steps of Cmd itself for lines that it reads by itself."""
         return str(super().precmd(line.rstrip("\n")))
 
 

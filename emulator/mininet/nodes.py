@@ -60,7 +60,7 @@ class FabricNode(Node):
 
     @property
     def stdout(self) -> Any:
-        """What the shell writes."""
+        """The output of the shell."""
         return self._output if self._starting or self.shell is not None else None
 
     @stdout.setter

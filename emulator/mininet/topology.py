@@ -21,7 +21,7 @@ from topologies.spec.fabric_section import GraphSpec, LinkSpec
 from topologies.units import format_size, format_time
 
 _LINK = LinkSpec.model_validate({"rate": "1Gbps", "delay": 0, "mtu": 1500})
-"""What a Topo's link without options gets; stock Mininet's links have no rate at all."""
+"""The settings of a Topo's link without options; stock Mininet's links have no rate at all."""
 
 STOCK_TOPOLOGIES: Mapping[str, Callable[..., Any]] = {
     "minimal": MinimalTopo,

@@ -29,7 +29,7 @@ from topologies.spec.workload_section import CommandWorkload
 
 
 def missing_for(spec: Spec) -> list[str]:
-    """What this machine lacks to run a spec natively, in words; empty when it can."""
+    """Capabilities that this machine lacks to run a spec natively, in words; empty when it can."""
     fabric = spec.plan.fabric
     missing = missing_for_fabric(fabric)
     if any(selectors_of_groups(one) for one in spec.parts.values()):
@@ -71,7 +71,8 @@ def _missing_for_roce(transport: RoceTransport) -> list[str]:
 
 
 def missing_for_fabric(fabric: Fabric) -> list[str]:
-    """What this machine lacks to make a fabric natively, in words; empty when it can."""
+    """The capabilities that this machine lacks to make a fabric natively, in words; empty when it
+    can."""
     missing = []
     if os.geteuid() != 0:
         missing.append("root is needed to make network namespaces (sudo groundwire ...)")

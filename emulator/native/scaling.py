@@ -51,7 +51,8 @@ _UNLIMITED_BPS = 10**12
 
 @dataclass(frozen=True, slots=True)
 class PacketRateCalibration:
-    """What this machine forwarded with all ranks busy: packets times the links each crossed."""
+    """The packets that this machine forwarded with all ranks busy: packets times the links each
+    crossed."""
 
     packet_hops_per_s: float
     ranks: int
@@ -149,7 +150,7 @@ def timer_scale(spec: Spec, lateness_ns: int) -> float:
 
 
 def _times_ns(spec: Spec) -> list[float]:
-    """What the collectives of a spec with one workload take. Raises CollectiveError."""
+    """The times of the collectives of a spec with one workload. Raises CollectiveError."""
     calls = {planned.call for planned in planned_calls(spec)}
     setting, predictor = setting_of_spec(spec), AlphaBeta()
     return [predictor.predict(setting, call) for call in calls]

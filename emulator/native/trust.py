@@ -25,7 +25,7 @@ from topologies.spec.fabric_section import FlatSpec
 from topologies.units import format_rate
 
 LIMIT = 0.03
-"""What a link may carry less, or more, than its rate. A valid run is within 5%."""
+"""The share by which a link may carry less, or more, than its rate. A valid run is within 5%."""
 
 HOSTS = (2, 4, 16)
 MTUS = (1500, 9000)
@@ -63,7 +63,7 @@ class TrustedRate:
 
 @dataclass(frozen=True)
 class MachineTrust:
-    """What was measured, on which machine and when (seconds since 1970)."""
+    """The measurement, on which machine and when (seconds since 1970)."""
 
     machine: str
     measured_at_s: int
@@ -81,12 +81,12 @@ class MachineTrust:
 
 
 def this_machine() -> str:
-    """What a measurement holds for: kernel, processor cores, host."""
+    """The machine that a measurement holds for: kernel, processor cores, host."""
     return f"{platform.node()}/{platform.release()}/{len(os.sched_getaffinity(0))} cores"
 
 
 def stored_trust() -> MachineTrust | None:
-    """What was measured on this machine, None when nothing was or it cannot be read."""
+    """The measurement of this machine, None when nothing was or it cannot be read."""
     try:
         data = json.loads(_store().read_text())
         rates = tuple(TrustedRate(**rate) for rate in data["rates"])

@@ -92,7 +92,7 @@ class Blueprint:
                     )
 
     def node_requests(self, node: str, routes: Routes) -> list[Request]:
-        """What configures a node, to be sent in its namespace.
+        """The requests that configure a node, to be sent in its namespace.
 
         Raises UnsupportedPort for a port that the arrangement cannot make.
         """

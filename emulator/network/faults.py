@@ -94,7 +94,7 @@ class FaultInjector:
         self._thread: threading.Thread | None = None
         self.events: list[FaultEvent] = []
         self.worst_lateness_ns = 0
-        """Of a fault's beginning or end, after it was due."""
+        """The lateness of a fault's beginning or end."""
         self._check_supported()
 
     def _check_supported(self) -> None:

@@ -318,7 +318,7 @@ class Network:
         return found
 
     def rdma_counters(self) -> dict[str, int] | None:
-        """What the queue pairs of all hosts have counted; None without RDMA devices."""
+        """The counters of the queue pairs of all hosts; None without RDMA devices."""
         devices = [device for names in self.rdma_devices.values() for device in names]
         return read_counters(devices) if devices else None
 

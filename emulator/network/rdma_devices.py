@@ -42,7 +42,7 @@ _COUNTERS = {
     "cnps_sent": "cnp_sent",
     "cnps_received": "cnp_received",
 }
-"""What rxe calls them (drivers/infiniband/sw/rxe/rxe_hw_counters.c)."""
+"""Their names in rxe (drivers/infiniband/sw/rxe/rxe_hw_counters.c)."""
 
 
 def read_counters(devices: Iterable[str]) -> dict[str, int]:

@@ -1,4 +1,5 @@
-"""What a session owns, on disk, written before it is made: so that exactly that can be removed.
+"""The possessions of a session, on disk, written before it is made: so that exactly that can be
+removed.
 
 A session is a directory `<run>/groundwire/<session id>`. `owner.json` says which process it belongs
 to; `owned.jsonl` has one line per object in order of creation, and is undone from the end. Removing
@@ -58,7 +59,7 @@ def process_start(pid: int) -> int | None:
 
 @dataclass(frozen=True)
 class Removal:
-    """What a clean-up did: what it removed and what it had to leave, in words."""
+    """The outcome of a clean-up: what it removed and what it had to leave, in words."""
 
     removed: tuple[str, ...]
     left: tuple[str, ...]

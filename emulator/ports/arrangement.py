@@ -38,7 +38,7 @@ class PortContext:
 
 @dataclass(frozen=True, slots=True)
 class QdiscStatistics:
-    """What the kernel says of one qdisc. `application` is the raw TCA_XSTATS of its kind."""
+    """The kernel's report of one qdisc. `application` is the raw TCA_XSTATS of its kind."""
 
     kind: str
     handle: int
@@ -53,8 +53,8 @@ class QdiscStatistics:
 
 @dataclass(frozen=True, slots=True)
 class ClassCounters:
-    """What an egress queue counted of one class of traffic, by its DSCP class selector. `name` is
-    empty where the port has no classes of its own."""
+    """The counters of an egress queue for one class of traffic, by its DSCP class selector. `name`
+    is empty where the port has no classes of its own."""
 
     name: str
     priority: int
@@ -81,7 +81,7 @@ class ClassCounters:
 
 @dataclass(frozen=True)
 class QueueCounters:
-    """What an egress queue counted. None: this arrangement cannot know. `backlog_byte_us` is the
+    """The counters of an egress queue. None: this arrangement cannot know. `backlog_byte_us` is the
     integral of the backlog over time. `late_packets` were handed over after the moment at which
     their last bit arrived: none may be, in virtual time."""
 
@@ -98,7 +98,7 @@ class QueueCounters:
 
 @dataclass(frozen=True, slots=True)
 class Impairment:
-    """What faults make of one direction of a link: `link` has the rate and the delay of the moment,
+    """One direction of a link under faults: `link` has the rate and the delay of the moment,
     each packet is lost or damaged with the given probability, and `down` carries nothing."""
 
     link: Link
@@ -112,7 +112,7 @@ class PortArrangement(Protocol):
 
     @property
     def name(self) -> str:
-        """What `environment.json` calls it."""
+        """Its name in `environment.json`."""
         ...
 
     @property

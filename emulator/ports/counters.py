@@ -1,4 +1,4 @@
-"""What the kernel counted: ports from netlink, TCP from /proc, per network namespace."""
+"""The kernel's counters: ports from netlink, TCP from /proc, per network namespace."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _OPERATIONAL_UP = b"\6"  # IF_OPER_UP
 
 @dataclass(frozen=True, slots=True)
 class InterfaceStatistics:
-    """What an interface sent and lost, of its rtnl_link_stats64."""
+    """The packets that an interface sent and lost, of its rtnl_link_stats64."""
 
     tx_packets: int
     tx_bytes: int

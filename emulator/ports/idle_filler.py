@@ -54,7 +54,7 @@ _FRACTION_BITS, _INVERSE_BITS = 16, 32
 
 
 class _Word(IntEnum):
-    """What the entry of a port holds, by position. Bytes are L1; times are nanoseconds."""
+    """The fields of a port's entry, by position. Bytes are L1; times are nanoseconds."""
 
     FREE_AT = 0  # CLOCK_MONOTONIC, when all that came to the port has been serialised
     NS_PER_BYTE = 1  # times 2^16
@@ -277,7 +277,7 @@ class IdleFiller:
         ]
 
     def set_link(self, link: Link, port: Port) -> None:
-        """What holds for a port from now on: the rate of `link`. A port whose largest frame takes
+        """Set a port's state from now on: the rate of `link`. A port whose largest frame takes
         less than the lateness of timers gets no fillers: late timers hide what it saves."""
         at = port_number(link, port) * len(_Word)
         frame = link.frame_bytes + L1_OVERHEAD_BYTES

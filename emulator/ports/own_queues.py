@@ -61,7 +61,7 @@ class QueueArrangement(WithoutPauseController):
     cuts_links: bool = True
 
     def options(self, context: PortContext) -> PortOptions:
-        """What the port's qdisc is made with."""
+        """The options of the port's qdisc."""
         interface, node = context.port.interface, context.port.node
         options = port_options(
             context.port.queue,
@@ -146,8 +146,8 @@ def port_options(queue: QueueSpec, link: Link, ingress_ports: int, seed: int) ->
 
 
 def class_counters(queue: QueueSpec, statistics: PortStatistics) -> tuple[ClassCounters, ...]:
-    """What each class of a port did: those of its spec, else the class selectors that were seen,
-    when there were others than 0."""
+    """The counters of each class of a port: those of its spec, else the class selectors that were
+    seen, when there were others than 0."""
     if isinstance(queue, Classes):
         named = {each.priority: name for name, each in queue.classes.items()}
     else:

@@ -209,12 +209,12 @@ def parse_statistics(data: bytes) -> PortStatistics:
 
 
 SAMPLE_BYTES = 24
-"""What the kernel holds of a sample (struct gw_sample)."""
+"""The kernel's sample (struct gw_sample)."""
 
 
 @dataclass(frozen=True, slots=True)
 class BacklogSample:
-    """What every sample of the port said from `time_ns` (CLOCK_MONOTONIC) on: its backlog, how many
+    """The samples of the port from `time_ns` (CLOCK_MONOTONIC) on: its backlog, how many
     packets it had marked since it was made, and the classes that it might not send (bit per class).
     """
 
@@ -247,7 +247,7 @@ class Waiting:
 
 
 def read_waiting() -> list[Waiting]:
-    """What waits at the ports of the namespace in which the calling thread is."""
+    """The backlog at the ports of the namespace in which the calling thread is."""
     text = Path("/proc/thread-self/net/gwport_waiting").read_text()
     found = []
     for line in text.splitlines():

@@ -1,4 +1,4 @@
-"""What every port of a native fabric really sent while it had something to send.
+"""The bytes that every port of a native fabric really sent while it had something to send.
 
 Two eBPF classifiers count, at no port's expense of order or time. One sees each packet that is
 about to be queued at a port, the other the same packet at the far end of the link, when the port's
@@ -36,12 +36,12 @@ _WATCH_ORDER = 2
 _STALL_NS = 50_000_000
 """A longer time between two packets is no service: what was counted as waiting was dropped."""
 _LONG_NS, _LONG_FRAMES = 5_000_000, 10
-"""What a busy period must send at least to be judged. A single late timer is a large part of a
+"""The least bytes of a busy period that is judged. A single late timer is a large part of a
 shorter one, and what it costs is no rate but the time of one packet."""
 
 
 class WatchWord(IntEnum):
-    """What the entry of a port holds, by position. Bytes are L1; times are nanoseconds."""
+    """The fields of a port's entry, by position. Bytes are L1; times are nanoseconds."""
 
     QUEUED = 0  # bytes that came to its queue
     OUT = 1  # bytes that came out of its shaper
@@ -196,7 +196,7 @@ class PortService:
     periods: int = 0
 
     def since(self, before: PortService) -> PortService:
-        """What was added to an earlier reading of the same port."""
+        """The difference to an earlier reading of the same port."""
         return PortService(
             self.lost_ns - before.lost_ns,
             self.gained_ns - before.gained_ns,
@@ -242,7 +242,7 @@ class PortWatch:
         return made
 
     def set_link(self, link: Link, port: Port, delays_at_sender: bool) -> None:
-        """What holds for a port from now on: the rate and the delay of `link`."""
+        """Set a port's state from now on: the rate and the delay of `link`."""
         at = port_number(link, port) * _WORDS
         frame_ns = 8 * 10**9 * (link.frame_bytes + L1_OVERHEAD_BYTES) // link.rate_bps
         self._words[at + WatchWord.NS_PER_BYTE] = (8 * 10**9 << _FRACTION_BITS) // link.rate_bps

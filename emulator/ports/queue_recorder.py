@@ -14,7 +14,7 @@ from topologies.spec.spec import Spec
 
 
 def sampling_of(spec: Spec, fabric: Fabric) -> Sampling | None:
-    """What a spec asks to be sampled; None when it asks for nothing."""
+    """The ports that a spec asks to be sampled; None when it asks for nothing."""
     counters = spec.counters
     if counters.interval_ns is None:
         return None

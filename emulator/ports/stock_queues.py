@@ -46,7 +46,7 @@ _MARKS = {
     "codel": CODEL_STATISTICS.reader("ecn_mark", "ce_mark"),
     "fq_codel": FQ_CODEL_STATISTICS.reader("ecn_mark", "ce_mark"),
 }
-"""What reads, in a qdisc's own statistics, how many packets it marked."""
+"""A reader of the count of marked packets in a qdisc's own statistics."""
 _DELAY_LINE_BYTES = 10**10
 """So much that a delay line never drops: the queue is before it."""
 
@@ -128,7 +128,7 @@ def needed_qdiscs(fabric: Fabric) -> frozenset[str]:
 
 
 def delay_line(context: PortContext) -> tuple[Request, Request, Request]:
-    """What delays all that arrives at a port: the netem of its intermediate device, the port's
+    """The delay of all that arrives at a port: the netem of its intermediate device, the port's
     hooks, and the redirection from one to the other. Raises UnsupportedPort without a device."""
     link, name = context.link, context.port.interface
     if context.delay_device is None:

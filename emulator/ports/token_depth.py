@@ -37,7 +37,7 @@ losses come at most by a quarter of its threshold late."""
 
 
 def token_depth_bytes(link: Link, queue: QueueSpec, lateness_ns: int) -> int:
-    """What the bucket of a port holds beyond one frame, in L1 bytes: what the link sends in
+    """The depth of a port's bucket beyond one frame, in L1 bytes: what the link sends in
     `lateness_ns`, but no more than a quarter of the least backlog at which the queue acts."""
     wanted = link.rate_bps * lateness_ns // (8 * 10**9)
     return min(wanted, _acts_at_bytes(link, queue) // _PART)

@@ -117,7 +117,7 @@ class _Server:
         self._open_if_all_are_ready()
 
     def _open_if_all_are_ready(self) -> None:
-        """Who has failed is not waited for."""
+        """The server does not wait for ranks that have failed."""
         alive = [n for n in range(len(self._jobs)) if n not in self._failed]
         if self._opened or any(self._waiting[n] < self._jobs[n].waiting for n in alive):
             return

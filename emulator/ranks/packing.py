@@ -16,14 +16,14 @@ which allows a process 65,530 (vm.max_map_count): Python and torch have 5,000 to
 to 6, mostly of its stack."""
 _THREADS = 4
 _MOST_QUEUE_PAIRS = 2048
-"""Of a process, whose rings are mappings besides: 16,256 were too many."""
+"""The rings of a process, which are mappings besides: 16,256 were too many."""
 _SEQUENCES = 3
 """A thread each, of a chunk under way."""
 
 
 def ranks_per_process(spec: Spec) -> int:
-    """What the spec says. `auto` is as many as a process has room for: from 16 ranks on where that
-    changes no measured time, from 64 on everywhere, and 1 elsewhere."""
+    """The spec's number of ranks a process. `auto` is as many as a process has room for: from 16
+    ranks on where that changes no measured time, from 64 on everywhere, and 1 elsewhere."""
     asked = spec.virtual.ranks_per_process
     if not isinstance(asked, str):
         return asked

@@ -32,7 +32,7 @@ from workloads.execution.traffic_class import NO_CLASS, TrafficClass
 _PR_SET_CHILD_SUBREAPER = 36
 _CHUNK_BYTES = 1 << 16
 _NOT_RUN = 127
-"""What a shell, too, exits with when it cannot run a program."""
+"""The exit code of a shell, too, when it cannot run a program."""
 # Ignored by Python or by the fork server; a program expects what a shell gives it.
 _DEFAULT_SIGNALS = (
     signal.SIGPIPE,
@@ -68,7 +68,7 @@ class ProgramJob:
     live: bool
     prefix: str = ""
     address: str = ""
-    """Of its host."""
+    """The namespace of its host."""
     traffic: TrafficClass = NO_CLASS
     seat: Seat | None = None
     """Of a program that is of one of several jobs: its place at their gate."""
@@ -99,7 +99,7 @@ def serve_programs(orders: socket.socket) -> None:
 
 
 def inherit_orphans() -> None:
-    """What programs leave behind becomes this process's own, to be ended."""
+    """Processes that programs leave behind become this process's own, to be ended."""
     _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 

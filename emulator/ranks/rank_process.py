@@ -59,7 +59,7 @@ class RankJob:
 
     @property
     def of_job(self) -> dict[str, object]:
-        """What its reports have besides."""
+        """The other fields of its reports."""
         return {} if self.seat is None else {"job": self.seat.job}
 
     def begin(self, gate: Gate | None) -> None:
@@ -123,7 +123,7 @@ def write_to(log: Path) -> None:
 
 
 def end_process(status: int) -> NoReturn:
-    """What has been written goes out; nothing that was forked with this process is torn down."""
+    """Written output goes out; nothing that was forked with this process is torn down."""
     with suppress(OSError):
         sys.stdout.flush()
         sys.stderr.flush()

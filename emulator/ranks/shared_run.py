@@ -112,7 +112,7 @@ def _in_words(job: JobProcesses) -> str:
 
 
 def _names(jobs: Sequence[JobProcesses], pids: dict[int, int]) -> dict[str, str]:
-    """Whose each process is, by its number as text."""
+    """The owner of each process, by its number as text."""
     found: dict[str, str] = {}
     every = [(job.name, process) for job in jobs for process in job.processes]
     for number, (name, process) in enumerate(every):

@@ -1,4 +1,4 @@
-"""What a server imports that forks ranks: torch, once for all of them.
+"""The imports of a server that forks ranks: torch, once for all of them.
 
 A guest takes seconds for it, as it has one core and reads every file of the host for the first
 time. So what ranks never use is left out.

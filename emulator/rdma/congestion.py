@@ -1,4 +1,4 @@
-"""What Soft-RoCE's devices are told of congestion control, and what they tell.
+"""Congestion control of Soft-RoCE's devices: settings and reports.
 
 The names are those of emulator/kernel/rxe/rxe_congestion.c, which refuses what it does not know.
 """
@@ -31,7 +31,7 @@ _ACK_HEADER_BYTES = 4
 
 
 def device_settings(transport: RoceTransport, fabric: Fabric, line_bps: int) -> dict[str, int]:
-    """What the device of a port of such a rate is told, by the kernel's names."""
+    """The settings of the device of a port of such a rate, by the kernel's names."""
     controller = transport.controller
     extent = longest_path(fabric)
     settings = {

@@ -1,1 +1,1 @@
-"""What the native kernel's switches need: shared memory, pauses, and the watch for deadlocks."""
+"""The switches of the native kernel: shared memory, pauses, and the watch for deadlocks."""

@@ -1,4 +1,4 @@
-"""What waits where in the switches of the native kernel, counted packet by packet with eBPF.
+"""The packets that wait in the switches of the native kernel, counted packet by packet with eBPF.
 
 Stock qdiscs know nothing of a switch: neither by which port a packet came in, nor how much waits at
 the other ports. Two classifiers do. One looks at every packet that is about to be queued at an
@@ -47,7 +47,7 @@ CLASSES = 8
 
 
 class Word(IntEnum):
-    """What the entry of a class of a port holds, by position. Bytes are frames as Linux counts
+    """The fields of the entry of a port's class, by position. Bytes are frames as Linux counts
     them."""
 
     FLAGS = 0
@@ -120,8 +120,9 @@ _NAMES = {
 
 @dataclass(frozen=True, slots=True)
 class PortRules:
-    """What a port's queue admits and marks (as an egress), and when it has its neighbour paused (as
-    an ingress). Bytes; `alpha_q16` is times 2^16, 0 for no dynamic threshold."""
+    """The limits at which a port's queue admits and marks (as an egress), and when it has its
+    neighbour paused (as an ingress). Bytes; `alpha_q16` is times 2^16, 0 for no dynamic threshold.
+    """
 
     flags: int = 0
     buffer_bytes: int = NEVER
@@ -185,7 +186,7 @@ class SwitchMemory:
         self.words[at + Word.LIMIT] = rules.limit_bytes
 
     def read(self, number: int, word: Word, priority: int = 0) -> int:
-        """What the entry of a port's class holds now."""
+        """The entry of a port's class now."""
         return self.words[entry(number, priority) * WORDS + word]
 
     def total(self, number: int, word: Word) -> int:

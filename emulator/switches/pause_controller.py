@@ -60,7 +60,7 @@ class Plug:
 
 
 def travel_ns(link: Link) -> int:
-    """What a pause frame needs on an idle link: serialisation and propagation."""
+    """The time of a pause frame on an idle link: serialisation and propagation."""
     return link.delay_ns + PAUSE_FRAME_WIRE_BYTES * 8 * 10**9 // link.rate_bps
 
 
@@ -159,7 +159,7 @@ class PauseController:
         return self._process.pid if self._process is not None else None
 
     def reaction(self) -> Reaction | None:
-        """What was measured so far; None before the first pause."""
+        """The measurements so far; None before the first pause."""
 
         def read(plug: Plug, word: Word) -> int:
             return self._memory.read(plug.ingress, word, plug.priority)

@@ -181,7 +181,7 @@ pass:
     r0 = GO_ON
     exit
 """
-"""Of a packet that is about to be queued at a port: admit and count it, or drop it."""
+"""The program for a packet that is about to be queued at a port: admit and count it, or drop it."""
 
 ARRIVED = f"""
     r6 = r1
@@ -217,4 +217,5 @@ pass:
     r0 = GO_ON
     exit
 """
-"""Of a packet that has come out of a port's shaper, at the other end of the link: take it off."""
+"""The program for a packet that has come out of a port's shaper, at the other end of the link: take
+it off."""

@@ -123,7 +123,7 @@ class SwitchArrangement:
         return made
 
     def _queue(self, context: PortContext) -> list[Request]:
-        """What the shaper serves."""
+        """The qdisc that the shaper serves."""
         link, port, index = context.link, context.port, context.ifindex
         name, frame = port.interface, link.frame_bytes
         held = can_be_paused(port, link)
@@ -180,7 +180,7 @@ class SwitchArrangement:
         return tbf_options(link, port.queue.buffer_bytes, self._depth_bytes(link, port))
 
     def _depth_bytes(self, link: Link, port: Port) -> int:
-        """What the port's token bucket holds beyond a frame."""
+        """The depth of the port's token bucket beyond a frame."""
         own = token_depth_bytes(link, port.queue, self.lateness_ns)
         downstream = link.other(port.node).queue
         if not isinstance(downstream, Lossless):
@@ -199,7 +199,7 @@ class SwitchArrangement:
         contexts: Mapping[str, Sequence[PortContext]],
         netns_path: Callable[[str], Path],
     ) -> PauseController | None:
-        """What closes and opens the plugs; None when no port is lossless."""
+        """The controller of the plugs; None when no port is lossless."""
         plugs = self.plugs(contexts, netns_path)
         return PauseController(self.memory, plugs) if plugs else None
 

@@ -37,7 +37,7 @@ class GuestResult:
 
 @dataclass(frozen=True)
 class GuestObservation:
-    """What was observed of a guest that is gone.
+    """The end of a guest as it was observed.
 
     `report` is the last event that its init wrote, empty if there was none. `refusal` says what the
     host refused it. `standstill` says why we ended it, if it stood still. `killed_on_host` counts

@@ -159,7 +159,7 @@ def control_directory(memory: Path) -> Iterator[Path]:
 
 
 def write_control(control: Path, guest: GuestSpec, requests: socket.socket | None = None) -> None:
-    """What the guest runs first, and what that is told."""
+    """The first program of the guest, and its arguments."""
     interpreter = getattr(sys, "_base_executable", sys.executable)
     (control / "python").symlink_to(Path(interpreter).resolve())
     init = control / "init"

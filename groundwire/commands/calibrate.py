@@ -157,7 +157,7 @@ def calibrate_command(
 
 
 def _check_before_runs(names: list[str], out: Path, table: Path | None) -> None:
-    """What can be known to fail is not to fail after minutes of runs."""
+    """Find mistakes before minutes of runs, and not after."""
     for name in names:
         load_predictor(name)
     out.parent.mkdir(parents=True, exist_ok=True)

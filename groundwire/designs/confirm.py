@@ -74,8 +74,8 @@ def _measured(
 
 
 def _times(result: Mapping[str, Any], spec: Spec) -> tuple[float, float | None]:
-    """Of an iteration, measured and by flow: listed collectives count without the barriers between
-    them."""
+    """The times of an iteration, measured and by flow: listed collectives count without the
+    barriers between them."""
     if not isinstance(spec.workload, CollectivesWorkload):
         rows = result["iterations"]
         flows = [(row.get("predicted") or {}).get("flow", {}).get("duration_ns") for row in rows]

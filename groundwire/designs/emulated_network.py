@@ -32,7 +32,7 @@ class Part:
 
     @property
     def key(self) -> tuple[int, int]:
-        """Which it is, whatever its size."""
+        """Its kind, whatever its size."""
         return self.dimension, self.degree
 
 
@@ -49,7 +49,7 @@ def parts_of(degrees: Sequence[Sequence[int]]) -> tuple[Part, ...]:
 
 
 def degrees_of(parts: Sequence[Part], dimensions: int, degrees: int) -> tuple[tuple[int, ...], ...]:
-    """What each degree takes of each dimension: `parts_of` backwards."""
+    """The part of each degree in each dimension: `parts_of` backwards."""
     found = [[1] * dimensions for _ in range(degrees)]
     for part in parts:
         found[part.degree][part.dimension] = part.size

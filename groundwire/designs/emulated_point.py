@@ -106,7 +106,7 @@ def winning_spec(found: Found) -> Spec:
 
 @dataclass(frozen=True, slots=True)
 class _Point:
-    """What is emulated with which bandwidths, and those of the full size."""
+    """The specs that are emulated with their bandwidths, and those of the full size."""
 
     name: str
     words: str
@@ -162,7 +162,7 @@ def _around_choices(found: Found, winner: _Small, around: int) -> list[_Point]:
 
 
 def _differing(best: Solution, other: Solution) -> str:
-    """What a neighbour has in place of what the winner has."""
+    """The choices of a neighbour that differ from the winner's."""
     before, after = best.point.choices, other.point.choices
     return ", ".join(
         f"{name} {after.get(name, 'none')} for {before.get(name, 'none')}"
@@ -172,7 +172,7 @@ def _differing(best: Solution, other: Solution) -> str:
 
 
 def _iteration(file: DesignFile, solution: Solution) -> Emulated:
-    """What is emulated of a solution. Raises NotEmulated."""
+    """The emulated part of a solution. Raises NotEmulated."""
     found = emulated_workload(file.sections, solution.point)
     wrong = [kind for kind in found.kinds() if kind not in _RUNS]
     if wrong:

@@ -1,4 +1,4 @@
-"""What is emulated of a design's workload, and how bandwidths, sizes and times are scaled."""
+"""The emulated part of a design's workload, and how bandwidths, sizes and times are scaled."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ class Table:
 
 
 def emulated_workload(sections: DesignSections, point: Point) -> Emulated:
-    """What is emulated of a point."""
+    """The emulated part of a point."""
     workload = sections.workload
     if isinstance(workload, CollectivesWorkload):
         return Operations(workload, point.sizes)

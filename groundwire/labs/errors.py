@@ -1,4 +1,4 @@
-"""What a lab, a student's folder or a machine that grades can have wrong."""
+"""Errors of labs, of students' folders and of machines that grade."""
 
 from __future__ import annotations
 

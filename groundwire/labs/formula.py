@@ -41,7 +41,7 @@ class UnknownName(LabError):
 
 
 def value(formula: str | Number, names: Mapping[str, Number]) -> Number:
-    """What a formula comes to. Raises UnknownName, and LabError for what is no arithmetic."""
+    """The value of a formula. Raises UnknownName, and LabError for what is no arithmetic."""
     if isinstance(formula, int | float):
         return formula
     try:

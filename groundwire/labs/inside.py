@@ -1,4 +1,4 @@
-"""What runs inside the sandbox: `python -m groundwire.labs.inside` makes a submission's runs.
+"""The program inside the sandbox: `python -m groundwire.labs.inside` makes a submission's runs.
 
 It reads /given: `task.json` (runs and facts) and `folder/`, the submission. It prints
 one line of JSON, the outcome. Who grades is outside.

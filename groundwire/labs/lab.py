@@ -85,12 +85,10 @@ class Mistake(_Data):
 
 
 class Question(_Data):
-    """What is asked, and graded.
-
-    The answer is that of answers.yaml, or with `measured` a fact: then a program or a choice of the
-    student's is what is graded. Right is what is `within` (a number, or "1%") of `expected`, or
-    lies `between` two values. Formulas know parameters, derived values and facts.
-    """
+    """A question, and how it is graded. The answer is that of answers.yaml, or with `measured` a
+    fact: then a program or a choice of the student's is what is graded. Right is what is `within`
+    (a number, or "1%") of `expected`, or lies `between` two values. Formulas know parameters,
+    derived values and facts."""
 
     name: _Name
     text: str

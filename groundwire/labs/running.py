@@ -27,7 +27,7 @@ STALE = "changed since the run: groundwire lab run"
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a lab's runs come to. `failures`: run -> why it has no facts."""
+    """The facts of a lab's runs. `failures`: run -> why it has no facts."""
 
     facts: dict[str, Number]
     failures: dict[str, str]
@@ -67,7 +67,7 @@ def make_runs(
 
 
 def outcome_of(folder: LabFolder) -> Outcome:
-    """What the runs that are there come to."""
+    """The facts of the runs that are there."""
     failures: dict[str, str] = {}
     for name, run in folder.lab.runs.items():
         failure = _failure(folder, name, run)
@@ -109,7 +109,7 @@ def _made(path: Path, name: str, run: LabRun, report: Report) -> str | None:
 
 
 def _inputs(folder: LabFolder, run: LabRun) -> dict[str, str]:
-    """What the run depends on: digests of its spec and its files as they are now."""
+    """The inputs of the run: digests of its spec and its files as they are now."""
     found = {}
     for name in (run.spec, *run.files):
         path = folder.path / name

@@ -24,7 +24,7 @@ from emulator.virtual.building.carried import KERNEL_VARIABLE
 from groundwire.labs.errors import NoSandbox
 
 WORK = "/submission"
-"""What the process may write to, and its working directory."""
+"""The folder that the process may write to, its working directory."""
 _ROOMS = ("groundwire", "emulator", "analysis", "workloads", "collectives", "topologies")
 _SYSTEM = ("usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32")
 _SETTINGS = (

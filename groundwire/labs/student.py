@@ -1,4 +1,4 @@
-"""Whose lab it is: numbers of the student's own, from the name."""
+"""The student of a lab: numbers of the student's own, from the name."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ Say = Callable[[str, str], None]
 
 @dataclass(frozen=True, slots=True)
 class Hosts:
-    """Which hosts: an inventory of Ansible, a pattern that limits it, and whether runs are by their
+    """The hosts: an inventory of Ansible, a pattern that limits it, and whether runs are by their
     own kernels, as root."""
 
     inventory: Path
@@ -177,7 +177,7 @@ def _variables(hosts: Hosts, name: str) -> dict[str, object]:
 
 
 def _state(result: Mapping[str, Any]) -> dict[str, Any]:
-    """What `detached state` has printed, if it came to that."""
+    """The output of `detached state`, if it came to that."""
     try:
         return dict(json.loads(result.get("stdout") or "{}"))
     except ValueError:

@@ -13,7 +13,7 @@ from groundwire.remote.running import Hosts
 
 @dataclass(frozen=True, slots=True)
 class HostReport:
-    """What came of a host: `document` where something was asked, `failure` in words where it went
+    """The outcome at a host: `document` where something was asked, `failure` in words where it went
     wrong. `changed`: tasks that changed something."""
 
     host: str

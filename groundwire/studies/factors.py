@@ -92,7 +92,7 @@ class StudyFactor:
 
     @property
     def described(self) -> FactorOfStudy:
-        """What analysis knows of it."""
+        """The factor as analysis knows it."""
         if self.range is None:
             return FactorOfStudy(self.name)
         return FactorOfStudy(self.name, True, self.range.scale == "log", self.range.unit)

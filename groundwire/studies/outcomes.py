@@ -1,4 +1,4 @@
-"""What has come out of a study's jobs, read from their directories."""
+"""The outcomes of a study's jobs, read from their directories."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ class StudyPlan:
 
     @property
     def jobs(self) -> tuple[Job, ...]:
-        """What is to be done, each once: runs first, as they take longer."""
+        """The jobs, each once: runs first, as they take longer."""
         runs = {case.emulated.key: case.emulated for case in self.cases if case.emulated}
         predictions = {case.predicted.key: case.predicted for case in self.cases}
         return (*runs.values(), *predictions.values())

@@ -67,7 +67,7 @@ def _version(package: str) -> str:
 
 
 def _digest(places: tuple[str, ...]) -> str:
-    """Of the contents of all source files below these directories, by their names."""
+    """A digest of all source files below these directories, by their names."""
     found = hashlib.sha256()
     for place in places:
         paths = (p for p in (_ROOT / place).rglob("*") if p.is_file())

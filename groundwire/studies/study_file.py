@@ -46,7 +46,7 @@ class LatinHypercube(SpecSection):
 
 
 class Prices(SpecSection):
-    """What a fabric costs, in any currency: for each host, each switch, and each Gb/s of each
+    """The cost of a fabric, in any currency: for each host, each switch, and each Gb/s of each
     link."""
 
     host: float = Field(default=0.0, ge=0)

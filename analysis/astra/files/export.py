@@ -123,7 +123,7 @@ def _unknown(call: CollectiveCall) -> bool:
 
 
 def _nothing() -> ComputeNode:
-    """What a rank without work does: ASTRA-sim refuses traces without nodes."""
+    """The node of a rank without work: ASTRA-sim refuses traces without nodes."""
     return _for_compute(ComputeNode(id=0, name="nothing"))
 
 

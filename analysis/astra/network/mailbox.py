@@ -1,4 +1,4 @@
-"""Which send belongs to which receive, as both of ASTRA-sim's analytical backends decide it."""
+"""The pairing of sends and receives, as both of ASTRA-sim's analytical backends decide it."""
 
 from collections import deque
 from typing import Any, Protocol
@@ -124,7 +124,7 @@ _RANGE = 1 << 32
 
 
 def wrap_to_int32(size_bytes: int, where: str) -> int:
-    """What is left of a size. Raises AstraRefused where that is negative, naming `where`."""
+    """The rest of a size. Raises AstraRefused where that is negative, naming `where`."""
     kept = (size_bytes + _RANGE // 2) % _RANGE - _RANGE // 2
     if kept < 0:
         raise AstraRefused(

@@ -1,4 +1,4 @@
-"""What it costs to get data between a rank's memory and its network adaptor.
+"""The cost of moving data between a rank's memory and its network adaptor.
 
 ASTRA-sim has two models (system/MemBus.cc): a fixed delay, and with model-shared-bus a LogGP bus
 (system/LogGP.cc) on which transfers both ways and their reductions queue for each other.
@@ -30,7 +30,7 @@ class BusParameters:
 
 
 class Crossing(NamedTuple):
-    """What crosses, to memory or from it. `fast` ones take 10 ns and share nothing, `processed`
+    """A transfer to memory or from it. `fast` ones take 10 ns and share nothing, `processed`
     ones are reduced at the other side, `send_back` ones return from there, where the model knows
     of it."""
 
@@ -81,7 +81,7 @@ class SharedBus:
 
 
 _BEHIND_GAP_PER_BYTE_NS = 0.0038
-"""Of the bus behind the adaptor (MemBus.cc)."""
+"""The parameters of the bus behind the adaptor (MemBus.cc)."""
 
 _TURNS = 8
 """Transfers that one end may send before the other's go first (LogGP.cc, THRESHOLD)."""

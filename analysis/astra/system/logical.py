@@ -1,4 +1,4 @@
-"""Who talks to whom: the rings and binary trees that collectives run on."""
+"""Logical topologies: the rings and binary trees that collectives run on."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""What one chunk does in one dimension."""
+"""The work of one chunk in one dimension."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -44,7 +44,7 @@ class DimensionPhase:
             )
 
     def final_size_bytes(self) -> int:
-        """What the next phase starts with."""
+        """The bytes that the next phase starts with."""
         # The tree always reduces to all, whatever it was asked for.
         if self.implementation.algorithm != "doubleBinaryTree":
             if self.collective is AstraCollective.ALL_GATHER:

@@ -23,7 +23,7 @@ class PhaseAlgorithm(Protocol):
 
 
 class Host(Protocol):
-    """What a stream's algorithm needs of its rank."""
+    """The part of a rank that a stream's algorithm needs."""
 
     rank: int
     bus: Bus
@@ -32,11 +32,11 @@ class Host(Protocol):
     network: MessageTransport
 
     def algorithm(self, stream: ChunkStream, phase: DimensionPhase) -> PhaseAlgorithm:
-        """What carries out the phase."""
+        """The algorithm that carries out the phase."""
         ...
 
     def reduction_ns(self, size_bytes: int) -> int:
-        """What it takes to reduce so many bytes."""
+        """The time to reduce so many bytes."""
         ...
 
     def phase_done(self, stream: ChunkStream) -> None:

@@ -62,7 +62,7 @@ class Workload:
         self._finish_if_done()
 
     def unfinished(self) -> str:
-        """What the rank still waits for, for a message."""
+        """The nodes that the rank still waits for, for a message."""
         return f"{len(self._free)} nodes ready, {self._running} running, of {len(self._tasks)}"
 
     def _issue_free(self) -> None:

@@ -11,7 +11,7 @@ from topologies.spec.compute_section import ComputeSpec
 
 
 class GraphBuilder:
-    """What the main thread of a rank does, in order. Computation takes what `roofline` says."""
+    """The acts of a rank's main thread, in order. Computation takes the time of `roofline`."""
 
     def __init__(self, roofline: ComputeSpec) -> None:
         self._roofline = roofline

@@ -54,7 +54,7 @@ def read_workload(
 
 
 def pricing(compute: ComputeSpec) -> Pricing:
-    """What computations take on a device. What slows a whole run down does so when it runs."""
+    """The times of computations on a device. A slowdown of a whole run acts when it runs."""
     own = compute.model_copy(update={"slowdown": 1})
     return lambda flops, memory_bytes: own.time_ns(flops, memory_bytes, _ITEM_BYTES)
 

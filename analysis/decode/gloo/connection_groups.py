@@ -1,4 +1,4 @@
-"""Which process group and which ranks a connection belongs to, and which collective a slot is.
+"""The process group and the ranks of a connection, and the collective of a slot.
 
 Every process group has its own full mesh of connections, and its own count of collectives
 in their slots. A connection is given to the group that holds both ends, whose rank numbering

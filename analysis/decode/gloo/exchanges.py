@@ -1,4 +1,4 @@
-"""What is known of the messages under each slot of a connection, from preambles and the log."""
+"""The knowledge of the messages under each slot of a connection, from preambles and the log."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _ANNOUNCED = (
 
 @dataclass(frozen=True)
 class Expected:
-    """What the log says of one slot and direction: its data messages' sizes, the time in which the
-    slot is in use (0, 0: not known), and when the receiver had everything (0: not known)."""
+    """The log's knowledge of one slot and direction: its data messages' sizes, the time in which
+    the slot is in use (0, 0: not known), and when the receiver had everything (0: not known)."""
 
     sizes: tuple[int, ...]
     first_ns: int = 0
@@ -31,7 +31,7 @@ class Expected:
 
 @dataclass
 class Exchange:
-    """What is known of all messages under one slot, data flowing one way."""
+    """The knowledge of all messages under one slot, data flowing one way."""
 
     expected: int | None = None
     """How many, where the log tells."""
@@ -62,7 +62,7 @@ class Exchange:
 def known_exchanges(
     streams: tuple[MessageStream, MessageStream], expected: Mapping[Key, Expected]
 ) -> dict[Key, Exchange]:
-    """What the captured preambles tell, and the log where it does not contradict them."""
+    """The knowledge from captured preambles, and from the log where it does not contradict them."""
     exchanges: dict[Key, Exchange] = defaultdict(Exchange)
     for side, stream in enumerate(streams):
         for message in stream.messages:

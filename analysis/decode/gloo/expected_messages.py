@@ -1,4 +1,4 @@
-"""What a run's log says must be on a connection: Gloo's schedule of every logged collective."""
+"""Messages that a run's log puts on a connection: Gloo's schedule of every logged collective."""
 
 from __future__ import annotations
 
@@ -51,7 +51,8 @@ class ExpectedMessages:
             self._by_group.setdefault(collective.group, []).append((slot, collective, sizes))
 
     def on(self, member: Membership) -> Mapping[Key, Expected]:
-        """What both ends of a connection send under each slot, (0, slot) from the initiator."""
+        """The messages that both ends of a connection send under each slot, (0, slot) from the
+        initiator."""
         found: dict[Key, Expected] = {}
         ends = member.initiator, member.responder
         if ends[0] is None or ends[1] is None:

@@ -50,8 +50,8 @@ Filling = tuple[int, list[Hidden]]
 def partition(
     gaps: Sequence[OpenGap], hidden: Sequence[Hidden], notifications: int
 ) -> list[Filling] | None:
-    """What each gap has, with every hidden message in one of them; None where that is impossible,
-    or not found within bounds."""
+    """The contents of each gap, with every hidden message in one of them; None where that is
+    impossible, or not found within bounds."""
     total = sum(PREAMBLE_BYTES + one.size_bytes for one in hidden) + PREAMBLE_BYTES * notifications
     if total != sum(gap.size_bytes for gap in gaps):
         return None
@@ -129,7 +129,7 @@ def _choices(
 def _place(
     gaps: Sequence[OpenGap], chosen: Sequence[Counter[int]], by_size: dict[int, list[Hidden]]
 ) -> list[Filling] | None:
-    """Which message of a size is in which gap: that whose slot went out of use first, of those in
+    """The message of a size in each gap: that whose slot went out of use first, of those in
     use. If any order fits into all times, this one does. None where none does."""
     left = {size: sorted(alike, key=lambda one: one.last_ns) for size, alike in by_size.items()}
     found: list[Filling] = []

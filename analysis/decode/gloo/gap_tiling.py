@@ -1,4 +1,4 @@
-"""What messages a gap of known length can consist of."""
+"""The messages that a gap of known length can consist of."""
 
 from __future__ import annotations
 

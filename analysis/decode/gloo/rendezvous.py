@@ -161,8 +161,8 @@ def _fill_gaps(side: int, stream: MessageStream, exchanges: dict[Key, Exchange])
 def _logged_fillings(
     side: int, stream: MessageStream, exchanges: Mapping[Key, Exchange]
 ) -> dict[int, Filling]:
-    """What is in each gap, by its place among the parts, where the log tells all messages of the
-    connection and no packet is missing; else nothing."""
+    """The contents of each gap, by its place among the parts, where the log tells all messages of
+    the connection and no packet is missing; else nothing."""
     gaps = {
         number: OpenGap(
             part.end - part.position,

@@ -1,4 +1,4 @@
-"""What Gloo writes into a TCP connection, as torch's ProcessGroupGloo and XLA use it.
+"""Gloo's bytes in a TCP connection, as torch's ProcessGroupGloo and XLA use it.
 
 Sources: gloo/transport/tcp/pair.h (`Op`), gloo/transport/tcp/device.cc (connection set-up)
 and gloo/types.h (`Slot`); confirmed against captures, see docs/gloo-wire-format.md. XLA's slots

@@ -1,1 +1,2 @@
-"""What XLA compiled, from its dumps: the names of collectives that are found in captures."""
+"""The collectives that XLA compiled, from its dumps: the names of collectives that are found in
+captures."""

@@ -1,1 +1,1 @@
-"""What OpenMPI's ranks send each other over TCP."""
+"""The messages of OpenMPI's ranks over TCP."""

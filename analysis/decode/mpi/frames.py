@@ -26,7 +26,7 @@ _MATCH_BYTES = _MATCH.size
 _LENGTH_AT = 16
 MATCH, RENDEZVOUS, GET, FRAGMENT = 0x41, 0x42, 0x43, 0x46
 _ANNOUNCED_BYTES = 32
-"""Of the headers of a rendezvous and of a fragment, before their data."""
+"""The lengths of the headers of a rendezvous and of a fragment, before their data."""
 # A frame that is sent begins with its own tag again, which is the type of what is in it.
 _CANDIDATE = re.compile(rb"(?=([\x41-\x49])\x01\0\0.{4}\1)", re.DOTALL)
 
@@ -46,10 +46,10 @@ class Stream(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Envelope:
-    """What announces a message, with or without its data: `context` is the communicator's number,
-    `source` the sender's rank in it, `number` counts messages of a sender to a receiver there
-    (16 bits). `end` is the position behind the last of its data; None where not all of it came,
-    or some of its frames could not be read."""
+    """The announcement of a message, with or without its data: `context` is the communicator's
+    number, `source` the sender's rank in it, `number` counts messages of a sender to a receiver
+    there (16 bits). `end` is the position behind the last of its data; None where not all of it
+    came, or some of its frames could not be read."""
 
     position: int
     end: int | None

@@ -43,8 +43,8 @@ _KINDS = {
 
 
 def kind_of_tag(tag: int) -> str:
-    """What a message is a part of: `send_recv` with tags of programs, a collective, or `other`
-    (nonblocking collectives and OpenMPI's own)."""
+    """The operation that a message is a part of: `send_recv` with tags of programs, a collective,
+    or `other` (nonblocking collectives and OpenMPI's own)."""
     return "send_recv" if tag >= 0 else _KINDS.get(tag, OTHER)
 
 

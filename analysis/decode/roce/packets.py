@@ -66,11 +66,11 @@ class RocePackets:
     virtual_address: npt.NDArray[np.uint64]
     rkey: Int64
     dma_length: Int64
-    """Of the RETH: bytes of the whole message."""
+    """The RETH's length: bytes of the whole message."""
     immediate: Int64
     syndrome: Int64
     message_number: Int64
-    """Of the AETH: how many messages its sender has received."""
+    """The AETH's count: how many messages its sender has received."""
     payload_bytes: Int64
 
     def __len__(self) -> int:
@@ -78,7 +78,7 @@ class RocePackets:
 
 
 def having(traits: Int64, trait: Trait) -> npt.NDArray[np.bool_]:
-    """Which packets have this trait."""
+    """The packets that have this trait."""
     found: npt.NDArray[np.bool_] = traits & trait != 0
     return found
 

@@ -57,7 +57,7 @@ class LoggedQueuePairs:
 
 @dataclass(frozen=True)
 class RoceMessages:
-    """What a direction consists of: runs of packets that belong together. Shape (runs,).
+    """The parts of a direction: runs of packets that belong together. Shape (runs,).
 
     `immediate` is that of a run's last packet, or `NO_IMMEDIATE`. `writes` tells RDMA WRITEs from
     SENDs. `first` is the number of its
@@ -98,8 +98,8 @@ class RoceView:
 
 @dataclass(frozen=True)
 class RoceDirection:
-    """What one queue pair sends to the other, parts of which were captured: at its sender, which
-    is where they were captured first, before others."""
+    """The packets that one queue pair sends to the other, parts of which were captured: at its
+    sender, which is where they were captured first, before others."""
 
     destination: QueuePair
     messages: RoceMessages
@@ -257,8 +257,8 @@ def _wrapped(difference: Int64) -> Int64:
 
 
 def _numbers(parts: Sequence[_Rows], own: int, other: int) -> list[Int64]:
-    """Of all packets of each part; neighbours in a capture are less than 2^23 packets apart, so
-    steps unwrap."""
+    """The sequence numbers of all packets of each part; neighbours in a capture are less than 2^23
+    packets apart, so steps unwrap."""
     found = []
     for part in parts:
         psn, traits = part.of(part.roce.psn), part.of(part.roce.traits)

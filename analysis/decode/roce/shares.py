@@ -1,4 +1,4 @@
-"""Which message every byte of a RoCEv2 packet belongs to.
+"""The message that every byte of a RoCEv2 packet belongs to.
 
 Every packet belongs to one message as a whole: one with payload to that which its sequence number
 lies in, an acknowledgement to that which its PSN lies in. Congestion notifications belong to none,
@@ -77,7 +77,7 @@ def roce_ledger(
 
 
 def _facts(direction: RoceDirection, owner: CollectiveOf) -> Int64:
-    """Of all entries of a direction: shape (len(FACTS), entries)."""
+    """The facts of all entries of a direction: shape (len(FACTS), entries)."""
     nothing = (-1,) * (len(FACTS) - 1)
     rows: list[tuple[int, ...]] = [
         (Purpose.UNATTRIBUTED, *nothing),

@@ -1,4 +1,4 @@
-"""What a RoCEv2 packet consists of behind its UDP header.
+"""The headers of a RoCEv2 packet behind its UDP header.
 
 Sources: InfiniBand Architecture Specification, volume 1, chapter 9 (transport layer) and its annex
 A17 (RoCEv2). Which UDP port a queue pair sends from is Linux's own choice
@@ -55,7 +55,7 @@ class Opcode(IntEnum):
 
 
 class Trait(IntFlag):
-    """What the packets of an opcode have."""
+    """The parts of an opcode's packets."""
 
     FIRST = 1
     """A message begins."""
@@ -69,7 +69,7 @@ class Trait(IntFlag):
     ANSWERS = 64
     """An acknowledgement: its PSN is one of the other direction's."""
     WRITES = 128
-    """Of an RDMA WRITE, which a receiver's buffer has been told for."""
+    """The header of an RDMA WRITE, which a receiver's buffer has been told for."""
     CNP = 256
 
 
@@ -92,11 +92,11 @@ TRAITS: Final[dict[Opcode, Trait]] = {
     Opcode.ACKNOWLEDGE: Trait.AETH | Trait.ANSWERS,
     Opcode.CNP: Trait.CNP,
 }
-"""Of the opcodes that are followed: others (reads, atomics) keep their BTH alone."""
+"""The headers of the opcodes that are followed: others (reads, atomics) keep their BTH alone."""
 
 
 class Syndrome(IntEnum):
-    """What the upper three bits of an AETH's syndrome say (tables 46 and 47)."""
+    """The meanings of the upper three bits of an AETH's syndrome (tables 46 and 47)."""
 
     ACK = 0
     RNR_NAK = 1

@@ -123,7 +123,7 @@ def _by_connection(rows: Rows) -> Rows:
 
 
 def _lives(rows: Rows, pair: Int64) -> Int64:
-    """Which connection between its two endpoints each packet belongs to: a SYN with a new number
+    """The connection between its two endpoints that each packet belongs to: a SYN with a new number
     starts afresh."""
     life = np.zeros(len(pair), dtype=np.int64)
     opening = np.flatnonzero((rows["flags"] & (SYN | ACK)) == SYN)

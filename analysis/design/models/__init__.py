@@ -1,1 +1,1 @@
-"""What an iteration asks of hosts and network: models of workloads, hosts and messages."""
+"""The demands of an iteration on hosts and network: models of workloads, hosts and messages."""

@@ -1,4 +1,5 @@
-"""What an iteration asks of a host and of the network, and how long it takes for given bandwidths.
+"""The demands of an iteration on a host and on the network, and how long it takes for given
+bandwidths.
 
 Times are in nanoseconds, bandwidths in GB/s, which are bytes per nanosecond.
 """

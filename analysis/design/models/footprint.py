@@ -1,11 +1,12 @@
-"""What training keeps in a host's memory."""
+"""The memory of a host that training needs."""
 
 from __future__ import annotations
 
 OPTIMIZER_BYTES = 12
 """K of the ZeRO paper: Adam's two moments and the parameter itself, in 32 bit."""
 UPDATE_BYTES = 2 * OPTIMIZER_BYTES + 4
-"""Of an update: optimizer states read and written, the gradient read, the parameter written."""
+"""The bytes of an update: optimizer states read and written, the gradient read, the parameter
+written."""
 
 
 def state_bytes_per_parameter(stage: int, data: int) -> float:
@@ -26,8 +27,8 @@ def state_bytes_per_parameter(stage: int, data: int) -> float:
 def layer_activation_bytes(
     samples: float, sequence: int, hidden: int, heads: int, tensor: int
 ) -> float:
-    """What a transformer's layer keeps of a microbatch for its backward pass, in 16 bit: sbh(10 +
-    24/t + 5as/(ht)). Source: Korthikanti et al., "Reducing activation recomputation in large
-    transformer models", MLSys 2023 (arXiv 2205.05198), equation 2."""
+    """The bytes that a transformer's layer keeps of a microbatch for its backward pass, in 16 bit:
+    sbh(10 + 24/t + 5as/(ht)). Source: Korthikanti et al., "Reducing activation recomputation in
+    large transformer models", MLSys 2023 (arXiv 2205.05198), equation 2."""
     tokens = samples * sequence
     return tokens * hidden * (10 + 24 / tensor + 5 * heads * sequence / (hidden * tensor))

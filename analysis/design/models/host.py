@@ -55,7 +55,7 @@ class Kernel:
 
 
 def time_of(kernels: Iterable[Kernel], host: Host, footprint_bytes: float) -> float:
-    """Of kernels one after the other, in nanoseconds."""
+    """The time of kernels one after the other, in nanoseconds."""
     return sum(kernel.time_ns(host, footprint_bytes) for kernel in kernels)
 
 

@@ -25,7 +25,7 @@ PASSES: tuple[PassName, ...] = ("forward", "input_gradient", "weight_gradient")
 
 @dataclass(frozen=True, slots=True)
 class TablePass:
-    """What a row does in a pass: computing, then a collective of `size_bytes` as a spec counts it
+    """A row's work in a pass: computing, then a collective of `size_bytes` as a spec counts it
     (the whole array of an all-gather), which may hide behind a window (None: ranks wait)."""
 
     compute_ns: float = 0.0
@@ -87,18 +87,18 @@ class IterationTable:
         return max(sizes, default=0.0)
 
     def group_of(self, name: PassName, degrees: Sequence[Sequence[int]]) -> Sequence[int]:
-        """Who takes part in a pass's collectives, in each dimension, for these degrees."""
+        """The participants of a pass's collectives, in each dimension, for these degrees."""
         if len(degrees) == 1:
             return degrees[0]
         model_first = self.parallelism == "hybrid-data-model"
         return degrees[(name == "weight_gradient") == model_first]
 
     def stages(self, degrees: Sequence[Sequence[int]]) -> int:
-        """Of the pipeline, for these degrees."""
+        """The messages of the pipeline, for these degrees."""
         return prod(degrees[2]) if len(degrees) > 2 else 1
 
     def demand(self, degrees: Sequence[Sequence[int]], dimensions: Sequence[Dimension]) -> Demand:
-        """What the model says of these rows, for groups of these degrees: those of the design, or
+        """The model's demand of these rows, for groups of these degrees: those of the design, or
         smaller ones."""
         stages = self.stages(degrees)
         rounds = self.microbatches + stages - 1

@@ -95,8 +95,8 @@ def work_of_layers(workload: LayersWorkload, dimensions: Sequence[Dimension]) ->
 def layer_groups(
     workload: LayersWorkload, sizes: tuple[int, ...]
 ) -> dict[str, tuple[int, ...] | None] | None:
-    """Who exchanges activations (model) and who reduces gradients (data), by dimension; None for
-    nobody, and where the groups do not divide the dimensions."""
+    """The ranks that exchange activations (model) and that reduce gradients (data), by dimension;
+    None for nobody, and where the groups do not divide the dimensions."""
     whole = sizes
     match workload.parallelism:
         case "data":

@@ -1,4 +1,4 @@
-"""What a rank sends in each dimension of a network for a collective, as LIBRA counts it.
+"""The bytes that a rank sends in each dimension of a network for a collective, as LIBRA counts it.
 
 Source: LIBRA (Won, Rashidi, Srinivasan and Krishna, ISPASS 2024, arXiv 2109.11762), in the authors'
 code (astra-sim/libra): the data of a reduce-scatter shrinks by each dimension that it has passed,

@@ -64,7 +64,7 @@ class MlpShare:
 
 @dataclass(frozen=True, slots=True)
 class RecommenderShare:
-    """What a host has to do of an iteration: `tables_ns` are look-ups and updates of its part of
+    """A host's work in an iteration: `tables_ns` are look-ups and updates of its part of
     the tables, `exchanged_bytes` the vectors of an AlltoAll."""
 
     model: RecommenderModel
@@ -76,7 +76,7 @@ class RecommenderShare:
 
     @property
     def footprint_bytes(self) -> float:
-        """Of all parts."""
+        """The sum of all parts."""
         return sum(size for _, size in self.footprint)
 
     def mlp(self, shapes: Sequence[tuple[int, int]]) -> MlpShare:
@@ -132,9 +132,9 @@ def work_of_recommender(
 
 
 def windows_of(passes_ns: Sequence[float], below: int) -> tuple[Window, ...]:
-    """What hides the exchanges, and the gradients of each layer, or of layers that are one: the
-    rest of the backward pass from where they are posted, behind the weight gradient. `passes_ns`
-    are of one pass of each, the first `below` the bottom MLP's."""
+    """The windows that hide the exchanges, and the gradients of each layer, or of layers that are
+    one: the rest of the backward pass from where they are posted, behind the weight gradient.
+    `passes_ns` are of one pass of each, the first `below` the bottom MLP's."""
     bottom_ns = sum(passes_ns[:below])
     windows = [Window(bottom_ns, "forward pass"), Window(2 * bottom_ns, "backward pass")]
     before_ns = 0.0

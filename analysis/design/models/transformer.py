@@ -26,7 +26,7 @@ LAST_BACKWARD = "the last microbatch's backward pass"
 
 
 def parameters(model: TransformerModel) -> float:
-    """Of the layers (12 h^2 each) and of the vocabulary."""
+    """The parameters of the layers (12 h^2 each) and of the vocabulary."""
     return 12.0 * model.layers * model.hidden**2 + float(model.vocabulary) * model.hidden
 
 
@@ -82,7 +82,7 @@ def footprint_parts(model: TransformerModel, strategy: Strategy) -> tuple[tuple[
 
 @dataclass(frozen=True, slots=True)
 class TransformerShare:
-    """What a host has to do of an iteration: times of one of its `layers` for a microbatch, of the
+    """A host's work in an iteration: times of one of its `layers` for a microbatch, of the
     logits for one, and of the update; bytes of all its gradients, which are as many as its
     parameters, and of a microbatch's activations."""
 
@@ -97,7 +97,7 @@ class TransformerShare:
 
     @property
     def footprint_bytes(self) -> float:
-        """Of all parts."""
+        """The sum of all parts."""
         return sum(size for _, size in self.footprint)
 
 
@@ -219,7 +219,7 @@ def critical_sends(stages: int, microbatches: int) -> int:
 def sends_of(
     size_bytes: float, group: Sequence[int], dimensions: Sequence[Dimension], times: float
 ) -> Traffic:
-    """What a stage sends to the next, by the innermost dimension in which that is."""
+    """The bytes that a stage sends to the next, by the innermost dimension in which that is."""
     along = next(d for d, ranks in enumerate(group) if ranks > 1)
     sent = [0.0] * len(dimensions)
     sent[along] = size_bytes / dimensions[along].used

@@ -1,4 +1,4 @@
-"""What switches that compute save: bytes on links, beside those of an algorithm of hosts."""
+"""The savings by switches that compute: bytes on links, beside those of an algorithm of hosts."""
 
 from __future__ import annotations
 

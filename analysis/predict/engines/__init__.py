@@ -1,1 +1,1 @@
-"""What predictors are made of: paths, shares of links, trains of packets, costs of messages."""
+"""The parts of predictors: paths, shares of links, trains of packets, costs of messages."""

@@ -1,4 +1,4 @@
-"""What the main thread of a rank does, one act after the other."""
+"""The acts of a rank's main thread, one act after the other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What programs of collectives in flight together do at once (`Do`, `Sleep`), as
+"""Events of collectives in flight together (`Do`, `Sleep`), as
 data: an engine that is another process is told the same."""
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class WaitIsOver(Noted):
 
 @dataclass(frozen=True, slots=True)
 class SetLate:
-    """What a rank is late by is known (`acts.Due`)."""
+    """The lateness of a rank is known (`acts.Due`)."""
 
     joint: JointPrograms
     rank: int

@@ -160,7 +160,7 @@ class JointPrograms:
 
     @property
     def size_bytes(self) -> Ints:
-        """Of each message."""
+        """The bytes of each message."""
         return np.array(self.compiled.size_bytes, dtype=np.int64)
 
     def over_roce(self, transport: Transport) -> bool:
@@ -194,7 +194,7 @@ class JointPrograms:
         return pairs[:, 0], pairs[:, 1]
 
     def wire_bytes(self, costs: MessageCosts) -> list[float]:
-        """Of each message, by its own collective's kind."""
+        """The bytes of each message, by its own collective's kind."""
         sizes, owners = self.size_bytes, np.array(self.owners, dtype=np.int64)
         found = np.zeros(len(sizes))
         for number in np.unique(owners):
@@ -215,8 +215,8 @@ class JointPrograms:
         return found
 
     def durations_ns(self) -> list[float]:
-        """Of each call, from its last rank's posting it to its last rank's completion. Raises
-        PredictorError when ranks wait for each other."""
+        """The duration of each call, from its last rank's posting it to its last rank's completion.
+        Raises PredictorError when ranks wait for each other."""
         for grouped, completed in zip(self._calls, self.completed_ns, strict=True):
             missing = set(grouped.call.ranks) - set(completed)
             if missing:
@@ -227,8 +227,8 @@ class JointPrograms:
         ]
 
     def measured_ns(self) -> list[float]:
-        """Of each call, as a run measures it: as `durations_ns`, but what ends where a rank waits
-        for it ends there."""
+        """The duration of each call as a run measures it: as `durations_ns`, but what ends where a
+        rank waits for it ends there."""
         found = []
         for number, duration in enumerate(self.durations_ns()):
             call = self._calls[number].call
@@ -377,7 +377,7 @@ class JointPrograms:
             self.streams.ask(stream, locks, partial(programs.mark, self.granted(stream)), now)
 
     def locks_of(self, stream: Stream) -> Sequence[Lock]:
-        """What a stream wants to itself; nothing for a chunk that has no stream."""
+        """The locks that a stream wants; nothing for a chunk that has no stream."""
         hold = self._calls[stream[0]].call.schedule.chunks[stream[1]].hold
         return () if hold is None else hold.locks
 

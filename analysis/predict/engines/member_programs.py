@@ -89,7 +89,8 @@ class Programs(ABC):
         self._tell("received", message, now)
 
     def _tell(self, what: str, number: int, now: float) -> None:
-        """Who waited first goes on first, as it holds the lock of what all of them wait for."""
+        """The member that waited first goes on first, as it holds the lock that all of them wait
+        for."""
         waited = dict.fromkeys(self._watching.pop((what, number), ()))
         for member in sorted(waited) if self._has_nodes else waited:
             self._wake(member, now)

@@ -1,4 +1,4 @@
-"""What messages take on paths, with a calibration's corrections applied."""
+"""The costs of messages on paths, with a calibration's corrections applied."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ONE_WAY_KINDS = frozenset({Kind.BROADCAST, Kind.GATHER, Kind.SCATTER, Kind.INCA
 
 @dataclass(frozen=True, slots=True)
 class Effects:
-    """Which effects of the protocol are counted; leaving one out shows what it costs."""
+    """The effects of the protocol that are counted; leaving one out shows what it costs."""
 
     headers: bool = True
     rendezvous: bool = True
@@ -69,7 +69,8 @@ class MessageCosts:
 
     @property
     def notice_bytes(self) -> int:
-        """What goes the way of a message to prepare it, and the one that comes in meanwhile."""
+        """The bytes that go the way of a message to prepare it, and the one that comes in
+        meanwhile."""
         return self.wire.notice_bytes if self.effects.rendezvous else 0
 
     def wire_bytes(self, size_bytes: npt.ArrayLike) -> Floats:
@@ -100,7 +101,7 @@ class MessageCosts:
         return [found[size] for size in size_bytes.tolist()]
 
     def ns_per_byte(self, costs: PathCosts) -> Floats:
-        """Of the slowest link of each path."""
+        """The cost on the slowest link of each path."""
         return costs.ns_per_byte / self.parameters.bandwidth_efficiency
 
     def notification_ns(self, costs: PathCosts) -> Floats:
@@ -115,7 +116,7 @@ class MessageCosts:
         return self._latency_ns(costs, ACK_BYTES) if self.over_roce else None
 
     def tail_ns(self, costs: PathCosts, wire_bytes: npt.ArrayLike) -> Floats:
-        """What a message takes beyond its serialisation on the slowest link."""
+        """The time of a message beyond its serialisation on the slowest link."""
         return self._framed(costs).tail_ns(wire_bytes) + self._overhead_ns(costs)
 
     def _latency_ns(self, costs: PathCosts, wire_bytes: int) -> Floats:

@@ -250,11 +250,11 @@ class Paths:
         return len(self._option_count) - 1
 
     def costs(self, source: npt.ArrayLike, destination: npt.ArrayLike) -> PathCosts:
-        """What the paths of pairs of ranks cost; of equal-cost paths the first."""
+        """The costs of the paths of pairs of ranks, by the first of equal-cost paths."""
         return self.costs_of(self.follow(source, destination))
 
     def costs_of(self, paths: Ints) -> PathCosts:
-        """What the paths of a path matrix cost."""
+        """The costs of the paths of a path matrix."""
         ns_per_byte = np.append(8e9 / self.rate_bps, 0.0)[paths]
         return PathCosts(
             hops=(paths < self.links).sum(axis=1),
@@ -283,7 +283,8 @@ def paths_of(setting: Setting) -> Paths:
 
 @dataclass(frozen=True)
 class PathCosts:
-    """What paths cost their messages, in nanoseconds, by pair; store and forward at every hop.
+    """The costs of paths for their messages, in nanoseconds, by pair; store and forward at every
+    hop.
 
     `ns_per_byte` is that of the slowest link and `sum_ns_per_byte` the sum over all of them: the
     first frame is serialised on every link, the rest of the message follows at the slowest's pace.

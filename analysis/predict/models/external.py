@@ -29,7 +29,7 @@ _READERS: dict[str, Callable[[Path], list[Timing]]] = {
 
 
 _ITERATION = re.compile(r"^i[0-9]+\.")
-"""What a run puts before the name of a collective."""
+"""The prefix that a run puts before the name of a collective."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,7 +67,7 @@ _BLOCK = 1 << 17
 
 
 class FlowModel(StrEnum):
-    """Which model answers a call."""
+    """The models that answer calls."""
 
     NOTHING = "nothing"
     """No message leaves a rank."""
@@ -127,7 +127,7 @@ class Flow:
                 return self._followed(paths, call, model)
 
     def model(self, setting: Setting, call: CollectiveCall) -> str:
-        """Which of `FlowModel` answers."""
+        """The one of `FlowModel` that answers."""
         return self._chosen(setting, call).value
 
     def _chosen(self, setting: Setting, call: CollectiveCall) -> FlowModel:

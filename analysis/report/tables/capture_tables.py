@@ -1,4 +1,4 @@
-"""What was captured as tables: flows between ranks, and every byte on the wire by collective."""
+"""Captures as tables: flows between ranks, and every byte on the wire by collective."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a job of several has to do with the others: the links that it shares with them."""
+"""A job beside the others: the links that it shares with them."""
 
 from __future__ import annotations
 

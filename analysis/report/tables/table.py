@@ -13,7 +13,7 @@ Value = str | int | float | bool | None
 
 
 class Unit(Enum):
-    """What a column's numbers are; the value is the unit in which the table stores them."""
+    """The quantity of a column's numbers; the value is the unit in which the table stores them."""
 
     TEXT = "text"
     COUNT = "count"

@@ -1,1 +1,1 @@
-"""What the kernel sampled in a run: queues of ports, rates of queue pairs."""
+"""Samples of the kernel in a run: queues of ports, rates of queue pairs."""

@@ -43,7 +43,7 @@ class RateSeries:
 
     @property
     def name(self) -> str:
-        """Whose rate it is."""
+        """The owner of the rate."""
         if self.source is None:
             return f"queue pair {self.qpn} of {self.port or self.host}"
         return f"rank {self.source} → {self.destination}, queue pair {self.qpn} of {self.host}"

@@ -1,4 +1,4 @@
-"""What the figures of studies share: a response as an axis, and names that fit their place."""
+"""Scales of the figures of studies: a response as an axis, and names that fit their place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which factor matters how much: a bar for each term's share of the sum of squares."""
+"""The weight of each factor: a bar for each term's share of the sum of squares."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from topologies.spec.queue_section import DropTail
 
 
 def own(queue: DropTail, plain: PortOptions, port: EgressPort) -> PortOptions:
-    """What every port has."""
+    """The part that every port has."""
     return plain
 
 

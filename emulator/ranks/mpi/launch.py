@@ -48,7 +48,8 @@ def write_mpi_files(
 
 
 def mpi_variables(directory: Path) -> dict[str, str]:
-    """What tells OpenMPI of these files: release 4 reads OMPI_MCA_, 5 PRTE_MCA_ for its daemons.
+    """Variables that tell OpenMPI of these files: release 4 reads OMPI_MCA_, 5 PRTE_MCA_ for its
+    daemons.
 
     Messages go by TCP over the fabric, and by shared memory within a host.
     """

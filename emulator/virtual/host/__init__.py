@@ -1,1 +1,1 @@
-"""What a guest asks of its host: cores, limits, processor features."""
+"""The demands of a guest on its host: cores, limits, processor features."""

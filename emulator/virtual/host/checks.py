@@ -1,4 +1,4 @@
-"""What this machine has and lacks of what the virtual kernel needs."""
+"""Checks of this machine for the virtual kernel."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PTRACE_TRACEME = 0
 
 
 def virtual_kernel_checks(memory_bytes: int) -> Iterator[Check]:
-    """What the virtual kernel needs, for a guest of `memory_bytes`."""
+    """The needs of the virtual kernel, for a guest of `memory_bytes`."""
     image, _ = _answer_of(find_kernel)
     built = image is not None
     source, no_source = _answer_of(find_source)

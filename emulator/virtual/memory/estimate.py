@@ -75,9 +75,9 @@ _THREAD_BYTES = 96 * 2**10
 
 @dataclass(frozen=True)
 class _Call:
-    """What a call takes on all its ranks together, from when it is posted until it is waited for,
-    and what malloc keeps of that from then on. `threads` is how many its program has at a rank,
-    `most_threads` how many a rank has for all calls together, where a run bounds them."""
+    """The memory of a call on all its ranks together, from when it is posted until it is waited
+    for, and what malloc keeps of that from then on. `threads` is how many its program has at a
+    rank, `most_threads` how many a rank has for all calls together, where a run bounds them."""
 
     used_bytes: int
     kept_bytes: int
@@ -161,7 +161,7 @@ def guest_memory_bytes(spec: Spec, run_directory: Path) -> int:
 
 
 def _rings_bytes(spec: Spec, free_bytes: int) -> int:
-    """What the capture's rings take, in a guest that has so much memory besides."""
+    """The memory of the capture's rings, in a guest that has so much memory besides."""
     fabric = spec.plan.fabric
     ports = {port for point in spec.capture.points for port in select_ports(fabric, point)}
     rates = [link.rate_bps for link in fabric.links for port in (link.a, link.b) if port in ports]
@@ -175,7 +175,7 @@ def _rings_bytes(spec: Spec, free_bytes: int) -> int:
 
 
 def _samples_bytes(spec: Spec) -> int:
-    """What samples of ports take at most: two for each packet at each port that it passes, as its
+    """The most memory of samples of ports: two for each packet at each port that it passes, as its
     coming and its going change the backlog, and two packets and an acknowledgement for each full
     frame."""
     fabric = spec.plan.fabric
@@ -213,7 +213,7 @@ def _sent_bytes(spec: Spec) -> int | None:
 
 
 def _ranks_bytes(spec: Spec) -> int:
-    """What the ranks take that have no tensors yet, but all of their connections."""
+    """The memory of ranks that have no tensors yet, but all of their connections."""
     ranks, threads = spec.workload.ranks, ranks_per_process(spec)
     if threads == 1:
         return ranks * _RANK_BYTES
@@ -244,7 +244,7 @@ on (`workloads.execution.aggregation.rescue`)."""
 
 
 class _ProgramBytes:
-    """What collectives that run as programs take beyond Gloo's own."""
+    """The memory of collectives that run as programs, beyond Gloo's own."""
 
     def __init__(self, spec: Spec) -> None:
         self._settings = settings_of(spec)
@@ -363,7 +363,7 @@ def _call(
 
 
 def _shared(kind: str, size: int, ranks: int, connection_bytes: int, moving: int) -> _Call:
-    """What a call takes when its tensors are the memory that all share: copies that torch makes by
+    """The memory of a call whose tensors are the memory that all share: copies that torch makes by
     itself, and what is on its way."""
     match kind:
         case Kind.REDUCE_SCATTER:  # an all-reduce of a copy
@@ -378,5 +378,5 @@ def _shared(kind: str, size: int, ranks: int, connection_bytes: int, moving: int
 
 
 def _kept_bytes(size: int) -> int:
-    """What malloc keeps of a rank's tensors of this size."""
+    """The memory that malloc keeps of a rank's tensors of this size."""
     return _KEPT * size if size <= _LARGEST_KEPT_BYTES else 0

@@ -66,8 +66,8 @@ def _candidates() -> Iterator[Path]:
 
 
 def available_memory() -> AvailableMemory:
-    """What this process could use now without swapping: of the host's memory (MemAvailable,
-    proc(5)), and within the limits of its control groups."""
+    """The memory that this process could use now without swapping: of the host's memory
+    (MemAvailable, proc(5)), and within the limits of its control groups."""
     host_bytes = _host_available_bytes()
     limit = tightest_memory_limit()
     if limit is None or limit.left_bytes >= host_bytes:

@@ -1,4 +1,4 @@
-"""What the guest's kernel says on its console when memory runs out, in a sentence."""
+"""The words of the guest's kernel when memory runs out, as a sentence."""
 
 import re
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""What ranks that send over RoCE take in a guest: devices, queue pairs, packets under way.
+"""The memory of ranks that send over RoCE in a guest: devices, queue pairs, packets under way.
 
 A packet for which there is no memory is an error of its queue pair in Soft-RoCE, and ends the run.
 So what can be told before a run is counted here, and what cannot fit is refused.
@@ -52,7 +52,7 @@ def queue_pairs_of(spec: Spec) -> int:
 
 
 def roce_bytes(spec: Spec, sent_bytes: int | None) -> int:
-    """What queue pairs and packets take; 0 over TCP. `sent_bytes` is what all ranks send
+    """The memory of queue pairs and packets; 0 over TCP. `sent_bytes` is what all ranks send
     in a run at most, None where only the run tells."""
     if not isinstance(spec.transport, RoceTransport):
         return 0
@@ -63,7 +63,7 @@ def roce_bytes(spec: Spec, sent_bytes: int | None) -> int:
 
 
 def devices_bytes(spec: Spec) -> int:
-    """What the devices of a fabric take, one on each port of a host; 0 over TCP."""
+    """The memory of a fabric's devices, one on each port of a host; 0 over TCP."""
     if not isinstance(spec.transport, RoceTransport):
         return 0
     fabric = spec.plan.fabric
@@ -95,7 +95,7 @@ def _pair_bytes(transport: RoceTransport) -> int:
 
 
 def _buffer_bytes(fabric: Fabric) -> int:
-    """What the queues of switches hold at most."""
+    """The most bytes in the queues of switches."""
 
     def of_ports(node: str) -> Iterable[int]:
         queues = [link.port(node).queue for link in fabric.links_of[node]]

@@ -38,7 +38,7 @@ class ThrashingDetector:
         return reread > _MOST_BYTES and _bytes(self._files) < _LEAST_SHARE * self._memory_bytes
 
     def describe(self) -> str:
-        """What happened, for the user of a guest that thrashes."""
+        """The explanation, for the user of a guest that thrashes."""
         return (
             f"the guest's {mb(self._memory_bytes)} were not enough: at one instant of virtual "
             f"time it read {mb(_bytes(self._reread) - self._since)} of programs and files that it "

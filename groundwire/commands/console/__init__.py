@@ -1,1 +1,1 @@
-"""What commands share: options, progress, tables, exit codes."""
+"""The common parts of commands: options, progress, tables, exit codes."""

@@ -1,4 +1,4 @@
-"""What the measured time of collectives is made of, as a table."""
+"""The parts of the measured time of collectives, as a table."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ import typer
 
 
 def external_sources(texts: Sequence[str]) -> dict[str, dict[str, str]]:
-    """What to call each `--external` -> format and path. Raises typer.BadParameter."""
+    """The name of each `--external` -> format and path. Raises typer.BadParameter."""
     split = [(text, *text.partition("=")) for text in texts]
     formats = [format_ for _, format_, _, _ in split]
     found = {}

@@ -64,7 +64,7 @@ class Figures(Table):
 
 
 class OutputConsole(Console):
-    """Standard output. What is wider than the terminal is printed whole, not cut."""
+    """Standard output. Lines wider than the terminal are printed whole, not cut."""
 
     def print(self, *objects: Any, **options: Any) -> None:
         """As rich's; a table of figures gets the width that its figures need."""

@@ -1,4 +1,4 @@
-"""What `--help` shows of a command, where typer's own choice would mislead."""
+"""The text that `--help` shows of a command, where typer's own choice would mislead."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a session is doing, on stderr: a line for each stage, a bar for the iterations."""
+"""Progress of a session, on stderr: a line for each stage, a bar for the iterations."""
 
 from __future__ import annotations
 

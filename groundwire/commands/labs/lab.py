@@ -55,7 +55,7 @@ _Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 @lab_app.command(name="list")
 @outcome
 def list_(as_json: _Json = False) -> int:
-    """Which labs there are, how long they take and what they need to be known first."""
+    """List the labs, how long they take and what they need to be known first."""
     labs = sorted((load_lab(name) for name in lab_names()), key=lambda lab: lab.number)
     if as_json:
         rows = [{"name": lab.name, "title": lab.title, "minutes": lab.minutes} for lab in labs]

@@ -1,1 +1,1 @@
-"""What a worker does: each job in a process of its own."""
+"""The work of a worker: each job in a process of its own."""
