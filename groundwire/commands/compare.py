@@ -79,8 +79,12 @@ def _print(console: OutputConsole, compared: ComparedRun) -> None:
     )
     for reason, count in _refusals(comparison).items():
         console.print(f"not predicted ({count}): {reason}", highlight=False)
+    console.print()
     console.print_fitting(decompositions_tables(parts))
-    console.print(errors_table("Errors", comparison.summary()))
+    console.print()
+    summary = comparison.summary()
+    console.print(errors_table("Errors", {name: summary[name] for name in best_first(summary)}))
+    console.print()
 
 
 def _errors(comparison: Comparison) -> Figures:

@@ -93,7 +93,7 @@ def sweep(
             print(json.dumps([_document(case) for case in done], indent=1))
         elif done:
             output = output_console()
-            output.print(_table(list(axes), done))
+            output.print_fitting([_table(list(axes), done, times) for times in (True, False)])
             where = done[0].run.directory.parent
             output.print(f"runs: {where}", highlight=False, soft_wrap=True)
     return 0 if all(case.run.result["valid"] for case in done) else 3
@@ -126,9 +126,9 @@ _COUNTED = (
 )
 
 
-def _table(keys: list[str], cases: list[SweepCase]) -> Figures:
-    """A row for each case, with the mean of its iterations and what each predictor says of that.
-    What no case has counted is left out."""
+def _table(keys: list[str], cases: list[SweepCase], times: bool) -> Figures:
+    """A row for each case, with the mean of its iterations and what each predictor says of that,
+    the error alone without `times`. What no case has counted is left out."""
     predictors = list(
         dict.fromkeys(name for case in cases for name in case.run.result["summary"]["error"])
     )
@@ -142,8 +142,9 @@ def _table(keys: list[str], cases: list[SweepCase]) -> Figures:
     table = Figures("run", *keys)
     table.figure("iteration", time.unit)
     for name in predictors:
-        table.figure(name, time.unit)
-        table.figure("", "error")
+        if times:
+            table.figure(name, time.unit)
+        table.figure("" if times else name, "error")
     table.figure("exposed", time.unit)
     for heading, _ in counted:
         table.figure(heading)
@@ -154,7 +155,8 @@ def _table(keys: list[str], cases: list[SweepCase]) -> Figures:
         for name in predictors:
             predicted_ns = _predicted_ns(case, name)
             error = predicted_ns / duration_ns - 1 if predicted_ns and duration_ns else None
-            cells += [time.cell(predicted_ns), percent(error)]
+            cells += [time.cell(predicted_ns)] if times else []
+            cells.append(percent(error))
         cells.append(time.cell(_mean(case, "exposed_comm_ns")))
         cells += [str(case.run.result["summary"][key]) for _, key in counted]
         table.add_row(*cells, "yes" if case.run.result["valid"] else "NO")

@@ -5,15 +5,19 @@ from __future__ import annotations
 import io
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
 from analysis.results.run_result import error_summary
+from groundwire.commands.app import app
 from groundwire.commands.console.figures import OutputConsole, size_scale, time_scale
 from groundwire.commands.console.result_table import print_result
+from groundwire.sweeping import SweepCase
 
 # 2 of alpha-beta's are -49.0% and -30.4%, of which the table once said 67.9% and 96.3%.
 _ERRORS = {"alpha-beta": (-0.49, -0.304), "flow": (0.04, -0.101), "tcp": (0.01, -0.017)}
@@ -129,3 +133,26 @@ def test_a_column_has_one_unit_in_which_its_least_and_its_largest_can_be_read() 
     times = [(128_370, 1_425_640), (10**9,), (2 * 10**12,), (), (None,)]
     assert [time_scale(each).unit for each in times] == ["us", "ms", "s", "us", "us"]
     assert time_scale((1,)).cell(None) == "-"
+
+
+def test_a_sweep_says_what_predictors_say_and_where_its_runs_are(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def made(number: int) -> Any:
+        result = _result(("flow", "tcp"), duration_ns=number * 1_000_000)
+        return SimpleNamespace(result=result, directory=tmp_path / "runs" / f"{number:03d}")
+
+    def sweep(spec: Path, axes: dict[str, list[str]], **options: Any) -> list[SweepCase]:
+        [(key, values)] = axes.items()
+        return [SweepCase({key: v}, made(n)) for n, v in enumerate(values, start=1)]
+
+    monkeypatch.setattr("groundwire.sweeping.sweep", sweep)
+    axis = ("--set", "fabric.link.rate=10Gbps,100Gbps", "--workers", "1")
+    done = CliRunner().invoke(app, ["sweep", "topologies/two-hosts.yaml", *axis])
+    assert done.exit_code == 0
+    lines = done.stdout.splitlines()
+    assert lines[0].split() == ["iteration", "flow", "tcp", "exposed"]
+    assert lines[3].split()[:5] == ["001", "10Gbps", "2,000.00", "+4.0%", "+1.0%"]
+    assert lines[4].split()[:2] == ["002", "100Gbps"]
+    assert f"runs: {tmp_path / 'runs'}" in done.stdout
+    assert max(len(line) for line in lines[:5]) <= 80
