@@ -13,7 +13,7 @@ import math
 import os
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -71,11 +71,14 @@ def run_session(
     report: Report,
     inputs: Mapping[str, str] | None = None,
     meanwhile: Callable[[], None] | None = None,
+    idle_times_ns: Callable[[Spec], Sequence[float]] | None = None,
 ) -> None:
     """Run `spec` and leave a run directory (without result.json, which analysis writes).
 
     `inputs` are further files of the run directory (name -> content) that the workload reads.
     `meanwhile` is called while a guest boots, which has a core of its own; natively it is not.
+    `idle_times_ns` tells how long the collectives of a spec take on an idle fabric, by which
+    `scale: auto` is chosen natively.
 
     `kernel` None chooses: native when we are root and the kernel has what the spec needs, else
     virtual. Raises KernelRefused, TooManyQueuePairs, SessionFailed, VirtualKernelError,
@@ -112,7 +115,8 @@ def run_session(
                 readable += caller.needed(workload)
                 stack.enter_context(working_directory(Path(workload.directory), place / WORK))
             if chosen == "native":
-                extra = _run_native(spec, directory.resolve(), report)
+                times_ns = idle_times_ns(spec) if idle_times_ns else ()
+                extra = _run_native(spec, directory.resolve(), report, times_ns)
             else:
                 extra = _run_virtual(spec, directory.resolve(), report, readable, meanwhile)
         _write_environment(directory, chosen, time.monotonic() - started, extra)
@@ -167,14 +171,16 @@ def _more_memory(expected: int, guest: GuestSpec) -> str:
     return f"{math.ceil(more / 1e9)}GB"
 
 
-def _run_native(spec: Spec, directory: Path, report: Report) -> dict[str, object]:
+def _run_native(
+    spec: Spec, directory: Path, report: Report, times_ns: Sequence[float]
+) -> dict[str, object]:
     """Run the spec, slowed down to what this machine keeps up with; returns by how much."""
     # What runs a guest needs none of this.
     from emulator.experiment import KernelProfile, run_experiment
     from emulator.native.scaling import choose_scale
 
     # What really computes cannot be slowed down, so its network is not either.
-    choice = choose_scale(spec) if spec.compute.device != "real" else None
+    choice = choose_scale(spec, times_ns) if spec.compute.device != "real" else None
     factor = choice.factor if choice is not None else 1
     if choice is not None:
         report(Progress("scale", str(choice)))

@@ -93,7 +93,15 @@ def run(
         if twin:
             kernel = _native_for_twin(resolved, kernel)
         inputs = _inputs(resolved)
-        run_session(resolved, kernel, directory, progress, inputs, _import_what_follows)
+        run_session(
+            resolved,
+            kernel,
+            directory,
+            progress,
+            inputs,
+            _import_what_follows,
+            _idle_times_ns,
+        )
         if twin:
             progress(Progress("twin", "native run done; its twin follows on the virtual kernel"))
             from analysis.results.judged import TWIN
@@ -110,6 +118,12 @@ def run(
 def _import_what_follows() -> None:
     """Import what comes after a guest while it boots: a second of work, on another core."""
     Thread(target=imported, args=("groundwire.finishing",), daemon=True).start()
+
+
+def _idle_times_ns(spec: Spec) -> list[float]:
+    from analysis.predict.models.alpha_beta import idle_times_ns
+
+    return idle_times_ns(spec)
 
 
 def _run_alone(
@@ -129,7 +143,14 @@ def _run_alone(
         }
         overrides = {"capture.points": "[]"} | idle
         by_itself = spec.with_overrides(overrides, source=f"{name} alone")
-        run_session(by_itself, kernel, directory / ALONE / name, progress, inputs)
+        run_session(
+            by_itself,
+            kernel,
+            directory / ALONE / name,
+            progress,
+            inputs,
+            idle_times_ns=_idle_times_ns,
+        )
 
 
 def _native_for_twin(spec: Spec, kernel: KernelKind | None) -> KernelKind:

@@ -6,9 +6,9 @@ import csv
 import io
 from pathlib import Path
 
-from analysis.extras import install_line
 from analysis.report.tables.table import Column, Table, Unit, Value
 from analysis.studies.cases import RESPONSES, Case, StudyCases
+from topologies.extras import install_line
 
 
 class NoParquet(RuntimeError):

@@ -13,13 +13,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import topologies
-from analysis.extras import install_line
 from emulator.doctor.check import Check
 from emulator.linux.capabilities import KernelCapabilities, kernel_capabilities
 from emulator.linux.soft_roce import soft_roce
 from emulator.virtual.host.checks import virtual_kernel_checks
 from emulator.virtual.memory.estimate import guest_memory_bytes
 from emulator.virtual.memory.host_memory import available_memory
+from topologies.extras import install_line
 from topologies.spec.spec import load_spec
 
 MAIN_JOB = Path(topologies.__file__).parent / "dlrm-fat-tree-k4.yaml"

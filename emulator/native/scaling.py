@@ -15,9 +15,6 @@ from dataclasses import dataclass, replace
 
 import networkx as nx
 
-from analysis.predict.models.alpha_beta import AlphaBeta
-from analysis.predict.setting import setting_of_spec
-from collectives.call import CollectiveError
 from emulator.native.kernel import native_arrangement
 from emulator.native.streams import streaming
 from emulator.native.trust import stored_trust
@@ -27,7 +24,6 @@ from topologies.fabrics.fabric import L1_OVERHEAD_BYTES, Fabric, Link
 from topologies.routing.routes import compute_routes
 from topologies.spec.queue_section import DropTail
 from topologies.spec.spec import Spec
-from workloads.models.planned import planned_calls
 
 UTILISATION = 0.3
 """Of the machine's capacity that a run may use. The ranks compute on the same cores, and the
@@ -114,15 +110,16 @@ class ScaleChoice:
         }
 
 
-def choose_scale(spec: Spec) -> ScaleChoice:
-    """The factor of a spec on the native kernel: its own, or for `auto` a calibrated one. Needs
-    root for `auto`. Raises what Network.up raises."""
+def choose_scale(spec: Spec, times_ns: Sequence[float]) -> ScaleChoice:
+    """The factor of a spec on the native kernel: its own, or for `auto` a calibrated one.
+    `times_ns` are those of its collectives on an idle fabric, as far as they are known. Needs root
+    for `auto`. Raises what Network.up raises."""
     fabric, hosts = spec.plan.fabric, spec.plan.hosts
     needed = needed_packet_hops(fabric, hosts)
     if spec.scale != "auto":
         return ScaleChoice(int(spec.scale), needed, None)
     arrangement = native_arrangement(fabric)
-    pauses_need, timers_need = pause_scale(fabric), timer_scale(spec, arrangement.lateness_ns)
+    pauses_need, timers_need = pause_scale(fabric), timer_scale(times_ns, arrangement.lateness_ns)
     at_least = max(pauses_need, timers_need)
     trust = stored_trust()
     trusted = trust.packet_hops_per_s(arrangement.name) if trust is not None else None
@@ -134,26 +131,15 @@ def choose_scale(spec: Spec) -> ScaleChoice:
     return ScaleChoice(factor, needed, calibration, pauses_need, timers_need)
 
 
-def timer_scale(spec: Spec, lateness_ns: int) -> float:
+def timer_scale(times_ns: Sequence[float], lateness_ns: int) -> float:
     """The least factor with which what idle links let through at once, to make up for timers that
-    are late by `lateness_ns`, is a small part of the shortest collective; 1 where that is not known
-    beforehand. The longest one bounds it, so that no run takes for ever."""
-    try:
-        times_ns = [time_ns for part in spec.parts.values() for time_ns in _times_ns(part)]
-    except CollectiveError:
+    are late by `lateness_ns`, is a small part of the shortest collective; 1 where no times are
+    known. The longest one bounds it, so that no run takes for ever."""
+    known = [time_ns for time_ns in times_ns if time_ns > 0]
+    if not known or not lateness_ns:
         return 1.0
-    times_ns = [time_ns for time_ns in times_ns if time_ns > 0]
-    if not times_ns or not lateness_ns:
-        return 1.0
-    needed = lateness_ns / (_LATENESS_SHARE * min(times_ns))
-    return max(1.0, min(needed, _LONGEST_NS / max(times_ns)))
-
-
-def _times_ns(spec: Spec) -> list[float]:
-    """The times of the collectives of a spec with one workload. Raises CollectiveError."""
-    calls = {planned.call for planned in planned_calls(spec)}
-    setting, predictor = setting_of_spec(spec), AlphaBeta()
-    return [predictor.predict(setting, call) for call in calls]
+    needed = lateness_ns / (_LATENESS_SHARE * min(known))
+    return max(1.0, min(needed, _LONGEST_NS / max(known)))
 
 
 def needed_packet_hops(fabric: Fabric, hosts: Sequence[str]) -> float:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from analysis.extras import install_line
+from topologies.extras import install_line
 
 PLAYBOOKS = Path(__file__).resolve().parents[2] / "playbooks"
 _POLL_S = 0.2

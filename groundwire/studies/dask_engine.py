@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from analysis.extras import install_line
 from emulator.prepared_guest import guest_prepared
 from emulator.virtual.building.build import ensure_kernel
 from emulator.virtual.failure import VirtualKernelError
@@ -23,6 +22,7 @@ from emulator.virtual.memory.host_memory import available_memory, mb
 from groundwire.studies.engine import EngineError, JobEvent
 from groundwire.studies.jobs import Job
 from groundwire.studies.workers.worker import TOKEN, JobOutcome, Place, remove_parts, unpack, work
+from topologies.extras import install_line
 from topologies.spec.spec import parse_spec
 
 RESOURCE = "memory"

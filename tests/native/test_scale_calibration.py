@@ -65,9 +65,9 @@ def test_auto_slows_a_fast_fabric_down_and_leaves_a_slow_one(
             "scale": scale,
         }
 
-    fast = choose_scale(parse_dict(spec("400Gbps", "auto")))
-    slow = choose_scale(parse_dict(spec("10Mbps", "auto")))
-    fixed = choose_scale(parse_dict(spec("400Gbps", 7)))
+    fast = choose_scale(parse_dict(spec("400Gbps", "auto")), ())
+    slow = choose_scale(parse_dict(spec("10Mbps", "auto")), ())
+    fixed = choose_scale(parse_dict(spec("400Gbps", 7)), ())
     assert fast.factor > 10
     assert slow.factor == 1
     assert (fixed.factor, fixed.calibration) == (7, None)

@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import groundwire
-from analysis.extras import install_line
 from emulator.output_directory import DirectoryBusy
 from groundwire.studies.axes import AXES, LevelUnfit
 from groundwire.studies.engine import EngineError
@@ -23,6 +22,7 @@ from groundwire.studies.watch import StudyProgress
 from tests.session.command import ROOT
 from tests.session.command import groundwire as command
 from tests.studies.fake_engine import FakeEngine
+from topologies.extras import install_line
 from topologies.spec.spec import SpecError, load_spec, parse_spec
 
 _BASE = """

@@ -27,10 +27,13 @@ from analysis.predict.engines.paths import PathCosts, Paths, paths_of
 from analysis.predict.engines.wire import Floats, Ints
 from analysis.predict.interface import Setting
 from analysis.predict.parameters import RANGES, Parameters
-from collectives.call import CollectiveCall
+from analysis.predict.setting import setting_of_spec
+from collectives.call import CollectiveCall, CollectiveError
 from collectives.kinds import Kind
 from collectives.schedule.gloo import GLOO, gloo_steps
 from collectives.schedule.schedule import Post
+from topologies.spec.spec import Spec
+from workloads.models.planned import planned_calls
 
 _SAMPLED_MEMBERS = 64
 """All-to-all looks at the paths of this many members; regular fabrics show every distance so."""
@@ -106,6 +109,20 @@ class AlphaBeta:
         paths = paths_of(setting)
         run_idle(paths, joint, MessageCosts.on(paths, joint.first, self.parameters, self._effects))
         return None
+
+
+def idle_times_ns(spec: Spec) -> list[float]:
+    """Nanoseconds of the collectives of a spec, of all its jobs, on an idle fabric; empty where
+    they are not known before a run."""
+    found = []
+    try:
+        for part in spec.parts.values():
+            setting, predictor = setting_of_spec(part), AlphaBeta()
+            calls = {planned.call for planned in planned_calls(part)}
+            found += [predictor.predict(setting, call) for call in calls]
+    except CollectiveError:
+        return []
+    return found
 
 
 class _IdleFabric:

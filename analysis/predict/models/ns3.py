@@ -10,12 +10,12 @@ from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any
 
-from analysis.extras import install_line
 from analysis.predict.engines.paths import Paths, paths_of
 from analysis.predict.interface import PredictorError, Setting
 from collectives.call import CollectiveCall
 from collectives.schedule.gloo import GLOO, gloo_steps
 from collectives.schedule.schedule import Post
+from topologies.extras import install_line
 from topologies.spec.queue_section import Dctcp, DropTail, QueueSpec
 
 _RECEIVE, _SEND, _WAIT_RECEIVE, _WAIT_SEND = range(4)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from analysis.extras import install_line
+from topologies.extras import install_line
 
 Value = str | int | float | bool | None
 
