@@ -21,8 +21,9 @@ class ForeignFile:
 
 
 _GRAPH = "write its nodes and links as fabric: {kind: graph, ...} (docs/spec.md)"
-_IMPORT = "groundwire trace import reads it"
 _FLOWS = "write it as workload: {kind: flows, ...}, or as a trace's messages (docs/astra.md)"
+
+GOAL = ForeignFile("LogGOPSim's GOAL", "groundwire trace import reads it")
 
 _BY_KEY = {
     "traceEvents": ForeignFile(
@@ -36,7 +37,7 @@ _BY_KEY = {
 """Of JSON, by a key of its outermost object."""
 
 _BY_BEGINNING: tuple[tuple[str, ForeignFile], ...] = (
-    (r"(\s|//[^\n]*\n|/\*.*?\*/)*num_ranks\s+\d+", ForeignFile("LogGOPSim's GOAL", _IMPORT)),
+    (r"(\s|//[^\n]*\n|/\*.*?\*/)*num_ranks\b", GOAL),
     (r"\s*(<\?xml[^>]*>\s*)?(<!--.*?-->\s*)*<graphml\b", ForeignFile("GraphML", _GRAPH)),
     (
         r"\s*(<\?xml[^>]*>\s*)?(<!--.*?-->\s*)*<algo\b",

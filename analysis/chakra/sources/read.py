@@ -1,4 +1,4 @@
-"""Traces of any accepted origin: Chakra's own files, and PyTorch's observer's."""
+"""Traces of any accepted origin: Chakra's own files, PyTorch's observer's, and GOAL texts."""
 
 from __future__ import annotations
 
@@ -7,13 +7,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from analysis.chakra.check import import_trace, ranks_of
+from analysis.chakra.codec import read_bytes
 from analysis.chakra.errors import ChakraError
 from analysis.chakra.foreign import by_ranks, groups_of_pytorch, not_as_they_say
 from analysis.chakra.graph import Graph, Groups, Pricing, from_trace, trace_groups
 from analysis.chakra.group_file import read_groups
+from analysis.chakra.sources.goal import read_goal
 from analysis.chakra.sources.pytorch import read_observer
 from analysis.chakra.trace import Trace
 from topologies.spec.compute_section import ComputeSpec
+from topologies.spec.foreign_files import GOAL, foreign_file
 
 _ITEM_BYTES = 4
 _MOST_RANKS = 1 << 20
@@ -33,7 +36,8 @@ class TraceSet:
 def read_workload(
     path: Path, compute: ComputeSpec | None = None, groups: Path | None = None
 ) -> TraceSet:
-    """What is in a file, or in all `PATH.RANK.et` or `PATH.RANK.json`, checked.
+    """What is in a file, or in all `PATH.RANK.et` or `PATH.RANK.json`, checked. A GOAL text has all
+    ranks in one file.
 
     `compute` times what has operations and no duration, as all of PyTorch's traces; without it that
     takes no time. `groups` is ASTRA-sim's file of communicator groups. Raises ChakraError naming
@@ -44,6 +48,9 @@ def read_workload(
         # A run of PyTorch begins with a brace; a record of Chakra's begins with its length.
         if _is_json(path):
             return TraceSet((read_observer(path, price or _no_time),), complete=False)
+        if foreign_file(read_bytes(path)) is GOAL:
+            graphs, notes = read_goal(path)
+            return TraceSet(graphs, notes=by_ranks(notes, len(graphs)))
         return _of_traces({0: path}, compute, groups, complete=False)
     found = ranks_of(path, (".et", ".et.gz"))
     if not found and (observed := ranks_of(path, (".json", ".json.gz"))):

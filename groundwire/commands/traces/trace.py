@@ -113,8 +113,8 @@ def import_(
         Path,
         typer.Argument(
             metavar="PATH",
-            help="A file (.et, or .json of PyTorch's ExecutionTraceObserver), or the PREFIX of "
-            "PREFIX.RANK.et or PREFIX.RANK.json.",
+            help="A file (.et, .json of PyTorch's ExecutionTraceObserver, or a GOAL text), or the "
+            "PREFIX of PREFIX.RANK.et or PREFIX.RANK.json.",
         ),
     ],
     out: Annotated[
