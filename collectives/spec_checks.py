@@ -45,7 +45,8 @@ from topologies.spec.workload_types import (
 )
 
 _NOT_GLOOS = ("int16",)
-"""Types that torch's Gloo does not reduce (GENERATE_ALL_TYPES in its ProcessGroupGloo.cpp)."""
+"""Types that torch's Gloo does not have (GENERATE_ALL_TYPES in its ProcessGroupGloo.cpp), also for
+collectives that only move them."""
 
 _PROGRAMMED = (CollectiveOperation, RootedCollective, Barrier)
 """Operations that can have a program of their own."""
@@ -64,9 +65,10 @@ def workload_problems(spec: Sections) -> Iterator[Problem]:
             yield from _operation_problems(operation, key, workload.ranks, item_bytes)
             if isinstance(operation, CollectiveOperation | RootedCollective):
                 yield from _reduction_problems(spec, workload, operation, key)
-        if workload.dtype in _NOT_GLOOS and any(_gloo_reduces(spec, workload)):
+        if workload.dtype in _NOT_GLOOS and any(_runs_on_gloo(spec, workload)):
             allowed = (
-                "Gloo does not reduce it: expected another dtype, or programs for all that reduce"
+                "Gloo's collectives do not have it: expected another dtype, or programs for all "
+                "collectives"
             )
             yield Problem(("workload", "dtype"), workload.dtype, allowed)
     elif isinstance(workload, DlrmWorkload):
@@ -203,12 +205,10 @@ def _reduction_problems(
         yield Problem((*key, "op"), operation.op, expected)
 
 
-def _gloo_reduces(spec: Sections, workload: CollectivesWorkload) -> Iterator[bool]:
-    """For each collective that reduces: whether Gloo's own algorithms run it."""
+def _runs_on_gloo(spec: Sections, workload: CollectivesWorkload) -> Iterator[bool]:
+    """For each collective: whether Gloo's own algorithm runs it. Messages are bytes to it."""
     for operation in workload.operations:
-        if not isinstance(operation, CollectiveOperation | RootedCollective):
-            continue
-        if Kind(operation.kind).traits.reduces:
+        if isinstance(operation, CollectiveOperation | RootedCollective):
             yield _is_gloos(spec, workload, operation)
 
 

@@ -172,6 +172,7 @@ def run_experiment(
         measured |= of_jobs
         measured["lost_nodes"] = launcher.lost_nodes
         measured["faults"] = [event.as_dict() for event in faults.events]
+        measured["missed_faults"] = faults.missed
         (run_directory / "measured.json").write_text(json.dumps(measured, indent=1) + "\n")
 
 
@@ -317,6 +318,7 @@ def _measured(
         "hosts": list(hosts),
         "retransmits": sum(tcp.retransmits for tcp in network.tcp_counters().values()),
         "roce": network.rdma_counters(),
+        "unrouted": network.unrouted(),
         "captures": [stats.as_dict() for stats in captured],
         "details": _details(network),
     }

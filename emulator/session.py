@@ -19,7 +19,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
+from emulator.cut_off import cut_off_by_faults
 from emulator.guest_entry import STAGE
+from emulator.idle_time import longest_idle_ns
 from emulator.native.kernel import can_watch_ports, missing_for, native_arrangement
 from emulator.output_directory import claimed, refuse_taken
 from emulator.prepared_guest import (
@@ -40,6 +42,7 @@ from emulator.virtual.host.features import has_seccomp_filters, has_xsave
 from emulator.virtual.memory.estimate import guest_memory_bytes
 from emulator.virtual.memory.queue_pairs import refuse_too_many
 from emulator.virtual.standing import NoCopy
+from topologies.spec.errors import Key, Problem, SpecError, shown
 from topologies.spec.roce.section import RoceTransport
 from topologies.spec.scaling import scale_spec
 from topologies.spec.spec import Spec
@@ -88,6 +91,7 @@ def run_session(
     if chosen == "virtual" and spec.virtual.memory_bytes is not None:
         refuse_too_many(spec, spec.virtual.memory_bytes)
     refuse_taken(directory)
+    _refuse_bad_filter(spec)
     programs = _programs(spec, directory)
     # In virtual time a program that polls a completion queue has to give way.
     polls = programs and chosen == "virtual" and isinstance(spec.transport, RoceTransport)
@@ -135,6 +139,23 @@ def _programs(spec: Spec, directory: Path) -> list[tuple[CommandWorkload, Path]]
 
         places = [(job.workload, directory / JOBS / job.name) for job in spec.jobs]
     return [(each, place) for each, place in places if isinstance(each, CommandWorkload)]
+
+
+def _refuse_bad_filter(spec: Spec) -> None:
+    """Raises SpecError for a filter of the capture that libpcap does not know. Only packets that
+    are captured need libpcap."""
+    text = spec.capture.filter
+    if text is None or not spec.capture.points:
+        return
+    from emulator.capture import CaptureError
+    from emulator.capture.packet_filter import PacketFilter
+
+    try:
+        PacketFilter.compiled(text, spec.capture.snaplen_bytes)
+    except CaptureError as error:
+        key: Key = ("capture", "filter")
+        expected = f"expected an expression of pcap-filter(7): {error}"
+        raise SpecError(spec.name, (Problem(key, shown(text), expected),)) from error
 
 
 def choose_kernel(spec: Spec, wanted: KernelKind | None) -> KernelKind:
@@ -224,6 +245,8 @@ def _run_virtual(
         readable,
         prepares=can_be_prepared(spec),
     )
+    idle_s = longest_idle_ns(spec, directory) / 1e9
+    guest = replace(guest, deadlock_timeout_s=guest.deadlock_timeout_s + idle_s)
     prepared = prepared_guest()
     lacks = "" if has_xsave() else " (on a processor without XSAVE: at half the speed)"
     if not has_seccomp_filters():
@@ -248,6 +271,9 @@ def _run_virtual(
             result = run_guest(kernel, copy, on_line, on_time=on_time, on_start=meanwhile)
     if result is None:
         result = run_guest(kernel, guest, on_line, on_time=on_time, on_start=meanwhile)
+    cut_off = cut_off_by_faults(spec)
+    if result.reason == "deadlock" and cut_off is not None:
+        raise SessionFailed(f"{cut_off} ({result.message.splitlines()[0].removesuffix(':')})")
     if result.reason != "exited":
         said = f"the virtual kernel ended ({result.reason}): {result.message}"
         said = re.sub(r"\(pid (\d+)\)", lambda found: _named(found, processes), said)
@@ -259,6 +285,8 @@ def _run_virtual(
         for place, path in ((f"{STAGE}/run", directory), (f"{STAGE}/source", SOURCE)):
             said = said.replace(place, str(path))
         programs = _programs(spec, directory)
+        if cut_off is not None:
+            said += f"\n{cut_off}"
         if programs and os.strerror(errno.EROFS) in said:
             said += f"\n{_READ_ONLY.format(programs[0][1] / WORK)}"
         raise SessionFailed(f"the experiment failed in the virtual kernel: {said}".strip())

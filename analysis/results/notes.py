@@ -43,8 +43,14 @@ def payload_checked(spec: Spec) -> bool | None:
 def notes_of(run: Run) -> list[str]:
     """The notes on a run of a program, and on ours where they differ from others: in what they
     send, and when they connect. Raises RunError."""
+    of_network = [
+        f"a fault never happened, as the ranks were done before: {fault}"
+        for fault in run.environment.missed_faults
+    ]
+    of_network += _of_routes(run)
     if not isinstance(run.spec.workload, CommandWorkload):
-        return [*_of_payload(run), *_of_replay(run), *_of_connections(run), *_of_lost_nodes(run)]
+        own = [*_of_payload(run), *_of_replay(run), *_of_connections(run), *_of_lost_nodes(run)]
+        return own + of_network
     return [
         *_of_compute(run),
         *_of_sources(run),
@@ -52,6 +58,7 @@ def notes_of(run: Run) -> list[str]:
         *_of_doubts(run),
         *_of_hosts(run),
         *_of_observers(run),
+        *of_network,
     ]
 
 
@@ -68,6 +75,16 @@ def _of_replay(run: Run) -> list[str]:
 def _of_connections(run: Run) -> list[str]:
     lazy = run.spec.virtual.connections == "lazy" and run.environment.kernel == "virtual"
     return [_LAZY] if lazy else []
+
+
+def _of_routes(run: Run) -> list[str]:
+    lost = run.environment.unrouted
+    if not lost:
+        return []
+    most = sorted(lost, key=lambda node: -lost[node])[:_QUOTED]
+    named = ", ".join(f"{node} {lost[node]:,}" for node in most)
+    more = f" and {len(lost) - len(most)} more nodes" if len(lost) > len(most) else ""
+    return [f"{sum(lost.values()):,} packets were lost for lack of a route: {named}{more}"]
 
 
 def _of_lost_nodes(run: Run) -> list[str]:

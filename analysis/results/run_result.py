@@ -102,6 +102,7 @@ def summary_of(
         "ecn_marks": sum(link.ecn_marks for link in run.links),
         "pauses": sum(link.pauses for link in run.links),
         "retransmits": run.environment.retransmits,
+        "unrouted": sum(run.environment.unrouted.values()),
     } | _of_queue_pairs(run.environment)
 
 

@@ -329,6 +329,10 @@ class Environment(Record):
     """The jobs of a run of several."""
     lost_nodes: list[LostNodeRecord] = Field(default_factory=list)
     """Aggregation nodes that died, where ranks went on by hosts."""
+    unrouted: dict[str, int] = Field(default_factory=dict)
+    """Node -> packets that it lost for lack of a route."""
+    missed_faults: list[str] = Field(default_factory=list)
+    """Faults of the spec that had not begun when the ranks were done."""
     origin_ns: int | None = None
     """From when on the jobs' starts are counted."""
     roce: RoceRecord | None = None

@@ -92,6 +92,8 @@ class FaultInjector:
         self._stopping = False
         self._failure: BaseException | None = None
         self._thread: threading.Thread | None = None
+        self._all = tuple(faults)
+        self._begun: set[int] = set()
         self.events: list[FaultEvent] = []
         self.worst_lateness_ns = 0
         """The lateness of a fault's beginning or end."""
@@ -145,18 +147,27 @@ class FaultInjector:
         for death in self._deaths:
             start_ns = _start_ns(death, iteration, now_ns)
             if start_ns is not None:
-                self._plan_action(start_ns, partial(self._kill, death.switch))
+                self._plan_action(start_ns, partial(self._kill, death))
+
+    @property
+    def missed(self) -> list[str]:
+        """The faults of the spec that have not begun, in words."""
+        return [
+            f"{_describe(fault)} at {_when(fault)}"
+            for fault in self._all
+            if id(fault) not in self._begun
+        ]
 
     # -- in the thread -----------------------------------------------------------------------------
 
     def _plan(self, at_ns: int, fault: LinkFault, link: int, begins: bool) -> None:
         self._plan_action(at_ns, partial(self._apply, fault, link, begins))
 
-    def _kill(self, switch: str) -> None:
+    def _kill(self, death: NodeDies) -> None:
+        self._begun.add(id(death))
         if self._kill_node is not None:
-            self._kill_node(switch)
-        what = f"the aggregation node of {switch} dies"
-        self.events.append(FaultEvent(time.monotonic_ns(), None, what, True))
+            self._kill_node(death.switch)
+        self.events.append(FaultEvent(time.monotonic_ns(), None, _describe(death), True))
 
     def _plan_action(self, at_ns: int, act: Callable[[], None]) -> None:
         def action() -> None:
@@ -192,6 +203,7 @@ class FaultInjector:
     def _apply(self, fault: LinkFault, link: int, begins: bool) -> None:
         active = self._active.setdefault(link, [])
         if begins:
+            self._begun.add(id(fault))
             active.append(fault)
         else:
             active.remove(fault)
@@ -242,8 +254,14 @@ def _impairment(network: Network, link: int, active: Sequence[LinkFault], down: 
     return result
 
 
-def _describe(fault: LinkFault) -> str:
+def _when(fault: TimedFault) -> str:
+    return f"iteration {fault.iteration}" if fault.at_ns is None else format_time(fault.at_ns)
+
+
+def _describe(fault: FaultSpec) -> str:
     match fault:
+        case NodeDies():
+            return f"the aggregation node of {fault.switch} dies"
         case Loss() | Corruption():
             return f"{fault.kind} {fault.value:g} on {fault.link}"
         case RateChange():

@@ -40,6 +40,7 @@ from emulator.ports.counters import (
     read_qdiscs,
     read_softnet_drops,
     read_tcp,
+    read_unrouted,
 )
 from emulator.ports.idle_filler import IdleFiller
 from emulator.ports.port_watch import PortWatch
@@ -316,6 +317,15 @@ class Network:
                 with self.enter(node.name):
                     found[node.name] = read_tcp()
         return found
+
+    def unrouted(self) -> dict[str, int]:
+        """Node -> how many packets it has lost for lack of a route; those that lost none are left
+        out."""
+        found = {}
+        for node in self.fabric.nodes:
+            with self.enter(node.name):
+                found[node.name] = read_unrouted(node.kind is NodeKind.SWITCH)
+        return {name: lost for name, lost in found.items() if lost}
 
     def rdma_counters(self) -> dict[str, int] | None:
         """The counters of the queue pairs of all hosts; None without RDMA devices."""

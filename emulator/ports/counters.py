@@ -187,6 +187,17 @@ def read_tcp() -> TcpCounters:
     )
 
 
+def read_unrouted(at_switch: bool) -> int:
+    """Packets that the namespace in which the calling thread is had no route for: its own, those
+    that came to it for somebody else, and those that it was to forward (OutNoRoutes, InAddrErrors
+    and InNoRoutes of RFC 4293). What a route calls unreachable is in none of these: a switch has
+    then sent an ICMP error, and it has no ports that could be the reason for one."""
+    table = _read_table("snmp")
+    lost = table["Ip"]["OutNoRoutes"] + table["Ip"]["InAddrErrors"]
+    lost += _read_table("netstat")["IpExt"].get("InNoRoutes", 0)
+    return lost + (table["Icmp"]["OutDestUnreachs"] if at_switch else 0)
+
+
 def read_softnet_drops() -> int:
     """Packets that the per-CPU backlogs of the whole machine have dropped since boot
     (second column of /proc/net/softnet_stat, hexadecimal)."""

@@ -64,8 +64,8 @@ def test_tables_as_of_nccl_tests_name_type_and_operation(run: Path) -> None:
         ),
         (
             ("dtype: int32", "dtype: int16"),
-            "workload.dtype: found int16; Gloo does not reduce it: expected another dtype, or "
-            "programs for all that reduce",
+            "workload.dtype: found int16; Gloo's collectives do not have it: expected "
+            "another dtype, or programs for all collectives",
         ),
         (
             ("all_gather,", "all_gather, op: max,"),
@@ -134,6 +134,9 @@ def test_gloos_own_collectives_have_no_pairs() -> None:
 
 def test_programs_reduce_what_gloo_does_not() -> None:
     ring = "{algorithm: ring}"
-    changes = [f"collectives.{kind}={ring}" for kind in ("all_reduce", "reduce", "reduce_scatter")]
+    changes = [
+        f"collectives.{kind}={ring}"
+        for kind in ("all_reduce", "reduce", "reduce_scatter", "all_gather")
+    ]
     changes += ["workload.dtype=int16", "collectives.backend=programs"]
     assert parse_spec(SPEC).with_overrides(parse_overrides(changes)).workload.ranks == 4

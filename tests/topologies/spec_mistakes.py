@@ -97,13 +97,21 @@ MISTAKES = {
         "100KB",
         "allowed: kind, buffer",
     ),
+    "buffer below one frame": (
+        "k: 100KB, buffer: 4MB",
+        "k: 1KB, buffer: 9013",
+        7,
+        "fabric.queue.buffer",
+        "9013",
+        "at least one frame, 9014 bytes",
+    ),
     "buffer below one packet": (
         "k: 100KB, buffer: 4MB",
         "k: 1KB, buffer: 8KB",
         7,
         "fabric.queue.buffer",
         "8000",
-        "the largest MTU is 9000",
+        "at least one frame, 9014 bytes: the largest MTU, 9000, and Ethernet's header",
     ),
     "class of no queue": (
         "placement: linear",
@@ -127,7 +135,7 @@ MISTAKES = {
         7,
         "fabric.queue.classes.a.queue.buffer",
         "8000",
-        "the largest MTU is 9000",
+        "at least one frame, 9014 bytes: the largest MTU, 9000, and Ethernet's header",
     ),
     "queue for nothing": (
         "  routing: ecmp",

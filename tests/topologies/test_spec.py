@@ -69,7 +69,7 @@ specs = st.fixed_dictionaries(
         "payload": st.sampled_from(["checked", "timing"]),
         "virtual": st.sampled_from(
             [
-                {"memory": "4GiB", "receive_coalescing": "5us"},
+                {"memory": "4GiB"},
                 {"ranks_per_process": 8, "connections": "lazy"},
                 {"connect_only": True},
             ]

@@ -23,16 +23,21 @@ from topologies.spec.workload_section import (
     model_stage_data_degrees,
     ranks_per_host,
 )
+from topologies.units import format_time
 
 _OWN_CONTENTS = ("command", "partitioned_inference")
 """Workloads whose messages hold what the workload has made."""
 
+_ETHERNET_BYTES = 14
+"""What a queue counts of a frame beside its packet: the header, and no check sum."""
+
 Check = Callable[[Sections], Iterable[Problem]]
 
-_ROOMS = ("collectives.spec_checks", "analysis.predict.interface")
+_ROOMS = ("collectives.spec_checks", "workloads.models.flow_sizes", "analysis.predict.interface")
 """Modules of rooms above this one that know more of a spec than it does: collectives which sizes
-divide, analysis which predictors there are. Each has a tuple `CHECKS`. They are named here, and not
-imported, as imports go down only; so a spec is as valid whatever a program has imported."""
+divide, workloads how many flows are drawn, analysis which predictors there are. Each has a tuple
+`CHECKS`. They are named here, and not imported, as imports go down only; so a spec is as valid
+whatever a program has imported."""
 
 
 @cache
@@ -106,6 +111,7 @@ def _check_one(spec: Sections) -> list[Problem]:
             )
         )
     problems += _queue_problems(spec, fabric)
+    problems += _coalescing_problems(spec, fabric)
     problems += _class_problems(spec)
     problems += _placement_problems(spec, fabric)
     problems += _selector_problems(spec, fabric)
@@ -142,12 +148,22 @@ def _queue_problems(spec: Sections, fabric: Fabric) -> Iterator[Problem]:
         ]
     for key, queue in queues:
         for of_queue, buffer_bytes in _buffers(key, queue):
-            if buffer_bytes < mtu_bytes:
+            if buffer_bytes < mtu_bytes + _ETHERNET_BYTES:
                 yield Problem(
                     (*of_queue, "buffer"),
                     str(buffer_bytes),
-                    f"expected at least one packet: the largest MTU is {mtu_bytes} bytes",
+                    f"expected at least one frame, {mtu_bytes + _ETHERNET_BYTES} bytes: the "
+                    f"largest MTU, {mtu_bytes}, and Ethernet's header",
                 )
+
+
+def _coalescing_problems(spec: Sections, fabric: Fabric) -> Iterator[Problem]:
+    """A host that forwards would pass on what it has merged as one packet."""
+    forwarding = next((host.name for host in fabric.hosts if host.forwards), None)
+    if spec.virtual.receive_coalescing_ns and forwarding is not None:
+        found = format_time(spec.virtual.receive_coalescing_ns)
+        expected = f"expected 0 where hosts forward, as {forwarding} does"
+        yield Problem(("virtual", "receive_coalescing"), found, expected)
 
 
 def _buffers(key: Key, queue: QueueSpec) -> Iterator[tuple[Key, int]]:

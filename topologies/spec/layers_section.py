@@ -18,7 +18,7 @@ from topologies.units import SizeBytes, TimeNs
 
 class LayerPass(SpecSection):
     """A pass at a layer: computing, then a collective in which each rank brings `size`
-    bytes: its buffer, and its shard in an all_gather."""
+    bytes: its buffer, and its shard in an all_gather. One of no bytes is none."""
 
     compute_ns: TimeNs = Field(default=0, alias="compute")
     collective: PlainCollective | None = None
@@ -26,8 +26,12 @@ class LayerPass(SpecSection):
 
     @model_validator(mode="after")
     def _sized(self) -> LayerPass:
-        if (self.collective is None) != (self.size_bytes == 0):
+        if self.collective is None and self.size_bytes:
             raise ValueError("expected a collective and its size, or neither")
+        if self.collective is not None and "size_bytes" not in self.model_fields_set:
+            raise ValueError("expected a collective and its size, or neither")
+        if not self.size_bytes:
+            object.__setattr__(self, "collective", None)  # past what makes it immutable
         return self
 
 

@@ -92,8 +92,10 @@ def _take_part(
     world.align(AT_THE_END)
     trees.leave()
     if plan.lazy:
+        # Looked up in rank 0's store, when all have done their work and before anybody leaves.
         for name in groups.names:
             log.connections(name, groups.ports(name))
+        world.align(AT_THE_END)
 
 
 def _workload(

@@ -9,7 +9,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from topologies.spec.errors import Problem
 from topologies.spec.jobs.flows import FlowsWorkload
+from topologies.spec.sections import Sections
 from topologies.spec.workload_section import ITEM_BYTES
 from workloads.models.step import Action, Pause, StartMessage, WaitFor
 
@@ -35,6 +37,9 @@ CDFS: dict[str, tuple[tuple[int, float], ...]] = {
     ),
 }  # fmt: skip
 """Size in bytes -> percent of the flows that are at most so large; linear in between."""
+
+MOST_FLOWS = 100_000
+"""In a run. Each takes milliseconds of wall time in a guest, and some of its memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +74,30 @@ def flows_of(workload: FlowsWorkload) -> list[Flow]:
     """All flows of an iteration, in order of time. Sizes are whole items of the dtype."""
     drawn = sorted(flow for source in _senders(workload) for flow in _sent_by(workload, source))
     return [Flow(number, *flow) for number, flow in enumerate(drawn)]
+
+
+def flow_count(workload: FlowsWorkload) -> float:
+    """How many flows all iterations have, on average of all seeds."""
+    of_sender = 1.0
+    if workload.rate_bps is not None and workload.duration_ns is not None:
+        of_sender = workload.duration_ns * workload.rate_bps / (8e9 * mean_bytes(workload.sizes))
+    return of_sender * len(_senders(workload)) * workload.iterations
+
+
+def flow_problems(spec: Sections) -> Iterator[Problem]:
+    """More flows than a run or a prediction comes to an end with."""
+    workload = spec.workload
+    if isinstance(workload, FlowsWorkload) and (count := flow_count(workload)) > MOST_FLOWS:
+        yield Problem(
+            ("workload",),
+            f"about {count:,.0f} flows",
+            f"expected at most {MOST_FLOWS:,}: each has a message, a row and a prediction; lower "
+            "rate, duration or iterations, or set larger sizes",
+        )
+
+
+CHECKS = (flow_problems,)
+"""Those of `topologies.spec.checks`."""
 
 
 def flow_steps(workload: FlowsWorkload, rank: int) -> Iterator[Action]:

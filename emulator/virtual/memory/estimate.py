@@ -64,6 +64,10 @@ _KEPT = 3
 _KEPT_BY_THREADS = 5
 # Between tensors lies unused what they hold, divided by:
 _GAPS = 16
+# What Python, torch and Gloo keep of a message that is under way, and what a rank's log keeps of
+# any call to the end: of 50,000 flows of a rank, 5.4 KB each.
+_MESSAGE_BYTES = 6 * 2**10
+_EVENT_BYTES = 2**10
 # What depends on nothing in a trace may run beside more than `at_once_bytes` counts.
 _TRACE = 5
 # A ring's all-reduce sends nearly twice its size from each rank, no other collective sends more.
@@ -145,6 +149,7 @@ def guest_memory_bytes(spec: Spec, run_directory: Path) -> int:
                 _ProgramBytes(spec),
                 spec.payload,
                 kept_times,
+                workload.iterations,
             )
             for rank in ranks
         )
@@ -289,11 +294,12 @@ def _step_bytes(
     programs: _ProgramBytes,
     payload: Payload,
     kept_times: int,
+    iterations: int,
 ) -> int:
-    """The most that a rank's shares of calls under way take at a time, and what malloc keeps of
-    them; `groups` has the ranks of one group of each kind."""
+    """The most that a rank's shares of calls under way take at a time, what malloc keeps of them,
+    and what the log of all iterations takes; `groups` has the ranks of one group of each kind."""
     under_way: dict[str, tuple[int, int]] = {}
-    used = most = kept = threads = 0
+    used = most = kept = threads = logged = 0
     bounds: list[int | None] = []
     for action in step:
         kind: str
@@ -313,15 +319,17 @@ def _step_bytes(
         size_bytes = action.elements * item_bytes
         call = _call(kind, size_bytes, ranks, connection_bytes, None, payload)
         call = programs.with_them(call, kind, size_bytes, members, item_bytes, None)
-        under_way[action.name] = call.used_bytes // ranks, call.threads
-        used += call.used_bytes // ranks
+        own_bytes = call.used_bytes // ranks + _MESSAGE_BYTES
+        under_way[action.name] = own_bytes, call.threads
+        used += own_bytes
+        logged += _EVENT_BYTES
         threads += call.threads
         bounds += [call.most_threads] if call.threads else []
         # `used` counts each thread twice.
         bound = max((threads if n is None else n for n in bounds), default=0)
         most = max(most, used - 2 * _THREAD_BYTES * max(0, threads - bound))
         kept = max(kept, call.kept_bytes // ranks)
-    return most + kept_times * kept // _KEPT
+    return most + kept_times * kept // _KEPT + logged * iterations
 
 
 def _call(

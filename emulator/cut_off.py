@@ -1,0 +1,52 @@
+"""Ranks that faults cut off from each other for good: why a run waits for ever."""
+
+from __future__ import annotations
+
+import networkx as nx
+
+from topologies.fabrics.selectors import links_between
+from topologies.spec.run_sections import LinkDown, LinkUp
+from topologies.spec.spec import Spec
+from topologies.units import format_time
+
+_NAMED = 4
+
+
+def cut_off_by_faults(spec: Spec) -> str | None:
+    """What a spec's faults leave down to the end, and which ranks cannot reach each other then, in
+    words. None where all ranks can."""
+    fabric = spec.plan.fabric
+    down: dict[int, LinkDown] = {}
+    for fault in spec.faults:
+        if isinstance(fault, LinkDown) and fault.duration_ns is None:
+            down |= {link.index: fault for link in links_between(fabric, fault.link)}
+        elif isinstance(fault, LinkUp):
+            for link in links_between(fabric, fault.link):
+                down.pop(link.index, None)
+    graph: nx.Graph[str] = nx.Graph()
+    graph.add_nodes_from(node.name for node in fabric.nodes)
+    kept = [link for link in fabric.links if link.index not in down]
+    graph.add_edges_from((link.a.node, link.b.node) for link in kept)
+    parts = [
+        [rank for rank, host in enumerate(spec.plan.hosts) if host in part]
+        for part in nx.connected_components(graph)
+    ]
+    parts = sorted((part for part in parts if part), key=len)
+    if len(parts) < 2:
+        return None
+    links = ", ".join(
+        dict.fromkeys(
+            f"link {fault.link} is down from {_begin(fault)} on" for fault in down.values()
+        )
+    )
+    alone, others = (_named(spec, part) for part in (parts[0], parts[-1]))
+    return f"{links}, and nothing brings it back: {alone} cannot reach {others}, and each waits"
+
+
+def _begin(fault: LinkDown) -> str:
+    return f"iteration {fault.iteration}" if fault.at_ns is None else format_time(fault.at_ns)
+
+
+def _named(spec: Spec, ranks: list[int]) -> str:
+    named = ", ".join(f"rank {rank} on {spec.plan.hosts[rank]}" for rank in ranks[:_NAMED])
+    return named + (f" and {len(ranks) - _NAMED} more" if len(ranks) > _NAMED else "")
