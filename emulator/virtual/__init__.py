@@ -1,4 +1,6 @@
-"""The virtual kernel: a User-Mode Linux of our own build in time-travel mode.
+"""The virtual kernel: a User-Mode Linux of our own build in time-travel mode, without privileges.
 
-`build` makes the kernel, `boot` runs a command as root inside it. No privilege is needed.
+`building/` makes the kernel, `boot.py` runs a command as root inside it, `memory/` says how much a
+guest gets. What runs in a guest is not here. Three names to know: `ensure_kernel`, `GuestSpec` and
+`guest_memory_bytes`.
 """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
@@ -71,6 +72,25 @@ def test_every_room_says_what_it_holds() -> None:
     for room in ROOMS:
         for init in (ROOT / room).rglob("__init__.py"):
             assert init.read_text().startswith('"""'), init
+
+
+def test_the_names_to_know_of_a_room_are_there() -> None:
+    """A room's page names what a stranger looks for; a name that is gone leads nowhere."""
+    known = 0
+    for room in ROOMS:
+        for init in (ROOT / room).rglob("__init__.py"):
+            page = " ".join(init.read_text().split('"""')[1].split())
+            _, told, after = page.partition("names to know")
+            names = re.findall(r"`(\w+)`", after)
+            assert not told or len(names) >= 3, init
+            source = "\n".join(path.read_text() for path in init.parent.rglob("*.py"))
+            for name in names:
+                assert re.search(rf"(class|def) {name}\b|^{name}\b.* = ", source, re.MULTILINE), (
+                    init,
+                    name,
+                )
+            known += len(names)
+    assert known > 40
 
 
 def test_somebody_elses_package_in_place_of_ours_is_refused(tmp_path: Path) -> None:
