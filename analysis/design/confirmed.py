@@ -26,7 +26,7 @@ class EmulatedPoint:
 class ConfirmedRow:
     """An emulated point beside its prediction. Gains are the baseline's objective over the point's:
     time, or time x cost, with a cost that is known; of the objective cost they are those of time.
-    `flow_ns` is Groundwire's own predictor of the emulated run. `failure` is why nothing was
+    `packet_ns` is Groundwire's own predictor of the emulated run. `failure` is why nothing was
     measured."""
 
     point: EmulatedPoint
@@ -35,7 +35,7 @@ class ConfirmedRow:
     full_size_gain: float
     measured_ns: float | None = None
     measured_gain: float | None = None
-    flow_ns: float | None = None
+    packet_ns: float | None = None
     valid: bool | None = None
     failure: str | None = None
 
@@ -127,7 +127,7 @@ def confirmation_table(found: Confirmation) -> Table:
         *([Column("cost", "cost, emulated size", Unit.NUMBER)] if with_cost else []),
         Column("predicted_ns", "predicted, emulated size", Unit.DURATION),
         Column("measured_ns", "measured", Unit.DURATION),
-        Column("flow_ns", "flow", Unit.DURATION),
+        Column("packet_ns", "packet", Unit.DURATION),
         Column("predicted_gain", f"{found.gained}, predicted", Unit.NUMBER),
         Column("measured_gain", f"{found.gained}, measured", Unit.NUMBER),
         Column("error", "error of the gain", Unit.ERROR),
@@ -141,7 +141,7 @@ def confirmation_table(found: Confirmation) -> Table:
             *([round(row.point.cost, 6)] if with_cost else []),
             round(row.point.predicted_ns),
             None if row.measured_ns is None else round(row.measured_ns),
-            None if row.flow_ns is None else round(row.flow_ns),
+            None if row.packet_ns is None else round(row.packet_ns),
             round(row.predicted_gain, 6),
             None if row.measured_gain is None else round(row.measured_gain, 6),
             None if row.error is None else round(row.error, 6),

@@ -68,24 +68,24 @@ def _measured(
         failure = failures.get(job.key, "not done")
         return ConfirmedRow(point, place, 0.0, 0.0, failure=failure.splitlines()[0])
     result = read_json(cases / job.key / "result.json")
-    measured, flow = _times(result, spec)
+    measured, by_packets = _times(result, spec)
     valid = bool(result["valid"])
-    return ConfirmedRow(point, place, 0.0, 0.0, measured, flow_ns=flow, valid=valid)
+    return ConfirmedRow(point, place, 0.0, 0.0, measured, packet_ns=by_packets, valid=valid)
 
 
 def _times(result: Mapping[str, Any], spec: Spec) -> tuple[float, float | None]:
-    """The times of an iteration, measured and by flow: listed collectives count without the
+    """The times of an iteration, measured and by packets: listed collectives count without the
     barriers between them."""
     if not isinstance(spec.workload, CollectivesWorkload):
         rows = result["iterations"]
-        flows = [(row.get("predicted") or {}).get("flow", {}).get("duration_ns") for row in rows]
-        flow = sum(flows) / len(rows) if None not in flows else None
-        return sum(row["duration_ns"] for row in rows) / len(rows), flow
+        found = [(row.get("predicted") or {}).get("packet", {}).get("duration_ns") for row in rows]
+        by_packets = sum(found) / len(rows) if None not in found else None
+        return sum(row["duration_ns"] for row in rows) / len(rows), by_packets
     rows = [row for row in result["collectives"] if row["kind"] != "barrier"]
     iterations = spec.workload.iterations
-    flows = [row["predicted"].get("flow", {}).get("duration_ns") for row in rows]
-    flow = sum(flows) / iterations if flows and None not in flows else None
-    return sum(row["duration_ns"] for row in rows) / iterations, flow
+    found = [row["predicted"].get("packet", {}).get("duration_ns") for row in rows]
+    by_packets = sum(found) / iterations if found and None not in found else None
+    return sum(row["duration_ns"] for row in rows) / iterations, by_packets
 
 
 def _beside(rows: list[ConfirmedRow], found: Found, rules: tuple[str, ...]) -> Confirmation:
@@ -130,7 +130,7 @@ def confirmation_document(found: Confirmation) -> dict[str, Any]:
                 "run": row.directory,
                 "predicted_ns": row.point.predicted_ns,
                 "measured_ns": row.measured_ns,
-                "flow_ns": row.flow_ns,
+                "packet_ns": row.packet_ns,
                 "cost": row.point.cost,
                 "full_size_gain": row.full_size_gain,
                 "predicted_gain": row.predicted_gain,

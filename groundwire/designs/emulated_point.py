@@ -38,7 +38,7 @@ from topologies.spec.workload_section import CollectivesWorkload
 WINNER = "winner"
 EQUAL = "equal split"
 _MOVED = 0.15
-_FLOW_UP_TO_RANKS = 16
+_PREDICTED_UP_TO_RANKS = 128
 _RUNS = Ring.parts | {Kind.ALL_REDUCE, Kind.ALL_TO_ALL}
 
 
@@ -275,7 +275,7 @@ def _spec(file: DesignFile, small: _Small, rates: Sequence[float], scale: Scale,
             connected=connected,
         ),
         "capture": {"points": []},
-        "predict": ["flow"] if workload["ranks"] <= _FLOW_UP_TO_RANKS else [],
+        "predict": ["packet"] if workload["ranks"] <= _PREDICTED_UP_TO_RANKS else [],
     }
     return parse_dict(raw, f"{file.source}: {name}, emulated")
 

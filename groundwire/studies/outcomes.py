@@ -27,7 +27,7 @@ def collect(plan: StudyPlan, cases: Path, failures: Mapping[str, str]) -> StudyC
         tuple(factor.described for factor in file.factors),
         tuple(_case(planned, cases, failures) for planned in plan.cases),
         tuple(dict.fromkeys(file.sections.responses)),
-        file.sections.predictor,
+        file.predictor,
         file.limits,
     )
 

@@ -129,7 +129,7 @@ def _case(
     overrides = _overrides(file, combination)
     spec = resolve(file.base, {**overrides, "seed": seed}, source=source)
     ranks = spec.ranks
-    predicted = prediction(spec, file.sections.predictor, label)
+    predicted = prediction(spec, file.predictor, label)
     emulated = None
     if ranks <= file.sections.emulate_up_to_ranks:
         try:

@@ -18,6 +18,7 @@ from topologies.spec.document import FileKind, read_document, refuse_other_kind
 from topologies.spec.errors import Problem, SpecError, problems_of, shown, suggestion
 from topologies.spec.fabric_section import Integer
 from topologies.spec.queue_section import SpecSection
+from topologies.spec.roce.section import RoceTransport
 from topologies.spec.spec import Spec, load_spec, parse_dict
 from topologies.units import parse_time_ns
 
@@ -79,7 +80,7 @@ class StudySections(SpecSection):
         default=("iteration_ns", "exposed_ns"), min_length=1
     )
     emulate_up_to_ranks: Integer = Field(default=16, ge=0, le=MOST_RANKS)
-    predictor: Annotated[str, AfterValidator(_predictor)] = "flow"
+    predictor: Annotated[str, AfterValidator(_predictor)] | None = None
     limits: dict[str, Any] = Field(default_factory=dict)
     prices: Prices | None = None
 
@@ -93,6 +94,16 @@ class StudyFile:
     base: Spec
     factors: tuple[StudyFactor, ...]
     limits: Mapping[str, float]
+
+    @property
+    def predictor(self) -> str:
+        """Who predicts: whom the file names, else the most exact one of the ranks' transport."""
+        if self.sections.predictor is not None:
+            return self.sections.predictor
+        transports = any(factor.name.startswith("transport") for factor in self.factors)
+        over_roce = isinstance(self.base.transport, RoceTransport) or transports
+        return "flow" if over_roce else "packet"
+
     most_cases: int
 
 

@@ -206,7 +206,7 @@ def test_overrides_reach_into_lists_and_absent_sections() -> None:
         ({"fabric.kk": "8"}, "fabric.kk: found 8; unknown key; did you mean k?"),
         ({"fabrik.k": "8"}, "fabrik: found {k: 8}; unknown key; did you mean fabric?"),
         ({"seed.x": "8"}, "seed.x: found a plain value; expected a key or entry that exists"),
-        ({"predict.4": "flow"}, r"predict\[4\]: found a list of 2; expected a key or entry"),
+        ({"predict.4": "flow"}, r"predict\[4\]: found a list of 3; expected a key or entry"),
         ({"seed": "[1"}, r"seed: found '\[1'; expected a YAML value"),
         ({"workload.ranks": "99"}, "workload.ranks: found 99; expected at most 16"),
     ],

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Self
 
-from pydantic import AfterValidator, Field, PlainValidator
+from pydantic import AfterValidator, Field, PlainValidator, model_validator
 
 from topologies.spec.aggregation.section import AggregationSection
 from topologies.spec.collectives_section import CollectivesSection
@@ -57,7 +57,7 @@ class Sections(SpecSection):
     beside: tuple[JobBeside, ...] = ()
     compute: ComputeSpec = ComputeSpec()
     capture: CaptureSpec = CaptureSpec()
-    predict: tuple[str, ...] = ("alpha-beta",)
+    predict: tuple[str, ...] = ()
     scale: Annotated[int | str, PlainValidator(_parse_scale)] = "auto"
     faults: tuple[FaultSpec, ...] = ()
     counters: CountersSpec = CountersSpec()
@@ -71,6 +71,15 @@ class Sections(SpecSection):
             names = ", ".join(job.name for job in self.jobs)
             raise ValueError(f"{self.name} has several jobs ({names}): expected one workload")
         return self.only_workload
+
+    @model_validator(mode="after")
+    def _predict_by_default(self) -> Self:
+        """The most exact predictor of the ranks' transport, and closed forms. It does not count as
+        set, so that another transport has its own."""
+        if "predict" not in self.model_fields_set:
+            over_roce = isinstance(self.transport, RoceTransport)
+            self.__dict__["predict"] = ("flow" if over_roce else "packet", "alpha-beta")
+        return self
 
     @property
     def workloads(self) -> tuple[WorkloadSpec, ...]:
