@@ -11,6 +11,8 @@ from tests.howto.workplace import NOT_RUN, ROOT, FreshClone, Workplace, blocks_o
 
 README = ROOT / "README.md"
 PAGES = [README, *sorted((ROOT / "docs" / "howto").glob("*.md"))]
+_WITH_LEAST_FIRST = sorted(PAGES, key=lambda page: "pip install" in page.read_text())
+"""Pages that install something come last, so that others do without it."""
 _SCRIPT = next(
     block.text
     for block in blocks_of(ROOT / "docs" / "howto" / "exec.md")
@@ -47,7 +49,7 @@ def fresh_clone(tmp_path_factory: pytest.TempPathFactory) -> FreshClone:
 
 @pytest.mark.long
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", _WITH_LEAST_FIRST, ids=lambda page: page.stem)
 def test_a_page_works_after_make_demo_alone(page: Path, fresh_clone: FreshClone) -> None:
     """With what is installed then and no more; pages name the line that adds what they need."""
     _follow(fresh_clone, page)
