@@ -123,7 +123,7 @@ def test_beyond_the_size_cases_are_predicted(tmp_path: Path) -> None:
     found = _done(tmp_path, text, FakeEngine())
     assert [row["how"] for row in _rows(found)] == ["emulated", "emulated", "predicted"]
     assert [row["prediction_error"] for row in _rows(found)] == ["-0.5", "-0.5", ""]
-    assert any("flow beside 2 emulated cases" in text for text in found.findings)
+    assert any("packet beside 2 emulated cases" in text for text in found.findings)
 
 
 @given(ranks=st.integers(2, 300))
