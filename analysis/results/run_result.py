@@ -17,6 +17,7 @@ from analysis.predict.whole_run import predict_run
 from analysis.results.judged import exact_times, twin_of
 from analysis.results.notes import notes_of, payload_checked
 from analysis.results.partition import partition_row
+from analysis.results.retransmits import retransmits_of
 from analysis.results.verdict import JudgedRun, judge_run
 from analysis.runs.collectives import (
     MeasuredCollective,
@@ -101,7 +102,7 @@ def summary_of(
         "drops": sum(link.drops for link in run.links),
         "ecn_marks": sum(link.ecn_marks for link in run.links),
         "pauses": sum(link.pauses for link in run.links),
-        "retransmits": run.environment.retransmits,
+        "retransmits": retransmits_of(run),
         "unrouted": sum(run.environment.unrouted.values()),
     } | _of_queue_pairs(run.environment)
 
