@@ -35,6 +35,24 @@ STOCK_TOPOLOGIES: Mapping[str, Callable[..., Any]] = {
 
 _LINK_OPTIONS = ("bw", "delay", "max_queue_size")
 _BOOKKEEPING = ("node1", "node2", "port1", "port2")
+_ANYTHING: tuple[object, ...] = ()
+_WITHOUT_EFFECT: Mapping[str, tuple[object, ...]] = {
+    "loss": (None, 0),
+    "jitter": (None, 0, "0", "0ms", "0us", "0s"),
+    "speedup": (None, 0),
+    "enable_ecn": (None, False),
+    "enable_red": (None, False),
+    "latency_ms": (None,),
+    "use_htb": _ANYTHING,
+    "use_tbf": _ANYTHING,
+    "use_hfsc": _ANYTHING,
+    "gro": _ANYTHING,
+    "txo": _ANYTHING,
+    "rxo": _ANYTHING,
+    "fast": _ANYTHING,
+}
+"""Options of TCLink -> the values that change nothing. Which of Linux's disciplines shapes a port,
+and what a veth hands over, is not asked: ports are the fabric's own."""
 _FULL_FRAME_BYTES = 1514
 _NS_PER_US = 1000
 
@@ -91,12 +109,8 @@ def section_of_topo(topo: Any, defaults: Mapping[str, Any] | None = None) -> Gra
         where = f"link {a} - {b}"
         options = dict(defaults or {}) | _of_class(where, own.get("cls")) | own
         options.pop("cls", None)
-        unknown = set(options) - set(_LINK_OPTIONS) - set(_BOOKKEEPING)
-        if unknown:
-            raise TopoError(
-                f"{where}: option {sorted(unknown)[0]!r} is not supported: expected "
-                f"{', '.join(_LINK_OPTIONS)} (loss and jitter are faults: see a spec's `faults`)"
-            )
+        for option in sorted(set(options) - set(_LINK_OPTIONS) - set(_BOOKKEEPING)):
+            _refuse(where, option, options[option])
         links.append({"ends": [a, b], **_link_options(where, options)})
     nodes = [{"name": name, "kind": "host"} for name in topo.hosts()]
     nodes += [{"name": name, "kind": "switch"} for name in topo.switches()]
@@ -107,6 +121,20 @@ def section_of_topo(topo: Any, defaults: Mapping[str, Any] | None = None) -> Gra
         first = problem.errors()[0]
         key = ".".join(map(str, first["loc"]))
         raise TopoError(f"topology: {key}: {first['msg']} (found {first['input']!r})") from problem
+
+
+def _refuse(where: str, option: str, value: object) -> None:
+    """Raises TopoError for an option that would change something."""
+    neutral = _WITHOUT_EFFECT.get(option)
+    if neutral is None:
+        raise TopoError(
+            f"{where}: option {option!r} is not supported: expected {', '.join(_LINK_OPTIONS)}"
+        )
+    if neutral and value not in neutral:
+        raise TopoError(
+            f"{where}: option {option}={value!r} is not supported: expected {neutral[-1]!r} (loss "
+            "and jitter are faults, ECN is a port's: see a spec's `faults` and `queue`)"
+        )
 
 
 def _of_class(where: str, link: Any) -> dict[str, Any]:

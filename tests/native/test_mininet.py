@@ -235,10 +235,23 @@ def test_a_stock_topology_by_name() -> None:
     assert len(fabric_of_topo(TreeTopo(depth=1, fanout=5)).hosts) == 5
 
 
+def test_a_link_option_that_does_nothing_is_taken() -> None:
+    topo = Topo()
+    topo.addHost("a")
+    topo.addHost("b")
+    plain = {"loss": 0, "jitter": None, "enable_ecn": False}
+    topo.addLink("a", "b", bw=10, use_htb=True, use_tbf=False, **plain)
+    (link,) = fabric_of_topo(topo).links
+    assert link.rate_bps == 10_000_000
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"loss": 1}, "option 'loss' is not supported"),
+        ({"loss": 10}, r"option loss=10 is not supported: expected 0 \(loss and jitter are faults"),
+        ({"enable_ecn": True}, "option enable_ecn=True is not supported: expected False"),
+        ({"jitter": "1ms"}, "option jitter='1ms' is not supported"),
+        ({"intfName2": "r0-eth1"}, "option 'intfName2' is not supported: expected bw"),
         ({"bw": "fast"}, "bw 'fast': expected a number of Mb/s"),
         ({"delay": "soon"}, "delay 'soon': expected a time"),
         ({"max_queue_size": 0}, "max_queue_size 0: expected a number of packets"),
