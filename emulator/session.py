@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 from emulator.cut_off import cut_off_by_faults
 from emulator.guest_entry import STAGE
@@ -42,7 +42,7 @@ from emulator.virtual.host.features import has_seccomp_filters, has_xsave
 from emulator.virtual.memory.estimate import guest_memory_bytes
 from emulator.virtual.memory.queue_pairs import refuse_too_many
 from emulator.virtual.standing import NoCopy
-from topologies.spec.errors import Key, Problem, SpecError, shown
+from topologies.spec.errors import Key, Problem, SpecError, shown, suggestion
 from topologies.spec.roce.section import RoceTransport
 from topologies.spec.scaling import scale_spec
 from topologies.spec.spec import Spec
@@ -61,6 +61,10 @@ _READ_ONLY = (
 
 class SessionFailed(RuntimeError):
     """The experiment did not come to its end; the message says why, for who typed the command."""
+
+
+class UnknownKernel(ValueError):
+    """A kernel's name that there is not."""
 
 
 class KernelRefused(RuntimeError):
@@ -84,8 +88,9 @@ def run_session(
     `scale: auto` is chosen natively.
 
     `kernel` None chooses: native when we are root and the kernel has what the spec needs, else
-    virtual. Raises KernelRefused, TooManyQueuePairs, SessionFailed, VirtualKernelError,
-    FileExistsError when `directory` exists and is not empty, or another process fills it.
+    virtual. Raises UnknownKernel, KernelRefused, TooManyQueuePairs, SessionFailed,
+    VirtualKernelError, FileExistsError when `directory` exists and is not empty, or another process
+    fills it.
     """
     chosen = choose_kernel(spec, kernel)
     if chosen == "virtual" and spec.virtual.memory_bytes is not None:
@@ -159,7 +164,14 @@ def _refuse_bad_filter(spec: Spec) -> None:
 
 
 def choose_kernel(spec: Spec, wanted: KernelKind | None) -> KernelKind:
-    """The kernel for a spec. Raises KernelRefused when the one that was asked for cannot run it."""
+    """The kernel for a spec. Raises UnknownKernel, and KernelRefused when the one that is asked for
+    cannot run it."""
+    known = get_args(KernelKind)
+    if wanted is not None and wanted not in known:
+        raise UnknownKernel(
+            f"kernel: found {wanted!r}; {suggestion(str(wanted), list(known))}expected "
+            f"{', '.join(known)}, or None, which takes what can run the spec"
+        )
     ranks = spec.ranks
     if ranks > MOST_RANKS:
         raise KernelRefused(

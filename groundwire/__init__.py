@@ -12,37 +12,60 @@ KernelRefused, SessionFailed and the like, whose text is what a command would pr
 from __future__ import annotations
 
 from importlib import import_module
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from analysis.chakra.errors import ChakraError
     from analysis.compare.comparison import Comparison
-    from analysis.runs.run import Run, RunError, load_run
+    from analysis.predict.interface import PredictorError
+    from analysis.runs.run import JobsRun, Run, RunError, load_run
+    from collectives.schedule.schedule import CollectiveError
+    from emulator.output_directory import DirectoryBusy
     from emulator.progress import Progress
-    from emulator.session import KernelRefused, SessionFailed
+    from emulator.ranks.failures.full_directory import RunDirectoryFull
+    from emulator.ranks.launcher import RankFailed
+    from emulator.session import KernelRefused, SessionFailed, UnknownKernel
+    from emulator.virtual.failure import VirtualKernelError
     from groundwire.comparing import ComparedRun, compare
     from groundwire.designs.design import Design, design
+    from groundwire.designs.emulated_point import NotEmulated
     from groundwire.forecast import Forecast, predict
-    from groundwire.pipeline import resolve, run
+    from groundwire.pipeline import JobsMissing, resolve, run
+    from groundwire.studies.engine import EngineError
     from groundwire.studies.study import Study, study
-    from groundwire.sweeping import SweepCase, sweep, sweep_at_once
+    from groundwire.sweeping import SweepCase, SweepFailed, sweep, sweep_at_once
     from topologies.spec.spec import Spec, SpecError, load_spec
 
 _HOMES = {
+    "ChakraError": "analysis.chakra.errors",
+    "CollectiveError": "collectives.schedule.schedule",
     "ComparedRun": "groundwire.comparing",
     "Comparison": "analysis.compare.comparison",
     "Design": "groundwire.designs.design",
+    "DirectoryBusy": "emulator.output_directory",
+    "EngineError": "groundwire.studies.engine",
     "Forecast": "groundwire.forecast",
+    "JobsMissing": "groundwire.pipeline",
+    "JobsRun": "analysis.runs.run",
     "KernelRefused": "emulator.session",
+    "NotEmulated": "groundwire.designs.emulated_point",
+    "PredictorError": "analysis.predict.interface",
     "Progress": "emulator.progress",
+    "RankFailed": "emulator.ranks.launcher",
     "Run": "analysis.runs.run",
+    "RunDirectoryFull": "emulator.ranks.failures.full_directory",
     "RunError": "analysis.runs.run",
     "SessionFailed": "emulator.session",
     "Spec": "topologies.spec.spec",
     "SpecError": "topologies.spec.spec",
     "Study": "groundwire.studies.study",
     "SweepCase": "groundwire.sweeping",
+    "SweepFailed": "groundwire.sweeping",
+    "UnknownKernel": "emulator.session",
+    "VirtualKernelError": "emulator.virtual.failure",
     "compare": "groundwire.comparing",
     "design": "groundwire.designs.design",
     "load_run": "analysis.runs.run",
@@ -56,19 +79,33 @@ _HOMES = {
 }
 
 __all__ = [
+    "ChakraError",
+    "CollectiveError",
     "ComparedRun",
     "Comparison",
     "Design",
+    "DirectoryBusy",
+    "EngineError",
     "Forecast",
+    "JobsMissing",
+    "JobsRun",
     "KernelRefused",
+    "NotEmulated",
+    "PredictorError",
     "Progress",
+    "RankFailed",
     "Run",
+    "RunDirectoryFull",
     "RunError",
     "SessionFailed",
     "Spec",
     "SpecError",
     "Study",
     "SweepCase",
+    "SweepFailed",
+    "UnknownKernel",
+    "VirtualKernelError",
+    "__version__",
     "compare",
     "design",
     "load_run",
@@ -108,8 +145,13 @@ _refuse_foreign_rooms()
 
 def __getattr__(name: str) -> Any:
     """Loaded when asked for: a command's `--help` needs none of it."""
+    if name == "__version__":
+        return version("groundwire")
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    # What a spec may ask for is known by the rooms that provide it.
-    import_module("analysis.predict")
     return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    """The names that there are, also those that are not loaded yet."""
+    return sorted({*globals(), *__all__})

@@ -14,7 +14,7 @@ from analysis.predict.together import FollowsRuns
 from analysis.predict.whole_run import PredictedRun, predict_run
 from collectives.call import CollectiveCall, CollectiveError
 from collectives.schedule.gloo import GLOO
-from groundwire.pipeline import resolve
+from groundwire.pipeline import SpecLike, resolve
 from groundwire.shared_forecast import mean_iteration
 from topologies.spec.spec import Spec
 from workloads.models.planned import PlannedCall, planned_calls
@@ -95,7 +95,7 @@ class Forecast:
 
 
 def predict(
-    spec: Spec | str | Path,
+    spec: SpecLike,
     overrides: Mapping[str, object] | None = None,
     *,
     predictors: Sequence[str] | None = None,

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from os import PathLike
 from pathlib import Path
 from threading import Thread
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from emulator.output_directory import new_directory
 from emulator.progress import Progress, Report
@@ -15,11 +16,15 @@ from emulator.ranks.failures.full_directory import full_directory_reported
 from emulator.session import KernelKind, KernelRefused, choose_kernel, run_session
 from groundwire.importing import imported
 from topologies.spec.partition.section import PartitionedInferenceWorkload
-from topologies.spec.spec import Spec, load_spec
+from topologies.spec.spec import Spec, load_spec, parse_dict
 from topologies.spec.workload_section import ChakraWorkload
 
 if TYPE_CHECKING:
     from analysis.runs.run import Run
+
+
+SpecLike: TypeAlias = Spec | Mapping[str, Any] | str | PathLike[str]
+"""A spec, plain data as in a spec's file, or the path of one."""
 
 
 class JobsMissing(ValueError):
@@ -31,21 +36,32 @@ def silent(progress: Progress) -> None:
 
 
 def resolve(
-    spec: Spec | str | Path,
+    spec: SpecLike,
     overrides: Mapping[str, object] | None = None,
     *,
     source: str = "overrides",
 ) -> Spec:
-    """A spec, or the one in a file, with dotted keys set: `{"fabric.k": 8}`.
+    """A spec, or the one in a file or in plain data, with dotted keys set: `{"fabric.k": 8}`.
 
-    A text is YAML, as after `--set`; other values are taken as they are. Raises SpecError, whose
-    text names `source` where an override is wrong.
+    An override's text is YAML, as after `--set`; other values are taken as they are. Raises
+    SpecError, whose text names `source` where an override is wrong.
     """
-    found = spec if isinstance(spec, Spec) else load_spec(spec)
+    found = _loaded(spec)
     if not overrides:
         return found
     texts = {k: v if isinstance(v, str) else json.dumps(v) for k, v in overrides.items()}
     return found.with_overrides(texts, source=source)
+
+
+def _loaded(spec: SpecLike) -> Spec:
+    """Raises SpecError, and TypeError for what is none of these."""
+    if isinstance(spec, Spec):
+        return spec
+    if isinstance(spec, Mapping):
+        return parse_dict({"name": "spec", **spec})
+    if isinstance(spec, str | PathLike):
+        return load_spec(Path(spec))
+    raise TypeError(f"spec: found {type(spec).__name__}; expected a Spec, a dict or a path")
 
 
 @contextmanager
@@ -60,7 +76,7 @@ def run_directory(spec: Spec, out: str | Path | None) -> Iterator[Path]:
 
 
 def run(
-    spec: Spec | str | Path,
+    spec: SpecLike,
     overrides: Mapping[str, object] | None = None,
     *,
     kernel: KernelKind | None = None,
@@ -71,6 +87,8 @@ def run(
     pages: bool = True,
 ) -> Run:
     """Run a spec and return its run, with result.json, report.html and trace.json written.
+
+    `spec` is a Spec, the path of a file, or plain data as in one.
 
     `kernel` None takes native as root where it has what the spec needs, else virtual. `out` is the
     run directory (default: `runs/NAME-TIME`). `progress` is called with every event. A run that is
@@ -83,8 +101,8 @@ def run(
 
     Without `pages` there are no report.html and no trace.json; `groundwire report` makes them.
 
-    Raises SpecError, FileExistsError for a directory that is not empty, KernelRefused,
-    SessionFailed, RankFailed and RunDirectoryFull.
+    Raises SpecError, UnknownKernel, FileExistsError for a directory that is not empty,
+    KernelRefused, SessionFailed, RankFailed and RunDirectoryFull.
     """
     resolved = resolve(spec, overrides)
     if alone and len(resolved.parts) < 2:

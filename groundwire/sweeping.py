@@ -17,7 +17,7 @@ from emulator.prepared_guest import guest_prepared
 from emulator.progress import Progress, Report
 from emulator.session import KernelKind, choose_kernel
 from emulator.virtual.building.build import ensure_kernel
-from groundwire.pipeline import resolve, run, silent
+from groundwire.pipeline import SpecLike, resolve, run, silent
 from groundwire.studies.dask_engine import DaskEngine, local_workers
 from groundwire.studies.engine import Engine, EngineError
 from groundwire.studies.jobs import JOB_FILE, emulation
@@ -52,7 +52,7 @@ class SweepFailed(RuntimeError):
 
 
 def sweep(
-    spec: Spec | str | Path,
+    spec: SpecLike,
     axes: Mapping[str, Sequence[object]],
     *,
     kernel: KernelKind | None = None,
@@ -73,7 +73,7 @@ def sweep(
 
 
 def sweep_at_once(
-    spec: Spec | str | Path,
+    spec: SpecLike,
     axes: Mapping[str, Sequence[object]],
     *,
     workers: int | None = None,
@@ -122,7 +122,7 @@ def sweep_at_once(
 
 
 def workers_here(
-    spec: Spec | str | Path,
+    spec: SpecLike,
     axes: Mapping[str, Sequence[object]],
     *,
     kernel: KernelKind | None = None,
@@ -144,7 +144,7 @@ def workers_here(
 
 
 @contextmanager
-def _place(spec: Spec | str | Path, out: str | Path | None) -> Iterator[Path]:
+def _place(spec: SpecLike, out: str | Path | None) -> Iterator[Path]:
     """`out`, or else a new directory, which goes after the block if it is still empty."""
     if out is not None:
         yield Path(out)
@@ -154,7 +154,7 @@ def _place(spec: Spec | str | Path, out: str | Path | None) -> Iterator[Path]:
 
 
 def _planned(
-    spec: Spec | str | Path,
+    spec: SpecLike,
     axes: Mapping[str, Sequence[object]],
     out: str | Path | None,
     source: str,

@@ -2,8 +2,8 @@
 
 Columns and units are those of nccl-tests' src/common.cu and src/all_reduce.cu: times in
 microseconds, bandwidths in GB/s (10^9 bytes), sizes in bytes. Gloo's collectives are measured in
-one way only, which stands in the out-of-place columns. `#wrong` is N/A: ranks check every result
-and fail the run when one is wrong.
+one way only, which stands in the out-of-place columns. `#wrong` is 0 where ranks check every
+result, as the run fails when one is wrong, and N/A where nobody looks at them.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from analysis.metrics.collective import CollectiveMetrics, collective_metrics
+from analysis.results.notes import payload_checked
 from analysis.runs.run import Run
 from collectives.kinds import Kind, bus_factor
 
@@ -42,7 +43,8 @@ def render_nccl_style(run: Run) -> str:
     parts = [_preamble(run)]
     dtype = getattr(run.spec.workload, "dtype", None)
     for kind in dict.fromkeys(line.kind for line in lines):
-        parts.append(_block(kind, [line for line in lines if line.kind == kind], dtype))
+        of_kind = [line for line in lines if line.kind == kind]
+        parts.append(_block(kind, of_kind, dtype, "0" if payload_checked(run.spec) else "N/A"))
     return "\n".join(parts)
 
 
@@ -77,7 +79,7 @@ def _preamble(run: Run) -> str:
     return "\n".join([*lines, "#"])
 
 
-def _block(kind: str, lines: list[_Line], dtype: str | None) -> str:
+def _block(kind: str, lines: list[_Line], dtype: str | None, wrong: str) -> str:
     heading = [
         f"# {kind}",
         f"# {'':>11} {'':>12} {'':>8} {'':>7} {'':>6} {'out-of-place':>31}",
@@ -96,7 +98,7 @@ def _block(kind: str, lines: list[_Line], dtype: str | None) -> str:
         rows.append(
             f"  {line.size_bytes:>11} {line.size_bytes // line.element_bytes:>12} "
             f"{found:>8} {redop:>7} {root:>6} "
-            f"{_time(mean_us):>9} {line.algbw_gbytes:>7.2f} {line.busbw_gbytes:>7.2f} {'N/A':>6}"
+            f"{_time(mean_us):>9} {line.algbw_gbytes:>7.2f} {line.busbw_gbytes:>7.2f} {wrong:>6}"
         )
     average = sum(line.busbw_gbytes for line in lines) / len(lines)
     return "\n".join([*heading, *rows, f"# Avg bus bandwidth    : {average:.6g}", "#", ""])

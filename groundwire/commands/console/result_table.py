@@ -44,6 +44,11 @@ def print_result(result: dict[str, Any], directory: Path, console: OutputConsole
         models = [row["predicted"][name].get("model") for row in result["collectives"]]
         for line in models_used(name, models):
             console.print(line, highlight=False)
+        reasons = Counter(row["predicted"][name].get("reason") for row in result["collectives"])
+        for reason, count in reasons.items():
+            if reason is not None:
+                said = f"{name} has no answer for {count} collectives: {unstyled(reason)}"
+                console.print(said, highlight=False)
     console.print()
     summary = result["summary"]
     counted = ("retries", "sequence_naks", "not_ready_naks", "cnps_received")

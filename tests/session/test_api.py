@@ -1,0 +1,89 @@
+"""The Python API as an editor and a notebook see it, and what it takes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import groundwire
+from analysis.exporters.nccl_style import render_nccl_style
+from analysis.runs.run import load_run
+from tests.report.synthetic_run import make_run
+from tests.session.command import ROOT
+
+_SPEC: dict[str, Any] = {
+    "fabric": {"kind": "flat", "hosts": 2},
+    "workload": {"kind": "dlrm", "ranks": 2},
+}
+
+
+def test_an_unknown_kernel_is_named_with_what_is_allowed(tmp_path: Path) -> None:
+    for wrong in ("natve", "Virtual", ""):
+        with pytest.raises(groundwire.UnknownKernel, match=f"kernel: found {wrong!r}; .*expected"):
+            groundwire.run(_SPEC, kernel=wrong, out=tmp_path / "run")  # type: ignore[arg-type]
+    with pytest.raises(groundwire.UnknownKernel, match="did you mean native"):
+        list(groundwire.sweep(_SPEC, {"seed": [1]}, kernel="natve"))  # type: ignore[arg-type]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_spec_is_a_dict_a_path_or_a_text_of_one(tmp_path: Path) -> None:
+    file = tmp_path / "spec.yaml"
+    file.write_text(groundwire.resolve(_SPEC).to_yaml())
+    specs = [groundwire.resolve(each) for each in (_SPEC, file, str(file))]
+    assert specs[0] == specs[1] == specs[2] == groundwire.resolve(specs[0])
+    assert groundwire.resolve(_SPEC, {"fabric.hosts": 4}).to_dict()["fabric"]["hosts"] == 4
+    assert _SPEC["fabric"] == {"kind": "flat", "hosts": 2}
+    assert groundwire.predict(_SPEC, predictors=["alpha-beta"]).collectives
+    with pytest.raises(groundwire.SpecError, match="spec: fabric: found nothing"):
+        groundwire.resolve({"workload": _SPEC["workload"]})
+    with pytest.raises(TypeError, match="spec: found int; expected a Spec, a dict or a path"):
+        groundwire.resolve(5)  # type: ignore[arg-type]
+
+
+def test_every_name_is_listed_and_there() -> None:
+    assert set(groundwire.__all__) <= set(dir(groundwire))
+    assert groundwire.__version__
+    for name in groundwire.__all__:
+        assert getattr(groundwire, name) is not None
+    for name in ("SpecError", "RunError", "SessionFailed", "RankFailed", "PredictorError"):
+        assert issubclass(getattr(groundwire, name), Exception)
+
+
+def test_type_checkers_see_types() -> None:
+    for room in ("groundwire", *groundwire._ROOMS):
+        assert (ROOT / room / "py.typed").is_file()
+
+
+def test_numbers_that_were_checked_are_not_wrong(tmp_path: Path) -> None:
+    """nccl-tests' column #wrong: 0 where ranks compare all that they receive."""
+    run = load_run(make_run(tmp_path / "run", "kind: flat, hosts: 4", ranks=4))
+    rows = [line for line in render_nccl_style(run).splitlines() if not line.startswith("#")]
+    assert rows and all(line.split()[-1] == "0" for line in rows if line.strip())
+
+
+def test_a_predictor_that_is_missing_says_why(tmp_path: Path) -> None:
+    """Beside the `-` in the table of a run."""
+    run = make_run(tmp_path / "run", "kind: flat, hosts: 4", ranks=4)
+    text = (run / "spec.yaml").read_text().replace("predict: [alpha-beta]", "predict: [ns3]")
+    (run / "spec.yaml").write_text(text)
+    program = f"""
+import sys
+from analysis.results.result import write_result
+from analysis.runs.run import load_run
+sys.modules["ns"] = None
+from importlib import util
+find = util.find_spec
+util.find_spec = lambda name, *rest: None if name == "ns" else find(name, *rest)
+from groundwire.commands.console.figures import output_console
+from groundwire.commands.console.result_table import print_result
+from pathlib import Path
+run = Path({str(run)!r})
+print_result(write_result(load_run(run)), run, output_console())
+"""
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "ns3 has no answer for 4 collectives: ns3 needs the package of that name" in done.stdout
