@@ -22,6 +22,9 @@ from collectives.call import CollectiveCall, CollectiveError
 
 def call_of(collective: MeasuredCollective) -> CollectiveCall:
     """The call that a predictor is asked about. Raises PredictorError."""
+    for record in collective.by_rank.values():
+        if record.unpredicted is not None:
+            raise PredictorError(record.unpredicted)
     if collective.uneven:
         raise PredictorError("its ranks send each other unequal parts, which the log does not tell")
     return CollectiveCall(
@@ -159,7 +162,10 @@ class RunPredictor:
                     "not know which links they share"
                 )
         followed: set[int] = set()
-        for cluster in self._followed_at_once(collectives):
+        # What nobody knows the messages of is left out of what is followed.
+        known = [place for place, answer in enumerate(found) if isinstance(answer, Answer)]
+        for numbers in self._followed_at_once([collectives[place] for place in known]):
+            cluster = [known[number] for number in numbers]
             for place, one in zip(
                 cluster, self._followed([collectives[i] for i in cluster], scale), strict=False
             ):

@@ -222,20 +222,21 @@ def groups_of_program(run: Run) -> dict[str, GroupRecord]:
 def exposed_by_phase(log: RankLog, index: int) -> dict[str, int]:
     """Nanoseconds that a rank's main thread was blocked on collectives in an iteration, by phase.
     Where a log has the times of its waits, each counts in the iteration in which it happened."""
-    span = next((each for each in log.iterations if each.index == index), None)
     found: dict[str, int] = defaultdict(int)
-    for record in log.collectives:
-        if record.phase == ALIGNMENT:
-            continue
-        if record.waits and log.observed:
-            if span is not None:
-                inside = (
-                    min(end_ns, span.end_ns) - max(began_ns, span.start_ns)
-                    for began_ns, end_ns in record.waits
-                )
-                found[record.phase] += sum(max(0, each) for each in inside)
-        elif record.iteration == index:
-            found[record.phase] += record.waited_ns
+    if not log.observed:
+        for record in log.collectives:
+            if record.phase != ALIGNMENT and record.iteration == index:
+                found[record.phase] += record.waited_ns
+        return found
+    span = next((each for each in log.iterations if each.index == index), None)
+    if span is None:
+        return found
+    waits = sorted((*wait, record.phase) for record in log.collectives for wait in record.waits)
+    told_ns = span.start_ns
+    for began_ns, ended_ns, phase in waits:
+        until_ns = min(ended_ns, span.end_ns)
+        found[phase] += max(0, until_ns - max(began_ns, told_ns))
+        told_ns = max(told_ns, until_ns)
     return found
 
 

@@ -119,6 +119,8 @@ class CollectiveRecord(Record):
     sends: list[tuple[int, int, int, int]] | None = None
     """Of one that was found in captures, which of this rank's messages are its own: destination,
     slot, number of the first one between the two, and how many."""
+    unpredicted: str | None = None
+    """Why no predictor knows what it sends."""
     awaited: bool = False
     """Whether it ends where the rank waited for it, as nobody tells when it was over."""
     waits: list[tuple[int, int]] = Field(default_factory=list)

@@ -23,9 +23,10 @@ from .connections import connections_of
 from .groups import Group, Groups
 from .meeting import Meeting, OwnMeeting
 from .moved_bytes import tensors_in
-from .operations import MESSAGES, MONITORED, OPERATIONS, bytes_of, collectives, first_tensor
+from .names import Names
+from .operations import MESSAGES, MONITORED, OPERATIONS, first_tensor
 from .pace import sleep_for, sleep_to_multiple
-from .reducer import Reduced
+from .reducer import BackwardPasses
 from .works import Operation, Works
 
 
@@ -43,9 +44,7 @@ class Observer:
         self._lines: list[dict[str, Any]] = []
         self._path: str | None = None
         self._rank = -1
-        self._tags: dict[str, int] = {}
-        self._programs: dict[str, int] = {}
-        self._sent: dict[tuple[Any, ...], int] = {}
+        self._names = Names()
         self._ended = 0
         self._groups = Groups()
         self._works = Works(self._over, self._settle)
@@ -54,7 +53,7 @@ class Observer:
         self._optimizer: int | None = None
         self._library: Any = None
         self._charging: Any = None
-        self._reduced = Reduced()
+        self._passes = BackwardPasses(self._works, self._settle)
         self.meeting = Meeting(self._plan["hosts"])
 
     # -- the beginning -----------------------------------------------------------------------------
@@ -179,14 +178,6 @@ class Observer:
         if self._charging is not None:
             self._charging.settle()
 
-    def _by_reducer(self) -> bool:
-        """Whether torch posts a collective by itself within a backward pass, as DDP's reducer does.
-        If so, it will wait for it when all gradients are there."""
-        if not self._reduced.by_torch():
-            return False
-        self._reduced.begin(self._settle)
-        return True
-
     def _computed(self, line: dict[str, Any]) -> None:
         with self._lock:
             if self._begun_ns is None:
@@ -195,7 +186,6 @@ class Observer:
 
     def finish(self) -> None:
         """The program has come to its end, or to that of its process group."""
-        self._reduced.end()
         for label, unseen in self._groups.finish():
             self._add({"event": "unseen", "group": label} | unseen)
         if self._charging is not None:
@@ -217,7 +207,7 @@ class Observer:
             if device == "meta" or self._path is None:
                 return operation.redispatch(below, *args, **kwargs)
             self._settle()
-            by_reducer = self._by_reducer()
+            self._quietly(self._passes.posting)
             group = self._quietly(self._groups.of, args[OPERATIONS[name][1] if counted else 1])
             if group is None:
                 return operation.redispatch(below, *args, **kwargs)
@@ -229,7 +219,7 @@ class Observer:
                 returned = operation.redispatch(below, *args, **kwargs)
             finally:
                 self._groups.end(group)
-            self._quietly(self._posted, name, args, group, started_ns, returned, by_reducer)
+            self._quietly(self._posted, name, args, group, started_ns, returned)
             return returned
 
         return kernel
@@ -238,7 +228,7 @@ class Observer:
         """The group did something that no operation of `c10d` told of. It is taken for collectives,
         which take a tag each."""
         self._add({"event": "unseen", "group": group.label} | unseen)
-        self._next_tag(group.label, unseen["operations"])
+        self._names.next_tag(group.label, unseen["operations"])
 
     def _posted(
         self,
@@ -247,21 +237,20 @@ class Observer:
         group: Group,
         started_ns: int,
         returned: Any,
-        by_reducer: bool,
     ) -> None:
         from torch._C._distributed_c10d import Work
 
         label, ranks = group.label, group.ranks
         if name == MONITORED:
-            self._next_tag(label, 2)
+            self._names.next_tag(label, 2)
             return
         if group.is_new:
             group.is_new = False
             self._add({"event": "group", "name": label, "ranks": ranks, "mesh": group.mesh})
         if name in MESSAGES:
-            records = [self._message(name, args, label, ranks)]
+            records = [self._names.message(name, args, label, ranks, self._rank)]
         else:
-            records = self._collectives(name, args, label, ranks)
+            records = self._names.collectives(name, args, label, ranks)
         everybody = ranks == list(range(len(self._plan["hosts"])))
         with self._lock:
             if self._begun_ns is None:
@@ -272,8 +261,6 @@ class Observer:
                     phase=record["kind"], group=label, iteration=self._iteration,
                     start_ns=started_ns, end_ns=None, waited_ns=0, known=self._ended,
                 )  # fmt: skip
-        if by_reducer:
-            self._reduced.posted(records)
         work = Work.unbox(returned[-1] if isinstance(returned, tuple) else returned)
         operation = Operation(work, records, name if name in MESSAGES else None)
         self._works.begin(operation, [] if name == "barrier" else tensors_in(args[0]))
@@ -289,18 +276,17 @@ class Observer:
         self._settle()
         if self._path is None:
             return None
-        by_reducer = self._by_reducer()
+        self._quietly(self._passes.posting)
         everybody = ranks == list(range(len(self._plan["hosts"])))
         label = "default" if everybody else f"group.{group}"
         started_ns = time.monotonic_ns()
+        name = self._names.program(label, details["kind"])
         with self._lock:
-            number = self._programs.get(label, 0)
-            self._programs[label] = number + 1
             if self._begun_ns is None:
                 self._begun_ns = started_ns
-            record = {
+            return {
                 "event": "collective",
-                "id": f"{label}.{number}.{details['kind']}",
+                "id": name,
                 "phase": details["kind"],
                 "group": label,
                 "tag": None,
@@ -311,9 +297,6 @@ class Observer:
                 "waited_ns": 0,
                 "known": self._ended,
             } | details
-        if by_reducer:
-            self._reduced.posted([record])
-        return record
 
     def awaited(self, record: dict[str, Any], work: Any) -> None:
         """`work` is what the program waits for."""
@@ -326,50 +309,6 @@ class Observer:
     def chunk(self, record: dict[str, Any], times: dict[str, Any]) -> None:
         """A chunk of a program has run at this rank."""
         self._add({"event": "chunk", "id": record["id"], "group": record["group"]} | times)
-
-    def _next_tag(self, label: str, count: int = 1) -> int:
-        with self._lock:
-            tag = self._tags.get(label, 0)
-            self._tags[label] = tag + count
-        return tag
-
-    def _collectives(
-        self, name: str, args: Any, label: str, ranks: list[int]
-    ) -> list[dict[str, Any]]:
-        found = []
-        for each in collectives(name, args, len(ranks)):
-            tag = self._next_tag(label)
-            own = {"event": "collective", "id": f"{label}.{tag}.{each['kind']}", "tag": tag}
-            found.append(own | each)
-        return found
-
-    def _message(self, name: str, args: Any, label: str, ranks: list[int]) -> dict[str, Any]:
-        """A message; of one from anybody, the sender is known when it has come."""
-        me = ranks.index(self._rank)
-        record = {
-            "event": "collective",
-            "kind": "send_recv",
-            "tag": None,
-            "size_bytes": bytes_of(args[0]),
-            "element_bytes": first_tensor(args).element_size(),
-            "root": 0,
-            "peer": 1,
-        }
-        if name == "recv_any_source_":
-            return record | {"from_anybody": (label, ranks, args[2])}
-        ends = (me, args[2]) if name == "send" else (args[2], me)
-        return record | self._ends(label, ranks, ends, args[3])
-
-    def _ends(
-        self, label: str, ranks: list[int], ends: tuple[int, int], tag: int
-    ) -> dict[str, Any]:
-        source, destination = (ranks[end] for end in ends)
-        key = label, source, destination, tag
-        with self._lock:
-            number = self._sent.get(key, 0)
-            self._sent[key] = number + 1
-        name = f"{label}.{source}to{destination}.{tag}.{number}"
-        return {"id": name, "ranks": [source, destination]}
 
     # -- the end of operations ---------------------------------------------------------------------
 
@@ -388,7 +327,7 @@ class Observer:
         if "from_anybody" in record and operation.error is None:
             label, ranks, tag = record.pop("from_anybody")
             ends = operation.work._source_rank(), ranks.index(self._rank)
-            record.update(self._ends(label, ranks, ends, tag))
+            record.update(self._names.ends(label, ranks, ends, tag))
 
     def _log_unfinished(
         self, operation: Operation, error: BaseException | None, end_ns: int
@@ -423,14 +362,12 @@ class Observer:
             self._add(record)
 
     def _steps(self, *_: Any) -> None:
-        self._reduced.end()
         if self._charging is not None:
             self._charging.optimizing = True
 
     def _stepped(self, optimizer: Any, *_: Any) -> None:
         """An optimizer has made its step. Where a program has several, the first one counts."""
         self._settle()
-        self._reduced.end()
         if self._charging is not None:
             self._charging.optimizing = False
         now_ns = time.monotonic_ns()

@@ -12,9 +12,15 @@ _ONE_EACH = ("allgather_into_tensor_coalesced_", "reduce_scatter_tensor_coalesce
 
 
 def bytes_of(tensors: Any) -> int:
+    if is_sparse(tensors):
+        return bytes_of([tensors._indices(), tensors._values()])
     if hasattr(tensors, "element_size"):
         return int(tensors.numel() * tensors.element_size())
     return sum(bytes_of(each) for each in tensors)
+
+
+def is_sparse(tensor: Any) -> bool:
+    return str(getattr(tensor, "layout", "")) == "torch.sparse_coo"
 
 
 def first_tensor(arguments: Any) -> Any:
@@ -60,6 +66,12 @@ MESSAGES = ("send", "recv_", "recv_any_source_")
 MONITORED = "monitored_barrier_"
 
 
+_UNPREDICTED = {
+    "reduce_scatter_": "torch's reduce-scatter of a list, an algorithm that no predictor knows"
+}
+"""Operations that are not carried out as others of their kind are: why nobody predicts them."""
+
+
 def collectives(name: str, args: Any, ranks: int) -> list[dict[str, Any]]:
     """What an operation of `OPERATIONS` does, in a group of so many ranks: of each collective its
     kind, sizes, root, and whether its parts are uneven."""
@@ -70,7 +82,13 @@ def collectives(name: str, args: Any, ranks: int) -> list[dict[str, Any]]:
         measured = [(bytes_of(each), 0, False) for each in whole]
     else:
         measured = [measure(args, ranks)]
-    element_bytes = first_tensor(args).element_size()
+    first = first_tensor(args)
+    element_bytes = first.element_size()
+    why = _UNPREDICTED.get(name)
+    if is_sparse(first):
+        why = (
+            "a sparse array, whose indices and values are gathered; how many, the log does not tell"
+        )
     return [
         {
             "kind": kind,
@@ -79,5 +97,6 @@ def collectives(name: str, args: Any, ranks: int) -> list[dict[str, Any]]:
             "root": root,
         }
         | ({"uneven": True} if uneven else {})
+        | ({"unpredicted": why} if why else {})
         for size_bytes, root, uneven in measured
     ]

@@ -38,7 +38,8 @@ class Operation:
     """A work of torch's, and the collectives or the message that it carries out."""
 
     __slots__ = (
-        "ended_ns", "error", "future_taken", "has_future", "message", "over", "records", "work",
+        "awaited", "ended_ns", "error", "future_taken", "has_future", "message", "over", "records",
+        "work",
     )  # fmt: skip
 
     def __init__(self, work: Any, records: list[dict[str, Any]], message: str | None) -> None:
@@ -49,6 +50,8 @@ class Operation:
         self.over: threading.Event | None = None
         """Is set when the thread that waits for it has come to its end; None: there is no such."""
         self.has_future = True
+        self.awaited = False
+        """Whether somebody waited for it by itself."""
         self.future_taken = False
         """Whether somebody may wait for it by its future."""
 
@@ -64,7 +67,7 @@ class Works:
         self._by_storage: dict[int, Operation] = {}
         self._watched = 0
         self._waits: list[tuple[int, int, Sequence[Operation], bool]] = []
-        self._posted: list[Operation] | None = None
+        self._captures: list[list[Operation]] = []
         self._functional = threading.local()
         self._library: Any = None
         self._wait: Any = None
@@ -82,9 +85,10 @@ class Works:
         with self._lock:
             self._under_way[id(work)] = operation
             for tensor in outputs:
-                self._by_storage[tensor.untyped_storage()._cdata] = operation
-            if self._posted is not None and threading.get_ident() == self.thread:
-                self._posted.append(operation)
+                if str(tensor.layout) == "torch.strided":  # others have no storage
+                    self._by_storage[tensor.untyped_storage()._cdata] = operation
+            for captured in self._captures:
+                captured.append(operation)
         try:
             future = self._future_of(work)
         except RuntimeError:
@@ -205,14 +209,11 @@ class Works:
 
         def blocking(*args: Any, **kwargs: Any) -> Any:
             self._settle()
-            with self._lock:
-                before, self._posted = self._posted, []
-                posted = self._posted
+            posted = self._capture([])
             try:
                 return self._within(posted, lambda: call(*args, **kwargs))
             finally:
-                with self._lock:
-                    self._posted = before
+                self._release(posted)
 
         setattr(owner, name, blocking)
 
@@ -221,18 +222,39 @@ class Works:
         run = reducer._run_comm_hook
 
         def run_comm_hook(*args: Any, **kwargs: Any) -> Any:
-            with self._lock:
-                before, self._posted = self._posted, []
-                posted = self._posted
+            posted = self._capture([])
             try:
                 return run(*args, **kwargs)
             finally:
+                self._release(posted)
                 for operation in posted:
                     operation.future_taken = True
-                with self._lock:
-                    self._posted = before
 
         reducer._run_comm_hook = run_comm_hook
+
+    def _capture(self, captured: list[Operation]) -> list[Operation]:
+        """Have all that is posted from now on put into this list as well."""
+        with self._lock:
+            self._captures.append(captured)
+        return captured
+
+    def _release(self, captured: list[Operation]) -> None:
+        with self._lock:
+            self._captures = [each for each in self._captures if each is not captured]
+
+    def wait_from_now(self) -> Callable[[], None]:
+        """The main thread may wait in C++ from now on until it calls what is returned: for what is
+        under way, or is posted meanwhile."""
+        with self._lock:
+            asked = list(self._under_way.values())
+        self._capture(asked)
+        began_ns = time.monotonic_ns()
+
+        def over() -> None:
+            self._release(asked)
+            self._note(asked, began_ns, time.monotonic_ns(), whole=False)
+
+        return over
 
     def _observe_functional(self, torch: Any) -> None:
         """The operations of DTensor, tensor parallelism and compiled code wait in C++."""
@@ -282,6 +304,7 @@ class Works:
         self, operation: Operation, wait: Callable[[], Any], *args: Any, **kwargs: Any
     ) -> Any:
         """Wait for an operation, after the thread that does where there is one."""
+        operation.awaited = True
         began_ns = time.monotonic_ns()
         try:
             if operation.over is None:
@@ -342,7 +365,7 @@ class Works:
             if whole:
                 add_wait(operations[0].records, began_ns, now_ns)
                 continue
-            known = [each for each in operations if each.ended_ns is not None]
+            known = [each for each in operations if each.ended_ns is not None and not each.awaited]
             for operation in sorted(known, key=lambda each: each.ended_ns or 0):
                 ended_ns = min(operation.ended_ns or 0, now_ns)
                 if (operation.ended_ns or 0) <= now_ns + _LATE_NS and ended_ns > began_ns:

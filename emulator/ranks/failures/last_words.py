@@ -27,6 +27,12 @@ _ADVICE = (
         "hosts have no GPUs: use device cpu where torch.cuda.is_available() says no, and the "
         "backend gloo",
     ),
+    (
+        r"(?<![\w/])/(tmp|run|dev/shm)/\S+(: |'.*)(not found|No such file)|"
+        r"No such file or directory: '/(tmp|run|dev/shm)/",
+        "/tmp, /run and /dev/shm are the virtual kernel's own: what this machine has there is seen "
+        "where a word of the command names it",
+    ),
 )
 
 

@@ -25,7 +25,8 @@ def print_result(result: dict[str, Any], directory: Path, console: OutputConsole
     """Print the tables of a result and where its run directory is."""
     predictors = best_first(result["summary"]["error"])
     rows = result["collectives"]
-    console.print_fitting(_variants(_collectives, rows, predictors))
+    if rows:
+        console.print_fitting(_variants(_collectives, rows, predictors))
     if any(row.get("exact_ns") is not None for row in rows):
         console.print()
         console.print(_twin(rows))
@@ -35,7 +36,7 @@ def print_result(result: dict[str, Any], directory: Path, console: OutputConsole
     if "jobs" in result:
         console.print()
         print_jobs(result, predictors, console)
-    if predictors:
+    if predictors and (rows or result["iterations"]):
         errors = {name: result["summary"]["error"][name] for name in predictors}
         console.print()
         console.print(errors_table("Prediction error", errors))
