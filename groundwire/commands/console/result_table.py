@@ -205,9 +205,8 @@ def _verdict(result: dict[str, Any]) -> str:
     if result["valid"]:
         kernel = result["kernel"]
         time = "exact virtual time" if kernel == "virtual" else _why_valid(result.get("judged"))
-        return (
-            f"[bold green]VALID[/] ({kernel} kernel: {time}; {result['wall_s']:.1f} s of wall time)"
-        )
+        wall = f"; {result['wall_s']:.1f} s of wall time" if "wall_s" in result else ""
+        return f"[bold green]VALID[/] ({kernel} kernel: {time}{wall})"
     reasons = "".join(f"\n  - {unstyled(reason)}" for reason in result["invalid_reasons"])
     return f"[bold red]INVALID[/]: do not use these figures{reasons}"
 
