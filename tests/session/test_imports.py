@@ -12,9 +12,15 @@ import pytest
     ("imported", "unwanted"),
     [
         ("groundwire.commands.run", {"numpy", "networkx", "scipy", "torch", "pandas", "jinja2"}),
-        ("emulator.guest_experiment", {"networkx", "scipy", "torch", "pandas", "pyroute2", "rich"}),
+        (
+            "emulator.guest_experiment",
+            {"networkx", "scipy", "torch", "pandas", "pyroute2", "mininet", "rich"},
+        ),
         ("emulator.capture.recorder", {"scapy", "scipy", "torch", "pandas", "pyroute2"}),
-        ("workloads.execution.rank", {"networkx", "scipy", "pandas", "pyroute2", "rich"}),
+        (
+            "workloads.execution.rank",
+            {"networkx", "scipy", "pandas", "pyroute2", "mininet", "rich"},
+        ),
     ],
 )
 def test_what_takes_long_to_import_is_not_imported_at_the_start(
