@@ -22,6 +22,9 @@ from collectives.settings import schedule_of, settings_of
 from topologies.spec.collectives_section import CollectivesSection
 from topologies.spec.workload_section import CommandWorkload
 
+_FRAME_BYTES = 38
+"""Ethernet's own on a link: preamble 8, header 14, check 4, gap 12 (IEEE 802.3)."""
+
 ALIGNMENT = "align"
 """Phase of the collectives that only bring the ranks to a common start; they are no result."""
 
@@ -129,7 +132,7 @@ def _in_order(
         seen = {key: by_rank for key, by_rank in seen.items() if not _missing(run, by_rank)}
     found = [_assemble(run, by_rank) for by_rank in seen.values()]
     found = [
-        replace(one, schedule=of_ranks(exchanges[one.id], one.ranks))
+        replace(one, schedule=of_ranks(exchanges[one.id], one.ranks, _port_ns(run, one.ranks)))
         if one.id in exchanges
         else one
         for one in found
@@ -158,6 +161,16 @@ def _with_doubts(run: Run, found: Sequence[MeasuredCollective]) -> list[Measured
         doubt = doubt_of(one.shape, uneven, one.duration_ns, into, least_ns)
         judged.append(replace(one, doubt=doubt))
     return judged
+
+
+def _port_ns(run: Run, ranks: Sequence[int]) -> list[int]:
+    """The time of two full frames at the slowest port of each rank's host, as the run had it."""
+    found = []
+    for rank in ranks:
+        links = run.fabric.links_of[run.hosts[rank]]
+        bits = max(16 * (link.mtu_bytes + _FRAME_BYTES) / link.rate_bps for link in links)
+        found.append(round(bits * 10**9 * run.environment.scale))
+    return found
 
 
 def _among_all(job: JobOfRun, collective: MeasuredCollective, many: int) -> MeasuredCollective:

@@ -63,14 +63,17 @@ def exchanges_of(directory: Path) -> dict[str, list[MpiMessage]]:
     return found
 
 
-def of_ranks(messages: Sequence[MpiMessage], ranks: Sequence[int]) -> ObservedSchedule:
-    """The schedule of a collective, from its messages. All its messages have times."""
+def of_ranks(
+    messages: Sequence[MpiMessage], ranks: Sequence[int], port_ns: Sequence[int] = ()
+) -> ObservedSchedule:
+    """The schedule of a collective, from its messages. All its messages have times. `port_ns` is
+    the time of two full frames at each rank's port."""
     seen = []
     for each in messages:
         assert each.sent_ns is not None and each.come_ns is not None
         ends = ranks.index(each.source), ranks.index(each.destination)
-        seen.append(SeenMessage(*ends, each.size_bytes, each.sent_ns, each.come_ns))
-    return ObservedSchedule.of(seen, len(ranks), _EAGER_BYTES)
+        seen.append(SeenMessage(*ends, each.size_bytes, each.sent_ns, each.come_ns, each.left_ns))
+    return ObservedSchedule.of(seen, len(ranks), _EAGER_BYTES, port_ns)
 
 
 def unseen(messages: Iterable[MpiMessage]) -> int:

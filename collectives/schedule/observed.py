@@ -1,7 +1,8 @@
 """Messages of a collective as they were seen, where no algorithm of ours says what its ranks do.
 
 The order in which messages left a rank and came to it tells what the rank did: a message that left
-after another one had come is taken to have waited for that.
+after another one had come is taken to have waited for that, unless it left right behind one of the
+rank's own, which had the port until then.
 """
 
 from __future__ import annotations
@@ -22,14 +23,15 @@ pml_ob1_hdr.h); an answer has about as many."""
 
 @dataclass(frozen=True, slots=True)
 class SeenMessage:
-    """A message between positions in a collective's ranks, and when its first byte left and its
-    last one came, on a clock of all ranks."""
+    """A message between positions in a collective's ranks, and when its first byte left, its last
+    one came, and that had left (None: not known), on a clock of all ranks."""
 
     source: int
     destination: int
     size_bytes: int
     sent_ns: int
     come_ns: int
+    left_ns: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,16 +46,31 @@ class ObservedSchedule(Schedule):
     eager_bytes: int
 
     @classmethod
-    def of(cls, messages: Iterable[SeenMessage], ranks: int, eager_bytes: int) -> ObservedSchedule:
-        """The schedule of so many ranks, told by when messages left and came."""
+    def of(
+        cls,
+        messages: Iterable[SeenMessage],
+        ranks: int,
+        eager_bytes: int,
+        port_ns: Sequence[int] = (),
+    ) -> ObservedSchedule:
+        """The schedule of so many ranks, told by when messages left and came. `port_ns` is how long
+        after a frame of each rank's the next one leaves at the latest, if it waits for it."""
         ordered = sorted(messages, key=lambda one: (one.sent_ns, one.source, one.destination))
         acts: list[list[tuple[int, int]]] = [[] for _ in range(ranks)]
+        posted: dict[int, tuple[int, int]] = {}
         for number, each in enumerate(ordered):
-            acts[each.source].append((each.sent_ns, number))
+            posted_ns, until_ns = posted.get(each.source, (each.sent_ns, -1))
+            if each.sent_ns > until_ns:
+                posted_ns = each.sent_ns
+            acts[each.source].append((posted_ns, number))
             acts[each.destination].append((each.come_ns, ~number))
+            # What is announced leaves the port free until it is asked for.
+            eager = each.size_bytes <= eager_bytes and each.left_ns is not None and port_ns
+            until_ns = (each.left_ns or 0) + port_ns[each.source] if eager else -1
+            posted[each.source] = posted_ns, until_ns
         return cls(
             tuple((each.source, each.destination, each.size_bytes) for each in ordered),
-            tuple(tuple(act for _, act in sorted(of_rank)) for of_rank in acts),
+            tuple(tuple(act for _, act in sorted(of_rank, key=_when_posted)) for of_rank in acts),
             eager_bytes,
         )
 
@@ -118,3 +135,9 @@ class ObservedSchedule(Schedule):
                 program.append(Await([], coming))
             if gates:
                 program.append(gates.end(0, rank, 1))
+
+
+def _when_posted(act: tuple[int, int]) -> tuple[int, bool, int]:
+    """What came at an instant came before what left, unless it was posted earlier."""
+    time_ns, number = act
+    return time_ns, number >= 0, number

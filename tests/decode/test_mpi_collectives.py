@@ -237,3 +237,31 @@ def test_flow_follows_messages_as_they_were_seen() -> None:
     took = Flow().predict(_setting(), _call("broadcast", size, long))
     data = size * 8 / 100 * 9038 / 8948
     assert took == pytest.approx(data + 3 * one_way, rel=0.01)
+
+
+@pytest.mark.parametrize("size", [1_000, 16_000, 60_000])
+def test_what_waited_for_the_port_alone_is_predicted_so(size: int) -> None:
+    """An all-to-all whose ranks post everything at once: messages leave one behind the other, the
+    later ones after others have come. Each port is busy with three, and the last one has a way."""
+    frames = -(-(size + 22) // 8948)
+    one = (size + 22 + 90 * frames) * 8 / 100
+    seen = []
+    for rank in range(4):
+        for place in range(3):
+            sent, left = round(place * one), round((place + 1) * one)
+            come = left + 1_000 + round(one)
+            seen.append(SeenMessage(rank, (rank + place + 1) % 4, size, sent, come, left))
+    told = ObservedSchedule.of(seen, 4, 65_520, [2 * 8 * 9038 // 100] * 4)
+    assert all(acts[:3] == tuple(sorted(acts[:3])) and acts[0] >= 0 for acts in told.acts)
+    assert all(act < 0 for acts in told.acts for act in acts[3:])
+    took = Flow().predict(_setting(), _call("all_to_all", 4 * size, told))
+    assert took == pytest.approx(3 * one + 1_000 + one / frames, rel=0.05)
+
+
+def test_what_left_a_free_port_waited_for_what_had_come() -> None:
+    seen = [
+        SeenMessage(0, 1, 8, 0, 1_010, 0),
+        SeenMessage(1, 0, 8, 0, 1_010, 0),
+        SeenMessage(0, 2, 8, 3_000, 4_010, 3_000),
+    ]
+    assert ObservedSchedule.of(seen, 3, 65_520, [1_446] * 3).acts[0] == (0, -2, 2)
