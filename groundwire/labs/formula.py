@@ -46,8 +46,13 @@ def value(formula: str | Number, names: Mapping[str, Number]) -> Number:
         return formula
     try:
         tree = ast.parse(formula, mode="eval")
-        return _value(tree.body, formula, names)
-    except (SyntaxError, ArithmeticError, TypeError) as error:
+        found = _value(tree.body, formula, names)
+        if isinstance(found, complex):  # a root of what is below 0
+            raise ArithmeticError("no real number")
+        return found
+    except LabError:
+        raise
+    except (ArithmeticError, RecursionError, SyntaxError, TypeError, ValueError) as error:
         raise LabError(f"{formula!r}: expected arithmetic, found {error}") from error
 
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from groundwire.labs.errors import LabError
 from groundwire.labs.formula import Number, UnknownName, value
 from groundwire.labs.lab import Formula, Lab, Mistake, Question
 from groundwire.labs.running import Outcome
@@ -49,15 +50,15 @@ class Verdict:
     def of(self) -> int:
         return self.student.lab.points
 
-    def document(self) -> dict[str, object]:
-        """The verdict as plain data, for `--json`."""
+    def document(self, right: bool) -> dict[str, object]:
+        """The verdict as plain data, for `--json`; with the `right` answers, for instructors."""
         return {
             "lab": self.student.lab.name,
             "student": self.student.name,
             "points": self.points,
             "of": self.of,
             "failures": dict(self.failures),
-            "questions": [_document(graded) for graded in self.questions],
+            "questions": [_document(graded, right) for graded in self.questions],
         }
 
 
@@ -79,7 +80,7 @@ def right_answers(student: Student, facts: Mapping[str, Number]) -> dict[str, Nu
         if question.measured is None and right is not None:
             try:
                 answers[question.name] = value(right, names)
-            except UnknownName:
+            except LabError:  # a fact is missing, or allows no answer
                 continue
     return answers
 
@@ -114,6 +115,10 @@ def _grade(
     except UnknownName as error:
         missing = _why_no_fact(lab, error.name, outcome)
         return Graded(question, found, None, 0, False, missing, question.hint)
+    except (ArithmeticError, LabError):
+        # Such as a division by what a run has measured as 0.
+        missing = "what the runs came to allows no answer: see their figures"
+        return Graded(question, found, None, 0, False, missing, question.hint)
     wrong = None if passed else _hint(question, found, names)
     return Graded(question, found, expected, within, passed, None, wrong)
 
@@ -131,7 +136,7 @@ def _hint(question: Question, found: Number, names: Mapping[str, Number]) -> str
             try:
                 if _near(found, mistake.found, question.within, names):
                     return mistake.hint
-            except UnknownName:
+            except (ArithmeticError, LabError):
                 continue
     return question.hint
 
@@ -155,17 +160,19 @@ def tolerance(within: Formula, expected: Number, names: Mapping[str, Number]) ->
     return value(within, names)
 
 
-def _document(graded: Graded) -> dict[str, object]:
+def _document(graded: Graded, right: bool) -> dict[str, object]:
     expected = graded.expected
-    return {
+    found: dict[str, object] = {
         "name": graded.question.name,
         "passed": graded.passed,
         "points": graded.points,
         "of": graded.question.points,
         "unit": graded.question.unit,
         "found": graded.found,
-        "expected": None if expected is None else expected[0] if len(expected) == 1 else expected,
-        "within": graded.within,
         "missing": graded.missing,
         "hint": graded.hint,
     }
+    if right:
+        one = None if expected is None else expected[0] if len(expected) == 1 else expected
+        found |= {"expected": one, "within": graded.within}
+    return found

@@ -102,7 +102,7 @@ def _made(path: Path, name: str, run: LabRun, report: Report) -> str | None:
         spec = load_spec(path / run.spec)
         with _this_python_first():
             made = pipeline.run(spec, kernel="virtual", out=directory, progress=report)
-    except (RuntimeError, ValueError) as error:
+    except (OSError, RuntimeError, ValueError) as error:
         return f"{error}"
     reasons = made.result["invalid_reasons"]
     return None if made.result["valid"] else f"the run is not valid: {'; '.join(reasons)}"

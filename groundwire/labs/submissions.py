@@ -2,46 +2,105 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
+import math
 import sys
 import tempfile
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from groundwire.commands.console.plain_text import visible
 from groundwire.labs.errors import LabError
 from groundwire.labs.folder import STUDENT, LabFolder, handed_in, read_answers
 from groundwire.labs.formula import Number
 from groundwire.labs.grading import Verdict, fits, grade, right_answers
 from groundwire.labs.inside import Task
+from groundwire.labs.lab import ANSWERS, Question
 from groundwire.labs.running import Outcome
 from groundwire.labs.sandbox import Ended, Limits, run_inside
-from groundwire.labs.student import usual_name
+from groundwire.labs.student import Student, usual_name
 
 _LAST_WORDS = 300
 _COPIED = 2
-"""So many wrong answers that are right for another student are no accident."""
+"""So many equal answers where different ones are right are no accident."""
+_UNTRUSTED = "=+-@\t\r"
+"""A spreadsheet takes a cell that begins with one of these for a formula, and obeys it."""
 
 
 @dataclass(frozen=True)
 class Submission:
     """A folder that was handed in. Without a `verdict` it cannot be graded, and `problem` says why.
-    `answers_of`: another student's name, for whom answers that are wrong here are right."""
+    `answers_of`: another student's name, whose answers these are though others are right here.
+    `files_of`: a file that was handed in -> the submission that has the same."""
 
     name: str
     verdict: Verdict | None
     problem: str | None = None
     answers_of: str | None = None
+    files_of: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def look_at(self) -> list[str]:
+        """What its instructor should look at, in words."""
+        found = [] if self.problem is None else [self.problem]
+        if self.answers_of is not None:
+            found.append(f"answers of {self.answers_of}")
+        found += [f"{file} is that of {other}" for file, other in self.files_of.items()]
+        if self.verdict is not None:
+            found += [f"{run}: {failure}" for run, failure in self.verdict.failures.items()]
+        return found
 
     def document(self) -> dict[str, object]:
         """As plain data, for `--json`."""
-        graded = {} if self.verdict is None else self.verdict.document()
+        graded = {} if self.verdict is None else self.verdict.document(right=True)
         return {
             "submission": self.name,
             "problem": self.problem,
             "answers_of": self.answers_of,
+            "files_of": dict(self.files_of),
             **graded,
         }
+
+
+def render_csv(graded: Sequence[Submission]) -> str:
+    """A line for each submission: its student, lab, points of all, points of each question of any
+    lab (empty where the lab does not ask it), and what to look at."""
+    asked = dict.fromkeys(
+        question.question.name
+        for each in graded
+        if each.verdict is not None
+        for question in each.verdict.questions
+    )
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["submission", "student", "lab", "points", "of", *asked, "look_at"])
+    for each in graded:
+        verdict, points = each.verdict, dict[str, int]()
+        head: list[object] = ["", "", 0, ""]
+        if verdict is not None:
+            lab = verdict.student.lab.name
+            head = [_cell(verdict.student.name), lab, verdict.points, verdict.of]
+            points = {graded.question.name: graded.points for graded in verdict.questions}
+        own = [points.get(name, "") for name in asked]
+        writer.writerow([_cell(each.name), *head, *own, _cell("; ".join(each.look_at))])
+    return text.getvalue()
+
+
+def _cell(text: str) -> str:
+    shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return f"'{shown}" if shown.startswith(tuple(_UNTRUSTED)) else shown
+
+
+@dataclass(frozen=True)
+class _Handed:
+    """What a submission's answers, facts and files are."""
+
+    answers: Mapping[str, Number]
+    facts: Mapping[str, Number]
+    files: Mapping[str, bytes]
 
 
 def submissions_in(folder: Path) -> tuple[Path, ...]:
@@ -56,21 +115,29 @@ def grade_submissions(
     """Grade every submission in a folder, with the virtual kernel in the directory `kernel`. Call
     `require_sandbox` first."""
     graded: list[Submission] = []
-    answers: dict[str, dict[str, Number]] = {}
+    handed: dict[str, _Handed] = {}
     for path in submissions_in(folder):
-        say(path.name)
+        say(visible(path.name))
         with tempfile.TemporaryDirectory(prefix="groundwire-lab-") as scratch:
             Path(scratch).chmod(0o755)  # who reads it inside the sandbox may be another user
             try:
-                fresh = handed_in(path, Path(scratch, "folder"))
-                answers[path.name] = read_answers(fresh)
-                outcome = _outcome(fresh, Path(scratch), kernel, limits)
-            except LabError as error:
-                graded.append(Submission(path.name, None, str(error)))
-                continue
-        verdict = grade(fresh.student, answers[path.name], outcome)
-        graded.append(Submission(path.name, verdict))
-    return tuple(_compared(each, graded, answers) for each in graded)
+                verdict, handed[path.name] = _graded(path, Path(scratch), kernel, limits)
+                graded.append(Submission(path.name, verdict))
+            except Exception as error:
+                # Whatever one has handed in, the class is graded.
+                ours = isinstance(error, LabError | OSError)
+                why = f"{error}" if ours else f"cannot be graded ({type(error).__name__}: {error})"
+                graded.append(Submission(path.name, None, why))
+    return tuple(_compared(each, graded, handed) for each in graded)
+
+
+def _graded(path: Path, scratch: Path, kernel: Path, limits: Limits) -> tuple[Verdict, _Handed]:
+    fresh = handed_in(path, scratch / "folder")
+    answers = read_answers(fresh)
+    outcome = _outcome(fresh, scratch, kernel, limits)
+    names = [name for name in fresh.lab.hand_in if name != ANSWERS]
+    files = {name: (fresh.path / name).read_bytes() for name in names}
+    return grade(fresh.student, answers, outcome), _Handed(answers, outcome.facts, files)
 
 
 def _outcome(folder: LabFolder, given: Path, kernel: Path, limits: Limits) -> Outcome:
@@ -97,37 +164,76 @@ def _told(ended: Ended, folder: LabFolder) -> Outcome:
         failed = {name: str(told["failures"][name]) for name in runs if name in told["failures"]}
     except (IndexError, KeyError, TypeError, ValueError, RecursionError):
         return nothing
-    if ended.stopped or not all(type(number) in (int, float) for number in found.values()):
+    if ended.stopped or not all(map(_is_number, found.values())):
         return nothing
     return Outcome(found, failed)
 
 
+def _is_number(found: object) -> bool:
+    """Whether it is one that arithmetic takes: no boolean, finite, and not beyond a float."""
+    try:
+        return type(found) in (int, float) and math.isfinite(found)  # type: ignore[arg-type]
+    except OverflowError:
+        return False
+
+
 def _compared(
-    submission: Submission, all_: list[Submission], answers: dict[str, dict[str, Number]]
+    submission: Submission, all_: list[Submission], handed: Mapping[str, _Handed]
 ) -> Submission:
+    """The submission with whose answers and files it has, too."""
     if submission.verdict is None:
         return submission
-    own = submission.verdict
-    wrong = {
-        graded.question.name: graded.question
-        for graded in own.questions
-        if graded.found is not None and graded.question.measured is None and not graded.passed
-    }
+    student = submission.verdict.student
+    answers_of, most = None, 0
+    files_of: dict[str, str] = {}
     for other in all_:
-        if other.verdict is None or other.verdict.student.lab.name != own.student.lab.name:
+        if other.verdict is None or other.verdict.student.lab.name != student.lab.name:
+            continue
+        if other is submission:
             continue
         theirs = other.verdict.student
-        if usual_name(theirs.name) == usual_name(own.student.name):
-            if other is not submission:
-                return replace(submission, answers_of=f"{theirs.name}, in {other.name}")
+        own, others = handed[submission.name], handed[other.name]
+        if usual_name(theirs.name) == usual_name(student.name):
+            answers_of, most = f"{theirs.name}, in {other.name}", len(own.answers) + 1
+        elif (same := _answers_of(student, own, theirs, others)) > most:
+            answers_of, most = theirs.name, same
+        for name in _same_files(student, own, others):
+            files_of.setdefault(name, other.name)
+    return replace(submission, answers_of=answers_of, files_of=files_of)
+
+
+def _answers_of(student: Student, own: _Handed, theirs: Student, others: _Handed) -> int:
+    """How many answers are the other's, or right for the other, where other ones are right here;
+    0 where they are too few to tell. What is right for both tells nothing."""
+    right, right_there = right_answers(student, own.facts), right_answers(theirs, others.facts)
+    here, there = student.numbers | dict(own.facts), theirs.numbers | dict(others.facts)
+    same = 0
+    for question in student.lab.questions:
+        name = question.name
+        if name not in own.answers or name not in right or name not in right_there:
             continue
-        right = right_answers(theirs, {})
-        given = answers[submission.name]
-        same = [
-            name
-            for name, question in wrong.items()
-            if name in right and fits(question, given[name], theirs.numbers)
-        ]
-        if len(same) >= _COPIED:
-            return replace(submission, answers_of=theirs.name)
-    return submission
+        given = own.answers[name]
+        if _fits(question, given, here) or _fits(question, right[name], there):
+            continue
+        copied = name in others.answers and math.isclose(given, others.answers[name])
+        same += copied or _fits(question, given, there)
+    return same if same >= _COPIED else 0
+
+
+def _fits(question: Question, given: Number, names: Mapping[str, Number]) -> bool:
+    try:
+        return fits(question, given, names)
+    except (ArithmeticError, LabError):
+        return False
+
+
+def _same_files(student: Student, own: _Handed, others: _Handed) -> list[str]:
+    """Files of both that are the same, and are neither the starter's nor the solution's."""
+    folder = student.lab.folder
+    found = []
+    for name, content in own.files.items():
+        ours = [folder / part / name for part in ("starter", "solution")]
+        known = [path.read_bytes() for path in ours if path.is_file()]
+        if content == others.files.get(name) and content not in known:
+            found.append(name)
+    return found

@@ -33,7 +33,7 @@ def _lab(*arguments: str | Path) -> Result:
 
 
 def _check(folder: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(_lab("check", folder, "--json").stdout)
+    found: dict[str, Any] = json.loads(_lab("check", folder, "--json", "--instructor").stdout)
     return found
 
 

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from groundwire.commands.console.figures import Figures, OutputConsole
+from groundwire.commands.console.plain_text import one_line, visible
 from groundwire.commands.console.result_table import print_result
 from groundwire.labs.formula import Number
 from groundwire.labs.grading import Graded, Verdict
@@ -38,11 +39,12 @@ def print_run(console: OutputConsole, name: str, program: bool, directory: Path)
         print_result(json.loads((directory / "result.json").read_text()), directory, console)
 
 
-def print_verdict(console: Console, verdict: Verdict) -> None:
-    """A row for each question, then the sum; hints for what is wrong."""
-    title = f"{verdict.student.lab.title}: {escape(verdict.student.name)}"
+def print_verdict(console: Console, verdict: Verdict, right: bool) -> None:
+    """A row for each question, with the `right` answer for instructors, then the sum; hints for
+    what is wrong."""
+    title = f"{verdict.student.lab.title}: {_name(verdict.student.name)}"
     table = Figures("question", title=title)
-    for heading in ("points", "found", "expected"):
+    for heading in ("points", "found", *(("expected",) if right else ())):
         table.figure(heading)
     table.text("")
     for graded in verdict.questions:
@@ -50,7 +52,7 @@ def print_verdict(console: Console, verdict: Verdict) -> None:
             graded.question.name,
             f"{graded.points}/{graded.question.points}",
             with_unit(graded.found, graded.question.unit),
-            expected_text(graded),
+            *((expected_text(graded),) if right else ()),
             "[green]pass[/green]" if graded.passed else "[red]no[/red]",
         )
     console.print(table)
@@ -69,22 +71,18 @@ def print_class(console: Console, graded: Iterable[Submission]) -> None:
     for heading in ("not passed", "look at"):
         table.text(heading)
     for each in graded:
-        look = [each.problem] if each.problem else []
-        if each.answers_of is not None:
-            look.append(f"answers of {each.answers_of}")
-        verdict = each.verdict
+        look, verdict = each.look_at, each.verdict
         if verdict is None:
-            table.add_row(escape(each.name), "", "", "", "", escape("; ".join(look)))
+            table.add_row(_name(each.name), "", "", "", "", _name("; ".join(look)))
             continue
-        look += [f"{name}: {failure}" for name, failure in verdict.failures.items()]
         failing = (graded.question.name for graded in verdict.questions if not graded.passed)
         table.add_row(
-            escape(each.name),
-            escape(verdict.student.name),
+            _name(each.name),
+            _name(verdict.student.name),
             verdict.student.lab.name,
             f"{verdict.points}/{verdict.of}",
             " ".join(failing),
-            escape("; ".join(text[:_LOOK_LETTERS] for text in look)),
+            _name("; ".join(text[:_LOOK_LETTERS] for text in look)),
         )
     console.print(table)
 
@@ -129,5 +127,10 @@ def plain(number: Number) -> str:
     return f"{number:,.1f}" if abs(number) >= 1000 else f"{number:.5g}"
 
 
+def _name(text: str) -> str:
+    """Text that a student has written, in a cell of a table."""
+    return escape(one_line(text))
+
+
 def _say(console: Console, text: str) -> None:
-    console.print(text, highlight=False, markup=False)
+    console.print(visible(text), highlight=False, markup=False)

@@ -38,7 +38,7 @@ from groundwire.labs.lab import lab_names, load_lab
 from groundwire.labs.running import outcome_of, run_lab
 from groundwire.labs.sandbox import Limits, require_sandbox
 from groundwire.labs.student import Student
-from groundwire.labs.submissions import grade_submissions, submissions_in
+from groundwire.labs.submissions import grade_submissions, render_csv, submissions_in
 
 lab_app = typer.Typer(
     help="Labs for courses: a page, a starter with TODOs, questions with numbers of your own, and "
@@ -127,24 +127,32 @@ def check(
         ),
     ] = Path(),
     as_json: _Json = False,
+    as_csv: Annotated[
+        bool, typer.Option("--csv", help="Of a class: print a table for a spreadsheet.")
+    ] = False,
+    instructor: Annotated[
+        bool, typer.Option("--instructor", help="Show the right answers, too.")
+    ] = False,
     limit: Annotated[
         float,
         typer.Option("--limit", metavar="SECONDS", help="How long a submission may run."),
     ] = 300,
 ) -> int:
-    """Grade your answers and runs: what passes, what was found and what is expected. Exit code 1
-    without full marks.
+    """Grade your answers and runs: what passes, what was found, and a hint for what does not pass.
+    Exit code 1 without full marks.
 
     Of a folder of submissions, what each hands in is run again, in a sandbox, and the table of the
     class is printed. Where there is no sandbox nothing is run (exit code 1).
     """
     if not (folder / STUDENT).exists() and folder.is_dir() and submissions_in(folder):
-        return _check_all(folder.resolve(), limit, as_json)
+        return _check_all(folder.resolve(), limit, as_json, as_csv)
+    if as_csv:
+        raise LabError(f"--csv: found {folder}; expected a folder of submissions, a folder each")
     verdict = _verdict(open_folder(folder.resolve()))
     if as_json:
-        print(json.dumps(verdict.document(), indent=1))
+        print(json.dumps(verdict.document(right=instructor), indent=1))
     else:
-        print_verdict(output_console(), verdict)
+        print_verdict(output_console(), verdict, right=instructor)
     return 0 if verdict.points == verdict.of else 1
 
 
@@ -187,7 +195,7 @@ def _verdict(folder: LabFolder) -> Verdict:
     return grade(folder.student, read_answers(folder), outcome_of(folder))
 
 
-def _check_all(folder: Path, limit_s: float, as_json: bool) -> int:
+def _check_all(folder: Path, limit_s: float, as_json: bool, as_csv: bool) -> int:
     require_sandbox()
     said = Console(stderr=True)
     kernel = ensure_kernel(lambda text: said.print(text, highlight=False))
@@ -199,6 +207,8 @@ def _check_all(folder: Path, limit_s: float, as_json: bool) -> int:
     )
     if as_json:
         print(json.dumps([each.document() for each in graded], indent=1))
+    elif as_csv:
+        print(render_csv(graded), end="")
     else:
         print_class(output_console(), graded)
     return 0
