@@ -10,14 +10,20 @@ from packaging.utils import canonicalize_name
 
 from tests.session.command import ROOT
 
+_ROOMS = (
+    *("groundwire", "emulator", "analysis", "simulation", "workloads", "collectives", "topologies"),
+    *("labs", "playbooks"),
+)
+
 
 def test_every_data_file_is_in_the_package() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     packed: set[Path] = set()
     for package, patterns in project["tool"]["setuptools"]["package-data"].items():
-        for pattern in patterns:
-            packed |= set((ROOT / package).glob(pattern))
-    for package in ("topologies", "emulator", "workloads", "analysis", "labs"):
+        for name in _ROOMS if package == "*" else (package,):
+            for pattern in patterns:
+                packed |= set((ROOT / name).glob(pattern))
+    for package in _ROOMS:
         for path in (ROOT / package).rglob("*"):
             plain = path.is_file() and path.suffix != ".py" and "__pycache__" not in path.parts
             assert not plain or path in packed, path
