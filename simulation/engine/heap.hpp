@@ -9,14 +9,14 @@
 // The ports whose timers are set, each once.
 class PortHeap {
   public:
-    explicit PortHeap(std::vector<Port>& ports) : ports_(ports) {}
+    explicit PortHeap(size_t ports) : place_(ports, kNobody) {}
     bool empty() const { return heap_.empty(); }
     Time first_ns() const { return heap_.empty() ? kNever : heap_[0].time; }
     uint32_t first() const { return heap_[0].port(); }
 
     void set(uint32_t port, Time time) {
         Entry entry{time, ++sequence_ << kPortBits | port};
-        uint32_t place = ports_[port].place;
+        uint32_t place = place_[port];
         if (place == kNobody) {
             place = uint32_t(heap_.size());
             heap_.push_back(entry);
@@ -28,9 +28,9 @@ class PortHeap {
         }
     }
     void remove(uint32_t port) {
-        uint32_t place = ports_[port].place;
+        uint32_t place = place_[port];
         if (place == kNobody) return;
-        ports_[port].place = kNobody;
+        place_[port] = kNobody;
         Entry last = heap_.back();
         heap_.pop_back();
         if (place == heap_.size()) return;
@@ -50,7 +50,7 @@ class PortHeap {
     };
     void put(uint32_t place, const Entry& entry) {
         heap_[place] = entry;
-        ports_[entry.port()].place = place;
+        place_[entry.port()] = place;
     }
     void up(uint32_t place, Entry entry) {
         while (place) {
@@ -76,7 +76,7 @@ class PortHeap {
         put(place, entry);
     }
 
-    std::vector<Port>& ports_;
+    std::vector<uint32_t> place_;  // of each port in the heap
     std::vector<Entry> heap_;
     uint64_t sequence_ = 0;
 };

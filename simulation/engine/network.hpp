@@ -21,7 +21,7 @@ class Programs;
 
 class Network {
   public:
-    explicit Network(size_t ports) : ports(ports), heap_(this->ports) {}
+    explicit Network(size_t ports) : ports(ports), heap_(ports) {}
     Network(const Network&) = delete;
     Network& operator=(const Network&) = delete;
 

@@ -50,6 +50,8 @@ class Packets {
     Packets(const Packets&) = delete;
     Packets& operator=(const Packets&) = delete;
     Packet& operator[](uint32_t number) { return packets_[number]; }
+    // Has a packet in the cache by the time that it is wanted.
+    void prefetch(uint32_t number) const { __builtin_prefetch(&packets_[number]); }
 
     uint32_t make() {
         uint32_t number;

@@ -68,7 +68,6 @@ struct Port {
     Discipline discipline = Discipline::kFifo;
     bool serves = false;  // whether `serve` does something
     Time armed_ns = kNever;
-    uint32_t place = kNobody;  // in the heap of ports
     Ring<Flying> flying;       // on the wire, in order, by when it arrives
     Ring<Waiting> waiting;
     Ring<Time> ticks;  // when transmissions end of which somebody wants to know

@@ -87,6 +87,7 @@ inline void Network::fire_port(Time now) {
         arrived_.push_back(port.flying.front().packet);
         port.flying.pop_front();
     }
+    if (!port.flying.empty()) packets.prefetch(port.flying.front().packet);
     if (port.serves) {
         port.armed_ns = kNever;
         heap_.remove(number);
