@@ -249,7 +249,7 @@ def test_what_waited_for_the_port_alone_is_predicted_so(size: int) -> None:
     for rank in range(4):
         for place in range(3):
             sent, left = round(place * one), round((place + 1) * one)
-            come = left + 1_000 + round(one)
+            come = left + 1_000 + round(one / frames)
             seen.append(SeenMessage(rank, (rank + place + 1) % 4, size, sent, come, left))
     told = ObservedSchedule.of(seen, 4, 65_520, [2 * 8 * 9038 // 100] * 4)
     assert all(acts[:3] == tuple(sorted(acts[:3])) and acts[0] >= 0 for acts in told.acts)
