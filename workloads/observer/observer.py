@@ -24,7 +24,7 @@ from .groups import Group, Groups
 from .meeting import Meeting, OwnMeeting
 from .moved_bytes import tensors_in
 from .names import Names
-from .operations import MESSAGES, MONITORED, OPERATIONS, first_tensor
+from .operations import MESSAGES, MONITORED, OPERATIONS, below, first_tensor
 from .pace import sleep_for, sleep_to_multiple
 from .reducer import BackwardPasses
 from .works import Operation, Works
@@ -197,26 +197,24 @@ class Observer:
     # -- operations --------------------------------------------------------------------------------
 
     def _kernel(self, name: str, operation: Any) -> Any:
-        from torch._C import DispatchKey, DispatchKeySet
-
         counted = name in OPERATIONS
 
         def kernel(*args: Any, **kwargs: Any) -> Any:
-            device = first_tensor(args).device.type
-            below = DispatchKeySet(getattr(DispatchKey, device.upper()))
-            if device == "meta" or self._path is None:
-                return operation.redispatch(below, *args, **kwargs)
+            first = first_tensor(args)
+            beneath = below(first)
+            if first.device.type == "meta" or self._path is None:
+                return operation.redispatch(beneath, *args, **kwargs)
             self._settle()
             self._quietly(self._passes.posting)
             group = self._quietly(self._groups.of, args[OPERATIONS[name][1] if counted else 1])
             if group is None:
-                return operation.redispatch(below, *args, **kwargs)
+                return operation.redispatch(beneath, *args, **kwargs)
             unseen = self._groups.begin(group, self._iteration)
             if unseen is not None:
                 self._quietly(self._skipped, group, unseen)
             started_ns = time.monotonic_ns()
             try:
-                returned = operation.redispatch(below, *args, **kwargs)
+                returned = operation.redispatch(beneath, *args, **kwargs)
             finally:
                 self._groups.end(group)
             self._quietly(self._posted, name, args, group, started_ns, returned)

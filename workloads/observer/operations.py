@@ -1,6 +1,6 @@
 """What torch's operations of `c10d` are: the collectives and messages that they carry out.
 
-`observer.py` beside this file loads it; it imports nothing.
+`observer.py` beside this file loads it; it imports nothing but the program's own torch.
 """
 
 from __future__ import annotations
@@ -17,6 +17,14 @@ def bytes_of(tensors: Any) -> int:
     if hasattr(tensors, "element_size"):
         return int(tensors.numel() * tensors.element_size())
     return sum(bytes_of(each) for each in tensors)
+
+
+def below(tensor: Any) -> Any:
+    """What the dispatcher has below the observer for operations on a tensor."""
+    from torch._C import DispatchKey, DispatchKeySet
+
+    kind = str(tensor.device.type)
+    return DispatchKeySet(getattr(DispatchKey, "Meta" if kind == "meta" else kind.upper()))
 
 
 def is_sparse(tensor: Any) -> bool:

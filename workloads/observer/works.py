@@ -8,7 +8,7 @@ reduce-scatter writes its output in the waiting. So the program waits for the th
 A rank waits in many ways: by a work, by a work's future, in an operation of torch's dispatcher
 (`wait_tensor`, which DTensor and compiled code call), or within a call of C++ that returns when its
 collectives are over. `observer.py` beside this file loads it; it imports nothing but the standard
-library and the program's own torch.
+library, the module beside it and the program's own torch.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
+
+from .operations import below
 
 _MOST_WATCHED = 512
 """So many threads wait for works at most; what is posted beyond that ends where it is awaited."""
@@ -258,16 +260,11 @@ class Works:
 
     def _observe_functional(self, torch: Any) -> None:
         """The operations of DTensor, tensor parallelism and compiled code wait in C++."""
-        from torch._C import DispatchKey, DispatchKeySet
-
         namespace = torch.ops._c10d_functional
         self._library = torch.library.Library("_c10d_functional", "IMPL")
         waits = getattr(namespace, "wait_tensor", None)
         if waits is None:
             return
-
-        def below(tensor: Any) -> Any:
-            return DispatchKeySet(getattr(DispatchKey, tensor.device.type.upper()))
 
         def wait_tensor(tensor: Any) -> Any:
             def go_on() -> Any:
@@ -284,10 +281,10 @@ class Works:
         for name in _FUNCTIONAL_MESSAGES:
             messages = getattr(namespace, name, None)
             if messages is not None:
-                kernel = self._unwatched(messages.default, below)
+                kernel = self._unwatched(messages.default)
                 self._library.impl(name, kernel, "BackendSelect")
 
-    def _unwatched(self, operation: Any, below: Callable[[Any], Any]) -> Callable[..., Any]:
+    def _unwatched(self, operation: Any) -> Callable[..., Any]:
         """C++ waits for these messages itself, which it can do once only."""
 
         def kernel(*args: Any) -> Any:
