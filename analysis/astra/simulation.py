@@ -12,7 +12,7 @@ from analysis.astra.files.memory import MemoryConfig, read_memory
 from analysis.astra.files.network import NetworkConfig, read_network
 from analysis.astra.files.system import SystemConfig, read_system
 from analysis.astra.files.task import POINT_TO_POINT, Task, read_tasks
-from analysis.chakra.codec import decode
+from analysis.chakra.codec import decode, unpacked
 from analysis.chakra.errors import ChakraError
 from analysis.chakra.group_file import CommunicatorGroup, read_groups
 
@@ -91,7 +91,7 @@ def _read_workload(prefix: Path | str, npus: int) -> list[tuple[Task, ...]]:
     for rank in range(npus):
         path = Path(f"{prefix}.{rank}.et")
         try:
-            data = path.read_bytes()
+            data = unpacked(path.read_bytes(), path)
             tasks = seen.get(data)
             if tasks is None:
                 tasks = read_tasks(decode(data, path), rank, path)

@@ -17,6 +17,7 @@ from analysis.chakra.trace import Attribute, TensorInfo, Trace, TraceNode
 _LENGTH_BYTES_MAX = 5
 _GZIP = b"\x1f\x8b"
 _MOST_BYTES = 1 << 32
+_EMPTY = TraceNode(0)
 
 
 def encode(trace: Trace) -> bytes:
@@ -45,10 +46,13 @@ def decode(data: bytes, path: Path | str = "<bytes>") -> Trace:
     records = _records(data, path)
     offset, record = next(records)
     metadata = _parse(MetadataMessage, record, path, offset, "GlobalMetadata")
-    nodes = tuple(
-        _node(_parse(NodeMessage, record, path, offset, "Node")) for offset, record in records
-    )
-    return Trace(nodes, metadata.version, tuple(_attribute(a) for a in metadata.attr))
+    nodes: list[TraceNode] = []
+    for offset, record in records:
+        # Two records without bytes are two nodes 0; a file of zeros is millions of them.
+        if not record and nodes and nodes[-1] == _EMPTY:
+            raise ChakraError(path, offset, f"node id {_EMPTY.id} is used twice")
+        nodes.append(_node(_parse(NodeMessage, record, path, offset, "Node")))
+    return Trace(tuple(nodes), metadata.version, tuple(_attribute(a) for a in metadata.attr))
 
 
 def record_offsets(data: bytes, path: Path | str = "<bytes>") -> tuple[int, ...]:
@@ -62,6 +66,11 @@ def read_bytes(path: Path | str) -> bytes:
         data = Path(path).read_bytes()
     except OSError as error:
         raise ChakraError(path, None, f"cannot be read: {error.strerror}") from None
+    return unpacked(data, path)
+
+
+def unpacked(data: bytes, path: Path | str) -> bytes:
+    """What a file's bytes stand for, which may be packed by gzip. Raises ChakraError."""
     if not data.startswith(_GZIP):
         return data
     try:

@@ -81,12 +81,14 @@ def _line(node: GraphNode, order: Order) -> dict[str, Any]:
             }
         case CollectiveNode():
             call = node.call
+            # One without elements is replayed with one (`rounding_notes`).
+            size_bytes = call.size_bytes if call.kind == Kind.BARRIER else max(call.size_bytes, 1)
             # Gloo numbers a group's ranks in their order in the world (torch sorts them).
             ranks = sorted(call.ranks)
             return line | {
                 "kind": "collective",
                 "collective": call.kind,
-                "size_bytes": call.size_bytes,
+                "size_bytes": size_bytes,
                 "element_bytes": call.element_bytes,
                 "ranks": ranks,
                 "root": ranks.index(call.ranks[call.root]),

@@ -26,6 +26,7 @@ from analysis.chakra.summary import problems, summarize
 from analysis.chakra.trace import Attribute, TensorInfo, Trace, TraceNode
 from analysis.exporters.replay import replay_files, rounding_notes
 from collectives.call import CollectiveCall
+from groundwire.pipeline import run
 from tests.session.command import groundwire
 from topologies.spec.compute_section import ComputeSpec
 
@@ -223,7 +224,6 @@ def test_memory_is_no_computation_in_silence(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("node", "told"),
     [
-        (lambda rank: _all_reduce(1, 0), "node 1 (n1): comm_size of all_reduce is 0"),
         (lambda rank: _all_reduce(1, 1 << 40), "comm_size is 1,099,511,627,776 bytes, allowed"),
         (
             lambda rank: _node(1, NodeType.COMM_SEND, comm_dst=rank, comm_size=8, comm_tag=0),
@@ -241,7 +241,7 @@ def test_memory_is_no_computation_in_silence(tmp_path: Path) -> None:
         ),
         (lambda rank: _node(1, NodeType.COMP, micros=3601 * 10**6), "duration is 3,601,000,"),
     ],
-    ids=["empty", "huge", "to itself", "tag", "empty message", "duration"],
+    ids=["huge", "to itself", "tag", "empty message", "duration"],
 )
 def test_what_no_rank_can_do_is_refused_by_its_field(
     tmp_path: Path, node: Callable[[int], TraceNode], told: str
@@ -254,6 +254,11 @@ def test_rounding_is_told(tmp_path: Path) -> None:
         _write(tmp_path, lambda rank: [_all_reduce(1, 1), _all_reduce(2, 1000)], ranks=3)
     ).graphs
     (note,) = rounding_notes(graphs)
+    (tmp_path / "empty").mkdir()
+    empty = read_workload(_write(tmp_path / "empty", lambda rank: [_all_reduce(1, 0)])).graphs
+    assert problems(empty) == []
+    assert "all_reduce of 0 bytes, to 4" in rounding_notes(empty)[0]
+    assert json.loads(replay_files(empty)["000.jsonl"])["size_bytes"] == 1
     assert note.startswith("1 of 2 sizes are no whole elements")
     assert note.endswith("most all_reduce of 1 bytes, to 4")
     assert json.loads(replay_files(graphs, ["a"])["notes.json"]) == ["a", note]
@@ -265,6 +270,23 @@ def test_packed_traces_are_unpacked(tmp_path: Path) -> None:
     (tmp_path / "t.1.et.gz").write_bytes(gzip.compress(b"x" * 100)[:-9])
     with pytest.raises(ChakraError, match=r"t\.1\.et\.gz: cannot be unpacked by gzip"):
         read_workload(prefix)
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_as_many_ranks_as_traces_are_asked_for(tmp_path: Path, ranks: int) -> None:
+    _write(tmp_path, lambda rank: [_all_reduce(1)], ranks=3)
+    spec = tmp_path / "spec.yaml"
+    spec.write_text(
+        f"fabric: {{kind: flat, hosts: 4}}\nworkload: {{kind: chakra, path: t, ranks: {ranks}}}\n"
+    )
+    with pytest.raises(ChakraError, match=f"traces of 3 ranks, workload.ranks is {ranks}"):
+        run(spec, kernel="virtual", out=tmp_path / "out")
+
+
+def test_a_file_of_zeros_is_refused_at_once(tmp_path: Path) -> None:
+    (tmp_path / "zeros.et").write_bytes(gzip.compress(bytes(50 << 20)))
+    with pytest.raises(ChakraError, match="byte 2: node id 0 is used twice"):
+        read_workload(tmp_path / "zeros.et")
 
 
 def test_a_collective_is_counted_once_where_not_all_ranks_are_there(tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ def observed(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 @pytest.fixture(scope="module")
 def graphs(observed: list[Path]) -> list[Graph]:
-    return [read_observer(path, lambda flops, memory_bytes: flops) for path in observed]
+    return [read_observer(path, lambda flops, memory_bytes: flops)[0] for path in observed]
 
 
 def test_every_collective_is_there_in_order(graphs: list[Graph]) -> None:
@@ -110,7 +110,7 @@ def test_wrong_callers_change_nothing(
         node["ctrl_deps"] = operators[index // 2]
     confused = tmp_path / "confused.json"
     confused.write_text(json.dumps(document))
-    assert read_observer(confused, lambda flops, memory_bytes: flops) == graphs[0]
+    assert read_observer(confused, lambda flops, memory_bytes: flops)[0] == graphs[0]
 
 
 def test_gradients_are_reduced_after_they_are_made(graphs: list[Graph]) -> None:
@@ -172,6 +172,27 @@ def test_a_file_without_a_schema_is_read(observed: list[Path], tmp_path: Path) -
     path = tmp_path / "old.json"
     path.write_text(json.dumps(document))
     assert read_observer(path) == read_observer(observed[0])
+
+
+def test_groups_of_the_same_ranks_are_one(observed: list[Path], tmp_path: Path) -> None:
+    document = json.loads(observed[0].read_text())
+    (node,) = (n for n in document["nodes"] if "process_group" in n["name"])
+    groups = json.loads(node["inputs"]["values"][0])
+    node["inputs"]["values"] = [json.dumps([*groups, groups[0] | {"ranks": [0, 1]}])]
+    path = tmp_path / "two.json"
+    path.write_text(json.dumps(document))
+    assert read_observer(path) == read_observer(observed[0])
+
+
+def test_unequal_parts_are_told(observed: list[Path], tmp_path: Path) -> None:
+    document = json.loads(observed[0].read_text())
+    for node in document["nodes"]:
+        if node["name"] == "c10d::alltoall_base_":
+            node["inputs"]["values"][4] = [5, 3]
+    path = tmp_path / "uneven.json"
+    path.write_text(json.dumps(document))
+    assert "1 all-to-alls have unequal parts" in read_observer(path)[1][0]
+    assert read_observer(observed[0])[1] == ()
 
 
 @given(st.binary(max_size=100))

@@ -168,8 +168,9 @@ class ObserverFile:
 def read_observer(
     path: Path | str,
     compute_ns: Callable[[int, int], int] = lambda flops, memory_bytes: 0,
-) -> Graph:
-    """One rank's graph from a file of torch.profiler.ExecutionTraceObserver.
+) -> tuple[Graph, tuple[str, ...]]:
+    """One rank's graph from a file of torch.profiler.ExecutionTraceObserver, and notes on what is
+    read otherwise than it stands there.
 
     `compute_ns(flops, bytes)` gives each operator's duration in nanoseconds (the file has none).
     Operations are counted for matrix products and convolutions, others count one per element of
@@ -198,7 +199,7 @@ def read_observer(
             builder.compute(operator, products[operator.id])
     if not builder.nodes:
         raise ChakraError(path, None, "holds no operators")
-    return tuple(builder.nodes)
+    return tuple(builder.nodes), tuple(builder.notes())
 
 
 class _Builder:
@@ -213,9 +214,18 @@ class _Builder:
         self._observed = observed
         self._compute_ns = compute_ns
         self.nodes: list[GraphNode] = []
+        self._uneven = 0
         self._last_on_thread: dict[int, int] = {}
         self._writer: dict[int, int] = {}
         self._readers: defaultdict[int, list[int]] = defaultdict(list)
+
+    def notes(self) -> Iterator[str]:
+        """What is read otherwise than it stands there."""
+        if self._uneven:
+            yield (
+                f"{self._uneven} all-to-alls have unequal parts; they are read with equal ones of "
+                "the same bytes in all"
+            )
 
     def compute(self, operator: _Operator, product_flops: int) -> None:
         """An operator that computes; views and allocations do not."""
@@ -274,6 +284,8 @@ class _Builder:
         if name not in _COLLECTIVES:
             raise ValueError(f"only {', '.join(_COLLECTIVES)}, send and recv_ are known")
         kind, about, shard = _COLLECTIVES[name]
+        if name == "alltoall_base_":
+            self._uneven += len(set(operator.argument("input_split_sizes"))) > 1
         ranks = self._observed.world
         tensors = [] if about is None else list(_tensors(operator.argument(about)))
         size_bytes = sum(tensor.size_bytes for tensor in tensors) * (len(ranks) if shard else 1)

@@ -47,14 +47,17 @@ def read_workload(
     if path.is_file():
         # A run of PyTorch begins with a brace; a record of Chakra's begins with its length.
         if _is_json(path):
-            return TraceSet((read_observer(path, price or _no_time),), complete=False)
+            graph, said = read_observer(path, price or _no_time)
+            return TraceSet((graph,), complete=False, notes=said)
         if foreign_file(read_bytes(path)) is GOAL:
             graphs, notes = read_goal(path)
             return TraceSet(graphs, notes=by_ranks(notes, len(graphs)))
         return _of_traces({0: path}, compute, groups, complete=False)
     found = ranks_of(path, (".et", ".et.gz"))
     if not found and (observed := ranks_of(path, (".json", ".json.gz"))):
-        return TraceSet(tuple(read_observer(each, price or _no_time) for each in observed.values()))
+        read = [read_observer(each, price or _no_time) for each in observed.values()]
+        told = [(rank, note) for rank, (_, said) in enumerate(read) for note in said]
+        return TraceSet(tuple(graph for graph, _ in read), notes=by_ranks(told, len(read)))
     if not found:
         raise ChakraError(path, None, f"no file {path.name}.RANK.et there")
     return _of_traces(found, compute, groups, complete=True)
@@ -91,7 +94,8 @@ def _of_traces(
             raise ChakraError(path, None, str(error)) from None
         device = compute.device if compute is not None and modelled else "none"
         notes += [(rank, note) for note in (*changed, *not_as_they_say(trace, device))]
-    return TraceSet(tuple(graphs), complete, by_ranks(notes, len(paths)))
+    said = by_ranks(notes, len(paths)) if complete else tuple(note for _, note in notes)
+    return TraceSet(tuple(graphs), complete, said)
 
 
 def _groups(trace: Trace, world: int | None, file: Path | None) -> Groups:
