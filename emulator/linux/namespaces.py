@@ -86,11 +86,13 @@ def cover_file(covered: Path, by: Path) -> None:
 
 
 def become_host(name: str, covers: Mapping[Path, Path]) -> None:
-    """Gives this process, and those that it starts, a host name of their own, and shows them the
-    file `covers[path]` at each path that there is. Raises OSError."""
+    """Gives this process, and those that it starts, a host name of their own, the sysfs of their
+    network namespace, and shows them the file `covers[path]` at each path that there is.
+    Raises OSError."""
     _check(_libc.unshare(_CLONE_NEWUTS), "unshare the host name")
     socket.sethostname(name)
     _own_mounts()
+    _check(_libc.mount(b"sysfs", b"/sys", b"sysfs", 0, None), "mount the host's own sysfs")
     for covered, by in covers.items():
         if covered.exists():
             _bind(covered, by)

@@ -29,6 +29,6 @@ def write_host_names(fabric: Fabric, nodes: Iterable[str], directory: Path) -> d
 
 def _write_hosts(fabric: Fabric, node: str, path: Path) -> Path:
     own_first = sorted(fabric.nodes, key=lambda each: each.name != node)
-    lines = [f"{n.address} {n.name}\n::ffff:{n.address} {n.name}\n" for n in own_first]
+    lines = [f"{n.address} {n.name}\n" for n in own_first]
     path.write_text("127.0.0.1 localhost\n" + "".join(lines))
     return path

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -20,11 +21,13 @@ def make_devices(
     settings: Callable[[int], Mapping[str, int]],
 ) -> dict[str, tuple[str, ...]]:
     """Makes those of `hosts`, recorded first, and returns their names by host. The ports have their
-    addresses already; `settings` are a device's congestion control, by its port's rate in bits/s.
+    addresses already; a name has 15 characters at most, as programs expect it of interfaces (UCX
+    reads no more). `settings` are a device's congestion control, by its port's rate in bits/s.
     Raises OSError."""
-    made = {}
+    made: dict[str, tuple[str, ...]] = {}
+    numbers = itertools.count()
     for host, ports in hosts.items():
-        names = {f"gw{session.id}-{port.port.interface}": port.port.interface for port in ports}
+        names = {f"gw{session.id}r{next(numbers)}": port.port.interface for port in ports}
         session.record(*({"kind": "rdma-device", "path": name} for name in names))
         with enter(host), NetlinkSocket(NETLINK_RDMA) as netlink:
             netlink.execute(make_rdma_device(name, interface) for name, interface in names.items())
