@@ -279,8 +279,7 @@ def _verdict(
     late = sum(port.queue.late_packets for port in network.port_counters())
     if late:
         incomplete.append(f"{late} packets were handed over later than they arrived on their link")
-    if (late_polls := busy_pollers.invalid_reason()) is not None:
-        incomplete.append(late_polls)
+    incomplete += busy_pollers.invalid_reasons()
     reasons = list(dict.fromkeys((*verdict.reasons, *incomplete)))
     return verdict.as_dict() | {"valid": not reasons, "reasons": reasons}
 
@@ -320,5 +319,6 @@ def _measured(
         "roce": network.rdma_counters(),
         "unrouted": network.unrouted(),
         "captures": [stats.as_dict() for stats in captured],
+        "spinners": [each.as_dict() for each in busy_pollers.spinners()],
         "details": _details(network),
     }

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -79,6 +80,7 @@ def run_session(
     inputs: Mapping[str, str] | None = None,
     meanwhile: Callable[[], None] | None = None,
     idle_times_ns: Callable[[Spec], Sequence[float]] | None = None,
+    stall_timeout_s: float | None = None,
 ) -> None:
     """Run `spec` and leave a run directory (without result.json, which analysis writes).
 
@@ -86,6 +88,7 @@ def run_session(
     `meanwhile` is called while a guest boots, which has a core of its own; natively it is not.
     `idle_times_ns` tells how long the collectives of a spec take on an idle fabric, by which
     `scale: auto` is chosen natively.
+    A guest whose time stands still for `stall_timeout_s` real seconds ends (None: 300).
 
     `kernel` None chooses: native when we are root and the kernel has what the spec needs, else
     virtual. Raises UnknownKernel, KernelRefused, TooManyQueuePairs, SessionFailed,
@@ -127,7 +130,9 @@ def run_session(
                 times_ns = idle_times_ns(spec) if idle_times_ns else ()
                 extra = _run_native(spec, directory.resolve(), report, times_ns)
             else:
-                extra = _run_virtual(spec, directory.resolve(), report, readable, meanwhile)
+                extra = _run_virtual(
+                    spec, directory.resolve(), report, readable, meanwhile, stall_timeout_s
+                )
         _write_environment(directory, chosen, time.monotonic() - started, extra)
         if spec.jobs:
             from emulator.job_directories import complete_job_directories
@@ -229,6 +234,7 @@ def _run_virtual(
     report: Report,
     readable: tuple[Path, ...],
     meanwhile: Callable[[], None] | None,
+    stall_timeout_s: float | None,
 ) -> dict[str, object]:
     """Run the spec in a guest, which reads these directories besides; returns what is known of that
     afterwards."""
@@ -259,6 +265,8 @@ def _run_virtual(
     )
     idle_s = longest_idle_ns(spec, directory) / 1e9
     guest = replace(guest, deadlock_timeout_s=guest.deadlock_timeout_s + idle_s)
+    if stall_timeout_s is not None:
+        guest = replace(guest, stall_timeout_s=stall_timeout_s)
     prepared = prepared_guest()
     lacks = "" if has_xsave() else " (on a processor without XSAVE: at half the speed)"
     if not has_seccomp_filters():
@@ -272,6 +280,18 @@ def _run_virtual(
             told_at = time.monotonic()
             report(Progress("clock", clock_ns=clock_ns))
 
+    def on_standstill(who: str) -> None:
+        who = _with_ranks(who, processes)
+        report(Progress("standstill", f"virtual time stands still: {who}"))
+
+    run = partial(
+        run_guest,
+        kernel,
+        on_line=on_line,
+        on_time=on_time,
+        on_start=meanwhile,
+        on_standstill=on_standstill,
+    )
     result = None
     if prepared is not None and prepared.serves(spec, kernel, guest):
         copy = replace(
@@ -280,15 +300,15 @@ def _run_virtual(
             copy_of=Path(prepared.socket),
         )
         with suppress(NoCopy):
-            result = run_guest(kernel, copy, on_line, on_time=on_time, on_start=meanwhile)
+            result = run(guest=copy)
     if result is None:
-        result = run_guest(kernel, guest, on_line, on_time=on_time, on_start=meanwhile)
+        result = run(guest=guest)
     cut_off = cut_off_by_faults(spec)
     if result.reason == "deadlock" and cut_off is not None:
         raise SessionFailed(f"{cut_off} ({result.message.splitlines()[0].removesuffix(':')})")
     if result.reason != "exited":
         said = f"the virtual kernel ended ({result.reason}): {result.message}"
-        said = re.sub(r"\(pid (\d+)\)", lambda found: _named(found, processes), said)
+        said = _with_ranks(said, processes)
         if result.reason == "out-of-memory":
             said += f".\nGive it more: --set virtual.memory={_more_memory(expected, guest)}"
         raise SessionFailed(said + "".join(f"\n  {line}" for line in result.console[-12:]))
@@ -303,6 +323,11 @@ def _run_virtual(
             said += f"\n{_READ_ONLY.format(programs[0][1] / WORK)}"
         raise SessionFailed(f"the experiment failed in the virtual kernel: {said}".strip())
     return {"scale": 1, "stops": dict(result.stops)}
+
+
+def _with_ranks(text: str, processes: Mapping[str, str]) -> str:
+    """A text about processes, with whose they are."""
+    return re.sub(r"\(pid (\d+)\)", lambda found: _named(found, processes), text)
 
 
 def _named(found: re.Match[str], processes: Mapping[str, str]) -> str:

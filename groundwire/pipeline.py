@@ -85,6 +85,7 @@ def run(
     twin: bool = False,
     alone: bool = False,
     pages: bool = True,
+    stall_timeout_s: float | None = None,
 ) -> Run:
     """Run a spec and return its run, with result.json, report.html and trace.json written.
 
@@ -98,6 +99,9 @@ def run(
 
     `alone` runs each of several jobs once more with the others idle, in `alone/NAME` of the run
     directory, and says by how much each is slowed down.
+
+    `stall_timeout_s` are the real seconds after which a run on the virtual kernel ends whose time
+    stands still (None: 300).
 
     Without `pages` there are no report.html and no trace.json; `groundwire report` makes them.
 
@@ -119,6 +123,7 @@ def run(
             inputs,
             _import_what_follows,
             _idle_times_ns,
+            stall_timeout_s,
         )
         if twin:
             progress(Progress("twin", "native run done; its twin follows on the virtual kernel"))

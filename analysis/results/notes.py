@@ -33,6 +33,13 @@ _LAZY = (
 )
 
 
+_SPINNERS = {
+    "ready": "asked again and again whether a file is ready that was ready all the time",
+    "memory": "waited for its memory to change by computing",
+}
+"""Of those that are seen in time; who is `interrupted` makes a run invalid."""
+
+
 def payload_checked(spec: Spec) -> bool | None:
     """Whether each rank has checked the numbers that it received; None where no rank is ours."""
     if all(isinstance(workload, CommandWorkload) for workload in spec.workloads):
@@ -50,7 +57,7 @@ def notes_of(run: Run) -> list[str]:
     of_network += _of_routes(run)
     if not isinstance(run.spec.workload, CommandWorkload):
         own = [*_of_payload(run), *_of_replay(run), *_of_connections(run), *_of_lost_nodes(run)]
-        return own + of_network
+        return own + _of_spinners(run) + of_network
     return [
         *_of_compute(run),
         *_of_sources(run),
@@ -58,6 +65,7 @@ def notes_of(run: Run) -> list[str]:
         *_of_doubts(run),
         *_of_hosts(run),
         *_of_observers(run),
+        *_of_spinners(run),
         *of_network,
     ]
 
@@ -272,6 +280,16 @@ def _of_mpi(run: Run) -> str:
         "size follows from the algorithms of OpenMPI 4.1; what fits none has a row for each "
         "message. flow predicts what these messages take, not which ones OpenMPI chooses"
     )
+
+
+def _of_spinners(run: Run) -> list[str]:
+    return [
+        f"{each.program} (process {each.pid}, the first of them) {_SPINNERS[each.kind]}. Such "
+        f"threads rested for {each.virtual_ns / 1e3:,.0f} us in all, and saw what others did when "
+        "they did it; a deadline of their own they may have passed by up to 16 us"
+        for each in run.environment.spinners
+        if each.kind in _SPINNERS
+    ]
 
 
 def _of_hosts(run: Run) -> list[str]:

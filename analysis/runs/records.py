@@ -311,6 +311,18 @@ class LostNodeRecord(Record):
     at_ns: int
 
 
+class SpinnersRecord(Record):
+    """Threads that waited for `kind` without end, in the virtual kernel: a file that was `ready`
+    all the time, `memory`, or nobody knows what (`interrupted`). The first one's process and
+    program."""
+
+    kind: Literal["ready", "memory", "interrupted"]
+    naps: int
+    virtual_ns: int
+    pid: int
+    program: str
+
+
 class Environment(Record):
     """environment.json: the kernel that ran it, how, and what it noticed."""
 
@@ -337,6 +349,8 @@ class Environment(Record):
     """Faults of the spec that had not begun when the ranks were done."""
     origin_ns: int | None = None
     """From when on the jobs' starts are counted."""
+    spinners: list[SpinnersRecord] = Field(default_factory=list)
+    """Threads that waited without letting time pass by themselves."""
     roce: RoceRecord | None = None
     """The counters of a run whose ranks send over RoCE."""
 

@@ -24,6 +24,9 @@
 
 #include "gwport_link.h"
 
+/* By all ports since boot, for who watches from the host (emulator/virtual/variables.py) */
+static u64 gwport_tx_bytes;
+
 /* What a faulty link does to skb. */
 static enum gw_outcome gw_fault(struct gw_port *p, struct sk_buff *skb)
 {
@@ -52,6 +55,7 @@ void gw_transmit(struct gw_port *p, struct sk_buff *skb)
 	if (cb->outcome != GW_PAUSE) {
 		p->st.tx_packets++;
 		p->st.tx_bytes += skb->len;
+		gwport_tx_bytes += skb->len;
 		p->class[cb->class].tx_bytes += skb->len;
 		p->class[cb->class].tx_packets++;
 		if (wait) {

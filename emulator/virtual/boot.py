@@ -15,16 +15,19 @@ from emulator.virtual.failure import VirtualKernelError
 from emulator.virtual.followed_file import FollowedFile
 from emulator.virtual.host.core import Core
 from emulator.virtual.host.limits import refuse_tight_limits, refused_by_host
+from emulator.virtual.interrupts import Interrupts
 from emulator.virtual.memory.host_memory import killed_for_memory, memory_directory
 from emulator.virtual.memory.reserve import kept_reserve
 from emulator.virtual.memory.thrashing import ThrashingDetector
 from emulator.virtual.standing import copied_guest
+from emulator.virtual.standstill import describe_standstill
 from emulator.virtual.starting import GuestSpec, control_directory, guest_process, write_control
 from emulator.virtual.variables import VirtualClock
 
 __all__ = ["GuestSpec", "run_guest"]
 
 _POLL_S = 0.02
+_INTERRUPTS_AFTER_S = 0.1  # of no virtual time
 _CONSOLE_KEPT_LINES = 4000  # a report of memory running out has a line for each process
 
 
@@ -35,12 +38,14 @@ def run_guest(
     on_error_line: Callable[[str], None] | None = None,
     on_time: Callable[[int], None] | None = None,
     on_start: Callable[[], None] | None = None,
+    on_standstill: Callable[[str], None] | None = None,
 ) -> GuestResult:
     """Boot `kernel`, run the guest's command to its end, and leave nothing behind.
 
     `on_line` gets each line of the command's standard output, `on_error_line` (default: the same)
     of its standard error, `on_time` now and then the virtual nanoseconds since boot. `on_start` is
-    called once, when no more processes of the host are to be started.
+    called once, when no more processes of the host are to be started. `on_standstill` is told who
+    runs where virtual time has stood still for ten real seconds, and every ten from then on.
     An interrupt (KeyboardInterrupt) ends the guest at once and is passed on.
 
     Raises NoCopy when it is to be a copy and none is to be had, and VirtualKernelError when the
@@ -59,8 +64,15 @@ def run_guest(
         events: list[dict[str, Any]] = []
         refusals: list[str] = []
 
-        def check_refusal(line: str) -> None:
+        running: list[str] = []  # where time stands still
+
+        def read_console(line: str) -> None:
             # One is enough: a guest that goes on can repeat it faster than it is explained.
+            who = describe_standstill(line)
+            if who is not None:
+                running[:] = [who]
+                if on_standstill is not None:
+                    on_standstill(who)
             refusal = None if refusals else refused_by_host(line)
             if refusal is not None:
                 refusals.append(refusal)
@@ -69,7 +81,7 @@ def run_guest(
             events.append(json.loads(line))
             until_ready.close()  # the guest has all of it open
 
-        console = FollowedFile(control / "console", check_refusal, keep=_CONSOLE_KEPT_LINES)
+        console = FollowedFile(control / "console", read_console, keep=_CONSOLE_KEPT_LINES)
         # In this order: who sees a line of the command can kill us and nothing is left.
         files = (
             FollowedFile(control / "status", record_event),
@@ -80,6 +92,7 @@ def run_guest(
         try:
             with _process(kernel, guest, control, memory) as process, ExitStack() as held:
                 clock = VirtualClock(process, kernel.symbols)
+                interrupts = Interrupts(process, kernel.symbols)
                 core = Core(process)
                 if guest.time_travel:
                     held.enter_context(kept_reserve(process, kernel.symbols, core))
@@ -87,7 +100,17 @@ def run_guest(
                 if on_start is not None:
                     on_start()
                 standstill = _watch(
-                    process, guest, clock, memory_watch, core, files, events, refusals, on_time
+                    process,
+                    guest,
+                    clock,
+                    interrupts,
+                    memory_watch,
+                    core,
+                    files,
+                    events,
+                    refusals,
+                    running,
+                    on_time,
                 )
         finally:
             for file in files:
@@ -119,11 +142,13 @@ def _watch(
     process: int,
     guest: GuestSpec,
     clock: VirtualClock,
+    interrupts: Interrupts,
     memory_watch: ThrashingDetector,
     core: Core,
     files: tuple[FollowedFile, ...],
     events: list[dict[str, Any]],
     refusals: list[str],
+    running: list[str],
     on_time: Callable[[int], None] | None,
 ) -> tuple[Reason, str] | None:
     """Pass on output until the guest is gone, or the host has refused it something that it needs.
@@ -145,6 +170,7 @@ def _watch(
             if now_ns != moved_ns or not guest.time_travel:
                 moved_ns, moved_at = now_ns, time.monotonic()
                 memory_watch.reset()
+                running.clear()
                 if on_time is not None:
                     on_time(now_ns)
             elif memory_watch.is_thrashing():
@@ -153,7 +179,10 @@ def _watch(
                 return "stalled", (
                     f"no virtual time passed for {guest.stall_timeout_s:g} real seconds "
                     f"(it stands at {now_ns / 1e9:.9f} s): something computes or polls without end"
+                    + "".join(f": {who}" for who in running)
                 )
+            elif time.monotonic() - moved_at > _INTERRUPTS_AFTER_S:
+                interrupts.interrupt()
     finally:
         os.close(pidfd)
     return None

@@ -21,6 +21,7 @@ from groundwire.commands.run import (
     KernelOption,
     OutOption,
     SetOption,
+    StallOption,
     StyleOption,
     TopoOption,
     fabric_in_place,
@@ -121,6 +122,7 @@ def execute(
         str | None,
         typer.Option(metavar="SIZE", help="The virtual kernel's memory, such as 8GB."),
     ] = None,
+    stall: StallOption = None,
     topo: TopoOption = None,
     custom: CustomOption = None,
     kernel: KernelOption = KernelChoice.auto,
@@ -166,7 +168,7 @@ def execute(
         whole = max(link.mtu_bytes for link in spec.plan.fabric.links) + _ETHERNET_BYTES
         overrides = {"capture.snaplen": str(whole)} | overrides
     spec = spec.with_overrides(overrides, source="--set")
-    return run_and_print(spec, kernel, out, as_json=as_json, style=style)
+    return run_and_print(spec, kernel, out, as_json=as_json, style=style, stall_timeout_s=stall)
 
 
 def _load(

@@ -68,6 +68,15 @@ JsonOption = Annotated[
 StyleOption = Annotated[
     ReportStyle, typer.Option(help="nccl-tests: print the collectives as nccl-tests does.")
 ]
+StallOption = Annotated[
+    float | None,
+    typer.Option(
+        metavar="SECONDS",
+        min=1,
+        help="End a run on the virtual kernel whose time has stood still for so long, as an error "
+        "that says who ran (default: 300).",
+    ),
+]
 TwinOption = Annotated[
     bool,
     typer.Option(
@@ -105,6 +114,7 @@ def run(
     style: StyleOption = ReportStyle.groundwire,
     twin: TwinOption = False,
     alone: AloneOption = False,
+    stall: StallOption = None,
     topo: TopoOption = None,
     custom: CustomOption = None,
 ) -> int:
@@ -116,7 +126,16 @@ def run(
     """
     spec = load_spec(spec_path, fabric_in_place(topo, custom))
     spec = spec.with_overrides(parse_overrides(set_ or []), source="--set")
-    return run_and_print(spec, kernel, out, as_json=as_json, style=style, twin=twin, alone=alone)
+    return run_and_print(
+        spec,
+        kernel,
+        out,
+        as_json=as_json,
+        style=style,
+        twin=twin,
+        alone=alone,
+        stall_timeout_s=stall,
+    )
 
 
 def fabric_in_place(topo: str | None, custom: Path | None) -> dict[str, Any]:
@@ -139,11 +158,14 @@ def run_and_print(
     style: ReportStyle,
     twin: bool = False,
     alone: bool = False,
+    stall_timeout_s: float | None = None,
 ) -> int:
     """Run a spec and print its result; returns the exit code."""
     output = sys.stderr if as_json else None
     with pipeline.run_directory(spec, out) as directory:
-        made = run_showing(spec, kernel, directory, Console(stderr=True), twin, output, alone)
+        made = run_showing(
+            spec, kernel, directory, Console(stderr=True), twin, output, alone, stall_timeout_s
+        )
     if as_json:
         print(json.dumps(made.result, indent=1))
     elif style is ReportStyle.nccl_tests:
@@ -168,6 +190,7 @@ def run_showing(
     twin: bool = False,
     output: TextIO | None = None,
     alone: bool = False,
+    stall_timeout_s: float | None = None,
 ) -> Run:
     """Run one spec, and its twin or its jobs alone when asked for, with the progress on `console`,
     and what programs write on `output`."""
@@ -180,6 +203,7 @@ def run_showing(
                 progress=display.report,
                 twin=twin,
                 alone=alone,
+                stall_timeout_s=stall_timeout_s,
             )
     except KeyboardInterrupt:
         with suppress(OSError):  # the terminal may have gone

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emulator.fidelity.busy_pollers import invalid_reason
+from emulator.fidelity.busy_pollers import invalid_reasons, spinners
 from emulator.fidelity.monitor import late_percentile
 from emulator.fidelity.sources import (
     CoreTimes,
@@ -124,11 +124,24 @@ def test_without_a_long_busy_period_nothing_is_said() -> None:
 
 def test_pollers_that_were_served_late_are_named(tmp_path: Path) -> None:
     counts = tmp_path / "busy_pollers"
-    assert invalid_reason(counts) is None  # this machine's own kernel does not count them
+    assert invalid_reasons(counts) == []  # this machine's own kernel does not count them
     counts.write_text("late 0\n")
-    assert invalid_reason(counts) is None
+    assert invalid_reasons(counts) == []
     counts.write_text("late 3\nfirst 71 7 osu latency\n")
-    assert (invalid_reason(counts) or "").startswith(
+    (reason,) = invalid_reasons(counts)
+    assert reason.startswith(
         "programs that poll were shown 3 events late, first osu latency "
         "(process 71, by system call 7)"
     )
+
+
+def test_threads_that_spin_are_counted_by_what_they_wait_for(tmp_path: Path) -> None:
+    counts = tmp_path / "busy_pollers"
+    counts.write_text("late 0\nready 61 1000000 71 my loop\ninterrupted 2 32768 80 spin\n")
+    ready, interrupted = spinners(counts)
+    assert (ready.kind, ready.naps, ready.virtual_ns) == ("ready", 61, 1_000_000)
+    assert (ready.pid, ready.program) == (71, "my loop")
+    assert interrupted.kind == "interrupted"
+    (reason,) = invalid_reasons(counts)
+    assert reason.startswith("spin (process 80) computed for 20 s and more")
+    assert "interrupted 2 times, to let 33 us pass" in reason

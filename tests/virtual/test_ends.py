@@ -179,7 +179,7 @@ def test_a_long_sleep_is_no_deadlock(guest: Guest) -> None:
 
 
 def test_endless_computing_is_a_stall(guest: Guest) -> None:
-    script = LAST_WORDS + "while True: pass"
+    script = LAST_WORDS + "n = 0\nwhile True: n += 1"
     ended = guest(sys.executable, "-c", script, stall_timeout_s=2.0)
     assert ended.result.reason == "stalled"
     assert any(line.endswith("these are the last words") for line in ended.result.console)
