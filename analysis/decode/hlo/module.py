@@ -123,7 +123,7 @@ def _read(path: Path) -> HloModule:
     before = path.with_name(f"{stem}.before_optimizations.txt")
     meshes = _meshes(before.read_text(errors="replace"), ranks) if before.exists() else ()
     computations, entry = _computations(path.read_text(errors="replace"))
-    sequence = tuple(_sequence(computations, entry, ranks)) if entry is not None else ()
+    sequence = _Computations(computations, ranks).sequence(entry) if entry is not None else ()
     return HloModule(stem.split(".", 1)[-1], sequence, meshes)
 
 
@@ -163,29 +163,38 @@ def _computations(text: str) -> tuple[dict[str, list[str]], str | None]:
     return found, entry
 
 
-def _sequence(
-    computations: Mapping[str, Sequence[str]], name: str, ranks: Sequence[int]
-) -> Iterator[Sequenced]:
-    lines = computations.get(name, ())
-    for line in lines:
-        found = _INSTRUCTION.match(line)
-        if found is None:
-            continue
-        match found["opcode"]:
-            case "while":
-                inner = re.search(r"body=%([\w.\-]+)", line)
+class _Computations:
+    """The sequence of each computation, made once. One that calls itself, which HLO has not, has
+    nothing where it does."""
+
+    def __init__(self, lines: Mapping[str, Sequence[str]], ranks: Sequence[int]) -> None:
+        self._lines = lines
+        self._ranks = ranks
+        self._found: dict[str, tuple[Sequenced, ...]] = {}
+
+    def sequence(self, name: str) -> tuple[Sequenced, ...]:
+        if name not in self._found:
+            self._found[name] = ()
+            self._found[name] = tuple(self._of(self._lines.get(name, ())))
+        return self._found[name]
+
+    def _of(self, lines: Sequence[str]) -> Iterator[Sequenced]:
+        for line in lines:
+            found = _INSTRUCTION.match(line)
+            if found is None:
+                continue
+            opcode = found["opcode"]
+            if opcode in ("while", "call"):
+                inner = re.search(r"(?:body|to_apply)=%([\w.\-]+)", line)
                 count = re.search(r'"known_trip_count":\{"n":"(\d+)"', line)
-                body = tuple(_sequence(computations, inner[1], ranks)) if inner else ()
+                body = self.sequence(inner[1]) if inner else ()
+                once = opcode == "call"
                 if body:
-                    yield Repeat(body, int(count[1]) if count else None)
-            case "call":
-                inner = re.search(r"to_apply=%([\w.\-]+)", line)
-                if inner is not None:
-                    yield from _sequence(computations, inner[1], ranks)
-            case opcode:
-                parts = _parts(found["name"], lines) if found["type"].startswith("(") else {}
-                kind = _KINDS[opcode]
-                yield from _collectives(found["name"], kind, found["type"], line, ranks, parts)
+                    yield Repeat(body, 1 if once else int(count[1]) if count else None)
+                continue
+            parts = _parts(found["name"], lines) if found["type"].startswith("(") else {}
+            kind = _KINDS[opcode]
+            yield from _collectives(found["name"], kind, found["type"], line, self._ranks, parts)
 
 
 def _parts(name: str, lines: Sequence[str]) -> dict[int, str]:
@@ -227,7 +236,21 @@ def _size_bytes(element: str, dims: str) -> int:
 
 
 def _groups(line: str, kind: Kind, ranks: Sequence[int]) -> tuple[tuple[int, ...], ...]:
-    """The groups, or pairs, of ranks; all of them where an instruction names none."""
+    """The groups, or pairs, of ranks; all of them where an instruction names none, and none where
+    its groups make no sense."""
+    try:
+        numbers = _numbers(line, kind, len(ranks))
+    except ValueError:  # dimensions that do not fit each other
+        return ()
+    if not ranks:
+        return tuple(tuple(group) for group in numbers)
+    if any(n >= len(ranks) for group in numbers for n in group):
+        return ()
+    return tuple(tuple(ranks[n] for n in group) for group in numbers)
+
+
+def _numbers(line: str, kind: Kind, devices: int) -> list[list[int]]:
+    """The groups, or pairs, of devices by their numbers in the module."""
     listed = re.search(r"(?:replica_groups|source_target_pairs)=\{(\{[\d,{}]*\})?\}", line)
     iota = re.search(r"replica_groups=\[([\d,]+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?", line)
     axes = _AXES.search(line)
@@ -256,9 +279,5 @@ def _groups(line: str, kind: Kind, ranks: Sequence[int]) -> tuple[tuple[int, ...
     elif listed is not None and listed[1]:
         numbers = [[int(n) for n in g.split(",")] for g in re.findall(r"\{([\d,]+)\}", listed[1])]
     else:
-        numbers = [] if kind is Kind.EXCHANGE else [list(range(len(ranks)))]
-    if not ranks:
-        return tuple(tuple(group) for group in numbers)
-    if any(n >= len(ranks) for group in numbers for n in group):
-        return ()
-    return tuple(tuple(ranks[n] for n in group) for group in numbers)
+        numbers = [] if kind is Kind.EXCHANGE else [list(range(devices))]
+    return numbers
