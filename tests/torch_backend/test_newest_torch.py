@@ -15,7 +15,7 @@ from testing.torch_interfaces import LACKED, listed
 
 ROOT = Path(__file__).resolve().parents[2]
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.timeout(3600)]  # for gigabytes to come
 
 
 @pytest.fixture(scope="module")
