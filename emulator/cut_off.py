@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import networkx as nx
-
 from topologies.fabrics.selectors import links_between
 from topologies.spec.run_sections import LinkDown, LinkUp
 from topologies.spec.spec import Spec
@@ -23,6 +21,10 @@ def cut_off_by_faults(spec: Spec) -> str | None:
         elif isinstance(fault, LinkUp):
             for link in links_between(fabric, fault.link):
                 down.pop(link.index, None)
+    if not down:
+        return None
+    import networkx as nx  # not on top: each command would wait for it
+
     graph: nx.Graph[str] = nx.Graph()
     graph.add_nodes_from(node.name for node in fabric.nodes)
     kept = [link for link in fabric.links if link.index not in down]
