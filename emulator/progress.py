@@ -16,14 +16,16 @@ FAILED = "failed"
 @dataclass(frozen=True, slots=True)
 class Progress:
     """Something that happened. `iteration` is the one that begins (of `iterations`); `clock_ns` is
-    the time of the kernel that runs the experiment. The stage "clock" says only that it goes on.
-    `processes` says whose process a number (of a process, as text) is."""
+    the time of the kernel that runs the experiment, `sent_bytes` what all ports together have sent
+    by then. The stage "clock" says only that it goes on. `processes` says whose process a number
+    (of a process, as text) is."""
 
     stage: str
     detail: str = ""
     iteration: int | None = None
     iterations: int | None = None
     clock_ns: int | None = None
+    sent_bytes: int | None = None
     processes: Mapping[str, str] | None = None
 
     def encode(self) -> str:

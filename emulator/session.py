@@ -274,11 +274,11 @@ def _run_virtual(
     report(Progress("boot", f"booting the virtual kernel{lacks}"))
     told_at = time.monotonic()
 
-    def on_time(clock_ns: int) -> None:
+    def on_time(clock_ns: int, sent_bytes: int) -> None:
         nonlocal told_at
         if time.monotonic() - told_at >= _CLOCK_EVERY_S:
             told_at = time.monotonic()
-            report(Progress("clock", clock_ns=clock_ns))
+            report(Progress("clock", clock_ns=clock_ns, sent_bytes=sent_bytes))
 
     def on_standstill(who: str) -> None:
         who = _with_ranks(who, processes)

@@ -28,7 +28,9 @@ def write_host_names(fabric: Fabric, nodes: Iterable[str], directory: Path) -> d
 
 
 def _write_hosts(fabric: Fabric, node: str, path: Path) -> Path:
+    """Addresses of IPv4 that are mapped to IPv6 have a name, as torch looks for one, but no host
+    has them: who asks for a host's address is to get one of IPv4."""
     own_first = sorted(fabric.nodes, key=lambda each: each.name != node)
-    lines = [f"{n.address} {n.name}\n" for n in own_first]
+    lines = [f"{n.address} {n.name}\n::ffff:{n.address} {n.name}.mapped\n" for n in own_first]
     path.write_text("127.0.0.1 localhost\n" + "".join(lines))
     return path

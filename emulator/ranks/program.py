@@ -31,6 +31,9 @@ from workloads.execution.traffic_class import NO_CLASS, TrafficClass
 
 _PR_SET_CHILD_SUBREAPER = 36
 _CHUNK_BYTES = 1 << 16
+_NO_IPV6 = re.compile(r"socket\.cpp.*errno: 97 - Address family not supported by protocol")
+"""Torch's store says so of each address that it tries, and then takes the one of IPv4. It stays in
+the rank's file, and is not shown."""
 _NOT_RUN = 127
 """The exit code of a shell, too, when it cannot run a program."""
 # Ignored by Python or by the fork server; a program expects what a shell gives it.
@@ -206,6 +209,8 @@ class _LiveOutput:
             self._tell(self._line)
 
     def _tell(self, line: str) -> None:
+        if _NO_IPV6.search(line):
+            return
         if self._name == "stderr" and _NO_IPV6.search(line):
             return
         with suppress(BrokenPipeError):

@@ -36,14 +36,15 @@ def run_guest(
     guest: GuestSpec,
     on_line: Callable[[str], None],
     on_error_line: Callable[[str], None] | None = None,
-    on_time: Callable[[int], None] | None = None,
+    on_time: Callable[[int, int], None] | None = None,
     on_start: Callable[[], None] | None = None,
     on_standstill: Callable[[str], None] | None = None,
 ) -> GuestResult:
     """Boot `kernel`, run the guest's command to its end, and leave nothing behind.
 
     `on_line` gets each line of the command's standard output, `on_error_line` (default: the same)
-    of its standard error, `on_time` now and then the virtual nanoseconds since boot. `on_start` is
+    of its standard error, `on_time` now and then the virtual nanoseconds since boot and the
+    bytes that all ports together have sent. `on_start` is
     called once, when no more processes of the host are to be started. `on_standstill` is told who
     runs where virtual time has stood still for ten real seconds, and every ten from then on.
     An interrupt (KeyboardInterrupt) ends the guest at once and is passed on.
@@ -149,7 +150,7 @@ def _watch(
     events: list[dict[str, Any]],
     refusals: list[str],
     running: list[str],
-    on_time: Callable[[int], None] | None,
+    on_time: Callable[[int, int], None] | None,
 ) -> tuple[Reason, str] | None:
     """Pass on output until the guest is gone, or the host has refused it something that it needs.
     If it stands still: why, and what is known."""
@@ -172,7 +173,7 @@ def _watch(
                 memory_watch.reset()
                 running.clear()
                 if on_time is not None:
-                    on_time(now_ns)
+                    on_time(now_ns, clock.sent_bytes())
             elif memory_watch.is_thrashing():
                 return "out-of-memory", memory_watch.describe()
             elif time.monotonic() - moved_at > guest.stall_timeout_s:

@@ -50,7 +50,12 @@ class VirtualClock:
 
     def __init__(self, pid: int, symbols: Path) -> None:
         self._time_ns = KernelVariable(pid, symbols, "time_travel_time")
+        self._sent_bytes = KernelVariable(pid, symbols, "gwport_tx_bytes")
         self._last_ns = 0
+
+    def sent_bytes(self) -> int:
+        """By all ports of fabrics together, once for each link that a frame takes."""
+        return self._sent_bytes.read() or 0
 
     def read_ns(self) -> int:
         """Virtual nanoseconds since boot; the last known value once the guest is gone."""

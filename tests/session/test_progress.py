@@ -105,3 +105,26 @@ def test_a_narrow_terminal_tells_the_end_rather_than_the_clock(
     shown = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", screen.getvalue())
     assert re.search(r"iteration 120 of 128, about 900 s left \(until \d\d:\d\d:\d\d\) ", shown)
     assert "119/128" in shown and "…" not in shown
+
+
+def test_a_program_without_iterations_tells_its_clock_and_what_was_sent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    wall, said = Wall(monkeypatch), io.StringIO()
+    display = ProgressDisplay(Console(file=said, width=60))
+    clock = Progress("clock", clock_ns=10_530_000_001, sent_bytes=5_240_000)
+    wall.now_s += 9
+    display.report(clock)
+    assert said.getvalue() == ""
+    wall.now_s += 1
+    display.report(clock)
+    display.report(clock)
+    assert said.getvalue().splitlines() == ["  10.0 s  10.530000 s on its clock, 5.2 MB sent"]
+
+
+def test_a_standstill_is_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    wall, said = Wall(monkeypatch), io.StringIO()
+    display = ProgressDisplay(Console(file=said, width=60))
+    wall.now_s += 12
+    display.report(Progress("standstill", "virtual time stands still: rank 3's process 71"))
+    assert said.getvalue() == "  12.0 s  virtual time stands still: rank 3's process 71\n"

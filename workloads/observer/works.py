@@ -14,6 +14,7 @@ library, the module beside it and the program's own torch.
 from __future__ import annotations
 
 import _thread
+import os
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -180,6 +181,15 @@ class Works:
                 return wait(work, *args, **kwargs)
             return self._awaited(operation, lambda: wait(work, *args, **kwargs), *args, **kwargs)
 
+        is_completed = c10d.Work.is_completed
+
+        def yielding_is_completed(work: Any) -> bool:
+            """No virtual time passes while a program asks and makes no system call."""
+            completed = bool(is_completed(work))
+            if not completed:
+                os.sched_yield()
+            return completed
+
         def observed_future(work: Any) -> Any:
             operation = self._under_way.get(id(work))
             if operation is not None:
@@ -193,6 +203,7 @@ class Works:
             return self._within(asked, lambda: wait_future(future))
 
         c10d.Work.wait = observed_wait  # type: ignore[assignment,method-assign]
+        c10d.Work.is_completed = yielding_is_completed  # type: ignore[assignment,method-assign]
         c10d.Work.get_future = observed_future  # type: ignore[assignment,method-assign]
         torch._C.Future.wait = observed_wait_future
         for module, name in _BLOCKING:

@@ -16,6 +16,7 @@ from groundwire.commands.console.plain_text import unstyled
 from groundwire.commands.console.time_left import TimeLeft
 
 _QUIET_LIMIT_S = 15.0
+_PROGRAM_QUIET_S = 10.0
 # What stands beside the text on a terminal at least: a bar of 4, "120/128", "0:01:23", and spaces.
 _BESIDE_TEXT = 21
 
@@ -68,6 +69,7 @@ class ProgressDisplay:
             self._show_iteration(event.clock_ns, always=True)
         elif event.stage == "clock":
             self._show_iteration(event.clock_ns, always=False)
+            self._show_clock(event)
         elif event.detail:
             self.stage(event.stage, event.detail)
 
@@ -100,6 +102,13 @@ class ProgressDisplay:
         if self._task is None:
             self._task = self._bar.add_task(text, total=began.iterations)
         self._bar.update(self._task, description=text, completed=began.iteration)
+
+    def _show_clock(self, event: Event) -> None:
+        """How far a program is, which has no iterations that anybody knows."""
+        quiet_s = time.monotonic() - self._said
+        if self._iteration is None and event.clock_ns is not None and quiet_s >= _PROGRAM_QUIET_S:
+            sent = f", {event.sent_bytes / 1e6:,.1f} MB sent" if event.sent_bytes else ""
+            self._say(f"{event.clock_ns / 1e9:.6f} s on its clock{sent}")
 
     def _say(self, text: str) -> None:
         self._said = time.monotonic()
