@@ -46,7 +46,7 @@ imports:
 	@$(VENV)/bin/lint-imports --no-logo
 
 BENCHMARKS := astra bring_up congestion_control congestion_control_order decode goodput instructions \
-	native_truth port_cost predictors stock_deviation two_jobs virtual_speed roce.dcqcn_draws roce.timely_draws
+	native_truth packet_engine port_cost predictors stock_deviation two_jobs virtual_speed roce.dcqcn_draws roce.timely_draws
 
 bench: setup ## the benchmarks that take minutes, and nothing that has to be given
 	@for name in $(BENCHMARKS); do echo "== $$name"; $(VENV)/bin/python -m benchmarks.$$name || exit 1; done

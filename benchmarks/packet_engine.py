@@ -1,0 +1,124 @@
+"""What a packet's hop costs the packet engine, with all of TCP, at 16, 128 and 1,024 hosts.
+
+    .venv/bin/python -m benchmarks.packet_engine [--rounds N] [--largest HOSTS] [--beside CLONE]
+
+A permutation on fat-trees (every rank sends to the one half the ranks on; MTU 1500, 100 Gb/s, 1 us
+a link): processor time of the engine by passages of ports, those of acknowledgements counted, and
+of what is beside it in Python. The least of the rounds counts, since whatever else runs on the
+machine only adds. `--beside` names a clone of this repository at e2b4e87, the last commit with the model in
+Python, which then follows the same 16 hosts; both say the same nanoseconds, or it is an error.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from analysis.predict.models.packet import Packet
+from analysis.predict.setting import setting_of_spec
+from analysis.predict.whole_run import predict_run
+from topologies.spec.spec import parse_spec
+
+_SIZES = {16: (4, "8MB"), 128: (8, "4MB"), 1024: (16, "1MB")}
+"""By hosts: k of the fat-tree, and what a rank sends."""
+
+_MODEL = """
+import sys, time
+from analysis.predict.models.tcp import LinuxTcp
+from analysis.predict.setting import setting_of_spec
+from analysis.predict.whole_run import predict_run
+from topologies.spec.spec import parse_spec
+spec = parse_spec(sys.stdin.read())
+began = time.process_time()
+found = predict_run(spec, setting_of_spec(spec), LinuxTcp())
+print(time.process_time() - began, *(int(each) for each in found.collectives.values()))
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Processor seconds of the engine and of all that is beside it, and passages of ports."""
+
+    engine_s: float
+    python_s: float
+    hops: int
+    collectives_ns: tuple[int, ...]
+
+
+def _spec(hosts: int) -> str:
+    k, size = _SIZES[hosts]
+    return f"""
+name: permutation
+fabric: {{kind: fat-tree, k: {k}, link: {{rate: 100Gbps, delay: 1us, mtu: 1500}}}}
+workload:
+  kind: collectives
+  ranks: {hosts}
+  operations: [{{kind: permutation, size: {size}, shift: {hosts // 2}}}]
+"""
+
+
+def measure(hosts: int) -> Cost:
+    """One run, after the spec is read."""
+    spec = parse_spec(_spec(hosts))
+    setting, predictor = setting_of_spec(spec), Packet()
+    began = time.process_time()
+    found = predict_run(spec, setting, predictor)
+    python_s = time.process_time() - began
+    assert predictor.last is not None
+    times = tuple(int(each) for each in found.collectives.values())
+    return Cost(predictor.last.processor_s, python_s, predictor.last.hops, times)
+
+
+def model_s(clone: Path, hosts: int, expected: tuple[int, ...]) -> float:
+    """Processor seconds of the model in Python. Raises SystemExit where it says other times."""
+    done = subprocess.run(
+        [sys.executable, "-c", _MODEL],
+        input=_spec(hosts),
+        cwd=clone,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    seconds, *times = done.stdout.split()
+    if tuple(map(int, times)) != expected:
+        raise SystemExit(f"the model says {times}, the engine {expected}")
+    return float(seconds)
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--largest", type=int, default=1024)
+    parser.add_argument("--beside", type=Path)
+    arguments = parser.parse_args()
+    table = Table("hosts", title="A packet's hop")
+    for heading in ("hops", "engine us a hop", "engine s", "Python beside it s", "model / engine"):
+        table.add_column(heading, justify="right")
+    for hosts in (each for each in _SIZES if each <= arguments.largest):
+        costs = [measure(hosts) for _ in range(arguments.rounds)]
+        least = min(costs, key=lambda cost: cost.engine_s)
+        ratio = ""
+        if arguments.beside is not None and hosts == min(_SIZES):
+            model = model_s(arguments.beside, hosts, least.collectives_ns)
+            ratio = f"{model / least.engine_s:.0f}"
+        table.add_row(
+            f"{hosts:,}",
+            f"{least.hops:,}",
+            f"{least.engine_s / least.hops * 1e6:.3f}",
+            f"{least.engine_s:.2f}",
+            f"{min(cost.python_s for cost in costs):.2f}",
+            ratio,
+        )
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    main()
