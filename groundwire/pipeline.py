@@ -46,21 +46,20 @@ def resolve(
     An override's text is YAML, as after `--set`; other values are taken as they are. Raises
     SpecError, whose text names `source` where an override is wrong.
     """
+    given = overrides or {}
+    texts = {k: v if isinstance(v, str) else json.dumps(v) for k, v in given.items()}
+    if isinstance(spec, str | PathLike):
+        return load_spec(Path(spec), overrides=texts, overridden_by=source)
     found = _loaded(spec)
-    if not overrides:
-        return found
-    texts = {k: v if isinstance(v, str) else json.dumps(v) for k, v in overrides.items()}
-    return found.with_overrides(texts, source=source)
+    return found.with_overrides(texts, source=source) if texts else found
 
 
-def _loaded(spec: SpecLike) -> Spec:
+def _loaded(spec: Spec | Mapping[str, Any]) -> Spec:
     """Raises SpecError, and TypeError for what is none of these."""
     if isinstance(spec, Spec):
         return spec
     if isinstance(spec, Mapping):
         return parse_dict({"name": "spec", **spec})
-    if isinstance(spec, str | PathLike):
-        return load_spec(Path(spec))
     raise TypeError(f"spec: found {type(spec).__name__}; expected a Spec, a dict or a path")
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ from emulator.virtual.host.checks import virtual_kernel_checks
 from emulator.virtual.memory.estimate import guest_memory_bytes
 from emulator.virtual.memory.host_memory import available_memory
 from topologies.extras import install_line
+from topologies.installation import IN_CLONE, in_clone
 from topologies.spec.spec import load_spec
 
 MAIN_JOB = Path(topologies.__file__).parent / "dlrm-fat-tree-k4.yaml"
@@ -258,6 +260,8 @@ _PROGRAMS = (
     ("ping", "pingall and pingpair of groundwire shell", "iputils-ping"),
     ("iperf", "iperf of groundwire shell", "iperf"),
     ("bash", "commands on nodes in groundwire shell", "bash"),
+)
+_OF_BENCHMARKS = (
     ("mnexec", "stock Mininet's side of benchmarks/bring_up.py", "mininet --no-install-recommends"),
     ("ifconfig", "stock Mininet's side of benchmarks/bring_up.py", "net-tools"),
 )
@@ -275,7 +279,7 @@ _EXTRAS = (
 
 
 def _programs() -> Iterator[Check]:
-    for program, use, package in _PROGRAMS:
+    for program, use, package in (*_PROGRAMS, *(_OF_BENCHMARKS if IN_CLONE else ())):
         path = shutil.which(program)
         yield Check(
             "programs",
@@ -296,7 +300,7 @@ def _packages() -> Iterator[Check]:
             there,
             "found" if there else "not found",
             without,
-            "make setup",
+            in_clone("make setup", f"{sys.executable} -m pip install {package}"),
         )
     for package, use, extra in _EXTRAS:
         there = importlib.util.find_spec(package) is not None

@@ -13,6 +13,7 @@ from groundwire.commands.console.help_text import tidy_help, without_type
 from groundwire.commands.console.outcome import outcome
 from groundwire.commands.console.separator import separated
 from groundwire.importing import imported
+from topologies.installation import ready_specs
 
 COMMANDS = {
     "init": "groundwire.commands.specs.init:init",
@@ -87,8 +88,8 @@ app = typer.Typer(
     name="groundwire",
     help="A live emulation testbed for training-cluster networks: real Gloo workers on an emulated "
     "fabric. Every run has a verdict, every measured collective its predictions.",
-    epilog="Start with: groundwire run topologies/dlrm-fat-tree-k4.yaml. Exit codes: 0 done and "
-    "valid, 1 failed, 2 bad input, 3 done but not valid, 130 interrupted.",
+    epilog=f"Start with: groundwire run {ready_specs()}dlrm-fat-tree-k4.yaml. Exit codes: 0 done "
+    "and valid, 1 failed, 2 bad input, 3 done but not valid, 130 interrupted.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},

@@ -59,7 +59,7 @@ def predict_command(
     ECMP choices depend on a run's ports, so here flow draws them from the spec's seed, or knows
     them with --connect.
     """
-    spec = load_spec(spec_path).with_overrides(parse_overrides(set_ or []), source="--set")
+    spec = load_spec(spec_path, overrides=parse_overrides(set_ or []))
     setting = _connected(spec) if connect else None
     if spec.jobs:
         return _predict_jobs(spec, predictor, calibration, as_json)

@@ -81,7 +81,7 @@ def run(
     Ctrl-C ends the runs on the hosts. Exit codes are those of `groundwire run`, and of several
     hosts the worst: 1 when one failed, else 3 when a run is not valid.
     """
-    spec = load_spec(spec_path).with_overrides(parse_overrides(set_ or []), source="--set")
+    spec = load_spec(spec_path, overrides=parse_overrides(set_ or []))
     with run_directory(spec, out) as place:
         outcomes = remote_run(spec, Hosts(inventory, limit, native), place, _Lines().show)
     return _show(outcomes, place, as_json)

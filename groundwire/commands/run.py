@@ -17,6 +17,7 @@ from groundwire import pipeline
 from groundwire.commands.console.overrides import parse_overrides
 from groundwire.commands.console.progress_display import ProgressDisplay
 from groundwire.commands.console.report_style import ReportStyle
+from topologies.installation import ready_specs
 from topologies.spec.spec import Spec, load_spec
 
 if TYPE_CHECKING:
@@ -38,7 +39,8 @@ KERNELS: dict[KernelChoice, KernelKind | None] = {
 }
 
 SpecPath = Annotated[
-    Path, typer.Argument(metavar="SPEC", help="The spec, a YAML file; topologies/ has ready ones.")
+    Path,
+    typer.Argument(metavar="SPEC", help=f"The spec, a YAML file; {ready_specs()} has ready ones."),
 ]
 SetOption = Annotated[
     list[str] | None,
@@ -124,8 +126,8 @@ def run(
     its compute and exposed communication, and where the run directory is. Exit code 3 says that the
     run is done but that its figures are not valid, and the reasons are printed.
     """
-    spec = load_spec(spec_path, fabric_in_place(topo, custom))
-    spec = spec.with_overrides(parse_overrides(set_ or []), source="--set")
+    overrides = parse_overrides(set_ or [])
+    spec = load_spec(spec_path, fabric_in_place(topo, custom), overrides)
     return run_and_print(
         spec,
         kernel,

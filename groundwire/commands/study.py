@@ -17,12 +17,16 @@ from emulator.session import KernelKind
 from groundwire.commands.console.figures import Figures, output_console
 from groundwire.commands.console.study_display import StudyDisplay
 from groundwire.studies.study import Study, study, study_document
+from topologies.installation import in_clone
 
 
 def study_command(
     file: Annotated[
         Path,
-        typer.Argument(metavar="FILE", help="The study, a YAML file; studies/ has ready ones."),
+        typer.Argument(
+            metavar="FILE",
+            help="The study, a YAML file" + in_clone("; studies/ has ready ones.", "."),
+        ),
     ],
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="The study's directory (default: runs/NAME).")

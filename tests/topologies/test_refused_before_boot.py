@@ -11,7 +11,7 @@ from emulator.cut_off import cut_off_by_faults
 from emulator.idle_time import longest_idle_ns
 from emulator.session import run_session
 from topologies.spec.layers_section import LayersWorkload
-from topologies.spec.spec import Spec, SpecError, parse_dict
+from topologies.spec.spec import Spec, SpecError, load_spec, parse_dict
 from workloads.models.flow_sizes import MOST_FLOWS, flow_count, flows_of
 
 
@@ -106,3 +106,24 @@ def test_a_link_that_stays_down_is_named_with_who_is_behind_it() -> None:
     two_ways = {"kind": "leaf-spine", "leaves": 2, "spines": 2, "hosts_per_leaf": 2}
     redundant = [down | {"link": "leaf0-spine0"}]
     assert cut_off_by_faults(_spec(fabric=two_ways, workload=workload, faults=redundant)) is None
+
+
+def test_set_can_complete_a_spec(tmp_path: Path) -> None:
+    """A file that is no whole spec by itself, and one whose mistake is put right."""
+    file = tmp_path / "small.yaml"
+    file.write_text(
+        "fabric: {kind: flat, hosts: 2}\n"
+        "workload: {kind: collectives, ranks: 4, operations: [{kind: all_reduce, size: 1MB}]}\n"
+    )
+    with pytest.raises(SpecError, match=r"small\.yaml: line 2: workload\.ranks: found 4; expected"):
+        load_spec(file)
+    assert load_spec(file, overrides={"fabric.hosts": "8"}).ranks == 4
+    with pytest.raises(SpecError, match=r"small\.yaml: line 2: workload\.ranks: found 4; expected"):
+        load_spec(file, overrides={"seed": "2"})
+    with pytest.raises(
+        SpecError, match=r"with --set: workload\.ranks: found 5; expected at most 3"
+    ):
+        load_spec(file, overrides={"fabric.hosts": "3", "workload.ranks": "5"})
+    file.write_text("fabric: {kind: flat, hosts: 2}\n")
+    whole = load_spec(file, overrides={"workload": "{kind: dlrm, ranks: 2}"})
+    assert whole.name == "small" and whole.workload.kind == "dlrm"

@@ -6,6 +6,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from topologies.installation import page
+
 _LOOKED_AT = 4096
 
 
@@ -20,8 +22,10 @@ class ForeignFile:
         return f"{self.name}; {self.instead}"
 
 
-_GRAPH = "write its nodes and links as fabric: {kind: graph, ...} (docs/spec.md)"
-_FLOWS = "write it as workload: {kind: flows, ...}, or as a trace's messages (docs/astra.md)"
+_GRAPH = "write its nodes and links as fabric: {kind: graph, ...} (" + page("spec.md") + ")"
+_FLOWS = (
+    "write it as workload: {kind: flows, ...}, or as a trace's messages (" + page("astra.md") + ")"
+)
 
 GOAL = ForeignFile("LogGOPSim's GOAL", "groundwire trace import reads it")
 

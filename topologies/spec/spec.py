@@ -138,12 +138,18 @@ def _describe_unreadable(error: OSError | UnicodeDecodeError) -> str:
     return f"a file that cannot be read ({error.strerror})"
 
 
-def load_spec(path: str | Path, sections: Mapping[str, object] | None = None) -> Spec:
+def load_spec(
+    path: str | Path,
+    sections: Mapping[str, object] | None = None,
+    overrides: Mapping[str, str] | None = None,
+    overridden_by: str = "--set",
+) -> Spec:
     """The spec in a YAML file; without a `name` it has the file's. `sections` stand in for those of
-    the file, which need not be there.
+    the file, which need not be there. `overrides` are dotted keys, as `Spec.with_overrides` takes
+    them; with them the file alone need not be a whole spec.
 
     Raises SpecError naming the file, and of every mistake in it the line, the key, what was found
-    and what is allowed.
+    and what is allowed; for a mistake of an override it names `overridden_by`.
     """
     path, source = Path(path), str(path)
     try:
@@ -174,7 +180,21 @@ def load_spec(path: str | Path, sections: Mapping[str, object] | None = None) ->
         for entry in _algorithm_entries(raw):
             if isinstance(entry.get("file"), str):
                 entry["file"] = str(path.resolve().parent / entry["file"])
-    return _validate(raw, source, document)
+    if not overrides or not isinstance(raw, dict):
+        return _validate(raw, source, document)
+    try:
+        alone = _validate(raw, source, document)
+    except SpecError as error:
+        completed = apply_overrides(Spec, raw, overrides, overridden_by)
+        try:
+            return _validate(completed, f"{source} with {overridden_by}", None)
+        except SpecError as left:
+            # What is wrong in the file is told with its lines, unless an override has changed it.
+            told = {(problem.key, problem.found) for problem in error.problems}
+            if {(problem.key, problem.found) for problem in left.problems} <= told:
+                raise error from None
+            raise
+    return alone.with_overrides(overrides, source=overridden_by)
 
 
 def _algorithm_entries(raw: dict[str, Any]) -> Iterator[dict[str, Any]]:

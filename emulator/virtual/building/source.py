@@ -13,6 +13,7 @@ from pathlib import Path
 from emulator.virtual.building.build_process import build_environment, build_process
 from emulator.virtual.building.cache import kernel_cache
 from emulator.virtual.failure import VirtualKernelError
+from topologies.installation import in_clone
 
 KERNEL_FILES = Path(__file__).resolve().parents[2] / "kernel"
 SOURCE_VARIABLE = "GROUNDWIRE_KERNEL_SOURCE"
@@ -78,8 +79,9 @@ def require_source() -> KernelSource:
     if source is None:
         raise VirtualKernelError(
             f"no kernel source: {INSTALLED_SOURCES}/{PACKAGE}.tar.* does not exist. Install it "
-            f"with `sudo apt-get install {PACKAGE}` (Debian 12 and 13); elsewhere `make setup` "
-            f"fetches Debian's, or set {SOURCE_VARIABLE} to an archive of Linux 6.12"
+            f"with `sudo apt-get install {PACKAGE}` (Debian 12 and 13); elsewhere "
+            + in_clone("`make setup` fetches Debian's, or ", "")
+            + f"set {SOURCE_VARIABLE} to an archive of Linux 6.12"
         )
     return source
 

@@ -10,10 +10,11 @@ from typing import TypeVar
 from emulator.doctor.check import Check
 from emulator.virtual.building.build import find_kernel, require_tools
 from emulator.virtual.building.cache import writable_kernel_cache
-from emulator.virtual.building.source import find_source
+from emulator.virtual.building.source import PACKAGE, find_source
 from emulator.virtual.failure import VirtualKernelError
 from emulator.virtual.host.features import has_seccomp_filters, has_xsave
 from emulator.virtual.memory.host_memory import memory_directory
+from topologies.installation import in_clone
 
 T = TypeVar("T")
 
@@ -39,7 +40,7 @@ def virtual_kernel_checks(memory_bytes: int) -> Iterator[Check]:
         built or possible,
         detail,
         "no runs in exact virtual time, and none without root",
-        "make setup, or groundwire kernel build",
+        in_clone("make setup, or ", "") + "groundwire kernel build",
     )
     yield Check(
         "virtual kernel",
@@ -47,7 +48,7 @@ def virtual_kernel_checks(memory_bytes: int) -> Iterator[Check]:
         source is not None,
         source.version if source else no_source,
         "the virtual kernel cannot be built" + (" again" if built else ""),
-        "./setup.sh run fetches linux-source-6.12",
+        in_clone("./setup.sh run fetches linux-source-6.12", f"apt-get install {PACKAGE}"),
     )
     yield Check(
         "virtual kernel",

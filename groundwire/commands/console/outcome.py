@@ -10,6 +10,7 @@ from typing import ParamSpec
 import typer
 
 from emulator.linux.signals import is_interrupt
+from emulator.ranks.failures.full_directory import FULL
 from groundwire.commands.console.plain_text import visible
 
 P = ParamSpec("P")
@@ -52,6 +53,9 @@ def outcome(command: Callable[P, int]) -> Callable[P, None]:
 def _told(error: RuntimeError | OSError) -> str:
     """The file, if one is known, and what is wrong with it, without Python's `[Errno 21]`."""
     if isinstance(error, OSError) and error.strerror:
-        named = "" if error.filename is None else f"{error.filename}: "
-        return named + error.strerror
+        if error.filename is not None:
+            return f"{error.filename}: {error.strerror}"
+        if error.errno in FULL:  # a write names no file
+            return f"{error.strerror}, where standard output or a file was written"
+        return error.strerror
     return str(error)

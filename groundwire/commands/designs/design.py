@@ -22,6 +22,7 @@ from emulator.session import KernelKind
 from groundwire.commands.console.figures import Figures, output_console
 from groundwire.commands.designs.display import DesignDisplay
 from groundwire.designs.design import Design, design, design_document
+from topologies.installation import ready_specs
 
 _ROWS = 12
 
@@ -29,7 +30,9 @@ _ROWS = 12
 def design_command(
     file: Annotated[
         Path,
-        typer.Argument(metavar="SPEC", help="The design, a YAML file; topologies/ has ready ones."),
+        typer.Argument(
+            metavar="SPEC", help=f"The design, a YAML file; {ready_specs()}designs/ has ready ones."
+        ),
     ],
     out: Annotated[
         Path | None,

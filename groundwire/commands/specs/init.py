@@ -10,6 +10,7 @@ from typing import Annotated, get_args
 
 import typer
 
+from topologies.installation import page
 from topologies.spec.errors import suggestion
 from topologies.spec.spec import parse_spec
 from topologies.spec.workload_section import DlrmWorkload
@@ -17,7 +18,7 @@ from topologies.spec.workload_types import PlainCollective
 from topologies.units import format_size
 
 _TEMPLATE = """\
-# {title}. docs/spec.md has every key.
+# {title}. {reference} has every key.
 #   groundwire validate {file}    says what is wrong with it
 #   groundwire predict {file}     what a run would measure, in a moment
 #   groundwire run {file}         runs it
@@ -123,6 +124,7 @@ def spec_text(
         does = f"  kind: collectives\n  operations: [{{kind: {workload}, size: {size}}}]"
     article = "A" if fabric is not FabricKind.flat else "One switch, a"
     return _TEMPLATE.format(
+        reference=page("spec.md"),
         title=f"{article} {fabric.value} fabric of {hosts} hosts",
         file=file,
         name=file.stem,
