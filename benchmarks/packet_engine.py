@@ -5,8 +5,9 @@
 A permutation on fat-trees (every rank sends to the one half the ranks on; MTU 1500, 100 Gb/s, 1 us
 a link): processor time of the engine by passages of ports, those of acknowledgements counted, and
 of what is beside it in Python. The least of the rounds counts, since whatever else runs on the
-machine only adds. `--beside` names a clone of this repository at e2b4e87, the last commit with the model in
-Python, which then follows the same 16 hosts; both say the same nanoseconds, or it is an error.
+machine only adds. `--beside` names a clone of this repository at e2b4e87, the last commit with the
+model in Python, which then follows the same 16 hosts; both say the same nanoseconds, or it is an
+error.
 """
 
 from __future__ import annotations
