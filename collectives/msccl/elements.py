@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from xml.parsers import expat
 
-from topologies.spec.foreign_files import foreign_file
+from topologies.spec.foreign_files import MSCCL, foreign_file
 
 
 class MscclError(ValueError):
@@ -84,6 +84,6 @@ def parse(text: str, source: str) -> Element:
         parser.Parse(text, True)
     except expat.ExpatError as error:
         foreign = foreign_file(text)
-        found = str(error) if foreign is None else str(foreign)
+        found = str(error) if foreign in (None, MSCCL) else str(foreign)
         raise MscclError(source, error.lineno, "", found, "well-formed XML") from None
     return roots[0]

@@ -42,6 +42,11 @@ def test_a_foreign_file_is_named_with_what_to_do(tmp_path: Path, name: str) -> N
         assert name in str(no_algorithm.value)
 
 
+def test_a_broken_algorithm_is_still_one() -> None:
+    with pytest.raises(MscclError, match="no element found"):
+        read('<algo name="x">\n<gpu id="0">\n')
+
+
 def test_specs_are_no_foreign_files() -> None:
     specs = list(Path("topologies").glob("*.yaml"))
     assert specs and not any(foreign_file(spec.read_text()) for spec in specs)

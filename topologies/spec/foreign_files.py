@@ -27,6 +27,7 @@ _FLOWS = (
     "write it as workload: {kind: flows, ...}, or as a trace's messages (" + page("astra.md") + ")"
 )
 
+MSCCL = ForeignFile("MSCCL's XML", "name it in a spec: {algorithm: msccl, file: FILE}")
 GOAL = ForeignFile("LogGOPSim's GOAL", "groundwire trace import reads it")
 
 _BY_KEY = {
@@ -45,7 +46,7 @@ _BY_BEGINNING: tuple[tuple[str, ForeignFile], ...] = (
     (r"\s*(<\?xml[^>]*>\s*)?(<!--.*?-->\s*)*<graphml\b", ForeignFile("GraphML", _GRAPH)),
     (
         r"\s*(<\?xml[^>]*>\s*)?(<!--.*?-->\s*)*<algo\b",
-        ForeignFile("MSCCL's XML", "name it in a spec: {algorithm: msccl, file: FILE}"),
+        MSCCL,
     ),
     *((rf"\s*\{{.*?\"{key}\"\s*:", found) for key, found in _BY_KEY.items()),
     (r"Nodes \d+\s*\nConnections \d+", ForeignFile("htsim's connection matrix", _FLOWS)),
