@@ -296,6 +296,9 @@ def _operation_problems(
         )
     if isinstance(operation, (RootedCollective, SendRecv, Incast)) and operation.root >= ranks:
         yield Problem((*key, "root"), str(operation.root), f"expected a rank from 0 to {ranks - 1}")
+    if isinstance(operation, Incast | Permutation) and ranks == 1:
+        yield Problem((*key, "kind"), kind, "expected at least 2 ranks: a rank sends to others")
+        return
     match operation:
         case CollectiveOperation() | RootedCollective():
             return

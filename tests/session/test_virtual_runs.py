@@ -187,3 +187,25 @@ def test_a_deadlock_of_lossless_queues_is_reported_as_one(tmp_path: Path) -> Non
     assert "deadlock of lossless queues" in done.stderr
     for switch in ("s0", "s1", "s2", "s3", "s4"):
         assert f"{switch}-eth" in done.stderr
+
+
+def test_one_rank_runs_what_needs_no_other(tmp_path: Path) -> None:
+    """Nothing leaves it, so nothing takes time, and no predictor is asked for more."""
+    spec = tmp_path / "one.yaml"
+    kinds = ("all_reduce", "all_to_all", "broadcast", "all_gather", "reduce_scatter", "reduce")
+    operations = "".join(f"{{kind: {kind}, size: 1MB}}, " for kind in kinds)
+    spec.write_text(
+        "fabric: {kind: flat, hosts: 2}\npredict: [flow, alpha-beta, packet]\n"
+        f"workload: {{kind: collectives, ranks: 1, operations: [{operations}{{kind: barrier}}]}}\n"
+    )
+    out = tmp_path / "out"
+    done = groundwire("run", spec, "--kernel", "virtual", "--out", out, "--json")
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert result["valid"] is True
+    assert [row["kind"] for row in result["collectives"]] == [*kinds, "barrier"]
+    assert sum(row["duration_ns"] for row in result["collectives"]) < 10_000
+    spec.write_text(spec.read_text().replace("kind: barrier", "kind: incast, size: 1MB"))
+    refused = groundwire("predict", spec)
+    assert refused.returncode == 2
+    assert "at least 2 ranks: a rank sends to others" in " ".join(refused.stderr.split())

@@ -213,7 +213,7 @@ class ChakraWorkload(SpecSection):
 
     @model_validator(mode="after")
     def _found(self) -> ChakraWorkload:
-        if self.ranks < 2:
+        if self.ranks < 1:
             raise ValueError(f"expected traces {self.path}.0.et, {self.path}.1.et, ... or `ranks`")
         return self
 

@@ -32,6 +32,7 @@ ReduceOp = Literal["sum", "min", "max", "band", "bor", "bxor", "minloc", "maxloc
 Payload = Literal["checked", "timing"]
 """Whether every rank checks the numbers that it gets, or nobody looks at them."""
 Ranks = Annotated[Integer, Field(ge=1, le=4096)]
+SeveralRanks = Annotated[Integer, Field(ge=2, le=4096)]
 Iterations = Annotated[Integer, Field(ge=1, le=1_000_000)]
 
 MAX_SIZE_BYTES = 2**36

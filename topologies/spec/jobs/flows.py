@@ -8,7 +8,7 @@ from pydantic import Field, PlainSerializer, PlainValidator, model_validator
 
 from topologies.spec.fabric_section import Integer
 from topologies.spec.queue_section import SpecSection
-from topologies.spec.workload_types import MAX_SIZE_BYTES, Dtype, Iterations, Ranks
+from topologies.spec.workload_types import MAX_SIZE_BYTES, Dtype, Iterations, SeveralRanks
 from topologies.units import RateBps, TimeNs, format_size, parse_size_bytes
 
 SizeDistribution = Literal["websearch", "storage", "hadoop"]
@@ -47,7 +47,7 @@ class FlowsWorkload(SpecSection):
     """
 
     kind: Literal["flows"]
-    ranks: Ranks
+    ranks: SeveralRanks
     iterations: Iterations = 1
     sizes: Sizes = "websearch"
     rate_bps: RateBps | None = Field(default=None, alias="rate", gt=0)

@@ -10,7 +10,7 @@ from pydantic_core import PydanticCustomError
 from topologies.spec.errors import Problem, shown
 from topologies.spec.fabric_section import Integer
 from topologies.spec.queue_section import SpecSection
-from topologies.spec.workload_types import Dtype, Iterations, Ranks
+from topologies.spec.workload_types import Dtype, Iterations, SeveralRanks
 
 Units = Annotated[Integer, Field(ge=1, le=4096)]
 Seed = Annotated[Integer, Field(ge=0, lt=2**32)]
@@ -96,7 +96,7 @@ class PartitionedInferenceWorkload(SpecSection):
     rank computes its neurons and sends others the activations that they need."""
 
     kind: Literal["partitioned_inference"]
-    ranks: Ranks
+    ranks: SeveralRanks
     iterations: Iterations = 3
     batch_size: Annotated[Integer, Field(ge=1, le=65_536)] = 32
     network: Annotated[NetworkSpec, Field(discriminator="kind")]
