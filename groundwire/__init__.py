@@ -131,6 +131,11 @@ def _refuse_foreign_rooms() -> None:
     ours = Path(__file__).resolve().parents[1]
     for room in _ROOMS:
         found = find_spec(room)
+        if found is None and (ours / room).is_dir():
+            raise ImportError(
+                f"groundwire needs its own package {room}, {ours / room}, which this environment "
+                "does not know: it is newer; `make setup`, or `pip install -e .`, makes it known"
+            )
         places = [] if found is None else [*(found.submodule_search_locations or ()), found.origin]
         if not any(place and Path(place).resolve() == ours / room for place in places):
             where = ", ".join(str(place) for place in places) or "nothing"
