@@ -5,7 +5,6 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
 from typing import Protocol, runtime_checkable
 
 from analysis.predict.engines.acts import Act, Due, PostCall, Until, WaitForCall
@@ -77,9 +76,9 @@ def as_posted(
     seed: int,
 ) -> JointPrograms:
     """Collectives that every rank posts when it did in a run, whose times are `scale` times too
-    long. Where all ranks wait for each before they post the next one, they do so here as well: what
-    takes longer than in the run has the next ones posted by as much later, and not get behind it.
-    """
+    long. Where a rank waited before it posted the next one, it waits here as well for what was over
+    then: what takes longer than in the run has the next ones posted by as much later, and not get
+    behind it."""
     acts: dict[int, list[Act]] = {}
     begin = min(record.start_ns for c in collectives for record in c.by_rank.values())
     posts = {
@@ -89,21 +88,21 @@ def as_posted(
         for rank in sorted({rank for c in collectives for rank in c.ranks})
     }
     by_mpi = all(c.schedule.observed for c in collectives)  # whose collectives block
-    one_by_one = by_mpi or all(
-        _awaits_each([collectives[i].by_rank[rank] for _, i in own]) for rank, own in posts.items()
-    )
     for rank, own in posts.items():
         acts[rank] = []
+        left: list[tuple[int, int]] = []
         for start_ns, place in own:
+            over = [each for each in left if by_mpi or each[0] <= start_ns]
+            if by_mpi or any(_awaited(collectives[one].by_rank[rank]) for _, one in over):
+                for end_ns, before in sorted(over):
+                    acts[rank] += [WaitForCall(before), Due((end_ns - begin) / scale)]
+                left = [each for each in left if each not in over]
             acts[rank] += [Until((start_ns - begin) / scale), PostCall(place)]
-            if one_by_one:
-                end_ns = collectives[place].by_rank[rank].end_ns
-                acts[rank] += [WaitForCall(place), Due((end_ns - begin) / scale)]
+            left.append((collectives[place].by_rank[rank].end_ns, place))
     return JointPrograms(calls, acts, seed)
 
 
-def _awaits_each(records: Sequence[CollectiveRecord]) -> bool:
-    """Whether a rank waits for each of its collectives before it posts the next one, as far as is
-    known: of what was found in captures, none begins before another is over."""
-    waits = all(record.waited_ns or record.sends is not None for record in records)
-    return waits and all(before.end_ns <= after.start_ns for before, after in pairwise(records))
+def _awaited(record: CollectiveRecord) -> bool:
+    """Whether a rank waited for it, as far as is known: of what was found in captures, none begins
+    before another is over."""
+    return bool(record.waited_ns) or record.sends is not None

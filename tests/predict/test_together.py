@@ -154,6 +154,22 @@ def test_what_is_awaited_is_not_stood_behind() -> None:
         assert waited or barrier_ns > 10 * alone
 
 
+def test_what_a_rank_waited_past_is_not_stood_behind() -> None:
+    """Two all-reduces under way at once, of which the rank had to wait for one alone."""
+    setting = make_setting("flat")
+    alone = Flow().predict(setting, make_call(setting, "barrier", 0))
+    half_ns = round(Flow().predict(setting, make_call(setting, "all_reduce", _SIZE)) / 2)
+    collectives = [
+        _measured(0, "all_reduce", _SIZE, 0, half_ns, True),
+        _measured(1, "all_reduce", _SIZE, 1, half_ns - 1, False),
+        _measured(2, "barrier", 0, half_ns, half_ns + 9_000, True),
+    ]
+    calls = [GroupedCall(call_of(one), one.group) for one in collectives]
+    joint = as_posted(collectives, calls, 1, 1)
+    Flow().run_together(setting, joint)
+    assert joint.durations_ns()[2] == pytest.approx(alone, rel=0.05)
+
+
 def test_a_message_waits_on_its_connection_and_for_no_thread() -> None:
     """Behind what an all-reduce of two ranks has sent when it is posted: half of its 4 MB."""
     setting = make_setting("flat")
