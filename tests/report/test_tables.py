@@ -84,8 +84,8 @@ def test_analysis_needs_no_torch_and_no_emulator(run_directory: Path) -> None:
         "import sys; from pathlib import Path; from analysis.report.finish import finish_run;"
         "from analysis.runs.run import load_run;"
         f"finish_run(load_run(Path({str(run_directory)!r})));"
-        "print([m for m in sys.modules if m.split('.')[0] in "
-        "('torch', 'emulator', 'workloads', 'pandas')])"
+        "print([m for m in sys.modules if m.split('.')[0] in ('torch', 'emulator', 'pandas') "
+        "or m.startswith('workloads.execution')])"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert done.stdout.strip() == "[]", done.stderr
