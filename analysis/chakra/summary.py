@@ -19,9 +19,8 @@ from analysis.chakra.graph import (
 )
 from topologies.spec.workload_types import MAX_SIZE_BYTES
 
-MOST_NS = 3600 * 10**9
-"""The longest computation of a replay: where nothing runs for longer, the virtual kernel takes its
-processes for dead."""
+MOST_NS = 24 * 3600 * 10**9
+"""The longest computation of a replay. A day in which nothing runs takes minutes to pass."""
 
 _MOST_TAG = 2**31 - 1
 
