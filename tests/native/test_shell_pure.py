@@ -35,6 +35,7 @@ def test_commands_run_in_exact_virtual_time(tmp_path: Path) -> None:
     done = _shell(
         "topologies/two-hosts.yaml", "--command", "pingall", "--command", "h0 ping -c 3 -i 0.2 h1",
         "--command", "h0 echo called $(hostname), other $(getent hosts h1 | head -n 1)",
+        "--command", "h0 echo sees $(ls /sys/class/net | xargs), by $(getent hosts h''1)",
         "--command", f"h0 touch {tmp_path}/written", "--writable", str(tmp_path),
         "--memory", "900MB",
     )  # fmt: skip
@@ -42,6 +43,8 @@ def test_commands_run_in_exact_virtual_time(tmp_path: Path) -> None:
     assert (tmp_path / "written").exists()
     # Mininet puts a node's address in place of its name where that is a word of its own.
     assert re.search(r"called h0, other 10\.0\.0\.3 +(10\.0\.0\.3|h1)", done.stdout)
+    # A host has a sysfs of its own, and addresses of IPv4.
+    assert re.search(r"sees h0-eth0 lo, by 10\.0\.0\.3 +h1", done.stdout)
     assert "0% dropped (2/2 received)" in done.stdout
     # Four times 1 us and (98 + 24) bytes at 10 Gb/s make 4.39 us; ping's clock has whole ones.
     times = [line.split("time=")[1] for line in done.stdout.splitlines() if "time=" in line]
