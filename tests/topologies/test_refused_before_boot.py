@@ -10,6 +10,7 @@ import pytest
 from emulator.cut_off import cut_off_by_faults
 from emulator.idle_time import longest_idle_ns
 from emulator.session import run_session
+from emulator.virtual.memory.estimate import guest_memory_bytes
 from topologies.spec.layers_section import LayersWorkload
 from topologies.spec.spec import Spec, SpecError, load_spec, parse_dict
 from workloads.models.flow_sizes import MOST_FLOWS, flow_count, flows_of
@@ -127,3 +128,12 @@ def test_set_can_complete_a_spec(tmp_path: Path) -> None:
     file.write_text("fabric: {kind: flat, hosts: 2}\n")
     whole = load_spec(file, overrides={"workload": "{kind: dlrm, ranks: 2}"})
     assert whole.name == "small" and whole.workload.kind == "dlrm"
+
+
+def test_memory_counts_messages_and_not_their_bytes_alone(tmp_path: Path) -> None:
+    """With 98,000 flows of 4 bytes each of 4 ranks held 288 MB: 5.4 KB for an end of a flow."""
+    few = {"kind": "flows", "ranks": 4, "sizes": 4, "pattern": "random"}
+    many = few | {"rate": "100Mbps", "duration": "4ms"}
+    posted = len(flows_of(_spec(workload=many).workload))  # type: ignore[arg-type]
+    more = [guest_memory_bytes(_spec(workload=each), tmp_path) for each in (few, many)]
+    assert more[1] - more[0] >= 2 * posted * 5400
