@@ -26,7 +26,7 @@ _libc.ptrace.restype = ctypes.c_long
 
 
 class Interrupts:
-    """Interrupts whatever user code a guest runs."""
+    """Interrupts whatever user code a guest runs; not where it is traced."""
 
     def __init__(self, pid: int, symbols: Path) -> None:
         """`pid` is the guest's first process, `symbols` its kernel's System.map."""
@@ -56,9 +56,7 @@ class Interrupts:
         """All processes of a guest have one stack for signals. So who gets one has to be the one
         that runs, and in user code: it is held, and asked where it is."""
         if _libc.ptrace(_PTRACE_SEIZE, pid, None, None) != 0:
-            # The guest's kernel traces it (userspace=ptrace) and gets the signal instead.
-            signal.pidfd_send_signal(process, signal.SIGVTALRM)
-            return
+            return  # the guest's kernel traces it (userspace=ptrace), and expects no signals
         stopped_by = 0
         try:
             if _libc.ptrace(_PTRACE_INTERRUPT, pid, None, None) != 0:
