@@ -1,0 +1,114 @@
+"""Programs as people write them for PyTorch, unchanged: which rows they have."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.exec.programs import execute
+
+_FABRIC = """
+fabric: {kind: flat, hosts: 4, link: {rate: 10Gbps, delay: 5us}}
+predict: [flow]
+"""
+_BEGIN = """
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+rank, ranks = dist.get_rank(), dist.get_world_size()
+torch.manual_seed(0)
+"""
+_EXPERTS = """
+torch.manual_seed(rank)
+for _ in range(2):
+    tokens, expert = torch.randn(128, 64), torch.randint(0, ranks, (128,))
+    sends = torch.bincount(expert, minlength=ranks)
+    gets = torch.empty_like(sends)
+    dist.all_to_all_single(gets, sends)
+    got, back = torch.empty(int(gets.sum()), 64), torch.empty(128, 64)
+    sorted_tokens = tokens[expert.argsort()]
+    dist.all_to_all_single(got, sorted_tokens, gets.tolist(), sends.tolist())
+    dist.all_to_all_single(back, got, sends.tolist(), gets.tolist())
+    assert torch.equal(back, sorted_tokens)
+"""
+_RING = """
+key = torch.full((8192,), float(rank))
+for step in range(ranks - 1):
+    new = torch.empty_like(key)
+    posted = [
+        dist.P2POp(dist.isend, key, (rank + 1) % ranks),
+        dist.P2POp(dist.irecv, new, (rank - 1) % ranks),
+    ]
+    for work in dist.batch_isend_irecv(posted):
+        work.wait()
+    key = new
+    assert key[0] == (rank - step - 1) % ranks
+"""
+_TENSOR_PARALLEL = """
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel, RowwiseParallel, parallelize_module,
+)
+mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
+model = torch.nn.Sequential(torch.nn.Linear(128, 512), torch.nn.ReLU(), torch.nn.Linear(512, 128))
+parallelize_module(model, mesh["tp"], {"0": ColwiseParallel(), "2": RowwiseParallel()})
+model(torch.randn(4, 128)).square().mean().backward()
+"""
+_SHARDED = """
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard"))
+model = torch.nn.Sequential(torch.nn.Linear(256, 256), torch.nn.Linear(256, 256))
+for layer in model:
+    fully_shard(layer, mesh=mesh)
+fully_shard(model, mesh=mesh)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+model(torch.randn(8, 256)).square().mean().backward()
+optimizer.step()
+"""
+_PIPELINE = """
+from torch.distributed.pipelining import PipelineStage, Schedule1F1B
+stage = PipelineStage(torch.nn.Linear(256, 256), rank, ranks, torch.device("cpu"))
+schedule = Schedule1F1B(stage, n_microbatches=4, loss_fn=torch.nn.functional.mse_loss)
+x, target = torch.randn(32, 256), torch.randn(32, 256)
+if rank == 0:
+    schedule.step(x)
+elif rank == ranks - 1:
+    schedule.step(target=target)
+else:
+    schedule.step()
+"""
+_PROGRAMS: dict[str, tuple[str, dict[str, int], set[str]]] = {
+    "experts": (_EXPERTS, {"all_to_all": 6}, set()),
+    "ring": (_RING, {"send_recv": 12}, set()),
+    "tensor parallel": (_TENSOR_PARALLEL, {"scatter": 6, "broadcast": 2, "all_reduce": 2}, {"tp"}),
+    "sharded": (
+        _SHARDED,
+        {"all_gather": 8, "reduce_scatter": 4, "all_reduce": 4},
+        {"replicate", "shard"},
+    ),
+    "pipeline": (_PIPELINE, {"send_recv": 42}, set()),
+}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", _PROGRAMS)
+def test_a_program_has_the_rows_that_it_should(name: str, tmp_path: Path) -> None:
+    program, kinds, meshes = _PROGRAMS[name]
+    (tmp_path / "fabric.yaml").write_text(_FABRIC)
+    (tmp_path / "train.py").write_text(_BEGIN + program + "dist.destroy_process_group()\n")
+    done = execute(
+        tmp_path, "fabric.yaml", "--kernel", "virtual", "--out", "run", "--", "python", "train.py"
+    )
+    assert done.returncode == 0, done.stderr
+    result: dict[str, Any] = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert result["valid"], result["invalid_reasons"]
+    found = Counter(row["kind"] for row in result["collectives"])
+    assert {kind: found[kind] for kind in kinds} == kinds
+    assert {row["mesh"] for row in result["collectives"] if "mesh" in row} == meshes
+    assert not any("left out" in note for note in result["notes"])
+    for row in result["iterations"]:
+        assert 0 < row["exposed_comm_ns"] <= row["duration_ns"]
