@@ -10,8 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from analysis.decode.attribution import attribute
 from analysis.decode.found_collectives import on_wire
 from analysis.decode.gloo.collectives_on_wire import WireCollective
+from analysis.decode.gloo.connection_groups import LoggedCollective, LoggedConnection
 from analysis.decode.gloo.groups_on_wire import WireGroup
 from analysis.decode.gloo.repeated import cut_by_shape
 from analysis.decode.gloo.rounds import exchanges_of
@@ -78,6 +80,32 @@ def test_a_rank_is_in_one_operation_of_a_group_at_a_time(
             if c.group == "default" and rank in c.intervals_ns and c.kind is not Kind.EXCHANGE
         )
         assert all(a[0] <= a[1] <= b[0] for a, b in pairwise(own))
+
+
+def test_bytes_are_attributed_to_the_rows_that_were_found(
+    jax_four_ranks: Path, of_jax: tuple[list[WireGroup], list[WireCollective]]
+) -> None:
+    groups, found = of_jax
+    logged = [
+        LoggedCollective(
+            c.id, c.kind, c.group, c.tag, c.size_bytes, 0, "", c.ranks, shares=c.shares
+        )
+        for c in found
+    ]
+    placed = []
+    for group in groups:
+        for initiator, responder, connection, _ in group.connections:
+            ends = connection.forward.source, connection.forward.destination
+            first, second = ((end.address, end.port) for end in ends)
+            placed.append(LoggedConnection(group.name, (initiator, responder), (first, second)))
+    files = [read_pcap(path) for path in sorted(jax_four_ranks.glob("*.pcap"))]
+    addresses = {rank: f"10.0.0.{2 + rank}" for rank in range(4)}
+    told = attribute(files, logged, addresses, logged_connections=placed)
+    assert told.unlogged_bytes == 0
+    carried = {row.collective.id: row for row in told.by_collective() if row.collective}
+    assert carried.keys() == {c.id for c in found}
+    ring = [row for row in carried.values() if row.kind == "all_gather"]
+    assert [row.data_bytes for row in ring] == [3 * 65_536] * 2
 
 
 def _played(calls: list[CollectiveCall]) -> list[WireMessage]:

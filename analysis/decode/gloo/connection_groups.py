@@ -334,7 +334,7 @@ class GroupDirectory:
         if source is None or destination is None or message.slot is None:
             return None
         shares = self._shares.get((member.group, source, destination, message.slot), [])
-        place = bisect_right(shares, (message.step, len(self.collectives), 0)) - 1
+        place = bisect_right(shares, message.step, key=lambda share: share[0]) - 1
         if place < 0:
             return None
         first, count, index = shares[place]
