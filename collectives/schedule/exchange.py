@@ -6,10 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from collectives.kinds import Shape
-from collectives.schedule.gloo import Wait, add_steps
+from collectives.schedule.gloo_steps import Wait, add_steps
 from collectives.schedule.operations import CompiledPrograms, Gates, NumberOfMark
 from collectives.schedule.schedule import Post, Schedule
 
@@ -25,6 +23,8 @@ class ExchangeSchedule(Schedule):
     def posts(self, shape: Shape, seed: int = 1) -> Iterator[Post]:
         """All at once."""
         if self.messages:
+            import numpy as np
+
             source, destination, size_bytes = np.array(self.messages, dtype=np.int64).T
             yield Post(source, destination, size_bytes, sends_first=True)
 

@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from collectives.kinds import Shape
 from collectives.schedule.operations import Await, CompiledPrograms, Gates, NumberOfMark, Start
 from collectives.schedule.schedule import Post, Schedule
@@ -86,6 +84,8 @@ class ObservedSchedule(Schedule):
     def posts(self, shape: Shape, seed: int = 1) -> Iterator[Post]:
         """All messages, in the order in which they left."""
         if self.messages:
+            import numpy as np
+
             source, destination, size_bytes = np.array(self.messages, dtype=np.int64).T
             yield Post(source, destination, size_bytes)
 

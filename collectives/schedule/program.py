@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-import numpy as np
-
 from collectives.in_network.node import Aggregator
 from collectives.kinds import Kind, Shape
 from collectives.program import Message
@@ -173,5 +171,7 @@ class ProgramSchedule(Schedule):
 
 
 def _post(ends: list[tuple[int, int, int]]) -> Post:
+    import numpy as np
+
     source, destination, size_bytes = np.array(ends, dtype=np.int64).T
     return Post(source, destination, size_bytes)

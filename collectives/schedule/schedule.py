@@ -5,10 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Self
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING, Self
 
 from collectives.in_network.node import Aggregator, Hold
 from collectives.kinds import Kind, Shape
@@ -16,7 +13,11 @@ from collectives.program import Program
 from collectives.schedule.operations import CompiledPrograms, Gates, Marks, NumberOfMark
 from collectives.start_order import CollectiveOrder
 
-Ints = npt.NDArray[np.int64]
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Ints = npt.NDArray[np.int64]
 
 
 class CollectiveError(ValueError):

@@ -18,7 +18,7 @@ from analysis.predict.models.external_formats import (
     read_loggopsim,
 )
 from collectives.call import CollectiveCall
-from collectives.schedule.gloo import gloo_steps
+from collectives.schedule.gloo_steps import gloo_steps
 from collectives.schedule.schedule import Post
 from tests.predict.settings import make_setting
 

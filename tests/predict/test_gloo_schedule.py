@@ -9,12 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collectives.call import CollectiveCall
-from collectives.schedule.gloo import (
-    Wait,
-    all_reduce_segments,
-    gloo_steps,
-    reduce_segments,
-)
+from collectives.schedule.gloo_steps import Wait, all_reduce_segments, gloo_steps, reduce_segments
 from collectives.schedule.schedule import Post
 
 _calls = st.builds(

@@ -9,7 +9,7 @@ from analysis.predict.engines.ports.small_queues import LIMIT_BYTES, queued_segm
 from analysis.predict.engines.trains import Cut, PacketTrains, Stream
 from analysis.predict.models.alpha_beta import AlphaBeta
 from analysis.predict.models.flow import Flow
-from collectives.schedule.gloo import Step, Wait, add_steps
+from collectives.schedule.gloo_steps import Step, Wait, add_steps
 from collectives.schedule.operations import CompiledPrograms
 from collectives.schedule.schedule import Post
 from tests.predict.settings import make_call, make_setting

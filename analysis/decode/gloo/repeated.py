@@ -19,7 +19,7 @@ from analysis.decode.gloo.expected_messages import Pair, messages_of_call
 from analysis.decode.gloo.wire_messages import WireMessage
 from collectives.call import CollectiveCall
 from collectives.kinds import Kind
-from collectives.schedule.gloo import Wait, all_reduce_segments, gloo_steps
+from collectives.schedule.gloo_steps import Wait, all_reduce_segments, gloo_steps
 
 Cut = tuple[CollectiveCall, list[WireMessage]]
 """A collective and its messages."""

@@ -16,7 +16,7 @@ from analysis.predict.engines.paths import Paths
 from analysis.predict.engines.wire import Floats, Ints
 from analysis.predict.interface import PredictorError
 from collectives.call import CollectiveCall
-from collectives.schedule.gloo import Step
+from collectives.schedule.gloo_steps import Step
 from collectives.schedule.schedule import Post
 
 _CHAIN = 8

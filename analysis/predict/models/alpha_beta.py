@@ -30,7 +30,8 @@ from analysis.predict.parameters import RANGES, Parameters
 from analysis.predict.setting import setting_of_spec
 from collectives.call import CollectiveCall, CollectiveError
 from collectives.kinds import Kind
-from collectives.schedule.gloo import GLOO, gloo_steps
+from collectives.schedule.gloo import GLOO
+from collectives.schedule.gloo_steps import gloo_steps
 from collectives.schedule.schedule import Post
 from topologies.spec.spec import Spec
 from workloads.models.planned import planned_calls

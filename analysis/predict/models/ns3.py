@@ -13,7 +13,8 @@ from typing import Any
 from analysis.predict.engines.paths import Paths, paths_of
 from analysis.predict.interface import PredictorError, Setting
 from collectives.call import CollectiveCall
-from collectives.schedule.gloo import GLOO, gloo_steps
+from collectives.schedule.gloo import GLOO
+from collectives.schedule.gloo_steps import gloo_steps
 from collectives.schedule.schedule import Post
 from topologies.extras import install_line
 from topologies.spec.queue_section import Dctcp, DropTail, QueueSpec
