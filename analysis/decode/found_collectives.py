@@ -30,7 +30,7 @@ _DUMP: Final = re.compile(r"--xla_dump_to=(\S+)")
 
 
 def modules_of(run: Run) -> list[HloModule]:
-    """What XLA compiled in a run, where its program had it dumped. Raises OSError."""
+    """The modules that XLA compiled in a run, where its program had it dumped. Raises OSError."""
     workload = run.spec.workload
     flags = workload.env.get("XLA_FLAGS", "") if isinstance(workload, CommandWorkload) else ""
     named = _DUMP.search(flags)
@@ -39,9 +39,9 @@ def modules_of(run: Run) -> list[HloModule]:
 
 @dataclass
 class OnWire:
-    """What captures show of ranks that tell nothing. `gloo_bytes` are the bytes in the streams of
-    Gloo's connections but for their greetings, `other_bytes` those of other connections between
-    ranks, by the port that was connected to."""
+    """Groups and collectives of ranks that tell nothing, as captures show them. `gloo_bytes` are in
+    the streams of Gloo's connections, without their greetings; `other_bytes` in those of other
+    connections between ranks, by the port that was connected to."""
 
     groups: list[WireGroup] = field(default_factory=list)
     collectives: list[WireCollective] = field(default_factory=list)
@@ -50,8 +50,8 @@ class OnWire:
 
 
 def wire_collectives(run: Run, names: Mapping[tuple[int, ...], str] = _NO_NAMES) -> OnWire:
-    """What the captures of a run show, times as in the captures. `names` has those of groups by
-    their ranks, ascending.
+    """Groups and collectives that the captures of a run show, times as in the captures. `names`
+    has those of groups by their ranks, ascending.
 
     Nothing where ranks share hosts, as the captures do not tell them apart, or where a host's ports
     were not captured. Raises CaptureFormatError, RunError.
@@ -74,7 +74,7 @@ def on_wire(
     captured: Mapping[int, frozenset[int]],
     names: Mapping[tuple[int, ...], str] = _NO_NAMES,
 ) -> OnWire:
-    """What these captures show. `rank_at` has the rank of each address,
+    """Groups and collectives that these captures show. `rank_at` has the rank of each address,
     `captured` the numbers of the files of each rank's host."""
     shown = OnWire()
     found = []
@@ -158,7 +158,7 @@ def add_found_collectives(run: Run) -> int:
 
 
 def _named(each: WireCollective, name: HloName, line: Mapping[str, Any]) -> dict[str, Any]:
-    """What a line has of the program's own words: the instruction in its id, and where it is asked
+    """A line's keys in the program's own words: the instruction in its id, and where it is asked
     for as its phase. XLA waits for each on a processor."""
     number = each.id.removeprefix(f"{each.group}.").split(".", 1)[0]
     return {

@@ -1,4 +1,4 @@
-"""What TCP sent again: data, and FINs by themselves, which the kernel counts alike."""
+"""Segments that TCP sent again: data, and FINs by themselves, which the kernel counts alike."""
 
 from __future__ import annotations
 

@@ -181,8 +181,8 @@ class UnseenRecord(Record):
 
 
 class CapturedRecord(Record):
-    """How the collectives were found that no rank told of: of `gloo_bytes` in the streams of Gloo's
-    connections so many are of messages that a row has, and `named` of the rows by what XLA
+    """The collectives that were found, as no rank told of them: of `gloo_bytes` in the streams of
+    Gloo's connections so many are of messages that a row has, and `named` of the rows by what XLA
     compiled. `other_bytes` are those of other connections, by the port that was connected to."""
 
     event: Literal["captured"]

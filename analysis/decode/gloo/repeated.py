@@ -108,7 +108,7 @@ class _Cutting:
             self._at[pair] += times * len(sizes)
 
     def _next(self) -> Iterator[CollectiveCall]:
-        """What the messages that are left can begin with, the smallest first."""
+        """Calls that the messages that are left can begin with, the smallest first."""
         fitting = []
         for call in self._candidates():
             if call not in self._shapes:

@@ -1,6 +1,6 @@
 """Messages of no collective that is known, told apart by when ranks posted them.
 
-What a rank posts before any of it has come is one round of it. Messages in the same round of both
+A rank posts a round of messages before any of these has come. Messages in the same round of both
 their ends' are at one level, and those of a level that were under way at one time are one exchange.
 """
 
@@ -35,7 +35,7 @@ def exchanges_of(messages: Sequence[WireMessage]) -> list[list[WireMessage]]:
 
 
 def _rounds_of(rank: int, messages: Sequence[WireMessage]) -> list[list[WireMessage]]:
-    """What a rank posted, in parts that begin when all that was to come had come, or when it posted
+    """A rank's messages, in parts that begin when all that was to come had come, or when it posted
     a second message for one rank."""
     own = [each for each in messages if rank in (each.source, each.destination)]
     own.sort(key=lambda each: (_posted_ns(each, rank), each.number))

@@ -17,7 +17,7 @@ _STEP: Final = re.compile(r"(?<![a-z])(step|iteration)(?![a-z])", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class HloName:
-    """What a collective is in the program: its module, which execution of it (from 0), and the
+    """The place of a collective in the program: its module, which execution of it (from 0), and the
     instruction."""
 
     module: str
@@ -58,7 +58,7 @@ def hlo_names(
 
 
 class _Follower:
-    """What a rank is in, followed through modules."""
+    """A rank's collectives, followed through modules."""
 
     def __init__(self, rank: int, found: Sequence[WireCollective]) -> None:
         self._rank = rank
@@ -88,7 +88,7 @@ class _Follower:
         return names
 
     def _follow(self, sequence: Sequence[Sequenced], at: int) -> list[HloCollective] | None:
-        """What the collectives from a place on are, if a whole execution begins there."""
+        """The instructions of the collectives from a place on, if an execution begins there."""
         taken: list[HloCollective] = []
         for item in sequence:
             if isinstance(item, Repeat):
