@@ -21,6 +21,19 @@ def tidy_help(command: Any) -> None:
         return without_type(help_option(ctx))
 
     command.get_help_option = help_without_type
+    format_help = command.format_help
+
+    def without_short_help(ctx: Any, formatter: Any) -> None:
+        """`-h` is taken and not shown: its column is room that long options need."""
+        option = help_without_type(ctx)
+        names = option.opts
+        option.opts = [name for name in names if name.startswith("--")]
+        try:
+            format_help(ctx, formatter)
+        finally:
+            option.opts = names
+
+    command.format_help = without_short_help
     for parameter in command.params:
         parameter._get_number_range_help_str = lambda: None
         is_argument = parameter.param_type_name == "argument"
