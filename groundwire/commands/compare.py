@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -71,7 +72,10 @@ def compare_command(
 def _print(console: OutputConsole, compared: ComparedRun) -> None:
     comparison, parts = compared.comparison, compared.parts
     console.rule(str(compared.run.directory), align="left")
-    console.print(_errors(comparison))
+    names = best_first(comparison.summary())
+    console.print_fitting(
+        [_errors(comparison, names, shown) for shown in range(len(names), -1, -1)]
+    )
     console.print(
         "predictions know when the run posted its collectives, and the ports that ECMP hashes; "
         "another simulator's results are what its file says",
@@ -87,25 +91,28 @@ def _print(console: OutputConsole, compared: ComparedRun) -> None:
     console.print()
 
 
-def _errors(comparison: Comparison) -> Figures:
+def _errors(comparison: Comparison, names: Sequence[str], shown: int) -> Figures:
+    """`shown` predictors have their largest error beside the mean."""
     groups = comparison.groups()
     size = size_scale(group.size_bytes for group in groups)
     time = time_scale(round(group.measured_ns) for group in groups)
-    table = Figures("kind", title="Errors by kind and size: mean of sizes, and the largest")
+    table = Figures("kind", title="Errors by kind and size: mean of their sizes, and the largest")
     table.figure("size", size.unit)
     table.figure("ranks")
     table.figure("count")
     table.figure("measured", time.unit)
-    names = best_first(comparison.summary())
-    for name in names:
+    for number, name in enumerate(names):
         table.figure(name, "mean")
-        table.figure("", "largest")
+        if number < shown:
+            table.figure("", "largest")
     for group in groups:
         cells = [group.kind, size.cell(group.size_bytes), str(group.ranks), str(group.count)]
         cells.append(time.cell(round(group.measured_ns)))
-        for name in names:
+        for number, name in enumerate(names):
             errors = group.errors[name]
-            cells += [share(errors["mean"]), percent(errors["largest"])]
+            cells.append(share(errors["mean"]))
+            if number < shown:
+                cells.append(percent(errors["largest"]))
         table.add_row(*cells)
     return table
 

@@ -169,7 +169,7 @@ def test_calibrate_writes_what_predict_and_compare_take(
     write_run(slower, _LEAF_SPINE, _OPERATIONS, truth, name="slower")
     file = tmp_path / "calibration.json"
     assert calibrate_command([slower], ["flow"], out=file) == 0
-    text = capsys.readouterr().out
+    text = " ".join(capsys.readouterr().out.split())
     assert "bandwidth_efficiency" in text and "held out" in text and "every other size" in text
     assert compare_command([slower], ["flow"], calibration=file, as_json=True) == 0
     (document,) = json.loads(capsys.readouterr().out)
