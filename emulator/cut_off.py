@@ -11,8 +11,8 @@ _NAMED = 4
 
 
 def cut_off_by_faults(spec: Spec) -> str | None:
-    """What a spec's faults leave down to the end, and which ranks cannot reach each other then, in
-    words. None where all ranks can."""
+    """The links that a spec's faults leave down to the end, and which ranks cannot reach each other
+    then, in words. None where all ranks can."""
     fabric = spec.plan.fabric
     down: dict[int, LinkDown] = {}
     for fault in spec.faults:

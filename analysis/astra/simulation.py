@@ -32,7 +32,7 @@ class Simulation:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What of the system file does nothing, or less than it seems to."""
+        """The keys of the system file that do nothing, or less than they seem to."""
         dimensions = len(self.network.dimensions)
         found = [f"{key}: ignored" for key in self.system.ignored]
         distinct = {id(tasks): tasks for tasks in self.tasks}.values()

@@ -48,7 +48,7 @@ class CorrectedResults:
         self._changed = AlphaBeta.counting(_PAYLOAD, **parameters) if parameters else None
 
     def expect(self, kinds_and_sizes: Iterable[tuple[str, int]]) -> None:
-        """What will be asked, where the results do not tell the run."""
+        """The call that will be asked about, where the results do not tell the run."""
         results = self._results.get(None)
         if isinstance(results, IsToldWhatIsAsked):
             results.expect(kinds_and_sizes)

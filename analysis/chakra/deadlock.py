@@ -101,7 +101,7 @@ class _Replay:
         return found
 
     def circle(self) -> str | None:
-        """What has been begun by some of its ends alone, and what the others wait for."""
+        """The nodes that some of their ends alone have begun, and that the others wait for."""
         stuck = [p for p in self._nodes if p not in self._done and not self._waits[p]]
         if not stuck:
             return None

@@ -48,7 +48,8 @@ def as_feeder_reads(trace: Trace) -> tuple[Trace, tuple[str, ...]]:
 
 
 def not_as_they_say(trace: Trace, device: str) -> tuple[str, ...]:
-    """What of a trace a replay takes for something else: what `device` was to time, and memory."""
+    """The nodes of a trace that a replay takes for something else: those that `device` was to time,
+    and memory."""
     notes = []
     timed = [node for node in trace.nodes if unpriced(node)]
     if timed:

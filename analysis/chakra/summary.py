@@ -82,7 +82,7 @@ def _groups(graphs: Sequence[Graph]) -> dict[int, tuple[int, ...]]:
 
 
 def problems(graphs: Sequence[Graph]) -> list[str]:
-    """What keeps ranks from running these graphs together: collectives of a group that differ
+    """Obstacles to running these graphs together: collectives of a group that differ
     between its ranks (as they begin), members and peers that are not there, messages without
     their other end, and ranks that wait for each other."""
     found: list[str] = []
@@ -136,7 +136,7 @@ def problems(graphs: Sequence[Graph]) -> list[str]:
 
 
 def faults(node: GraphNode, rank: int) -> Iterator[str]:
-    """What of a node no rank can do, by the field at fault."""
+    """The part of a node that no rank can do, by the field at fault."""
     if isinstance(node, ComputeNode) and node.duration_ns > MOST_NS:
         yield f"duration is {node.duration_ns:,} ns, allowed {MOST_NS:,}"
     if isinstance(node, CollectiveNode):

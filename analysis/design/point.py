@@ -55,7 +55,7 @@ class Point:
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """The bandwidths of the dimensions, the innermost first."""
+        """The sizes of the dimensions, the innermost first."""
         return tuple(dimension.size for dimension in self.dimensions)
 
     @property

@@ -24,7 +24,7 @@ _FINISHED_NS = 1e-6
 """The rest of a collective that has come to its end, but for rounding."""
 
 _MOST_WORK = 50_000_000
-"""Of so many progresses of a collective between two events, which take about 10 s, none is told."""
+"""The most progresses of a collective between two events that are told; more take about 10 s."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,7 @@ def overlapped_durations_ns(posted: Sequence[InFlight], workers: int = WORKERS) 
 def _with(
     posted: Sequence[InFlight], begun: list[int], running: Ints, left: Floats
 ) -> tuple[Ints, Floats]:
-    """What runs, and what is left of each, when these have begun as well."""
+    """The collectives that run, and the rest of each, when these have begun as well."""
     if not begun:
         return running, left
     alone = np.array([posted[i].alone_ns for i in begun])

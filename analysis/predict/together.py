@@ -53,9 +53,9 @@ def clusters(collectives: Sequence[MeasuredCollective]) -> Iterator[list[int]]:
 
 
 def known_over_ns(collectives: Sequence[MeasuredCollective]) -> list[int | None]:
-    """Of each collective, when its group's next one was posted that found it over; None where there
-    is no such. Posting times say so much: ranks that wait for one before they post the next post
-    that when the first is over."""
+    """The time, for each collective, when its group's next one was posted that found it over; None
+    where there is no such. Posting times say so much: ranks that wait for one before they post the
+    next post that when the first is over."""
     starts: dict[tuple[str, str], list[int]] = defaultdict(list)
     for one in collectives:
         starts[one.job, one.group].append(one.start_ns)

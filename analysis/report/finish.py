@@ -13,8 +13,8 @@ from analysis.runs.run import JobsRun, Run
 
 @dataclass(frozen=True)
 class FinishedRun:
-    """What `finish_run` wrote. Of several jobs each has a trace of its own; where all of them
-    failed there is no report."""
+    """The files that `finish_run` wrote. Each of several jobs has a trace of its own; where all of
+    them failed there is no report."""
 
     report: Path | None
     traces: tuple[Path, ...]

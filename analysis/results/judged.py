@@ -33,7 +33,7 @@ _QUOTED = 3
 
 @dataclass(frozen=True, slots=True)
 class JudgedTimes:
-    """What was compared, and how far off it was: the share by which a collective took longer
+    """The comparison, and how far off it was: the share by which a collective took longer
     (`slower`) or shorter (`faster`) than it should, of the worst. `judged` collectives were
     compared, of which `wrong` are beyond the limit."""
 

@@ -37,7 +37,7 @@ _SPINNERS = {
     "ready": "asked again and again whether a file is ready that was ready all the time",
     "memory": "waited for its memory to change by computing",
 }
-"""Of those that are seen in time; who is `interrupted` makes a run invalid."""
+"""The spinners that are seen in time; one that is `interrupted` makes a run invalid."""
 
 
 def payload_checked(spec: Spec) -> bool | None:

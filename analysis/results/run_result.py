@@ -32,16 +32,16 @@ from analysis.runs.run import RESULT_SCHEMA, Run
 from collectives.call import CollectiveError
 
 POSTING_TIMES, PORTS = "posting_times", "ports"
-"""What a prediction may know of the run that it is held against (`conditioned`): when collectives
+"""Knowledge of a prediction about the run that it is held against (`conditioned`): when collectives
 were posted, and so which were in flight together; and the TCP ports of the ranks' connections,
 which decide the paths that ECMP takes. `groundwire predict` knows the spec alone."""
 
 
 @dataclass(frozen=True, slots=True)
 class Predictions:
-    """What stands beside a run's figures, as result.json has it: of each collective, by predictor,
-    in the order of `collectives_of`; and of each iteration, by predictor and index. What is said of
-    None holds for all iterations."""
+    """The predictions beside a run's figures, as result.json has them: for each collective, by
+    predictor, in the order of `collectives_of`; and for each iteration, by predictor and index.
+    What is said of None holds for all iterations."""
 
     collectives: Sequence[dict[str, dict[str, Any]]]
     iterations: Mapping[str, Mapping[int | None, PredictedIteration | CollectiveError]]

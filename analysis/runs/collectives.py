@@ -143,7 +143,8 @@ def _in_order(
 
 
 def _with_doubts(run: Run, found: Sequence[MeasuredCollective]) -> list[MeasuredCollective]:
-    """What ranks of a program posted when they got to it, with what its bandwidths cannot be."""
+    """Collectives that ranks of a program posted when they got to them, without impossible
+    bandwidths."""
     ingress, scale = ingress_of(run), run.environment.scale
     delay_ns = {
         host: scale * min(link.delay_ns for link in run.fabric.links_of[host]) for host in ingress

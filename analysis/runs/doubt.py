@@ -32,9 +32,9 @@ class Doubt(StrEnum):
 def doubt_of(
     shape: Shape, uneven: bool, duration_ns: int, into: Sequence[Ingress], least_delay_ns: int
 ) -> Doubt | None:
-    """What is wrong with the bandwidths of a collective that took so long: `into` is what can come
-    into each member's host, `least_delay_ns` what any of their links delays at least. None: they
-    are possible."""
+    """The fault in the bandwidths of a collective that took so long: `into` is what can come into
+    each member's host, `least_delay_ns` what any of their links delays at least. None: they are
+    possible."""
     if uneven:
         return Doubt.UNEVEN
     if duration_ns + CLOCK_NS < least_delay_ns:

@@ -1,4 +1,5 @@
-"""What can come into a host: of its links together, in full frames with the smallest headers."""
+"""The most that can come into a host: by its links together, in full frames with the smallest
+headers."""
 
 from __future__ import annotations
 
@@ -19,8 +20,8 @@ CLOCK_NS = 1
 
 @dataclass(frozen=True, slots=True)
 class Ingress:
-    """What can come into a host, or into several: the sum of its links' rates and their largest
-    packets. `slack_bytes` may come before its time, and each frame by `rounding_ns`."""
+    """The most that can come into a host, or into several: the sum of its links' rates and their
+    largest packets. `slack_bytes` may come before its time, and each frame by `rounding_ns`."""
 
     rate_bps: int
     mtu_bytes: int

@@ -335,7 +335,7 @@ class Environment(Record):
     """Host of each rank."""
     wall_s: float
     retransmits: int
-    """The counters of all hosts' TCP."""
+    """The retransmissions of all hosts' TCP."""
     verdict: VerdictRecord
     captures: list[dict[str, Any]] = Field(default_factory=list)
     details: dict[str, Any] = Field(default_factory=dict)

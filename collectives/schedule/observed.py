@@ -138,6 +138,6 @@ class ObservedSchedule(Schedule):
 
 
 def _when_posted(act: tuple[int, int]) -> tuple[int, bool, int]:
-    """What came at an instant came before what left, unless it was posted earlier."""
+    """A message that came at an instant came before one that left, unless it was posted earlier."""
     time_ns, number = act
     return time_ns, number >= 0, number

@@ -37,7 +37,7 @@ class Capture:
 
     @property
     def process_id(self) -> int:
-        """Of the capture process."""
+        """The number of the capture process."""
         assert self._process.pid is not None
         return self._process.pid
 

@@ -31,9 +31,10 @@ _STAMPS_ON_S: Final = 0.02
 
 @dataclass(frozen=True)
 class CapturePlan:
-    """What to capture; crosses the fork as it is. `backend` auto is rings in virtual time, where
-    there is memory for them, and sockets elsewhere. Without `real_time` reading takes no time.
-    `held_ns` is how long interfaces hold what they receive; packets are captured after that."""
+    """The ports to capture; crosses the fork as it is. `backend` auto is rings in virtual time,
+    where there is memory for them, and sockets elsewhere. Without `real_time` reading takes no
+    time. `held_ns` is how long interfaces hold what they receive; packets are captured after that.
+    """
 
     ports: tuple[CapturePort, ...]
     directory: Path

@@ -105,7 +105,7 @@ class FidelityMonitor:
         return watch.read_all(self._network.fabric) if watch is not None else {}
 
     def _queue_lateness(self, counters: Iterable[PortCounters]) -> float | None:
-        """The packets at ports that can be judged: what a port's queue dropped seems to wait for
+        """The lateness at ports that can be judged: what a port's queue dropped seems to wait for
         good, and a port that a lossless neighbour may pause rightly stands still."""
         controller = self._network.pause_controller
         held = controller.held() if controller is not None else {}

@@ -53,8 +53,8 @@ class Verdict:
 
 
 def judge(figures: Figures, thresholds: Sequence[Threshold] = THRESHOLDS) -> Verdict:
-    """Holds the figures of a run against the thresholds. What could not be measured violates
-    none."""
+    """Holds the figures of a run against the thresholds. A figure that could not be measured
+    violates none."""
     samples: dict[str, float | int | None] = asdict(figures)
     reasons, of_time = [], []
     for threshold in thresholds:

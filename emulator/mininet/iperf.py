@@ -39,7 +39,7 @@ def measure(
     seconds: int,
     port: int,
 ) -> tuple[str, str]:
-    """What the server received and what the client sent, as iperf words rates.
+    """The rates that the server received and the client sent, as iperf words rates.
 
     `udp_bandwidth` None measures TCP. Raises IperfFailed.
     """

@@ -52,8 +52,8 @@ def refuse_unknown(params: dict[str, Any]) -> None:
 
 
 def link_defaults(link: Any) -> dict[str, Any]:
-    """What links get that do not say it themselves: the options of `partial(TCLink, ...)`. Raises
-    UnsupportedOption for links of another class."""
+    """The options of links that do not say them themselves: the options of `partial(TCLink, ...)`.
+    Raises UnsupportedOption for links of another class."""
     options: dict[str, Any] = {}
     while isinstance(link, partial):
         if link.args:

@@ -1,4 +1,4 @@
-"""What a shell is opened on: a spec's fabric, or a Topo's."""
+"""The fabric that a shell is opened on: a spec's fabric, or a Topo's."""
 
 from __future__ import annotations
 

@@ -25,8 +25,8 @@ _GUEST_BASE_BYTES = 2**30
 
 @dataclass(frozen=True)
 class ShellRequest:
-    """What a shell is opened on: a spec file, or a Mininet topology by name, with the file that
-    defines it if it is no stock one."""
+    """The fabric that a shell is opened on: a spec file, or a Mininet topology by name, with the
+    file that defines it if it is no stock one."""
 
     spec: Path | None = None
     topo: str | None = None
@@ -52,8 +52,8 @@ class ShellRequest:
 
 @dataclass(frozen=True)
 class GuestOptions:
-    """What a shell's guest gets: its memory (None: by the fabric's size), and directories of this
-    machine that it can write to."""
+    """The resources of a shell's guest: its memory (None: by the fabric's size), and directories of
+    this machine that it can write to."""
 
     memory_bytes: int | None = None
     writable: tuple[Path, ...] = ()

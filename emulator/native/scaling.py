@@ -26,8 +26,8 @@ from topologies.spec.queue_section import DropTail
 from topologies.spec.spec import Spec
 
 UTILISATION = 0.3
-"""Of the machine's capacity that a run may use. The ranks compute on the same cores, and the
-verdict allows no core to be saturated for long."""
+"""The share of the machine's capacity that a run may use. The ranks compute on the same cores, and
+the verdict allows no core to be saturated for long."""
 
 ACKS_PER_PACKET = 0.5
 """Delayed acknowledgements (RFC 1122, section 4.2.3.2): one for every second packet."""
@@ -35,11 +35,11 @@ ACKS_PER_PACKET = 0.5
 _CALIBRATION_S = 0.5
 _LARGEST_FACTOR = 10**6
 _TRUSTED_SHARE = 0.5
-"""Of what was found to be right that a run may use. Streams were measured, with whatever part of
-the processors they took; ranks also compute, and no core may be saturated for long."""
+"""The share of what was found to be right that a run may use. Streams were measured, with whatever
+part of the processors they took; ranks also compute, and no core may be saturated for long."""
 _LATENESS_SHARE = 0.02
-"""Of a collective's time that token buckets may give in advance: what the verdict allows to differ
-(`EXPECTED_LIMIT`), less what machines add to it."""
+"""The share of a collective's time that token buckets may give in advance: what the verdict allows
+to differ (`EXPECTED_LIMIT`), less what machines add to it."""
 _LONGEST_NS = 60e9
 """How long a collective may take for the timers' sake."""
 _UNLIMITED_BPS = 10**12
@@ -67,7 +67,8 @@ class ScaleChoice:
     timers_need: float = 1.0
     """The least factor with which timers are a small part of each collective."""
     trusted_packet_hops_per_s: float | None = None
-    """What `groundwire doctor --measure` found to be right natively, instead of a calibration."""
+    """The rate that `groundwire doctor --measure` found to be right natively, instead of a
+    calibration."""
 
     def __str__(self) -> str:
         needs = "".join(

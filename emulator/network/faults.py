@@ -96,7 +96,7 @@ class FaultInjector:
         self._begun: set[int] = set()
         self.events: list[FaultEvent] = []
         self.worst_lateness_ns = 0
-        """The lateness of a fault's beginning or end."""
+        """The worst lateness of a fault's beginning or end."""
         self._check_supported()
 
     def _check_supported(self) -> None:

@@ -1,4 +1,4 @@
-"""What makes a node's namespace a host for programs: the files in which they look up names."""
+"""A node's namespace as a host for programs: the files in which they look up names."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What a program takes over from whoever starts the run: variables, where the program is, and what
-its operations took in a trace."""
+"""The things that a program takes over from whoever starts the run: variables, where the program
+is, and what its operations took in a trace."""
 
 from __future__ import annotations
 

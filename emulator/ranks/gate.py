@@ -20,8 +20,8 @@ _TIME = struct.Struct("!q")
 
 @dataclass(frozen=True, slots=True)
 class Seat:
-    """Whose process waits: of which job, by name and number, which begins `start_ns` after the
-    common time."""
+    """The owner of a waiting process: of which job, by name and number, which begins `start_ns`
+    after the common time."""
 
     job: str
     number: int

@@ -64,8 +64,8 @@ class RankFailed(RuntimeError):
 
 
 class Job(Protocol):
-    """What a launcher has to know of what it starts: its rank, or the first of several, who that
-    is in words, and where its stderr goes."""
+    """The properties of a job that a launcher has to know: its rank, or the first of several, who
+    that is in words, and where its stderr goes."""
 
     @property
     def rank(self) -> int: ...

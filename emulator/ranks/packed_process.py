@@ -40,8 +40,8 @@ _SWITCH_INTERVAL_S = 1000.0
 
 @dataclass(frozen=True, slots=True)
 class PackedJob:
-    """Neighbouring ranks as threads of one process. What is written by no rank in particular, such
-    as C++'s words before an abort, goes to the first one's `stderr`."""
+    """Neighbouring ranks as threads of one process. Output of no rank in particular, such as C++'s
+    words before an abort, goes to the first one's `stderr`."""
 
     members: tuple[RankJob, ...]
 

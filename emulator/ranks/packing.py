@@ -16,7 +16,7 @@ which allows a process 65,530 (vm.max_map_count): Python and torch have 5,000 to
 to 6, mostly of its stack."""
 _THREADS = 4
 _MOST_QUEUE_PAIRS = 2048
-"""The rings of a process, which are mappings besides: 16,256 were too many."""
+"""The most queue pairs of a process, whose rings are mappings besides: 16,256 were too many."""
 _SEQUENCES = 3
 """A thread each, of a chunk under way."""
 

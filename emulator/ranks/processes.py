@@ -31,7 +31,7 @@ def processes_of(
     seat: Seat | None = None,
     idle: bool = False,
 ) -> Iterator[Sequence[Process]]:
-    """What is to be started for a spec with one workload; `ranks/` is there already. With a `seat`
+    """The processes of a spec with one workload; `ranks/` is there already. With a `seat`
     it is one of several jobs, and when it is `idle` its ranks are connected and do nothing."""
     if isinstance(spec.workload, CommandWorkload):
         with program_jobs(spec, spec.workload, network, run_directory, real_time, seat) as programs:

@@ -71,10 +71,10 @@ class ProgramJob:
     live: bool
     prefix: str = ""
     address: str = ""
-    """The namespace of its host."""
+    """The address of its host."""
     traffic: TrafficClass = NO_CLASS
     seat: Seat | None = None
-    """Of a program that is of one of several jobs: its place at their gate."""
+    """The seat of a program of one of several jobs: its place at their gate."""
 
 
 def serve_programs(orders: socket.socket) -> None:

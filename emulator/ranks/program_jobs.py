@@ -1,4 +1,4 @@
-"""What each process of a program is started with: the environment that launchers give, a host's
+"""The surroundings of each process of a program: the environment that launchers give, a host's
 names, and where its output goes."""
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def program_jobs(
 def _charge_plan(
     compute: ComputeSpec, workload: CommandWorkload, run_directory: Path
 ) -> dict[str, Any] | None:
-    """What `workloads/observer/charging.py` takes; None where nothing is charged."""
+    """The plan for `workloads/observer/charging.py`; None where nothing is charged."""
     if not workload.charges:
         return None
     return {

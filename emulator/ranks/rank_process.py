@@ -47,7 +47,7 @@ class RankJob:
     real_time_priority: bool = False
     traffic: TrafficClass = NO_CLASS
     seat: Seat | None = None
-    """Of a rank that is of one of several jobs: its place at their gate."""
+    """The seat of a rank of one of several jobs: its place at their gate."""
 
     @property
     def rank(self) -> int:

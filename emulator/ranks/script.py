@@ -1,4 +1,4 @@
-"""What the script of a Python's command line imports, as far as its own text tells."""
+"""The imports of the script of a Python's command line, as far as its own text tells."""
 
 from __future__ import annotations
 

@@ -36,8 +36,8 @@ class SharedRun:
 
     @contextmanager
     def processes(self) -> Iterator[list[JobProcesses]]:
-        """What is to be started. An idle job's ranks are there, too: what they connect takes the
-        same ports, by which ECMP chooses paths, as where the job does something."""
+        """The processes of a shared run. An idle job's ranks are there, too: what they connect
+        takes the same ports, by which ECMP chooses paths, as where the job does something."""
         with ExitStack() as stack:
             found = []
             for number, job in enumerate(self._spec.jobs):

@@ -24,7 +24,7 @@ from topologies.spec.roce.section import (
 _DEVICES = Path("/sys/class/infiniband")
 _KINDS = {"none": 0, "dcqcn": 1, "timely": 2, "hpcc": 3}
 _SAMPLES = 200_000
-"""Of a device's queue pairs together, 24 bytes each."""
+"""The samples of a device's queue pairs together, 24 bytes each."""
 _FRAME_HEADERS_BYTES = 14 + 20 + 8 + 12 + 4
 """Ethernet, IPv4, UDP, the base header and the invariant CRC."""
 _ACK_HEADER_BYTES = 4

@@ -70,7 +70,7 @@ _FIRST_CLASS_QUEUE = 0x30
 _UNLIMITED = 2**32 - 1
 """The limit of a queue whose packets have been admitted by the switch's memory."""
 REACTION_NS = 1_000_000
-"""What the pause controller is given at least when the scale is chosen for it: as late as the
+"""The least time of the pause controller when the scale is chosen for it: as late as the
 verdict lets timers be."""
 
 
@@ -261,7 +261,7 @@ class SwitchArrangement:
         return found
 
     def counters(self, context: PortContext, qdiscs: Sequence[QdiscStatistics]) -> QueueCounters:
-        """What the switch's memory refused, what the qdiscs dropped and marked, and the pauses."""
+        """Refusals of the switch's memory, drops and marks of the qdiscs, and pauses."""
         number = port_number(context.link, context.port)
 
         def read(word: Word) -> int:
@@ -286,7 +286,7 @@ class SwitchArrangement:
 
 
 def _ingress_queue(queue: Voq, link: Link, interface: str) -> tuple[str, bytes]:
-    """What holds the packets of one ingress port: a FIFO, or one that marks by a step."""
+    """The qdisc for the packets of one ingress port: a FIFO, or one that marks by a step."""
     if queue.k_bytes is None:
         return stock_queue(DropTail(buffer=queue.buffer_bytes), link, interface)
     marking = Dctcp(kind="dctcp", k=queue.k_bytes, buffer=queue.buffer_bytes)
@@ -351,7 +351,7 @@ def headroom_of(queue: Lossless, link: Link) -> int:
 
 
 def port_rules(port: Port, link: Link, priority: int = 0, reserved_bytes: int = 0) -> PortRules:
-    """What holds for a class at a port of a switch whose lossless ports have so much headroom
+    """The limits of a class at a port of a switch whose lossless ports have so much headroom
     together, of which lossy classes must not take any."""
     queue = port.queue
     match queue:

@@ -1,4 +1,5 @@
-"""Who runs in a guest where virtual time stands still: what its kernel says of them, in words."""
+"""The threads that run in a guest where virtual time stands still: what its kernel says of them, in
+words."""
 
 from __future__ import annotations
 

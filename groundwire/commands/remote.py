@@ -51,9 +51,8 @@ def provision(
 ) -> int:
     """Make hosts ready: packages, this clone's Groundwire, the virtual kernel.
 
-    A kernel is built on one host of a kind and copied to the others. What is there already is left
-    as it is. Exit code 1 when a host could not be made ready.
-    """
+    A kernel is built on one host of a kind and copied to the others. Parts that are there already
+    are left as they are. Exit code 1 when a host could not be made ready."""
     reports = remote_provision(Hosts(inventory, limit, native), _Tasks().show, check=check)
     for report in reports:
         if report.failure is None:
@@ -97,7 +96,7 @@ def collect(
     limit: LimitOption = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Bring runs here whose transfer broke off. What has come already is not sent again."""
+    """Bring runs here whose transfer broke off. Files that have come already are not sent again."""
     outcomes = remote_collect(Hosts(inventory, limit), directory, _Lines().show)
     return _show(outcomes, directory, as_json)
 

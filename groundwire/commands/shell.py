@@ -26,7 +26,7 @@ _PROMPT = "mininet> "
 
 
 class ShellRefused(ValueError):
-    """What was asked for does not go together."""
+    """The options do not go together."""
 
 
 def shell(

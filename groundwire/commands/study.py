@@ -47,7 +47,7 @@ def study_command(
 ) -> int:
     """Run or predict every case of a study, and say which factor matters how much.
 
-    All cases are checked before the first one runs. What is done is kept: interrupted, the same
+    All cases are checked before the first one runs. Finished cases are kept: interrupted, the same
     command goes on. Exit code 1 when a case failed, else 3 when a run is not valid.
     """
     kernel: KernelKind = "native" if native else "virtual"

@@ -209,7 +209,7 @@ def _mapping(file: Path) -> dict[Any, Any]:
 
 
 def _number(text: str) -> Number | str | None:
-    """What YAML takes for text though it is a number, such as 1e9 and 1,000; None of no text."""
+    """The number that YAML takes for text, such as 1e9 and 1,000; None of no text."""
     try:
         return float(text.replace(",", "")) if text.strip() else None
     except ValueError:

@@ -21,7 +21,7 @@ from groundwire.labs.running import make_runs
 
 @dataclass(frozen=True)
 class Task:
-    """What is to be run of a submission: all that the inside knows of a lab."""
+    """The runs of a submission: all that the inside knows of a lab."""
 
     runs: dict[str, dict[str, Any]]
     facts: dict[str, dict[str, Any]]

@@ -36,7 +36,7 @@ class Outcome:
 def run_lab(folder: LabFolder, report: Report, *, only: str | None = None) -> Outcome:
     """Make the lab's runs, or one of them, on the virtual kernel, in place of those before.
 
-    What fails does not stop the others. Raises LabError for a run that the lab does not have.
+    A run that fails does not stop the others. Raises LabError for a run that the lab does not have.
     """
     runs = folder.lab.runs
     if only is not None and only not in runs:

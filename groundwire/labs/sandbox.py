@@ -42,8 +42,8 @@ _LOOK_EVERY_S = 0.1
 
 @dataclass(frozen=True)
 class Limits:
-    """What a process and all that it starts may use together. Output beyond `output_bytes` ends it,
-    as do the others."""
+    """The limits of a process and all that it starts, together. Output beyond `output_bytes` ends
+    it, as do the others."""
 
     time_s: float = 300
     memory_bytes: int = 8_000_000_000
@@ -198,7 +198,7 @@ class _Watch:
         return self._read[name].decode(errors="replace")
 
     def until_end(self) -> str | None:
-        """Which limit was passed; None when the process ended by itself."""
+        """The limit that was passed; None when the process ended by itself."""
         limits = self._limits
         with selectors.DefaultSelector() as selector:
             for name, pipe in (("output", self._process.stdout), ("errors", self._process.stderr)):

@@ -44,7 +44,7 @@ class Submission:
 
     @property
     def look_at(self) -> list[str]:
-        """What its instructor should look at, in words."""
+        """Hints for its instructor, in words."""
         found = [] if self.problem is None else [self.problem]
         if self.answers_of is not None:
             found.append(f"answers of {self.answers_of}")
@@ -96,7 +96,7 @@ def _cell(text: str) -> str:
 
 @dataclass(frozen=True)
 class _Handed:
-    """What a submission's answers, facts and files are."""
+    """The answers, facts and files of a submission."""
 
     answers: Mapping[str, Number]
     facts: Mapping[str, Number]
@@ -152,7 +152,7 @@ def _outcome(folder: LabFolder, given: Path, kernel: Path, limits: Limits) -> Ou
 
 
 def _told(ended: Ended, folder: LabFolder) -> Outcome:
-    """What the sandbox's process has printed, which anybody may have written: numbers of names that
+    """The output of the sandbox's process, which anybody may have written: numbers of names that
     the lab has, and why runs failed."""
     runs, facts = folder.lab.runs, folder.lab.facts
     said = ended.errors.strip()[-_LAST_WORDS:]
@@ -204,7 +204,7 @@ def _compared(
 
 def _answers_of(student: Student, own: _Handed, theirs: Student, others: _Handed) -> int:
     """How many answers are the other's, or right for the other, where other ones are right here;
-    0 where they are too few to tell. What is right for both tells nothing."""
+    0 where they are too few to tell. An answer that is right for both tells nothing."""
     right, right_there = right_answers(student, own.facts), right_answers(theirs, others.facts)
     here, there = student.numbers | dict(own.facts), theirs.numbers | dict(others.facts)
     same = 0

@@ -37,7 +37,7 @@ class HostEvent:
     result: Mapping[str, Any]
 
     def in_words(self) -> str:
-        """What went wrong, as the module, the command or ssh put it. Of a loop, the item's words:
+        """The failure, as the module, the command or ssh put it. Of a loop, the item's words:
         the loop's own are that all items were gone through."""
         items = [item for item in self.result.get("results", ()) if item.get("failed")]
         result = items[0] if items else self.result

@@ -1,4 +1,4 @@
-"""Which software makes a case: what its directory is named by, beside the spec."""
+"""The software that makes a case: what its directory is named by, beside the spec."""
 
 from __future__ import annotations
 

@@ -97,7 +97,8 @@ class StudyFile:
 
     @property
     def predictor(self) -> str:
-        """Who predicts: whom the file names, else the most exact one of the ranks' transport."""
+        """The predictors: those that the file names, else the most exact one of the ranks'
+        transport."""
         if self.sections.predictor is not None:
             return self.sections.predictor
         transports = any(factor.name.startswith("transport") for factor in self.factors)

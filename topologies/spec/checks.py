@@ -29,7 +29,7 @@ _OWN_CONTENTS = ("command", "partitioned_inference")
 """Workloads whose messages hold what the workload has made."""
 
 _ETHERNET_BYTES = 14
-"""What a queue counts of a frame beside its packet: the header, and no check sum."""
+"""The bytes that a queue counts of a frame beside its packet: the header, and no check sum."""
 
 Check = Callable[[Sections], Iterable[Problem]]
 

@@ -39,7 +39,7 @@ _BY_KEY = {
         "an execution plan of MSCCL++", "MSCCL's XML is read, as an algorithm of a spec"
     ),
 }
-"""Of JSON, by a key of its outermost object."""
+"""Formats of JSON, by a key of its outermost object."""
 
 _BY_BEGINNING: tuple[tuple[str, ForeignFile], ...] = (
     (r"(\s|//[^\n]*\n|/\*.*?\*/)*num_ranks\b", GOAL),

@@ -124,7 +124,7 @@ class Sections(SpecSection):
         return self.transport.traffic_class if isinstance(self.transport, RoceTransport) else None
 
     def _priority(self, *names: str | int | None) -> int:
-        """That of the first one that is given."""
+        """The class selector of the first name that is given."""
         name = next((each for each in names if each is not None), 0)
         if isinstance(name, int):
             return name

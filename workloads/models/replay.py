@@ -75,7 +75,7 @@ _ELEMENT_BYTES = 4
 
 
 def replayed_element_bytes(element_bytes: int) -> int:
-    """Of the elements that a collective has when it is replayed."""
+    """The bytes of an element of a replayed collective."""
     return element_bytes if element_bytes == 2 else _ELEMENT_BYTES
 
 

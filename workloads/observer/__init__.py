@@ -1,4 +1,4 @@
-"""What programs that are not ours are observed with. `sitecustomize.py` beside this file is loaded
+"""The observer of programs that are not ours. `sitecustomize.py` beside this file is loaded
 by the program's own Python and imports nothing of Groundwire."""
 
 from __future__ import annotations
@@ -15,4 +15,4 @@ PLAN_VARIABLE: Final = "GROUNDWIRE_OBSERVE"
 PLAN_FILE: Final = "observe.json"
 
 COLLECTIVES_VARIABLE: Final = "GROUNDWIRE_COLLECTIVES"
-"""What torch's backend groundwire runs (`workloads.torch_backend.configuration`)."""
+"""The settings of torch's backend groundwire (`workloads.torch_backend.configuration`)."""

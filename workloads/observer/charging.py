@@ -23,7 +23,7 @@ _COMMUNICATION = frozenset(("c10d", "_c10d_functional", "_c10d_functional_autogr
 
 
 class Charging:
-    """What a rank's main thread owes for its computing.
+    """The debt of a rank's main thread for its computing.
 
     `plan` has a `device` or None, `times` of a trace or None, and the `slowdown` of all.
     `sleep(duration_ns)` has time pass and returns when it began and ended. `log(line)` takes a
@@ -129,7 +129,7 @@ class Charging:
         self._operations += 1
 
     def _recorded_ns(self, operation: Any, args: Any, kwargs: Any) -> int | None:
-        """What it took in the trace; None where the device's roofline is to tell."""
+        """Its time in the trace; None where the device's roofline is to tell."""
         if self._recorded is None:
             return None
         name, shapes = operation._schema.name, shapes_of(operation, args, kwargs)

@@ -22,7 +22,7 @@ class OwnMeeting(ValueError):
 
 
 class Meeting:
-    """Of a run whose ranks have these `hosts`."""
+    """The meeting of a run whose ranks have these `hosts`."""
 
     def __init__(self, hosts: list[str]) -> None:
         self._hosts = hosts

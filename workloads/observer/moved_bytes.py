@@ -1,4 +1,4 @@
-"""What an operation of torch reads and writes in a device's memory, by its schema."""
+"""The bytes that an operation of torch reads and writes in a device's memory, by its schema."""
 
 from __future__ import annotations
 
@@ -76,7 +76,8 @@ def is_read(operation: Any) -> bool:
 
 
 def shapes_of(operation: Any, args: Any, kwargs: Any) -> tuple[tuple[int, ...], ...]:
-    """Of the tensors that it is given, as a trace has them: without those of no dimension."""
+    """The shapes of the tensors that it is given, as a trace has them: without those of no
+    dimension."""
     schema = operation._schema
     given = [
         args[number] if number < len(args) else kwargs.get(argument.name)
@@ -144,7 +145,7 @@ def _is_sparse(tensor: Any) -> bool:
 
 
 def _held_bytes(tensor: Any) -> int:
-    """What it has in memory: an expanded one repeats its storage."""
+    """Its bytes in memory: an expanded one repeats its storage."""
     if _is_sparse(tensor):
         return _held_bytes(tensor._indices()) + _held_bytes(tensor._values())
     own = int(tensor.numel() * tensor.element_size())

@@ -1,4 +1,4 @@
-"""What collectives and messages are called, alike at all ranks.
+"""The names of collectives and messages, alike at all ranks.
 
 A collective is named by its group, its number in the group and its kind, a message by its ends.
 `observer.py` beside this file loads it; it imports nothing but the module beside it.
@@ -29,7 +29,7 @@ class Names:
         return tag
 
     def program(self, label: str, kind: str) -> str:
-        """Of a group's next collective that runs as a program."""
+        """The name of a group's next collective that runs as a program."""
         with self._lock:
             number = self._programs.get(label, 0)
             self._programs[label] = number + 1

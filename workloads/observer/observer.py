@@ -31,7 +31,7 @@ from .works import Operation, Works
 
 
 class Observer:
-    """What is known of this rank. Callbacks of torch come from its threads, hence the lock."""
+    """The state of this rank. Callbacks of torch come from its threads, hence the lock."""
 
     def __init__(self, plan: str) -> None:
         """`plan` is a file."""

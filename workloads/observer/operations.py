@@ -1,4 +1,4 @@
-"""What torch's operations of `c10d` are: the collectives and messages that they carry out.
+"""Torch's operations of `c10d`: the collectives and messages that they carry out.
 
 `observer.py` beside this file loads it; it imports nothing but the program's own torch.
 """
@@ -20,7 +20,7 @@ def bytes_of(tensors: Any) -> int:
 
 
 def below(tensor: Any) -> Any:
-    """What the dispatcher has below the observer for operations on a tensor."""
+    """The dispatch keys below the observer for operations on a tensor."""
     from torch._C import DispatchKey, DispatchKeySet
 
     kind = str(tensor.device.type)
@@ -81,8 +81,8 @@ _UNPREDICTED = {
 
 
 def collectives(name: str, args: Any, ranks: int) -> list[dict[str, Any]]:
-    """What an operation of `OPERATIONS` does, in a group of so many ranks: of each collective its
-    kind, sizes, root, and whether its parts are uneven."""
+    """The collectives of an operation of `OPERATIONS`, in a group of so many ranks: of each
+    collective its kind, sizes, root, and whether its parts are uneven."""
     kind, _, measure = OPERATIONS[name]
     if name in _ONE_EACH:
         # All-gathers have their whole arrays in the outputs, reduce-scatters in the inputs.

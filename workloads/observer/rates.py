@@ -1,4 +1,4 @@
-"""What an operation takes: by a device's roofline (Williams et al., CACM 2009), or by a trace."""
+"""The time of an operation: by a device's roofline (Williams et al., CACM 2009), or by a trace."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ class Device:
         self._overhead_ns: int = plan["overhead_ns"]
 
     def time_ns(self, flops: int, moved_bytes: int, item_bytes: int) -> int:
-        """What `compute` of a spec gives a kernel (topologies/spec/compute_section.py)."""
+        """Rates that `compute` of a spec gives a kernel (topologies/spec/compute_section.py)."""
         peak = self._flops_16bit if item_bytes <= 2 else self._flops_32bit
         seconds = max(flops / peak, moved_bytes / self._memory_bytes)
         return round(seconds * 1e9) + self._overhead_ns
 
 
 class Recorded:
-    """What operations took in a trace: [name, shapes, nanoseconds] of each."""
+    """The times of operations in a trace: [name, shapes, nanoseconds] of each."""
 
     def __init__(self, times: list[list[Any]]) -> None:
         self._times: dict[tuple[Any, ...], int] = {}
@@ -36,7 +36,7 @@ class Recorded:
         return self._times.get((name, shapes))
 
     def missing(self, name: str, shapes: tuple[tuple[int, ...], ...]) -> str:
-        """What is said of an operation that the trace lacks."""
+        """The words for an operation that the trace lacks."""
         known = self._shapes.get(name)
         has = "no operation of that name" if known is None else f"it of {known[:4]}"
         return f"the trace lacks {name} of {[list(shape) for shape in shapes]}; it has {has}"

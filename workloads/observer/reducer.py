@@ -1,4 +1,4 @@
-"""What torch waits for by itself at the end of a backward pass.
+"""The waits of torch itself at the end of a backward pass.
 
 DDP's reducer posts a bucket's collective when the bucket's gradients are there, itself or by a
 communication hook. When all are, it waits for the buckets before the pass returns

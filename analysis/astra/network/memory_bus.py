@@ -81,7 +81,7 @@ class SharedBus:
 
 
 _BEHIND_GAP_PER_BYTE_NS = 0.0038
-"""The parameters of the bus behind the adaptor (MemBus.cc)."""
+"""The time per byte of the bus behind the adaptor (MemBus.cc)."""
 
 _TURNS = 8
 """Transfers that one end may send before the other's go first (LogGP.cc, THRESHOLD)."""

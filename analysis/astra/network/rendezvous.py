@@ -37,6 +37,6 @@ def _kept(way: Way) -> Way:
 
 
 def _request(way: Way) -> Way:
-    """The bytes of the receiver's answer, the other way."""
+    """The receiver's request, the other way."""
     source, destination, tag, _ = way
     return destination, source, tag + _REQUEST_TAG, _REQUEST_BYTES

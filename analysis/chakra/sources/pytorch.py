@@ -220,7 +220,7 @@ class _Builder:
         self._readers: defaultdict[int, list[int]] = defaultdict(list)
 
     def notes(self) -> Iterator[str]:
-        """What is read otherwise than it stands there."""
+        """Notes on nodes that are read otherwise than they stand there."""
         if self._uneven:
             yield (
                 f"{self._uneven} all-to-alls have unequal parts; they are read with equal ones of "
@@ -303,7 +303,7 @@ class _Builder:
     def _dependencies(
         self, operator: _Operator, read: set[int], written: set[int], *, waits: bool
     ) -> tuple[int, ...]:
-        """What comes before on the thread, who wrote what is read, who used what is written."""
+        """The nodes before: on the thread, writers of what is read, users of what is written."""
         after: dict[int, None] = {}
         if operator.thread in self._last_on_thread:
             after[self._last_on_thread[operator.thread]] = None
@@ -321,8 +321,8 @@ class _Builder:
 
 
 def _other_schema(document: dict[str, Any]) -> str | None:
-    """What a trace is that is not the observer's, and what to do. Some have no schema entry; their
-    nodes say whether they can be read."""
+    """The kind of a trace that is not the observer's, and what to do. Some have no schema entry;
+    their nodes say whether they can be read."""
     if "workload_graph" in document:
         return "Chakra's JSON; give the .et file that it was made from"
     schema = document.get("schema")

@@ -20,7 +20,8 @@ from topologies.spec.foreign_files import GOAL, foreign_file
 
 _ITEM_BYTES = 4
 _MOST_RANKS = 1 << 20
-"""Of a groups file beside one rank's trace, which does not say how many there are."""
+"""The most ranks of a groups file beside one rank's trace, which does not say how many there are.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +37,8 @@ class TraceSet:
 def read_workload(
     path: Path, compute: ComputeSpec | None = None, groups: Path | None = None
 ) -> TraceSet:
-    """What is in a file, or in all `PATH.RANK.et` or `PATH.RANK.json`, checked. A GOAL text has all
-    ranks in one file.
+    """The graphs of a file, or of all `PATH.RANK.et` or `PATH.RANK.json`, checked. A GOAL text has
+    all ranks in one file.
 
     `compute` times what has operations and no duration, as all of PyTorch's traces; without it that
     takes no time. `groups` is ASTRA-sim's file of communicator groups. Raises ChakraError naming

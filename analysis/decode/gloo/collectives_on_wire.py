@@ -60,8 +60,9 @@ class WireCollective:
 def collectives_on_wire(
     group: WireGroup, captured: Mapping[int, frozenset[int]]
 ) -> Iterator[WireCollective]:
-    """What the group did, in order; `captured` has the capture files of each rank's host. Left out
-    is what has a message that could not be read, or of which a rank's part was not captured."""
+    """The collectives of the group, in order; `captured` has the capture files of each rank's host.
+    Left out is what has a message that could not be read, or of which a rank's part was not
+    captured."""
     messages, unread = messages_of(group, captured)
     numbered = any(Slot.decode(m.slot).prefix and Slot.decode(m.slot).tag for m in messages)
     slots: dict[tuple[Prefix, int, bool], list[WireMessage]] = defaultdict(list)

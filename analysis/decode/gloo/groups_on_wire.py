@@ -1,6 +1,6 @@
 """Process groups and their connections, from captures alone.
 
-Of two ranks the one with the higher address connects (gloo/transport/tcp/device.cc). So the lowest
+The one of two ranks with the higher address connects (gloo/transport/tcp/device.cc). So the lowest
 address of a group hears of all the others, and who listens at a higher one hears of the part of the
 group above it. A port numbers what may connect to it: a group of n ranks takes n numbers, in order
 of its members, and the caller writes the number that is meant for it (gloo/transport/tcp/pair.cc,

@@ -33,10 +33,10 @@ class MpiCollective:
 
 
 class _Ends(Enum):
-    """What a rank does after a run of one kind: it sends what is of another collective, or what is
-    of a program; other collectives' messages come to it; or it sends something else to the same
-    rank, as what waits in a connection leaves late. Any of these can come too early to be told from
-    what is before the run, so one is tried after the other."""
+    """The next act of a rank after a run of one kind: it sends what is of another collective, or
+    what is of a program; other collectives' messages come to it; or it sends something else to the
+    same rank, as what waits in a connection leaves late. Any of these can come too early to be told
+    from what is before the run, so one is tried after the other."""
 
     COLLECTIVE_SENT = auto()
     ANYTHING_SENT = auto()
@@ -76,7 +76,7 @@ class _Context:
         self._count = 0
 
     def collectives(self) -> Iterator[MpiCollective]:
-        """In order. What is none goes to `left`."""
+        """The collectives in order. Messages of none go to `left`."""
         self.left += [each for each in self._all if each.tag >= 0]
         while (first := self._first()) is not None:
             yield from self._next(first)
@@ -86,8 +86,9 @@ class _Context:
         return next((m for m in self._all if m.tag < 0 and id(m) not in self._taken), None)
 
     def _next(self, first: MpiMessage) -> Iterator[MpiCollective]:
-        """What begins with a message: the earliest of all that are left is of the next collective,
-        as a rank is in a later one only when it has sent or received something of this one."""
+        """The collective that begins with a message: the earliest of all that are left is of the
+        next collective, as a rank is in a later one only when it has sent or received something of
+        this one."""
         rule = RULES.get(first.kind)
         for ends in _Ends:
             run = self._run(first.tag, ends)

@@ -26,7 +26,7 @@ _MATCH_BYTES = _MATCH.size
 _LENGTH_AT = 16
 MATCH, RENDEZVOUS, GET, FRAGMENT = 0x41, 0x42, 0x43, 0x46
 _ANNOUNCED_BYTES = 32
-"""The lengths of the headers of a rendezvous and of a fragment, before their data."""
+"""The bytes of the header of a rendezvous, and of a fragment, before their data."""
 # A frame that is sent begins with its own tag again, which is the type of what is in it.
 _CANDIDATE = re.compile(rb"(?=([\x41-\x49])\x01\0\0.{4}\1)", re.DOTALL)
 

@@ -69,7 +69,7 @@ class Trait(IntFlag):
     ANSWERS = 64
     """An acknowledgement: its PSN is one of the other direction's."""
     WRITES = 128
-    """The header of an RDMA WRITE, which a receiver's buffer has been told for."""
+    """A packet of an RDMA WRITE, which a receiver's buffer has been told for."""
     CNP = 256
 
 

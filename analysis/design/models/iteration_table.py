@@ -94,7 +94,7 @@ class IterationTable:
         return degrees[(name == "weight_gradient") == model_first]
 
     def stages(self, degrees: Sequence[Sequence[int]]) -> int:
-        """The messages of the pipeline, for these degrees."""
+        """The stages of the pipeline, for these degrees."""
         return prod(degrees[2]) if len(degrees) > 2 else 1
 
     def demand(self, degrees: Sequence[Sequence[int]], dimensions: Sequence[Dimension]) -> Demand:

@@ -205,7 +205,7 @@ class PacketTrains(Programs):
             stream.waiting.append(Train(stream, 1, rest, rest, message, False, True, True))
 
     def _fill(self, stream: Stream, now: float, left: bool = False) -> None:
-        """What may enter the host's port does, in order."""
+        """Trains that may enter the host's port do, in order."""
         waiting = stream.waiting
         while waiting and not stream.links:  # within a host nothing takes time
             train = waiting.popleft()

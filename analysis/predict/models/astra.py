@@ -80,7 +80,7 @@ class AstraAnalytical:
         return self._cycles(setting, call, _FIT_TICKS_PER_NS) / _FIT_TICKS_PER_NS
 
     def simulation(self, setting: Setting, call: CollectiveCall) -> Simulation:
-        """What is simulated: ASTRA-sim's own inputs for this collective. Raises PredictorError."""
+        """The simulation: ASTRA-sim's own inputs for this collective. Raises PredictorError."""
         return self._simulation(setting, call, ticks_per_ns=1)
 
     def _cycles(self, setting: Setting, call: CollectiveCall, ticks_per_ns: int) -> int:

@@ -45,7 +45,7 @@ class IsToldWhatIsAsked(Protocol):
     """Results that may be of one collective alone, so that it matters what else is asked for."""
 
     def expect(self, kinds_and_sizes: Iterable[tuple[str, int]]) -> None:
-        """What will be asked."""
+        """The call that will be asked about."""
         ...
 
 
@@ -84,8 +84,8 @@ class External:
         self._unclear: str | None = None
 
     def expect(self, kinds_and_sizes: Iterable[tuple[str, int]]) -> None:
-        """What will be asked: of several kinds or sizes, none is the one of a whole workload's
-        time, unless the constructor was told which."""
+        """The call that will be asked about: of several kinds or sizes, none is the one of a whole
+        workload's time, unless the constructor was told which."""
         different = set(kinds_and_sizes)
         if self._about is None and len(different) > 1:
             self._unclear = (

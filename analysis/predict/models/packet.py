@@ -33,8 +33,8 @@ _CONTROLS = ("reno", "cubic", "dctcp", "bbr")
 """`Control` of simulation/engine/congestion.hpp, by their names in Linux."""
 
 _GREETING_BYTES = 8
-"""What the end that connects sends first (gloo/transport/tcp/device.cc: the sequence number that
-the listener knows it by)."""
+"""The bytes that the end that connects sends first (gloo/transport/tcp/device.cc: the sequence
+number that the listener knows it by)."""
 
 
 class Packet:
@@ -117,7 +117,7 @@ def scenario_of(setting: Setting, joint: JointPrograms) -> dict[str, Column]:
 
 
 def _tcp(paths: Paths) -> dict[str, Column]:
-    """What the hosts' TCP is set to. Raises PredictorError for a congestion control that is not
+    """The settings of the hosts' TCP. Raises PredictorError for a congestion control that is not
     followed, and for a send buffer that may hold a connection back before its window does."""
     transport = paths.setting.transport
     if transport.sndbuf_bytes < transport.rcvbuf_bytes:

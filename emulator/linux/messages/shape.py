@@ -77,7 +77,7 @@ def text(name: str) -> Value:
 
 
 def content(name: str) -> Value:
-    """What templates of parts make."""
+    """The template that templates of parts make."""
     return Value(name, "", b"abcd", b"wxyz")
 
 

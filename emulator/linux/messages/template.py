@@ -102,7 +102,7 @@ class Layout:
         self.unpack: Callable[..., tuple[Any, ...]] = self._struct.unpack_from
 
     def reader(self, *names: str) -> Callable[..., tuple[Any, ...]]:
-        """What reads the fields `names` from (data, offset), in the struct's order. The data may
+        """A reader of the fields `names` from (data, offset), in the struct's order. The data may
         end after the last of them, as an older kernel's does."""
         known = [name for name, _ in self.fields]
         wanted = [known.index(name) for name in names]

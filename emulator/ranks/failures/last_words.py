@@ -1,4 +1,4 @@
-"""What is quoted of a process that ended badly: its own words, without what launchers and C++ add
+"""The quotation of a process that ended badly: its own words, without what launchers and C++ add
 behind them, and what to change where that is known."""
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def _without_observer(lines: list[str]) -> list[str]:
 
 
 def advice(words: str, hosts: Mapping[str, str]) -> str:
-    """What may help whoever reads these words; empty where nothing is known. `hosts` has who runs
+    """Advice to whoever reads these words; empty where nothing is known. `hosts` has who runs
     at an address."""
     found = [said for pattern, said in _ADVICE if re.search(pattern, words)]
     addresses = dict.fromkeys(re.findall(r"\b\d+\.\d+\.\d+\.\d+\b", words))

@@ -1,4 +1,4 @@
-"""What `mpirun` has in place of ssh: runs a command on another host of the fabric.
+"""The place of ssh for `mpirun`: runs a command on another host of the fabric.
 
 It runs in a process of its own, as `AGENT HOST COMMAND...`, below a program in another host.
 """

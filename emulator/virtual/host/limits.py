@@ -57,8 +57,9 @@ def refuse_tight_limits(memory_bytes: int, open_files: int) -> None:
 
 
 def refused_by_host(line: str) -> str | None:
-    """What the host has refused to a guest whose console says `line`, and what to raise. None: this
-    line tells of nothing. No result may be had from such a guest: others would differ from it."""
+    """The refusal of the host to a guest whose console says `line`, as an error to raise. None:
+    this line tells of nothing. No result may be had from such a guest: others would differ from it.
+    """
     failed = _NO_PROCESS.search(line)
     if failed is not None:
         code = int(failed[1])

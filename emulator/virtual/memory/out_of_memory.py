@@ -24,7 +24,7 @@ class _Process:
 
 
 def describe_out_of_memory(console: Sequence[str], memory_bytes: int) -> str | None:
-    """What ran out of the guest's `memory_bytes`: who asked for more, what the memory was used
+    """The end of the guest's `memory_bytes`: who asked for more, what the memory was used
     for and which processes held most. None when `console` does not say that memory ran out.
 
     The lines are those of the kernel's mm/oom_kill.c and lib/show_mem.c (Linux 6.12); its counts

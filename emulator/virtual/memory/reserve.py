@@ -64,7 +64,7 @@ class Window:
 
     def allocate(self, file: int, offset: int) -> bool:
         """Have memory allocated for the block of `file` that begins at byte `offset`, as a huge
-        page if the host gives one. What is there stays as it is. False when it cannot be had."""
+        page if the host gives one. Contents stay as they are. False when it cannot be had."""
         access = mmap.PROT_READ | mmap.PROT_WRITE
         flags = mmap.MAP_SHARED | _MAP_FIXED
         mapped = _libc.mmap(self._address, _BLOCK_BYTES, access, flags, file, offset)

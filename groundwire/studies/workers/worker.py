@@ -1,4 +1,4 @@
-"""What a worker does with a job: a process that makes its directory, and that ends with it.
+"""A worker's handling of a job: a process that makes its directory, and that ends with it.
 
 The directory appears under its name when it is complete. Where the worker sees the study's files it
 is made there; else it comes back as an archive.

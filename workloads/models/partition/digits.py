@@ -17,7 +17,7 @@ SIDE = 12
 """Pixels along an image's edge."""
 CLASSES = 10
 _HEIGHT, _WIDTH = 9, 5
-"""The side of a digit, in pixels."""
+"""The height and the width of a digit, in pixels."""
 _NOISE = 0.2
 """Standard deviation of what is added to each pixel; a segment has 1 before it is faded."""
 _FADED = 0.5

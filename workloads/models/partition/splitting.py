@@ -97,7 +97,7 @@ def input_places(network: Network, workers: int) -> Ints:
 def layer_costs(
     network: Network, typical: Floats, partition: PartitionSpec, workers: int
 ) -> list[LayerCosts]:
-    """The fits of each layer. A constant costs nothing where biases are fitted anew."""
+    """The costs of each layer. A constant costs nothing where biases are fitted anew."""
     found = []
     for layer, taken in zip(network.layers, activations(network, typical), strict=False):
         counted = taken - taken.mean(axis=0) if partition.refit else taken

@@ -1,1 +1,1 @@
-"""What the compiled packet engine is told of a setting and of collectives, and what it answers."""
+"""The packet engine's scenario of a setting and of collectives, and its answer."""

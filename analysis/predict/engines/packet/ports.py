@@ -35,11 +35,11 @@ _COLUMNS = (
 )
 
 _FRAME_BYTES = 66 + 24
-"""What a frame without data takes on the line: Ethernet 14, IPv4 20, TCP 20, timestamps 12, and 24
-of checksum, preamble and gap."""
+"""The bytes of a frame without data on the line: Ethernet 14, IPv4 20, TCP 20, timestamps 12, and
+24 of checksum, preamble and gap."""
 
 _PAUSE_WIRE_BYTES = 84
-"""What a pause frame takes."""
+"""The bytes of a pause frame."""
 
 _ETHERNET_BYTES, _OVERHEAD_BYTES, _SECOND_NS, _U32 = 14, 24, 1_000_000_000, 0xFFFFFFFF
 
@@ -71,7 +71,7 @@ class FabricPorts:
         )
 
     def one_way_ns(self, matrix: Ints) -> Ints:
-        """What a frame without data takes over the idle paths of a path matrix."""
+        """The time of a frame without data over the idle paths of a path matrix."""
         links = self.paths.setting.fabric.links
         taken = [
             link.delay_ns + -(-_FRAME_BYTES * 8_000_000_000 // link.rate_bps) for link in links
@@ -81,8 +81,8 @@ class FabricPorts:
         return found
 
     def columns(self, used: set[int]) -> dict[str, Column]:
-        """Of all links, those that are not used without a discipline. Raises PredictorError for a
-        discipline that is not followed."""
+        """The ports of all links; those that are not used have no discipline. Raises PredictorError
+        for a discipline that is not followed."""
         links = self.paths.setting.fabric.links
         if self._pauses:
             used = used | {number ^ 1 for number in used}

@@ -100,7 +100,7 @@ class EncodedPrograms:
             self._first.append(len(self._code))
 
     def columns(self) -> dict[str, Column]:
-        """Of programs and of what they refer to; messages are not among them."""
+        """The columns of programs and of what they refer to, without messages."""
         locks: list[int] = []
         first_lock = [0]
         for key in self._stream_keys:

@@ -1,1 +1,1 @@
-"""What decides what a port holds and sends next."""
+"""The rules by which a port holds and sends messages."""

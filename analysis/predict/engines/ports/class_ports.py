@@ -30,7 +30,7 @@ class ClassRules:
 
     @classmethod
     def of(cls, queue: QueueSpec, link: Link) -> ClassRules:
-        """What holds at a port. Where the spec has no classes there, each class selector is one of
+        """The rule at a port. Where the spec has no classes there, each class selector is one of
         its own, but with fq_codel."""
         if not isinstance(queue, Classes):
             single = isinstance(queue, FqCodel)
@@ -65,7 +65,7 @@ class _Port(Generic[Waiting]):
 
 
 class ClassPorts(Generic[Waiting]):
-    """All ports, by directed link. What waits has a size on the wire, in bytes."""
+    """All ports, by directed link. A waiting item has a size on the wire, in bytes."""
 
     def __init__(self, rules: Sequence[ClassRules]) -> None:
         self._rules = rules
@@ -80,7 +80,7 @@ class ClassPorts(Generic[Waiting]):
         return not port.busy
 
     def next(self, link: int) -> tuple[Waiting, float] | None:
-        """What the port sends now, and when that came; None: the port becomes idle."""
+        """The item that the port sends now, and when it came; None: the port becomes idle."""
         port, quantum = self._ports[link], self._rules[link].quantum_bytes
         port.busy = False
         for priority in reversed(range(CLASSES)):

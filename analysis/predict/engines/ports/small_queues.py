@@ -11,7 +11,8 @@ LIMIT_BYTES = 1 << 20
 """net.ipv4.tcp_limit_output_bytes, Linux's default (tcp_sk_init in net/ipv4/tcp_ipv4.c)."""
 
 SEGMENT_OVERHEAD_BYTES = 768
-"""What a queued segment counts beyond its payload: struct sk_buff with its head, SKB_TRUESIZE."""
+"""The bytes that a queued segment counts beyond its payload: struct sk_buff with its head,
+SKB_TRUESIZE."""
 
 _PACED_NS = 1e9 / 1024
 """sk_pacing_shift is 10."""

@@ -1,6 +1,6 @@
 """Messages over RoCE as trains of packets, as Linux's rxe sends them.
 
-What differs from TCP (`trains`; drivers/infiniband/sw/rxe of Linux 6.12, with Groundwire's patch):
+Differences from TCP (`trains`; drivers/infiniband/sw/rxe of Linux 6.12, with Groundwire's patch):
 
 - a message goes when its receiver's credit has come; nothing announces it;
 - a queue pair sends in the order of posting, credits among the rest, and has few packets in its
