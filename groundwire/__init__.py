@@ -17,6 +17,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from groundwire.rooms import ROOMS
+
 if TYPE_CHECKING:
     from analysis.chakra.errors import ChakraError
     from analysis.compare.comparison import Comparison
@@ -118,8 +120,6 @@ __all__ = [
     "sweep_at_once",
 ]
 
-_ROOMS = ("analysis", "collectives", "emulator", "simulation", "topologies", "workloads")
-
 
 def _refuse_foreign_rooms() -> None:
     """Raises ImportError when one of our packages is hidden by somebody else's of that name.
@@ -129,7 +129,7 @@ def _refuse_foreign_rooms() -> None:
     with the same name would be imported in place of ours.
     """
     ours = Path(__file__).resolve().parents[1]
-    for room in _ROOMS:
+    for room in ROOMS[1:]:
         found = find_spec(room)
         if found is None and (ours / room).is_dir():
             raise ImportError(

@@ -22,10 +22,10 @@ from typing import IO
 import groundwire
 from emulator.virtual.building.carried import KERNEL_VARIABLE
 from groundwire.labs.errors import NoSandbox
+from groundwire.rooms import ROOMS
 
 WORK = "/submission"
 """The folder that the process may write to, its working directory."""
-_ROOMS = ("groundwire", "emulator", "analysis", "workloads", "collectives", "topologies")
 _SYSTEM = ("usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32")
 _SETTINGS = (
     "ld.so.cache",
@@ -153,7 +153,7 @@ def _groundwire() -> Iterator[str]:
     for prefix in dict.fromkeys((sys.base_prefix, sys.prefix)):
         if not prefix.startswith("/usr"):
             yield from _bound(Path(prefix))
-    for room in _ROOMS:
+    for room in ROOMS:
         yield from _bound(root / room)
     if any(root.is_relative_to(prefix) for prefix in (sys.prefix, sys.base_prefix, "/usr")):
         yield from ("--tmpfs", str(root / "labs"))  # solutions, and what is expected

@@ -21,6 +21,7 @@ from pathlib import Path
 import pytest
 
 from emulator.virtual.building.build import find_kernel
+from groundwire.rooms import ROOMS
 from tests.remote.system import CERTIFICATES, MIRRORS, UBUNTU, made_system, moved, ubuntu_keyring
 from tests.session.command import ROOT
 
@@ -93,7 +94,7 @@ def test_the_wheel_has_the_kernel_its_licence_and_its_origin(wheel: Path) -> Non
         assert f"emulator/kernel/{changed}" in names
     assert any(name.startswith("emulator/kernel/patches/") for name in names)
     assert {"labs/packet-time/page.md", "labs/packet-time/starter/measure.py"} <= names
-    for room in ("groundwire", "emulator", "analysis", "workloads", "collectives", "topologies"):
+    for room in ROOMS:
         modules = {str(path.relative_to(ROOT)) for path in (ROOT / room).rglob("*.py")}
         assert modules <= names
     assert not any(name.startswith(("tests/", "benchmarks/")) for name in names)

@@ -12,6 +12,7 @@ import pytest
 import groundwire
 from analysis.exporters.nccl_style import render_nccl_style
 from analysis.runs.run import load_run
+from groundwire.rooms import ROOMS
 from tests.report.synthetic_run import make_run
 from tests.session.command import ROOT
 
@@ -54,7 +55,7 @@ def test_every_name_is_listed_and_there() -> None:
 
 
 def test_type_checkers_see_types() -> None:
-    for room in ("groundwire", *groundwire._ROOMS):
+    for room in ROOMS:
         assert (ROOT / room / "py.typed").is_file()
 
 

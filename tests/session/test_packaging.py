@@ -5,15 +5,14 @@ from __future__ import annotations
 import tomllib
 from pathlib import Path
 
+import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from groundwire.rooms import ROOMS
 from tests.session.command import ROOT
 
-_ROOMS = (
-    *("groundwire", "emulator", "analysis", "simulation", "workloads", "collectives", "topologies"),
-    *("labs", "playbooks"),
-)
+_ROOMS = (*ROOMS, "labs", "playbooks")
 
 
 def test_every_data_file_is_in_the_package() -> None:
@@ -59,3 +58,13 @@ def test_the_versions_that_setup_installs_are_those_that_the_package_allows() ->
         assert found, f"constraints.txt lacks {text}"
         for version in found:
             assert requirement.specifier.contains(version, prereleases=True), (text, version)
+
+
+def test_every_list_of_rooms_has_all_of_them() -> None:
+    """What is copied to other machines, and checked, is what an installation has."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]
+    assert set(project["importlinter"]["root_packages"]) == set(ROOMS)
+    packed = {each.rstrip("*") for each in project["setuptools"]["packages"]["find"]["include"]}
+    assert packed == set(_ROOMS)
+    variables = yaml.safe_load((ROOT / "playbooks" / "group_vars" / "all.yml").read_text())
+    assert set(variables["groundwire_rooms"]) == {*ROOMS, "playbooks"}

@@ -12,10 +12,10 @@ import typer
 from emulator.linux.signals import is_interrupt
 from emulator.ranks.failures.full_directory import FULL
 from groundwire.commands.console.plain_text import visible
+from groundwire.rooms import ROOMS
 
 P = ParamSpec("P")
 
-_OURS = ("analysis", "collectives", "emulator", "groundwire", "topologies", "workloads")
 
 FAILED = 1
 BAD_INPUT = 2
@@ -36,7 +36,7 @@ def outcome(command: Callable[P, int]) -> Callable[P, None]:
             code = 0  # whoever read our output has gone: not worth a message
         except ValueError as error:
             # Bad specs, run directories and predictors are ValueErrors of our own classes.
-            if type(error).__module__.split(".")[0] not in _OURS:
+            if type(error).__module__.split(".")[0] not in ROOMS:
                 raise
             print(f"error: {visible(str(error))}", file=sys.stderr)
             code = BAD_INPUT

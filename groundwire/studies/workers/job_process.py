@@ -13,6 +13,7 @@ import traceback
 from dataclasses import asdict
 from pathlib import Path
 
+from groundwire.rooms import ROOMS
 from groundwire.studies.jobs import JOB_FILE, PREDICTION, Job
 from groundwire.studies.software import refuse_other
 
@@ -63,7 +64,7 @@ def main() -> None:
         do_job(Job(**given), Path(sys.argv[1]))
     except (RuntimeError, OSError, ValueError) as error:
         ours = type(error).__module__.split(".")[0]
-        if ours in ("analysis", "collectives", "emulator", "groundwire", "topologies", "workloads"):
+        if ours in ROOMS:
             print(error, file=sys.stderr)
         else:
             traceback.print_exc()
