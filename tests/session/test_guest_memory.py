@@ -54,7 +54,7 @@ def _needed_for_trace(run_directory: Path, nodes: list[dict[str, object]]) -> in
 def _collective(size_mb: int, *after: int) -> dict[str, object]:
     return {
         "kind": "collective", "collective": "all_reduce", "size_bytes": size_mb * _MB,
-        "ranks": list(range(_RANKS)), "after": after,
+        "ranks": list(range(_RANKS)), "after": after, "place": len(after),
     }  # fmt: skip
 
 
@@ -246,7 +246,9 @@ def test_gradients_on_their_way_are_held_together() -> None:
     more_bytes = 8 * 16 * layer_bytes * (1 + 1 / 8)  # and a ring's block of each on its way
     assert 1 <= (deep - shallow) / more_bytes < 1.1  # with gaps between them
     alone = [_needed({**training, "layers": layers, "overlap": False}) for layers in (8, 24)]
-    assert alone[0] == alone[1] < shallow
+    # A rank's log has more lines: a kilobyte for each call of the 16 layers more, forward and back.
+    assert 0 <= alone[1] - alone[0] <= 8 * 16 * 4 * 1024
+    assert alone[1] < shallow
 
 
 def test_a_dlrm_layer_larger_than_a_bucket_is_one() -> None:

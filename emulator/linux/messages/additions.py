@@ -81,8 +81,14 @@ class tbf_options(sched_tbf.options):
         ("TCA_TBF_PAD", "none"),
     )
 
-    class tbf_parms(nla):  # struct tc_tbf_qopt; `rate___reserved` is tc_ratespec's link layer
-        fields = sched_tbf.options.tbf_parms.fields
+    class tbf_parms(sched_tbf.options.tbf_parms):  # `rate___reserved` is tc_ratespec's link layer
+        def encode(self) -> None:
+            """With the rate tables where they are asked for, as by pyroute2's own `tc`."""
+            asked = any(attribute[0] == "TCA_TBF_RTAB" for attribute in self.parent["attrs"])
+            if asked:
+                super().encode()
+            else:
+                nla.encode(self)
 
 
 class nldevmsg(nlmsg):
