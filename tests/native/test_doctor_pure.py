@@ -173,8 +173,17 @@ def test_a_processor_without_xsave_costs_wall_time_only(
 def test_packages_that_runs_need_come_with_an_installation(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """pyroute2 was asked for when tests alone had it."""
+    """pyroute2 was asked for when tests alone had it. Extras are told with their line."""
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
-    installed = {re.split(r"[^\w-]", named)[0] for named in project["dependencies"]}
-    asked = {name for name, check in _told(capsys).items() if check["group"] == "python packages"}
-    assert asked and asked <= installed
+
+    def names(requirements: list[str]) -> set[str]:
+        return {re.split(r"[^\w-]", each)[0].replace("-", "_") for each in requirements}
+
+    installed = names(project["dependencies"])
+    rows = [row for row in _told(capsys).values() if row["group"] == "python packages"]
+    asked = {str(row["name"]): str(row["remedy"]) for row in rows}
+    beyond = set(asked) - installed
+    assert set(asked) & installed
+    for package in beyond:
+        (extra,) = re.findall(r"groundwire\[(\w+)\]", asked[package])
+        assert package in names(project["optional-dependencies"][extra])
