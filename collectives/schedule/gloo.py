@@ -23,7 +23,7 @@ ENDS_WHEN_AWAITED = POINT_TO_POINT | {Kind.REDUCE_SCATTER}
 """Kinds whose end nobody is told of, so that it is where a rank waits for it: torch gives these no
 future (`workloads.execution.operations`)."""
 
-SKIP_EMPTY = frozenset({Kind.ALL_REDUCE, Kind.REDUCE_SCATTER, Kind.REDUCE, Kind.ALL_GATHER})
+_SKIP_EMPTY = frozenset({Kind.ALL_REDUCE, Kind.REDUCE_SCATTER, Kind.REDUCE, Kind.ALL_GATHER})
 """Kinds of which Gloo sends nothing where the array is empty (torch's ProcessGroupGloo, and the
 files of Gloo that are named above)."""
 
@@ -47,7 +47,7 @@ class GlooSchedule(Schedule):
 
     def sends_nothing(self, shape: Shape) -> bool:
         """Some kinds send messages without payload where the array is empty."""
-        return shape.ranks == 1 or (shape.size_bytes == 0 and shape.kind in SKIP_EMPTY)
+        return shape.ranks == 1 or (shape.size_bytes == 0 and shape.kind in _SKIP_EMPTY)
 
     def ends_when_awaited(self, kind: Kind) -> bool:
         """Torch tells nobody of the end of some kinds."""

@@ -20,7 +20,7 @@ import numpy as np
 
 from collectives.derangement import derangement
 from collectives.kinds import Kind, Shape
-from collectives.schedule.gloo import SKIP_EMPTY
+from collectives.schedule.gloo import GLOO
 from collectives.schedule.operations import Await, CompiledPrograms, Gates, Start
 from collectives.schedule.schedule import CollectiveError, Post
 
@@ -86,7 +86,7 @@ def reduce_segments(total_bytes: int, world: int, element_bytes: int) -> Segment
 def gloo_steps(shape: Shape, seed: int = 1) -> Iterator[Step]:
     """Steps of a collective; nothing for a group of one or an empty array. `seed` draws
     permutations. Raises CollectiveError for a kind that Gloo has not."""
-    if shape.ranks == 1 or (shape.size_bytes == 0 and shape.kind in SKIP_EMPTY):
+    if GLOO.sends_nothing(shape):
         return
     match shape.kind:
         case Kind.ALL_REDUCE | Kind.REDUCE_SCATTER:
