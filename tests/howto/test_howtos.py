@@ -3,11 +3,16 @@ they add."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.howto.workplace import NOT_RUN, ROOT, FreshClone, Workplace, blocks_of
+from tests.remote.ssh_host import SshHost, User, missing
+from tests.remote.system import system_root
+from tests.remote.wheelhouse import make_wheels
 
 README = ROOT / "README.md"
 PAGES = [README, *sorted((ROOT / "docs" / "howto").glob("*.md"))]
@@ -67,3 +72,26 @@ def test_benchmarks_and_claims_need_nothing_more(fresh_clone: FreshClone) -> Non
     fresh_clone.run(f".venv/bin/python -c 'import {', '.join(modules)}'")
     fresh_clone.run(".venv/bin/python -m benchmarks.claims --list")
     fresh_clone.run(".venv/bin/groundwire validate studies/*.yaml")
+
+
+@pytest.mark.long
+@pytest.mark.timeout(7200)
+@pytest.mark.skipif(missing() is not None, reason=str(missing()))
+def test_runs_on_other_machines_need_nothing_more(fresh_clone: FreshClone, tmp_path: Path) -> None:
+    """The commands of docs/remote.md, in the order of its table, for a clean Debian 12."""
+    (tmp_path / "host").mkdir()
+    user = User("worker", 1234, "free")
+    host = SshHost(tmp_path / "host", user=user, bare=True, system=system_root("bookworm"))
+    try:
+        entry = {**host.entry(), "groundwire_wheels": str(make_wheels(tmp_path / "wheels"))}
+        fresh_clone.write("hosts.yml", yaml.safe_dump({"all": {"hosts": {"first": entry}}}))
+        page = (ROOT / "docs" / "remote.md").read_text()
+        commands = re.findall(r"^\| `groundwire (remote .*?)` \|", page, re.M)
+        assert len(commands) == 5
+        for command in commands:
+            named = command.replace("SPEC", "topologies/two-hosts.yaml --out came")
+            fresh_clone.run(f".venv/bin/groundwire {named.replace('DIR', 'came')}")
+        fresh_clone.run("ls came/first/result.json came/first/report.html")
+        fresh_clone.remove("hosts.yml", "came")
+    finally:
+        host.die()

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 _DEBIAN, UBUNTU = "http://deb.debian.org/debian", "http://archive.ubuntu.com/ubuntu"
-MIRRORS = {"bookworm": _DEBIAN, "trixie": _DEBIAN, "jammy": UBUNTU, "noble": UBUNTU}
+MIRRORS = {"bookworm": _DEBIAN, "trixie": _DEBIAN, "sid": _DEBIAN, "jammy": UBUNTU, "noble": UBUNTU}
 _PACKAGES = "apt,python3,sudo,dropbear-bin,iproute2,ca-certificates,procps"
 CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
 _KEYRING = Path("usr/share/keyrings/ubuntu-archive-keyring.gpg")

@@ -118,7 +118,7 @@ def test_help_lists_the_shell_without_mininet(without_mininet: dict[str, str]) -
     assert "shell" in done.stdout
 
 
-def _pythons() -> list[str]:
+def pythons() -> list[str]:
     """Each minor version of Python that we support and that this machine has."""
     found = [sys.executable]
     for minor in range(11, 15):
@@ -132,7 +132,7 @@ def _pythons() -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("python", _pythons())
+@pytest.mark.parametrize("python", pythons())
 def test_mininet_is_imported_by_each_python(python: str) -> None:
     """Without site, so that nothing but our own import of setuptools can help."""
     places = [str(Path.cwd()), sysconfig.get_path("purelib")]
