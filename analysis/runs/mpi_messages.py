@@ -16,6 +16,9 @@ MPI_MESSAGES: Final = "mpi.jsonl"
 _NUMBERS = 1 << 16
 _EAGER_BYTES = (64 << 10) - 16
 """`btl_tcp_eager_limit` of OpenMPI 4.1, less the header that is counted in it."""
+_HEADER_BYTES = 22
+"""Before the data of a message of OpenMPI: 8 of `mca_btl_tcp_hdr_t` and 14 of
+`mca_pml_ob1_match_hdr_t` (btl_tcp_hdr.h, pml_ob1_hdr.h)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +76,7 @@ def of_ranks(
         assert each.sent_ns is not None and each.come_ns is not None
         ends = ranks.index(each.source), ranks.index(each.destination)
         seen.append(SeenMessage(*ends, each.size_bytes, each.sent_ns, each.come_ns, each.left_ns))
-    return ObservedSchedule.of(seen, len(ranks), _EAGER_BYTES, port_ns)
+    return ObservedSchedule.of(seen, len(ranks), _EAGER_BYTES, _HEADER_BYTES, port_ns)
 
 
 def unseen(messages: Iterable[MpiMessage]) -> int:

@@ -14,6 +14,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import Final
 
+from collectives.schedule.gloo import PREAMBLE_BYTES
 from collectives.schedule.observed import ObservedSchedule
 
 ALGORITHM: Final = "halving-doubling"
@@ -56,7 +57,7 @@ def reduce_scatter(size_bytes: int, world: int, element_bytes: int) -> ObservedS
             done[key] += 1
             own.append(number if sends else ~number)
         acts.append(tuple(own))
-    return ObservedSchedule(tuple(messages), tuple(acts), _NOTHING_IS_ANNOUNCED)
+    return ObservedSchedule(tuple(messages), tuple(acts), _NOTHING_IS_ANNOUNCED, PREAMBLE_BYTES)
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,11 +37,12 @@ class ObservedSchedule(Schedule):
     """The (source, destination, bytes) of messages, by positions in a collective's ranks. `acts`
     has what each rank did, in order: m is that message m left it, ~m that it came. Messages of up
     to `eager_bytes` leave at once; longer ones are announced, and leave when the receiver has
-    answered."""
+    answered. `header_bytes` go before each."""
 
     messages: tuple[tuple[int, int, int], ...]
     acts: tuple[tuple[int, ...], ...]
     eager_bytes: int
+    header_bytes: int
 
     @classmethod
     def of(
@@ -49,6 +50,7 @@ class ObservedSchedule(Schedule):
         messages: Iterable[SeenMessage],
         ranks: int,
         eager_bytes: int,
+        header_bytes: int,
         port_ns: Sequence[int] = (),
     ) -> ObservedSchedule:
         """The schedule of so many ranks, told by when messages left and came. `port_ns` is how long
@@ -70,6 +72,7 @@ class ObservedSchedule(Schedule):
             tuple((each.source, each.destination, each.size_bytes) for each in ordered),
             tuple(tuple(act for _, act in sorted(of_rank, key=_when_posted)) for of_rank in acts),
             eager_bytes,
+            header_bytes,
         )
 
     @property

@@ -44,7 +44,8 @@ struct Pair {
 
 struct Message {
     int32_t pair, sender, receiver;
-    int64_t size_bytes;
+    int64_t written_bytes;  // with its header
+    bool announced;
 };
 
 class Programs {
@@ -121,7 +122,7 @@ class Programs {
     void send(int32_t pair, int32_t message, bool invites, int64_t size, Time now);
     void connect(int32_t pair, Time now);
     void admit(int32_t message, Time now) {
-        send(messages_[size_t(message)].pair, message, false, messages_[size_t(message)].size_bytes, now);
+        send(messages_[size_t(message)].pair, message, false, messages_[size_t(message)].written_bytes, now);
         if (reading_) reading_->push_back({message, true});
         else has_sent(message, now);
     }
@@ -221,8 +222,10 @@ inline Programs::Programs(const Columns& from, Network& network, const TcpSettin
     auto pair = from.shorts("message.pair"), sender = from.shorts("message.sender");
     auto receiver = from.shorts("message.receiver");
     auto size_bytes = from.ints("message.bytes");
+    auto header_bytes = from.shorts("message.header"), announced = from.shorts("message.announced");
     messages_.reserve(pair.size);
-    for (size_t i = 0; i < pair.size; ++i) messages_.push_back({pair[i], sender[i], receiver[i], size_bytes[i]});
+    for (size_t i = 0; i < pair.size; ++i)
+        messages_.push_back({pair[i], sender[i], receiver[i], size_bytes[i] + header_bytes[i], announced[i] != 0});
     state_.assign(pair.size, 0);
 
     auto first = from.ints("program.first");
@@ -448,25 +451,29 @@ inline void Programs::start(const int32_t* words, Time now) {
     int32_t sends = words[2], receives = words[3];
     const int32_t *sent = words + 4, *received = sent + sends;
     if (sends_first) announce(sent, sends, now);
-    for (int32_t i = 0; i < receives; ++i)
-        send(pairs_[size_t(messages_[size_t(received[i])].pair)].reverse, received[i], true, 0, now);
+    for (int32_t i = 0; i < receives; ++i) {
+        const Message& message = messages_[size_t(received[i])];
+        if (message.announced) send(pairs_[size_t(message.pair)].reverse, received[i], true, preamble_bytes_, now);
+    }
     if (!sends_first) announce(sent, sends, now);
 }
 
 inline void Programs::announce(const int32_t* messages, int32_t count, Time now) {
-    for (int32_t i = 0; i < count; ++i) send(messages_[size_t(messages[i])].pair, kNone, false, 0, now);
+    for (int32_t i = 0; i < count; ++i) {
+        const Message& message = messages_[size_t(messages[i])];
+        if (message.announced) send(message.pair, kNone, false, preamble_bytes_, now);
+    }
     for (int32_t i = 0; i < count; ++i) {
         uint8_t& state = state_[size_t(messages[i])];
         state |= kPosted;
-        if (state & kInvited) admit(messages[i], now);
+        if (state & kInvited || !messages_[size_t(messages[i])].announced) admit(messages[i], now);
     }
 }
 
-// A preamble with what follows it; without a message it is a notice that nobody waits for.
+// A message, or what announces or invites it; a number of none is a notice that nobody waits for.
 inline void Programs::send(int32_t pair, int32_t message, bool invites, int64_t size, Time now) {
     if (!net_.endpoints[size_t(pair)]) connect(pair, now);
     Endpoint& end = *net_.endpoints[size_t(pair)];
-    size += preamble_bytes_;
     if (message != kNone) net_.endpoints[end.peer]->expected.push_back({end.write_seq + size, message, invites});
     end.write(size, now);
 }

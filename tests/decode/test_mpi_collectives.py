@@ -233,7 +233,7 @@ def test_flow_follows_messages_as_they_were_seen() -> None:
     )
     assert alone == pytest.approx(2 * one_way, abs=15)
     size = 1 << 20
-    long = ObservedSchedule.of([SeenMessage(0, 1, size, 0, 1)], 4, 65_520)
+    long = ObservedSchedule.of([SeenMessage(0, 1, size, 0, 1)], 4, 65_520, 22)
     took = Flow().predict(_setting(), _call("broadcast", size, long))
     data = size * 8 / 100 * 9038 / 8948
     assert took == pytest.approx(data + 3 * one_way, rel=0.01)
@@ -251,7 +251,7 @@ def test_what_waited_for_the_port_alone_is_predicted_so(size: int) -> None:
             sent, left = round(place * one), round((place + 1) * one)
             come = left + 1_000 + round(one / frames)
             seen.append(SeenMessage(rank, (rank + place + 1) % 4, size, sent, come, left))
-    told = ObservedSchedule.of(seen, 4, 65_520, [2 * 8 * 9038 // 100] * 4)
+    told = ObservedSchedule.of(seen, 4, 65_520, 22, [2 * 8 * 9038 // 100] * 4)
     assert all(acts[:3] == tuple(sorted(acts[:3])) and acts[0] >= 0 for acts in told.acts)
     assert all(act < 0 for acts in told.acts for act in acts[3:])
     took = Flow().predict(_setting(), _call("all_to_all", 4 * size, told))
@@ -264,4 +264,4 @@ def test_what_left_a_free_port_waited_for_what_had_come() -> None:
         SeenMessage(1, 0, 8, 0, 1_010, 0),
         SeenMessage(0, 2, 8, 3_000, 4_010, 3_000),
     ]
-    assert ObservedSchedule.of(seen, 3, 65_520, [1_446] * 3).acts[0] == (0, -2, 2)
+    assert ObservedSchedule.of(seen, 3, 65_520, 22, [1_446] * 3).acts[0] == (0, -2, 2)

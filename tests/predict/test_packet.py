@@ -24,6 +24,7 @@ from analysis.predict.setting import setting_of_spec
 from analysis.predict.whole_run import predict_run
 from collectives.call import CollectiveCall
 from collectives.kinds import Kind
+from collectives.schedule.observed import ObservedSchedule
 from groundwire.forecast import predict
 from tests.predict.settings import make_setting
 from topologies.spec.spec import Spec, parse_spec
@@ -62,6 +63,22 @@ def test_a_message_within_the_window_takes_its_rendezvous_and_its_bytes() -> Non
     found = Packet().predict(_setting(2), _send(size))
     # Fractions of a nanosecond are carried, and the sender's own notice goes first.
     assert found == pytest.approx(invitation + last_bit, abs=30)
+
+
+def test_a_message_that_nobody_announces_takes_its_bytes_alone() -> None:
+    size = 8 * 8948 - 48
+    alone = ObservedSchedule(((0, 1, size),), ((0,), (~0,)), 1 << 62, 48)
+    found = Packet().predict(_setting(2), replace(_send(size), schedule=alone))
+    assert found == pytest.approx(8 * _FRAME_NS + _FRAME_NS + 2 * 1000, abs=30)
+
+
+def test_a_message_that_waits_in_the_middle_of_others_is_not_announced_either() -> None:
+    """One there, its answer back, and a last one there: three ways of one frame each."""
+    size = 8948 - 22
+    acts = ((0, ~1, 2), (~0, 1, ~2))
+    seen = ObservedSchedule(((0, 1, size), (1, 0, size), (0, 1, size)), acts, 1 << 62, 22)
+    found = Packet().predict(_setting(2), replace(_send(size), schedule=seen))
+    assert found == pytest.approx(3 * (2 * _FRAME_NS + 2 * 1000), abs=30)
 
 
 def test_slow_start_waits_for_acknowledgements() -> None:

@@ -118,7 +118,7 @@ class JointPrograms:
         """Is told of packet trains that pass ports, where somebody wants to know."""
         self._ends: dict[tuple[str, int], int] = {}
         self._marks = Marks()
-        self._calls = calls
+        self.calls = calls
         self._slots: dict[tuple[object, ...], RankSlots] = {}
         self.proposals: dict[int, int] = {}
         self.left: dict[tuple[object, ...], int] = {}
@@ -166,7 +166,7 @@ class JointPrograms:
     def over_roce(self, transport: Transport) -> bool:
         """Whether all messages go over RoCE; else they all go over TCP. Raises PredictorError for
         some of each."""
-        found = {transport.carries(grouped.call) for grouped in self._calls}
+        found = {transport.carries(grouped.call) for grouped in self.calls}
         if len(found) > 1:
             raise PredictorError("collectives over RoCE and over TCP in flight together")
         return found == {True}
@@ -184,7 +184,7 @@ class JointPrograms:
     @property
     def first(self) -> CollectiveCall:
         """The call whose kind stands for all where only one can."""
-        return self._calls[0].call
+        return self.calls[0].call
 
     @property
     def pairs(self) -> tuple[Ints, Ints]:
@@ -198,14 +198,14 @@ class JointPrograms:
         sizes, owners = self.size_bytes, np.array(self.owners, dtype=np.int64)
         found = np.zeros(len(sizes))
         for number in np.unique(owners):
-            own = replace(costs, call=self._calls[number].call)
+            own = replace(costs, call=self.calls[number].call)
             found[owners == number] = own.wire_bytes(sizes[owners == number])
         wire: list[float] = found.tolist()
         return wire
 
     def cuts(self, costs: MessageCosts) -> list[Cut]:
         """How each message is cut into segments, by its own collective's kind."""
-        by_call = [replace(costs, call=grouped.call) for grouped in self._calls]
+        by_call = [replace(costs, call=grouped.call) for grouped in self.calls]
         known: dict[tuple[int, int], Cut] = {}
         found = []
         for owner, size in zip(self.owners, self.compiled.size_bytes, strict=True):
@@ -217,7 +217,7 @@ class JointPrograms:
     def durations_ns(self) -> list[float]:
         """The duration of each call, from its last rank's posting it to its last rank's completion.
         Raises PredictorError when ranks wait for each other."""
-        for grouped, completed in zip(self._calls, self.completed_ns, strict=True):
+        for grouped, completed in zip(self.calls, self.completed_ns, strict=True):
             missing = set(grouped.call.ranks) - set(completed)
             if missing:
                 raise PredictorError(f"{grouped.call.kind}: rank {min(missing)} waits for ever")
@@ -231,7 +231,7 @@ class JointPrograms:
         rank waits for it ends there."""
         found = []
         for number, duration in enumerate(self.durations_ns()):
-            call = self._calls[number].call
+            call = self.calls[number].call
             if call.schedule.ends_when_awaited(call.shape.kind):
                 ends = self.completed_ns[number] | self.awaited_ns[number]
                 duration = max(ends.values()) - max(self.posted_ns[number].values())
@@ -267,7 +267,7 @@ class JointPrograms:
         return program
 
     def _post(self, number: int, rank: int) -> Posted:
-        grouped = self._calls[number]
+        grouped = self.calls[number]
         schedule = grouped.call.schedule
         marks = [
             self._marks.number("start", number, chunk, rank) for chunk in range(_parts(schedule))
@@ -294,7 +294,7 @@ class JointPrograms:
         return self._slots[key]
 
     def _add(self, number: int, seed: int) -> None:
-        call = self._calls[number].call
+        call = self.calls[number].call
         schedule = call.schedule
         ranks = call.participants
         members = len(call.ranks)
@@ -330,7 +330,7 @@ class JointPrograms:
     def _compile(
         self, number: int, call: CollectiveCall, gates: Gates, name: str, seed: int
     ) -> None:
-        group, trees = self._calls[number].group, call.schedule.trees
+        group, trees = self.calls[number].group, call.schedule.trees
         for tree in range(trees):
             part = call.schedule.part(tree, trees)
             # Each of several trees of a group has connections of its own.
@@ -344,12 +344,12 @@ class JointPrograms:
         self.owners += [number] * (len(self.compiled.source) - len(self.owners))
 
     def _agreed(self, number: int, rank: int, count: int) -> Agreed:
-        slots = self._slots_of(self._calls[number], rank)
+        slots = self._slots_of(self.calls[number], rank)
         assert slots is not None
         return Agreed(self, number, rank, slots, count)
 
     def _passed_on(self, number: int, chunk: int, switch: int, count: int) -> PassedOn:
-        schedule = self._calls[number].call.schedule
+        schedule = self.calls[number].call.schedule
         hold = schedule.chunks[chunk].hold
         following = schedule.chunks[chunk + schedule.in_flight :][:1]
         mark = self._marks.number("free", number, chunk, switch)
@@ -358,8 +358,8 @@ class JointPrograms:
         return PassedOn(self, number, chunk, switch, count, mark, holds, asks)
 
     def _ended(self, number: int, chunk: int, rank: int, count: int) -> Ended:
-        parts = _parts(self._calls[number].call.schedule)
-        slots = self._slots_of(self._calls[number], rank)
+        parts = _parts(self.calls[number].call.schedule)
+        slots = self._slots_of(self.calls[number], rank)
         mark = self._marks.number("complete", number, rank)
         return Ended(self, number, chunk, rank, count, parts, slots, mark)
 
@@ -378,7 +378,7 @@ class JointPrograms:
 
     def locks_of(self, stream: Stream) -> Sequence[Lock]:
         """The locks that a stream wants; nothing for a chunk that has no stream."""
-        hold = self._calls[stream[0]].call.schedule.chunks[stream[1]].hold
+        hold = self.calls[stream[0]].call.schedule.chunks[stream[1]].hold
         return () if hold is None else hold.locks
 
     def granted(self, stream: Stream) -> int:

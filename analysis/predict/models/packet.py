@@ -20,6 +20,7 @@ from analysis.predict.engines.wire import TCP_IP_BYTES
 from analysis.predict.interface import PredictorError, Setting
 from collectives.call import CollectiveCall
 from collectives.schedule.gloo import PREAMBLE_BYTES
+from collectives.schedule.observed import ObservedSchedule
 from simulation.columns import Column
 from simulation.engine_process import run_engine
 from simulation.failure import SimulationError
@@ -45,6 +46,7 @@ class Packet:
     """
 
     name = "packet"
+    knows_exchanges = True
     ignores = (
         "what a message costs a rank's processor; reordering, and reductions undone for it; "
         "traffic of several classes; send buffers below the receive buffers"
@@ -113,6 +115,19 @@ def scenario_of(setting: Setting, joint: JointPrograms) -> dict[str, Column]:
         "message.sender": np.array(compiled.sender, dtype=np.int32),
         "message.receiver": np.array(compiled.receiver, dtype=np.int32),
         "message.bytes": joint.size_bytes,
+        **_headers(joint),
+    }
+
+
+def _headers(joint: JointPrograms) -> dict[str, Column]:
+    """The bytes before each message, and whether it is announced, by its own collective."""
+    schedules = [grouped.call.schedule for grouped in joint.calls]
+    own = [one.header_bytes if isinstance(one, ObservedSchedule) else -1 for one in schedules]
+    header = np.array(own, dtype=np.int32)[np.array(joint.owners, dtype=np.int64)]
+    announced = header < 0
+    return {
+        "message.header": np.where(announced, np.int32(PREAMBLE_BYTES), header),
+        "message.announced": announced.astype(np.int32),
     }
 
 

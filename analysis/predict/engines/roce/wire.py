@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from analysis.predict.engines.mpi_wire import MpiWire
+from analysis.predict.engines.unannounced_wire import UnannouncedWire
 from analysis.predict.engines.wire import GlooWire, Wire
 from analysis.predict.interface import Transport
 from collectives.call import CollectiveCall
+from collectives.schedule.observed import ObservedSchedule
 from topologies.ethernet import ETHERNET_BYTES
 from topologies.spec.roce.section import STOCK_ACK_EVERY
 
@@ -98,4 +99,6 @@ def wire_of(transport: Transport, call: CollectiveCall, mtu_bytes: int) -> Wire:
     if transport.carries(call):
         assert transport.path_mtu_bytes is not None
         return RoceWire(transport.path_mtu_bytes, transport.packets_per_ack)
-    return MpiWire(mtu_bytes) if call.schedule.observed else GlooWire(mtu_bytes)
+    if isinstance(call.schedule, ObservedSchedule):
+        return UnannouncedWire(mtu_bytes, call.schedule.header_bytes)
+    return GlooWire(mtu_bytes)

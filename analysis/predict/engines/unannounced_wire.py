@@ -1,4 +1,4 @@
-"""OpenMPI's messages on a link."""
+"""Messages that nobody announces on a link: OpenMPI's, and those of Gloo's older algorithms."""
 
 from __future__ import annotations
 
@@ -15,16 +15,13 @@ from analysis.predict.engines.wire import (
 )
 from topologies.ethernet import full_frame_bytes
 
-_HEADER_BYTES = 22
-"""Before the data of a message of OpenMPI: 8 of `mca_btl_tcp_hdr_t` and 14 of
-`mca_pml_ob1_match_hdr_t` (btl_tcp_hdr.h, pml_ob1_hdr.h)."""
-
 
 @dataclass(frozen=True, slots=True)
-class MpiWire:
-    """OpenMPI's messages over TCP. Nothing goes before them that is no message of its own."""
+class UnannouncedWire:
+    """Messages over TCP. Nothing goes before them but their `header_bytes`."""
 
     mtu_bytes: int
+    header_bytes: int
 
     @property
     def control_bytes(self) -> int:
@@ -43,19 +40,19 @@ class MpiWire:
 
     def data_bytes(self, size_bytes: Any) -> Any:
         """L1 bytes of a message with all headers; scalar or array."""
-        size = np.asarray(size_bytes) + _HEADER_BYTES
+        size = np.asarray(size_bytes) + self.header_bytes
         return size + -(-size // (self.mtu_bytes - TCP_IP_BYTES)) * HEADER_BYTES
 
     def beside_bytes(self, size_bytes: Any) -> Any:
         """Acknowledgements of a message that comes in meanwhile, on average."""
-        size = np.asarray(size_bytes) + _HEADER_BYTES
+        size = np.asarray(size_bytes) + self.header_bytes
         packets = -(-size // (self.mtu_bytes - TCP_IP_BYTES))
         return packets / SEGMENTS_PER_ACK * HEADER_BYTES
 
     def cut(self, size_bytes: int) -> tuple[int, float, float]:
         """A message's header is in its first segment."""
         mss = self.mtu_bytes - TCP_IP_BYTES
-        full, rest = divmod(size_bytes + _HEADER_BYTES, mss)
+        full, rest = divmod(size_bytes + self.header_bytes, mss)
         return full, mss + HEADER_BYTES, rest + HEADER_BYTES if rest else 0
 
     def goodput_bps(self, rate_bps: int) -> float:
