@@ -26,7 +26,7 @@ from emulator.network.faults import FaultInjector
 from emulator.network.network import Network, NetworkOptions
 from emulator.network.sysctls import TcpSettings
 from emulator.ports.arrangement import PortArrangement
-from emulator.ports.queue_recorder import write_samples
+from emulator.ports.port_recorder import write_samples
 from emulator.progress import Progress, Report
 from emulator.ranks.jobs_launcher import JobsLauncher
 from emulator.ranks.jobs_server import Process
@@ -163,8 +163,8 @@ def run_experiment(
         if not spec.capture.points:
             shutil.rmtree(run_directory / "capture", ignore_errors=True)
         _write_links(network, run_directory)
-        if spec.counters.interval_ns is not None:
-            write_samples(network, run_directory / "queues.jsonl")
+        if spec.counters.interval_ns is not None and not kernel.real_time:
+            write_samples(network, run_directory / "ports.jsonl")
         write_rates(network, run_directory / "rates.jsonl")
         measured = _measured(spec, hosts, network, captured)
         late_ns = faults.worst_lateness_ns if kernel.real_time else 0

@@ -29,7 +29,7 @@ def complete_job_directories(spec: Spec, directory: Path) -> None:
         (place / "spec.yaml").write_text(part.to_yaml())
         own = environment | {key: outcome[key] for key in ("hosts", "retransmits")}
         (place / "environment.json").write_text(json.dumps(own, indent=1) + "\n")
-        for counters in ("links.jsonl", "queues.jsonl"):
+        for counters in ("links.jsonl", "ports.jsonl"):
             if (directory / counters).exists():
                 shutil.copyfile(directory / counters, place / counters)
         others = {h for other in spec.plan.jobs if other.name != name for h in other.hosts}

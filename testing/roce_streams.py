@@ -75,11 +75,12 @@ class Streams:
 
     def queue(self, port: str) -> list[tuple[int, int]]:
         """(time after the origin, backlog in bytes) of a port, where it was sampled."""
-        found = [json.loads(line) for line in (self.directory / "queues.jsonl").open()]
+        found = [json.loads(line) for line in (self.directory / "ports.jsonl").open()]
         return [
-            (each["time_ns"] - self.origin_ns, each["backlog_bytes"])
+            (time_ns - self.origin_ns, backlog_bytes)
             for each in found
             if each["port"] == port
+            for time_ns, backlog_bytes in zip(each["times_ns"], each["backlog_bytes"], strict=True)
         ]
 
 

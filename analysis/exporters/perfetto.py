@@ -20,7 +20,7 @@ from analysis.metrics.phase_names import phase_name
 from analysis.runs.collectives import ALIGNMENT
 from analysis.runs.records import ChunkRecord, CollectiveRecord
 from analysis.runs.run import RankLog, Run, load_run
-from analysis.runs.samples.queues import QueueSeries, queue_series
+from analysis.runs.samples.ports import PortSeries, port_series, ports_that_queued
 from analysis.runs.samples.rates import RateSeries, rate_series
 
 Event = dict[str, Any]
@@ -45,10 +45,10 @@ def write_trace(directory: Path) -> Path:
     """Write a run directory's trace.json and return its path. Raises RunError."""
     run = load_run(directory)
     flows = read_flows(run)
-    return write_trace_of(run, queue_series(run), None if isinstance(flows, NoFlows) else flows)
+    return write_trace_of(run, port_series(run), None if isinstance(flows, NoFlows) else flows)
 
 
-def write_trace_of(run: Run, queues: Sequence[QueueSeries], flows: Flows | None) -> Path:
+def write_trace_of(run: Run, queues: Sequence[PortSeries], flows: Flows | None) -> Path:
     """The same for a run whose queue samples and captures are loaded already."""
     path = run.directory / "trace.json"
     encode = json.JSONEncoder(separators=(",", ":")).encode
@@ -62,7 +62,7 @@ def write_trace_of(run: Run, queues: Sequence[QueueSeries], flows: Flows | None)
 
 
 def trace_events(
-    run: Run, queues: Sequence[QueueSeries] = (), flows: Flows | None = None
+    run: Run, queues: Sequence[PortSeries] = (), flows: Flows | None = None
 ) -> Iterator[Event]:
     """The events of a run."""
     clock = _Clock(run)
@@ -256,26 +256,25 @@ def _message_arrows(run: Run, flows: Flows, clock: _Clock) -> Iterator[Event]:
             yield event
 
 
-def _queue_counters(run: Run, queues: Sequence[QueueSeries], clock: _Clock) -> Iterator[Event]:
+def _queue_counters(run: Run, queues: Sequence[PortSeries], clock: _Clock) -> Iterator[Event]:
     if not queues:
         return
     yield _metadata("process_name", FABRIC_PROCESS, {"name": "fabric: queues"})
     yield _metadata("process_sort_index", FABRIC_PROCESS, {"sort_index": len(run.ranks)})
     names = {record.port: f"{record.node} → {record.peer}" for record in run.links}
     left = MAX_COUNTER_EVENTS
-    for each in sorted(queues, key=lambda series: -series.max_backlog_bytes):
+    for each in ports_that_queued(queues):
         left -= len(each.times_ns)
         if left < 0:
             return
         name = names.get(each.port, each.port)
-        marks = each.marks or (None,) * len(each.times_ns)
-        for time_ns, backlog, marked in zip(each.times_ns, each.backlog_bytes, marks, strict=True):
+        for time_ns, backlog, marked in zip(
+            each.times_ns, each.peak_bytes, each.marks, strict=True
+        ):
             if time_ns < clock.origin_ns:
                 continue
             # Each argument becomes a counter track of its own.
-            values = {"backlog_bytes": backlog}
-            if marked is not None:
-                values["marked_packets"] = marked
+            values = {"backlog_bytes": backlog, "marked_packets": marked}
             ts = clock.microseconds(time_ns)
             yield {"ph": "C", "pid": FABRIC_PROCESS, "ts": ts, "name": name, "args": values}
 

@@ -14,7 +14,7 @@ from typing import IO, Any
 from analysis.exporters.perfetto import Event, trace_events
 from analysis.metrics.flow import Flows
 from analysis.runs.run import Run
-from analysis.runs.samples.queues import QueueSeries
+from analysis.runs.samples.ports import PortSeries
 
 _SEQUENCE = 1
 _CLEARED, _NEEDS_STATE = 1, 2  # TracePacket.SequenceFlags
@@ -27,7 +27,7 @@ Slice = tuple[int, int, Event]
 
 
 def write_protobuf_trace(
-    path: Path, run: Run, queues: Sequence[QueueSeries], flows: Flows | None
+    path: Path, run: Run, queues: Sequence[PortSeries], flows: Flows | None
 ) -> None:
     """Write a run, with its queue samples and captures, as a trace at `path`. Raises OSError."""
     with path.open("wb") as file:

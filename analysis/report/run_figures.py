@@ -22,7 +22,7 @@ from analysis.report.tables.run_tables import tables
 from analysis.report.tables.shared_tables import shared_links_table
 from analysis.report.tables.table import Table
 from analysis.runs.run import JobsRun, Run, RunError, load_run
-from analysis.runs.samples.queues import QueueSeries, queue_series
+from analysis.runs.samples.ports import PortSeries, port_series
 from analysis.runs.samples.rates import RateSeries, rate_series
 from topologies.spec.workload_section import CommandWorkload
 
@@ -137,8 +137,8 @@ class RunFigures:
         return found
 
     @cached_property
-    def queues(self) -> tuple[QueueSeries, ...]:
-        return queue_series(self.run)
+    def queues(self) -> tuple[PortSeries, ...]:
+        return port_series(self.run)
 
     @cached_property
     def rates(self) -> tuple[RateSeries, ...]:

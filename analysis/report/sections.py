@@ -295,7 +295,7 @@ def _queues(runs: Sequence[RunFigures], colours: PhaseColours, width: float) -> 
                 note = "The queues of this run do not count their backlog."
             panels.append(Panel(run, (), note))
         else:
-            note = "No time series (the spec's counters.interval is not set): totals instead."
+            note = "Nothing was sampled (natively, or by counters.interval): totals instead."
             if run.queues:
                 note = "The sampled ports never queued: totals of all ports instead."
             panels.append(Panel(run, (("", extremes.render()),), note))

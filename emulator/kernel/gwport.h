@@ -37,6 +37,7 @@ enum gwport_kind {
 
 #define GWPORT_F_ECN	0x1	/* red, codel: mark what can be marked, do not drop it */
 #define GWPORT_F_DOWN	0x2	/* fault: the link carries nothing */
+#define GWPORT_F_COARSEN	0x4	/* samples: when there is no room, twice the interval */
 
 #define GWPORT_NEVER	(~0ULL)	/* k_bytes, ce_threshold_ns: no such threshold */
 

@@ -84,9 +84,13 @@ struct gw_class {
 	bool		  xoff_sent;
 };
 
+/* A port at a sampling point, and the deepest backlog since the sample before. */
 struct gw_sample {
 	u64	time;
 	u64	backlog;
+	u64	peak;
+	u64	tx_bytes;
+	u64	drops;
 	u32	marks;
 	u32	paused;
 };
@@ -204,8 +208,11 @@ struct gw_port {
 	u32			 min_frame_bytes;
 
 	u64			 max_backlog_bytes;
+	u64			 peak_bytes;	/* the same since the last sample */
 	struct list_head	 samples;	/* blocks, all full but the last */
 	u64			 next_sample_ns;
+	u64			 sample_interval_ns;	/* opt's, or coarser; 0: no samples */
+	u64			 first_sample_ns;	/* the sampling points' origin */
 	u64			 account_ns;
 	u64			 byte_ns;	/* remainder of st.backlog_byte_us */
 	struct tc_gwport_xstats	 st;		/* what is sent and delivered comes first */

@@ -39,6 +39,7 @@ static void gw_queue_push(struct gw_port *p, struct gw_queue *q, struct sk_buff 
 	p->backlog_bytes += skb->len;
 	p->backlog_packets++;
 	p->max_backlog_bytes = max(p->max_backlog_bytes, p->backlog_bytes);
+	p->peak_bytes = max(p->peak_bytes, p->backlog_bytes);
 	p->sch->q.qlen++;
 	p->sch->qstats.backlog += skb->len;
 	if (p->shares_buffer && c->discipline->charge)

@@ -63,9 +63,10 @@ int gwport_dump_stats(struct Qdisc *sch, struct gnet_dump *d)
 }
 
 /*
- * /proc/net/gwport_samples: "ifindex time_ns backlog_bytes ecn_marks paused_classes", a sample
- * a line. The position is the port's ifindex and, in the low half, the sample's number. The
- * switch is locked while a page is filled; samples are only ever added meanwhile.
+ * /proc/net/gwport_samples: "ifindex interval_ns time_ns backlog_bytes peak_bytes tx_bytes
+ * drops ecn_marks paused_classes", a sample a line. The position is the port's ifindex and, in
+ * the low half, the sample's number. The switch is locked while a page is filled; nothing is
+ * sent while it is read, so samples are not taken together meanwhile.
  */
 struct gw_samples_iter {
 	struct seq_net_private	 net;
@@ -136,8 +137,9 @@ static int gw_samples_show(struct seq_file *seq, void *v)
 	struct gw_sample *s = &iter->block->sample[iter->n % GW_BLOCK_SAMPLES];
 	struct gw_port *p = v;
 
-	seq_printf(seq, "%d %llu %llu %u %u\n", p->dev->ifindex, s->time, s->backlog, s->marks,
-		   s->paused);
+	seq_printf(seq, "%d %llu %llu %llu %llu %llu %llu %u %u\n", p->dev->ifindex,
+		   p->sample_interval_ns, s->time, s->backlog, s->peak, s->tx_bytes, s->drops,
+		   s->marks, s->paused);
 	return 0;
 }
 

@@ -289,8 +289,7 @@ static int gwport_change(struct Qdisc *sch, struct nlattr *nested, struct netlin
 	gw_apply(p, &opt, classes, now);
 	if (resample) {
 		list_splice_init(&p->samples, &samples);
-		p->n_samples = 0;
-		p->next_sample_ns = now;
+		gw_start_samples(p, now);
 	}
 	gw_update(p, now);
 	gw_arm_timer(p);
@@ -358,9 +357,9 @@ static int gwport_init(struct Qdisc *sch, struct nlattr *nested, struct netlink_
 	p->since_ns = ktime_get_ns();
 	p->account_ns = p->since_ns;
 	p->free_ns = p->since_ns;
-	p->next_sample_ns = p->since_ns;
 	p->sw = gw_switch_of(dev_net(p->dev));
 	gw_apply(p, &opt, classes, p->since_ns);
+	gw_start_samples(p, p->since_ns);
 	return gw_switch_join(p);
 }
 

@@ -44,7 +44,7 @@ def missing_for(spec: Spec) -> list[str]:
         missing += _missing_for_roce(spec.transport)
     if any(isinstance(each, CommandWorkload) and each.charges for each in spec.workloads):
         missing.append("workload.charge: a program's computing takes its own time there")
-    if spec.counters.interval_ns is not None:
+    if isinstance(spec.counters.interval_ns, int):
         missing.append("counters.interval: stock queue disciplines keep no history")
     if needs_switch_memory(fabric) and any(f.kind in ("link-down", "link-up") for f in spec.faults):
         missing.append(

@@ -35,15 +35,19 @@ from topologies.fabrics.port_seed import port_seed
 from topologies.spec.queue_section import CLASSES, Classes, QueueSpec, TrafficClass
 
 SAMPLE_CAPACITY = 1 << 20
-"""Changes of a port's backlog that are kept until somebody reads them, at most."""
+"""Samples of a port that are kept until somebody reads them, at most."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """The backlog of `ports` (interfaces), every `interval_ns`."""
+    """Samples of `ports` (interfaces) every `interval_ns`, where something changed: `capacity` of
+    each. One that has no room for more is sampled at twice the interval from then on, also of what
+    was before, where sampling `coarsens`; else later ones are lost, and counted."""
 
     interval_ns: int
     ports: frozenset[str]
+    capacity: int = SAMPLE_CAPACITY
+    coarsens: bool = False
 
 
 @dataclass(frozen=True)
@@ -73,7 +77,8 @@ class QueueArrangement(WithoutPauseController):
             options = replace(
                 options,
                 sample_interval_ns=self.sampling.interval_ns,
-                sample_capacity=SAMPLE_CAPACITY,
+                sample_capacity=self.sampling.capacity,
+                flags=options.flags | (Flag.COARSEN if self.sampling.coarsens else NO_FLAGS),
             )
         return options
 

@@ -52,10 +52,12 @@ class QueueKind(IntEnum):
 
 
 class Flag(IntFlag):
-    """GWPORT_F_*: mark rather than drop; the link carries nothing."""
+    """GWPORT_F_*: mark rather than drop; the link carries nothing; samples that have no room are
+    taken at twice the interval."""
 
     ECN = 1
     DOWN = 2
+    COARSEN = 4
 
 
 NO_FLAGS = Flag(0)
@@ -208,30 +210,35 @@ def parse_statistics(data: bytes) -> PortStatistics:
     return PortStatistics(**found)
 
 
-SAMPLE_BYTES = 24
+SAMPLE_BYTES = 48
 """The kernel's sample (struct gw_sample)."""
 
 
 @dataclass(frozen=True, slots=True)
-class BacklogSample:
-    """The samples of the port from `time_ns` (CLOCK_MONOTONIC) on: its backlog, how many
-    packets it had marked since it was made, and the classes that it might not send (bit per class).
+class PortSample:
+    """A port at `time_ns` (CLOCK_MONOTONIC), a sampling point every `interval_ns`: its backlog, the
+    most since the sample before, what it had sent, dropped and marked since it was made, and the
+    classes that it might not send (bit per class).
     """
 
     ifindex: int
+    interval_ns: int
     time_ns: int
     backlog_bytes: int
+    peak_bytes: int
+    sent_bytes: int
+    drops: int
     ecn_marks: int
     paused_classes: int
 
 
-def read_samples() -> Iterator[BacklogSample]:
+def read_samples() -> Iterator[PortSample]:
     """The samples of all ports of the namespace in which the calling thread is; a port's are in
     order of time, and one that equals its predecessor is left out. They are read as they are
     asked for: there may be millions."""
     with Path("/proc/thread-self/net/gwport_samples").open() as lines:
         for line in lines:
-            yield BacklogSample(*map(int, line.split()))
+            yield PortSample(*map(int, line.split()))
 
 
 @dataclass(frozen=True, slots=True)

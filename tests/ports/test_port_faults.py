@@ -105,8 +105,36 @@ def test_samples_follow_the_backlog() -> None:
     for sample in samples[1:]:
         begun = math.ceil((sample.time_ns - start) / frame_ns(frame, 10_000_000_000))
         assert sample.backlog_bytes == max(0, count - begun) * frame
-    states = [(s.backlog_bytes, s.ecn_marks, s.paused_classes) for s in samples]
+    states = [(s.backlog_bytes, s.sent_bytes, s.ecn_marks, s.paused_classes) for s in samples]
     assert all(a != b for a, b in pairwise(states))
+
+
+def test_samples_without_room_are_taken_at_twice_the_interval() -> None:
+    frame, count, first, capacity = FRAME, 400, 500, 16
+    sampling = Sampling(first, frozenset({"a-eth0"}), capacity, coarsens=True)
+    with lab(line(1, rate="10Gbps"), sampling=sampling) as it:
+        it.udp_sink("b")
+        source = it.udp_source("a", "b")
+        time.sleep(0.001)
+        start = time.monotonic_ns()
+        send(source, count, payload_of(frame))
+        time.sleep(0.01)
+        with it.network.enter("a"):
+            samples = list(read_samples())
+        statistics = it.statistics("a", "b")
+    interval = samples[0].interval_ns
+    lasted_ns = count * frame_ns(frame, 10_000_000_000)
+    # As fine as the room allows: half the interval would not have fitted.
+    assert lasted_ns / interval + 2 <= capacity < 2 * lasted_ns / interval + 4
+    assert len(samples) <= capacity and interval % first == 0 and statistics.samples_lost == 0
+    assert all((s.time_ns - samples[0].time_ns) % interval == 0 for s in samples)
+    for before, sample in pairwise(samples[1:]):
+        begun = math.ceil((sample.time_ns - start) / frame_ns(frame, 10_000_000_000))
+        assert sample.backlog_bytes == max(0, count - begun) * frame
+        assert sample.sent_bytes - samples[0].sent_bytes == min(begun, count) * frame
+        assert sample.peak_bytes == before.backlog_bytes  # nothing came between them
+    assert max(s.peak_bytes for s in samples) == statistics.max_backlog_bytes
+    assert samples[-1].sent_bytes == statistics.tx_bytes
 
 
 @pytest.mark.parametrize(

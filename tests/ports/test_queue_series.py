@@ -46,16 +46,17 @@ def test_a_spec_asks_for_the_backlog_over_time(tmp_path: Path) -> None:
     assert run.returncode == 0, run.stderr
     links = [json.loads(line) for line in (out / "links.jsonl").read_text().splitlines()]
     (port,) = [link for link in links if (link["node"], link["peer"]) == ("s0", "h0")]
-    samples = [json.loads(line) for line in (out / "queues.jsonl").read_text().splitlines()]
-    assert {sample["port"] for sample in samples} == {port["port"]}
-    assert len(samples) > 4096 // 24  # the kernel keeps them in pages
-    times = [sample["time_ns"] for sample in samples]
+    (samples,) = [json.loads(line) for line in (out / "ports.jsonl").read_text().splitlines()]
+    assert samples["port"] == port["port"] and samples["interval_ns"] == INTERVAL_NS
+    times = samples["times_ns"]
+    assert len(times) > 4096 // 48  # the kernel keeps them in pages
     assert times == sorted(set(times))
     assert all((time_ns - times[0]) % INTERVAL_NS == 0 for time_ns in times)
     # Two hosts fill one link: the queue grows beyond K, and is empty again at the end.
-    backlogs = [sample["backlog_bytes"] for sample in samples]
-    assert 50_000 < max(backlogs) <= port["max_backlog_bytes"]
+    backlogs = samples["backlog_bytes"]
+    assert 50_000 < max(backlogs) <= max(samples["peak_bytes"]) == port["max_backlog_bytes"]
     assert backlogs[-1] == 0
-    marks = [sample["marks"] for sample in samples]
+    marks = samples["marks"]
     assert marks == sorted(marks) and marks[-1] == port["ecn_marks"] > 0
+    assert samples["sent_bytes"][-1] == port["bytes"] and samples["drops"][-1] == port["drops"]
     assert 'class="queue"' in (out / "report.html").read_text()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +76,7 @@ def make_run(
             )  # fmt: skip
     _write_lines(directory / "links.jsonl", ports)
     if queues:
-        _write_lines(directory / "queues.jsonl", _samples([p["port"] for p in ports[:3]]))
+        _write_lines(directory / "ports.jsonl", _samples([p["port"] for p in ports[:3]]))
     environment = {
         "kernel": "virtual", "kernel_release": "6.12.0", "versions": {"python": "3.11.7"},
         "scale": 1, "seed": 1, "hosts": list(hosts), "wall_s": 12.5, "retransmits": 3,
@@ -137,14 +138,17 @@ def _samples(ports: list[str]) -> list[dict[str, Any]]:
     """A saw tooth of 100 us up to 200 KB on each port; a mark at every step above 100 KB."""
     found = []
     for number, port in enumerate(ports):
-        marks = 0
-        for step in range(100):
-            backlog = 2_000 * (step % 100) * (number + 1)
-            marks += backlog > 100_000
-            found.append({"port": port, "time_ns": START_NS + COMPUTE_NS + 1000 * step,
-                          "backlog_bytes": backlog, "marks": marks})  # fmt: skip
-        found.append({"port": port, "time_ns": START_NS + 200_000, "backlog_bytes": 0,
-                      "marks": marks})  # fmt: skip
+        backlogs = [2_000 * step * (number + 1) for step in range(100)] + [0]
+        times = [START_NS + COMPUTE_NS + 1000 * step for step in range(100)]
+        found.append(
+            {
+                "port": port, "interval_ns": 1000, "times_ns": [*times, START_NS + 200_000],
+                "sent_bytes": [10_000 * step for step in range(101)],
+                "backlog_bytes": backlogs, "peak_bytes": backlogs, "drops": [0] * 101,
+                "marks": list(accumulate(backlog > 100_000 for backlog in backlogs)),
+                "paused_classes": [0] * 101,
+            }
+        )  # fmt: skip
     return found
 
 

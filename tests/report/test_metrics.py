@@ -17,7 +17,7 @@ from analysis.metrics import (
     traffic_matrix,
 )
 from analysis.metrics.dimension import DimensionUse, dimension_uses
-from analysis.runs.samples.queues import queue_series
+from analysis.runs.samples.ports import port_series
 from tests.report.synthetic_run import COMPUTE_NS, FORWARD_NS, GRADIENT_NS, STEP_NS, make_run
 
 RANKS = 16
@@ -124,26 +124,30 @@ def test_bisection_of_a_fat_tree_is_half_of_its_hosts(run_directory: Path) -> No
 
 
 def test_queue_samples_come_back_as_series(run_directory: Path) -> None:
-    series = queue_series(load_run(run_directory))
+    series = port_series(load_run(run_directory))
     assert len(series) == 3
     first = min(series, key=lambda s: s.max_backlog_bytes)
     assert first.max_backlog_bytes == 2_000 * 99
-    assert first.marks is not None and first.marks[-1] == sum(
-        2_000 * i > 100_000 for i in range(100)
-    )
+    assert first.marked == sum(2_000 * i > 100_000 for i in range(100))
     assert list(first.times_ns) == sorted(first.times_ns)
 
 
+def _series(**columns: list[int]) -> str:
+    names = ("sent_bytes", "backlog_bytes", "peak_bytes", "drops", "marks", "paused_classes")
+    whole = {"port": "p", "interval_ns": 1, "times_ns": [1]} | {name: [0] for name in names}
+    return json.dumps(whole | columns)
+
+
 @pytest.mark.parametrize(
-    "line", ["nonsense", '{"port": "h0-eth0"}', '{"port":"p","time_ns":1,"backlog_bytes":-1}']
+    "line", ["nonsense", '{"port": "h0-eth0"}', _series(backlog_bytes=[-1]), _series(marks=[])]
 )
 def test_a_damaged_sample_is_named(tmp_path: Path, line: str) -> None:
     directory = make_run(tmp_path / "run", queues=True)
-    path = directory / "queues.jsonl"
+    path = directory / "ports.jsonl"
     path.write_text(path.read_text() + line + "\n")
     number = len(path.read_text().splitlines())
-    with pytest.raises(RunError, match=rf"queues\.jsonl: line {number}: "):
-        queue_series(load_run(directory))
+    with pytest.raises(RunError, match=rf"ports\.jsonl: line {number}: "):
+        port_series(load_run(directory))
 
 
 def test_a_scaled_run_is_shown_in_target_time(tmp_path: Path) -> None:

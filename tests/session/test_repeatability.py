@@ -61,7 +61,7 @@ def _run(
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     out = directory / "out"
-    files = ["links.jsonl", "queues.jsonl", *(f"ranks/{rank:03d}.jsonl" for rank in range(4))]
+    files = ["links.jsonl", "ports.jsonl", *(f"ranks/{rank:03d}.jsonl" for rank in range(4))]
     found: dict[str, object] = {name: (out / name).read_bytes() for name in files}
     # Hosts queue up to a window, switches where flows meet; what was seen of it must repeat too.
     waited = [json.loads(line)["backlog_byte_us"] for line in (out / "links.jsonl").open()]

@@ -446,7 +446,7 @@ MISTAKES = {
         19,
         "counters.interval",
         "0ns",
-        "more than 0",
+        "auto, or a time above 0",
     ),
     "memory for nothing": (
         "scale: auto",

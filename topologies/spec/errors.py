@@ -154,7 +154,7 @@ def _without_tags(loc: Key, raw: object, model: type[BaseModel]) -> Key:
     key: Key = ()
     here = raw
     for part in loc:
-        if str(part).startswith("<"):
+        if str(part).startswith("<") and not (isinstance(here, dict) and part in here):
             continue
         if isinstance(here, dict) and part not in here:
             models = _models(_annotation_at(model, raw, key))

@@ -17,7 +17,15 @@ from pydantic import (
 from topologies.spec.fabric_section import Integer
 from topologies.spec.queue_section import SpecSection
 from topologies.spec.roce.section import RoceTransport
-from topologies.units import RateBps, SizeBytes, TimeNs, format_size, parse_size_bytes
+from topologies.units import (
+    RateBps,
+    SizeBytes,
+    TimeNs,
+    format_size,
+    format_time,
+    parse_size_bytes,
+    parse_time_ns,
+)
 
 BUFFER_LIMIT_BYTES = 2**31 - 1
 """The socket buffer sysctls are signed 32-bit integers."""
@@ -80,11 +88,32 @@ class CaptureSpec(SpecSection):
     filter: str | None = Field(default=None, min_length=1)
 
 
-class CountersSpec(SpecSection):
-    """Port counters as a time series, sampled each `interval` at `ports` (selectors); None samples
-    nothing, the totals at the end are always there."""
+def _parse_interval(value: object) -> int | str:
+    if value == "auto":
+        return "auto"
+    interval_ns = parse_time_ns(value)
+    if interval_ns < 1:
+        raise ValueError("expected auto, or a time above 0")
+    return interval_ns
 
-    interval_ns: TimeNs | None = Field(default=None, alias="interval", gt=0)
+
+def _format_interval(value: int | str) -> str:
+    return value if isinstance(value, str) else format_time(value)
+
+
+SampleInterval = Annotated[
+    int | Literal["auto"],
+    PlainValidator(_parse_interval),
+    PlainSerializer(_format_interval, return_type=str),
+]
+
+
+class CountersSpec(SpecSection):
+    """Ports over time, sampled each `interval` at `ports` (selectors). `auto` keeps a bounded
+    number of samples of each port, and none natively; None samples nothing. The totals at the end
+    are always there."""
+
+    interval_ns: SampleInterval | None = Field(default="auto", alias="interval")
     ports: tuple[str, ...] = ("all",)
 
 

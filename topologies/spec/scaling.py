@@ -50,7 +50,8 @@ def scale_spec(spec: Spec, factor: int) -> Spec:
         for key in ("target", "interval", "ce_threshold"):
             _replace(queue, key, lambda text: _longer(text, factor))
     for section, key in _SECTION_TIMES:
-        _replace(raw[section], key, lambda text: _longer(text, factor))
+        if raw[section].get(key) != "auto":
+            _replace(raw[section], key, lambda text: _longer(text, factor))
     for controller in ("dcqcn", "timely", "hpcc"):
         parameters = raw["transport"].get(controller) or {}
         for key in _CONTROLLER_TIMES:

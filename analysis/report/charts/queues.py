@@ -10,14 +10,13 @@ from analysis.report.charts.broken_time import BrokenTime
 from analysis.report.charts.drawing import Drawing
 from analysis.report.run_figures import RunFigures
 from analysis.report.tables.figures import count, share, size, size_unit
-from analysis.runs.samples.queues import QueueSeries
+from analysis.runs.samples.ports import PortSeries, ports_that_queued
 from topologies.spec.queue_section import QueueSpec
 
 MAX_PORTS = 8
 _MOST_EXTREMES = 12
 _MOST_TROUBLED = 8
 _PANEL, _SPACE = 64.0, 30.0
-_VISIBLE_SHARE = 0.02
 
 
 def threshold_bytes(figures: RunFigures, port: str) -> int | None:
@@ -68,13 +67,9 @@ def queue_series_chart(figures: RunFigures, width: float) -> Drawing | None:
     return drawing
 
 
-def _worth_showing(series: Sequence[QueueSeries]) -> list[QueueSeries]:
+def _worth_showing(series: Sequence[PortSeries]) -> list[PortSeries]:
     """The deepest half and the most marking half of what fits, deepest first."""
-    deepest = max((each.max_backlog_bytes for each in series), default=0)
-    queued = sorted(
-        (s for s in series if s.marked or s.max_backlog_bytes > _VISIBLE_SHARE * deepest),
-        key=lambda s: -s.max_backlog_bytes,
-    )
+    queued = ports_that_queued(series)
     marking = sorted((s for s in queued if s.marked), key=lambda s: -s.marked)[: MAX_PORTS // 2]
     chosen = marking + [s for s in queued if s not in marking][: MAX_PORTS - len(marking)]
     return sorted(chosen, key=lambda s: -s.max_backlog_bytes)
@@ -85,7 +80,7 @@ def _area(
     time: BrokenTime,
     scale: Scale,
     factor: float,
-    series: QueueSeries,
+    series: PortSeries,
     tip: str,
 ) -> None:
     """The highest backlog in each column of half a unit, so that no peak is lost and the page stays
@@ -94,13 +89,14 @@ def _area(
     first, last = time.stretches[0].start_ns, time.stretches[-1].end_ns
     held = 0
     previous: int | None = None
-    for at, backlog in zip(series.times_ns, series.backlog_bytes, strict=True):
+    samples = zip(series.times_ns, series.backlog_bytes, series.peak_bytes, strict=True)
+    for at, backlog, peak in samples:
         if first <= at <= last:
             column = int(time(at) * 2)
             if previous is not None and held:
                 for between in range(previous + 1, column):
                     columns[between] = max(columns.get(between, 0), held)
-            columns[column] = max(columns.get(column, 0), backlog, held)
+            columns[column] = max(columns.get(column, 0), peak, held)
             previous = column
         held = backlog
     base = scale.start
@@ -119,9 +115,7 @@ def _area(
         drawing.path("".join(points), "queue", tip)
 
 
-def _mark_ticks(drawing: Drawing, time: BrokenTime, y: float, series: QueueSeries) -> None:
-    if series.marks is None:
-        return
+def _mark_ticks(drawing: Drawing, time: BrokenTime, y: float, series: PortSeries) -> None:
     columns: dict[int, int] = {}
     before = 0
     for at, marks in zip(series.times_ns, series.marks, strict=True):

@@ -15,9 +15,8 @@ from collectives.program import PROGRAM_KINDS
 from collectives.schedule.program import ProgramSchedule
 from collectives.settings import schedule_of, settings_of
 from emulator.capture.ring_room import ring_bytes_of_guest
-from emulator.ports.own_queues import SAMPLE_CAPACITY
 from emulator.ports.port_qdisc import SAMPLE_BYTES
-from emulator.ports.queue_recorder import sampling_of
+from emulator.ports.port_recorder import sampling_of
 from emulator.ranks.packing import ranks_per_process
 from emulator.virtual.memory.queue_pairs import devices_bytes, roce_bytes
 from topologies.fabrics.selectors import select_ports
@@ -187,7 +186,7 @@ def _samples_bytes(spec: Spec) -> int:
     sampling = sampling_of(spec, fabric)
     if sampling is None:
         return 0
-    most = len(sampling.ports) * SAMPLE_CAPACITY
+    most = len(sampling.ports) * sampling.capacity
     sent_bytes = _sent_bytes(spec)
     if sent_bytes is not None:
         import networkx as nx
