@@ -18,8 +18,8 @@ from itertools import combinations
 from pathlib import Path
 
 from analysis.predict.models.packet import Packet
+from analysis.predict.planned_run import predict_workload
 from analysis.predict.setting import setting_of_spec
-from analysis.predict.whole_run import predict_run
 from benchmarks.congestion_control import VARIANTS, spec_of, workloads
 
 _PAGE = Path(__file__).parent / "results" / "2026-11-21-congestion-control.md"
@@ -80,7 +80,7 @@ def main() -> None:
         cells: list[Cell] = []
         for variant in VARIANTS:
             spec = spec_of("predicted", workload, variant)
-            whole = predict_run(spec, setting_of_spec(spec), Packet())
+            whole = predict_workload(spec, setting_of_spec(spec), Packet())
             times = [iteration.duration_ns / 1000 for iteration in whole.iterations]
             cell = Cell(variant, known[name, variant], statistics.median(times), max(times))
             error = cell.predicted_us / cell.measured_us - 1

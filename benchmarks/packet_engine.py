@@ -23,8 +23,8 @@ from rich.console import Console
 from rich.table import Table
 
 from analysis.predict.models.packet import Packet
+from analysis.predict.planned_run import predict_workload
 from analysis.predict.setting import setting_of_spec
-from analysis.predict.whole_run import predict_run
 from topologies.spec.spec import parse_spec
 
 _SIZES = {16: (4, "8MB"), 128: (8, "4MB"), 1024: (16, "1MB")}
@@ -70,10 +70,10 @@ def measure(hosts: int) -> Cost:
     spec = parse_spec(_spec(hosts))
     setting, predictor = setting_of_spec(spec), Packet()
     began = time.process_time()
-    found = predict_run(spec, setting, predictor)
+    found = predict_workload(spec, setting, predictor)
     python_s = time.process_time() - began
     assert predictor.last is not None
-    times = tuple(int(each) for each in found.collectives.values())
+    times = tuple(int(each.duration_ns) for each in found.collectives.values())
     return Cost(predictor.last.processor_s, python_s, predictor.last.hops, times)
 
 

@@ -23,9 +23,9 @@ from typing import Any
 
 from analysis.predict.interface import PredictorError
 from analysis.predict.models.packet import Packet
+from analysis.predict.planned_run import PredictedJob, predict_workload
 from analysis.predict.setting import setting_of, setting_of_spec
-from analysis.predict.whole_run import predict_run
-from analysis.runs.collectives import collectives_of
+from analysis.runs.collectives import MeasuredCollective, collectives_of
 from analysis.runs.run import Run, load_run
 from testing.kept_runs import kept_run
 from topologies.spec.fabric_section import FlatSpec, TorusSpec
@@ -224,6 +224,11 @@ def _effects(run: Run, result: dict[str, Any]) -> tuple[str, ...]:
     )
 
 
+def _duration_ns(whole: PredictedJob, one: MeasuredCollective) -> float | None:
+    found = whole.collectives.get((one.iteration, one.id.partition(".")[2], one.ranks))
+    return None if found is None else found.duration_ns
+
+
 def rows_of(of_set: str, name: str, directory: Path) -> Iterator[Row]:
     """Of each collective, and of each iteration of a step."""
     run = load_run(directory)
@@ -233,7 +238,7 @@ def rows_of(of_set: str, name: str, directory: Path) -> Iterator[Row]:
         ("with ports", setting_of(run)),
     ):
         try:
-            by_predictor[label] = predict_run(run.spec, setting, Packet())
+            by_predictor[label] = predict_workload(run.spec, setting, Packet())
         except PredictorError as error:
             print(f"{name}: {error}", file=sys.stderr)
             return
@@ -245,8 +250,7 @@ def rows_of(of_set: str, name: str, directory: Path) -> Iterator[Row]:
     }
     for one in collectives_of(run):
         answers: dict[str, float | None] = {
-            label: whole.collectives.get((one.id, one.ranks))
-            for label, whole in by_predictor.items()
+            label: _duration_ns(whole, one) for label, whole in by_predictor.items()
         }
         answers["flow"] = flow.get((one.id, one.start_ns, one.end_ns))
         yield Row(of_set, name, effects, one.id, one.duration_ns, answers)

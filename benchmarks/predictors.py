@@ -32,8 +32,8 @@ from rich.console import Console
 from rich.table import Table
 
 from analysis.predict.interface import Predictor, Setting, load_predictor
-from analysis.predict.iteration import predict_iteration
 from analysis.predict.models.packet import Packet
+from analysis.predict.planned_run import predict_workload
 from analysis.predict.setting import setting_of_spec
 from collectives.call import CollectiveCall, CollectiveError
 from topologies.fabrics.fabric import Fabric, Link, Node, NodeKind, Port
@@ -142,9 +142,7 @@ workload: {{kind: dlrm, ranks: {ranks}, iterations: 1}}
     setting = setting_of_spec(spec)
     predictor = load_predictor(name)
     began = time.process_time()
-    found = predict_iteration(
-        spec, setting, lambda call: predictor.predict(setting, call), predictor
-    )
+    (found,) = predict_workload(spec, setting, predictor).iterations
     took = time.process_time() - began
     followed = predictor.last if isinstance(predictor, Packet) else None
     packets = None if followed is None else followed.packets

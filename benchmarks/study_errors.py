@@ -15,8 +15,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from analysis.predict.added_up import AddedUp
 from analysis.predict.interface import Predictor, Setting, load_predictor
-from analysis.predict.iteration import predict_iteration
+from analysis.predict.planned_run import predict_workload
 from analysis.predict.setting import setting_of, setting_of_spec
 from analysis.results.run_result import error_summary
 from analysis.runs.run import Run, load_run
@@ -43,9 +44,8 @@ def errors_of(run: Run, predictor: Predictor) -> tuple[float, ...]:
 
 
 def _iteration_ns(run: Run, setting: Setting, predictor: Predictor, follow: bool) -> int:
-    return predict_iteration(
-        run.spec, setting, lambda call: predictor.predict(setting, call), predictor, follow=follow
-    ).duration_ns
+    asked = predictor if follow else AddedUp(predictor)
+    return predict_workload(run.spec, setting, asked).iterations[0].duration_ns
 
 
 def table(title: str, rows: Iterable[tuple[str, Sequence[tuple[float, ...]]]]) -> str:

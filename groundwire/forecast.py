@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from analysis.calibration.calibration import read_calibration
-from analysis.predict.interface import Predictor, Setting, load_predictor, model_of
-from analysis.predict.iteration import PredictedIteration, predict_iteration
+from analysis.predict.added_up import Adapted, AddedUp
+from analysis.predict.interface import Setting, load_predictor
+from analysis.predict.planned_run import (
+    PredictedIteration,
+    PredictedJob,
+    mean_of,
+    predict_workload,
+)
 from analysis.predict.setting import setting_of_spec
-from analysis.predict.together import FollowsRuns
-from analysis.predict.whole_run import PredictedRun, predict_run
 from collectives.call import CollectiveCall, CollectiveError
-from collectives.schedule.gloo import GLOO
 from groundwire.pipeline import SpecLike, resolve
 from groundwire.shared_forecast import mean_iteration
 from topologies.spec.spec import Spec
@@ -113,35 +116,31 @@ def predict(
     resolved = resolve(spec, overrides)
     names = tuple(predictors or resolved.predict)
     known = None if calibration is None else read_calibration(Path(calibration))
-    loaded: dict[str, Predictor] = {
-        name: load_predictor(name) if known is None else known.load(name) for name in names
+    asked = {
+        name: Adapted(load_predictor(name) if known is None else known.load(name)) for name in names
     }
     setting = setting or setting_of_spec(resolved)
-    priced = {name: _Priced(one, setting) for name, one in loaded.items()}
-    whole = {
-        name: _whole(resolved, setting, one)
-        for name, one in loaded.items()
-        if isinstance(one, FollowsRuns)
-    }
+    whole = {name: _whole(resolved, setting, one) for name, one in asked.items()}
     collectives = tuple(
         ForecastCollective(
             planned.name,
             planned.call,
             {
                 name: _answer_of_run(whole[name], planned)
-                if name in whole
+                if one.remembers
                 else _answer(one, setting, planned.call)
-                for name, one in priced.items()
+                for name, one in asked.items()
             },
         )
         for planned in planned_calls(resolved)
     )
     iterations = {
-        name: _mean_of_run(whole[name]) if name in whole else _iteration(resolved, setting, one)
-        for name, one in priced.items()
+        name: found if isinstance(found, str) else mean_of(found.iterations)
+        for name, found in whole.items()
     }
-    ignores = {name: one.ignores for name, one in loaded.items()}
-    return Forecast(resolved, collectives, iterations, ignores)
+    return Forecast(
+        resolved, collectives, iterations, {name: one.ignores for name, one in asked.items()}
+    )
 
 
 def predict_whole(spec: Spec, predictor: str) -> PredictedIteration:
@@ -156,79 +155,33 @@ def predict_whole(spec: Spec, predictor: str) -> PredictedIteration:
     """
     if spec.jobs:
         return mean_iteration(spec, predictor)
-    setting, one = setting_of_spec(spec), load_predictor(predictor)
-    return predict_iteration(
-        spec, setting, lambda call: one.predict(setting, call), one, follow=False
-    )
+    added_up = AddedUp(load_predictor(predictor))
+    return mean_of(predict_workload(spec, setting_of_spec(spec), added_up).iterations)
 
 
-@dataclass
-class _Priced:
-    """A predictor's answers, each call's worked out once: many layers have collectives alike."""
-
-    predictor: Predictor
-    setting: Setting
-    _known: dict[tuple[CollectiveCall, str, int], float | CollectiveError] = field(
-        default_factory=dict
-    )
-
-    def __call__(self, call: CollectiveCall) -> float:
-        """Nanoseconds. Raises CollectiveError."""
-        # Plans that are equal are one object (`collectives.settings`).
-        key = replace(call, schedule=GLOO), call.name, id(call.schedule)
-        if key not in self._known:
-            try:
-                self._known[key] = self.predictor.predict(self.setting, call)
-            except CollectiveError as error:
-                self._known[key] = error
-        found = self._known[key]
-        if isinstance(found, CollectiveError):
-            raise found
-        return found
-
-
-def _whole(spec: Spec, setting: Setting, predictor: FollowsRuns) -> PredictedRun | str:
+def _whole(spec: Spec, setting: Setting, asked: Adapted) -> PredictedJob | str:
     try:
-        return predict_run(spec, setting, predictor)
+        return predict_workload(spec, setting, asked)
     except CollectiveError as error:
         return str(error)
 
 
-def _answer_of_run(whole: PredictedRun | str, planned: PlannedCall) -> ForecastAnswer:
+def _answer_of_run(whole: PredictedJob | str, planned: PlannedCall) -> ForecastAnswer:
     """The mean over the run's iterations: connections carry over from one to the next."""
     if isinstance(whole, str):
         return ForecastAnswer(None, whole)
-    keys = [
-        (f"i{iteration}.{planned.name}", planned.call.ranks)
+    found = [
+        whole.collectives[iteration, planned.name, planned.call.ranks]
         for iteration in range(len(whole.iterations))
     ]
-    takes = sum(whole.collectives[key] for key in keys) / len(keys)
-    starts = sum(whole.starts_ns[key] for key in keys) / len(keys)
+    takes = sum(one.duration_ns for one in found) / len(found)
+    starts = sum(one.start_ns for one in found) / len(found)
     return ForecastAnswer(round(takes), start_ns=round(starts))
 
 
-def _mean_of_run(whole: PredictedRun | str) -> PredictedIteration | str:
-    if isinstance(whole, str):
-        return whole
-    count = len(whole.iterations)
-    return PredictedIteration(
-        round(sum(one.duration_ns for one in whole.iterations) / count),
-        round(sum(one.compute_ns for one in whole.iterations) / count),
-        round(sum(one.exposed_comm_ns for one in whole.iterations) / count),
-    )
-
-
-def _iteration(spec: Spec, setting: Setting, priced: _Priced) -> PredictedIteration | str:
+def _answer(asked: Adapted, setting: Setting, call: CollectiveCall) -> ForecastAnswer:
     try:
-        return predict_iteration(spec, setting, priced, priced.predictor)
-    except CollectiveError as error:
-        return str(error)
-
-
-def _answer(priced: _Priced, setting: Setting, call: CollectiveCall) -> ForecastAnswer:
-    predictor = priced.predictor
-    try:
-        duration_ns = round(priced(call))
+        duration_ns, model = asked.added_up.alone(setting, call)
     except CollectiveError as error:
         return ForecastAnswer(None, str(error))
-    return ForecastAnswer(duration_ns, model=model_of(predictor, setting, call))
+    return ForecastAnswer(round(duration_ns), model=model)

@@ -5,14 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from statistics import mean
 from typing import Any
 
 from analysis.calibration.calibration import read_calibration
 from analysis.predict.interface import Predictor, load_predictor
-from analysis.predict.iteration import PredictedIteration
+from analysis.predict.planned_run import (
+    JobToPredict,
+    PredictedIteration,
+    PredictedJob,
+    jobs_of,
+    mean_of,
+    predict_run,
+)
 from analysis.predict.setting import setting_of_spec
-from analysis.predict.shared_fabric import JobToPredict, PredictedJob, predict_jobs
 from collectives.call import CollectiveError
 from topologies.spec.spec import Spec
 
@@ -46,7 +51,7 @@ def predict_shared(
     """Predict the jobs of a spec of several. ECMP choices depend on a run's ports, so they are
     drawn from the spec's seed. Raises PredictorError, CalibrationError."""
     known = None if calibration is None else read_calibration(calibration)
-    jobs = _jobs(spec)
+    jobs = jobs_of(spec)
     found = []
     for name in predictors or spec.predict:
         predictor = load_predictor(name) if known is None else known.load(name)
@@ -63,27 +68,14 @@ def predict_shared(
 
 def mean_iteration(spec: Spec, predictor: str) -> PredictedIteration:
     """The mean of all iterations of a spec's jobs. Raises PredictorError, CollectiveError."""
-    predicted = predict_jobs(_jobs(spec), setting_of_spec(spec), load_predictor(predictor))
-    every = [iteration for job in predicted.values() for iteration in job.iterations]
-    return PredictedIteration(
-        round(mean(each.duration_ns for each in every)),
-        round(mean(each.compute_ns for each in every)),
-        round(mean(each.exposed_comm_ns for each in every)),
-    )
-
-
-def _jobs(spec: Spec) -> list[JobToPredict]:
-    return [
-        JobToPredict(job.name, spec.parts[job.name], spec.plan.job(job.name).first, job.start_ns)
-        for job in spec.jobs
-        if not job.idle
-    ]
+    predicted = predict_run(jobs_of(spec), setting_of_spec(spec), load_predictor(predictor))
+    return mean_of([iteration for job in predicted.values() for iteration in job.iterations])
 
 
 def _asked(
     jobs: Sequence[JobToPredict], spec: Spec, predictor: Predictor
 ) -> Mapping[str, PredictedJob] | CollectiveError:
     try:
-        return predict_jobs(jobs, setting_of_spec(spec), predictor)
+        return predict_run(jobs, setting_of_spec(spec), predictor)
     except CollectiveError as error:
         return error

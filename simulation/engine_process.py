@@ -9,10 +9,10 @@ from collections.abc import Iterable, Mapping
 from simulation.building import engine_program
 from simulation.columns import Column, pack, unpack
 from simulation.failure import SimulationError
-from simulation.timeline import Timeline
+from simulation.timeline import EngineTimeline
 
 
-def run_engine(scenario: Mapping[str, Column]) -> Timeline:
+def run_engine(scenario: Mapping[str, Column]) -> EngineTimeline:
     """The timeline of a scenario (engine/README.md has the columns of both).
 
     Raises SimulationError when the engine refuses the scenario, in its own words, or cannot be had.
@@ -31,7 +31,9 @@ def run_engine(scenario: Mapping[str, Column]) -> Timeline:
             raise
 
 
-def _exchange(process: subprocess.Popen[bytes], parts: Iterable[bytes | memoryview]) -> Timeline:
+def _exchange(
+    process: subprocess.Popen[bytes], parts: Iterable[bytes | memoryview]
+) -> EngineTimeline:
     assert process.stdin is not None
     assert process.stdout is not None
     assert process.stderr is not None
@@ -50,4 +52,4 @@ def _exchange(process: subprocess.Popen[bytes], parts: Iterable[bytes | memoryvi
     if status != 0:
         words = b"".join(said).decode(errors="replace").strip()
         raise SimulationError(f"packet engine: {words or f'ended with status {status}'}")
-    return Timeline(unpack(timeline))
+    return EngineTimeline(unpack(timeline))

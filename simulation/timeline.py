@@ -24,7 +24,7 @@ class ConnectionEnd:
 
 
 @dataclass(frozen=True)
-class Timeline:
+class EngineTimeline:
     """Columns as engine/README.md has them, and what they say."""
 
     columns: Mapping[str, Column]

@@ -1,4 +1,4 @@
-"""Input and output of predictors: a setting, a collective call, a duration in nanoseconds."""
+"""The setting that collectives run in, and predictors of one collective by their names."""
 
 from __future__ import annotations
 
@@ -132,7 +132,8 @@ def group_priorities_of(spec: Spec) -> dict[str, int]:
 
 @runtime_checkable
 class Predictor(Protocol):
-    """Duration of a collective: from its last rank's posting it to its last rank's completion."""
+    """A duration of a collective alone: from its last rank's posting it to its last rank's
+    completion. One that follows more than that is a `Simulator` (`analysis.predict.simulator`)."""
 
     name: str
     ignores: str
@@ -148,20 +149,6 @@ def available_predictors() -> Mapping[str, str]:
     """Name -> "module:attribute" of every predictor, built in or installed as an entry point."""
     plugins = {p.name: p.value for p in entry_points(group=ENTRY_POINT_GROUP)}
     return MappingProxyType(plugins | _BUILT_IN)
-
-
-@runtime_checkable
-class ChoosesModel(Protocol):
-    """A predictor that answers with one of several models, by the collective."""
-
-    def model(self, setting: Setting, call: CollectiveCall) -> str:
-        """The name of the model that `predict` answers this call with."""
-        ...
-
-
-def model_of(predictor: Predictor, setting: Setting, call: CollectiveCall) -> str | None:
-    """The model that a predictor answers a call with; None for predictors that have only one."""
-    return predictor.model(setting, call) if isinstance(predictor, ChoosesModel) else None
 
 
 def unknown_predictors(spec: Sections) -> Iterator[Problem]:

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from analysis.predict.engines.joint_programs import GroupedCall
-from analysis.predict.interface import Predictor, PredictorError, Setting, model_of
-from analysis.predict.link_load import LinkLoad, LoadOfCalls, LoadsLinks
-from analysis.predict.overlap import InFlight, overlapped_durations_ns
-from analysis.predict.together import (
-    FollowsRuns,
-    PredictsTogether,
-    as_posted,
-    clusters,
-    known_over_ns,
+from analysis.predict.added_up import Adapted
+from analysis.predict.interface import Predictor, PredictorError, Setting
+from analysis.predict.scenario import (
+    Act,
+    Due,
+    GroupedCall,
+    PostCall,
+    Scenario,
+    Until,
+    WaitForCall,
 )
 from analysis.runs.collectives import MeasuredCollective
+from analysis.runs.records import CollectiveRecord
 from collectives.call import CollectiveCall, CollectiveError
 
 
@@ -60,16 +61,6 @@ def awaited_after_ns(collective: MeasuredCollective) -> int:
     return max(0, max(awaited) - collective.start_ns) if awaited else 0
 
 
-def _knows_exchanges(predictor: object) -> bool:
-    """Whether a predictor follows messages as they were seen, by no algorithm of Gloo's or ours."""
-    return bool(getattr(predictor, "knows_exchanges", False))
-
-
-def _knows_hosts(predictor: object) -> bool:
-    """Whether a predictor knows of messages within a host, which no link carries."""
-    return bool(getattr(predictor, "knows_hosts", False))
-
-
 def _posted_apart(collective: MeasuredCollective) -> bool:
     """Whether its ranks posted it at times that differ: what those exchange that came first is over
     when the last one comes. Where messages were read off a wire, nobody knows when ranks came."""
@@ -84,96 +75,106 @@ def _beside_other_jobs(collectives: Sequence[MeasuredCollective]) -> Iterable[in
             yield from cluster
 
 
+def clusters(collectives: Sequence[MeasuredCollective]) -> Iterator[list[int]]:
+    """Places of collectives that were in flight together, directly or through others."""
+    first = [min(record.start_ns for record in c.by_rank.values()) for c in collectives]
+    found: list[int] = []
+    end = 0
+    for place in sorted(range(len(collectives)), key=lambda i: first[i]):
+        if found and first[place] >= end:
+            yield found
+            found = []
+        found.append(place)
+        end = max(end, collectives[place].end_ns)
+    if found:
+        yield found
+
+
+def as_posted(setting: Setting, collectives: Sequence[MeasuredCollective], scale: int) -> Scenario:
+    """Collectives that every rank posts when it did in a run, whose times are `scale` times too
+    long. Where a rank waited before it posted the next one, it waits here as well for what was over
+    then: what takes longer than in the run has the next ones posted by as much later, and not get
+    behind it. Raises PredictorError."""
+    calls = [GroupedCall(call_of(one), one.group) for one in collectives]
+    acts: dict[int, Sequence[Act]] = {}
+    begin = min(record.start_ns for c in collectives for record in c.by_rank.values())
+    posts = {
+        rank: sorted(
+            (c.by_rank[rank].start_ns, i) for i, c in enumerate(collectives) if rank in c.ranks
+        )
+        for rank in sorted({rank for c in collectives for rank in c.ranks})
+    }
+    by_mpi = all(c.schedule.observed for c in collectives)  # whose collectives block
+    for rank, own in posts.items():
+        mine: list[Act] = []
+        left: list[tuple[int, int]] = []
+        for start_ns, place in own:
+            over = [each for each in left if by_mpi or each[0] <= start_ns]
+            if by_mpi or any(_awaited(collectives[one].by_rank[rank]) for _, one in over):
+                for end_ns, before in sorted(over):
+                    mine += [WaitForCall(before), Due((end_ns - begin) / scale)]
+                left = [each for each in left if each not in over]
+            mine += [Until((start_ns - begin) / scale), PostCall(place)]
+            left.append((collectives[place].by_rank[rank].end_ns, place))
+        acts[rank] = mine
+    return Scenario(setting, calls, acts)
+
+
+def _awaited(record: CollectiveRecord) -> bool:
+    """Whether a rank waited for it, as far as is known: of what was found in captures, none begins
+    before another is over."""
+    return bool(record.waited_ns) or record.sends is not None
+
+
 class RunPredictor:
-    """A predictor asked about a run's collectives: once for each distinct call, then overlapped."""
+    """A predictor asked about a run's collectives: each alone, and with what else is in flight."""
 
     def __init__(self, setting: Setting, predictor: Predictor | CollectiveError) -> None:
-        self._setting = setting
-        self._predictor = predictor
-        self._asked: dict[CollectiveCall, int | CollectiveError] = {}
-        self._models: dict[CollectiveCall, str | None] = {}
-        self._loads: dict[CollectiveCall, LinkLoad] = {}
-        self._load_of = LoadOfCalls(setting, predictor)
+        self.setting = setting
+        self._found = predictor if isinstance(predictor, CollectiveError) else Adapted(predictor)
 
     @property
-    def source(self) -> Predictor | CollectiveError:
-        """The predictor that answers, or why there are none."""
-        return self._predictor
+    def simulator(self) -> Adapted:
+        """The simulator that answers. Raises CollectiveError where there is none."""
+        if isinstance(self._found, CollectiveError):
+            raise self._found
+        return self._found
 
-    def alone(self, collective: MeasuredCollective) -> int | CollectiveError:
-        """Nanoseconds on an idle fabric, or why there is no answer."""
-        if isinstance(self._predictor, CollectiveError):
-            return self._predictor
+    def alone(self, collective: MeasuredCollective) -> Answer | CollectiveError:
+        """The answer on an idle fabric, or why there is none."""
         try:
             call = call_of(collective)
-            if call not in self._asked:
-                self._asked[call] = self._ask(self._predictor, call)
+            duration_ns, model = self.simulator.added_up.alone(self.setting, call)
         except CollectiveError as error:
             return error
-        return self._asked[call]
-
-    def of_call(self, call: CollectiveCall) -> float:
-        """Nanoseconds of a call on an idle fabric. Raises CollectiveError."""
-        if isinstance(self._predictor, CollectiveError):
-            raise self._predictor
-        if call not in self._asked:
-            self._asked[call] = self._ask(self._predictor, call)
-        answer = self._asked[call]
-        if isinstance(answer, CollectiveError):
-            raise answer
-        return answer
-
-    def _ask(self, predictor: Predictor, call: CollectiveCall) -> int | CollectiveError:
-        if self._share_a_host(call) and not _knows_hosts(predictor):
-            return PredictorError("ranks of it share a host; what these exchange is not predicted")
-        if call.schedule.observed and not _knows_exchanges(predictor):
-            return PredictorError(
-                "its messages are not announced as Gloo's are, and this predictor knows no others"
-            )
-        try:
-            return round(predictor.predict(self._setting, call))
-        except CollectiveError as error:
-            return error
-
-    def _share_a_host(self, call: CollectiveCall) -> bool:
-        hosts = [self._setting.hosts[rank] for rank in call.ranks]
-        return len(set(hosts)) < len(hosts)
+        return Answer(round(duration_ns), round(duration_ns), model)
 
     def together(
         self, collectives: Sequence[MeasuredCollective], scale: int = 1
     ) -> list[Answer | CollectiveError]:
-        """The answer for each, with the others in flight, at the times when they were posted.
-
-        Those that the predictor follows message by message are; others are priced by how long they
-        load the links.
-        """
-        found: list[Answer | CollectiveError] = []
-        for collective in collectives:
-            alone = self.alone(collective)
-            found.append(
-                alone
-                if isinstance(alone, CollectiveError)
-                else Answer(alone, alone, self._model(collective))
-            )
-        if not isinstance(self._predictor, LoadsLinks | FollowsRuns):
+        """The answer for each, with the others in flight, at the times when they were posted."""
+        found = [self.alone(collective) for collective in collectives]
+        if isinstance(self._found, CollectiveError):
+            return found
+        if not self._found.knows_links:
             for place in _beside_other_jobs(collectives):
                 found[place] = PredictorError(
                     "another job's collectives are in flight beside it, and this predictor does "
                     "not know which links they share"
                 )
-        followed: set[int] = set()
         # What nobody knows the messages of is left out of what is followed.
         known = [place for place, answer in enumerate(found) if isinstance(answer, Answer)]
-        for numbers in self._followed_at_once([collectives[place] for place in known]):
+        for numbers in self._parts([collectives[place] for place in known]):
             cluster = [known[number] for number in numbers]
-            for place, one in zip(
-                cluster, self._followed([collectives[i] for i in cluster], scale), strict=False
-            ):
-                followed.add(place)
+            answers = self._simulated([collectives[place] for place in cluster], scale)
+            for place, one in zip(cluster, answers, strict=True):
                 answer = found[place]
-                if isinstance(answer, Answer):
-                    found[place] = replace(answer, duration_ns=round(one[0]), model=one[1])
-        self._add_up(collectives, found, followed, scale)
+                assert isinstance(answer, Answer)
+                found[place] = (
+                    one
+                    if isinstance(one, CollectiveError)
+                    else replace(answer, duration_ns=one[0], model=one[1])
+                )
         return [
             answer
             if isinstance(answer, CollectiveError)
@@ -184,39 +185,10 @@ class RunPredictor:
             for collective, answer in zip(collectives, found, strict=True)
         ]
 
-    def _add_up(
-        self,
-        collectives: Sequence[MeasuredCollective],
-        found: list[Answer | CollectiveError],
-        followed: Set[int],
-        scale: int,
-    ) -> None:
-        """Price those that were not followed by how long they load the links."""
-        places, posted = [], []
-        over = known_over_ns(collectives)
-        for place, (one, answer) in enumerate(zip(collectives, found, strict=True)):
-            if isinstance(answer, Answer) and place not in followed:
-                load = self._load(one, answer.alone_ns)
-                takes_worker = one.schedule.queue(one.shape.kind) is not None
-                start_ns, alone_ns = one.start_ns // scale, float(answer.alone_ns)
-                places.append(place)
-                known_ns = over[place]
-                over_ns = None if known_ns is None else known_ns // scale
-                posted.append(InFlight(one.group, start_ns, alone_ns, load, takes_worker, over_ns))
-        try:
-            durations = overlapped_durations_ns(posted)
-        except PredictorError as error:
-            for place in places:
-                found[place] = error
-            return
-        for place, duration_ns in zip(places, durations, strict=True):
-            answer = found[place]
-            assert isinstance(answer, Answer)
-            found[place] = replace(answer, duration_ns=round(duration_ns))
-
-    def _followed_at_once(self, collectives: Sequence[MeasuredCollective]) -> Iterable[list[int]]:
-        """Places of what is followed together: the whole run where connections remember."""
-        if isinstance(self._predictor, FollowsRuns) and collectives:
+    def _parts(self, collectives: Sequence[MeasuredCollective]) -> Iterable[list[int]]:
+        """Places of what is simulated together: the whole run where connections remember. One that
+        all its ranks post at once, with nothing else in flight, takes what it takes alone."""
+        if collectives and self.simulator.remembers:
             return [list(range(len(collectives)))]
         return (
             cluster
@@ -224,40 +196,13 @@ class RunPredictor:
             if len(cluster) > 1 or _posted_apart(collectives[cluster[0]])
         )
 
-    def _followed(
+    def _simulated(
         self, cluster: Sequence[MeasuredCollective], scale: int
-    ) -> list[tuple[float, str | None]]:
-        """Duration and model of each of a cluster that is followed message by message; nothing for
-        others, and where there are too many messages."""
-        predictor = self._predictor
-        if not isinstance(predictor, PredictsTogether):
-            return []
+    ) -> Sequence[tuple[int, str | None] | CollectiveError]:
+        """Duration and model of each, or why there is none."""
         try:
-            calls = [GroupedCall(call_of(one), one.group) for one in cluster]
-            unknown = any(self._share_a_host(each.call) for each in calls)
-            if unknown and not _knows_hosts(predictor):
-                return []
-            seen = any(each.call.schedule.observed for each in calls)
-            if seen and not _knows_exchanges(predictor):
-                return []
-            silent = all(each.call.schedule.sends_nothing(each.call.shape) for each in calls)
-            if silent or not predictor.follows(self._setting, calls):
-                return []
-            joint = as_posted(cluster, calls, scale, self._setting.seed)
-            model = predictor.run_together(self._setting, joint)
-            return [(duration, model) for duration in joint.durations_ns()]
-        except CollectiveError:
-            return []
-
-    def _model(self, collective: MeasuredCollective) -> str | None:
-        call = call_of(collective)
-        if call not in self._models:
-            assert not isinstance(self._predictor, CollectiveError)
-            self._models[call] = model_of(self._predictor, self._setting, call)
-        return self._models[call]
-
-    def _load(self, collective: MeasuredCollective, alone_ns: int) -> LinkLoad:
-        call = call_of(collective)
-        if call not in self._loads:
-            self._loads[call] = self._load_of.of(call, alone_ns)
-        return self._loads[call]
+            timeline = self.simulator.run(as_posted(self.setting, cluster, scale))
+        except CollectiveError as error:
+            return [error] * len(cluster)
+        durations = map(round, timeline.durations_ns())
+        return list(zip(durations, timeline.models, strict=True))

@@ -7,8 +7,8 @@ The least is physics, the larger of two bounds:
   notifications and acknowledgements, as many as the ports' own counters say, and no more than the
   protocol needs.
 - the longest chain of messages that wait for each other, each with its latency, where nothing else
-  is in the way (`run_apart`), from when each rank posted. It is asked for where it can matter:
-  where the first bound is far below the most.
+  is in the way (`AlphaBeta.apart`), from when each rank posted. It is asked for where it can
+  matter: where the first bound is far below the most.
 
 The most is the chain of messages, of Gloo or of a program over RoCE, with all that queues in ports
 (`flow`). None of them knows of losses, marks, windows and controllers of rates.
@@ -22,9 +22,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analysis.predict.engines.idle_programs import run_apart
-from analysis.predict.engines.joint_programs import GroupedCall, at_most
-from analysis.predict.engines.message_costs import Effects, MessageCosts
+from analysis.predict.engines.message_costs import Effects
 from analysis.predict.engines.paths import Paths, paths_of
 from analysis.predict.engines.roce.wire import ACK_BYTES, PACKET_BYTES, RoceWire, wire_of
 from analysis.predict.engines.wire import (
@@ -38,9 +36,8 @@ from analysis.predict.engines.wire import (
 from analysis.predict.interface import PredictorError, Setting
 from analysis.predict.models.alpha_beta import AlphaBeta
 from analysis.predict.models.flow import Flow
-from analysis.predict.parameters import Parameters
-from analysis.predict.run_predictions import RunPredictor, call_of
-from analysis.predict.together import as_posted
+from analysis.predict.run_predictions import RunPredictor, as_posted, call_of
+from analysis.predict.scenario import at_most
 from analysis.runs.collectives import MeasuredCollective
 from analysis.runs.records import LinkRecord
 from collectives.call import CollectiveCall, CollectiveError
@@ -154,18 +151,16 @@ class Expectation:
     def _chains_ns(self, group: Sequence[MeasuredCollective], begun: Sequence[float]) -> float:
         """When the last chain of messages is over, from the start of the first collective on; 0
         where nobody knows."""
-        calls = [GroupedCall(call_of(c), c.group) for c in group]
-        if not at_most(_MOST_MESSAGES, calls, self._setting.seed):
+        scenario = as_posted(self._setting, group, self._scale)
+        if not at_most(_MOST_MESSAGES, scenario.calls, self._setting.seed):
             return 0.0
-        joint = as_posted(group, calls, self._scale, self._setting.seed)
-        costs = MessageCosts.on(self._paths, joint.first, Parameters(), _BARE)
         try:
-            run_apart(self._paths, joint, costs)
+            timeline = AlphaBeta.apart(_BARE).run(scenario)
         except PredictorError:
             return 0.0
         return max(
             begun_ns + duration
-            for begun_ns, duration in zip(begun, joint.durations_ns(), strict=True)
+            for begun_ns, duration in zip(begun, timeline.durations_ns(), strict=True)
         )
 
     def _saved_ns(self, collective: MeasuredCollective) -> float:
@@ -183,7 +178,7 @@ class Expectation:
         answer = predictor.alone(collective)
         if isinstance(answer, CollectiveError):
             raise answer
-        return answer
+        return answer.alone_ns
 
     def _load(self, call: CollectiveCall) -> _Load:
         if call not in self._loads:

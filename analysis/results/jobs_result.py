@@ -8,10 +8,14 @@ from statistics import mean
 from typing import Any
 
 from analysis.predict.interface import PredictorError
-from analysis.predict.iteration import PredictedIteration
+from analysis.predict.planned_run import (
+    JobToPredict,
+    PredictedIteration,
+    PredictedJob,
+    predict_run,
+)
 from analysis.predict.run_predictions import RunPredictor
 from analysis.predict.setting import setting_of
-from analysis.predict.shared_fabric import JobToPredict, PredictedJob, predict_jobs
 from analysis.results.notes import payload_checked
 from analysis.results.run_result import (
     PORTS,
@@ -105,10 +109,8 @@ class _Predicted:
     def _predict(
         self, jobs: list[JobToPredict], predictor: RunPredictor
     ) -> Mapping[str, PredictedJob] | CollectiveError:
-        if isinstance(predictor.source, CollectiveError):
-            return predictor.source
         try:
-            return predict_jobs(jobs, setting_of(self._run), predictor.source)
+            return predict_run(jobs, predictor.setting, predictor.simulator)
         except CollectiveError as error:
             return error
 
@@ -120,11 +122,9 @@ class _Predicted:
 
     def _iterations(
         self, predictor: str, job: str
-    ) -> dict[int | None, PredictedIteration | CollectiveError]:
+    ) -> Sequence[PredictedIteration] | CollectiveError:
         answer = self.together[predictor]
-        if isinstance(answer, CollectiveError):
-            return {None: answer}
-        return dict(enumerate(answer[job].iterations))
+        return answer if isinstance(answer, CollectiveError) else answer[job].iterations
 
     def entry(self, predictor: str, job: str, measured_ns: int) -> dict[str, Any]:
         """A predictor's word on how long a job took, beside the others and alone."""

@@ -9,11 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from analysis.predict.interface import Predictor, load_predictor
-from analysis.predict.iteration import PredictedIteration, predict_iteration
+from analysis.predict.planned_run import PredictedIteration, predict_workload
 from analysis.predict.run_predictions import RunPredictor
 from analysis.predict.setting import setting_of
-from analysis.predict.together import FollowsRuns
-from analysis.predict.whole_run import predict_run
 from analysis.results.judged import exact_times, twin_of
 from analysis.results.notes import notes_of, payload_checked
 from analysis.results.partition import partition_row
@@ -40,11 +38,11 @@ which decide the paths that ECMP takes. `groundwire predict` knows the spec alon
 @dataclass(frozen=True, slots=True)
 class Predictions:
     """The predictions beside a run's figures, as result.json has them: for each collective, by
-    predictor, in the order of `collectives_of`; and for each iteration, by predictor and index.
-    What is said of None holds for all iterations."""
+    predictor, in the order of `collectives_of`; and by predictor the iterations, or why there are
+    none."""
 
     collectives: Sequence[dict[str, dict[str, Any]]]
-    iterations: Mapping[str, Mapping[int | None, PredictedIteration | CollectiveError]]
+    iterations: Mapping[str, Sequence[PredictedIteration] | CollectiveError]
 
 
 def build_result(run: Run) -> dict[str, Any]:
@@ -215,29 +213,28 @@ def predictions_of(
 
 def _iterations_predicted(
     run: Run, predictor: RunPredictor
-) -> Mapping[int | None, PredictedIteration | CollectiveError]:
+) -> Sequence[PredictedIteration] | CollectiveError:
     try:
-        if isinstance(predictor.source, FollowsRuns):
-            whole = predict_run(run.spec, setting_of(run), predictor.source)
-            return dict(enumerate(whole.iterations))
-        one = predict_iteration(run.spec, setting_of(run), predictor.of_call, predictor.source)
-        return {None: one}
+        return predict_workload(run.spec, predictor.setting, predictor.simulator).iterations
     except CollectiveError as error:
-        return {None: error}
+        return error
 
 
 def _add_predictions(
     iterations: Sequence[dict[str, Any]],
-    predicted: Mapping[str, Mapping[int | None, PredictedIteration | CollectiveError]],
+    predicted: Mapping[str, Sequence[PredictedIteration] | CollectiveError],
 ) -> None:
     """Put each predictor's iteration beside the measured ones."""
     for iteration in iterations:
         iteration["predicted"] = {}
-        for name, by_index in predicted.items():
-            whole = by_index.get(iteration["index"], by_index.get(None))
-            if whole is None or isinstance(whole, CollectiveError):
-                iteration["predicted"][name] = unanswered(whole or "it has no such iteration")
+        for name, answers in predicted.items():
+            if isinstance(answers, CollectiveError):
+                iteration["predicted"][name] = unanswered(answers)
                 continue
+            if iteration["index"] >= len(answers):
+                iteration["predicted"][name] = unanswered("it has no such iteration")
+                continue
+            whole = answers[iteration["index"]]
             iteration["predicted"][name] = {
                 "duration_ns": whole.duration_ns,
                 "error": error_of(whole.duration_ns, iteration["duration_ns"]),

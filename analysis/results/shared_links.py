@@ -8,15 +8,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analysis.predict.engines.joint_programs import GroupedCall, JointPrograms
+from analysis.predict.engines.joint_programs import JointPrograms
 from analysis.predict.engines.paths import paths_of
 from analysis.predict.engines.roce.wire import wire_of
 from analysis.predict.engines.wire import Floats
 from analysis.predict.models.flow import Flow
-from analysis.predict.queue_waits import QueueWaits
-from analysis.predict.run_predictions import call_of
+from analysis.predict.run_predictions import as_posted, call_of
+from analysis.predict.scenario import GroupedCall
 from analysis.predict.setting import setting_of
-from analysis.predict.together import as_posted
 from analysis.runs.collectives import MeasuredCollective, collectives_of
 from analysis.runs.run import JobsRun
 from collectives.call import CollectiveError
@@ -126,19 +125,15 @@ def _waits(
     run: JobsRun, known: Sequence[tuple[MeasuredCollective, GroupedCall]]
 ) -> dict[int, list[Wait]]:
     """Directed link -> waits there."""
-    calls, flow, setting = [call for _, call in known], Flow(), setting_of(run)
     names = [job.name for job in run.jobs]
-    if not flow.follows(setting, calls):
-        return {}
     collectives = [collective for collective, _ in known]
-    joint = as_posted(collectives, calls, run.environment.scale, run.spec.seed)
-    joint.waits = QueueWaits([names.index(_job_of(collectives[c])) for c in joint.owners])
+    scenario = as_posted(setting_of(run), collectives, run.environment.scale)
     try:
-        flow.run_together(setting, joint)
+        waits = Flow().queue_waits(scenario, [names.index(_job_of(one)) for one in collectives])
     except CollectiveError:
         return {}
     found: dict[int, list[Wait]] = defaultdict(list)
-    for (link, job, behind), took in sorted(joint.waits.by_link().items()):
+    for (link, job, behind), took in sorted(waits.by_link().items()):
         if round(took):
             found[link].append(Wait(names[job], names[behind], round(took)))
     return found

@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 
 from analysis.predict.interface import Setting, available_predictors
-from analysis.predict.iteration import PredictedIteration
+from analysis.predict.planned_run import PredictedIteration
 from groundwire import forecast as forecasting
 from groundwire.commands.console.figures import Figures, microseconds, output_console, size_scale
 from groundwire.commands.console.overrides import parse_overrides

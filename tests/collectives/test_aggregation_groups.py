@@ -9,7 +9,7 @@ import pytest
 
 from analysis.decode.run_capture import load_capture
 from analysis.predict.interface import load_predictor
-from analysis.predict.iteration import predict_iteration
+from analysis.predict.planned_run import predict_workload
 from analysis.predict.setting import setting_of_spec
 from analysis.runs.run import load_run
 from collectives.settings import settings_of
@@ -87,9 +87,8 @@ def test_a_group_for_which_no_slots_are_left_is_refused_with_the_switch() -> Non
 
 def predicted_us(**aggregation: object) -> float:
     spec = spec_of(**aggregation)
-    setting, flow = setting_of_spec(spec), load_predictor("flow")
-    found = predict_iteration(spec, setting, lambda call: flow.predict(setting, call), flow)
-    return found.duration_ns / 1000
+    found = predict_workload(spec, setting_of_spec(spec), load_predictor("flow"))
+    return found.iterations[0].duration_ns / 1000
 
 
 def test_a_second_stream_waits_by_the_rule_of_one_a_switch_and_not_of_one_a_port() -> None:

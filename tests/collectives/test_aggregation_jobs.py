@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from analysis.predict.interface import load_predictor
+from analysis.predict.planned_run import jobs_of, predict_run
 from analysis.predict.setting import setting_of_spec
-from analysis.predict.shared_fabric import JobToPredict, predict_jobs
 from analysis.runs.run import load_run
 from collectives.settings import settings_of
 from tests.session.command import run_spec
@@ -99,12 +99,8 @@ def test_what_makes_no_sense_with_jobs_is_refused() -> None:
 def predicted_us(streams: str) -> tuple[float, float]:
     """What each job takes, from its start."""
     spec = spec_of(streams=streams)
-    jobs = [
-        JobToPredict(placed.name, spec.parts[placed.name], placed.first, job.start_ns)
-        for placed, job in zip(spec.plan.jobs, spec.jobs, strict=True)
-    ]
-    found = predict_jobs(jobs, setting_of_spec(spec), load_predictor("flow"))
-    left, right = (found[job.name].duration_ns / 1000 for job in jobs)
+    found = predict_run(jobs_of(spec), setting_of_spec(spec), load_predictor("flow"))
+    left, right = (found[job.name].duration_ns / 1000 for job in spec.jobs)
     return left, right
 
 

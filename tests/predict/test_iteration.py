@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 import groundwire
-from analysis.predict.interface import PredictorError, load_predictor
-from analysis.predict.iteration import PredictedIteration, predict_iteration
+from analysis.predict.added_up import AddedUp
+from analysis.predict.interface import Predictor, PredictorError, Setting, load_predictor
 from analysis.predict.models.alpha_beta import AlphaBeta
+from analysis.predict.planned_run import PredictedIteration, predict_workload
 from analysis.predict.setting import setting_of_spec
 from collectives.call import CollectiveCall
 from collectives.kinds import Kind
@@ -29,15 +30,28 @@ def _spec(workload: dict[str, Any], **sections: Any) -> Spec:
     return parse_dict({"name": "it", "fabric": fabric, "workload": workload} | sections)
 
 
+class _Alike:
+    """Every collective takes the same time."""
+
+    name = "alike"
+    ignores = "everything"
+
+    def __init__(self, time_ns: float) -> None:
+        self._time_ns = time_ns
+
+    def predict(self, setting: Setting, call: CollectiveCall) -> float:
+        """That time."""
+        return self._time_ns
+
+
 def _predicted(spec: Spec, times_ns: float | None = None) -> PredictedIteration:
-    """With every collective of the same time, or as alpha-beta has them."""
-    setting = setting_of_spec(spec)
-    predictor = AlphaBeta()
+    """With every collective of the same time, or as alpha-beta has them, added up."""
+    predictor = AlphaBeta() if times_ns is None else _Alike(times_ns)
+    return _iteration(spec, AddedUp(predictor))
 
-    def alone(call: CollectiveCall) -> float:
-        return predictor.predict(setting, call) if times_ns is None else times_ns
 
-    return predict_iteration(spec, setting, alone)
+def _iteration(spec: Spec, predictor: Predictor) -> PredictedIteration:
+    return predict_workload(spec, setting_of_spec(spec), predictor).iterations[0]
 
 
 def _compute_ns(spec: Spec) -> int:
@@ -172,8 +186,7 @@ def test_known_times_of_layers_count_with_and_without_programs(programs: bool) -
     """Two passes of 2 + 2 + 1 kernels: nothing is computed before the first layer's gradient."""
     entry = {"algorithm": "ring", "chunks": 2}
     spec = _layers(backend="programs", all_reduce=entry) if programs else _layers()
-    setting, flow = setting_of_spec(spec), load_predictor("flow")
-    found = predict_iteration(spec, setting, lambda call: flow.predict(setting, call), flow)
+    found = _iteration(spec, load_predictor("flow"))
     assert found.compute_ns == 2 * 5 * 100_000
     assert found.duration_ns == pytest.approx(found.compute_ns + found.exposed_comm_ns, abs=2)
 
@@ -189,9 +202,6 @@ def test_collectives_that_share_uplinks_slow_each_other_down(collectives: dict[s
         placement="strided",
         collectives=entry,
     )
-    setting, flow = setting_of_spec(spec), load_predictor("flow")
-    apart, followed = (
-        predict_iteration(spec, setting, lambda c: flow.predict(setting, c), flow, follow=follow)
-        for follow in (False, True)
-    )
+    flow = load_predictor("flow")
+    apart, followed = (_iteration(spec, one) for one in (AddedUp(flow), flow))
     assert apart.duration_ns == pytest.approx(followed.duration_ns, rel=0.1)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from analysis.predict.engines.acts import Act, Compute, PostCall, WaitForCall
-from analysis.predict.engines.joint_programs import GroupedCall, JointPrograms
 from analysis.predict.interface import PredictorError
-from analysis.predict.iteration import predict_iteration
 from analysis.predict.models.alpha_beta import AlphaBeta
 from analysis.predict.models.flow import Flow
+from analysis.predict.planned_run import predict_workload
+from analysis.predict.scenario import Act, Compute, GroupedCall, PostCall, Scenario, WaitForCall
 from analysis.predict.setting import setting_of_spec
 from collectives.algorithms import algorithm
 from collectives.call import CollectiveCall
@@ -43,9 +42,8 @@ def durations(
     calls: list[CollectiveCall], acts: list[Act], predictor: Flow | AlphaBeta
 ) -> list[float]:
     """Of each, where all ranks do the same."""
-    joint = JointPrograms([GroupedCall(one, "all") for one in calls], dict.fromkeys(RANKS, acts), 1)
-    predictor.run_together(SETTING, joint)
-    return joint.durations_ns()
+    grouped = [GroupedCall(one, "all") for one in calls]
+    return predictor.run(Scenario(SETTING, grouped, dict.fromkeys(RANKS, acts))).durations_ns()
 
 
 @pytest.mark.parametrize("predictor", [Flow(), AlphaBeta()], ids=["flow", "alpha-beta"])
@@ -96,11 +94,10 @@ def test_a_small_one_waits_behind_a_large_one_unless_it_goes_first() -> None:
 
 
 def test_ranks_that_wait_for_what_nobody_posts_are_refused() -> None:
-    acts: dict[int, list[Act]] = {rank: [PostCall(0)] for rank in RANKS[1:]}
-    joint = JointPrograms([GroupedCall(call(SMALL, Chunking()), "all")], acts, 1)
-    Flow().run_together(SETTING, joint)
+    acts = {rank: [PostCall(0)] for rank in RANKS[1:]}
+    scenario = Scenario(SETTING, [GroupedCall(call(SMALL, Chunking()), "all")], acts)
     with pytest.raises(PredictorError, match="rank 0 waits for ever"):
-        joint.durations_ns()
+        Flow().run(scenario)
 
 
 def test_an_iteration_knows_that_its_collectives_are_programs() -> None:
@@ -112,13 +109,9 @@ workload: {kind: dlrm, ranks: 8, iterations: 1, overlap: false}
 compute: {device: none}
 """
     programs = "collectives: {backend: programs, all_reduce: {algorithm: tree}}\n"
-    predictor = Flow()
 
     def iteration_ns(spec_text: str) -> int:
         spec = parse_spec(spec_text)
-        setting = setting_of_spec(spec)
-        return predict_iteration(
-            spec, setting, lambda one: predictor.predict(setting, one), predictor
-        ).duration_ns
+        return predict_workload(spec, setting_of_spec(spec), Flow()).iterations[0].duration_ns
 
     assert iteration_ns(text + programs) > 1.3 * iteration_ns(text)

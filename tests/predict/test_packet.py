@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from analysis.predict.engines.joint_programs import GroupedCall, JointPrograms
+from analysis.predict.engines.joint_programs import JointPrograms
 from analysis.predict.engines.paths import paths_of
 from analysis.predict.interface import (
     PredictorError,
@@ -18,10 +18,10 @@ from analysis.predict.interface import (
     group_key,
     load_predictor,
 )
-from analysis.predict.iteration import PredictedIteration
 from analysis.predict.models.packet import Packet
+from analysis.predict.planned_run import PredictedIteration, predict_workload
+from analysis.predict.scenario import GroupedCall
 from analysis.predict.setting import setting_of_spec
-from analysis.predict.whole_run import predict_run
 from collectives.call import CollectiveCall
 from collectives.kinds import Kind
 from collectives.schedule.observed import ObservedSchedule
@@ -167,8 +167,9 @@ def test_a_run_takes_what_it_took_in_the_virtual_kernel(queue: str, control: str
         "{kind: all_gather, size: 4MB}, {kind: broadcast, size: 300KB}]"
     )
     spec = _spec(8, queue, control).with_overrides({"workload.operations": operations, "seed": "5"})
-    found = predict_run(spec, setting_of_spec(spec), Packet()).collectives.values()
-    assert list(found) == pytest.approx(_MEASURED_NS[queue, control], rel=1e-3)
+    whole = predict_workload(spec, setting_of_spec(spec), Packet())
+    found = [one.duration_ns for one in whole.collectives.values()]
+    assert found == pytest.approx(_MEASURED_NS[queue, control], rel=1e-3)
 
 
 def test_traffic_of_one_class_waits_in_its_own_queue() -> None:
@@ -245,7 +246,7 @@ def test_queues_that_it_does_not_follow_are_refused_by_name(queue: str, named: s
 def test_what_befalls_a_run_is_refused_by_name(key: str, value: str, named: str) -> None:
     spec = _spec(2).with_overrides({key: value})
     with pytest.raises(PredictorError, match=named):
-        predict_run(spec, setting_of_spec(spec), Packet())
+        predict_workload(spec, setting_of_spec(spec), Packet())
 
 
 def test_connections_of_a_group_take_the_paths_of_their_own_ports() -> None:

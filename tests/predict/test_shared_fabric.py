@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from analysis.predict.interface import PredictorError, load_predictor
+from analysis.predict.planned_run import PredictedJob, jobs_of, predict_run
 from analysis.predict.setting import setting_of_spec
-from analysis.predict.shared_fabric import JobToPredict, PredictedJob, predict_jobs
 from groundwire.commands.predict import predict_command
-from topologies.spec.spec import Spec, parse_spec
+from topologies.spec.spec import parse_spec
 
 _SPEC = """
 name: shared
@@ -37,15 +37,8 @@ def _predicted(
     workload: str = _SENDS,
 ) -> dict[str, PredictedJob]:
     spec = parse_spec(_SPEC.format(a=a, b=b, start=start, workload=workload))
-    jobs = [job for job in _jobs(spec) if only in (None, job.name)]
-    return predict_jobs(jobs, setting_of_spec(spec), load_predictor("flow"))
-
-
-def _jobs(spec: Spec) -> list[JobToPredict]:
-    return [
-        JobToPredict(job.name, spec.parts[job.name], spec.plan.job(job.name).first, job.start_ns)
-        for job in spec.jobs
-    ]
+    jobs = [job for job in jobs_of(spec) if only in (None, job.name)]
+    return predict_run(jobs, setting_of_spec(spec), load_predictor("flow"))
 
 
 def test_two_streams_on_one_link_take_twice_as_long() -> None:
@@ -101,7 +94,7 @@ def test_programs_of_users_are_not_predicted_ahead() -> None:
 def test_who_knows_collectives_alone_says_so() -> None:
     spec = parse_spec(_SPEC.format(a=_ACROSS, b=_BESIDE, start="0ns", workload=_SENDS))
     with pytest.raises(PredictorError, match="message by message"):
-        predict_jobs(_jobs(spec), setting_of_spec(spec), load_predictor("alpha-beta"))
+        predict_run(jobs_of(spec), setting_of_spec(spec), load_predictor("alpha-beta"))
 
 
 def test_the_command_predicts_jobs_before_a_run(
@@ -133,7 +126,7 @@ jobs:
   - {{name: b, class: {right}, placement: {{0: h1, 1: h3}}, workload: {_SENDS}}}
 """
     spec = parse_spec(text)
-    return predict_jobs(_jobs(spec), setting_of_spec(spec), load_predictor("flow"))
+    return predict_run(jobs_of(spec), setting_of_spec(spec), load_predictor("flow"))
 
 
 def test_a_job_of_a_higher_class_is_not_slowed_down() -> None:

@@ -7,14 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from analysis.predict.engines.acts import Act, Compute, PostCall, WaitForCall
-from analysis.predict.engines.joint_programs import GroupedCall, JointPrograms
+from analysis.predict.added_up import Adapted
 from analysis.predict.engines.ports.small_queues import queued_segments
-from analysis.predict.interface import Transport
+from analysis.predict.interface import PredictorError, Transport
 from analysis.predict.models.alpha_beta import AlphaBeta
 from analysis.predict.models.flow import Flow, FlowIdealEcmp
-from analysis.predict.run_predictions import Answer, RunPredictor, call_of
-from analysis.predict.together import as_posted
+from analysis.predict.run_predictions import Answer, RunPredictor, as_posted
+from analysis.predict.scenario import Act, Compute, GroupedCall, PostCall, Scenario, WaitForCall
 from analysis.runs.collectives import MeasuredCollective
 from analysis.runs.records import CollectiveRecord
 from collectives.call import CollectiveCall
@@ -31,9 +30,8 @@ def _together(kinds: Sequence[str], groups: Sequence[str] | None = None) -> list
         GroupedCall(make_call(setting, kind, _SIZE), group)
         for kind, group in zip(kinds, groups or ["default"] * len(kinds), strict=True)
     ]
-    joint = JointPrograms(calls, {r: [PostCall(i) for i in range(len(kinds))] for r in _RANKS}, 1)
-    Flow().run_together(setting, joint)
-    return joint.durations_ns()
+    acts = dict.fromkeys(_RANKS, tuple(PostCall(i) for i in range(len(kinds))))
+    return Flow().run(Scenario(setting, calls, acts)).durations_ns()
 
 
 @pytest.mark.parametrize("kind", ["all_reduce", "all_to_all", "broadcast", "all_gather"])
@@ -63,10 +61,9 @@ def test_neighbours_wait_for_a_late_rank() -> None:
     acts: dict[int, list[Act]] = {
         rank: [Compute(1e6 * (rank == 3)), PostCall(0)] for rank in _RANKS
     }
-    joint = JointPrograms([GroupedCall(call, "")], acts, 1)
-    Flow().run_together(setting, joint)
+    found = Flow().run(Scenario(setting, [GroupedCall(call, "")], acts))
     alone = Flow().predict(setting, call)
-    assert 0.8 * alone < joint.durations_ns()[0] < 1.05 * alone  # from the last rank's post
+    assert 0.8 * alone < found.durations_ns()[0] < 1.05 * alone  # from the last rank's post
 
 
 def test_a_step_computes_posts_and_waits() -> None:
@@ -74,19 +71,22 @@ def test_a_step_computes_posts_and_waits() -> None:
     call = make_call(setting, "all_reduce", _SIZE)
     before, beside = 2e6, 1e5
     acts: list[Act] = [Compute(before), PostCall(0), Compute(beside), WaitForCall(0)]
-    joint = JointPrograms([GroupedCall(call, "")], dict.fromkeys(_RANKS, acts), 1)
-    Flow().run_together(setting, joint)
+    found = Flow().run(Scenario(setting, [GroupedCall(call, "")], dict.fromkeys(_RANKS, acts)))
     alone = Flow().predict(setting, call)
-    assert max(joint.ended_ns.values()) == pytest.approx(before + alone, rel=0.01)
-    assert max(joint.waited_ns.values()) == pytest.approx(alone - beside, rel=0.01)
+    assert max(found.ended_ns.values()) == pytest.approx(before + alone, rel=0.01)
+    assert max(found.waited_ns.values()) == pytest.approx(alone - beside, rel=0.01)
 
 
 def test_predictors_without_queues_add_up_what_gloo_does() -> None:
     setting = make_setting("flat")
-    calls = [GroupedCall(make_call(setting, "all_reduce", _SIZE), "")]
-    assert Flow().follows(setting, calls)
-    assert not AlphaBeta().follows(setting, calls)
-    assert not FlowIdealEcmp().follows(setting, calls)
+    calls = [GroupedCall(make_call(setting, "all_reduce", _SIZE), "")] * 2
+    scenario = Scenario(setting, calls, dict.fromkeys(_RANKS, (PostCall(0), PostCall(1))))
+    assert Flow().run(scenario).models == ["trains"] * 2
+    for predictor in (AlphaBeta(), FlowIdealEcmp()):
+        with pytest.raises(PredictorError, match="follow"):
+            predictor.run(scenario)
+        alone, both = predictor.predict(setting, calls[0].call), Adapted(predictor).run(scenario)
+        assert alone < min(both.durations_ns()) < 2.01 * alone
 
 
 def test_thousands_of_ranks_are_not_followed() -> None:
@@ -94,7 +94,8 @@ def test_thousands_of_ranks_are_not_followed() -> None:
     setting = make_setting("flat")
     for kind in ("all_reduce", "all_to_all"):
         call = CollectiveCall(kind, _SIZE, tuple(range(2048)))
-        assert not Flow().follows(setting, [GroupedCall(call, "")])
+        with pytest.raises(PredictorError, match="more messages than flow follows, 70,000"):
+            Flow().run(Scenario(setting, [GroupedCall(call, "")], {0: [Compute(1), PostCall(0)]}))
 
 
 @pytest.mark.parametrize(
@@ -146,10 +147,7 @@ def test_what_is_awaited_is_not_stood_behind() -> None:
             _measured(0, "all_reduce", _SIZE, 0, half_ns, waited),
             _measured(1, "barrier", 0, half_ns, half_ns + 9_000, waited),
         ]
-        calls = [GroupedCall(call_of(one), one.group) for one in collectives]
-        joint = as_posted(collectives, calls, 1, 1)
-        Flow().run_together(setting, joint)
-        barrier_ns = joint.durations_ns()[1]
+        barrier_ns = Flow().run(as_posted(setting, collectives, 1)).durations_ns()[1]
         assert (barrier_ns == pytest.approx(alone, rel=0.05)) == waited
         assert waited or barrier_ns > 10 * alone
 
@@ -164,10 +162,8 @@ def test_what_a_rank_waited_past_is_not_stood_behind() -> None:
         _measured(1, "all_reduce", _SIZE, 1, half_ns - 1, False),
         _measured(2, "barrier", 0, half_ns, half_ns + 9_000, True),
     ]
-    calls = [GroupedCall(call_of(one), one.group) for one in collectives]
-    joint = as_posted(collectives, calls, 1, 1)
-    Flow().run_together(setting, joint)
-    assert joint.durations_ns()[2] == pytest.approx(alone, rel=0.05)
+    found = Flow().run(as_posted(setting, collectives, 1)).durations_ns()[2]
+    assert found == pytest.approx(alone, rel=0.05)
 
 
 def test_a_message_waits_on_its_connection_and_for_no_thread() -> None:

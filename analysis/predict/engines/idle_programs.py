@@ -19,7 +19,7 @@ def price_idle(paths: Paths, call: CollectiveCall, costs: MessageCosts) -> float
 
     def run(joint: JointPrograms) -> float:
         run_idle(paths, joint, costs)
-        return joint.durations_ns()[0]
+        return joint.timeline().durations_ns()[0]
 
     return price(call, run)
 

@@ -28,7 +28,7 @@ class Noted:
 
 @dataclass(frozen=True, slots=True)
 class CameBy(Noted):
-    """The main thread came by (`acts.Pass`)."""
+    """The main thread came by (`scenario.Pass`)."""
 
     number: int
 
@@ -60,7 +60,7 @@ class WaitIsOver(Noted):
 
 @dataclass(frozen=True, slots=True)
 class SetLate:
-    """The lateness of a rank is known (`acts.Due`)."""
+    """The lateness of a rank is known (`scenario.Due`)."""
 
     joint: JointPrograms
     rank: int
@@ -73,7 +73,7 @@ class SetLate:
 
 @dataclass(frozen=True, slots=True)
 class WithLateness:
-    """A time, and what the rank is late by (`acts.Until`)."""
+    """A time, and what the rank is late by (`scenario.Until`)."""
 
     joint: JointPrograms
     rank: int
@@ -86,7 +86,7 @@ class WithLateness:
 
 @dataclass(frozen=True, slots=True)
 class Proposed:
-    """A rank proposes a time to start at (`acts.Propose`)."""
+    """A rank proposes a time to start at (`scenario.Propose`)."""
 
     joint: JointPrograms
     meeting: int
@@ -102,7 +102,7 @@ class Proposed:
 
 @dataclass(frozen=True, slots=True)
 class MeetingTime:
-    """The time that ranks have agreed on (`acts.Meet`)."""
+    """The time that ranks have agreed on (`scenario.Meet`)."""
 
     joint: JointPrograms
     meeting: int

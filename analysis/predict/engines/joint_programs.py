@@ -10,22 +10,11 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 
-from analysis.predict.engines.acts import (
-    Act,
-    Compute,
-    Due,
-    Meet,
-    Pass,
-    PostCall,
-    Propose,
-    Until,
-    WaitForCall,
-)
 from analysis.predict.engines.joint_events import (
     Agreed,
     CameBy,
@@ -47,6 +36,19 @@ from analysis.predict.engines.trains import Cut
 from analysis.predict.engines.wire import Ints
 from analysis.predict.interface import PredictorError, Setting, Transport
 from analysis.predict.queue_waits import QueueWaits
+from analysis.predict.scenario import (
+    Act,
+    Compute,
+    Due,
+    GroupedCall,
+    Meet,
+    Pass,
+    PostCall,
+    Propose,
+    Timeline,
+    Until,
+    WaitForCall,
+)
 from analysis.predict.stream_queues import Lock, Stream, StreamQueues
 from collectives.call import CollectiveCall
 from collectives.schedule.operations import (
@@ -68,27 +70,9 @@ MOST_MESSAGES = 300_000
 """Beyond this many, which take about 30 s, collectives are not followed message by message."""
 
 
-@dataclass(frozen=True, slots=True)
-class GroupedCall:
-    """A collective and the group that it belongs to: each group has slots of its own."""
-
-    call: CollectiveCall
-    group: str
-
-
 def has_programs(calls: Iterable[GroupedCall]) -> bool:
     """Whether one of them runs as a program of ours."""
     return any(grouped.call.schedule.algorithm is not None for grouped in calls)
-
-
-def at_most(messages: int, calls: Iterable[GroupedCall], seed: int) -> bool:
-    """Whether some calls have no more messages than this, told without keeping them."""
-    left = messages
-    for grouped in calls:
-        left -= grouped.call.schedule.count(grouped.call.shape, seed, most=left)
-        if left < 0:
-            return False
-    return True
 
 
 class JointPrograms:
@@ -214,29 +198,19 @@ class JointPrograms:
             found.append(known[owner, size])
         return found
 
-    def durations_ns(self) -> list[float]:
-        """The duration of each call, from its last rank's posting it to its last rank's completion.
-        Raises PredictorError when ranks wait for each other."""
-        for grouped, completed in zip(self.calls, self.completed_ns, strict=True):
-            missing = set(grouped.call.ranks) - set(completed)
-            if missing:
-                raise PredictorError(f"{grouped.call.kind}: rank {min(missing)} waits for ever")
-        return [
-            max(completed.values()) - max(posted.values())
-            for posted, completed in zip(self.posted_ns, self.completed_ns, strict=True)
-        ]
-
-    def measured_ns(self) -> list[float]:
-        """The duration of each call as a run measures it: as `durations_ns`, but what ends where a
-        rank waits for it ends there."""
-        found = []
-        for number, duration in enumerate(self.durations_ns()):
-            call = self.calls[number].call
-            if call.schedule.ends_when_awaited(call.shape.kind):
-                ends = self.completed_ns[number] | self.awaited_ns[number]
-                duration = max(ends.values()) - max(self.posted_ns[number].values())
-            found.append(duration)
-        return found
+    def timeline(self, model: str | None = None) -> Timeline:
+        """The answer, after a run, and the model that ran it. Raises PredictorError when ranks wait
+        for each other."""
+        return Timeline(
+            self.calls,
+            self.posted_ns,
+            self.completed_ns,
+            [model] * len(self.calls),
+            self.awaited_ns,
+            self.ended_ns,
+            self.waited_ns,
+            self.passed_ns,
+        )
 
     def _main(self, rank: int, acts: Sequence[Act]) -> list[Operation]:
         program: list[Operation] = []

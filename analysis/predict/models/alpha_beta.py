@@ -8,26 +8,20 @@ sharing. Every path has its own latency and rate.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import numpy.typing as npt
 
-from analysis.predict.engines.idle_programs import price_idle, run_idle
-from analysis.predict.engines.joint_programs import (
-    MOST_MESSAGES,
-    GroupedCall,
-    JointPrograms,
-    at_most,
-    has_programs,
-)
+from analysis.predict.engines.idle_programs import price_idle, run_apart, run_idle
+from analysis.predict.engines.joint_programs import MOST_MESSAGES, JointPrograms, has_programs
 from analysis.predict.engines.lockstep import Lockstep
 from analysis.predict.engines.message_costs import ALL_EFFECTS, Effects, MessageCosts
 from analysis.predict.engines.paths import PathCosts, Paths, paths_of
 from analysis.predict.engines.wire import Floats, Ints
-from analysis.predict.interface import Setting
+from analysis.predict.interface import PredictorError, Setting
 from analysis.predict.parameters import RANGES, Parameters
+from analysis.predict.scenario import Scenario, Timeline, at_most
 from analysis.predict.setting import setting_of_spec
+from analysis.predict.simulator import Simulator
 from collectives.call import CollectiveCall, CollectiveError
 from collectives.kinds import Kind
 from collectives.schedule.gloo import GLOO
@@ -40,7 +34,7 @@ _SAMPLED_MEMBERS = 64
 """All-to-all looks at the paths of this many members; regular fabrics show every distance so."""
 
 
-class AlphaBeta:
+class AlphaBeta(Simulator):
     """Built-in predictor "alpha-beta"; the keyword arguments are those of `Parameters`."""
 
     name = "alpha-beta"
@@ -54,6 +48,8 @@ class AlphaBeta:
     def __init__(self, **parameters: float) -> None:
         self.parameters = Parameters(**parameters)
         self._effects = ALL_EFFECTS
+        self._run_joint = run_idle
+        self._follows_all = False
 
     @classmethod
     def counting(cls, effects: Effects, **parameters: float) -> AlphaBeta:
@@ -62,7 +58,34 @@ class AlphaBeta:
         predictor._effects = effects
         return predictor
 
-    def predict(self, setting: Setting, call: CollectiveCall) -> float:
+    @classmethod
+    def apart(cls, effects: Effects) -> AlphaBeta:
+        """With what no fabric can do without (`run_apart`), for whatever is in flight together."""
+        predictor = cls.counting(effects)
+        predictor._run_joint = run_apart
+        predictor._follows_all = True
+        return predictor
+
+    def run(self, scenario: Scenario) -> Timeline:
+        """Follow programs, and messages beside collectives, which wait for each other on the
+        connection of their two ranks; a collective alone in closed form. Raises PredictorError for
+        others that are in flight together: on an idle fabric, nothing else is known of them."""
+        scenario.expect_hosts_apart()
+        scenario.expect_announced()
+        setting, calls, only = scenario.setting, scenario.calls, scenario.only
+        if only is not None and not self._follows_all:
+            return Timeline.of_one(only, self._alone_ns(setting, only))
+        messages = (one.call.schedule.queue(one.call.shape.kind) is None for one in calls)
+        if not self._follows_all and not has_programs(calls) and not any(messages):
+            raise PredictorError(f"{self.name} does not follow collectives of Gloo's own together")
+        if not at_most(MOST_MESSAGES, calls, setting.seed):
+            raise PredictorError(f"found more messages than {self.name} follows, {MOST_MESSAGES:,}")
+        joint, paths = JointPrograms(calls, scenario.acts, setting.seed), paths_of(setting)
+        costs = MessageCosts.on(paths, joint.first, self.parameters, self._effects)
+        self._run_joint(paths, joint, costs)
+        return joint.timeline()
+
+    def _alone_ns(self, setting: Setting, call: CollectiveCall) -> float:
         """Nanoseconds from the common start to the last member's completion."""
         if call.schedule.sends_nothing(call.shape):
             return 0.0
@@ -95,21 +118,6 @@ class AlphaBeta:
                 clock = Lockstep(paths, call, costs).run(gloo_steps(call.shape))
                 duration = float(clock.max())
         return duration
-
-    def follows(self, setting: Setting, calls: Sequence[GroupedCall]) -> bool:
-        """Programs, and messages beside collectives, which wait for each other on the connection
-        of their two ranks. Gloo's own collectives are added up: on an idle fabric, nothing else is
-        known of them."""
-        messages = (one.call.schedule.queue(one.call.shape.kind) is None for one in calls)
-        return (has_programs(calls) or any(messages)) and at_most(
-            MOST_MESSAGES, calls, setting.seed
-        )
-
-    def run_together(self, setting: Setting, joint: JointPrograms) -> str | None:
-        """Run collectives that are in flight together. There is one model."""
-        paths = paths_of(setting)
-        run_idle(paths, joint, MessageCosts.on(paths, joint.first, self.parameters, self._effects))
-        return None
 
 
 def idle_times_ns(spec: Spec) -> list[float]:

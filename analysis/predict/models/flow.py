@@ -12,12 +12,7 @@ from enum import StrEnum
 
 import numpy as np
 
-from analysis.predict.engines.joint_programs import (
-    GroupedCall,
-    JointPrograms,
-    at_most,
-    has_programs,
-)
+from analysis.predict.engines.joint_programs import JointPrograms, has_programs
 from analysis.predict.engines.many_chunks import price
 from analysis.predict.engines.max_min import drain, max_min_rates
 from analysis.predict.engines.message_costs import MessageCosts
@@ -31,6 +26,9 @@ from analysis.predict.engines.wire import Floats, Ints
 from analysis.predict.interface import PredictorError, Setting
 from analysis.predict.models.alpha_beta import AlphaBeta
 from analysis.predict.parameters import RANGES, Parameters
+from analysis.predict.queue_waits import QueueWaits
+from analysis.predict.scenario import Scenario, Timeline, at_most
+from analysis.predict.simulator import Simulator
 from collectives.call import CollectiveCall
 from collectives.kinds import Kind
 from collectives.schedule.gloo import GLOO
@@ -81,17 +79,15 @@ class FlowModel(StrEnum):
     """The ideal ring, slowed down by the load of its busiest link."""
 
 
-class Flow:
+class Flow(Simulator):
     """Built-in predictor "flow"; the keyword arguments are those of `Parameters`.
 
     ECMP is hashed: every pair of ranks has one path, the kernel's own where a run recorded the
-    pair's ports, else drawn by the setting's seed.
+    pair's ports, else drawn by the setting's seed. Messages between ranks of a host take no time.
     """
 
     name = "flow"
-    knows_hosts = True
-    knows_exchanges = True
-    """Messages between ranks of a host take no time (`RunPredictor`)."""
+    knows_links = True
     ignores = (
         "losses, marks, and windows narrower than a message, with slow start and congestion "
         "control; beyond 70,000 messages queues as well: links are then shared max-min fairly"
@@ -111,10 +107,32 @@ class Flow:
         predictor._by_packets = False
         return predictor
 
-    def predict(self, setting: Setting, call: CollectiveCall) -> float:
+    def run(self, scenario: Scenario) -> Timeline:
+        """Follow a scenario message by message; a collective alone by the model that suits it.
+        Raises PredictorError for more messages than are followed."""
+        only = scenario.only
+        if only is not None:
+            model = self._chosen(scenario.setting, only)
+            duration_ns = self._alone_ns(scenario.setting, only, model)
+            return Timeline.of_one(only, duration_ns, model.value)
+        joint, model = self._joint(scenario)
+        self._run(paths_of(scenario.setting), joint, model is FlowModel.TRAINS)
+        return joint.timeline(model.value)
+
+    def queue_waits(self, scenario: Scenario, owners: Sequence[int]) -> QueueWaits:
+        """The waits of messages behind those of other owners, told while a scenario is run.
+        `owners` has whose each call is. Raises PredictorError for what no trains follow."""
+        joint, model = self._joint(scenario)
+        if model is not FlowModel.TRAINS:
+            raise PredictorError(f"queues are followed up to {_MOST_TRAINS:,} messages")
+        joint.waits = QueueWaits([owners[call] for call in joint.owners])
+        self._run(paths_of(scenario.setting), joint, by_packets=True)
+        return joint.waits
+
+    def _alone_ns(self, setting: Setting, call: CollectiveCall, model: FlowModel) -> float:
         """Nanoseconds from the common start to the last member's completion."""
         paths = paths_of(setting)
-        match self._chosen(setting, call):
+        match model:
             case FlowModel.NOTHING:
                 return 0.0
             case FlowModel.RECURRENCE:
@@ -123,12 +141,8 @@ class Flow:
                 return self._at_once(paths, call)
             case FlowModel.BUSIEST_LINK:
                 return self._slowed(setting, call)
-            case model:
+            case _:
                 return self._followed(paths, call, model)
-
-    def model(self, setting: Setting, call: CollectiveCall) -> str:
-        """The one of `FlowModel` that answers."""
-        return self._chosen(setting, call).value
 
     def _chosen(self, setting: Setting, call: CollectiveCall) -> FlowModel:
         if call.schedule.sends_nothing(call.shape):
@@ -153,18 +167,19 @@ class Flow:
 
         def run(joint: JointPrograms) -> float:
             self._run(paths, joint, model is FlowModel.TRAINS)
-            return joint.durations_ns()[0]
+            return joint.timeline().durations_ns()[0]
 
         return price(call, run, paths.setting.seed)
 
-    def run_together(self, setting: Setting, joint: JointPrograms) -> str | None:
-        """Run collectives that are in flight together. The name of the model that did."""
-        messages = len(joint.owners)
-        if messages > _MOST_MESSAGES:
-            raise PredictorError(f"found {messages:,} messages, allowed {_MOST_MESSAGES:,}")
-        by_packets = self._by_packets and messages <= _MOST_TRAINS
-        self._run(paths_of(setting), joint, by_packets)
-        return (FlowModel.TRAINS if by_packets else FlowModel.MAX_MIN).value
+    def _joint(self, scenario: Scenario) -> tuple[JointPrograms, FlowModel]:
+        """A scenario compiled, and the model that follows it. Raises PredictorError."""
+        calls, seed = scenario.calls, scenario.setting.seed
+        most = _MOST_MESSAGES if has_programs(calls) else _MOST_TRAINS * self._by_packets
+        if not at_most(most, calls, seed):
+            raise PredictorError(f"found more messages than {self.name} follows, {most:,}")
+        joint = JointPrograms(calls, scenario.acts, seed)
+        by_packets = self._by_packets and len(joint.owners) <= _MOST_TRAINS
+        return joint, FlowModel.TRAINS if by_packets else FlowModel.MAX_MIN
 
     def busy_ns(self, setting: Setting, call: CollectiveCall) -> tuple[Ints, Floats]:
         """The links that a call's messages take, and how long each is busy with them."""
@@ -191,12 +206,6 @@ class Flow:
             found = carried_now
         links = np.flatnonzero(found)
         return links, found[links] / capacity[links]
-
-    def follows(self, setting: Setting, calls: Sequence[GroupedCall]) -> bool:
-        """Gloo's own as long as all of it can be followed packet by packet."""
-        if has_programs(calls):
-            return at_most(_MOST_MESSAGES, calls, setting.seed)
-        return self._by_packets and at_most(_MOST_TRAINS, calls, setting.seed)
 
     def _run(self, paths: Paths, joint: JointPrograms, by_packets: bool) -> None:
         joint.over_roce(paths.setting.transport)
@@ -371,8 +380,6 @@ class FlowIdealEcmp(Flow):
     """Built-in predictor "flow-ideal-ecmp": as flow, with traffic split evenly over equal paths."""
 
     name = "flow-ideal-ecmp"
-    knows_hosts = False
-    knows_exchanges = False
     ignores = (
         "packets and queues: flows share links max-min fairly at once; ECMP collisions; losses, "
         "slow start and congestion control"
@@ -382,6 +389,12 @@ class FlowIdealEcmp(Flow):
         super().__init__(**parameters)
         self._by_packets = False  # a bundle of links has no queue
         self._spread: SpreadPaths | None = None
+
+    def run(self, scenario: Scenario) -> Timeline:
+        """As `flow`, between hosts alone. Raises PredictorError."""
+        scenario.expect_hosts_apart()
+        scenario.expect_announced()
+        return super().run(scenario)
 
     def _route(
         self,

@@ -7,24 +7,22 @@ state carries over from one collective to the next.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
-from analysis.predict.engines.acts import PostCall
-from analysis.predict.engines.joint_programs import GroupedCall, JointPrograms, at_most
+from analysis.predict.engines.joint_programs import JointPrograms
 from analysis.predict.engines.packet.ports import FabricPorts
 from analysis.predict.engines.packet.programs import EncodedPrograms
 from analysis.predict.engines.paths import Paths, paths_of
 from analysis.predict.engines.wire import TCP_IP_BYTES
 from analysis.predict.interface import PredictorError, Setting
-from collectives.call import CollectiveCall
+from analysis.predict.scenario import Scenario, Timeline, at_most
+from analysis.predict.simulator import Simulator
 from collectives.schedule.gloo import PREAMBLE_BYTES
 from collectives.schedule.observed import ObservedSchedule
 from simulation.columns import Column
 from simulation.engine_process import run_engine
 from simulation.failure import SimulationError
-from simulation.timeline import Timeline
+from simulation.timeline import EngineTimeline
 
 _MOST_MESSAGES = 1_000_000
 """Beyond this many messages, which Python takes ten seconds for, nothing is followed packet by
@@ -38,7 +36,7 @@ _GREETING_BYTES = 8
 number that the listener knows it by)."""
 
 
-class Packet:
+class Packet(Simulator):
     """Built-in predictor "packet".
 
     Connections begin as Linux opens them. A collective that is asked about alone is the first that
@@ -46,51 +44,38 @@ class Packet:
     """
 
     name = "packet"
-    knows_exchanges = True
+    remembers = True
+    knows_links = True
     ignores = (
         "what a message costs a rank's processor; reordering, and reductions undone for it; "
         "traffic of several classes; send buffers below the receive buffers"
     )
 
     def __init__(self) -> None:
-        self.last: Timeline | None = None
+        self.last: EngineTimeline | None = None
         """The timeline of what was followed last, for those who look closer."""
 
-    def predict(self, setting: Setting, call: CollectiveCall) -> float:
-        """Nanoseconds from the common start to the last member's completion. Raises
-        PredictorError."""
-        if call.schedule.sends_nothing(call.shape):
-            return 0.0
-        acts = {rank: (PostCall(0),) for rank in call.ranks}
-        joint = JointPrograms([GroupedCall(call, "")], acts, setting.seed)
-        self.run_together(setting, joint)
-        return joint.durations_ns()[0]
-
-    def follows(self, setting: Setting, calls: Sequence[GroupedCall]) -> bool:
-        """Whatever is not too much."""
-        return at_most(_MOST_MESSAGES, calls, setting.seed)
-
-    def run_together(self, setting: Setting, joint: JointPrograms) -> str | None:
-        """Run collectives that are in flight together. Raises PredictorError."""
-        self.follow_run(setting, joint)
-        return None
-
-    def follow_run(self, setting: Setting, joint: JointPrograms) -> None:
-        """Run everything. Raises PredictorError."""
-        messages = len(joint.owners)
-        if messages > _MOST_MESSAGES:
-            raise PredictorError(f"found {messages:,} messages, allowed {_MOST_MESSAGES:,}")
+    def run(self, scenario: Scenario) -> Timeline:
+        """Follow every segment. Raises PredictorError."""
+        scenario.expect_hosts_apart()
+        setting, only = scenario.setting, scenario.only
+        if only is not None and scenario.silent:
+            return Timeline.of_one(only, 0.0)
+        if not at_most(_MOST_MESSAGES, scenario.calls, setting.seed):
+            raise PredictorError(f"found more messages than packet follows, {_MOST_MESSAGES:,}")
+        joint = JointPrograms(scenario.calls, scenario.acts, setting.seed)
         if joint.over_roce(setting.transport):
             raise PredictorError("packet does not predict RoCE")
         if setting.group_priorities:
             raise PredictorError("packet does not follow collectives.classes")
         encoded = EncodedPrograms(joint)
-        scenario = encoded.columns() | scenario_of(setting, joint)
+        columns = encoded.columns() | scenario_of(setting, joint)
         try:
-            self.last = run_engine(scenario)
+            self.last = run_engine(columns)
         except SimulationError as error:
             raise PredictorError(str(error)) from error
         encoded.take_back(self.last.stamps)
+        return joint.timeline()
 
 
 def scenario_of(setting: Setting, joint: JointPrograms) -> dict[str, Column]:

@@ -1,0 +1,384 @@
+"""A run predicted from its spec: jobs, their iterations and collectives, on one fabric.
+
+A run has jobs; a spec with one workload has one, without a name. Ranks do what they do in a run. A
+job's iterations follow each other without a pause from its start on; those of a spec with one
+workload each begin at a common time that ranks agree on, as do the operations of a benchmark.
+
+Connections remember: windows are what earlier collectives made of them. A simulator that follows
+them is asked about the run as a whole, and any about several jobs. Else one iteration stands for
+all, as each begins on an idle fabric.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import mean
+from typing import assert_never
+
+from analysis.predict.added_up import Adapted
+from analysis.predict.interface import Predictor, PredictorError, Setting
+from analysis.predict.scenario import (
+    Act,
+    Compute,
+    GroupedCall,
+    Meet,
+    Pass,
+    PostCall,
+    Propose,
+    Scenario,
+    Timeline,
+    WaitForCall,
+)
+from collectives.call import CollectiveCall
+from collectives.groups import groups_of
+from collectives.kinds import Kind
+from collectives.settings import schedule_of, settings_of
+from topologies.spec.spec import Spec
+from topologies.spec.workload_section import ITEM_BYTES, CollectivesWorkload, ModelWorkload
+from workloads.models.build import step_of
+from workloads.models.planned import PlannedCall, planned_calls
+from workloads.models.step import (
+    ComputeKernel,
+    Pause,
+    StartCollective,
+    StartMessage,
+    WaitFor,
+)
+
+ALIGN_MARGIN_NS, ALIGN_GRID_NS = 1_000_000, 10_000_000
+"""How far ahead ranks agree to start, and on which grid (`workloads.execution.communicator`)."""
+
+_ALIGN_BYTES = 8
+
+Ranks = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PredictedIteration:
+    """An iteration: from the common start to the last rank's end; the computation and the blocked
+    time of the rank that has most of it."""
+
+    duration_ns: int
+    compute_ns: int
+    exposed_comm_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class JobToPredict:
+    """A job: its spec, with one workload; the number of its first rank among those of all jobs in
+    the setting; and when it starts."""
+
+    name: str
+    spec: Spec
+    first: int = 0
+    start_ns: int = 0
+
+    @property
+    def ranks(self) -> range:
+        """Their numbers among those of all jobs."""
+        return range(self.first, self.first + self.spec.workload.ranks)
+
+
+def jobs_of(spec: Spec) -> list[JobToPredict]:
+    """The jobs of a spec that are not idle; of a spec with one workload, that one."""
+    if not spec.jobs:
+        return [JobToPredict("", spec)]
+    return [
+        JobToPredict(job.name, spec.parts[job.name], spec.plan.job(job.name).first, job.start_ns)
+        for job in spec.jobs
+        if not job.idle
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class PredictedCollective:
+    """How long a collective takes as a run measures it, and when its last rank posts it, from its
+    iteration's begin; 0 in a benchmark, whose operations each begin together. Nanoseconds."""
+
+    duration_ns: float
+    start_ns: float
+
+
+@dataclass(frozen=True, slots=True)
+class PredictedJob:
+    """From a job's start to its last rank's end, and each of its iterations. `collectives` has, by
+    iteration, id without the iteration, and members, those that were followed in the run."""
+
+    duration_ns: int
+    iterations: tuple[PredictedIteration, ...]
+    collectives: Mapping[tuple[int, str, Ranks], PredictedCollective] = field(default_factory=dict)
+
+
+def mean_of(iterations: Sequence[PredictedIteration]) -> PredictedIteration:
+    """The mean of some iterations, one at least."""
+    return PredictedIteration(
+        round(mean(one.duration_ns for one in iterations)),
+        round(mean(one.compute_ns for one in iterations)),
+        round(mean(one.exposed_comm_ns for one in iterations)),
+    )
+
+
+def predict_workload(spec: Spec, setting: Setting, predictor: Predictor) -> PredictedJob:
+    """As `predict_run`, of a spec with one workload."""
+    return predict_run(jobs_of(spec), setting, predictor)[""]
+
+
+def predict_run(
+    jobs: Sequence[JobToPredict], setting: Setting, predictor: Predictor
+) -> dict[str, PredictedJob]:
+    """Predict jobs that share a fabric, by name.
+
+    Raises PredictorError for workloads that are not predicted ahead (traces and programs of users),
+    for several jobs where the predictor does not follow what all ranks do, for what happens to a
+    run from outside, and for more than is followed; CollectiveError for a collective that the
+    predictor refuses.
+    """
+    simulator = predictor if isinstance(predictor, Adapted) else Adapted(predictor)
+    unnamed = len(jobs) == 1 and not jobs[0].name
+    if simulator.remembers:
+        for job in jobs:
+            _expect_undisturbed(job.spec)
+    elif unnamed:
+        return {"": _repeated(jobs[0], setting, simulator)}
+    elif len(jobs) > 1 and not simulator.knows_links:
+        raise PredictorError(
+            "jobs that share links have to be followed message by message, which flow does up to "
+            "70,000 messages"
+        )
+    plan = _Plan(jobs, setting, aligned=unnamed)
+    if unnamed or len(jobs) > 1:
+        return plan.read(simulator.follow(plan.scenario))
+    return plan.read(simulator.run(plan.scenario))
+
+
+def _expect_undisturbed(spec: Spec) -> None:
+    """Raises PredictorError for what no simulator follows."""
+    if spec.faults:
+        raise PredictorError("faults are not followed")
+    if spec.virtual.receive_coalescing_ns:
+        raise PredictorError("virtual.receive_coalescing is not followed")
+
+
+def _repeated(job: JobToPredict, setting: Setting, simulator: Adapted) -> PredictedJob:
+    """A spec's one workload, one iteration of which stands for all."""
+    count = job.spec.workload.iterations
+    if isinstance(job.spec.workload, CollectivesWorkload):
+        # Each begins on an idle fabric.
+        calls = [planned.call for planned in planned_calls(job.spec)]
+        total = sum(round(simulator.predict(setting, call)) for call in calls)
+        one = PredictedIteration(total, 0, total)
+    else:
+        plan = _Plan([job], setting, iterations=1)
+        (one,) = plan.read(simulator.run(plan.scenario))[""].iterations
+    return PredictedJob(count * one.duration_ns, count * (one,))
+
+
+@dataclass(slots=True)
+class _Place:
+    """A collective of a job."""
+
+    job: str
+    iteration: int
+    name: str
+    ranks: Ranks
+
+
+class _Plan:
+    """The work of all ranks of jobs, with the places of its collectives and iterations.
+
+    An iteration begins with the `Pass` of twice its number, and ends with the one after that. With
+    `aligned`, ranks agree on when it begins. `iterations` is how many there are (None: all).
+    """
+
+    def __init__(
+        self,
+        jobs: Sequence[JobToPredict],
+        setting: Setting,
+        aligned: bool = False,
+        iterations: int | None = None,
+    ) -> None:
+        self._jobs = jobs
+        self._setting = setting
+        self._aligned = aligned
+        self._iterations = iterations
+        self._calls: list[GroupedCall] = []
+        self._acts: dict[int, list[Act]] = defaultdict(list)
+        self._places: dict[int, _Place] = {}
+        self._computed_ns: dict[str, int] = defaultdict(int)
+        self._meetings = 0
+        for job in jobs:
+            self._add(job)
+
+    @property
+    def scenario(self) -> Scenario:
+        """What a simulator is asked."""
+        return Scenario(self._setting, self._calls, self._acts)
+
+    def _count(self, job: JobToPredict) -> int:
+        return job.spec.workload.iterations if self._iterations is None else self._iterations
+
+    def _add(self, job: JobToPredict) -> None:
+        workload = job.spec.workload
+        for rank in job.ranks:
+            self._acts[rank].append(Compute(job.start_ns))
+        if isinstance(workload, CollectivesWorkload):
+            planned = planned_calls(job.spec)
+            for iteration in range(self._count(job)):
+                self._pass(job, 2 * iteration)
+                self._add_benchmark(job, planned, iteration)
+                self._pass(job, 2 * iteration + 1)
+        elif isinstance(workload, ModelWorkload):
+            model = _Model(job.spec, workload)
+            for iteration in range(self._count(job)):
+                if self._aligned:
+                    self._align(job)
+                self._pass(job, 2 * iteration)
+                self._add_steps(job, model, iteration)
+                self._pass(job, 2 * iteration + 1)
+        else:
+            whose = f"job {job.name}: " if job.name else ""
+            raise PredictorError(f"{whose}workload.kind: {workload.kind} is not predicted ahead")
+
+    def _add_benchmark(
+        self, job: JobToPredict, calls: Sequence[PlannedCall], iteration: int
+    ) -> None:
+        """An iteration of a benchmark: each operation, when the one before is over."""
+        for planned in calls:
+            if self._aligned:
+                self._align(job)
+            place = self._post(job, planned.call, str(tuple(job.ranks)))
+            self._places[place] = _Place(job.name, iteration, planned.name, planned.call.ranks)
+            for rank in self._calls[place].call.ranks:
+                self._acts[rank] += [PostCall(place), WaitForCall(place)]
+
+    def _add_steps(self, job: JobToPredict, model: _Model, iteration: int) -> None:
+        """An iteration of a model, whose ranks share what they post by the name that it has."""
+        known: dict[tuple[str, Ranks], int] = {}
+        for rank, step in enumerate(model.steps):
+            acts = self._acts[job.first + rank]
+            mine: dict[str, int] = {}
+            computed_ns = 0
+            for action in step:
+                match action:
+                    case ComputeKernel() | Pause():
+                        acts.append(Compute(model.time_ns(action)))
+                        computed_ns += model.time_ns(action)
+                    case StartCollective() | StartMessage():
+                        ranks = model.members(action, rank)
+                        key = action.name, ranks
+                        if key not in known:
+                            # A group of the same ranks is the same process group; messages are
+                            # that of all ranks.
+                            message = isinstance(action, StartMessage)
+                            group = tuple(job.ranks)
+                            if not message:
+                                group = tuple(job.first + member for member in ranks)
+                            known[key] = self._post(job, model.call(action, ranks), str(group))
+                            place = _Place(job.name, iteration, action.name, ranks)
+                            self._places[known[key]] = place
+                        mine[action.name] = known[key]
+                        acts.append(PostCall(known[key]))
+                    case WaitFor(name):
+                        acts.append(WaitForCall(mine[name]))
+                    case _:
+                        assert_never(action)
+            self._computed_ns[job.name] = max(self._computed_ns[job.name], computed_ns)
+
+    def _post(self, job: JobToPredict, call: CollectiveCall, group: str) -> int:
+        """The place of a call of a job, by its ranks' numbers in the job. Switches are numbered
+        after the ranks of all jobs."""
+        schedule = call.schedule
+        if schedule.aggregators:
+            schedule = schedule.beside(len(self._setting.hosts) - len(job.ranks))
+        ranks = tuple(job.first + rank for rank in call.ranks)
+        self._calls.append(GroupedCall(replace(call, ranks=ranks, schedule=schedule), group))
+        return len(self._calls) - 1
+
+    def _align(self, job: JobToPredict) -> None:
+        ranks = tuple(range(len(job.ranks)))
+        call = CollectiveCall(Kind.ALL_REDUCE, _ALIGN_BYTES, ranks, _ALIGN_BYTES)
+        place = self._post(job, call, str(tuple(job.ranks)))
+        propose = Propose(self._meetings, ALIGN_MARGIN_NS, ALIGN_GRID_NS)
+        meet = Meet(self._meetings)
+        for rank in job.ranks:
+            self._acts[rank] += [propose, PostCall(place), WaitForCall(place), meet]
+        self._meetings += 1
+
+    def _pass(self, job: JobToPredict, number: int) -> None:
+        for rank in job.ranks:
+            self._acts[rank].append(Pass(number))
+
+    def read(self, timeline: Timeline) -> dict[str, PredictedJob]:
+        """The timeline of the scenario, by job."""
+        return {job.name: self._read(job, timeline) for job in self._jobs}
+
+    def _read(self, job: JobToPredict, timeline: Timeline) -> PredictedJob:
+        ended_ns = max(timeline.ended_ns[rank] for rank in job.ranks)
+        collectives = dict(self._collectives(job, timeline))
+        iterations = [self._iteration(job, i, timeline) for i in range(self._count(job))]
+        if self._aligned and isinstance(job.spec.workload, CollectivesWorkload):
+            sums = [0.0] * len(iterations)
+            for (iteration, _, _), found in collectives.items():
+                sums[iteration] += found.duration_ns
+            iterations = [PredictedIteration(round(s), 0, round(s)) for s in sums]
+        duration_ns = round(ended_ns - job.start_ns)
+        return PredictedJob(duration_ns, tuple(iterations), collectives)
+
+    def _collectives(
+        self, job: JobToPredict, timeline: Timeline
+    ) -> Iterator[tuple[tuple[int, str, Ranks], PredictedCollective]]:
+        measured_ns = timeline.measured_ns()
+        at_once = self._aligned and isinstance(job.spec.workload, CollectivesWorkload)
+        for number, place in self._places.items():
+            if place.job == job.name:
+                start_ns = 0.0
+                if not at_once:
+                    begun = (timeline.passed_ns[r, 2 * place.iteration][0] for r in job.ranks)
+                    start_ns = max(timeline.posted_ns[number].values()) - min(begun)
+                key = place.iteration, place.name, place.ranks
+                yield key, PredictedCollective(measured_ns[number], start_ns)
+
+    def _iteration(
+        self, job: JobToPredict, iteration: int, timeline: Timeline
+    ) -> PredictedIteration:
+        begun = [timeline.passed_ns[rank, 2 * iteration] for rank in job.ranks]
+        ended = [timeline.passed_ns[rank, 2 * iteration + 1] for rank in job.ranks]
+        waited = [end[1] - begin[1] for begin, end in zip(begun, ended, strict=True)]
+        duration_ns = max(end[0] for end in ended) - min(begin[0] for begin in begun)
+        return PredictedIteration(
+            round(duration_ns), self._computed_ns[job.name], round(max(waited))
+        )
+
+
+class _Model:
+    """A model's workload: the steps of its ranks, who takes part in what a rank posts, and what
+    it costs."""
+
+    def __init__(self, spec: Spec, workload: ModelWorkload) -> None:
+        self._spec = spec
+        self._groups = groups_of(workload)
+        self._item_bytes = ITEM_BYTES[workload.dtype]
+        self.steps = [tuple(step_of(workload, rank)) for rank in range(workload.ranks)]
+
+    def members(self, action: StartCollective | StartMessage, rank: int) -> Ranks:
+        """The ranks that take part in what a rank posts."""
+        if isinstance(action, StartMessage):
+            return action.source, action.destination
+        return next(tuple(group) for group in self._groups[action.group] if rank in group)
+
+    def time_ns(self, kernel: ComputeKernel | Pause) -> int:
+        """The time of a computation."""
+        if isinstance(kernel, Pause):
+            return kernel.duration_ns * self._spec.compute.slowdown
+        return self._spec.compute.time_ns(kernel.flops, kernel.moved_bytes, self._item_bytes)
+
+    def call(self, action: StartCollective | StartMessage, ranks: Ranks) -> CollectiveCall:
+        """The call that is posted, with its schedule."""
+        size_bytes = action.elements * self._item_bytes
+        if isinstance(action, StartMessage):
+            return CollectiveCall(Kind.SEND_RECV, size_bytes, ranks, self._item_bytes, peer=1)
+        call = CollectiveCall(action.kind, size_bytes, ranks, self._item_bytes)
+        schedule = schedule_of(settings_of(self._spec), call.shape, members=ranks)
+        return replace(call, schedule=schedule)

@@ -1,0 +1,42 @@
+"""Simulators: `run(scenario)` is how each of them is asked, whatever the question."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING
+
+from analysis.predict.interface import Setting
+from analysis.predict.scenario import Scenario, Timeline
+from collectives.call import CollectiveCall
+
+if TYPE_CHECKING:
+    from analysis.predict.engines.wire import Floats, Ints
+
+
+class Simulator(ABC):
+    """A predictor that follows what all ranks do. One that knows a collective alone is no simulator
+    by itself; `added_up` makes one of it.
+
+    `remembers` says that connections carry over from one collective to the next, so that a run is
+    asked about as a whole. `knows_links` says that the simulator knows which links messages take,
+    and so what jobs do to each other.
+    """
+
+    name: str
+    ignores: str
+    remembers = False
+    knows_links = False
+
+    @abstractmethod
+    def run(self, scenario: Scenario) -> Timeline:
+        """Follow a scenario to its end. Raises PredictorError for one that this simulator does not
+        follow: each of its collectives may still have an answer alone."""
+
+    def predict(self, setting: Setting, call: CollectiveCall) -> float:
+        """Nanoseconds of a collective on an idle fabric. Raises PredictorError."""
+        return self.run(Scenario.of_one(setting, call)).durations_ns()[0]
+
+    def busy_ns(self, setting: Setting, call: CollectiveCall) -> tuple[Ints, Floats] | None:
+        """The links that a collective's messages take, each once, and for how long they keep each
+        busy; None from those that know of hosts' ports alone. Raises PredictorError."""
+        return None
