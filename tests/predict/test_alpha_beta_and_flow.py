@@ -131,17 +131,28 @@ def test_a_thousand_ranks_of_all_to_all_take_seconds() -> None:
     assert duration > 1023 * 8000 * 8 / 100
 
 
-def test_many_equal_flows_and_few_are_counted_alike(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With many equal messages the busiest link decides; few are followed one by one."""
+def test_messages_at_once_take_what_the_busiest_link_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without queues, an all-to-all is somewhat shorter than with them, however it is counted."""
     for fabric in ("fat-tree", "leaf-spine"):
         setting = _SETTINGS[fabric]
         call = make_call(setting, "all_to_all", 16 * 100_000)
-        followed = Flow().predict(setting, call)
-        monkeypatch.setattr("analysis.predict.models.flow._MANY", 50)
+        shared, followed = Flow.fluid().predict(setting, call), Flow().predict(setting, call)
+        assert 0.75 * followed < shared < 1.01 * followed
         # Blocks that do not divide the number of pairs, the last of them nearly empty.
         monkeypatch.setattr("analysis.predict.models.flow._BLOCK", 239)
-        assert Flow().predict(setting, call) == pytest.approx(followed, rel=0.03)
+        assert Flow.fluid().predict(setting, call) == shared
         monkeypatch.undo()
+
+
+@pytest.mark.parametrize("ranks", [63, 64, 65])
+def test_ideal_paths_take_no_jump_with_one_rank_more(ranks: int) -> None:
+    """An all-to-all of 63 ranks has 3,906 messages, of 64 ranks 4,032."""
+    setting = make_setting(fabric="{kind: fat-tree, k: 8, %s}")
+    some, more = (
+        FlowIdealEcmp().predict(setting, make_call(setting, "all_to_all", 131_072 * count, count))
+        for count in (ranks, ranks + 1)
+    )
+    assert some < more < 1.05 * some
 
 
 def test_rings_too_long_to_follow_are_slowed_by_their_slowest_pair(

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
-from analysis.predict.engines.max_min import drain, max_min_rates, pad_paths
+from analysis.predict.engines.max_min import max_min_rates, pad_paths
 
 
 @st.composite
@@ -86,30 +86,6 @@ def test_no_link_is_over_full_and_every_flow_has_a_full_one_where_it_is_among_th
             and all(r <= rate * (1 + 1e-9) for p, r in zip(flows, rates, strict=True) if link in p)
             for link in path
         )
-
-
-@given(_networks(), st.data())
-def test_every_byte_is_sent_and_no_sooner_than_the_links_allow(
-    network: tuple[np.ndarray, list[tuple[int, ...]]], data: st.DataObject
-) -> None:
-    capacity, flows = network
-    draw = data.draw
-    sizes = np.array(draw(st.lists(st.floats(1, 1e4), min_size=len(flows), max_size=len(flows))))
-    starts = np.array(draw(st.lists(st.floats(0, 1e3), min_size=len(flows), max_size=len(flows))))
-    finish = drain(starts, sizes, pad_paths(flows, len(capacity)), capacity)
-    for flow, path in enumerate(flows):
-        alone = sizes[flow] / min(capacity[list(path)])
-        # A flow that starts a millionth of the time passed later, or of 1 ns, starts at once.
-        together = 1e-6 * max(starts[flow], 1.0)
-        assert finish[flow] >= starts[flow] - together + alone * (1 - 1e-6)
-    for link, rate in enumerate(capacity):
-        users = [f for f, path in enumerate(flows) if link in path]
-        if users:
-            moved = sum(sizes[users])
-            assert max(finish[users]) - min(starts[users]) >= moved / rate * (1 - 1e-6)
-    # Never idle: all is done when each flow had the network to itself, one after the other.
-    one_by_one = sum(s / min(capacity[list(p)]) for s, p in zip(sizes, flows, strict=True))
-    assert finish.max() <= starts.max() + one_by_one * (1 + 1e-5) + 1e-3
 
 
 def test_flows_without_links_are_not_limited() -> None:

@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from enum import StrEnum
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from analysis.predict.engines.joint_programs import JointPrograms, has_programs
 from analysis.predict.engines.many_chunks import price
-from analysis.predict.engines.max_min import drain, max_min_rates
+from analysis.predict.engines.max_min import max_min_rates
 from analysis.predict.engines.message_costs import MessageCosts
 from analysis.predict.engines.paths import Paths, paths_of
 from analysis.predict.engines.ports.class_ports import ClassPorts, class_rules
@@ -39,10 +41,8 @@ _AT_ONCE = frozenset(
 )
 """Kinds whose messages are all posted before the first wait, so that none waits for another."""
 
-_MANY = 4_000
-"""From this many equal messages on, the busiest link's load gives the time (see `_busiest_ns`),
-and as many of their paths say what latency costs."""
-
+_SAMPLED_PATHS = 4_000
+"""So many messages' paths say what latency costs those that are posted together."""
 
 _MOST_TRAINS = 70_000
 """Up to this many messages, which take about 15 s, are followed as trains of packets, of one
@@ -200,10 +200,7 @@ class Flow(Simulator):
             shared, capacity = self._route(paths, source, destination, costs.over_roce)
             each = np.broadcast_to(carried[block][:, None], shared.shape).ravel()
             on = shared.ravel() < len(capacity)
-            counted = np.bincount(shared.ravel()[on], each[on], len(capacity))
-            carried_now: Floats = counted.astype(np.float64)
-            carried_now[: len(found)] += found
-            found = carried_now
+            found = _added(found, np.bincount(shared.ravel()[on], each[on], len(capacity)))
         links = np.flatnonzero(found)
         return links, found[links] / capacity[links]
 
@@ -278,43 +275,47 @@ class Flow(Simulator):
         return rate_bps / 8e9 * self.parameters.bandwidth_efficiency
 
     def _at_once(self, paths: Paths, call: CollectiveCall) -> float:
+        """Messages that are posted together: each link sends the bytes of all that cross it, from
+        when the first of them is invited, and each message takes as long as on its own."""
         posts = list(call.posts(paths.setting.seed))
         ranks = np.array(call.ranks, dtype=np.int64)
         source = ranks[np.concatenate([post.source for post in posts])]
         destination = ranks[np.concatenate([post.destination for post in posts])]
-        size = np.concatenate([post.size_bytes for post in posts])
         costs = MessageCosts.on(paths, call, self.parameters)
-        factor = self.parameters.sharing_factor(call.kind)
-        many = len(size) >= _MANY and size.min() == size.max()
-        rows = np.linspace(0, len(size) - 1, _MANY if many else len(size)).astype(np.int64)
+        wire = costs.wire_bytes(np.concatenate([post.size_bytes for post in posts]))
+        rows = np.linspace(0, len(wire) - 1, min(_SAMPLED_PATHS, len(wire))).astype(np.int64)
         cost = paths.costs(source[rows], destination[rows])
-        wire = costs.wire_bytes(size[rows])
+        ns_per_byte = costs.ns_per_byte(cost)
         ready = costs.notification_ns(paths.costs(destination[rows], source[rows]))
         # Every message has a SEND_READY and a RECV_READY, which leave by the same port first.
         sent = np.bincount(source, minlength=len(paths.setting.hosts))[source[rows]]
-        ready = np.maximum(ready, costs.notice_bytes * costs.ns_per_byte(cost) * sent)
+        ready = np.maximum(ready, costs.notice_bytes * ns_per_byte * sent)
         ready = ready + self.parameters.message_overhead_ns
-        tail = costs.tail_ns(cost, wire)
-        if many:
-            busy = self._busiest_ns(paths, source, destination, factor) * float(wire[0])
-            return float(np.median(ready)) + busy + float(tail.max())
-        shared, capacity = self._route(paths, source, destination)
-        finish = drain(ready, wire, shared, capacity, factor)
-        return float((finish + tail).max())
+        alone = float((ready + wire[rows] * ns_per_byte).max())
+        busy_ns = self._busy_at_once_ns(paths, source, destination, wire, call.kind)
+        begins = np.full(len(busy_ns) + 1, np.inf)
+        shared, _ = self._route(paths, source[rows], destination[rows])
+        np.minimum.at(begins, shared, ready[:, None])
+        begins = np.where(np.isinf(begins), ready.min(), begins)[:-1]
+        over = float((begins + busy_ns)[busy_ns > 0].max(initial=0.0))
+        return max(over, alone) + float(costs.tail_ns(cost, wire[rows]).max())
 
-    def _busiest_ns(self, paths: Paths, source: Ints, destination: Ints, factor: float) -> float:
-        """Time per byte of equal flows that start together: no flow is ever slower than the fair
-        share of the most loaded link, and there all of them have just this share until the end."""
-        count = np.zeros(0, dtype=np.int64)
-        capacity = np.zeros(0)
+    def _busy_at_once_ns(
+        self, paths: Paths, source: Ints, destination: Ints, wire: Floats, kind: str
+    ) -> Floats:
+        """By link: how long it takes for the bytes of the messages that cross it."""
+        count: Floats = np.zeros(0)
+        load: Floats = np.zeros(0)
+        capacity: Floats = np.zeros(0)
         for start in range(0, len(source), _BLOCK):
             block = slice(start, start + _BLOCK)
             shared, capacity = self._route(paths, source[block], destination[block])
-            found = np.bincount(shared.ravel(), minlength=len(capacity) + 1)[: len(capacity)]
-            found[: len(count)] += count
-            count = found
-        slower = np.where(count > 1, factor, 1.0)
-        return float((count * slower / capacity).max())
+            each = np.broadcast_to(wire[block][:, None], shared.shape).ravel()
+            count = _added(count, np.bincount(shared.ravel(), minlength=len(capacity) + 1))
+            load = _added(load, np.bincount(shared.ravel(), each, len(capacity) + 1))
+        count, load = count[: len(capacity)], load[: len(capacity)]
+        slower = np.where(count > 1, self.parameters.sharing_factor(kind), 1.0)
+        return np.asarray(load * slower / capacity, dtype=np.float64)
 
     def _isolated(self, paths: Paths, call: CollectiveCall) -> bool:
         """Whether no two pairs that exchange messages share a link."""
@@ -365,6 +366,13 @@ class Flow(Simulator):
             costs.sharing_factor,
         )
         programs.run()
+
+
+def _added(before: Floats, more: npt.NDArray[Any]) -> Floats:
+    """The sums of two vectors by place, of which the second is the longer one."""
+    found: Floats = more.astype(np.float64)
+    found[: len(before)] += before
+    return found
 
 
 def _distinct_pairs(call: CollectiveCall, posts: Iterable[Post]) -> tuple[Ints, Ints]:
