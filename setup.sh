@@ -258,7 +258,7 @@ if [ "$purpose" = test ]; then
     # baseline; a browser to look at the report with; tshark to check our dissector with; an ssh server,
     # without a service that starts it, for remote hosts. Where one is not to be had its tests are
     # skipped, and say so. mmdebstrap makes clean systems, for the wheel to be installed in.
-    for_tests=(iproute2 iperf iperf3 sockperf tcpdump tshark mininet ibverbs-utils perftest chromium dropbear-bin bubblewrap mmdebstrap sudo)
+    for_tests=(iproute2 iperf iperf3 sockperf tcpdump tshark mininet ibverbs-utils perftest ucx-utils chromium dropbear-bin bubblewrap mmdebstrap sudo)
 fi
 not_offered=" $(cat "$venv/.not-offered" 2>/dev/null || true) "
 

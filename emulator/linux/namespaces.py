@@ -12,11 +12,13 @@ import resource
 import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 CLONE_NEWNET = 0x40000000
 _CLONE_NEWNS = 0x00020000
 _CLONE_NEWUTS = 0x04000000
+_CLONE_NEWIPC = 0x08000000
 _MS_BIND = 4096
 _MS_REC = 16384
 _MS_PRIVATE = 1 << 18
@@ -24,6 +26,7 @@ _MS_SLAVE = 1 << 19
 _MNT_DETACH = 2
 _UMOUNT_NOFOLLOW = 8
 _OWN = "/proc/thread-self/ns/net"
+_OWN_IPC = "/proc/thread-self/ns/ipc"
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -38,7 +41,8 @@ def mount_tmpfs(directory: Path) -> None:
     """Mounts a private tmpfs on `directory`. Raises OSError."""
     path = os.fsencode(directory)
     _check(
-        _libc.mount(b"groundwire", path, b"tmpfs", 0, b"mode=0755"), f"mount tmpfs on {directory}"
+        _libc.mount(b"groundwire", path, b"tmpfs", 0, b"mode=0755,size=100%"),
+        f"mount tmpfs on {directory}",
     )
     _check(_libc.mount(None, path, None, _MS_PRIVATE, None), f"make {directory} private")
 
@@ -85,17 +89,47 @@ def cover_file(covered: Path, by: Path) -> None:
     _bind(covered, by)
 
 
-def become_host(name: str, covers: Mapping[Path, Path]) -> None:
-    """Gives this process, and those that it starts, a host name of their own, the sysfs of their
-    network namespace, and shows them the file `covers[path]` at each path that there is.
-    Raises OSError."""
+@dataclass(frozen=True, slots=True)
+class HostPlace:
+    """All that makes a process one of a host's: the files of the host's namespaces, of its network
+    and of System V's shared memory, and `covers`, path -> the file or directory seen there."""
+
+    netns: Path
+    ipc: Path
+    covers: Mapping[Path, Path]
+
+
+def become_host(name: str, place: HostPlace) -> None:
+    """Gives this process, and those that it starts, the namespaces and the name of a host, the
+    sysfs of its network, and what `place` covers, of paths that there are. Raises OSError."""
+    enter(place.netns)
+    descriptor = os.open(place.ipc, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        _check(_libc.setns(descriptor, _CLONE_NEWIPC), f"enter the IPC namespace of {name}")
+    finally:
+        os.close(descriptor)
     _check(_libc.unshare(_CLONE_NEWUTS), "unshare the host name")
     socket.sethostname(name)
     _own_mounts()
     _check(_libc.mount(b"sysfs", b"/sys", b"sysfs", 0, None), "mount the host's own sysfs")
-    for covered, by in covers.items():
+    for covered, by in place.covers.items():
         if covered.exists():
             _bind(covered, by)
+
+
+def create_ipc(path: Path) -> None:
+    """Makes a namespace of System V's shared memory, semaphores and queues, bind mounted at `path`.
+    The calling thread stays in its own. Raises OSError; the mount goes with the parent mount."""
+    own = os.open(_OWN_IPC, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        path.touch(exist_ok=False)
+        _check(_libc.unshare(_CLONE_NEWIPC), f"make an IPC namespace for {path}")
+        try:
+            _bind(path, Path(_OWN_IPC))
+        finally:
+            _check(_libc.setns(own, _CLONE_NEWIPC), "return from an IPC namespace")
+    finally:
+        os.close(own)
 
 
 def _own_mounts() -> None:

@@ -16,7 +16,7 @@ from emulator.mininet.links import FabricIntf, FabricLink
 from emulator.mininet.nodes import FabricHost, FabricNode, FabricSwitch
 from emulator.mininet.options import link_defaults, refuse_unknown
 from emulator.mininet.topology import fabric_of_topo
-from emulator.network.host_names import write_host_names
+from emulator.network.host_places import make_host_places
 from emulator.network.network import Network, NetworkOptions
 from emulator.ports.arrangement import PortArrangement
 from topologies.fabrics.fabric import Fabric, NodeKind
@@ -75,12 +75,12 @@ class FabricMininet(Mininet):
         self.network.up()
         self._files = tempfile.TemporaryDirectory(prefix="groundwire-names-")
         names = [node.name for node in self.fabric.nodes]
-        covers = write_host_names(self.fabric, names, Path(self._files.name) / "names")
+        places = make_host_places(self.network, names, Path(self._files.name) / "names")
         nodes: dict[str, FabricNode] = {}
         for node in self.fabric.nodes:
             is_host = node.kind is NodeKind.HOST
             kind = FabricHost if is_host else FabricSwitch
-            made = kind(node.name, self.network, covers[node.name])
+            made = kind(node.name, self.network, places[node.name])
             nodes[node.name] = self.nameToNode[node.name] = made
             (self.hosts if is_host else self.switches).append(made)
         for link in self.fabric.links:

@@ -9,7 +9,6 @@ from typing import Any
 from mininet.node import Node
 
 from emulator.linux import namespaces
-from emulator.network.host_names import Covers
 from emulator.network.network import Network
 
 
@@ -18,11 +17,10 @@ class FabricNode(Node):
     it; here the namespace is the network's, and the shell joins it when first needed."""
 
     def __init__(
-        self, name: str, network: Network, covers: Covers | None = None, **params: Any
+        self, name: str, network: Network, place: namespaces.HostPlace, **params: Any
     ) -> None:
-        """`covers` are files that its processes see at other paths, such as its own names."""
         self._network = network
-        self._covers = covers or {}
+        self._place = place
         self._process: subprocess.Popen[bytes] | None = None
         self._starting = False
         self._output: Any = None
@@ -80,14 +78,10 @@ class FabricNode(Node):
         command to get there; a child of ours goes there by itself."""
         if cmd and cmd[0] == "mnexec":
             cmd = cmd[2:]
-        path = self._network.netns_path(self.name)
 
         def join() -> None:
             os.setsid()
-            descriptor = os.open(path, os.O_RDONLY)
-            namespaces.enter_descriptor(descriptor)
-            os.close(descriptor)
-            namespaces.become_host(self.name, self._covers)
+            namespaces.become_host(self.name, self._place)
 
         process: subprocess.Popen[bytes] = subprocess.Popen(cmd, preexec_fn=join, **params)
         session = self._network.session

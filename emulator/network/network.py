@@ -263,6 +263,20 @@ class Network:
         """The file that is a node's network namespace. Raises KeyError for an unknown node."""
         return self._session.netns_directory / self.fabric.by_name[node].name
 
+    def shared_memory(self, node: str) -> tuple[Path, Path]:
+        """A node's namespace of System V's shared memory, and the directory of POSIX's: what its
+        processes share, and no other's. Made when first asked for; they go with the network.
+
+        Raises OSError, and KeyError for an unknown node."""
+        own = self._session.netns_directory / "hosts" / self.fabric.by_name[node].name
+        ipc, memory = own / "ipc", own / "shm"
+        if not own.exists():
+            own.mkdir(parents=True)
+            memory.mkdir()
+            memory.chmod(0o1777)
+            namespaces.create_ipc(ipc)
+        return ipc, memory
+
     def enter(self, node: str) -> AbstractContextManager[None]:
         """The calling thread is in the node's network namespace for the length of the block."""
         return namespaces.entered(self.netns_path(node))

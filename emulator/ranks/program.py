@@ -31,9 +31,6 @@ from workloads.execution.traffic_class import NO_CLASS, TrafficClass
 
 _PR_SET_CHILD_SUBREAPER = 36
 _CHUNK_BYTES = 1 << 16
-_NO_IPV6 = re.compile(r"socket\.cpp.*errno: 97 - Address family not supported by protocol")
-"""Torch's store says so of each address that it tries, and then takes the one of IPv4. It stays in
-the rank's file, and is not shown."""
 _NOT_RUN = 127
 """The exit code of a shell, too, when it cannot run a program."""
 # Ignored by Python or by the fork server; a program expects what a shell gives it.
@@ -54,18 +51,16 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 @dataclass(frozen=True, slots=True)
 class ProgramJob:
-    """A program and where it runs. `rank` is its rank, or the first of its host's; `covers` are
-    files that it sees at other paths. With `live`, its output is reported as it comes, too, with
-    `prefix` before each line."""
+    """A program and where it runs. `rank` is its rank, or the first of its host's. With `live`, its
+    output is reported as it comes, too, with `prefix` before each line."""
 
     rank: int
     who: str
     argv: tuple[str, ...]
     environment: Mapping[str, str]
     directory: Path
-    netns: Path
     host: str
-    covers: Mapping[Path, Path]
+    place: namespaces.HostPlace
     stdout: Path
     stderr: Path
     live: bool
@@ -209,8 +204,6 @@ class _LiveOutput:
             self._tell(self._line)
 
     def _tell(self, line: str) -> None:
-        if _NO_IPV6.search(line):
-            return
         if self._name == "stderr" and _NO_IPV6.search(line):
             return
         with suppress(BrokenPipeError):
@@ -235,8 +228,7 @@ def _become_program(job: ProgramJob, wait: Callable[[], None], outputs: list[int
         for target, descriptor in enumerate([null, *outputs]):
             os.dup2(descriptor, target)
         job.traffic.use()
-        namespaces.enter(job.netns)
-        namespaces.become_host(job.host, job.covers)
+        namespaces.become_host(job.host, job.place)
         os.chdir(job.directory)
         wait()
         os.execvpe(job.argv[0], job.argv, dict(job.environment))

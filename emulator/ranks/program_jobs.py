@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from emulator.network.host_names import Covers, write_host_names
+from emulator.linux.namespaces import HostPlace
+from emulator.network.host_places import make_host_places
 from emulator.network.network import Network
 from emulator.ranks.caller import Caller, read_times
 from emulator.ranks.gate import Seat
@@ -80,17 +81,15 @@ def program_jobs(
             }
         )
     )
-    covers = write_host_names(fabric, dict.fromkeys(hosts), names)
+    places = make_host_places(network, dict.fromkeys(hosts), names)
     mpi = ranks / "mpi"
     if workload.per == "job":
-        netns = {host: network.netns_path(host) for host in hosts}
-        work = run_directory / WORK
-        write_mpi_files(mpi, hosts, workload.ranks_per_host, netns, covers, work)
+        write_mpi_files(mpi, hosts, workload.ranks_per_host, places, run_directory / WORK)
     caller = Caller.read(run_directory)
     start = _Start(spec, workload, network, run_directory, caller, real_time, seat)
     try:
         yield [
-            start.job(rank, network.netns_path(hosts[rank]), covers[hosts[rank]])
+            start.job(rank, places[hosts[rank]])
             for rank in range(0, workload.ranks, workload.ranks_per_process)
         ]
     finally:
@@ -134,7 +133,7 @@ class _Start:
     real_time: bool
     seat: Seat | None
 
-    def job(self, rank: int, netns: Path, covers: Covers) -> ProgramJob:
+    def job(self, rank: int, place: HostPlace) -> ProgramJob:
         """The process of a rank, or of the host whose first rank it is."""
         workload, host = self.workload, self.spec.plan.hosts[rank]
         log = self.run_directory / "ranks"
@@ -146,9 +145,8 @@ class _Start:
             argv=(self.caller.program, *workload.argv[1:]),
             environment=self.environment(rank),
             directory=self.run_directory / WORK,
-            netns=netns,
             host=host,
-            covers=covers,
+            place=place,
             stdout=log / f"{rank:03d}.out",
             stderr=log / f"{rank:03d}.err",
             live=workload.tees(rank),

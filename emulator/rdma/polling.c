@@ -4,6 +4,9 @@
  * a completion queue, which is memory, would never let time pass. Here each poll that finds nothing
  * gives way to others, so that the kernel sees a poller and lets it nap (docs/virtual-kernel.md).
  *
+ * Completions of datagrams say what headers their packet had, as those of ConnectX do: UCX drops
+ * the packet otherwise.
+ *
  * It also shows a program the devices of its own host only, those that GROUNDWIRE_RDMA_DEVICES names,
  * and a PCI bus without devices, as libpci ends programs that look for one where there is none.
  */
@@ -23,12 +26,18 @@ static int (*poll_cq)(struct ibv_cq *, int, struct ibv_wc *);
 static int (*start_poll)(struct ibv_cq_ex *, struct ibv_poll_cq_attr *);
 static struct ibv_cq_ex *(*create_cq_ex)(struct ibv_context *, struct ibv_cq_init_attr_ex *);
 
+/* Where a receive completion of RoCE has no service level: a UDP header, after one of IPv4 */
+#define RROCE_IPV4 (8 | 2)
+
 static int poll_or_yield(struct ibv_cq *cq, int most, struct ibv_wc *completions)
 {
 	int found = poll_cq(cq, most, completions);
 
 	if (!found)
 		sched_yield();
+	for (int i = 0; i < found; i++)
+		if (completions[i].wc_flags & IBV_WC_GRH)
+			completions[i].sl = RROCE_IPV4;
 	return found;
 }
 

@@ -17,6 +17,8 @@ _LOOK = """
 import json, os, socket, sys, time
 
 rank = int(os.environ["RANK"])
+with open(f"/dev/shm/of-{rank}", "w") as file:
+    file.write("mine")
 print("rank", rank, "speaks", flush=True)
 print("and warns", file=sys.stderr)
 peers = {name: socket.gethostbyname(name) for name in ("h0", "h1", "h2", "s0")}
@@ -33,6 +35,8 @@ found = {
     "heard": heard, "hostname": socket.gethostname(), "peers": peers, "stdin": sys.stdin.read(),
     "own": socket.gethostbyname(socket.gethostname()), "argv": sys.argv[1:], "cwd": os.getcwd(),
     "environment": dict(os.environ), "data": open("data.txt").read(), "python": sys.executable,
+    "ipc": os.readlink("/proc/self/ns/ipc"), "shared": os.listdir("/dev/shm"),
+    "boot": open("/proc/sys/kernel/random/boot_id").read(),
 }
 with open(f"found-{rank}.json", "w") as file:
     json.dump(found, file)
@@ -78,6 +82,14 @@ def test_each_rank_is_a_process_on_a_host_of_its_own(looked: tuple[Path, str, st
         }  # fmt: skip
         assert found["argv"] == ["--lr", "0.1"] and found["stdin"] == ""
     assert _found(run, 0)["heard"] == ["h1\n", "h2\n"]
+
+
+def test_hosts_share_no_memory(looked: tuple[Path, str, str]) -> None:
+    """Libraries such as UCX would send by it what is to go over the fabric."""
+    found = [_found(looked[0], rank) for rank in range(3)]
+    assert [each["shared"] for each in found] == [["of-0"], ["of-1"], ["of-2"]]
+    assert len({str(each["ipc"]) for each in found}) == 3
+    assert len({str(each["boot"]) for each in found}) == 3
 
 
 def test_files_are_seen_and_what_is_written_comes_back(looked: tuple[Path, str, str]) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from analysis.runs.mpi_messages import load_mpi_messages, unseen
+from emulator.linux.namespaces import HostPlace
 from emulator.ranks.mpi.launch import mpi_variables, write_mpi_files
 from tests.exec.programs import execute
 from tests.session.command import ROOT
@@ -24,9 +25,11 @@ predict: [flow]
 
 
 def test_hosts_have_slots_and_the_agent_knows_where_they_are(tmp_path: Path) -> None:
-    covers = {host: {Path("/etc/hosts"): tmp_path / host} for host in ("h3", "h1")}
-    netns = {host: Path("/run/netns") / host for host in covers}
-    write_mpi_files(tmp_path / "mpi", ("h3", "h3", "h1", "h1"), 2, netns, covers, tmp_path)
+    places = {
+        host: HostPlace(Path("/run/netns") / host, Path("/run/ipc") / host, {})
+        for host in ("h3", "h1")
+    }
+    write_mpi_files(tmp_path / "mpi", ("h3", "h3", "h1", "h1"), 2, places, tmp_path)
     variables = mpi_variables(tmp_path / "mpi")
     hostfile = Path(variables["OMPI_MCA_orte_default_hostfile"])
     assert hostfile.read_text() == "h3 slots=2\nh1 slots=2\n"

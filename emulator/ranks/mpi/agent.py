@@ -24,9 +24,9 @@ def main(hosts_file: str) -> NoReturn:
     name, *command = sys.argv[1:]
     host = known["hosts"][name]
     try:
-        namespaces.enter(Path(host["netns"]))
         covers = {Path(path): Path(by) for path, by in host["covers"].items()}
-        namespaces.become_host(name, covers)
+        place = namespaces.HostPlace(Path(host["netns"]), Path(host["ipc"]), covers)
+        namespaces.become_host(name, place)
         os.chdir(known["directory"])
         os.execv("/bin/sh", ["sh", "-c", " ".join(command)])
     except OSError as error:

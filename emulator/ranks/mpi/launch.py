@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from emulator.network.host_names import Covers
+from emulator.linux.namespaces import HostPlace
 
 LAUNCHERS = ("mpirun", "mpiexec", "orterun", "prterun")
 _ROOT = Path(__file__).resolve().parents[3]
@@ -19,8 +19,7 @@ def write_mpi_files(
     directory: Path,
     hosts: Sequence[str],
     slots: int,
-    netns: Mapping[str, Path],
-    covers: Mapping[str, Covers],
+    places: Mapping[str, HostPlace],
     working_directory: Path,
 ) -> None:
     """The hosts with their slots, in order of ranks; and the agent that gets a command to one of
@@ -30,8 +29,9 @@ def write_mpi_files(
     _hostfile(directory).write_text("".join(f"{host} slots={slots}\n" for host in distinct))
     known = {
         host: {
-            "netns": str(netns[host]),
-            "covers": {str(path): str(by) for path, by in covers[host].items()},
+            "netns": str(places[host].netns),
+            "ipc": str(places[host].ipc),
+            "covers": {str(path): str(by) for path, by in places[host].covers.items()},
         }
         for host in distinct
     }
