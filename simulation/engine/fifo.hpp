@@ -111,11 +111,12 @@ inline bool fifo_admits(Port& port, Packet& packet, Time now) {
     return true;
 }
 
-inline Time fifo_send(Port& port, Packet& packet, Time now) {
+inline Time fifo_send(Port& port, uint32_t number, Packet& packet, Time now) {
     Time ready = port.ready();
+    bool waits = false;
     if (ready <= now) {
-        port.waiting.clear();
         port.backlog = 0;
+        port.started = port.flying.tail();
         if (port.discipline == Discipline::kRed) {
             if (ready < now) port.red->fall((now - ready) / port.red->packet_ns);
             if (!port.red->admits(port, packet)) {
@@ -126,16 +127,13 @@ inline Time fifo_send(Port& port, Packet& packet, Time now) {
         port.free_ns = now;
         port.free_frac = 0;
     } else {
-        while (!port.waiting.empty() && port.waiting.front().starts <= now) {
-            port.backlog -= port.waiting.front().length;
-            port.waiting.pop_front();
-        }
+        port.begin_until(now);
         if (!fifo_admits(port, packet, now)) {
             ++port.drops;
             return kLost;
         }
-        if (port.free_ns > now || !port.waiting.empty()) {
-            port.waiting.push_back({ready, packet.length});
+        waits = port.free_ns > now || port.started != port.flying.tail();
+        if (waits) {
             port.backlog += packet.length;
             if (port.discipline == Discipline::kShared) {
                 port.shared->memory->joined(ready, packet.length);
@@ -143,5 +141,7 @@ inline Time fifo_send(Port& port, Packet& packet, Time now) {
             }
         }
     }
-    return port.occupy(packet.length);
+    Time leaves = port.occupy(packet.length);
+    port.fly(leaves, number, packet.length, waits);
+    return leaves;
 }

@@ -1,85 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
-// Heaps of what comes next: four children a place, equal times in the order in which they were set.
+// Events by their times: a heap with four children a place, equal times in the order in which they were set.
 #pragma once
 #include <cstdint>
 #include <vector>
 
-#include "port.hpp"
-
-// The ports whose timers are set, each once.
-class PortHeap {
-  public:
-    explicit PortHeap(size_t ports) : place_(ports, kNobody) {}
-    bool empty() const { return heap_.empty(); }
-    Time first_ns() const { return heap_.empty() ? kNever : heap_[0].time; }
-    uint32_t first() const { return heap_[0].port(); }
-
-    void set(uint32_t port, Time time) {
-        Entry entry{time, ++sequence_ << kPortBits | port};
-        uint32_t place = place_[port];
-        if (place == kNobody) {
-            place = uint32_t(heap_.size());
-            heap_.push_back(entry);
-            up(place, entry);
-        } else if (entry < heap_[place]) {
-            up(place, entry);
-        } else {
-            down(place, entry);
-        }
-    }
-    void remove(uint32_t port) {
-        uint32_t place = place_[port];
-        if (place == kNobody) return;
-        place_[port] = kNobody;
-        Entry last = heap_.back();
-        heap_.pop_back();
-        if (place == heap_.size()) return;
-        if (place && last < heap_[(place - 1) / 4]) up(place, last);
-        else down(place, last);
-    }
-
-  private:
-    static constexpr int kPortBits = 24;
-    struct Entry {
-        Time time;
-        uint64_t key;  // when it was set, and whose it is
-        uint32_t port() const { return uint32_t(key & ((1u << kPortBits) - 1)); }
-        bool operator<(const Entry& other) const {
-            return time != other.time ? time < other.time : key < other.key;
-        }
-    };
-    void put(uint32_t place, const Entry& entry) {
-        heap_[place] = entry;
-        place_[entry.port()] = place;
-    }
-    void up(uint32_t place, Entry entry) {
-        while (place) {
-            uint32_t parent = (place - 1) / 4;
-            if (!(entry < heap_[parent])) break;
-            put(place, heap_[parent]);
-            place = parent;
-        }
-        put(place, entry);
-    }
-    void down(uint32_t place, Entry entry) {
-        uint32_t size = uint32_t(heap_.size());
-        for (;;) {
-            uint32_t child = place * 4 + 1;
-            if (child >= size) break;
-            uint32_t least = child, end = std::min(child + 4, size);
-            for (uint32_t i = child + 1; i < end; ++i)
-                if (heap_[i] < heap_[least]) least = i;
-            if (!(heap_[least] < entry)) break;
-            put(place, heap_[least]);
-            place = least;
-        }
-        put(place, entry);
-    }
-
-    std::vector<uint32_t> place_;  // of each port in the heap
-    std::vector<Entry> heap_;
-    uint64_t sequence_ = 0;
-};
+#include "packet.hpp"
 
 enum class What : uint32_t {
     kRetransmitTimer,  // of an end

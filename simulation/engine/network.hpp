@@ -15,13 +15,14 @@
 #include "heap.hpp"
 #include "packet.hpp"
 #include "port.hpp"
+#include "wheel.hpp"
 
 struct Endpoint;
 class Programs;
 
 class Network {
   public:
-    explicit Network(size_t ports) : ports(ports), heap_(ports) {}
+    explicit Network(size_t ports) : ports(ports), wheel_(ports) {}
     Network(const Network&) = delete;
     Network& operator=(const Network&) = delete;
 
@@ -51,16 +52,14 @@ class Network {
         find_soft();
     }
 
-    // A packet's last bit leaves a port then, of which a host wants to know.
-    void leaves(uint32_t number, Time leaves_ns, uint32_t packet) {
-        Port& port = ports[number];
-        if (packets[packet].hop == 1) {
-            ++sent;
-            port.ticks.push_back(leaves_ns);
-        }
-        port.flying.push_back({leaves_ns + port.delay_ns, packet});
+    // A packet's last bit leaves a host's port then, of which the host wants to know.
+    void leaves_host(uint32_t number, Time leaves_ns) {
+        ++sent;
+        ports[number].ticks.push_back(leaves_ns);
         arm(number);
     }
+    // A port has begun to transmit a packet.
+    void transmit(uint32_t number, uint32_t packet);
 
     // Sets a port's timer.
     void arm(uint32_t number) {
@@ -68,11 +67,12 @@ class Network {
         Time following = next_of(port);
         if (following == port.armed_ns) return;
         port.armed_ns = following;
-        if (following == kNever) heap_.remove(number);
-        else heap_.set(number, following);
+        if (following == kNever) wheel_.remove(number);
+        else wheel_.set(number, following);
     }
 
-    // Queues a packet at a port: when its last bit leaves, kLost, or kHeld while that is not known.
+    // Queues a packet at a port: when its last bit leaves, of which nobody is told yet, kLost, or kHeld while that
+    // is not known.
     Time send(uint32_t port, uint32_t packet, Time now);
     // Goes on to transmit what waits.
     void serve(uint32_t port, Time now);
@@ -96,11 +96,13 @@ class Network {
         for (const Soft& each : soft_) soft_ns_ = std::min(soft_ns_, each.until);
     }
     void expire(Time now);
-    void fire_port(Time now);
+    void fire_ports(Time now);
     void begin(const Event& event, Time now);
+    bool go_on(Time now);
     bool goes_on(uint32_t packet, Time now);
+    void prefetch_place(const Packet& packet) const;
 
-    PortHeap heap_;
+    PortWheel wheel_;
     EventHeap timers_, tasklets_, processes_;
     std::deque<Soft> soft_;
     Time soft_ns_ = kNever;

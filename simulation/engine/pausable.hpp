@@ -126,7 +126,7 @@ class Pausable {
         state_.pauses.push_back(number);
         serve(now);
     }
-    void transmit(uint32_t number);
+    void transmit(uint32_t packet) { net_.transmit(number_, packet); }
 
     Network& net_;
     uint32_t number_;

@@ -14,18 +14,14 @@
 #include "packet.hpp"
 #include "ring.hpp"
 
-enum class Discipline : int64_t { kFifo = 0, kShared, kRed, kVoq, kCodel, kFqCodel, kPausable };
+enum class Discipline : uint8_t { kFifo = 0, kShared, kRed, kVoq, kCodel, kFqCodel, kPausable };
 
 inline constexpr int64_t kOverheadBytes = 24, kLeastBytes = 60;
 
+// A packet that a port has taken, and the length that it counts there.
 struct Flying {
     Time arrives;
-    uint32_t packet;
-};
-
-struct Waiting {
-    Time starts;
-    int64_t length;
+    uint32_t packet, length;
 };
 
 // What frames of each length take of a line: nanoseconds, and what is left over in parts of the rate.
@@ -56,7 +52,8 @@ struct RedState;
 struct ServedState;
 struct PausableState;
 
-struct Port {
+// What every packet of a port reads lies in its first two cache lines.
+struct alignas(64) Port {
     Time free_ns = 0;
     int64_t free_frac = 0;
     int64_t rate_bps = 0;
@@ -65,12 +62,12 @@ struct Port {
     int64_t mark_above = INT64_MAX;
     int64_t backlog = 0;
     LineCosts* costs = nullptr;
-    Discipline discipline = Discipline::kFifo;
-    bool serves = false;  // whether `serve` does something
     Time armed_ns = kNever;
-    Ring<Flying> flying;       // on the wire, in order, by when it arrives
-    Ring<Waiting> waiting;
-    Ring<Time> ticks;  // when transmissions end of which somebody wants to know
+    Ring<Flying> flying;   // taken and not arrived, in order
+    Discipline discipline = Discipline::kFifo;
+    bool serves = false;   // whether `serve` does something
+    uint32_t started = 0;  // the place in `flying` up to which what waits in the backlog has begun
+    Ring<Time> ticks;      // when transmissions end of which somebody wants to know
     int64_t drops = 0, marks = 0;
     SharedState* shared = nullptr;
     RedState* red = nullptr;
@@ -96,6 +93,28 @@ struct Port {
             ++free_ns;
         }
         return ready();
+    }
+    // A packet's last bit leaves then; whether it waits in the backlog until it begins.
+    void fly(Time leaves, uint32_t packet, uint32_t length, bool waits) {
+        flying.push_back({leaves + delay_ns, packet, length});
+        if (!waits) started = flying.tail();
+    }
+    // Takes off the wire what arrives first.
+    uint32_t land() {
+        const Flying first = flying.front();
+        if (started == flying.head()) {
+            backlog -= first.length;
+            ++started;
+        }
+        flying.pop_front();
+        return first.packet;
+    }
+    // Has what has begun by now leave the backlog. A packet begins when the one before it has left.
+    void begin_until(Time now) {
+        for (; started != flying.tail(); ++started) {
+            if (started != flying.head() && flying.at(started - 1).arrives - delay_ns > now) return;
+            backlog -= flying.at(started).length;
+        }
     }
     void mark(Packet& packet) {
         if (packet.ect && !packet.ce) {

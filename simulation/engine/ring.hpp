@@ -32,6 +32,13 @@ class Ring {
     T& front() { return data_[head_ & mask_]; }
     const T& front() const { return data_[head_ & mask_]; }
     T& back() { return data_[(tail_ - 1) & mask_]; }
+    // Places count all that was ever pushed to the end.
+    uint32_t head() const { return head_; }
+    uint32_t tail() const { return tail_; }
+    T& at(uint32_t place) { return data_[place & mask_]; }
+    // Has the first one, or the place of the next one, in the cache by the time that it is wanted.
+    void prefetch_front() const { __builtin_prefetch(data_ + (head_ & mask_)); }
+    void prefetch_back() const { __builtin_prefetch(data_ + (tail_ & mask_), 1); }
     void pop_front() { ++head_; }
     void clear() { head_ = tail_; }
     void push_back(const T& value) {
@@ -52,15 +59,13 @@ class Ring {
   private:
     void reserve() {
         if (data_ && size() <= mask_) return;
-        uint32_t count = size(), capacity = data_ ? (mask_ + 1) * 2 : 8;
+        uint32_t capacity = data_ ? (mask_ + 1) * 2 : 8;
         T* bigger = static_cast<T*>(malloc(sizeof(T) * capacity));
         if (!bigger) abort();
-        for (uint32_t i = 0; i < count; ++i) bigger[i] = (*this)[i];
+        for (uint32_t i = head_; i != tail_; ++i) bigger[i & (capacity - 1)] = at(i);
         free(data_);
         data_ = bigger;
         mask_ = capacity - 1;
-        head_ = 0;
-        tail_ = count;
     }
 
     T* data_ = nullptr;

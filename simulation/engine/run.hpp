@@ -18,24 +18,20 @@ inline void Served::drop(Held found, Time now) {
     net_.packets.drop(found.packet);
 }
 
-inline void Served::transmit(uint32_t number) {
-    const Packet& packet = net_.packets[number];
-    Time leaves = port_.occupy(packet.length);
-    if (packet.sender != kNobody && packet.hop == 1) net_.endpoints[packet.sender]->leaves_port(leaves, packet.data);
-    net_.leaves(number_, leaves, number);
-}
-
-inline void Pausable::transmit(uint32_t number) {
-    const Packet& packet = net_.packets[number];
-    Time leaves = port_.occupy(packet.length);
-    if (packet.sender != kNobody && packet.hop == 1) net_.endpoints[packet.sender]->leaves_port(leaves, packet.data);
-    net_.leaves(number_, leaves, number);
+inline void Network::transmit(uint32_t number, uint32_t place) {
+    Port& port = ports[number];
+    const Packet& packet = packets[place];
+    Time leaves = port.occupy(packet.length);
+    if (packet.sender != kNobody && packet.hop == 1) endpoints[packet.sender]->leaves_port(leaves, packet.data);
+    port.fly(leaves, place, packet.length, false);
+    if (packet.hop == 1) leaves_host(number, leaves);
+    else arm(number);
 }
 
 inline Time Network::send(uint32_t number, uint32_t packet, Time now) {
     Port& port = ports[number];
     ++hops;
-    if (!port.serves) return fifo_send(port, packets[packet], now);
+    if (!port.serves) return fifo_send(port, packet, packets[packet], now);
     if (port.discipline == Discipline::kPausable) return Pausable(*this, number).send(packet, now);
     return Served(*this, number).send(packet, now);
 }
@@ -47,7 +43,7 @@ inline void Network::serve(uint32_t number, Time now) {
 
 inline void Network::run() {
     for (;;) {
-        Time now = std::min(std::min(heap_.first_ns(), timers_.first_ns()),
+        Time now = std::min(std::min(wheel_.first_ns(), timers_.first_ns()),
                             std::min(tasklets_.first_ns(), processes_.first_ns()));
         if (now == kNever) return;
         now_ns = now;
@@ -60,12 +56,9 @@ inline void Network::run() {
             for (const Event& event : due_timers_) begin(event, now);
             due_timers_.clear();
         }
-        while (heap_.first_ns() == now) fire_port(now);
-        if (!arrived_.empty()) {
-            for (uint32_t packet : arrived_)
-                if (goes_on(packet, now) && programs->are_over()) return;
-            arrived_.clear();
-        }
+        wheel_.turn(now);
+        fire_ports(now);
+        if (!arrived_.empty() && go_on(now)) return;
         if (tasklets) {
             for (const Event& event : due_tasklets_) begin(event, now);
             due_tasklets_.clear();
@@ -78,26 +71,57 @@ inline void Network::run() {
     }
 }
 
-// Takes what has arrived by a port, whose timer is set anew.
-inline void Network::fire_port(Time now) {
-    uint32_t number = heap_.first();
-    Port& port = ports[number];
-    while (!port.ticks.empty() && port.ticks.front() <= now) port.ticks.pop_front();
-    while (!port.flying.empty() && port.flying.front().arrives <= now) {
-        arrived_.push_back(port.flying.front().packet);
-        port.flying.pop_front();
-    }
-    if (!port.flying.empty()) packets.prefetch(port.flying.front().packet);
-    if (port.serves) {
+// Takes what has arrived by ports whose timers fire, which are set anew. Many fire at once: what one reads is on its
+// way into the cache while those before it are served.
+inline void Network::fire_ports(Time now) {
+    for (uint32_t number = wheel_.first_at(now); number != kNobody;) {
+        uint32_t following = wheel_.after(number);
+        if (following != kNobody) {
+            ports[following].flying.prefetch_front();
+            uint32_t then = wheel_.after(following);
+            if (then != kNobody) {
+                __builtin_prefetch(&ports[then]);
+                __builtin_prefetch(&ports[then].armed_ns);
+            }
+        }
+        Port& port = ports[number];
+        while (!port.ticks.empty() && port.ticks.front() <= now) port.ticks.pop_front();
+        while (!port.flying.empty() && port.flying.front().arrives <= now) {
+            arrived_.push_back(port.land());
+            packets.prefetch(arrived_.back());
+        }
         port.armed_ns = kNever;
-        heap_.remove(number);
-        serve(number, now);
+        wheel_.remove(number);
+        if (!port.flying.empty()) packets.prefetch(port.flying.front().packet);
+        if (port.serves) serve(number, now);
         arm(number);
+        // What is served may set or stop the timers of others.
+        number = port.serves ? wheel_.first_at(now) : following;
+    }
+}
+
+// Has a packet's next port, or the socket that it is for, in the cache by the time that it goes on.
+inline void Network::prefetch_place(const Packet& packet) const {
+    if (packet.hop == packet.hops) {
+        if (!packet.is_pause) __builtin_prefetch(endpoints[packet.target]);
         return;
     }
-    port.armed_ns = next_of(port);
-    if (port.armed_ns == kNever) heap_.remove(number);
-    else heap_.set(number, port.armed_ns);
+    const Port& next = ports[links[packet.route + packet.hop]];
+    __builtin_prefetch(&next, 1);
+    __builtin_prefetch(&next.armed_ns, 1);
+}
+
+// Has all that arrived go on, in order; whether all programs are over.
+inline bool Network::go_on(Time now) {
+    constexpr size_t kAhead = 4;
+    size_t count = arrived_.size();
+    for (size_t i = 0; i < std::min(kAhead, count); ++i) prefetch_place(packets[arrived_[i]]);
+    for (size_t i = 0; i < count; ++i) {
+        if (i + kAhead < count) prefetch_place(packets[arrived_[i + kAhead]]);
+        if (goes_on(arrived_[i], now) && programs->are_over()) return true;
+    }
+    arrived_.clear();
+    return false;
 }
 
 inline void Network::expire(Time now) {
@@ -139,7 +163,6 @@ inline bool Network::goes_on(uint32_t number, Time now) {
     Time leaves = send(next, number, now);
     if (leaves >= 0) {
         Port& port = ports[next];
-        port.flying.push_back({leaves + port.delay_ns, number});
         if (port.flying.size() == 1 || !port.ticks.empty()) arm(next);
     } else if (leaves == kLost) {
         packets.drop(number);

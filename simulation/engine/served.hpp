@@ -227,7 +227,7 @@ class Served {
         return time + Time(root);
     }
 
-    void transmit(uint32_t number);
+    void transmit(uint32_t packet) { net_.transmit(number_, packet); }
 
     Network& net_;
     uint32_t number_;

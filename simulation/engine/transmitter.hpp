@@ -280,7 +280,7 @@ inline bool Endpoint::into_port(uint32_t made, Time now) {
     if (leaves != kHeld) {
         if (is_data) in_port_.push_back({leaves, counts});
         else acks_in_port_.push_back(leaves);
-        net.leaves(port, leaves, made);
+        net.leaves_host(port, leaves);
     }
     return true;
 }
