@@ -27,6 +27,7 @@ COMMANDS = {
     "compare": "groundwire.commands.compare:compare_command",
     "calibrate": "groundwire.commands.calibrate:calibrate_command",
     "report": "groundwire.commands.report:report",
+    "view": "groundwire.commands.view:view",
     "shell": "groundwire.commands.shell:shell",
     "astra": "groundwire.commands.astra:astra",
     "trace": "groundwire.commands.traces.trace:trace_app",
