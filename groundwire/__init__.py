@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from emulator.session import KernelRefused, SessionFailed, UnknownKernel
     from emulator.virtual.failure import VirtualKernelError
     from groundwire.comparing import ComparedRun, compare
+    from groundwire.data_frames import Frames, frames
     from groundwire.designs.design import Design, design
     from groundwire.designs.emulated_point import NotEmulated
     from groundwire.forecast import Forecast, predict
@@ -50,6 +51,7 @@ _HOMES = {
     "DirectoryBusy": "emulator.output_directory",
     "EngineError": "groundwire.studies.engine",
     "Forecast": "groundwire.forecast",
+    "Frames": "groundwire.data_frames",
     "JobsMissing": "groundwire.pipeline",
     "JobsRun": "analysis.runs.run",
     "KernelRefused": "emulator.session",
@@ -70,6 +72,7 @@ _HOMES = {
     "VirtualKernelError": "emulator.virtual.failure",
     "compare": "groundwire.comparing",
     "design": "groundwire.designs.design",
+    "frames": "groundwire.data_frames",
     "load_run": "analysis.runs.run",
     "load_spec": "topologies.spec.spec",
     "predict": "groundwire.forecast",
@@ -89,6 +92,7 @@ __all__ = [
     "DirectoryBusy",
     "EngineError",
     "Forecast",
+    "Frames",
     "JobsMissing",
     "JobsRun",
     "KernelRefused",
@@ -110,6 +114,7 @@ __all__ = [
     "__version__",
     "compare",
     "design",
+    "frames",
     "load_run",
     "load_spec",
     "predict",

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
+from html import escape
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -76,7 +77,7 @@ class RankLog:
     """Rank 0's, where collectives were found in captures."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Run:
     """A run directory. Everything beyond spec, environment and ranks is read when asked for."""
 
@@ -112,6 +113,25 @@ class Run:
         """result.json (docs/formats.md has its keys). Raises RunError."""
         return _result(self.directory / "result.json")
 
+    def __repr__(self) -> str:
+        """A line: the name, the verdict, what ran where."""
+        what = f"{self.environment.kernel} kernel, {len(self.hosts)} ranks"
+        if not (self.directory / "result.json").exists():
+            return f"<Run {self.spec.name}: no result yet, {what}, {self.directory}>"
+        found = self.result
+        verdict = "VALID" if found["valid"] else "NOT VALID"
+        what += f", {len(found['collectives'])} collectives" if "collectives" in found else ""
+        return f"<Run {self.spec.name}: {verdict}, {what}, {self.directory}>"
+
+    def _repr_html_(self) -> str:
+        """The same for a notebook, with the reasons where the run is not valid."""
+        reasons = (
+            ""
+            if not (self.directory / "result.json").exists()
+            else "".join(f"<li>{escape(reason)}</li>" for reason in self.result["invalid_reasons"])
+        )
+        return f"<p>{escape(repr(self)[1:-1])}</p>" + (f"<ul>{reasons}</ul>" if reasons else "")
+
 
 @dataclass(frozen=True)
 class JobOfRun:
@@ -134,7 +154,7 @@ class JobOfRun:
         return self.record.failed
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class JobsRun(Run):
     """A run of several jobs: they share `environment` and `links`. `ranks` are those of all jobs
     that came to their end, numbered through, and names of groups begin with `JOB/`."""

@@ -88,3 +88,29 @@ print_result(write_result(load_run(run)), run, output_console())
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "ns3 has no answer for 4 collectives: ns3 needs the package of that name" in done.stdout
+
+
+def test_the_measurements_of_a_run_are_data_frames(tmp_path: Path) -> None:
+    pytest.importorskip("pandas")
+    run = load_run(make_run(tmp_path / "run", queues=True))
+    frames = groundwire.frames(run)
+    assert {"collectives", "iterations", "ports", "ports_over_time"} <= set(frames)
+    assert len(frames) == len(list(frames)) and set(frames) <= set(dir(frames))
+    slowest = frames.collectives.sort_values("duration_ns", ascending=False).iloc[0]
+    assert slowest["phase"] == "mlp_gradient"
+    over_time = frames["ports_over_time"]
+    assert over_time.groupby("port")["peak_bytes"].max().min() == 99 * 2_000
+    assert list(over_time.columns[:4]) == ["port", "node", "peer", "time_ns"]
+    with pytest.raises(AttributeError, match="no table 'colectives': collectives, iterations"):
+        _ = frames.colectives
+
+
+def test_a_run_prints_as_a_line_with_its_verdict(tmp_path: Path) -> None:
+    run = load_run(make_run(tmp_path / "run", invalid=("a <b>hog</b> ran",)))
+    assert repr(run).startswith(
+        "<Run synthetic: NOT VALID, virtual kernel, 16 ranks, 4 collectives"
+    )
+    assert "\n" not in repr(run) and len(repr(run)) < 300
+    assert "<li>a &lt;b&gt;hog&lt;/b&gt; ran</li>" in run._repr_html_()
+    (run.directory / "result.json").unlink()
+    assert "no result yet" in repr(load_run(run.directory))
