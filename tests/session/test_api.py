@@ -97,7 +97,7 @@ def test_the_measurements_of_a_run_are_data_frames(tmp_path: Path) -> None:
     assert {"collectives", "iterations", "ports", "ports_over_time"} <= set(frames)
     assert len(frames) == len(list(frames)) and set(frames) <= set(dir(frames))
     slowest = frames.collectives.sort_values("duration_ns", ascending=False).iloc[0]
-    assert slowest["phase"] == "mlp_gradient"
+    assert slowest["phase"] == "MLP AllReduce"
     over_time = frames["ports_over_time"]
     assert over_time.groupby("port")["peak_bytes"].max().min() == 99 * 2_000
     assert list(over_time.columns[:4]) == ["port", "node", "peer", "time_ns"]
