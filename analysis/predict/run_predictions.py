@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from analysis.predict.added_up import Adapted
 from analysis.predict.interface import Predictor, PredictorError, Setting
@@ -94,7 +96,8 @@ def as_posted(setting: Setting, collectives: Sequence[MeasuredCollective], scale
     """Collectives that every rank posts when it did in a run, whose times are `scale` times too
     long. Where a rank waited before it posted the next one, it waits here as well for what was over
     then: what takes longer than in the run has the next ones posted by as much later, and not get
-    behind it. Raises PredictorError."""
+    behind it. Where ranks met at a time, they do here, too, unless they come too late for it.
+    Raises PredictorError."""
     calls = [GroupedCall(call_of(one), one.group) for one in collectives]
     acts: dict[int, Sequence[Act]] = {}
     begin = min(record.start_ns for c in collectives for record in c.by_rank.values())
@@ -105,6 +108,7 @@ def as_posted(setting: Setting, collectives: Sequence[MeasuredCollective], scale
         for rank in sorted({rank for c in collectives for rank in c.ranks})
     }
     by_mpi = all(c.schedule.observed for c in collectives)  # whose collectives block
+    at_times = _met_at_times(collectives, posts)
     for rank, own in posts.items():
         mine: list[Act] = []
         left: list[tuple[int, int]] = []
@@ -112,12 +116,30 @@ def as_posted(setting: Setting, collectives: Sequence[MeasuredCollective], scale
             over = [each for each in left if by_mpi or each[0] <= start_ns]
             if by_mpi or any(_awaited(collectives[one].by_rank[rank]) for _, one in over):
                 for end_ns, before in sorted(over):
-                    mine += [WaitForCall(before), Due((end_ns - begin) / scale)]
+                    due_ns = start_ns if place in at_times else end_ns
+                    mine += [WaitForCall(before), Due((due_ns - begin) / scale)]
                 left = [each for each in left if each not in over]
             mine += [Until((start_ns - begin) / scale), PostCall(place)]
             left.append((collectives[place].by_rank[rank].end_ns, place))
         acts[rank] = mine
     return Scenario(setting, calls, acts)
+
+
+def _met_at_times(
+    collectives: Sequence[MeasuredCollective], posts: Mapping[int, Sequence[tuple[int, int]]]
+) -> set[int]:
+    """Places of collectives that ranks posted at a time that they had agreed on, rather than so
+    long after what came before: they posted it closer together than that had ended for them."""
+    ended: dict[int, list[int]] = defaultdict(list)
+    for rank, own in posts.items():
+        for (_, before), (_, place) in pairwise(own):
+            ended[place].append(collectives[before].by_rank[rank].end_ns)
+    found = set()
+    for place, ends_ns in ended.items():
+        starts_ns = [record.start_ns for record in collectives[place].by_rank.values()]
+        if 2 * (max(starts_ns) - min(starts_ns)) < max(ends_ns) - min(ends_ns):
+            found.add(place)
+    return found
 
 
 def _awaited(record: CollectiveRecord) -> bool:

@@ -152,6 +152,37 @@ def test_what_is_awaited_is_not_stood_behind() -> None:
         assert waited or barrier_ns > 10 * alone
 
 
+def test_ranks_that_met_at_a_time_are_not_late_for_it() -> None:
+    """The first all-reduce took half as long as flow says, and ended at each rank at another time.
+    All posted the second one at 10 ms, or each at 10 ms after its own end."""
+    setting = make_setting("flat")
+    half_ns = round(Flow().predict(setting, make_call(setting, "all_reduce", _SIZE)) / 2)
+    for at_a_time in (True, False):
+        first, second = (_measured(n, "all_reduce", _SIZE, 0, half_ns, True) for n in range(2))
+        ends_ns = {rank: half_ns - 1_000 * rank for rank in _RANKS}
+        starts_ns = {rank: 10_000_000 + (0 if at_a_time else ends_ns[rank]) for rank in _RANKS}
+        collectives = [
+            replace(
+                first,
+                by_rank={
+                    r: first.by_rank[r].model_copy(update={"end_ns": ends_ns[r]}) for r in _RANKS
+                },
+            ),
+            replace(
+                second,
+                by_rank={
+                    r: second.by_rank[r].model_copy(
+                        update={"start_ns": starts_ns[r], "end_ns": starts_ns[r] + half_ns}
+                    )
+                    for r in _RANKS
+                },
+            ),
+        ]
+        posted_ns = Flow().run(as_posted(setting, collectives, 1)).posted_ns[1]
+        late_ns = {round(posted_ns[rank]) - starts_ns[rank] for rank in _RANKS}
+        assert (late_ns == {0}) if at_a_time else (min(late_ns) > half_ns / 2)
+
+
 def test_what_a_rank_waited_past_is_not_stood_behind() -> None:
     """Two all-reduces under way at once, of which the rank had to wait for one alone."""
     setting = make_setting("flat")
