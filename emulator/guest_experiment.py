@@ -13,6 +13,7 @@ from pathlib import Path
 
 from emulator.capture import CaptureError
 from emulator.experiment import DeadlockFound, KernelProfile, run_experiment
+from emulator.home_directory import writable_homes
 from emulator.ports.arrangement import UnsupportedPort
 from emulator.ports.own_queues import QueueArrangement
 from emulator.ports.port_recorder import sampling_of
@@ -48,7 +49,8 @@ def _run(directory: Path, launcher: Launcher | None) -> int:
             return QueueArrangement(fabric, spec.seed, sampling_of(spec, fabric))
 
         profile = KernelProfile(arrange, real_time=False)
-        run_experiment(spec, directory, profile, _print_progress, launcher)
+        with writable_homes(spec, directory):
+            run_experiment(spec, directory, profile, _print_progress, launcher)
     except (RankFailed, DeadlockFound, UnsupportedPort, CaptureError) as failure:
         _print_progress(Progress(FAILED, str(failure)))
         return 1

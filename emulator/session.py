@@ -33,7 +33,7 @@ from emulator.prepared_guest import (
     prepared_guest,
 )
 from emulator.progress import FAILED, Progress, Report
-from emulator.ranks.caller import Caller, times_for, write_times
+from emulator.ranks.caller import Caller, programs_of, times_for, write_times
 from emulator.ranks.program_jobs import WORK
 from emulator.ranks.working_directory import working_directory
 from emulator.rdma.compiled import polling_library, verbs_library
@@ -47,7 +47,6 @@ from topologies.spec.errors import Key, Problem, SpecError, shown, suggestion
 from topologies.spec.roce.section import RoceTransport
 from topologies.spec.scaling import scale_spec
 from topologies.spec.spec import Spec
-from topologies.spec.workload_section import CommandWorkload
 
 KernelKind = Literal["native", "virtual"]
 MOST_RANKS = 1024
@@ -56,7 +55,7 @@ MOST_RANKS = 1024
 _CLOCK_EVERY_S = 1.0
 _READ_ONLY = (
     "What was there before a run is read-only in it. A program can write new files into its "
-    "working directory, which is {}, and into /tmp."
+    "working directory, which is {}, into /tmp, and below HOME, where they stay in the run."
 )
 
 
@@ -100,7 +99,7 @@ def run_session(
         refuse_too_many(spec, spec.virtual.memory_bytes)
     refuse_taken(directory)
     _refuse_bad_filter(spec)
-    programs = _programs(spec, directory)
+    programs = programs_of(spec, directory)
     # In virtual time a program that polls a completion queue has to give way.
     polls = programs and chosen == "virtual" and isinstance(spec.transport, RoceTransport)
     preload = polling_library() if polls else None
@@ -138,17 +137,6 @@ def run_session(
             from emulator.job_directories import complete_job_directories
 
             complete_job_directories(spec, directory)
-
-
-def _programs(spec: Spec, directory: Path) -> list[tuple[CommandWorkload, Path]]:
-    """The programs of users that a spec runs, each with the run directory that is its own."""
-    if not spec.jobs:
-        places = [(spec.workload, directory)]
-    else:
-        from emulator.ranks.shared_run import JOBS
-
-        places = [(job.workload, directory / JOBS / job.name) for job in spec.jobs]
-    return [(each, place) for each, place in places if isinstance(each, CommandWorkload)]
 
 
 def _refuse_bad_filter(spec: Spec) -> None:
@@ -316,7 +304,7 @@ def _run_virtual(
         said = "\n".join(lines[-20:]) if failure is None else failure
         for place, path in ((f"{STAGE}/run", directory), (f"{STAGE}/source", SOURCE)):
             said = said.replace(place, str(path))
-        programs = _programs(spec, directory)
+        programs = programs_of(spec, directory)
         if cut_off is not None:
             said += f"\n{cut_off}"
         if programs and os.strerror(errno.EROFS) in said:

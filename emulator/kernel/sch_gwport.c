@@ -10,6 +10,7 @@
  * far end; the qdisc's own dequeue never returns a packet.
  */
 
+#include <linux/ethtool.h>
 #include <linux/ip.h>
 #include <linux/ipv6.h>
 #include <linux/module.h>
@@ -258,6 +259,18 @@ static void gw_apply(struct gw_port *p, const struct tc_gwport_qopt *opt,
 	gw_apply_classes(p, classes);
 }
 
+/* What ethtool, and programs that choose by a link's speed, are to see. Under RTNL. */
+static void gw_tell_speed(struct gw_port *p)
+{
+	const struct ethtool_ops *ops = p->dev->ethtool_ops;
+	struct ethtool_link_ksettings link;
+
+	if (!ops || !ops->set_link_ksettings || __ethtool_get_link_ksettings(p->dev, &link))
+		return;
+	link.base.speed = min_t(u64, DIV_ROUND_CLOSEST_ULL(p->rate_bps, 1000000), INT_MAX);
+	ops->set_link_ksettings(p->dev, &link);
+}
+
 static int gwport_change(struct Qdisc *sch, struct nlattr *nested, struct netlink_ext_ack *extack)
 {
 	struct gw_port *p = gw_port(sch);
@@ -296,6 +309,7 @@ static int gwport_change(struct Qdisc *sch, struct nlattr *nested, struct netlin
 	spin_unlock(&p->sw->lock);
 	sch_tree_unlock(sch);
 	gw_free_samples(&samples);
+	gw_tell_speed(p);
 	return 0;
 }
 
@@ -360,6 +374,7 @@ static int gwport_init(struct Qdisc *sch, struct nlattr *nested, struct netlink_
 	p->sw = gw_switch_of(dev_net(p->dev));
 	gw_apply(p, &opt, classes, p->since_ns);
 	gw_start_samples(p, p->since_ns);
+	gw_tell_speed(p);
 	return gw_switch_join(p);
 }
 

@@ -47,6 +47,24 @@ def mount_tmpfs(directory: Path) -> None:
     _check(_libc.mount(None, path, None, _MS_PRIVATE, None), f"make {directory} private")
 
 
+def mount_writable_layer(directory: Path, layer: Path) -> Path:
+    """Has what is written below `directory`, which may be read-only, go into the empty directory
+    `layer`; returns where in it. Raises OSError."""
+    lower, upper, work = (layer / name for name in ("lower", "upper", "work"))
+    for made in (lower, upper, work):
+        made.mkdir()
+    owner = directory.stat()
+    os.chown(upper, owner.st_uid, owner.st_gid)
+    upper.chmod(owner.st_mode & 0o7777)
+    _bind(lower, directory)  # the layers' names may not have all characters
+    options = f"lowerdir={lower},upperdir={upper},workdir={work}".encode()
+    _check(
+        _libc.mount(b"overlay", os.fsencode(directory), b"overlay", 0, options),
+        f"mount a writable layer on {directory}",
+    )
+    return upper
+
+
 @contextmanager
 def mounted_sysfs(directory: Path) -> Iterator[None]:
     """The sysfs of the calling thread's network namespace is at `directory` inside the block."""

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from emulator.ranks.script import script_importing
+from topologies.spec.spec import Spec
 from topologies.spec.workload_section import CommandWorkload
 from workloads.models.operation_times import OperationTimes, read_operation_times
 
@@ -34,6 +35,8 @@ _PASSED = (
     "PYTHONPATH",
     "PYTHONHOME",
 )
+_DIRECTORIES = ("PATH", "HOME", "PYTHONPATH", "LD_LIBRARY_PATH", "VIRTUAL_ENV", "CONDA_PREFIX")
+"""Those that name directories."""
 _DEFAULTS = {"PATH": os.defpath, "HOME": "/tmp", "LANG": "C.UTF-8"}
 _ACTIVE = ("VIRTUAL_ENV", "CONDA_PREFIX")
 """Variables that an environment sets which somebody has activated."""
@@ -99,9 +102,27 @@ class Caller:
             found.add(program.parent.parent)
         found |= {word if word.is_dir() else word.parent for word in words if word.exists()}
         variables = dict(self.environment) | workload.env
-        for name in ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "VIRTUAL_ENV", "CONDA_PREFIX"):
+        for name in (
+            "PATH",
+            "PYTHONPATH",
+            "LD_LIBRARY_PATH",
+            "VIRTUAL_ENV",
+            "CONDA_PREFIX",
+            "HOME",
+        ):
             found |= {Path(entry) for entry in variables.get(name, "").split(":") if entry}
         return tuple(sorted(path for path in found if path.is_absolute() and path.is_dir()))
+
+
+def programs_of(spec: Spec, directory: Path) -> list[tuple[CommandWorkload, Path]]:
+    """The programs of users that a spec runs, each with the run directory that is its own."""
+    if not spec.jobs:
+        places = [(spec.workload, directory)]
+    else:
+        from emulator.ranks.shared_run import JOBS
+
+        places = [(job.workload, directory / JOBS / job.name) for job in spec.jobs]
+    return [(each, place) for each, place in places if isinstance(each, CommandWorkload)]
 
 
 def times_for(workload: CommandWorkload) -> OperationTimes | None:

@@ -17,6 +17,11 @@ _LOOK = """
 import json, os, socket, sys, time
 
 rank = int(os.environ["RANK"])
+home = os.path.expanduser("~")
+cache = os.path.join(home, ".groundwire-test")
+os.makedirs(cache, exist_ok=True)
+with open(os.path.join(cache, str(rank)), "w") as file:
+    file.write("cached")
 with open(f"/dev/shm/of-{rank}", "w") as file:
     file.write("mine")
 print("rank", rank, "speaks", flush=True)
@@ -36,6 +41,7 @@ found = {
     "own": socket.gethostbyname(socket.gethostname()), "argv": sys.argv[1:], "cwd": os.getcwd(),
     "environment": dict(os.environ), "data": open("data.txt").read(), "python": sys.executable,
     "ipc": os.readlink("/proc/self/ns/ipc"), "shared": os.listdir("/dev/shm"),
+    "speed": open(f"/sys/class/net/h{rank}-eth0/speed").read(), "cached": os.listdir(cache),
     "boot": open("/proc/sys/kernel/random/boot_id").read(),
 }
 with open(f"found-{rank}.json", "w") as file:
@@ -90,6 +96,24 @@ def test_hosts_share_no_memory(looked: tuple[Path, str, str]) -> None:
     assert [each["shared"] for each in found] == [["of-0"], ["of-1"], ["of-2"]]
     assert len({str(each["ipc"]) for each in found}) == 3
     assert len({str(each["boot"]) for each in found}) == 3
+
+
+def test_home_is_writable_and_what_is_written_stays_in_the_run(
+    looked: tuple[Path, str, str],
+) -> None:
+    found = _found(looked[0], 0)
+    assert isinstance(found["cached"], list)
+    assert sorted(found["cached"]) == ["0", "1", "2"]  # one home for all hosts
+    kept = looked[0] / "home" / ".groundwire-test"
+    assert {path.name: path.read_text() for path in kept.iterdir()} == dict.fromkeys(
+        "012", "cached"
+    )
+    assert not (Path.home() / ".groundwire-test").exists()
+
+
+def test_a_port_says_its_rate(looked: tuple[Path, str, str]) -> None:
+    """As ethtool has it, in Mb/s, by which libraries choose how to send."""
+    assert [_found(looked[0], rank)["speed"] for rank in range(3)] == ["100000\n"] * 3
 
 
 def test_files_are_seen_and_what_is_written_comes_back(looked: tuple[Path, str, str]) -> None:
