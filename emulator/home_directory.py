@@ -24,7 +24,7 @@ def writable_homes(spec: Spec, run_directory: Path) -> Iterator[None]:
     """From here on, in this guest, the home of each program can be written to. At the end of the
     block what was written is in the run directory, too, below `home/`. Raises OSError."""
     homes = {
-        Path((Caller.read(place).environment | workload.env)["HOME"])
+        Path((dict(Caller.read(place).environment) | workload.env)["HOME"])
         for workload, place in programs_of(spec, run_directory)
     }
     with ExitStack() as stack:
