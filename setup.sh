@@ -2,7 +2,8 @@
 # Sets up what Groundwire needs: system packages, the kernel's source, and then, side by side, a virtual
 # environment and the virtual kernel.
 #   ./setup.sh run     what `make demo` needs
-#   ./setup.sh test    that, and what the tests need
+#   ./setup.sh host    that without the extras: runs that another machine asks for (playbooks/)
+#   ./setup.sh test    what `make demo` needs, and what the tests need
 #   ./setup.sh missing prints the packages of `run` that are to be installed, and does nothing
 #   ./setup.sh python  prints which Python would be used, and does nothing
 #   ./setup.sh source  system packages and the kernel's source only
@@ -382,6 +383,7 @@ build_kernel() {
 
 extras="[remote,studies,tables]"
 [ "$purpose" = test ] && extras="[test]" # which has those as well
+[ "$purpose" = host ] && extras=""
 python=$(find_python)
 stamp="$venv/.groundwire$extras-$(cat pyproject.toml constraints.txt setup.sh | sha256sum | cut -c1-16)"
 if [ -e "$stamp" ] || [ -e "${stamp/"$extras"/[test]}" ]; then
