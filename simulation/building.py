@@ -20,6 +20,10 @@ from simulation.failure import SimulationError
 ENGINE = Path(__file__).resolve().parent / "engine"
 CARRIED = ENGINE / "carried" / "packet-engine"
 """Where `make wheel` puts it; a clone has no such file."""
+_KERNEL = ENGINE.parents[1] / "emulator" / "kernel"
+"""The virtual kernel's own source: controllers of RoCE are compiled from it."""
+INCLUDES = (f"-I{ENGINE}", f"-I{_KERNEL}", f"-I{_KERNEL / 'rxe'}")
+"""The folders of the engine's headers."""
 _COMMAND = ("g++", "-O3", "-std=c++20", "-static", "-fno-math-errno", "-Wall", "-Wextra")
 
 
@@ -52,7 +56,7 @@ def build_here() -> Path:
 
 def _compile(program: Path) -> None:
     made = program.with_name(f"{program.name}.new")
-    command = [*_COMMAND, "-o", str(made), str(ENGINE / "engine.cpp")]
+    command = [*_COMMAND, *INCLUDES, "-o", str(made), str(ENGINE / "engine.cpp")]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode != 0:
         raise SimulationError(f"`{shlex.join(command)}` failed:\n{done.stderr[-3000:]}")
@@ -61,7 +65,8 @@ def _compile(program: Path) -> None:
 
 def _key() -> str:
     digest = hashlib.sha256(shlex.join(_COMMAND).encode())
-    for path in sorted([*ENGINE.glob("*.cpp"), *ENGINE.glob("*.hpp")]):
+    controllers = [*(_KERNEL / "rxe").glob("rxe_*.[ch]"), _KERNEL / "gwport_int.h"]
+    for path in sorted([*ENGINE.glob("*.cpp"), *ENGINE.glob("*.hpp"), *controllers]):
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()[:16]
 

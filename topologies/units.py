@@ -183,3 +183,11 @@ FlopsPerSecond = Annotated[
 BytesPerSecond = Annotated[
     int, BeforeValidator(parse_bytes_per_s), PlainSerializer(format_bandwidth, return_type=str)
 ]
+
+
+def q32(probability: float) -> int:
+    """A probability in 32 bits, as ports and devices take it: 2^32 - 1 stands for 1. Raises
+    ValueError."""
+    if not 0 <= probability <= 1:
+        raise ValueError(f"a probability is from 0 to 1, not {probability}")
+    return min(round(probability * 2**32), 2**32 - 1)

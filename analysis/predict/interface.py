@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -15,7 +15,7 @@ from collectives.groups import groups_of, selectors_of_groups
 from topologies.fabrics.fabric import Fabric
 from topologies.routing.routes import Routes
 from topologies.spec.errors import Problem, suggestion
-from topologies.spec.roce.section import STOCK_ACK_EVERY, RoceTransport
+from topologies.spec.roce.section import RoceTransport
 from topologies.spec.sections import Sections
 from topologies.spec.spec import Spec
 
@@ -42,40 +42,39 @@ class PredictorError(CollectiveError):
 class Transport:
     """The settings of the hosts' TCP. Buffers are in bytes; they bound a connection's window.
 
-    With `path_mtu_bytes`, ranks have RoCE beside it for the messages of programs; of so many
-    packets one is acknowledged.
+    With `roce`, ranks have queue pairs beside it for the messages of programs.
     """
 
     congestion_control: str = "cubic"
     rcvbuf_bytes: int = 16_000_000
     sndbuf_bytes: int = 16_000_000
-    path_mtu_bytes: int | None = None
     ecn: bool = False
     min_rto_ns: int = 200_000_000
     initial_window: int = 10
-    packets_per_ack: int = STOCK_ACK_EVERY
+    roce: RoceTransport | None = None
 
     @classmethod
     def of(cls, spec: Sections) -> Transport:
         """The settings of a spec."""
         tcp, roce = spec.tcp, spec.transport
-        plain = cls(
+        return cls(
             tcp.congestion_control,
             tcp.rcvbuf_bytes,
             tcp.sndbuf_bytes,
             ecn=spec.ecn,
             min_rto_ns=tcp.min_rto_ns,
             initial_window=tcp.initial_window,
+            roce=roce if isinstance(roce, RoceTransport) else None,
         )
-        if not isinstance(roce, RoceTransport):
-            return plain
-        return replace(
-            plain, path_mtu_bytes=roce.path_mtu_bytes, packets_per_ack=roce.packets_per_ack
-        )
+
+    @property
+    def path_mtu_bytes(self) -> int | None:
+        """The payload of a queue pair's packet; None without RoCE."""
+        return None if self.roce is None else self.roce.path_mtu_bytes
 
     def carries(self, call: CollectiveCall) -> bool:
         """Whether a call's messages go over RoCE: those of programs between ranks."""
-        return self.path_mtu_bytes is not None and call.schedule.over_queue_pairs
+        return self.roce is not None and call.schedule.over_queue_pairs
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,7 +86,8 @@ class Setting:
     their path through ECMP routers is known, else it is drawn from the seed. `group_ports` has the
     same of the connections of groups other than that of all ranks, by the name that the run gave
     the group and by `group_key` of its ranks. `roce_ports` has the
-    UDP port that both queue pairs of a pair of ranks send from. `priorities` has, by rank, the DSCP
+    UDP port that both queue pairs of a pair of ranks send from, `group_roce_ports` that of queue
+    pairs of groups other than that of all ranks. `priorities` has, by rank, the DSCP
     class selector of what it sends by TCP, and over RoCE; empty: all 0. `group_priorities` has that
     of groups which have one of their own, by name and by `group_key`. Settings are compared by
     identity.
@@ -105,6 +105,7 @@ class Setting:
         default_factory=dict
     )
     group_priorities: Mapping[str, int] = field(default_factory=dict)
+    group_roce_ports: Mapping[str, Mapping[tuple[int, int], int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for rank, host in enumerate(self.hosts):

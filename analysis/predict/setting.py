@@ -48,6 +48,7 @@ def setting_of(run: Run) -> Setting:
         (run.spec.priorities(False), run.spec.priorities(True)),
         group_ports=_group_ports(run),
         group_priorities=group_priorities_of(run.spec),
+        group_roce_ports=_group_roce_ports(run),
     )
 
 
@@ -59,6 +60,23 @@ def _group_ports(run: Run) -> dict[str, Mapping[tuple[int, int], tuple[int, int]
             if not _is_default(one.group):
                 by_name.setdefault(one.group, {})[log.rank, one.peer] = one.port, one.peer_port
     found: dict[str, Mapping[tuple[int, int], tuple[int, int]]] = {}
+    for name, ports in by_name.items():
+        found.setdefault(group_key(sorted({rank for pair in ports for rank in pair})), ports)
+        found[name] = ports
+    return found
+
+
+def _group_roce_ports(run: Run) -> dict[str, Mapping[tuple[int, int], int]]:
+    """The UDP ports of queue pairs of groups that are not all ranks, as `_group_ports` has those
+    of connections."""
+    by_name: dict[str, dict[tuple[int, int], int]] = {}
+    for log in run.ranks:
+        for one in log.queue_pairs:
+            if not _is_default(one.group):
+                pair = min(log.rank, one.peer), max(log.rank, one.peer)
+                port = udp_source_port(one.local_qpn, one.remote_qpn)
+                by_name.setdefault(one.group, {})[pair] = port
+    found: dict[str, Mapping[tuple[int, int], int]] = {}
     for name, ports in by_name.items():
         found.setdefault(group_key(sorted({rank for pair in ports for rank in pair})), ports)
         found[name] = ports

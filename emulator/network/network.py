@@ -44,10 +44,10 @@ from emulator.ports.counters import (
 )
 from emulator.ports.idle_filler import IdleFiller
 from emulator.ports.port_watch import PortWatch
-from emulator.rdma.congestion import device_settings
 from emulator.switches.pause_controller import PauseController
 from topologies.fabrics.fabric import Fabric, Link, NodeKind, Port
 from topologies.routing.routes import Routes
+from topologies.spec.roce.device import device_settings
 from topologies.spec.roce.section import RoceTransport
 
 _MAX_BACKLOG = Path("/proc/sys/net/core/netdev_max_backlog")

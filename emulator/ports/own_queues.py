@@ -28,11 +28,11 @@ from emulator.ports.port_qdisc import (
     PortStatistics,
     QueueKind,
     parse_statistics,
-    q32,
 )
 from topologies.fabrics.fabric import L1_OVERHEAD_BYTES, Fabric, Link
 from topologies.fabrics.port_seed import port_seed
 from topologies.spec.queue_section import CLASSES, Classes, QueueSpec, TrafficClass
+from topologies.units import q32
 
 SAMPLE_CAPACITY = 1 << 20
 """Samples of a port that are kept until somebody reads them, at most."""

@@ -77,13 +77,6 @@ DROP_REASONS = (
 faults; refused by the device at the far end."""
 
 
-def q32(probability: float) -> int:
-    """A probability as the qdisc takes it (2^32 - 1 stands for 1). Raises ValueError."""
-    if not 0 <= probability <= 1:
-        raise ValueError(f"a probability is from 0 to 1, not {probability}")
-    return min(round(probability * 2**32), 2**32 - 1)
-
-
 def threshold_option(k_bytes: int | None) -> int:
     """A marking threshold as an option; None marks nothing."""
     return NEVER if k_bytes is None else k_bytes

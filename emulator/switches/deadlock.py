@@ -16,10 +16,9 @@ import networkx as nx
 
 from emulator.network.network import Network
 from emulator.ports.arrangement import PortContext
-from emulator.ports.disciplines.lossless import headroom_bytes
 from emulator.ports.port_qdisc import Waiting, read_waiting
 from emulator.switches.stock_switch import SwitchArrangement
-from topologies.fabrics.fabric import Fabric
+from topologies.fabrics.fabric import Fabric, headroom_bytes
 from topologies.spec.queue_section import Lossless, queue_of, queues_in
 
 _SHORTEST_INTERVAL_S = 0.05

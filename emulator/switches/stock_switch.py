@@ -29,7 +29,6 @@ from emulator.ports.arrangement import (
     root_drops,
     tbf_options,
 )
-from emulator.ports.disciplines.lossless import headroom_bytes
 from emulator.ports.port_qdisc import Waiting
 from emulator.ports.stock_queues import (
     QUEUE_HANDLE,
@@ -60,7 +59,7 @@ from emulator.switches.pause_controller import (
     plug_request,
     travel_ns,
 )
-from topologies.fabrics.fabric import Fabric, Link, Port
+from topologies.fabrics.fabric import Fabric, Link, Port, headroom_bytes
 from topologies.spec.queue_section import Dctcp, DropTail, Lossless, QueueSpec, Shared, Voq
 
 SWITCH_KINDS = (Shared, Voq, Lossless)

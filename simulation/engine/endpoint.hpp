@@ -66,7 +66,7 @@ struct Endpoint : Window {
     const uint32_t number;
     uint32_t peer = kNobody;
     uint32_t route = 0;  // where its links begin
-    uint8_t hops = 0;
+    uint8_t hops = 0, selector = 0;
     const Control control;
     const bool paces, ecn, needs_ecn;
     const int64_t mss;

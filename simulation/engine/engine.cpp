@@ -4,13 +4,38 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <cstring>
 #include <ctime>
 
 #include "run.hpp"
 
 namespace {
 
-void make_ports(const Columns& from, Network& network, std::map<int64_t, std::unique_ptr<LineCosts>>& costs,
+std::vector<QueueOptions> read_options(const Columns& from) {
+    auto numbers = from.ints("queue.options");
+    std::vector<QueueOptions> found(numbers.size / QueueOptions::kNumbers);
+    static_assert(sizeof(QueueOptions) == QueueOptions::kNumbers * sizeof(int64_t));
+    if (numbers.size % QueueOptions::kNumbers) throw BadScenario("queue.options: the column ends within a queue");
+    memcpy(found.data(), numbers.data, numbers.size * sizeof(int64_t));
+    for (QueueOptions& each : found) {
+        if (each.k_bytes < 0) each.k_bytes = INT64_MAX;
+        if (each.kind > QueueKind::kLossless)
+            throw BadScenario("queue.options: found kind " + std::to_string(int64_t(each.kind)) + ", allowed 0 to 7");
+    }
+    return found;
+}
+
+// A port by its options, or by those of all its classes.
+void make_queued(Port& port, const std::vector<QueueOptions>& options, int64_t first, int64_t count, SwitchMemory* memory) {
+    if ((count != 1 && count != QueuedState::kClasses) || first < 0 || size_t(first + count) > options.size())
+        throw BadScenario("port.second: found " + std::to_string(count) + " queues, allowed 1 or 8 of queue.options");
+    port.queued = new QueuedState;
+    port.queued->memory = memory;
+    port.queued->apply(&options[size_t(first)], count > 1);
+}
+
+void make_ports(const Columns& from, Network& network, const std::vector<QueueOptions>& options,
+                std::map<int64_t, std::unique_ptr<LineCosts>>& costs,
                 std::vector<std::unique_ptr<SharedMemory>>& shared, std::vector<std::unique_ptr<SwitchMemory>>& switches) {
     auto kind = from.ints("port.kind"), rate = from.ints("port.rate_bps"), delay = from.ints("port.delay_ns");
     auto buffer = from.ints("port.buffer"), mark = from.ints("port.mark_above"), memory = from.ints("port.memory");
@@ -40,32 +65,18 @@ void make_ports(const Columns& from, Network& network, std::map<int64_t, std::un
                 port.shared = new SharedState{first[i], memory_of(shared, memory[i])};
                 break;
             case Discipline::kRed:
-                port.red = new RedState{first[i], second[i], third[i], fourth[i], bool(fifth[i] & 1), fifth[i] >> 1,
+                port.red = new RedState{{first[i], second[i], third[i]}, fourth[i], bool(fifth[i] & 1), fifth[i] >> 1,
                                         PortRandom(uint64_t(sixth[i]))};
                 break;
-            case Discipline::kVoq:
-            case Discipline::kCodel:
-            case Discipline::kFqCodel:
-                port.serves = true;
-                port.served = new ServedState;
-                port.served->quantum_bytes = first[i];
-                port.served->target_ns = second[i];
-                port.served->interval_ns = third[i];
-                port.served->ce_threshold_ns = fourth[i];
-                port.served->ecn = fifth[i];
-                port.served->mtu_bytes = sixth[i];
-                break;
-            case Discipline::kPausable:
-                port.serves = true;
-                port.pausable = new PausableState;
-                port.pausable->memory = memory_of(switches, memory[i]);
-                port.pausable->has_limits = first[i] >= 0;
-                port.pausable->xoff_bytes = first[i];
-                port.pausable->xon_bytes = second[i];
-                port.pausable->headroom_bytes = third[i];
+            case Discipline::kQueued:
+                make_queued(port, options, first[i], second[i], memory_of(switches, memory[i]));
+                port.queued->class_map = uint32_t(third[i]);
+                port.queued->frame_bytes = fourth[i];
+                port.queued->packet_ns = fifth[i];
+                port.queued->random = PortRandom(uint64_t(sixth[i]));
                 break;
             default:
-                throw BadScenario("port.kind: found " + std::to_string(kind[i]) + ", allowed 0 to 6");
+                throw BadScenario("port.kind: found " + std::to_string(kind[i]) + ", allowed 0 to 3");
         }
     }
 }
@@ -120,7 +131,8 @@ int main() {
         std::map<int64_t, std::unique_ptr<LineCosts>> costs;
         std::vector<std::unique_ptr<SharedMemory>> shared;
         std::vector<std::unique_ptr<SwitchMemory>> switches;
-        make_ports(scenario, network, costs, shared, switches);
+        std::vector<QueueOptions> options = read_options(scenario);
+        make_ports(scenario, network, options, costs, shared, switches);
         TcpSetting tcp{Control(scenario.number("tcp.control")), bool(scenario.number("tcp.ecn")),
                        scenario.number("tcp.initial_window"), scenario.number("tcp.min_rto_us"),
                        scenario.number("tcp.receive_buffer"), scenario.number("tcp.mss")};

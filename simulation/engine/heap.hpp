@@ -9,12 +9,17 @@
 enum class What : uint32_t {
     kRetransmitTimer,  // of an end
     kAckTimer,         // of an end
-    kServe,            // a port goes on to transmit
     kHasLeft,          // a packet of an end has left its host's port
     kPaceIsOver,       // of an end
     kSoft,             // an interrupt, with which what is due in a range is done
     kRead,             // a thread reads what has come to an end
     kAwake,            // a program goes on
+    kQueuePairTimer,   // a queue pair has waited for an acknowledgement
+    kQueuePairPace,    // a queue pair may send its next request
+    kHasLeftPort,      // a packet of a queue pair has left its host's port
+    kSendTask,         // of a queue pair
+    kReceiveTask,      // of a queue pair
+    kCompletions,      // a thread takes what has been completed
 };
 
 struct Event {

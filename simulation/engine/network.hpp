@@ -18,6 +18,7 @@
 #include "wheel.hpp"
 
 struct Endpoint;
+class QueuePair;
 class Programs;
 
 class Network {
@@ -30,6 +31,7 @@ class Network {
     Packets packets;
     std::vector<uint32_t> links;        // of all routes, one after the other
     std::vector<Endpoint*> endpoints;   // by number; null until a connection is made
+    std::vector<QueuePair*> queue_pairs;  // likewise
     Programs* programs = nullptr;
     int64_t sent = 0, hops = 0;         // packets that left hosts; passages of ports
     Time now_ns = 0;
@@ -58,8 +60,8 @@ class Network {
         ports[number].ticks.push_back(leaves_ns);
         arm(number);
     }
-    // A port has begun to transmit a packet.
-    void transmit(uint32_t number, uint32_t packet);
+    // The end that has sent a packet is told when it leaves its host's port, which held it.
+    void tell_sender(const Packet& packet, Time leaves_ns);
 
     // Sets a port's timer.
     void arm(uint32_t number) {
@@ -68,15 +70,12 @@ class Network {
         if (following == port.armed_ns) return;
         port.armed_ns = following;
         if (following == kNever) wheel_.remove(number);
-        else wheel_.set(number, following);
+        else wheel_.set(number, std::max(following, now_ns));
     }
 
     // Queues a packet at a port: when its last bit leaves, of which nobody is told yet, kLost, or kHeld while that
     // is not known.
     Time send(uint32_t port, uint32_t packet, Time now);
-    // Goes on to transmit what waits.
-    void serve(uint32_t port, Time now);
-
     // Follows all that happens, until nothing does.
     void run();
 
@@ -86,11 +85,7 @@ class Network {
         uint32_t endpoint;
     };
 
-    static Time next_of(const Port& port) {
-        Time following = port.flying.empty() ? kNever : port.flying.front().arrives;
-        if (!port.ticks.empty() && port.ticks.front() < following) following = port.ticks.front();
-        return following;
-    }
+    Time next_of(const Port& port) const;
     void find_soft() {
         soft_ns_ = kNever;
         for (const Soft& each : soft_) soft_ns_ = std::min(soft_ns_, each.until);

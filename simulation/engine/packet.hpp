@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only
-// What goes over links: segments and acknowledgements of TCP connections, and pause frames.
+// What goes over links: segments and acknowledgements of TCP connections, packets of queue pairs, and pause frames.
 #pragma once
 #include <sys/mman.h>
 
 #include <cstdint>
 #include <cstdlib>
 #include <vector>
+
+#include "controllers.hpp"
 
 using Time = int64_t;  // nanoseconds
 
@@ -23,8 +25,18 @@ struct Range {
     int64_t first, last;
 };
 
+enum class Frame : uint8_t {
+    kSegment,      // of a TCP connection
+    kRequest,      // of a queue pair: a packet of a message or of a credit
+    kAcknowledge,  // of a queue pair: of all requests up to `seq`
+    kNak,          // of a queue pair: of all requests before `seq`, which is missing
+    kCnp,          // of a queue pair: it got a marked request
+    kPause,        // of a port: its neighbour stops, or goes on
+};
+
 // A frame: `length` as Linux counts it; `seq` and `data` bytes from there, none for an acknowledgement
-// alone. `target` is an end of a connection or, for a pause frame, a port.
+// alone. `target` is an end of a connection, a queue pair or, for a pause frame, a port. `seq` of queue pairs
+// counts packets, and `ranges` says where their telemetry is.
 struct alignas(64) Packet {
     int64_t seq, ack;
     uint32_t data, length, window, stamp_ms, echo_ms;
@@ -32,8 +44,17 @@ struct alignas(64) Packet {
     uint32_t target, sender;
     uint8_t hop, hops;
     uint8_t sacks;  // how many ranges it tells of
-    bool ect : 1, ce : 1, ece : 1, cwr : 1, push : 1, dsack : 1, is_pause : 1, stops : 1;
-    uint32_t ranges;  // where these are
+    bool ect : 1, ce : 1, ece : 1, cwr : 1, push : 1, dsack : 1;
+    bool stops : 1;              // of a pause frame
+    uint32_t ranges;             // where these are
+    int32_t message;             // of a request
+    Frame frame;
+    bool is_write : 1;           // of a request: a part of the message itself, not its credit
+    bool is_last : 1, asks : 1;  // of a request: its last packet; whether it asks for an acknowledgement
+    bool is_lost : 1;            // by a fault of the link that it is on
+    uint8_t selector;            // DSCP class selector
+    uint8_t hops_asked : 4;      // telemetry: the ports that it has room for,
+    uint8_t hops_told : 4;       // and those that have written
     int64_t end_seq() const { return seq + data; }
 };
 static_assert(sizeof(Packet) == 64);
@@ -66,7 +87,9 @@ class Packets {
         return number;
     }
     void drop(uint32_t number) {
-        if (packets_[number].sacks) free_ranges_.push_back(packets_[number].ranges);
+        const Packet& packet = packets_[number];
+        if (packet.sacks) free_ranges_.push_back(packet.ranges);
+        if (packet.hops_asked) free_telemetry(packet.ranges);
         free_.push_back(number);
     }
     void tell(Packet& packet, const Range* ranges, uint8_t count) {
@@ -81,6 +104,19 @@ class Packets {
         }
         for (uint8_t i = 0; i < count; ++i) ranges_[packet.ranges + i] = ranges[i];
     }
+    // Room for what ports write.
+    uint32_t make_telemetry() {
+        if (free_telemetry_.empty()) {
+            uint32_t made = uint32_t(telemetry_.size());
+            telemetry_.resize(telemetry_.size() + GW_INT_MAX_HOPS);
+            return made;
+        }
+        uint32_t found = free_telemetry_.back();
+        free_telemetry_.pop_back();
+        return found;
+    }
+    void free_telemetry(uint32_t place) { free_telemetry_.push_back(place); }
+    gw_int_hop* telemetry(uint32_t place) { return &telemetry_[place]; }
     const Range* ranges(const Packet& packet) const { return &ranges_[packet.ranges]; }
 
   private:
@@ -88,6 +124,7 @@ class Packets {
     static constexpr size_t kRanges = 3;
     Packet* packets_;
     uint32_t used_ = 0;
-    std::vector<uint32_t> free_, free_ranges_;
+    std::vector<uint32_t> free_, free_ranges_, free_telemetry_;
     std::vector<Range> ranges_;
+    std::vector<gw_int_hop> telemetry_;
 };

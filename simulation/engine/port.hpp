@@ -14,7 +14,7 @@
 #include "packet.hpp"
 #include "ring.hpp"
 
-enum class Discipline : uint8_t { kFifo = 0, kShared, kRed, kVoq, kCodel, kFqCodel, kPausable };
+enum class Discipline : uint8_t { kFifo = 0, kShared, kRed, kQueued };
 
 inline constexpr int64_t kOverheadBytes = 24, kLeastBytes = 60;
 
@@ -49,8 +49,7 @@ class LineCosts {
 struct SharedMemory;
 struct SharedState;
 struct RedState;
-struct ServedState;
-struct PausableState;
+struct QueuedState;
 
 // What every packet of a port reads lies in its first two cache lines.
 struct alignas(64) Port {
@@ -64,15 +63,13 @@ struct alignas(64) Port {
     LineCosts* costs = nullptr;
     Time armed_ns = kNever;
     Ring<Flying> flying;   // taken and not arrived, in order
+    QueuedState* queued = nullptr;
     Discipline discipline = Discipline::kFifo;
-    bool serves = false;   // whether `serve` does something
     uint32_t started = 0;  // the place in `flying` up to which what waits in the backlog has begun
     Ring<Time> ticks;      // when transmissions end of which somebody wants to know
     int64_t drops = 0, marks = 0;
     SharedState* shared = nullptr;
     RedState* red = nullptr;
-    ServedState* served = nullptr;
-    PausableState* pausable = nullptr;
 
     Time ready() const { return free_frac ? free_ns + 1 : free_ns; }
 

@@ -14,6 +14,7 @@
 #include "bbr.hpp"
 #include "columns.hpp"
 #include "endpoint.hpp"
+#include "queue_pair.hpp"
 #include "slots.hpp"
 
 enum class Operation : int32_t {
@@ -40,11 +41,14 @@ struct Pair {
     uint32_t route;
     uint8_t hops;
     int64_t base_ns;
+    int32_t device;       // the setting of its queue pair's device; -1 where it is a TCP connection
+    int32_t completions;  // of a queue pair: the queue of its rank
+    uint8_t selector;     // DSCP class selector
 };
 
 struct Message {
     int32_t pair, sender, receiver;
-    int64_t written_bytes;  // with its header
+    int64_t size_bytes, written_bytes;  // without its header, and with it
     bool announced;
 };
 
@@ -78,6 +82,9 @@ class Programs {
             else has_received(each.message, now);
         }
     }
+
+    // The thread that waits for completions of queue pairs takes what there is (verbs.hpp).
+    void take_completions(uint32_t queue, Time now);
 
     void has_slept(int32_t program, Time now) {
         programs_[size_t(program)].asleep = false;
@@ -121,8 +128,13 @@ class Programs {
     void announce(const int32_t* messages, int32_t count, Time now);
     void send(int32_t pair, int32_t message, bool invites, int64_t size, Time now);
     void connect(int32_t pair, Time now);
+    bool over_roce(int32_t message) const { return pairs_[size_t(messages_[size_t(message)].pair)].device >= 0; }
+    void read_devices(const Columns& from);
+    QueuePair& queue_pair(int32_t pair);
     void admit(int32_t message, Time now) {
-        send(messages_[size_t(message)].pair, message, false, messages_[size_t(message)].written_bytes, now);
+        const Message& found = messages_[size_t(message)];
+        if (over_roce(message)) return queue_pair(found.pair).post(message, true, found.size_bytes, now);
+        send(found.pair, message, false, found.written_bytes, now);
         if (reading_) reading_->push_back({message, true});
         else has_sent(message, now);
     }
@@ -165,6 +177,9 @@ class Programs {
 
     Network& net_;
     TcpSetting tcp_;
+    RoceSetting roce_{};
+    std::vector<DeviceSetting> devices_;
+    std::vector<CompletionQueue> completions_;
     int64_t preamble_bytes_, greeting_bytes_;
     Span<int32_t> code_;
     Span<double> numbers_;
@@ -201,8 +216,11 @@ inline Programs::Programs(const Columns& from, Network& network, const TcpSettin
     auto source = from.shorts("pair.source"), destination = from.shorts("pair.destination");
     auto reverse = from.shorts("pair.reverse"), links = from.shorts("pair.links");
     auto first_link = from.ints("pair.first_link"), base_ns = from.ints("pair.base_ns");
+    auto device = from.shorts("pair.device"), completions = from.shorts("pair.completions");
+    auto selector = from.shorts("pair.selector");
     size_t count = source.size;
-    if (destination.size != count || reverse.size != count || base_ns.size != count || first_link.size != count + 1)
+    if (destination.size != count || reverse.size != count || base_ns.size != count ||
+        device.size != count || completions.size != count || selector.size != count || first_link.size != count + 1)
         throw BadScenario("pair: the columns differ in length");
     uint32_t before = uint32_t(net_.links.size());
     for (int32_t link : links) {
@@ -215,9 +233,12 @@ inline Programs::Programs(const Columns& from, Network& network, const TcpSettin
         int64_t hops = first_link[i + 1] - first_link[i];
         if (hops < 1 || hops > 255)
             throw BadScenario("pair.first_link: found a path of " + std::to_string(hops) + " links, allowed 1 to 255");
-        pairs_.push_back({source[i], destination[i], reverse[i], before + uint32_t(first_link[i]), uint8_t(hops), base_ns[i]});
+        pairs_.push_back({source[i], destination[i], reverse[i], before + uint32_t(first_link[i]), uint8_t(hops), base_ns[i],
+                          device[i], completions[i], uint8_t(selector[i])});
     }
     net_.endpoints.assign(count, nullptr);
+    net_.queue_pairs.assign(count, nullptr);
+    read_devices(from);
 
     auto pair = from.shorts("message.pair"), sender = from.shorts("message.sender");
     auto receiver = from.shorts("message.receiver");
@@ -225,7 +246,7 @@ inline Programs::Programs(const Columns& from, Network& network, const TcpSettin
     auto header_bytes = from.shorts("message.header"), announced = from.shorts("message.announced");
     messages_.reserve(pair.size);
     for (size_t i = 0; i < pair.size; ++i)
-        messages_.push_back({pair[i], sender[i], receiver[i], size_bytes[i] + header_bytes[i], announced[i] != 0});
+        messages_.push_back({pair[i], sender[i], receiver[i], size_bytes[i], size_bytes[i] + header_bytes[i], announced[i] != 0});
     state_.assign(pair.size, 0);
 
     auto first = from.ints("program.first");
@@ -453,7 +474,9 @@ inline void Programs::start(const int32_t* words, Time now) {
     if (sends_first) announce(sent, sends, now);
     for (int32_t i = 0; i < receives; ++i) {
         const Message& message = messages_[size_t(received[i])];
-        if (message.announced) send(pairs_[size_t(message.pair)].reverse, received[i], true, preamble_bytes_, now);
+        int32_t back = pairs_[size_t(message.pair)].reverse;
+        if (over_roce(received[i])) queue_pair(back).post(received[i], false, kCreditPayloadBytes, now);
+        else if (message.announced) send(back, received[i], true, preamble_bytes_, now);
     }
     if (!sends_first) announce(sent, sends, now);
 }
@@ -461,7 +484,7 @@ inline void Programs::start(const int32_t* words, Time now) {
 inline void Programs::announce(const int32_t* messages, int32_t count, Time now) {
     for (int32_t i = 0; i < count; ++i) {
         const Message& message = messages_[size_t(messages[i])];
-        if (message.announced) send(message.pair, kNone, false, preamble_bytes_, now);
+        if (message.announced && !over_roce(messages[i])) send(message.pair, kNone, false, preamble_bytes_, now);
     }
     for (int32_t i = 0; i < count; ++i) {
         uint8_t& state = state_[size_t(messages[i])];
@@ -487,6 +510,7 @@ inline void Programs::connect(int32_t pair, Time now) {
         made[i] = new Endpoint(net_, uint32_t(numbers[i]), tcp_, rtt_us);
         made[i]->route = of.route;
         made[i]->hops = of.hops;
+        made[i]->selector = of.selector;
         net_.endpoints[size_t(numbers[i])] = made[i];
     }
     made[0]->connect(*made[1]);

@@ -3,42 +3,34 @@
 #pragma once
 #include "bbr.hpp"
 #include "fifo.hpp"
-#include "pausable.hpp"
 #include "programs.hpp"
+#include "queued.hpp"
 #include "receiver.hpp"
 #include "recovery.hpp"
-#include "served.hpp"
+#include "requester.hpp"
+#include "responder.hpp"
 #include "timers.hpp"
 #include "transmitter.hpp"
+#include "verbs.hpp"
 
-inline void Served::drop(Held found, Time now) {
-    ++port_.drops;
-    const Packet& packet = net_.packets[found.packet];
-    if (packet.hop == 1 && packet.sender != kNobody) net_.endpoints[packet.sender]->leaves_port(now, packet.data);
-    net_.packets.drop(found.packet);
+inline void Network::tell_sender(const Packet& packet, Time leaves_ns) {
+    if (packet.hop != 1 || packet.sender == kNobody) return;
+    if (packet.frame == Frame::kSegment) endpoints[packet.sender]->leaves_port(leaves_ns, packet.data);
+    else queue_pairs[packet.sender]->leaves_port(packet, leaves_ns);
 }
 
-inline void Network::transmit(uint32_t number, uint32_t place) {
-    Port& port = ports[number];
-    const Packet& packet = packets[place];
-    Time leaves = port.occupy(packet.length);
-    if (packet.sender != kNobody && packet.hop == 1) endpoints[packet.sender]->leaves_port(leaves, packet.data);
-    port.fly(leaves, place, packet.length, false);
-    if (packet.hop == 1) leaves_host(number, leaves);
-    else arm(number);
+inline Time Network::next_of(const Port& port) const {
+    Time following = port.flying.empty() ? kNever : port.flying.front().arrives;
+    if (!port.queued) return port.ticks.empty() ? following : std::min(following, port.ticks.front());
+    const QueuedState& state = *port.queued;
+    if (state.sending || (state.shares_buffer && state.can_send())) following = std::min(following, port.ready());
+    return following;
 }
 
 inline Time Network::send(uint32_t number, uint32_t packet, Time now) {
     Port& port = ports[number];
     ++hops;
-    if (!port.serves) return fifo_send(port, packet, packets[packet], now);
-    if (port.discipline == Discipline::kPausable) return Pausable(*this, number).send(packet, now);
-    return Served(*this, number).send(packet, now);
-}
-
-inline void Network::serve(uint32_t number, Time now) {
-    if (ports[number].discipline == Discipline::kPausable) Pausable(*this, number).serve(now);
-    else Served(*this, number).serve(now);
+    return port.queued ? Queued(*this, number).send(packet, now) : fifo_send(port, packet, packets[packet], now);
 }
 
 inline void Network::run() {
@@ -85,6 +77,14 @@ inline void Network::fire_ports(Time now) {
             }
         }
         Port& port = ports[number];
+        if (port.queued) {
+            port.armed_ns = kNever;
+            wheel_.remove(number);
+            Queued(*this, number).fire(now, arrived_);
+            arm(number);
+            number = wheel_.first_at(now);  // it may have set or stopped the timers of others
+            continue;
+        }
         while (!port.ticks.empty() && port.ticks.front() <= now) port.ticks.pop_front();
         while (!port.flying.empty() && port.flying.front().arrives <= now) {
             arrived_.push_back(port.land());
@@ -93,17 +93,15 @@ inline void Network::fire_ports(Time now) {
         port.armed_ns = kNever;
         wheel_.remove(number);
         if (!port.flying.empty()) packets.prefetch(port.flying.front().packet);
-        if (port.serves) serve(number, now);
         arm(number);
-        // What is served may set or stop the timers of others.
-        number = port.serves ? wheel_.first_at(now) : following;
+        number = following;
     }
 }
 
 // Has a packet's next port, or the socket that it is for, in the cache by the time that it goes on.
 inline void Network::prefetch_place(const Packet& packet) const {
     if (packet.hop == packet.hops) {
-        if (!packet.is_pause) __builtin_prefetch(endpoints[packet.target]);
+        if (packet.frame == Frame::kSegment) __builtin_prefetch(endpoints[packet.target]);
         return;
     }
     const Port& next = ports[links[packet.route + packet.hop]];
@@ -136,14 +134,20 @@ inline void Network::expire(Time now) {
 
 inline void Network::begin(const Event& event, Time now) {
     switch (event.what) {
-        case What::kServe:
-            return serve(event.whose, now);
         case What::kSoft:
             return;
         case What::kRead:
             return programs->read(*endpoints[event.whose], event.value, now);
         case What::kAwake:
             return programs->has_slept(int32_t(event.whose), now);
+        case What::kCompletions:
+            return programs->take_completions(event.whose, now);
+        case What::kQueuePairTimer:
+        case What::kQueuePairPace:
+        case What::kHasLeftPort:
+        case What::kSendTask:
+        case What::kReceiveTask:
+            return queue_pairs[event.whose]->fire(event.what, now);
         default:
             return endpoints[event.whose]->fire(event.what, now);
     }
@@ -153,8 +157,8 @@ inline void Network::begin(const Event& event, Time now) {
 inline bool Network::goes_on(uint32_t number, Time now) {
     Packet& packet = packets[number];
     if (packet.hop == packet.hops) {
-        if (packet.is_pause) Pausable(*this, packet.target).pause(packet.stops, now);
-        else endpoints[packet.target]->receive(packet, now);
+        if (packet.frame == Frame::kSegment) endpoints[packet.target]->receive(packet, now);
+        else queue_pairs[packet.target]->receive(number, now);
         packets.drop(number);
         return true;
     }

@@ -221,6 +221,7 @@ inline uint32_t Endpoint::make_packet(int64_t seq, int64_t end_seq, int64_t ack)
     packet.route = route;
     packet.hops = hops;
     packet.target = peer;
+    packet.selector = selector;
     packet.seq = seq;
     packet.data = uint32_t(end_seq - seq);
     packet.ack = ack;

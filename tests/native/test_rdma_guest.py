@@ -11,9 +11,10 @@ from emulator.linux.rdma_netlink import remove_rdma_device
 from emulator.linux.soft_roce import SoftRoce, soft_roce
 from emulator.network.network import Network, NetworkOptions
 from emulator.network.rdma_devices import make_devices
-from emulator.rdma.congestion import configure, device_settings, read_rates
+from emulator.rdma.congestion import configure, read_rates
 from topologies.fabrics.build import build_fabric
 from topologies.routing.routes import compute_routes
+from topologies.spec.roce.device import device_settings
 from topologies.spec.roce.section import RoceTransport
 from topologies.spec.spec import parse_spec
 

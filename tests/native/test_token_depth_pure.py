@@ -14,11 +14,11 @@ from emulator.native.kernel import native_arrangement
 from emulator.network.blueprint import Blueprint
 from emulator.network.sysctls import TcpSettings
 from emulator.ports.arrangement import RateOnlyArrangement, tbf_options
-from emulator.ports.disciplines.lossless import headroom_bytes
 from emulator.ports.token_depth import LATENESS_NS, spare_depth_bytes, token_depth_bytes
 from emulator.switches.pause_controller import travel_ns
 from emulator.switches.stock_switch import SwitchArrangement
 from tests.native.native_fabrics import flat
+from topologies.fabrics.fabric import headroom_bytes
 from topologies.spec.queue_section import SpecSection
 
 _RATES = st.sampled_from(["10Mbps", "100Mbps", "1Gbps", "10Gbps"])

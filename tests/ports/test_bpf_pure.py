@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from emulator.linux.bpf import BpfProgram
 from emulator.network.blueprint import Blueprint
 from emulator.network.sysctls import TcpSettings
-from emulator.ports.disciplines.lossless import headroom_bytes
 from emulator.switches.memory import port_number
 from emulator.switches.pause_controller import allowed_reaction_ns, travel_ns
 from emulator.switches.stock_switch import (
@@ -23,7 +22,7 @@ from emulator.switches.stock_switch import (
     port_rules,
 )
 from topologies.fabrics.build import build_fabric
-from topologies.fabrics.fabric import Fabric
+from topologies.fabrics.fabric import Fabric, headroom_bytes
 from topologies.spec.fabric_section import FlatSpec
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from emulator.ports.disciplines.lossless import headroom_bytes
 from emulator.switches.deadlock import find_deadlocks
 from testing.queue_lab import Lab, fabric, lab, payload_of, ring, send, star
+from topologies.fabrics.fabric import headroom_bytes
 
 pytestmark = pytest.mark.guest
 

@@ -12,8 +12,9 @@ from emulator.linux.netlink import NetlinkError
 from emulator.linux.rtnetlink import delete_qdisc, qdisc
 from emulator.ports.arrangement import tbf_options
 from emulator.ports.own_queues import QueueArrangement, Sampling
-from emulator.ports.port_qdisc import Flag, PortOptions, QueueKind, q32, read_samples
+from emulator.ports.port_qdisc import Flag, PortOptions, QueueKind, read_samples
 from testing.queue_lab import frame_ns, lab, line, payload_of, send, send_paced
+from topologies.units import q32
 
 pytestmark = pytest.mark.guest
 

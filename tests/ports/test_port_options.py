@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
 from emulator.ports.arrangement import PortContext
-from emulator.ports.disciplines.lossless import headroom_bytes
 from emulator.ports.own_queues import QueueArrangement, port_options
 from emulator.ports.port_qdisc import (
     DROP_REASONS,
@@ -20,15 +19,15 @@ from emulator.ports.port_qdisc import (
     QueueKind,
     Waiting,
     parse_statistics,
-    q32,
 )
 from emulator.switches.deadlock import deadlocks
 from topologies.fabrics.build import build_fabric
-from topologies.fabrics.fabric import Fabric
+from topologies.fabrics.fabric import Fabric, headroom_bytes
 from topologies.fabrics.port_seed import port_seed
 from topologies.spec.fabric_section import GraphSpec
 from topologies.spec.queue_section import QueueSpec
 from topologies.spec.spec import load_spec
+from topologies.units import q32
 
 _OPTIONS = struct.Struct("=15Q16I")
 

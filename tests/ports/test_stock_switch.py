@@ -16,7 +16,6 @@ from emulator.fidelity import FidelityMonitor
 from emulator.native.kernel import missing_for_fabric
 from emulator.ports.arrangement import UnsupportedPort
 from emulator.ports.counters import PortCounters
-from emulator.ports.disciplines.lossless import headroom_bytes
 from emulator.switches.deadlock import find_deadlocks
 from testing.queue_lab import (
     CE,
@@ -31,6 +30,7 @@ from testing.queue_lab import (
     send,
     star,
 )
+from topologies.fabrics.fabric import headroom_bytes
 
 pytestmark = pytest.mark.guest
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from emulator.ports.port_qdisc import q32
 from testing.queue_lab import Lab, lab, line
 from testing.tcp_flows import transfer
 from topologies.spec.compute_section import ComputeSpec
+from topologies.units import q32
 
 pytestmark = pytest.mark.guest
 

@@ -216,24 +216,9 @@ def test_it_is_named_and_refuses_what_it_does_not_follow() -> None:
     setting = _setting(2)
     with pytest.raises(PredictorError, match="vegas; allowed: bbr, cubic, dctcp, reno"):
         predictor.predict(replace(setting, transport=Transport("vegas")), _send(1000))
-    several = replace(setting, priorities=((1, 2), ()))
-    with pytest.raises(PredictorError, match="one class: found 1, 2"):
-        predictor.predict(several, _send(1000))
     with pytest.raises(PredictorError, match=r"found sndbuf 1,000,000 bytes, allowed rcvbuf's"):
         few = Transport(sndbuf_bytes=1_000_000)
         predictor.predict(replace(setting, transport=few), _send(1000))
-
-
-@pytest.mark.parametrize(
-    ("queue", "named"),
-    [
-        ("{kind: lossless, kmin: 100KB, kmax: 200KB}", "RED's line"),
-        ("{kind: lossless, lossy_priorities: [1]}", "lossy_priorities"),
-    ],
-)
-def test_queues_that_it_does_not_follow_are_refused_by_name(queue: str, named: str) -> None:
-    with pytest.raises(PredictorError, match=named):
-        load_predictor("packet").predict(_setting(2, queue), _send(1000))
 
 
 @pytest.mark.parametrize(

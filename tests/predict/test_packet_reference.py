@@ -2,7 +2,9 @@
 
 `packet_reference.jsonl` has a spec a line, with what the model in Python said that the engine was
 written from, and that was held against the guest: every time, and what was sent, sent again,
-dropped and marked. Fabrics, disciplines, congestion controls, programs and sizes are drawn.
+dropped and marked. Fabrics, disciplines, congestion controls, programs and sizes are drawn. Six of
+them, where hosts' own ports have flows or virtual output queues and drop, are what the engine says:
+the model did not tell a socket of a packet that was dropped in its port's queue.
 """
 
 from __future__ import annotations

@@ -18,13 +18,19 @@ from collectives.call import CollectiveCall
 from collectives.chunking import cut
 from collectives.kinds import Kind, Shape
 from tests.predict.settings import make_setting
+from topologies.spec.roce.section import RoceTransport
 
 PATH_MTUS = (256, 512, 1024, 2048, 4096)
 
 
 def roce(kind: str = "flat", path_mtu: int = 4096, rate: str = "100Gbps") -> Setting:
     setting = make_setting(kind, rate=rate, mtu=4200)
-    return replace(setting, transport=Transport(path_mtu_bytes=path_mtu))
+    return replace(
+        setting,
+        transport=Transport(
+            roce=RoceTransport.model_validate({"kind": "roce", "path_mtu": path_mtu})
+        ),
+    )
 
 
 def program(kind: str, name: str, size_bytes: int, ranks: int) -> CollectiveCall:

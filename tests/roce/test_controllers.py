@@ -9,9 +9,9 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from emulator.rdma.congestion import device_settings
 from testing.rate_controllers import FIELDS, ONE_Q32, Dcqcn, Hop, Hpcc, Settings, Timely, library
 from topologies.fabrics.build import build_fabric
+from topologies.spec.roce.device import device_settings
 from topologies.spec.spec import parse_spec
 
 _PHASES = (Phase.explicit, Phase.reuse, Phase.generate)

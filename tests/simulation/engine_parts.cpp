@@ -34,7 +34,7 @@ uint32_t add_packet(Network& network, uint32_t route, uint8_t hop, int64_t seq, 
 // Prints what leaves a port, in order, and how much it dropped.
 void print_served(Network& network, uint32_t port) {
     Port& found = network.ports[port];
-    while (found.backlog) network.serve(port, found.ready());
+    Queued(network, port).update(kSecondNs);
     while (!found.flying.empty()) {
         printf("%lld ", (long long)network.packets[found.flying.front().packet].seq);
         found.flying.pop_front();
@@ -53,7 +53,7 @@ Port& make_port(Network& network, uint32_t number, Discipline discipline, int64_
 
 void print_red(Network& network) {
     Port& port = make_port(network, 0, Discipline::kRed, 100'000);
-    port.red = new RedState{20'000ll << 16, 60'000ll << 16, int64_t(1) << 31, 0xFFFFFFFF, true, 8304, PortRandom(1)};
+    port.red = new RedState{{20'000ll << 16, 60'000ll << 16, int64_t(1) << 31}, 0xFFFFFFFF, true, 8304, PortRandom(1)};
     for (int number = 0; number < 200; ++number) {
         uint32_t made = add_packet(network, 0, 1, number, 1000);
         if (network.send(0, made, 0) == kLost) break;
@@ -62,11 +62,20 @@ void print_red(Network& network) {
     printf("\n");
 }
 
+Port& make_queued(Network& network, uint32_t number, const QueueOptions& options) {
+    Port& port = make_port(network, number, Discipline::kQueued, 0);
+    port.queued = new QueuedState;
+    port.queued->apply(&options, false);
+    return port;
+}
+
 void print_voq(Network& network) {
-    Port& port = make_port(network, 2, Discipline::kVoq, 3000);
-    port.serves = true;
-    port.served = new ServedState;
-    port.served->quantum_bytes = 1014;
+    QueueOptions options{};
+    options.kind = QueueKind::kVoq;
+    options.buffer_bytes = 3000;
+    options.k_bytes = INT64_MAX;
+    options.quantum_bytes = 1014;
+    make_queued(network, 2, options);
     network.links = {0, 2, 1, 2};
     for (int64_t seq : {0, 1000, 2000, 3000, 10'000, 11'000, 12'000})
         network.send(2, add_packet(network, seq >= 10'000 ? 2 : 0, 2, seq, 1014), 0);
@@ -74,13 +83,15 @@ void print_voq(Network& network) {
 }
 
 void print_codel(Network& network) {
-    Port& port = make_port(network, 0, Discipline::kCodel, 1'000'000);
-    port.serves = true;
-    port.served = new ServedState;
-    port.served->quantum_bytes = 1038;
-    port.served->target_ns = 50'000;
-    port.served->interval_ns = 200'000;
-    port.served->mtu_bytes = 1014;
+    QueueOptions options{};
+    options.kind = QueueKind::kCodel;
+    options.buffer_bytes = 1'000'000;
+    options.k_bytes = INT64_MAX;
+    options.target_ns = 50'000;
+    options.interval_ns = 200'000;
+    options.ce_threshold_ns = -1;
+    Port& port = make_queued(network, 0, options);
+    port.queued->frame_bytes = 1014;
     network.links = {0};
     for (int64_t seq = 0; seq < 100; ++seq) network.send(0, add_packet(network, 0, 1, seq, 1014), 0);
     print_served(network, 0);

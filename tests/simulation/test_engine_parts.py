@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from simulation.building import ENGINE
+from simulation.building import INCLUDES
 
 _Ask = Callable[..., list[list[int]]]
 
@@ -20,9 +20,8 @@ def ask(tmp_path_factory: pytest.TempPathFactory) -> _Ask:
     """Asks the parts for something: the numbers of each line that they print."""
     program = tmp_path_factory.mktemp("engine") / "parts"
     source = Path(__file__).with_name("engine_parts.cpp")
-    subprocess.run(
-        ["g++", "-O1", "-std=c++20", f"-I{ENGINE}", "-o", str(program), str(source)], check=True
-    )
+    flags = ["-O1", "-std=c++20", *INCLUDES]
+    subprocess.run(["g++", *flags, "-o", str(program), str(source)], check=True)
 
     def asked(*words: str | int) -> list[list[int]]:
         done = subprocess.run(

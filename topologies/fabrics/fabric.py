@@ -84,6 +84,16 @@ class Link:
         return self.other(self.other(node).node)
 
 
+def headroom_bytes(link: Link) -> int:
+    """The bytes that may still arrive at an ingress after its XOFF was passed (IEEE 802.1Q annex N,
+    with no response time at the sender): the frame that passed it; a frame that the pause frame has
+    to wait for, the pause frame itself, its propagation, the frame that the sender had begun, and
+    what was on the wire: 2 * rate * delay + 3 frames + one pause frame."""
+    frame = link.frame_bytes
+    on_the_wire = -(-2 * link.rate_bps * link.delay_ns // (8 * 10**9))
+    return on_the_wire + 3 * frame + PAUSE_FRAME_WIRE_BYTES
+
+
 @dataclass(frozen=True)
 class Fabric:
     """A validated fabric. Hosts stand in rank order of a linear placement, links by index."""

@@ -14,6 +14,7 @@ from dataclasses import replace
 from functools import partial
 
 import numpy as np
+import numpy.typing as npt
 
 from analysis.predict.engines.joint_events import (
     Agreed,
@@ -131,7 +132,7 @@ class JointPrograms:
 
         def has_own(group: str) -> bool:
             if setting.ports:
-                return group in setting.group_ports
+                return group in setting.group_ports or group in setting.group_roce_ports
             return size[group] < widest
 
         return [group if has_own(group) else None for group, _ in self._ends]
@@ -154,6 +155,12 @@ class JointPrograms:
         if len(found) > 1:
             raise PredictorError("collectives over RoCE and over TCP in flight together")
         return found == {True}
+
+    def messages_over_roce(self, transport: Transport) -> npt.NDArray[np.bool_]:
+        """Whether each message goes over RoCE."""
+        carried = np.array([transport.carries(grouped.call) for grouped in self.calls], dtype=bool)
+        found: npt.NDArray[np.bool_] = carried[np.array(self.owners, dtype=np.int64)]
+        return found
 
     @classmethod
     def of_one(cls, call: CollectiveCall, seed: int = 1) -> JointPrograms:

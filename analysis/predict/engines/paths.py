@@ -144,17 +144,17 @@ class Paths:
         """Path matrix of pairs of ranks as ECMP routers hash them.
 
         As the kernel does for pairs whose ports the setting knows, drawn by its seed for others.
-        The packets are TCP's or, `over_roce`, those of queue pairs. TCP's connections are those of
-        all ranks or, where `groups` has a name for a pair, those of that group.
+        The packets are TCP's or, `over_roce`, those of queue pairs. Connections and queue pairs are
+        those of all ranks or, where `groups` has a name for a pair, those of that group.
         """
         source, destination = np.asarray(source), np.asarray(destination)
-        if over_roce or not any(groups):
+        if not any(groups):
             return self._hashed(source, destination, over_roce, None)
         own = np.array([group or "" for group in groups])
         rows = np.full((len(source), 0), self.links, dtype=np.int64)
         for group in dict.fromkeys(groups):
             of_group = own == (group or "")
-            found = self._hashed(source[of_group], destination[of_group], False, group)
+            found = self._hashed(source[of_group], destination[of_group], over_roce, group)
             more = max(0, found.shape[1] - rows.shape[1])
             rows = np.pad(rows, ((0, 0), (0, more)), constant_values=self.links)
             rows[of_group, : found.shape[1]] = found
@@ -172,6 +172,8 @@ class Paths:
         return drawn
 
     def _known_ports(self, over_roce: bool, group: str | None) -> Mapping[tuple[int, int], object]:
+        if over_roce and group is not None:
+            return self.setting.group_roce_ports.get(group, {})
         if over_roce:
             return self.setting.roce_ports
         return self.setting.ports if group is None else self.setting.group_ports.get(group, {})
@@ -193,7 +195,10 @@ class Paths:
         """From which port to which the first of a pair of ranks sends to the second."""
         lower_first = (min(pair), max(pair))
         if over_roce:
-            port = self.setting.roce_ports.get(lower_first)
+            of_pairs = self.setting.roce_ports
+            if group is not None:
+                of_pairs = self.setting.group_roce_ports[group]
+            port = of_pairs.get(lower_first)
             return None if port is None else (port, ROCE_PORT)
         known = self.setting.ports if group is None else self.setting.group_ports[group]
         ports = known.get(lower_first)

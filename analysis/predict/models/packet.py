@@ -1,8 +1,8 @@
-"""Linux's TCP, segment by segment, by the compiled packet engine: windows, slow start, congestion
-control, losses.
+"""Linux's TCP and Soft-RoCE, packet by packet, by the compiled packet engine: windows, congestion
+control, losses, pauses.
 
-Messages and programs are those of `flow`; each pair of ranks of a group has a connection, whose
-state carries over from one collective to the next.
+Messages and programs are those of `flow`; each pair of ranks of a group has a connection or two
+queue pairs, whose state carries over from one collective to the next.
 """
 
 from __future__ import annotations
@@ -10,8 +10,10 @@ from __future__ import annotations
 import numpy as np
 
 from analysis.predict.engines.joint_programs import JointPrograms
+from analysis.predict.engines.packet.pairs import PairsOfEnds
 from analysis.predict.engines.packet.ports import FabricPorts
 from analysis.predict.engines.packet.programs import EncodedPrograms
+from analysis.predict.engines.packet.queue_pairs import roce_columns
 from analysis.predict.engines.paths import Paths, paths_of
 from analysis.predict.engines.wire import TCP_IP_BYTES
 from analysis.predict.interface import PredictorError, Setting
@@ -48,7 +50,7 @@ class Packet(Simulator):
     knows_links = True
     ignores = (
         "what a message costs a rank's processor; reordering, and reductions undone for it; "
-        "traffic of several classes; send buffers below the receive buffers"
+        "send buffers below the receive buffers"
     )
 
     def __init__(self) -> None:
@@ -56,7 +58,7 @@ class Packet(Simulator):
         """The timeline of what was followed last, for those who look closer."""
 
     def run(self, scenario: Scenario) -> Timeline:
-        """Follow every segment. Raises PredictorError."""
+        """Follow every packet. Raises PredictorError."""
         scenario.expect_hosts_apart()
         setting, only = scenario.setting, scenario.only
         if only is not None and scenario.silent:
@@ -64,10 +66,6 @@ class Packet(Simulator):
         if not at_most(_MOST_MESSAGES, scenario.calls, setting.seed):
             raise PredictorError(f"found more messages than packet follows, {_MOST_MESSAGES:,}")
         joint = JointPrograms(scenario.calls, scenario.acts, setting.seed)
-        if joint.over_roce(setting.transport):
-            raise PredictorError("packet does not predict RoCE")
-        if setting.group_priorities:
-            raise PredictorError("packet does not follow collectives.classes")
         encoded = EncodedPrograms(joint)
         columns = encoded.columns() | scenario_of(setting, joint)
         try:
@@ -83,20 +81,21 @@ def scenario_of(setting: Setting, joint: JointPrograms) -> dict[str, Column]:
     followed."""
     paths = paths_of(setting)
     fabric = FabricPorts(paths)
-    pairs, links, first_link, columns = _pairs(paths, fabric, joint)
     compiled = joint.compiled
-    ends = len(joint.ends)
-    keys = pairs[:, 0] * ends + pairs[:, 1]
-    source = np.array(compiled.source, dtype=np.int64)
-    destination = np.array(compiled.destination, dtype=np.int64)
-    number = np.searchsorted(keys, source * ends + destination)
+    messages = np.stack(
+        [
+            joint.messages_over_roce(setting.transport).astype(np.int64),
+            np.array(compiled.source, dtype=np.int64),
+            np.array(compiled.destination, dtype=np.int64),
+        ]
+    )
+    pairs = PairsOfEnds.of(paths, joint, messages)
     return {
-        **fabric.columns(set(links.tolist())),
+        **fabric.columns(set(pairs.links.tolist())),
         **_tcp(paths),
-        **columns,
-        "pair.links": links.astype(np.int32),
-        "pair.first_link": first_link,
-        "message.pair": number.astype(np.int32),
+        **pairs.columns(fabric),
+        **roce_columns(setting, pairs.line_rates_bps),
+        "message.pair": pairs.numbers_of(messages).astype(np.int32),
         "message.sender": np.array(compiled.sender, dtype=np.int32),
         "message.receiver": np.array(compiled.receiver, dtype=np.int32),
         "message.bytes": joint.size_bytes,
@@ -142,37 +141,3 @@ def _tcp(paths: Paths) -> dict[str, Column]:
         "greeting_bytes": _GREETING_BYTES,
     }
     return {name: np.array([number], dtype=np.int64) for name, number in numbers.items()}
-
-
-def _pairs(
-    paths: Paths, fabric: FabricPorts, joint: JointPrograms
-) -> tuple[Column, Column, Column, dict[str, Column]]:
-    """The pairs of ends that exchange messages, both ways, in order; their links and where those of
-    each begin; and columns of them: their ends, the pair of the way back, and what a bare packet
-    takes there and back."""
-    source, destination = joint.pairs
-    ends = joint.ends
-    count = max(len(ends), 1)
-    keys = np.unique(np.concatenate([source * count + destination, destination * count + source]))
-    pairs = np.stack([keys // count, keys % count], axis=1)
-    reverse = np.searchsorted(keys, pairs[:, 1] * count + pairs[:, 0])
-    if len(pairs):
-        groups = joint.groups(paths.setting)
-        matrix = paths.hashed(
-            ends[pairs[:, 0]],
-            ends[pairs[:, 1]],
-            groups=[groups[first] for first in pairs[:, 0].tolist()],
-        )
-    else:
-        matrix = np.zeros((0, 0), dtype=np.int64)
-    present = matrix < paths.links
-    first_link = np.concatenate([[0], np.cumsum(present.sum(axis=1))]).astype(np.int64)
-    links = matrix[present]
-    one_way = fabric.one_way_ns(matrix)
-    columns: dict[str, Column] = {
-        "pair.source": pairs[:, 0].astype(np.int32),
-        "pair.destination": pairs[:, 1].astype(np.int32),
-        "pair.reverse": reverse.astype(np.int32),
-        "pair.base_ns": one_way + one_way[reverse],
-    }
-    return pairs, links, first_link, columns

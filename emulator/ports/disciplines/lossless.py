@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from emulator.ports.disciplines.discipline import EgressPort
-from emulator.ports.port_qdisc import PortOptions, QueueKind, q32, threshold_option
-from topologies.fabrics.fabric import PAUSE_FRAME_WIRE_BYTES, Link
+from emulator.ports.port_qdisc import PortOptions, QueueKind, threshold_option
+from topologies.fabrics.fabric import headroom_bytes
 from topologies.spec.queue_section import CLASSES, Lossless
+from topologies.units import q32
 
 
 def own(queue: Lossless, plain: PortOptions, port: EgressPort) -> PortOptions:
@@ -29,16 +30,6 @@ def own(queue: Lossless, plain: PortOptions, port: EgressPort) -> PortOptions:
         red_pmax_q32=q32(queue.pmax),
         lossy_classes=_class_mask(queue.lossy_priorities),
     )
-
-
-def headroom_bytes(link: Link) -> int:
-    """The bytes that may still arrive at an ingress after its XOFF was passed (IEEE 802.1Q annex N,
-    with no response time at the sender): the frame that passed it; a frame that the pause frame has
-    to wait for, the pause frame itself, its propagation, the frame that the sender had begun, and
-    what was on the wire: 2 * rate * delay + 3 frames + one pause frame."""
-    frame = link.frame_bytes
-    on_the_wire = -(-2 * link.rate_bps * link.delay_ns // (8 * 10**9))
-    return on_the_wire + 3 * frame + PAUSE_FRAME_WIRE_BYTES
 
 
 def _class_mask(priorities: Sequence[int]) -> int:

@@ -10,9 +10,10 @@ from dataclasses import replace
 
 from emulator.linux.messages import formats
 from emulator.ports.disciplines.discipline import EgressPort
-from emulator.ports.port_qdisc import NO_FLAGS, Flag, PortOptions, QueueKind, q32
+from emulator.ports.port_qdisc import NO_FLAGS, Flag, PortOptions, QueueKind
 from topologies.fabrics.fabric import L1_OVERHEAD_BYTES, Link
 from topologies.spec.queue_section import Red
+from topologies.units import q32
 
 _ECN, _NODROP = 1, 8  # TC_RED_ECN, TC_RED_NODROP of include/uapi/linux/pkt_sched.h
 _STAB_BYTES = 256

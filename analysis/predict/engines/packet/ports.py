@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field, replace
 
 import numpy as np
 
 from analysis.predict.engines.paths import Paths
 from analysis.predict.engines.wire import Ints
-from analysis.predict.interface import PredictorError, Setting
+from analysis.predict.interface import Setting
 from simulation.columns import Column
-from topologies.fabrics.fabric import Link
+from topologies.fabrics.fabric import L1_OVERHEAD_BYTES, Link, headroom_bytes
 from topologies.fabrics.fabric import Port as FabricPort
 from topologies.fabrics.port_seed import port_seed
 from topologies.spec.queue_section import (
+    CLASSES,
+    Classes,
+    ClassQueue,
     Codel,
     Dctcp,
     DropTail,
@@ -24,10 +26,15 @@ from topologies.spec.queue_section import (
     Shared,
     Voq,
     queue_of,
+    queues_in,
 )
+from topologies.units import q32
 
-_FIFO, _SHARED, _RED, _VOQ, _CODEL, _FQ_CODEL, _PAUSABLE = range(7)
+_FIFO, _SHARED, _RED, _QUEUED = range(4)
 """`Discipline` of simulation/engine/port.hpp."""
+
+_KINDS = ("droptail", "red", "dctcp", "codel", "fq_codel", "shared", "voq", "lossless")
+"""`QueueKind` of simulation/engine/queued.hpp."""
 
 _COLUMNS = (
     *("kind", "rate_bps", "delay_ns", "buffer", "mark_above", "memory"),
@@ -38,10 +45,7 @@ _FRAME_BYTES = 66 + 24
 """The bytes of a frame without data on the line: Ethernet 14, IPv4 20, TCP 20, timestamps 12, and
 24 of checksum, preamble and gap."""
 
-_PAUSE_WIRE_BYTES = 84
-"""The bytes of a pause frame."""
-
-_ETHERNET_BYTES, _OVERHEAD_BYTES, _SECOND_NS, _U32 = 14, 24, 1_000_000_000, 0xFFFFFFFF
+_SECOND_NS = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,22 +57,56 @@ class _Port:
     parameters: tuple[int, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class _Options:
+    """`QueueOptions` of simulation/engine/queued.hpp, in their order; -1 for no threshold."""
+
+    kind: int
+    buffer_bytes: int
+    k_bytes: int = -1
+    kmin_bytes: int = 0
+    kmax_bytes: int = 0
+    target_ns: int = 0
+    interval_ns: int = 0
+    ce_threshold_ns: int = -1
+    xoff_bytes: int = 0
+    xon_bytes: int = 0
+    headroom_bytes: int = 0
+    quantum_bytes: int = 0
+    class_quantum_bytes: int = 0
+    pmax_q32: int = 0
+    weight_q32: int = 0
+    alpha_q16: int = 0
+    lossy_classes: int = 0
+    ecn: int = 0
+
+
 @dataclass(slots=True)
 class FabricPorts:
-    """The ports of a fabric by the number of the directed link, of those that paths take."""
+    """The ports of a fabric by the number of the directed link, of those that paths take.
+
+    A port whose packets leave in the order in which they come needs no event of its own, where one
+    class of traffic is used and nothing is to be seen at the moment at which a packet leaves.
+    """
 
     paths: Paths
-    _class: int = field(init=False)
-    _pauses: bool = field(init=False)
+    _class: int | None = field(init=False)
+    _has_pauses: bool = field(init=False)
+    _plain: bool = field(init=False)
+    _options: dict[tuple[_Options, ...], int] = field(init=False, default_factory=dict)
+    _rows: int = field(init=False, default=0)
 
     def __post_init__(self) -> None:
-        links = self.paths.setting.fabric.links
-        self._class = _only_class(self.paths.setting)
-        self._pauses = any(
-            isinstance(queue_of(end.queue, self._class), Lossless)
-            for link in links
-            for end in (link.a, link.b)
+        setting = self.paths.setting
+        ends = [end for link in setting.fabric.links for end in (link.a, link.b)]
+        used = _classes(setting)
+        self._class = used.pop() if len(used) == 1 else None
+        self._has_pauses = any(
+            isinstance(queue, Lossless) for end in ends for queue in queues_in(end.queue)
         )
+        roce = setting.transport.roce
+        stamped = roce is not None and roce.congestion_control == "hpcc"
+        self._plain = self._class is not None and not self._has_pauses and not stamped
 
     def one_way_ns(self, matrix: Ints) -> Ints:
         """The time of a frame without data over the idle paths of a path matrix."""
@@ -81,89 +119,135 @@ class FabricPorts:
         return found
 
     def columns(self, used: set[int]) -> dict[str, Column]:
-        """The ports of all links; those that are not used have no discipline. Raises PredictorError
-        for a discipline that is not followed."""
+        """The ports of all links; those that are not used have no discipline."""
         links = self.paths.setting.fabric.links
-        if self._pauses:
+        if self._has_pauses:
             used = used | {number ^ 1 for number in used}
         table = np.full((self.paths.links, len(_COLUMNS)), -1, dtype=np.int64)
         memories: dict[str, int] = {}
-        for number in used:
+        for number in sorted(used):
             link = links[number // 2]
             port = self._port(link, link.b if number % 2 else link.a)
             memory = -1 if port.memory is None else memories.setdefault(port.memory, len(memories))
             mark = -1 if port.mark_above is None else port.mark_above
             row = (port.kind, link.rate_bps, link.delay_ns, port.buffer, mark, memory)
             table[number, : 6 + len(port.parameters)] = row + port.parameters
-        return {f"port.{name}": table[:, place].copy() for place, name in enumerate(_COLUMNS)}
+        rows = [astuple(each) for queues in self._options for each in queues]
+        columns = {f"port.{name}": table[:, place].copy() for place, name in enumerate(_COLUMNS)}
+        return columns | {"queue.options": np.array(rows, dtype=np.int64).reshape(-1)}
 
     def _port(self, link: Link, end: FabricPort) -> _Port:
-        if self._pauses:
-            return self._pausable(link, end)
-        frame = link.frame_bytes
+        if not self._plain or self._class is None:
+            return self._queued(link, end)
         match queue_of(end.queue, self._class):
             case DropTail(buffer_bytes=buffer):
                 return _Port(_FIFO, buffer)
             case Dctcp(buffer_bytes=buffer, k_bytes=k):
                 return _Port(_FIFO, buffer, k)
             case Shared(buffer_bytes=buffer, alpha=alpha, k_bytes=k):
-                return _Port(_SHARED, buffer, k, end.node, (round(alpha * 65536),))
+                return _Port(_SHARED, buffer, k, end.node, (_alpha_q16(alpha),))
             case Red() as red:
-                return self._red(link, end, red)
-            case Voq(buffer_bytes=buffer, k_bytes=k):
-                return _Port(_VOQ, buffer, k, None, (frame,))
-            case Codel() as codel:
-                kind, quantum = _CODEL, frame
-                if isinstance(codel, FqCodel):
-                    kind, quantum = _FQ_CODEL, codel.quantum_bytes or frame
-                threshold = -1 if codel.ce_threshold_ns is None else codel.ce_threshold_ns
-                times = codel.target_ns, codel.interval_ns, threshold
-                return _Port(
-                    kind, codel.buffer_bytes, None, None, (quantum, *times, int(codel.ecn), frame)
+                line = (red.kmin_bytes << 16, red.kmax_bytes << 16, q32(red.pmax), q32(red.weight))
+                packet = _packet_ns(link) << 1 | int(red.ecn)
+                parameters = (*line, packet, self._seed(end))
+                return _Port(_RED, red.buffer_bytes, None, None, parameters)
+            case _:
+                return self._queued(link, end)
+
+    def _queued(self, link: Link, end: FabricPort) -> _Port:
+        queue = end.queue
+        if isinstance(queue, Classes):
+            served = [queue.of(priority) for priority in range(CLASSES)]
+            weights = [each.weight for each in queue.classes.values() if each.weight is not None]
+            frame = link.frame_bytes + L1_OVERHEAD_BYTES
+            options = tuple(
+                replace(
+                    _options(each.queue, link),
+                    class_quantum_bytes=(
+                        0 if each.weight is None else frame * each.weight // min(weights)
+                    ),
                 )
-            case other:
-                raise PredictorError(f"packet does not follow queues of kind {other.kind}")
+                for each in served
+            )
+            class_map = sum(each.priority << 4 * number for number, each in enumerate(served))
+        else:
+            options, class_map = (_options(queue, link),), _OWN_CLASS
+        if options not in self._options:
+            self._options[options] = self._rows
+            self._rows += len(options)
+        first = self._options[options]
+        times = (link.frame_bytes, _packet_ns(link), self._seed(end))
+        return _Port(_QUEUED, 0, None, end.node, (first, len(options), class_map, *times))
 
-    def _red(self, link: Link, end: FabricPort, red: Red) -> _Port:
-        bits = 8 * (link.mtu_bytes + _ETHERNET_BYTES + _OVERHEAD_BYTES)
-        packet_ns = max(1, bits * _SECOND_NS // link.rate_bps)
-        parameters = (
-            red.kmin_bytes << 16,
-            red.kmax_bytes << 16,
-            _q32(red.pmax),
-            _q32(red.weight),
-            packet_ns << 1 | int(red.ecn),
-            _as_signed(port_seed(self.paths.setting.seed, end.interface)),
-        )
-        return _Port(_RED, red.buffer_bytes, None, None, parameters)
-
-    def _pausable(self, link: Link, end: FabricPort) -> _Port:
-        found = queue_of(end.queue, self._class)
-        match found:
-            case Lossless(kmin_bytes=int()):
-                raise PredictorError(
-                    "packet does not follow lossless queues that mark by RED's line"
-                )
-            case Lossless() as queue if not queue.lossy_priorities:
-                headroom = queue.headroom_bytes
-                if headroom is None:
-                    wire = 2 * link.rate_bps * link.delay_ns / 8e9
-                    headroom = math.ceil(wire) + 3 * link.frame_bytes + _PAUSE_WIRE_BYTES
-                limits = queue.xoff_bytes, queue.xon_bytes, headroom
-                return _Port(_PAUSABLE, found.buffer_bytes, queue.k_bytes, end.node, limits)
-            case DropTail():
-                return _Port(_PAUSABLE, found.buffer_bytes, None, end.node)
-            case Lossless():
-                raise PredictorError("packet does not follow lossless queues with lossy_priorities")
-            case other:
-                raise PredictorError(
-                    f"packet does not follow queues of kind {other.kind} beside lossless ones"
-                )
+    def _seed(self, end: FabricPort) -> int:
+        return _as_signed(port_seed(self.paths.setting.seed, end.interface))
 
 
-def _q32(share: float) -> int:
-    """A probability as ports take it: 2^32 - 1 stands for 1."""
-    return min(round(share * 2**32), _U32)
+_OWN_CLASS = sum(number << 4 * number for number in range(CLASSES))
+"""Each class selector is a class of its own."""
+
+
+def _options(queue: ClassQueue, link: Link) -> _Options:
+    plain = _Options(_KINDS.index(queue.kind), queue.buffer_bytes)
+    match queue:
+        case Dctcp():
+            return replace(plain, k_bytes=queue.k_bytes)
+        case Red():
+            return replace(
+                plain,
+                kmin_bytes=queue.kmin_bytes,
+                kmax_bytes=queue.kmax_bytes,
+                pmax_q32=q32(queue.pmax),
+                weight_q32=q32(queue.weight),
+                ecn=int(queue.ecn),
+            )
+        case Shared():
+            return replace(
+                plain, k_bytes=_or_none(queue.k_bytes), alpha_q16=_alpha_q16(queue.alpha)
+            )
+        case Voq():
+            return replace(plain, k_bytes=_or_none(queue.k_bytes), quantum_bytes=link.frame_bytes)
+        case Codel():
+            quantum = 0
+            if isinstance(queue, FqCodel):
+                quantum = queue.quantum_bytes or link.frame_bytes
+            return replace(
+                plain,
+                target_ns=queue.target_ns,
+                interval_ns=queue.interval_ns,
+                ce_threshold_ns=_or_none(queue.ce_threshold_ns),
+                quantum_bytes=quantum,
+                ecn=int(queue.ecn),
+            )
+        case Lossless():
+            given = queue.headroom_bytes
+            return replace(
+                plain,
+                k_bytes=_or_none(queue.k_bytes),
+                kmin_bytes=queue.kmin_bytes or 0,
+                kmax_bytes=queue.kmax_bytes or 0,
+                pmax_q32=q32(queue.pmax),
+                xoff_bytes=queue.xoff_bytes,
+                xon_bytes=queue.xon_bytes,
+                headroom_bytes=headroom_bytes(link) if given is None else given,
+                lossy_classes=sum(1 << priority for priority in set(queue.lossy_priorities)),
+            )
+        case _:
+            return plain
+
+
+def _or_none(threshold: int | None) -> int:
+    return -1 if threshold is None else threshold
+
+
+def _alpha_q16(alpha: float) -> int:
+    return max(1, round(alpha * 2**16))
+
+
+def _packet_ns(link: Link) -> int:
+    """The time of a full packet, by which RED's average falls while a port is idle."""
+    bits = 8 * (link.frame_bytes + L1_OVERHEAD_BYTES)
+    return max(1, bits * _SECOND_NS // link.rate_bps)
 
 
 def _as_signed(number: int) -> int:
@@ -171,11 +255,9 @@ def _as_signed(number: int) -> int:
     return number - (1 << 64) if number >> 63 else number
 
 
-def _only_class(setting: Setting) -> int:
-    """The class selector that all ranks' packets have. Raises PredictorError where they differ."""
-    found = (set(setting.priorities[0]) or {0}) | set(setting.group_priorities.values())
-    if len(found) > 1:
-        raise PredictorError(
-            f"packet follows traffic of one class: found {', '.join(map(str, sorted(found)))}"
-        )
-    return found.pop()
+def _classes(setting: Setting) -> set[int]:
+    """The class selectors that packets of ranks have."""
+    found = set(setting.priorities[0]) or {0}
+    if setting.transport.roce is not None:
+        found |= set(setting.priorities[1]) or {0}
+    return found | set(setting.group_priorities.values())

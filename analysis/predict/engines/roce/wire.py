@@ -97,8 +97,8 @@ class RoceWire:
 def wire_of(transport: Transport, call: CollectiveCall, mtu_bytes: int) -> Wire:
     """How a call's messages lie on links of this MTU."""
     if transport.carries(call):
-        assert transport.path_mtu_bytes is not None
-        return RoceWire(transport.path_mtu_bytes, transport.packets_per_ack)
+        assert transport.roce is not None
+        return RoceWire(transport.roce.path_mtu_bytes, transport.roce.packets_per_ack)
     if isinstance(call.schedule, ObservedSchedule):
         return UnannouncedWire(mtu_bytes, call.schedule.header_bytes)
     return GlooWire(mtu_bytes)

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: GPL-2.0-only
+// What a queue pair does with what arrives: as rxe_recv.c and rxe_resp.c. A receive is posted for whatever comes:
+// each end has as many as the other has works under way, and its rank posts them anew at once.
+#pragma once
+#include "queue_pair.hpp"
+
+inline void QueuePair::receive(uint32_t number, Time now) {
+    Packet& packet = net.packets[number];
+    if (packet.frame == Frame::kCnp) {
+        ++cnps;
+        if (controller_.set.kind == RXE_RATE_DCQCN) rxe_dcqcn_cnp(&controller_.dcqcn, &controller_.set, uint64_t(now));
+        return;
+    }
+    bool is_request = packet.frame == Frame::kRequest;
+    if (is_request && packet.ce && controller_.set.kind == RXE_RATE_DCQCN && now >= cnp_after_ns_) {
+        cnp_after_ns_ = now + Time(controller_.set.cnp_interval_ns);
+        emit(make(Frame::kCnp, 0, kBthBytes + kCnpBytes + kCrcBytes), now);
+    }
+    Told told{packet.seq, packet.frame, packet.is_write, packet.is_last, packet.asks, packet.message, packet.hops_told, kNobody};
+    if (packet.hops_asked) {
+        told.telemetry = packet.ranges;
+        packet.hops_asked = 0;  // it is ours now
+    }
+    (is_request ? requests_ : responses_).push_back(told);
+    if (is_request) schedule(receiver_, What::kReceiveTask, now);
+    else schedule(sender_, What::kSendTask, now);
+}
+
+// Answers a request (rxe_receiver). Whether there was one.
+inline bool QueuePair::respond(Time now) {
+    if (requests_.empty()) return false;
+    Told told = requests_.front();
+    requests_.pop_front();
+    if (told.psn > expected_psn_) {
+        if (!sent_nak_) {
+            sent_nak_ = true;
+            acknowledge(Frame::kNak, expected_psn_, nullptr, now);
+        }
+    } else if (told.psn < expected_psn_) {
+        acknowledge(Frame::kAcknowledge, expected_psn_ - 1, nullptr, now);
+    } else {
+        sent_nak_ = false;
+        ++expected_psn_;
+        if (told.is_last) tell(told.is_write ? Completion::kMessageCame : Completion::kCreditCame, told.message, now);
+        if (told.asks) acknowledge(Frame::kAcknowledge, told.psn, &told, now);
+    }
+    if (told.telemetry != kNobody) free_telemetry(told);
+    return true;
+}
+
+inline void QueuePair::acknowledge(Frame frame, int64_t psn, const Told* answered, Time now) {
+    uint32_t made = make(frame, psn, kBthBytes + kAethBytes + kCrcBytes);
+    if (answered && answered->telemetry != kNobody) {
+        Packet& packet = net.packets[made];
+        packet.ranges = net.packets.make_telemetry();
+        packet.hops_asked = packet.hops_told = answered->hops;  // no port has room to write
+        std::copy_n(net.packets.telemetry(answered->telemetry), answered->hops, net.packets.telemetry(packet.ranges));
+        packet.length += uint32_t(kIntHeaderBytes + answered->hops * kIntHopBytes);
+    }
+    emit(made, now);
+}
+
+inline void QueuePair::tell(Completion::Kind kind, int32_t message, Time now) {
+    completions_.found.push_back({kind, number, message});
+    if (completions_.told) return;
+    completions_.told = true;
+    net.at_processes(now, What::kCompletions, completions_number_, 0);
+}
+
+inline void QueuePair::free_telemetry(const Told& told) { net.packets.free_telemetry(told.telemetry); }
