@@ -373,6 +373,8 @@ make_environment() {
     # costs time and nothing else, and so does a failure here. pip would compile on one core. What only
     # the host imports compiles itself when it is first used.
     "$venv/bin/python" -m compileall -qq -j 0 -x '/site-packages/(ansible|dask|distributed|pandas|pyarrow)' "$venv/lib" topologies collectives workloads simulation analysis emulator groundwire || true
+    # Tests of virtual GPUs need their library. Others have it compiled by the first run that wants it.
+    [ "$purpose" != test ] || "$venv/bin/python" -m workloads.virtual_gpu.building >/dev/null 2>&1 || true
     touch "$stamp"
 }
 

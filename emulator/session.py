@@ -33,7 +33,14 @@ from emulator.prepared_guest import (
     prepared_guest,
 )
 from emulator.progress import FAILED, Progress, Report
-from emulator.ranks.caller import Caller, programs_of, times_for, write_times
+from emulator.ranks.caller import (
+    Caller,
+    library_here,
+    programs_of,
+    times_for,
+    write_library,
+    write_times,
+)
 from emulator.ranks.program_jobs import WORK
 from emulator.ranks.working_directory import working_directory
 from emulator.rdma.compiled import polling_library, verbs_library
@@ -109,6 +116,10 @@ def run_session(
     for chosen_program in dict.fromkeys(caller.chosen for caller in callers if caller.chosen):
         report(Progress("program", chosen_program))
     recorded = [times_for(workload) for workload, _ in programs]
+    libraries = [
+        library_here(workload, caller, lambda text: report(Progress("gpu", text)))
+        for (workload, _), caller in zip(programs, callers, strict=True)
+    ]
     with claimed(directory):
         (directory / "spec.yaml").write_text(spec.to_yaml())
         for name, content in (inputs or {}).items():
@@ -118,11 +129,16 @@ def run_session(
         started = time.monotonic()
         with ExitStack() as stack:
             readable = tuple(file.parent for file in spec.program_files)
-            for (workload, place), caller, times in zip(programs, callers, recorded, strict=True):
+            for (workload, place), caller, times, library in zip(
+                programs, callers, recorded, libraries, strict=True
+            ):
                 place.mkdir(parents=True, exist_ok=True)
                 caller.write(place)
                 if times is not None:
                     write_times(times, place)
+                if library is not None:
+                    write_library(library, place)
+                    readable += (library,)
                 readable += caller.needed(workload)
                 stack.enter_context(working_directory(Path(workload.directory), place / WORK))
             if chosen == "native":

@@ -19,6 +19,7 @@ from analysis.runs.records import CapturedRecord
 from analysis.runs.run import Run
 from topologies.spec.spec import Spec
 from topologies.spec.workload_section import CommandWorkload
+from topologies.units import format_size
 from workloads.models.replay import DIRECTORY, NOTES
 
 _QUOTED = 3
@@ -105,7 +106,35 @@ def _of_lost_nodes(run: Run) -> list[str]:
     return [f"{whose} died: {which} fell back to hosts (aggregation.when_lost: fall-back)"]
 
 
+def _of_gpus(run: Run) -> list[str]:
+    gpus = [gpu for log in run.ranks for gpu in log.gpus]
+    device, contents = run.spec.compute.device, run.spec.compute.contents
+    totals = [total for gpu in gpus for total in gpu.kernels.values()]
+    kernels, flops = sum(total[0] for total in totals), sum(total[2] for total in totals)
+    how = f"the roofline's time of {device}" if run.spec.compute.modelled else "no time"
+    workload = run.spec.workload
+    if isinstance(workload, CommandWorkload) and workload.charge_by is not None:
+        how = f"the time of a table, and what that lacks {how}"
+    peak_bytes = max((gpu.peak_reserved_bytes for gpu in gpus), default=0)
+    computed = (
+        "all tensors were computed, on the CPU"
+        if contents == "full"
+        else "tensors have contents where they are small, and else shapes alone (contents: small): "
+        "the program's losses mean nothing"
+    )
+    return [
+        f"virtual GPUs: {kernels:,} kernels and {flops:,} FLOP on {len(gpus)} GPUs took {how}; at "
+        f"most {format_size(peak_bytes)} of a GPU's memory were reserved; {computed}. Computing on "
+        "the host took no time but for launches (compute.launch)",
+        "a collective begins when its stream gets to it on its last rank; exposed communication is "
+        "when the default stream stood still for it. An iteration ends when the last kernel before "
+        "an optimizer's step is over",
+    ]
+
+
 def _of_compute(run: Run) -> list[str]:
+    if isinstance(run.spec.workload, CommandWorkload) and run.spec.workload.gpus_per_host:
+        return _of_gpus(run)
     computes = [compute for log in run.ranks for compute in log.computes]
     if computes:
         device = run.spec.compute.device
@@ -141,7 +170,7 @@ def _of_sources(run: Run) -> list[str]:
     observed = [log.rank for log in run.ranks if log.observed]
     found = []
     if len(observed) == len(run.ranks):
-        if any(log.iterations for log in run.ranks):
+        if any(log.iterations and not log.gpus for log in run.ranks):
             found.append(
                 "an iteration is a step of the program's optimizer; exposed communication is when "
                 "a rank's main thread waited for collectives, in Python or in torch's own code"

@@ -12,6 +12,7 @@ from analysis.predict.interface import Predictor, load_predictor
 from analysis.predict.planned_run import PredictedIteration, predict_workload
 from analysis.predict.run_predictions import RunPredictor
 from analysis.predict.setting import setting_of
+from analysis.results.gpus import gpu_section
 from analysis.results.judged import exact_times, twin_of
 from analysis.results.notes import notes_of, payload_checked
 from analysis.results.partition import partition_row
@@ -72,7 +73,7 @@ def assemble(run: Run, predictions: Predictions, judged: JudgedRun) -> dict[str,
     ]
     iterations = _iterations(run, collectives, scale)
     _add_predictions(iterations, predictions.iterations)
-    partition = partition_row(run.spec, collectives)
+    partition, gpus = partition_row(run.spec, collectives), gpu_section(run)
     return {
         "schema": RESULT_SCHEMA,
         "name": run.spec.name,
@@ -87,7 +88,11 @@ def assemble(run: Run, predictions: Predictions, judged: JudgedRun) -> dict[str,
         "collectives": rows,
         "iterations": iterations,
         "summary": summary_of(run, rows, iterations),
-    } | ({} if partition is None else {"partition": partition})
+    } | {
+        name: section
+        for name, section in (("partition", partition), ("gpus", gpus))
+        if section is not None
+    }
 
 
 def summary_of(

@@ -199,6 +199,19 @@ class ObserverRecord(Record):
     torch: str
 
 
+class GpuRecord(Record):
+    """A virtual GPU of a rank: its memory, the most that was allocated and reserved of it, and for
+    each operator how many kernels there were, their nanoseconds, FLOP and bytes."""
+
+    event: Literal["gpu"]
+    device: int
+    contents: Literal["small", "full"]
+    memory_bytes: int
+    peak_allocated_bytes: int
+    peak_reserved_bytes: int
+    kernels: dict[str, tuple[int, int, int, int]]
+
+
 class NoteRecord(Record):
     """The trouble of an observer, in words."""
 
@@ -220,6 +233,7 @@ RankEvent = Annotated[
     | UnseenRecord
     | CapturedRecord
     | ObserverRecord
+    | GpuRecord
     | NoteRecord,
     Field(discriminator="event"),
 ]

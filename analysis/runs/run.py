@@ -20,6 +20,7 @@ from analysis.runs.records import (
     ConnectionRecord,
     Environment,
     FailureRecord,
+    GpuRecord,
     GroupRecord,
     IterationRecord,
     JobRecord,
@@ -75,6 +76,8 @@ class RankLog:
     unseen: tuple[UnseenRecord, ...] = ()
     captured: tuple[CapturedRecord, ...] = ()
     """Rank 0's, where collectives were found in captures."""
+    gpus: tuple[GpuRecord, ...] = ()
+    """The virtual GPUs of a program's rank."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -280,6 +283,7 @@ def _rank_log(path: Path) -> RankLog:
         only(UnfinishedRecord),
         only(UnseenRecord),
         only(CapturedRecord),
+        only(GpuRecord),
     )
 
 

@@ -44,6 +44,8 @@ def missing_for(spec: Spec) -> list[str]:
         missing += _missing_for_roce(spec.transport)
     if any(isinstance(each, CommandWorkload) and each.charges for each in spec.workloads):
         missing.append("workload.charge: a program's computing takes its own time there")
+    if any(isinstance(each, CommandWorkload) and each.gpus_per_host for each in spec.workloads):
+        missing.append("workload.gpus_per_host: a virtual GPU's time is virtual time")
     if isinstance(spec.counters.interval_ns, int):
         missing.append("counters.interval: stock queue disciplines keep no history")
     if needs_switch_memory(fabric) and any(f.kind in ("link-down", "link-up") for f in spec.faults):

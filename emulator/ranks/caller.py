@@ -9,7 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -18,9 +18,11 @@ from emulator.ranks.script import script_importing
 from topologies.spec.spec import Spec
 from topologies.spec.workload_section import CommandWorkload
 from workloads.models.operation_times import OperationTimes, read_operation_times
+from workloads.virtual_gpu.building import Torch, VirtualGpuError, library_for
 
 _FILE = "caller.json"
 _TIMES_FILE = "operation_times.json"
+_LIBRARY_FILE = "virtual_gpu"
 # What says where programs, libraries and packages are, and how text is written. Others would make
 # a run depend on the terminal from which it was started.
 _PASSED = (
@@ -139,6 +141,46 @@ def read_times(run_directory: Path) -> list[list[Any]]:
     """[name, shapes, nanoseconds] of each. Raises OSError, ValueError."""
     found: list[list[Any]] = json.loads((run_directory / _TIMES_FILE).read_text())
     return found
+
+
+def library_here(
+    workload: CommandWorkload, caller: Caller, tell: Callable[[str], None]
+) -> Path | None:
+    """The directory with the compiled part of virtual GPUs for the torch of a program's Python,
+    built where it is absent, which `tell` is told; None for a program without them. Raises
+    VirtualGpuError."""
+    if workload.gpus_per_host is None:
+        return None
+    return library_for(Torch.of(_python_of(caller.program)), tell)
+
+
+def _python_of(program: str) -> str:
+    """The Python that a program is, or that its first line names. Raises VirtualGpuError."""
+    if re.fullmatch(r"python(\d(\.\d+)?)?", Path(program).name):
+        return program
+    try:
+        with open(program, "rb") as file:
+            line = file.readline(1000).decode(errors="replace")
+    except OSError as error:
+        raise VirtualGpuError(f"virtual GPUs: {program}: {error.strerror}") from error
+    words = line.removeprefix("#!").split() if line.startswith("#!") else []
+    found = next((word for word in words if re.search(r"python[\d.]*$", word)), None)
+    if found is None:
+        raise VirtualGpuError(
+            f"virtual GPUs: {program} is not a Python and names none in its first line; expected "
+            "python SCRIPT, torchrun, or another script of Python"
+        )
+    return found if "/" in found else shutil.which(found) or found
+
+
+def write_library(library: Path, run_directory: Path) -> None:
+    """Into a run directory, where the kernel at hand finds it. Raises OSError."""
+    (run_directory / _LIBRARY_FILE).write_text(f"{library}\n")
+
+
+def read_library(run_directory: Path) -> str:
+    """The directory that was written. Raises OSError."""
+    return (run_directory / _LIBRARY_FILE).read_text().strip()
 
 
 def _find(workload: CommandWorkload, path: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import Any
 from emulator.linux.namespaces import HostPlace
 from emulator.network.host_places import make_host_places
 from emulator.network.network import Network
-from emulator.ranks.caller import Caller, read_times
+from emulator.ranks.caller import Caller, read_library, read_times
 from emulator.ranks.gate import Seat
 from emulator.ranks.mpi.launch import mpi_variables, write_mpi_files
 from emulator.ranks.program import ProgramJob
@@ -25,6 +25,7 @@ from topologies.spec.workload_section import CommandWorkload
 from workloads.execution.traffic_class import TrafficClass
 from workloads.execution.verbs.place import PLACE_VARIABLE, TRANSPORT_VARIABLE
 from workloads.observer import COLLECTIVES_VARIABLE, OBSERVER, PLAN_FILE, PLAN_VARIABLE
+from workloads.virtual_gpu.plan import PLAN_KEY, gpu_plan
 
 MASTER_PORT = 29500
 WORK = "work"
@@ -78,10 +79,14 @@ def program_jobs(
                 "grid_ns": None if real_time else _GRID_NS,
                 "charge": _charge_plan(spec.compute, workload, run_directory),
                 "programs": _ROOT if spec.collectives.backend == "programs" else None,
+                PLAN_KEY: _gpus(spec.compute, workload, network, run_directory, hosts),
             }
         )
     )
     places = make_host_places(network, dict.fromkeys(hosts), names)
+    marks = _marks(run_directory)
+    if workload.gpus_per_host is not None:
+        marks.mkdir(parents=True)
     mpi = ranks / "mpi"
     if workload.per == "job":
         write_mpi_files(mpi, hosts, workload.ranks_per_host, places, run_directory / WORK)
@@ -95,7 +100,40 @@ def program_jobs(
     finally:
         shutil.rmtree(names, ignore_errors=True)
         shutil.rmtree(mpi, ignore_errors=True)
+        shutil.rmtree(marks, ignore_errors=True)
         (ranks / PLAN_FILE).unlink(missing_ok=True)
+
+
+def _marks(run_directory: Path) -> Path:
+    """Where ranks tell each other which tensors of a collective have no contents."""
+    return run_directory / "ranks" / "marks"
+
+
+def _gpus(
+    compute: ComputeSpec,
+    workload: CommandWorkload,
+    network: Network,
+    run_directory: Path,
+    hosts: Sequence[str],
+) -> dict[str, Any] | None:
+    """The plan for `workloads/virtual_gpu/interpreter/`; None without virtual GPUs. A process that
+    is started on one host of a server enters the network of that of its rank."""
+    if workload.gpus_per_host is None:
+        return None
+    interfaces = [network.fabric.links_of[host][0].port(host).interface for host in hosts]
+    times = [] if workload.charge_by is None else read_times(run_directory)
+    return gpu_plan(
+        compute,
+        workload.gpus_per_host,
+        read_library(run_directory),
+        str(_marks(run_directory)),
+        [[name, shapes, "", ns] for name, shapes, ns in times],
+    ) | {
+        "places": [
+            {"netns": str(network.netns_path(host)), "interface": interface}
+            for host, interface in zip(hosts, interfaces, strict=True)
+        ]
+    }
 
 
 def _charge_plan(
@@ -145,7 +183,7 @@ class _Start:
             argv=(self.caller.program, *workload.argv[1:]),
             environment=self.environment(rank),
             directory=self.run_directory / WORK,
-            host=host,
+            host=self._server(rank),
             place=place,
             stdout=log / f"{rank:03d}.out",
             stderr=log / f"{rank:03d}.err",
@@ -156,18 +194,25 @@ class _Start:
             seat=self.seat,
         )
 
+    def _server(self, rank: int) -> str:
+        """The name of a rank's machine: its server's, where that is several hosts of the fabric."""
+        host = self.spec.plan.hosts[rank]
+        if self.workload.local_ranks == self.workload.ranks_per_host:
+            return host
+        return f"server{rank // self.workload.local_ranks}"
+
     def environment(self, rank: int) -> dict[str, str]:
         """Where several say something of a variable: the spec, then what launchers set, then the
         caller."""
         workload, fabric, hosts = self.workload, self.network.fabric, self.spec.plan.hosts
-        together = workload.ranks_per_host
+        together = workload.local_ranks
         interface = fabric.links_of[hosts[rank]][0].port(hosts[rank]).interface
         found = dict(self.caller.environment) | _ALWAYS
         found |= {
             "WORLD_SIZE": str(workload.ranks),
             "LOCAL_WORLD_SIZE": str(together),
             "GROUP_RANK": str(rank // together),
-            "GROUP_WORLD_SIZE": str(workload.hosts),
+            "GROUP_WORLD_SIZE": str(workload.ranks // together),
             "MASTER_ADDR": str(fabric.by_name[hosts[0]].address),
             "MASTER_PORT": str(store_port(self.seat)),
             "GLOO_SOCKET_IFNAME": interface,
@@ -189,12 +234,14 @@ class _Start:
         else:
             # What torchrun takes as its options' defaults (torch/distributed/argparse_util.py).
             found |= {
-                "PET_NNODES": str(workload.hosts),
+                "PET_NNODES": found["GROUP_WORLD_SIZE"],
                 "PET_NPROC_PER_NODE": str(together),
                 "PET_NODE_RANK": found["GROUP_RANK"],
                 "PET_MASTER_ADDR": found["MASTER_ADDR"],
                 "PET_MASTER_PORT": found["MASTER_PORT"],
             }
+        if workload.gpus_per_host is not None:
+            found["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, range(workload.gpus_per_host)))
         if workload.observe or not self.real_time:
             search = (str(OBSERVER), found.get("PYTHONPATH", ""))
             found["PYTHONPATH"] = ":".join(filter(None, search))

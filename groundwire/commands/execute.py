@@ -110,6 +110,27 @@ def execute(
             "take what they took there, those that it lacks the device's roofline.",
         ),
     ] = None,
+    gpus_per_host: Annotated[
+        int | None,
+        typer.Option(
+            metavar="G",
+            min=1,
+            help="Virtual GPUs: torch finds G of them on each host, for scripts that say cuda and "
+            "nccl; on a fabric of rails, those of a server. Virtual kernel only.",
+        ),
+    ] = None,
+    device: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="The GPU: v100, a100, h100; as --set compute.device."),
+    ] = None,
+    contents: Annotated[
+        str | None,
+        typer.Option(
+            metavar="small|full",
+            help="Which tensors a virtual GPU computes: those that steer a program, or all; as "
+            "--set compute.contents.",
+        ),
+    ] = None,
     tee: Annotated[
         str,
         typer.Option(
@@ -157,9 +178,19 @@ def execute(
         "charge_by": None if charge_by is None else str(charge_by.absolute()),
         "tee": _teed(tee),
     }
+    if gpus_per_host is not None:
+        workload["gpus_per_host"] = gpus_per_host
+        if ranks is None:
+            workload["ranks"] = gpus_per_host
+    elif contents is not None:
+        raise ExecRefused("--contents: expected --gpus-per-host with it: it is of virtual GPUs")
     fabric = fabric_in_place(topo, custom)
     spec = _load(spec_path, fabric, workload, all_hosts=ranks is None)
     overrides = parse_overrides(set_ or [])
+    if device is not None:
+        overrides = {"compute.device": device} | overrides
+    if contents is not None:
+        overrides = {"compute.contents": contents} | overrides
     if memory is not None:
         overrides = {"virtual.memory": memory} | overrides
     by_wire = workload["per"] == "job" or script_importing("jax", command, Path.cwd())
@@ -178,7 +209,8 @@ def _load(
         return load_spec(path, fabric | {"workload": workload})
     one_host = workload | {"tee": "all"}  # which ranks there are is not known yet
     least = load_spec(path, fabric | {"workload": one_host, "placement": "linear"})
-    together = least.workload.ranks
+    # A virtual GPU is a host of its own where a server has several.
+    together = least.workload.ranks if workload.get("gpus_per_host") is None else 1
     ranks = len(least.plan.fabric.hosts) * together
     return load_spec(path, fabric | {"workload": workload | {"ranks": ranks}})
 

@@ -33,11 +33,16 @@ _ETHERNET_BYTES = 14
 
 Check = Callable[[Sections], Iterable[Problem]]
 
-_ROOMS = ("collectives.spec_checks", "workloads.models.flow_sizes", "analysis.predict.interface")
+_ROOMS = (
+    "collectives.spec_checks",
+    "workloads.models.flow_sizes",
+    "workloads.virtual_gpu.spec_checks",
+    "analysis.predict.interface",
+)
 """Modules of rooms above this one that know more of a spec than it does: collectives which sizes
-divide, workloads how many flows are drawn, analysis which predictors there are. Each has a tuple
-`CHECKS`. They are named here, and not imported, as imports go down only; so a spec is as valid
-whatever a program has imported."""
+divide, workloads how many flows are drawn and what virtual GPUs need, analysis which predictors
+there are. Each has a tuple `CHECKS`. They are named here, and not imported, as imports go down
+only; so a spec is as valid whatever a program has imported."""
 
 
 @cache

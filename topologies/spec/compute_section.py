@@ -9,25 +9,34 @@ from pydantic import Field, model_validator
 
 from topologies.spec.fabric_section import Integer
 from topologies.spec.queue_section import SpecSection
-from topologies.units import BytesPerSecond, FlopsPerSecond, TimeNs
+from topologies.units import BytesPerSecond, FlopsPerSecond, SizeBytes, TimeNs
 
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """Peak arithmetic at 16 and 32 bit, and memory bandwidth, of one accelerator."""
+    """Peak arithmetic at 16 and 32 bit, and memory bandwidth, of one accelerator; how much memory a
+    program can have of it, and the rate of its link to the host."""
 
     flops_16bit: int
     flops_32bit: int
     memory_bytes_per_s: int
+    memory_bytes: int
+    host_link_bytes_per_s: int
 
 
+# PCI Express 3.0, 4.0 and 5.0 at 16 lanes: 8, 16 and 32 GT/s in 128b/130b (PCI-SIG).
+_PCIE_3, _PCIE_4, _PCIE_5 = 15_754_000_000, 31_508_000_000, 63_015_000_000
+_GIB = 1 << 30
+
+
+# Memory is that which torch.cuda.mem_get_info tells of: 31.74, 79.15 and 79.11 GiB.
 DEVICES: dict[str, Device] = {
     # NVIDIA V100 SXM2 data sheet: 125 TFLOPS tensor, 15.7 TFLOPS single precision, 900 GB/s.
-    "v100": Device(125 * 10**12, 157 * 10**11, 900 * 10**9),
+    "v100": Device(125 * 10**12, 157 * 10**11, 900 * 10**9, 32501 * _GIB // 1024, _PCIE_3),
     # NVIDIA A100 80GB SXM data sheet: 312 TFLOPS tensor, 19.5 TFLOPS single precision, 2039 GB/s.
-    "a100": Device(312 * 10**12, 195 * 10**11, 2039 * 10**9),
+    "a100": Device(312 * 10**12, 195 * 10**11, 2039 * 10**9, 81050 * _GIB // 1024, _PCIE_4),
     # NVIDIA H100 SXM data sheet, dense: 989 TFLOPS tensor, 67 TFLOPS single precision, 3.35 TB/s.
-    "h100": Device(989 * 10**12, 67 * 10**12, 3350 * 10**9),
+    "h100": Device(989 * 10**12, 67 * 10**12, 3350 * 10**9, 81008 * _GIB // 1024, _PCIE_5),
 }
 
 
@@ -38,6 +47,11 @@ class ComputeSpec(SpecSection):
     `none` (compute takes no time) or `real` (it takes as long as it runs here). `flops` and
     `memory_bandwidth` replace a named device's own peaks; `efficiency` is the share of both that is
     reached; `overhead` is added to each kernel. `slowdown` multiplies all of it; scaling sets it.
+
+    The rest is of virtual GPUs (docs/virtual-gpu.md). `launch` is the host's time for each kernel
+    that it launches. `contents: full` has all tensors computed; `small` those of integers up to
+    `integer_elements` and of floating-point numbers up to `float_elements`. `memory` is a GPU's,
+    `host_link` the rate between it and its host.
     """
 
     device: Literal["v100", "a100", "h100", "custom", "none", "real"] = "v100"
@@ -46,6 +60,12 @@ class ComputeSpec(SpecSection):
     efficiency: Annotated[float, Field(strict=True)] = Field(default=1.0, gt=0, le=1)
     overhead_ns: TimeNs = Field(default=0, alias="overhead")
     slowdown: Integer = Field(default=1, ge=1)
+    launch_ns: TimeNs = Field(default=0, alias="launch")
+    contents: Literal["small", "full"] = "small"
+    float_elements: Integer = Field(default=4096, ge=0)
+    integer_elements: Integer = Field(default=1 << 22, ge=0)
+    memory_bytes: SizeBytes | None = Field(default=None, alias="memory", gt=0)
+    host_link_bytes_per_s: BytesPerSecond | None = Field(default=None, alias="host_link", gt=0)
 
     @model_validator(mode="after")
     def _complete(self) -> ComputeSpec:
@@ -77,6 +97,18 @@ class ComputeSpec(SpecSection):
         if self.memory_bytes_per_s is not None:
             return self.memory_bytes_per_s * self.efficiency
         return DEVICES[self.device].memory_bytes_per_s * self.efficiency
+
+    def device_memory_bytes(self) -> int:
+        """Memory of a virtual GPU; an H100's where neither it nor an accelerator is named."""
+        if self.memory_bytes is not None:
+            return self.memory_bytes
+        return DEVICES.get(self.device, DEVICES["h100"]).memory_bytes
+
+    def peak_host_link_bytes_per_s(self) -> int:
+        """The rate between a virtual GPU and its host; an H100's as above."""
+        if self.host_link_bytes_per_s is not None:
+            return self.host_link_bytes_per_s
+        return DEVICES.get(self.device, DEVICES["h100"]).host_link_bytes_per_s
 
     def time_ns(self, flops: int, memory_bytes: int, item_bytes: int) -> int:
         """Modelled time of one kernel; 0 for device none. Raises ValueError for device real."""

@@ -246,7 +246,9 @@ class CommandWorkload(SpecSection):
     relative to the spec's folder. `observe` has Python ranks log their collectives, and
     `charge` has what their torch computes take the time of the spec's device. `charge_by` is a
     trace of PyTorch's profiler, relative to the spec's folder, whose operations take the time that
-    they took there; those that it lacks take the device's. The output of the ranks in `tee` is
+    they took there; those that it lacks take the device's. `gpus_per_host` has torch find so many
+    virtual GPUs on each host (docs/virtual-gpu.md), a rank each: on a fabric of `rails` those of a
+    server, whose hosts are GPUs. The output of the ranks in `tee` is
     shown as it comes, where these are not rank 0 alone with the rank before each line.
     """
 
@@ -260,6 +262,7 @@ class CommandWorkload(SpecSection):
     observe: bool = Field(default=True, strict=True)
     charge: bool = Field(default=False, strict=True)
     charge_by: str | None = Field(default=None, min_length=1)
+    gpus_per_host: Integer | None = Field(default=None, ge=1, le=64)
     tee: Literal["all"] | tuple[Annotated[Integer, Field(ge=0)], ...] = (0,)
 
     def tees(self, first: int) -> bool:
@@ -268,9 +271,14 @@ class CommandWorkload(SpecSection):
         return self.tee == "all" or any(rank in own for rank in self.tee)
 
     @property
+    def local_ranks(self) -> int:
+        """LOCAL_WORLD_SIZE: the ranks of a server, be that one host of the fabric or several."""
+        return self.ranks_per_host if self.gpus_per_host is None else self.gpus_per_host
+
+    @property
     def charges(self) -> bool:
-        """Whether computing takes time."""
-        return self.charge or self.charge_by is not None
+        """Whether computing on the CPU takes time."""
+        return self.gpus_per_host is None and (self.charge or self.charge_by is not None)
 
     @property
     def iterations(self) -> int:
@@ -287,13 +295,17 @@ class CommandWorkload(SpecSection):
         """How many ranks are the affair of each process that is started."""
         if self.per == "job":
             return self.ranks
-        return 1 if self.per == "rank" else self.ranks_per_host
+        return 1 if self.per == "rank" else self.local_ranks
 
     @model_validator(mode="after")
     def _whole_hosts(self) -> CommandWorkload:
         if self.ranks % self.ranks_per_host:
             raise ValueError(
                 f"expected ranks to be a multiple of ranks_per_host = {self.ranks_per_host}"
+            )
+        if self.ranks % self.local_ranks:
+            raise ValueError(
+                f"expected ranks to be a multiple of gpus_per_host = {self.gpus_per_host}"
             )
         if self.tee != "all" and any(rank >= self.ranks for rank in self.tee):
             raise ValueError(f"expected tee to be all, or ranks from 0 to {self.ranks - 1}")

@@ -20,6 +20,7 @@ from typing import Any
 from .backend import by_programs
 from .charging import Charging
 from .connections import connections_of
+from .device import DeviceLog
 from .groups import Group, Groups
 from .meeting import Meeting, OwnMeeting
 from .moved_bytes import tensors_in
@@ -39,6 +40,7 @@ class Observer:
             self._plan = json.load(file)
         self._directory = os.path.dirname(plan)
         self.observes: bool = self._plan["observe"]
+        self.gpus: dict[str, Any] | None = self._plan.get("gpu")
         self.virtual: bool = self._plan["grid_ns"] is not None
         self._lock = threading.Lock()
         self._lines: list[dict[str, Any]] = []
@@ -52,6 +54,7 @@ class Observer:
         self._begun_ns: int | None = None
         self._optimizer: int | None = None
         self._library: Any = None
+        self._device = None if self.gpus is None else DeviceLog(self.gpus["contents"])
         self._charging: Any = None
         self._passes = BackwardPasses(self._works, self._settle)
         self.meeting = Meeting(self._plan["hosts"])
@@ -260,6 +263,8 @@ class Observer:
                     start_ns=started_ns, end_ns=None, waited_ns=0, known=self._ended,
                 )  # fmt: skip
         work = Work.unbox(returned[-1] if isinstance(returned, tuple) else returned)
+        if self._device is not None and self._device.posted(work, records):
+            return
         operation = Operation(work, records, name if name in MESSAGES else None)
         self._works.begin(operation, [] if name == "barrier" else tensors_in(args[0]))
 
@@ -360,6 +365,8 @@ class Observer:
             self._add(record)
 
     def _steps(self, *_: Any) -> None:
+        if self._device is not None:
+            self._device.optimizing(True)
         if self._charging is not None:
             self._charging.optimizing = True
 
@@ -371,7 +378,13 @@ class Observer:
         now_ns = time.monotonic_ns()
         if self._optimizer is None:
             self._optimizer = id(optimizer)
+        if self._device is not None:
+            self._device.optimizing(False)
         if self._path is None or id(optimizer) != self._optimizer:
+            return
+        if self._device is not None:
+            self._device.stepped()
+            self._iteration += 1
             return
         begun_ns = now_ns if self._begun_ns is None else self._begun_ns
         self._add(
@@ -389,6 +402,13 @@ class Observer:
         with self._lock:
             self._lines.append(line)
             self._ended += line["event"] in ("compute", "collective")
+
+    def leave(self) -> None:
+        """The program has come to its end: write what is left, and what its virtual GPUs did."""
+        if self._device is not None:
+            for line in self._quietly(self._device.lines) or ():
+                self._add(line)
+        self.write()
 
     def write(self) -> None:
         """Append what there is to the rank's log."""

@@ -19,6 +19,7 @@ from typing import Any
 
 _PLAN_VARIABLE = "GROUNDWIRE_OBSERVE"
 _PACKAGE = "groundwire_observer"
+_GPUS = "groundwire_virtual_gpu"
 _GROUPS, _SPAWN = "torch.distributed.distributed_c10d", "torch.multiprocessing.spawn"
 _JAX_PROFILER = "jax._src.profiler"
 _LINGERS_S = 0.1
@@ -78,11 +79,23 @@ def _load_hidden() -> None:
         spec.loader.exec_module(module)
 
 
+def _begin_gpus(plan: Any) -> None:
+    """Before torch is imported: it is to find GPUs, and this rank the network of its own."""
+    here = os.path.dirname(os.path.abspath(__file__))
+    package = types.ModuleType(_GPUS)
+    package.__path__ = [os.path.join(os.path.dirname(here), "virtual_gpu", "interpreter")]
+    sys.modules[_GPUS] = package
+    importlib.import_module(f"{_GPUS}.place").enter(plan)
+    importlib.import_module(f"{_GPUS}.loading").install(plan)
+
+
 def _begin() -> None:
     plan = os.environ.get(_PLAN_VARIABLE)
     if plan is None or not os.path.exists(plan):
         return
     observer = _load("observer").Observer(plan)
+    if observer.gpus is not None:
+        _begin_gpus(observer.gpus)
     if observer.virtual:
         atexit.register(_linger)  # goes last
     if observer.observes:
@@ -93,7 +106,7 @@ def _begin() -> None:
         sys.meta_path.insert(
             0, _Finder(_JAX_PROFILER, lambda module: _watch_steps(observer, module))
         )
-        atexit.register(observer.write)
+        atexit.register(observer.leave)
         atexit.register(observer.finish)  # goes first
     if observer.virtual:
         sys.meta_path.insert(0, _load("pace").Pace())

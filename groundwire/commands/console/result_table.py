@@ -17,6 +17,7 @@ from groundwire.commands.console.figures import (
     size_scale,
     time_scale,
 )
+from groundwire.commands.console.gpu_table import print_gpus
 from groundwire.commands.console.jobs_table import print_jobs
 from groundwire.commands.console.plain_text import unstyled
 
@@ -33,6 +34,9 @@ def print_result(result: dict[str, Any], directory: Path, console: OutputConsole
     if result["iterations"]:
         console.print()
         console.print_fitting(_variants(_iterations, result["iterations"], predictors))
+    if "gpus" in result:
+        console.print()
+        print_gpus(result["gpus"], console)
     if "jobs" in result:
         console.print()
         print_jobs(result, predictors, console)

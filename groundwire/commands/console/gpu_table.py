@@ -1,0 +1,43 @@
+"""Virtual GPUs in the terminal: the operators that took most time, memory, and utilization."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.table import Table
+
+from groundwire.commands.console.figures import OutputConsole
+from topologies.units import format_size
+
+_SHOWN = 8
+
+
+def print_gpus(section: dict[str, Any], console: OutputConsole) -> None:
+    """Print `gpus` of a result."""
+    kernels = section["kernels"]
+    whole_ns = sum(each["ns"] for each in kernels)
+    table = Table(title="Kernels of all GPUs", title_justify="left", box=None, pad_edge=False)
+    table.add_column("operator")
+    for name in ("kernels", "ms", "share"):
+        table.add_column(name, justify="right")
+    for each in kernels[:_SHOWN]:
+        share = each["ns"] / whole_ns if whole_ns else 0
+        cells = f"{each['kernels']:,}", f"{each['ns'] / 1e6:,.3f}", f"{share:.1%}"
+        table.add_row(each["operator"].removeprefix("aten::"), *cells)
+    console.print(table)
+    if len(kernels) > _SHOWN:
+        console.print(f"and {len(kernels) - _SHOWN} more operators", highlight=False)
+    most = max(section["ranks"], key=lambda each: each["peak_reserved_bytes"])
+    said = (
+        f"GPU memory: at most {_size(most, 'peak_reserved_bytes')} reserved, "
+        f"{_size(most, 'peak_allocated_bytes')} allocated, of {_size(most, 'memory_bytes')} "
+        f"(rank {most['rank']})"
+    )
+    reached = [each["mfu"] for each in section["ranks"] if each["mfu"] is not None]
+    if reached:
+        said += f"; MFU {sum(reached) / len(reached):.1%}"
+    console.print(said, highlight=False)
+
+
+def _size(gpu: dict[str, Any], key: str) -> str:
+    return format_size(round(gpu[key] / 1e6) * 10**6)

@@ -1,0 +1,141 @@
+"""The doings of a rank's virtual GPUs, for its log: when collectives ran on their streams, how long
+streams waited for them, when kernels ran, and when an iteration's last one was over.
+
+All that is known when the program ends, as the host of a GPU does not wait for it. `observer.py`
+beside this file loads it; it asks the compiled part of `workloads/virtual_gpu`.
+"""
+
+from __future__ import annotations
+
+import sys
+from bisect import bisect_right
+from typing import Any
+
+from .works import add_wait
+
+_MODULE = "_groundwire_gpu"
+_PHASES = ("forward", "backward", "optimizer")
+_TOLD = (
+    "{count:,} times {name} read values that have no contents, and was given zeros",
+    "{count:,} times {name} sorted values without contents, and was given random indices",
+    "{count:,} times {name} computed from zeros, as contents would tell the shape of its result",
+)
+
+
+def compiled_part() -> Any:
+    """The module; None in a process without virtual GPUs."""
+    return sys.modules.get(_MODULE)
+
+
+class DeviceLog:
+    """The lines of one rank's log that its virtual GPUs are to complete."""
+
+    def __init__(self, contents: str) -> None:
+        self._contents = contents
+        self._works: list[tuple[Any, list[dict[str, Any]]]] = []
+        self._steps: list[Any] = []
+
+    def posted(self, work: Any, records: list[dict[str, Any]]) -> bool:
+        """Take over an operation that runs on a stream. False for others."""
+        if not hasattr(work, "stalls"):
+            return False
+        self._works.append((work, records))
+        return True
+
+    def optimizing(self, begins: bool) -> None:
+        """An optimizer begins its step, or has made it."""
+        gpu = compiled_part()
+        if gpu is not None:
+            gpu.set_optimizing(begins)
+
+    def stepped(self) -> None:
+        """An iteration's last kernel has been launched."""
+        self._steps.append(compiled_part().record(-1))
+
+    def lines(self) -> list[dict[str, Any]]:
+        """All lines, in order of their times, when the devices have done all they were given."""
+        gpu = compiled_part()
+        if gpu is None:
+            return []
+        devices = range(gpu.device_count())
+        for device in devices:
+            gpu.synchronize(device)
+        lines = [*self._collectives(), *self._computed(gpu), *self._iterations(gpu)]
+        lines.sort(key=lambda line: line.get("end_ns", 0))
+        ends = [line["end_ns"] for line in lines if line["event"] in ("compute", "collective")]
+        for line in lines:
+            if line["event"] == "collective":
+                line["known"] = bisect_right(ends, line["start_ns"])
+        used = [device for device in devices if gpu.memory_statistics(device)["num_device_alloc"]]
+        lines += [self._device(gpu, device) for device in used]
+        return lines + self._notes(gpu)
+
+    def _collectives(self) -> list[dict[str, Any]]:
+        lines = []
+        for work, records in self._works:
+            for record in records:
+                record["start_ns"], record["end_ns"] = work.begin_ns, work.end_ns
+                if work.end_ns >= 0:
+                    lines.append(record)
+                    continue
+                kept = ("id", "kind", "group", "tag", "ranks", "iteration")
+                lines.append(
+                    {"event": "unfinished", "reason": None} | {key: record[key] for key in kept}
+                )
+            for began_ns, ended_ns in work.stalls:
+                add_wait(records, began_ns, ended_ns)
+        self._works.clear()
+        return lines
+
+    def _ends(self) -> list[int]:
+        return [step.ns for step in self._steps]
+
+    def _computed(self, gpu: Any) -> list[dict[str, Any]]:
+        ends = self._ends()
+        lines = []
+        for _, stream, phase, begin_ns, end_ns, flops, moved, kernels in gpu.stretches():
+            if stream != 0:
+                continue
+            iteration = sum(begin_ns >= end for end in ends)
+            lines.append(
+                {
+                    "event": "compute", "name": _PHASES[phase], "phase": _PHASES[phase],
+                    "iteration": iteration, "start_ns": begin_ns, "end_ns": end_ns,
+                    "flops": flops, "bytes": moved, "operations": kernels,
+                }
+            )  # fmt: skip
+        return lines
+
+    def _iterations(self, gpu: Any) -> list[dict[str, Any]]:
+        begins = [stretch[3] for stretch in gpu.stretches()]
+        began_ns = min(begins, default=0)
+        lines = []
+        for index, end_ns in enumerate(self._ends()):
+            line = {"event": "iteration", "index": index, "start_ns": began_ns, "end_ns": end_ns}
+            lines.append(line)
+            began_ns = end_ns
+        return lines
+
+    def _device(self, gpu: Any, device: int) -> dict[str, Any]:
+        allocated_bytes, reserved_bytes = gpu.highest_bytes(device)
+        return {
+            "event": "gpu",
+            "device": device,
+            "contents": self._contents,
+            "memory_bytes": gpu.total_memory(),
+            "peak_allocated_bytes": allocated_bytes,
+            "peak_reserved_bytes": reserved_bytes,
+            "kernels": {name: list(total) for name, total in sorted(gpu.totals().items())},
+        }
+
+    def _notes(self, gpu: Any) -> list[dict[str, Any]]:
+        said = [
+            words.format(name=name, count=count)
+            for words, counts in zip(_TOLD, gpu.told(), strict=True)
+            for name, count in sorted(counts.items())
+        ]
+        said += [
+            f"the table lacks {what}: the roofline's time, {count:,} times"
+            for what, count in sorted(gpu.not_in_table().items())
+        ]
+        return [{"event": "note", "text": text} for text in said]

@@ -1,0 +1,200 @@
+"""The compiled part of virtual GPUs: built once for each torch and each version of its source, and
+kept.
+
+`python -m workloads.virtual_gpu.building` builds it for the torch of the Python that runs it, as
+setup.sh does.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+EXTENSION = Path(__file__).resolve().parent / "extension"
+LIBRARY = "_groundwire_gpu.so"
+OPERATORS = "operators.txt"
+"""Names of torch's operators that have a kernel for CUDA, a line each."""
+OLDEST_TORCH = (2, 13)
+_FLAGS = ("-O1", "-std=c++20", "-fPIC", "-DTORCH_EXTENSION_NAME=_groundwire_gpu")
+_ASK = """
+import importlib.util, json, sys, sysconfig
+spec = importlib.util.find_spec("torch")
+if spec is None:
+    sys.exit("it has no torch")
+import importlib.metadata
+place = spec.submodule_search_locations[0]
+print(json.dumps({"torch": place, "version": importlib.metadata.version("torch"),
+    "python": sysconfig.get_paths()["include"], "abi": sys.implementation.cache_tag}))
+"""
+
+
+class VirtualGpuError(ValueError):
+    """The compiled part cannot be built, or a Python cannot have it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Torch:
+    """A torch: its package, its version, and the headers and the ABI of the Python that has it."""
+
+    torch: str
+    version: str
+    python: str
+    abi: str
+
+    @classmethod
+    def of(cls, python: str) -> Torch:
+        """The torch of a Python. Raises VirtualGpuError."""
+        try:
+            asked = subprocess.run(
+                [python, "-c", _ASK],
+                capture_output=True,
+                text=True,
+                env={**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"},
+                timeout=60,
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise VirtualGpuError(f"virtual GPUs: {python}: {error}") from error
+        if asked.returncode != 0:
+            words = asked.stderr.strip().splitlines()[-1:] or ["it says nothing"]
+            raise VirtualGpuError(f"virtual GPUs need torch: {python}: {words[0]}")
+        found = cls(**json.loads(asked.stdout))
+        release = tuple(int(part) for part in re.findall(r"\d+", found.version)[:2])
+        if release < OLDEST_TORCH:
+            oldest = ".".join(map(str, OLDEST_TORCH))
+            raise VirtualGpuError(
+                f"virtual GPUs: {python} has torch {found.version}; expected {oldest} or later"
+            )
+        return found
+
+
+def library_for(torch: Torch, tell: Callable[[str], None] = lambda text: None) -> Path:
+    """The directory that has `LIBRARY` and `OPERATORS`, built when it is absent, which `tell` is
+    told. Raises VirtualGpuError."""
+    place = _cache() / _key(torch)
+    if (place / LIBRARY).is_file():
+        return place
+    tell(f"compiling virtual GPUs for torch {torch.version}: a minute or two, once")
+    if shutil.which("g++") is None:
+        raise VirtualGpuError(
+            "virtual GPUs cannot be built without g++; install it with `sudo apt-get install g++`"
+        )
+    if not (Path(torch.python) / "Python.h").is_file():
+        raise VirtualGpuError(
+            f"virtual GPUs cannot be built without Python's headers: no {torch.python}/Python.h; "
+            "install them with `sudo apt-get install python3-dev`"
+        )
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with open(place.parent / "lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not (place / LIBRARY).is_file():
+                _build(torch, place)
+    except OSError as error:
+        raise VirtualGpuError(f"virtual GPUs cannot be kept: {error}") from error
+    return place
+
+
+def _build(torch: Torch, place: Path) -> None:
+    made = place.with_name(f"{place.name}.new")
+    shutil.rmtree(made, ignore_errors=True)
+    made.mkdir()
+    include = Path(torch.torch) / "include"
+    headers = [include, include / "torch/csrc/api/include", Path(torch.python)]
+    seen = [word for path in headers for word in ("-isystem", str(path))]
+
+    def compile_one(source: Path) -> Path:
+        result = made / f"{source.stem}.o"
+        _run(["g++", *_FLAGS, *seen, "-c", str(source), "-o", str(result)])
+        return result
+
+    with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:
+        objects = list(pool.map(compile_one, sorted(EXTENSION.glob("*.cpp"))))
+    libraries = Path(torch.torch) / "lib"
+    names = [f"-l{name}" for name in ("c10", "torch_cpu", "torch", "torch_python")]
+    where = [f"-L{libraries}", *names, f"-Wl,-rpath,{libraries}"]
+    library = str(made / LIBRARY)
+    _run(["g++", "-shared", *map(str, objects), *where, "-o", library])
+    for each in objects:
+        each.unlink()
+    (made / OPERATORS).write_text("".join(f"{name}\n" for name in cuda_operators(torch)))
+    shutil.rmtree(place, ignore_errors=True)
+    made.rename(place)
+
+
+def cuda_operators(torch: Torch) -> list[str]:
+    """Operators that have a kernel of their own on CUDA, as torch's own table says."""
+    table = Path(torch.torch).parent / "torchgen/packaged/ATen/native/native_functions.yaml"
+    try:
+        text = table.read_text()
+    except OSError as error:
+        raise VirtualGpuError(f"virtual GPUs: no table of torch's operators: {error}") from error
+    entries: dict[str, list[str]] = {}
+    name = ""
+    for line in text.splitlines():
+        if line.startswith("- func:"):
+            name = line.removeprefix("- func:").partition("(")[0].strip()
+            entries[name] = []
+        elif name:
+            entries[name].append(line)
+    has_kernel = {
+        name
+        for name, lines in entries.items()
+        if any(re.match(r"    [\w, ]*\bCUDA\b[\w, ]*:", line) for line in lines)
+    }
+    for name, lines in entries.items():
+        for line in lines:
+            delegate = re.match(r"  structured_delegate: (\S+)", line)
+            if delegate and delegate[1] in has_kernel:
+                has_kernel.add(name)
+    return sorted(f"aten::{name}" for name in has_kernel)
+
+
+def _run(command: list[str]) -> None:
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise VirtualGpuError(f"`{shlex.join(command)}` failed:\n{done.stderr[-3000:]}")
+
+
+def _key(torch: Torch) -> str:
+    digest = hashlib.sha256(repr((_FLAGS, torch.torch, torch.abi)).encode())
+    for path in sorted([*EXTENSION.glob("*.cpp"), *EXTENSION.glob("*.hpp")]):
+        digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    return f"torch-{torch.version}-{digest.hexdigest()[:16]}"
+
+
+def _cache() -> Path:
+    """`$XDG_CACHE_HOME/groundwire/virtual-gpu`, by default below `~/.cache`. A relative path counts
+    as none (XDG base directories)."""
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    if not os.path.isabs(base):
+        try:
+            base = str(Path.home() / ".cache")
+        except RuntimeError as error:
+            raise VirtualGpuError(
+                "this user has no home directory to keep virtual GPUs in; set HOME, or "
+                "XDG_CACHE_HOME to a directory that can be written"
+            ) from error
+    return Path(base) / "groundwire" / "virtual-gpu"
+
+
+def main() -> None:
+    """Build it for this Python's torch, and print where it is."""
+    try:
+        print(library_for(Torch.of(sys.executable)))
+    except VirtualGpuError as error:
+        sys.exit(f"error: {error}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,29 @@
+// The device as the run's plan describes it. Set once, before anything uses the device.
+#pragma once
+#include <cstdint>
+#include <string>
+
+namespace groundwire {
+
+enum class Contents { small, full };
+
+struct Settings {
+  Contents contents = Contents::small;
+  int devices = 1;
+  int64_t memory_bytes = int64_t{80} << 30;
+  int64_t float_elements = 4096;        // `small`: larger floating-point tensors have no contents
+  int64_t integer_elements = 1 << 22;   // `small`: likewise for integers and booleans
+  double flops_16bit_per_s = 0;         // 0: no roofline, kernels take `overhead_ns`
+  double flops_32bit_per_s = 0;
+  double memory_bytes_per_s = 0;
+  double link_bytes_per_s = 0;          // between the host and the device
+  int64_t overhead_ns = 0;              // of each kernel, on the device
+  int64_t launch_ns = 0;                // of each launch, on the host
+  int64_t slowdown = 1;
+  bool steps_clock = false;             // time passes by waiting only, for tests in one process
+  std::string marks;                    // a directory that all ranks share
+};
+
+extern Settings settings;
+
+}  // namespace groundwire

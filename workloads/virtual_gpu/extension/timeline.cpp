@@ -1,0 +1,274 @@
+#include "timeline.hpp"
+
+#include <algorithm>
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <stdexcept>
+
+#include "carrier.hpp"
+#include "clock.hpp"
+
+namespace groundwire {
+namespace {
+
+enum class Kind { kernel, record, wait, collective };
+
+struct Item {
+  Kind kind;
+  int64_t earliest_ns;
+  int64_t duration_ns = 0;
+  Work work{};
+  MomentPtr moment;
+  CollectivePtr collective;
+};
+
+struct Stream {
+  int64_t ns = 0;               // when all that is not pending is done
+  std::deque<Item> pending;
+  bool carrying = false;        // its first pending item is a collective that is on its way
+  CollectivePtr cause;
+  std::vector<std::pair<CollectivePtr, std::pair<int64_t, int64_t>>> stalls;  // kept if work follows
+  size_t stretch = SIZE_MAX;
+};
+
+std::mutex mutex;
+std::condition_variable changed;
+std::map<StreamKey, Stream> streams;
+std::vector<Stretch> all_stretches;
+std::vector<KernelTime> all_kernels;
+std::map<const char*, Total> all_totals;
+bool keeps_kernels = false;
+std::string first_error;
+
+void settle_stalls(Stream& stream) {
+  for (auto& [collective, stall] : stream.stalls) {
+    int64_t begin_ns = std::max(stall.first, collective->begin_ns);
+    int64_t end_ns = std::min(stall.second, collective->end_ns);
+    if (end_ns > begin_ns) collective->stalls.push_back({begin_ns, end_ns});
+  }
+  stream.stalls.clear();
+}
+
+void log_kernel(const StreamKey& key, Stream& stream, const Item& item, int64_t begin_ns) {
+  settle_stalls(stream);
+  auto& total = all_totals[item.work.name];
+  total.kernels++;
+  total.ns += item.duration_ns;
+  total.flops += item.work.flops;
+  total.bytes += item.work.bytes;
+  int64_t end_ns = begin_ns + item.duration_ns;
+  if (keeps_kernels)
+    all_kernels.push_back(
+        {key, item.work.name, item.work.phase, begin_ns, end_ns, item.work.flops, item.work.bytes});
+  if (item.work.copies) return;
+  auto* last = stream.stretch == SIZE_MAX ? nullptr : &all_stretches[stream.stretch];
+  if (last && last->end_ns == begin_ns && last->phase == item.work.phase) {
+    last->end_ns = end_ns;
+    last->flops += item.work.flops;
+    last->bytes += item.work.bytes;
+    last->kernels++;
+  } else {
+    stream.stretch = all_stretches.size();
+    all_stretches.push_back(
+        {key, item.work.phase, begin_ns, end_ns, item.work.flops, item.work.bytes, 1});
+  }
+}
+
+// Gives items their times, as far as they can be known. Returns whether there was one.
+bool advance(const StreamKey& key, Stream& stream) {
+  bool any = false;
+  while (!stream.pending.empty() && !stream.carrying) {
+    auto& item = stream.pending.front();
+    int64_t begin_ns = std::max(stream.ns, item.earliest_ns);
+    if (item.kind == Kind::kernel) {
+      stream.ns = begin_ns + item.duration_ns;
+      log_kernel(key, stream, item, begin_ns);
+    } else if (item.kind == Kind::record) {
+      item.moment->known = true;
+      item.moment->ns = begin_ns;
+      item.moment->cause = stream.cause;
+    } else if (item.kind == Kind::wait) {
+      if (!item.moment->known) return any;
+      if (item.moment->ns > begin_ns && item.moment->cause) {
+        stream.cause = item.moment->cause;
+        if (key.second == 0) stream.stalls.push_back({stream.cause, {begin_ns, item.moment->ns}});
+      }
+      stream.ns = std::max(stream.ns, item.moment->ns);
+    } else {
+      item.collective->begin_ns = begin_ns;
+      stream.carrying = true;
+      item.collective->carrier->take(item.collective, [key] {
+        std::lock_guard<std::mutex> guard(mutex);
+        auto& own = streams[key];
+        auto collective = own.pending.front().collective;
+        own.pending.pop_front();
+        own.carrying = false;
+        own.ns = collective->end_ns = std::max(kernel_now_ns(), collective->begin_ns);
+        own.cause = collective;
+        collective->over = true;
+        if (first_error.empty()) first_error = collective->error;
+        bool more = true;
+        while (more) {
+          more = false;
+          for (auto& [other, stream] : streams) more = advance(other, stream) || more;
+        }
+        changed.notify_all();
+      });
+      return true;
+    }
+    stream.pending.pop_front();
+    any = true;
+  }
+  return any;
+}
+
+// With the lock held: one more item, and all that follows from it.
+void add(const StreamKey& key, Item item) {
+  auto& stream = streams[key];
+  stream.pending.push_back(std::move(item));
+  if (stream.pending.size() > 1) return;
+  bool more = advance(key, stream);
+  while (more) {  // a record may be what others wait for
+    more = false;
+    for (auto& [other, each] : streams)
+      if (!each.pending.empty()) more = advance(other, each) || more;
+  }
+}
+
+void raise_error() {
+  if (!first_error.empty()) throw std::runtime_error(first_error);
+}
+
+}  // namespace
+
+void run_kernel(const StreamKey& key, int64_t duration_ns, const Work& work) {
+  int64_t earliest_ns = host_launch_ns();
+  std::lock_guard<std::mutex> guard(mutex);
+  add(key, {Kind::kernel, earliest_ns, duration_ns, work, nullptr, nullptr});
+}
+
+MomentPtr record_moment(const StreamKey& key) {
+  auto moment = std::make_shared<Moment>();
+  int64_t earliest_ns = host_now_ns();
+  std::lock_guard<std::mutex> guard(mutex);
+  add(key, {Kind::record, earliest_ns, 0, {}, moment, nullptr});
+  return moment;
+}
+
+void wait_for(const StreamKey& key, const MomentPtr& moment) {
+  int64_t earliest_ns = host_now_ns();
+  std::lock_guard<std::mutex> guard(mutex);
+  add(key, {Kind::wait, earliest_ns, 0, {}, moment, nullptr});
+}
+
+void run_collective(const StreamKey& key, const CollectivePtr& collective) {
+  int64_t earliest_ns = host_launch_ns();
+  std::lock_guard<std::mutex> guard(mutex);
+  add(key, {Kind::collective, earliest_ns, 0, {}, nullptr, collective});
+}
+
+bool has_come(const MomentPtr& moment) {
+  int64_t now_ns = host_now_ns();
+  std::lock_guard<std::mutex> guard(mutex);
+  return moment->known && moment->ns <= now_ns;
+}
+
+bool is_idle(const StreamKey& key) {
+  int64_t now_ns = host_now_ns();
+  std::lock_guard<std::mutex> guard(mutex);
+  auto& stream = streams[key];
+  return stream.pending.empty() && stream.ns <= now_ns;
+}
+
+void await_moment(const MomentPtr& moment) {
+  int64_t ns;
+  {
+    std::unique_lock<std::mutex> guard(mutex);
+    changed.wait(guard, [&] { return moment->known; });
+    ns = moment->ns;
+    raise_error();
+  }
+  host_reach(ns);
+}
+
+void await_stream(const StreamKey& key) {
+  int64_t ns;
+  {
+    std::unique_lock<std::mutex> guard(mutex);
+    auto& stream = streams[key];
+    changed.wait(guard, [&] { return stream.pending.empty(); });
+    settle_stalls(stream);
+    ns = stream.ns;
+    raise_error();
+  }
+  host_reach(ns);
+}
+
+void await_device(int device) {
+  int64_t ns = 0;
+  {
+    std::unique_lock<std::mutex> guard(mutex);
+    changed.wait(guard, [&] {
+      return std::all_of(streams.begin(), streams.end(), [&](auto& each) {
+        return each.first.first != device || each.second.pending.empty();
+      });
+    });
+    for (auto& [key, stream] : streams)
+      if (key.first == device) {
+        settle_stalls(stream);
+        ns = std::max(ns, stream.ns);
+      }
+    raise_error();
+  }
+  host_reach(ns);
+}
+
+void await_carried(const Collective& collective) {
+  {
+    std::lock_guard<std::mutex> guard(mutex);
+    if (collective.over) {
+      raise_error();
+      return;
+    }
+  }
+  int64_t began_ns = kernel_now_ns();
+  {
+    std::unique_lock<std::mutex> guard(mutex);
+    changed.wait(guard, [&] { return collective.over; });
+    raise_error();
+  }
+  host_disregard(kernel_now_ns() - began_ns);
+}
+
+int64_t time_between_ns(const MomentPtr& begin, const MomentPtr& end) {
+  std::lock_guard<std::mutex> guard(mutex);
+  return end->ns - begin->ns;
+}
+
+void keep_kernels(bool keep) { keeps_kernels = keep; }
+
+std::vector<Stretch> stretches() {
+  std::lock_guard<std::mutex> guard(mutex);
+  return all_stretches;
+}
+
+std::vector<KernelTime> kernels() {
+  std::lock_guard<std::mutex> guard(mutex);
+  return all_kernels;
+}
+
+std::map<std::string, Total> totals() {
+  std::lock_guard<std::mutex> guard(mutex);
+  std::map<std::string, Total> found;
+  for (auto& [name, total] : all_totals) {
+    auto& sum = found[name];
+    sum.kernels += total.kernels;
+    sum.ns += total.ns;
+    sum.flops += total.flops;
+    sum.bytes += total.bytes;
+  }
+  return found;
+}
+
+}  // namespace groundwire

@@ -1,0 +1,44 @@
+"""Checks of a spec whose program has virtual GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from topologies.spec.errors import Problem
+from topologies.spec.fabric_section import RailsSpec
+from topologies.spec.sections import Sections
+from topologies.spec.workload_section import CommandWorkload
+
+
+def gpu_problems(spec: Sections) -> Iterator[Problem]:
+    """Disagreements between virtual GPUs and the other sections."""
+    workload = spec.workload
+    if not isinstance(workload, CommandWorkload) or workload.gpus_per_host is None:
+        return
+    key, found = ("workload", "gpus_per_host"), str(workload.gpus_per_host)
+    if workload.ranks_per_host > 1:
+        expected = "expected ranks_per_host: 1 with gpus_per_host, which has a rank for each GPU"
+        yield Problem(("workload", "ranks_per_host"), str(workload.ranks_per_host), expected)
+    if workload.per == "job":
+        yield Problem(("workload", "per"), "job", "expected rank or host with gpus_per_host")
+    if workload.charge:
+        expected = "expected false with gpus_per_host: kernels of virtual GPUs have a time"
+        yield Problem(("workload", "charge"), "true", expected)
+    if spec.compute.device == "real":
+        expected = "expected the name of an accelerator, custom or none with gpus_per_host"
+        yield Problem(("compute", "device"), "real", expected)
+    if spec.collectives.backend == "programs":
+        expected = "expected gloo with gpus_per_host, whose nccl is carried by Gloo"
+        yield Problem(("collectives", "backend"), "programs", expected)
+    in_server = spec.fabric.hosts_per_server if isinstance(spec.fabric, RailsSpec) else 1
+    if in_server != workload.gpus_per_host:
+        expected = (
+            f"expected fabric.hosts_per_server, {in_server}"
+            if isinstance(spec.fabric, RailsSpec)
+            else "expected 1, as this fabric says nothing of links within a server; fabric.kind: "
+            f"rails with hosts_per_server: {found} does"
+        )
+        yield Problem(key, found, expected)
+
+
+CHECKS = (gpu_problems,)
