@@ -17,6 +17,7 @@ from typing import Any
 from emulator.ranks.script import script_importing
 from topologies.spec.spec import Spec
 from topologies.spec.workload_section import CommandWorkload
+from workloads.models.kernel_table import read_kernel_table
 from workloads.models.operation_times import OperationTimes, read_operation_times
 from workloads.virtual_gpu.building import Torch, VirtualGpuError, library_for
 
@@ -129,16 +130,19 @@ def programs_of(spec: Spec, directory: Path) -> list[tuple[CommandWorkload, Path
 
 def times_for(workload: CommandWorkload) -> OperationTimes | None:
     """Those that a workload is charged by, None without. Raises OperationTimesError."""
-    return None if workload.charge_by is None else read_operation_times(Path(workload.charge_by))
+    if workload.charge_by is None:
+        return None
+    path = Path(workload.charge_by)
+    return read_kernel_table(path) if path.suffix == ".csv" else read_operation_times(path)
 
 
 def write_times(times: OperationTimes, run_directory: Path) -> None:
     """Into a run directory, where the kernel at hand finds them. Raises OSError."""
-    (run_directory / _TIMES_FILE).write_text(json.dumps(times.to_json()) + "\n")
+    (run_directory / _TIMES_FILE).write_text(json.dumps(times.typed_json()) + "\n")
 
 
 def read_times(run_directory: Path) -> list[list[Any]]:
-    """[name, shapes, nanoseconds] of each. Raises OSError, ValueError."""
+    """[name, shapes, types or "", nanoseconds] of each. Raises OSError, ValueError."""
     found: list[list[Any]] = json.loads((run_directory / _TIMES_FILE).read_text())
     return found
 

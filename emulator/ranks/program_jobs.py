@@ -127,7 +127,7 @@ def _gpus(
         workload.gpus_per_host,
         read_library(run_directory),
         str(_marks(run_directory)),
-        [[name, shapes, "", ns] for name, shapes, ns in times],
+        times,
     ) | {
         "places": [
             {"netns": str(network.netns_path(host)), "interface": interface}
@@ -144,9 +144,14 @@ def _charge_plan(
         return None
     return {
         "device": device_plan(compute) if compute.modelled else None,
-        "times": None if workload.charge_by is None else read_times(run_directory),
+        "times": None if workload.charge_by is None else _untyped(read_times(run_directory)),
         "slowdown": compute.slowdown,
     }
+
+
+def _untyped(times: list[list[Any]]) -> list[list[Any]]:
+    """[name, shapes, nanoseconds] of each that is so for all types, as the observer takes them."""
+    return [[name, shapes, ns] for name, shapes, types, ns in times if not types]
 
 
 def device_plan(compute: ComputeSpec) -> dict[str, float]:

@@ -106,8 +106,9 @@ def execute(
         Path | None,
         typer.Option(
             metavar="TRACE",
-            help="As --charge, by a trace of PyTorch's profiler with recorded shapes: operations "
-            "take what they took there, those that it lacks the device's roofline.",
+            help="As --charge, by a trace of PyTorch's profiler with recorded shapes, or a table "
+            "of kernels (.csv): operations take what they took there, those that it lacks the "
+            "device's roofline. With --gpus-per-host, the kernels of virtual GPUs do.",
         ),
     ] = None,
     gpus_per_host: Annotated[

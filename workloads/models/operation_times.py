@@ -13,7 +13,7 @@ import json
 import zlib
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -33,14 +33,22 @@ class OperationTimesError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class OperationTimes:
-    """Nanoseconds by (name, shapes of tensors), and whether they are those of a device."""
+    """Nanoseconds by (name, shapes of tensors), and whether they are those of a device. `typed` are
+    those of operations on tensors of certain types, which go before them."""
 
     by_operation: Mapping[tuple[str, Shapes], int]
     of_device: bool
+    typed: Mapping[tuple[str, Shapes, str], int] = field(default_factory=dict)
 
     def to_json(self) -> list[list[Any]]:
         """[name, shapes, nanoseconds] of each operation, as an observer takes them."""
         return [[name, shapes, ns] for (name, shapes), ns in sorted(self.by_operation.items())]
+
+    def typed_json(self) -> list[list[Any]]:
+        """[name, shapes, types or "", nanoseconds] of each, as virtual GPUs take them."""
+        found = [(name, shapes, "", ns) for (name, shapes), ns in self.by_operation.items()]
+        found += [(*key, ns) for key, ns in self.typed.items()]
+        return [list(each) for each in sorted(found)]
 
 
 @dataclass(slots=True)
