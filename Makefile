@@ -55,9 +55,8 @@ study: setup ## run the DLRM case study, small, and write docs/dlrm-study.md; go
 	@$(GROUNDWIRE) study studies/dlrm-case-study.yaml --out runs/dlrm-case-study
 	@$(VENV)/bin/python -m benchmarks.dlrm_study runs/dlrm-case-study --page docs/dlrm-study.md
 
-claims: ## set up, then run the command of every claim in docs/claims.md, some of them tests: hours
-	@./setup.sh test
-	@$(VENV)/bin/python -m benchmarks.claims
+claims: setup ## run the experiments behind docs/claims.md, ONLY=NAME some of them, and make the page
+	@$(VENV)/bin/python -m benchmarks.claims $(addprefix --only ,$(ONLY))
 
 clean: ## remove what sessions left behind, .venv and run directories (the kernel cache stays)
 	@if [ -x $(GROUNDWIRE) ]; then $(GROUNDWIRE) clean; fi

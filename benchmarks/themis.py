@@ -39,7 +39,7 @@ workload:
        across: ring, chunks: 64, dimension_order: {order}}}}}
 collectives: {{active_per_dimension: 1, in_flight: {in_flight}, within_dimension: {within},
   dimension_rates: {rates}}}
-virtual: {{ranks_per_process: {packed}, memory: 5GB}}
+virtual: {{ranks_per_process: {packed}, memory: 7GB}}
 capture: {{points: []}}
 predict: [flow]
 """
