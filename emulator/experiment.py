@@ -24,9 +24,9 @@ from emulator.linux.random_numbers import renew_random_numbers
 from emulator.linux.real_time import real_time_priority
 from emulator.network.faults import FaultInjector
 from emulator.network.network import Network, NetworkOptions
+from emulator.network.samples import write_rates, write_samples
 from emulator.network.sysctls import TcpSettings
 from emulator.ports.arrangement import PortArrangement
-from emulator.ports.port_recorder import write_samples
 from emulator.progress import Progress, Report
 from emulator.ranks.jobs_launcher import JobsLauncher
 from emulator.ranks.jobs_server import Process
@@ -34,7 +34,6 @@ from emulator.ranks.launcher import Launcher
 from emulator.ranks.processes import processes_of
 from emulator.ranks.program import serve_programs
 from emulator.ranks.shared_run import SharedRun
-from emulator.rdma.rate_recorder import write_rates
 from topologies.fabrics.fabric import Fabric
 from topologies.spec.queue_section import ClassQueue, Lossless, queues_in
 from topologies.spec.roce.section import RoceTransport
@@ -90,7 +89,7 @@ def run_experiment(
         fabric, hosts = spec.plan.fabric, spec.plan.hosts
         lossless = any(isinstance(queue, Lossless) for queue in _queues(fabric))
         if lossless:
-            from emulator.switches.deadlock import DeadlockWatch
+            from emulator.network.deadlock import DeadlockWatch
         options = NetworkOptions(
             arrangement=kernel.arrange(fabric),
             transport=_transport(spec),

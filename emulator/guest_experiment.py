@@ -16,7 +16,7 @@ from emulator.experiment import DeadlockFound, KernelProfile, run_experiment
 from emulator.home_directory import writable_homes
 from emulator.ports.arrangement import UnsupportedPort
 from emulator.ports.own_queues import QueueArrangement
-from emulator.ports.port_recorder import sampling_of
+from emulator.ports.sampling import sampling_of
 from emulator.progress import FAILED, Progress
 from emulator.ranks.failures.full_directory import FULL
 from emulator.ranks.launcher import Launcher, RankFailed

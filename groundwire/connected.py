@@ -10,8 +10,8 @@ from analysis.predict.interface import PredictorError, Setting
 from analysis.predict.setting import setting_of, setting_of_spec
 from analysis.runs.run import load_run
 from emulator.progress import Report
-from emulator.ranks.packing import ranks_per_process
 from emulator.session import run_session
+from emulator.virtual.packing import ranks_per_process
 from groundwire.pipeline import silent
 from topologies.spec.roce.section import RoceTransport
 from topologies.spec.spec import Spec

@@ -196,8 +196,9 @@ class Lab:
 
     def controller(self) -> PauseController:
         """The pause controller of a `stock` lab with lossless queues."""
-        assert self.network.pause_controller is not None
-        return self.network.pause_controller
+        controller = self.network.pause_controller
+        assert isinstance(controller, PauseController)
+        return controller
 
     def waiting(self) -> dict[str, list[Waiting]]:
         """Node -> what waits there, in a `stock` lab with a switch's memory."""

@@ -43,8 +43,8 @@ from emulator.ports.counters import (
     read_unrouted,
 )
 from emulator.ports.idle_filler import IdleFiller
+from emulator.ports.pauses import PauseControl
 from emulator.ports.port_watch import PortWatch
-from emulator.switches.pause_controller import PauseController
 from topologies.fabrics.fabric import Fabric, Link, NodeKind, Port
 from topologies.routing.routes import Routes
 from topologies.spec.roce.device import device_settings
@@ -88,7 +88,7 @@ class Network:
         self.routes = routes
         self.options = options
         self.session: Session | None = None
-        self.pause_controller: PauseController | None = None
+        self.pause_controller: PauseControl | None = None
         self._softnet_before = 0
         self._fallen: set[int] = set()
         self.watch: PortWatch | None = None

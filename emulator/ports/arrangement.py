@@ -16,8 +16,8 @@ from emulator.linux.messages import formats
 from emulator.linux.messages.formats import TC_H_ROOT
 from emulator.linux.netlink import Request
 from emulator.linux.rtnetlink import change_qdisc, qdisc
+from emulator.ports.pauses import PauseControl
 from emulator.ports.token_depth import token_depth_bytes
-from emulator.switches.pause_controller import PauseController
 from topologies.fabrics.fabric import L1_OVERHEAD_BYTES, Link, Port
 
 
@@ -151,7 +151,7 @@ class PortArrangement(Protocol):
         self,
         contexts: Mapping[str, Sequence[PortContext]],
         netns_path: Callable[[str], Path],
-    ) -> PauseController | None:
+    ) -> PauseControl | None:
         """The pause controller that must run while the ports are up, or None. `contexts` are all
         ports by node."""
         ...
@@ -174,7 +174,7 @@ class WithoutPauseController:
         self,
         contexts: Mapping[str, Sequence[PortContext]],
         netns_path: Callable[[str], Path],
-    ) -> PauseController | None:
+    ) -> PauseControl | None:
         """None: no port of this arrangement pauses."""
         return None
 

@@ -12,10 +12,10 @@ from emulator.ranks.aggregation.process import Trees
 from emulator.ranks.gate import Seat
 from emulator.ranks.jobs_server import Process
 from emulator.ranks.packed_process import packed
-from emulator.ranks.packing import ranks_per_process
 from emulator.ranks.program_jobs import program_jobs, store_port
 from emulator.ranks.rank_process import RankJob
-from emulator.rdma.place import roce_place
+from emulator.ranks.roce_place import roce_place
+from emulator.virtual.packing import ranks_per_process
 from topologies.spec.spec import Spec
 from topologies.spec.workload_section import CommandWorkload
 from workloads.execution.rank_plan import RankPlan

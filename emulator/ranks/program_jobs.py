@@ -18,7 +18,7 @@ from emulator.ranks.caller import Caller, read_library, read_times
 from emulator.ranks.gate import Seat
 from emulator.ranks.mpi.launch import mpi_variables, write_mpi_files
 from emulator.ranks.program import ProgramJob
-from emulator.rdma.place import roce_place
+from emulator.ranks.roce_place import roce_place
 from topologies.spec.compute_section import ComputeSpec
 from topologies.spec.spec import Spec
 from topologies.spec.workload_section import CommandWorkload

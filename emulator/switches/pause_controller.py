@@ -26,6 +26,7 @@ from emulator.linux.netlink import NetlinkSocket, Request
 from emulator.linux.real_time import use_real_time_priority
 from emulator.linux.rtnetlink import change_qdisc
 from emulator.linux.signals import end_with_parent
+from emulator.ports.pauses import Reaction
 from emulator.switches.memory import ENTRY_BYTES, WORDS, SwitchMemory, Word, entry
 from topologies.fabrics.fabric import PAUSE_FRAME_WIRE_BYTES, Link
 
@@ -74,23 +75,6 @@ def allowed_reaction_ns(link: Link, headroom_bytes: int) -> int:
     frames = 3 * link.frame_bytes
     fills_ns = (headroom_bytes - frames) * 8 * 10**9 // link.rate_bps
     return max(travel_ns(link), fills_ns - link.delay_ns)
-
-
-@dataclass(frozen=True, slots=True)
-class Reaction:
-    """How long the controller took, over all pauses of a run: from XOFF to the closed plug. `port`
-    is where the worst one was, against what is allowed there."""
-
-    pauses: int
-    mean_ns: int
-    worst_ns: int
-    allowed_ns: int
-    period_ns: int
-    port: str
-
-    def as_dict(self) -> dict[str, object]:
-        """Plain data, for environment.json."""
-        return asdict(self)
 
 
 def plug_request(ifindex: int, parent: int, handle: int, closed: bool, name: str) -> Request:

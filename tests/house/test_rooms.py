@@ -45,6 +45,12 @@ def copied(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("analysis/runs/run.py", "import analysis.predict.interface", "Analysis has floors"),
         ("analysis/predict/interface.py", "import analysis.results.verdict", "Analysis has floors"),
         ("emulator/progress.py", "import analysis.runs.run", "Imports go down only"),
+        (
+            "emulator/ports/sampling.py",
+            "import emulator.network.network",
+            "The emulator has floors",
+        ),
+        ("emulator/virtual/boot.py", "import emulator.ranks.server", "The emulator has floors"),
         ("collectives/kinds.py", "import torch", "No torch below what runs"),
         ("analysis/runs/run.py", "import workloads.execution.clock", "Analysis knows of workloads"),
         ("analysis/runs/run.py", "import pyroute2", "No code that needs root outside of emulator"),

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from emulator.switches.deadlock import find_deadlocks
+from emulator.network.deadlock import find_deadlocks
 from testing.queue_lab import Lab, fabric, lab, payload_of, ring, send, star
 from topologies.fabrics.fabric import headroom_bytes
 

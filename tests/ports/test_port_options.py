@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
+from emulator.network.deadlock import deadlocks
 from emulator.ports.arrangement import PortContext
 from emulator.ports.own_queues import QueueArrangement, port_options
 from emulator.ports.port_qdisc import (
@@ -20,7 +21,6 @@ from emulator.ports.port_qdisc import (
     Waiting,
     parse_statistics,
 )
-from emulator.switches.deadlock import deadlocks
 from topologies.fabrics.build import build_fabric
 from topologies.fabrics.fabric import Fabric, headroom_bytes
 from topologies.fabrics.port_seed import port_seed

@@ -14,9 +14,9 @@ import pytest
 
 from emulator.fidelity import FidelityMonitor
 from emulator.native.kernel import missing_for_fabric
+from emulator.network.deadlock import find_deadlocks
 from emulator.ports.arrangement import UnsupportedPort
 from emulator.ports.counters import PortCounters
-from emulator.switches.deadlock import find_deadlocks
 from testing.queue_lab import (
     CE,
     ECT0,

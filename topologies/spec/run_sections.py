@@ -150,8 +150,8 @@ class VirtualSpec(SpecSection):
     """Settings of the virtual kernel alone. `receive_coalescing`: how long a port may hold received
     packets to hand them up together, in virtual time (0: never). `memory` is a size, or `auto`:
     sized from the spec. `ranks_per_process` is how many ranks are threads of one process, or
-    `auto`: many, where that changes no measured time (`emulator.ranks.packing`). `connections` says
-    when two ranks connect: before the workload, all, or when they first communicate. With
+    `auto`: many, where that changes no measured time (`emulator.virtual.packing`). `connections`
+    says when two ranks connect: before the workload, all, or when they first communicate. With
     `connect_only` they connect, and the run is over: what is then known are its ports."""
 
     receive_coalescing_ns: TimeNs = Field(default=0, alias="receive_coalescing")

@@ -16,9 +16,9 @@ from collectives.schedule.program import ProgramSchedule
 from collectives.settings import schedule_of, settings_of
 from emulator.capture.ring_room import ring_bytes_of_guest
 from emulator.ports.port_qdisc import SAMPLE_BYTES
-from emulator.ports.port_recorder import sampling_of
-from emulator.ranks.packing import ranks_per_process
+from emulator.ports.sampling import sampling_of
 from emulator.virtual.memory.queue_pairs import devices_bytes, roce_bytes
+from emulator.virtual.packing import ranks_per_process
 from topologies.fabrics.selectors import select_ports
 from topologies.spec.spec import Spec
 from topologies.spec.workload_section import (

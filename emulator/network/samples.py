@@ -1,4 +1,5 @@
-"""ports.jsonl: the samples that the port qdisc took of its ports over time."""
+"""The samples that the kernel took over time: of ports into ports.jsonl, of queue pairs' rates into
+rates.jsonl."""
 
 from __future__ import annotations
 
@@ -9,31 +10,8 @@ from operator import attrgetter
 from pathlib import Path
 
 from emulator.network.network import Network
-from emulator.ports.own_queues import SAMPLE_CAPACITY, Sampling
 from emulator.ports.port_qdisc import PortSample, read_samples
-from topologies.fabrics.fabric import Fabric
-from topologies.fabrics.selectors import select_ports
-from topologies.spec.spec import Spec
-
-FIRST_INTERVAL_NS = 1_000
-"""The interval with which `auto` begins."""
-
-_AT_LEAST, _AT_MOST, _ALL_PORTS = 32, 256, 1 << 17
-"""The samples that `auto` keeps: of a port, and about as many of all ports."""
-
-
-def sampling_of(spec: Spec, fabric: Fabric) -> Sampling | None:
-    """The sampling that a spec asks for; None where it asks for none. `auto` keeps a bounded number
-    of samples of each port: the interval doubles whenever a port has so many."""
-    interval_ns = spec.counters.interval_ns
-    if interval_ns is None:
-        return None
-    selected = (select_ports(fabric, selector) for selector in spec.counters.ports)
-    ports = frozenset(port.interface for ports in selected for port in ports)
-    if interval_ns != "auto":
-        return Sampling(interval_ns, ports, SAMPLE_CAPACITY)
-    capacity = max(_AT_LEAST, min(_AT_MOST, _ALL_PORTS // max(1, len(ports))))
-    return Sampling(FIRST_INTERVAL_NS, ports, capacity, coarsens=True)
+from emulator.rdma.congestion import read_rates, samples_lost
 
 
 def write_samples(network: Network, path: Path) -> None:
@@ -59,3 +37,28 @@ def _line(port: str, samples: Iterator[PortSample]) -> str:
     }
     line = {"port": port, "interval_ns": found[0].interval_ns} | columns
     return json.dumps(line, separators=(",", ":")) + "\n"
+
+
+def write_rates(network: Network, path: Path) -> int:
+    """Write the rates of all devices' queue pairs, a line each, by host and port; returns for how
+    many there was no room. Writes no file when nothing was sampled. Raises OSError."""
+    lost = 0
+    lines = []
+    for host, devices in network.rdma_devices.items():
+        for device, context in zip(devices, network.contexts(host), strict=True):
+            lost += samples_lost(device)
+            lines += [
+                json.dumps(
+                    {
+                        "host": host,
+                        "port": context.port.interface,
+                        "qpn": sample.qpn,
+                        "time_ns": sample.time_ns,
+                        "rate_bps": sample.rate_bps,
+                    }
+                )
+                for sample in read_rates(device)
+            ]
+    if lines:
+        path.write_text("".join(f"{line}\n" for line in lines))
+    return lost
