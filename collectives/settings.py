@@ -13,10 +13,13 @@ from pydantic import TypeAdapter, ValidationError
 from collectives.algorithms import algorithm, algorithms
 from collectives.algorithms.aggregation import Aggregation
 from collectives.algorithms.base import Algorithm, DoesNotFit, Refused
+from collectives.algorithms.nccl import Nccl
 from collectives.chunking import Chunking, DimensionOrder, cut
 from collectives.dimensions import part_of_grid
 from collectives.in_network.of_run import aggregation, aggregation_of_run, of_group
 from collectives.kinds import Kind, Shape
+from collectives.nccl.of_run import tuner_of, with_servers
+from collectives.nccl.schedule import nccl_schedule
 from collectives.program import PROGRAM_KINDS
 from collectives.schedule.gloo import GLOO
 from collectives.schedule.program import ProgramSchedule
@@ -66,9 +69,10 @@ def schedule_of(
         part = part_of_grid(tuple(members), section.dimensions)
         if part is not None:
             section = section.model_copy(update={"dimensions": part})
-    section = of_group(section, range(shape.ranks) if members is None else members)
+    group = tuple(range(shape.ranks) if members is None else members)
+    section = of_group(section, group)
     settings = section.model_dump_json(by_alias=True)
-    return _planned(settings, shape, json.dumps(found, sort_keys=True))
+    return _planned(settings, shape, json.dumps(found, sort_keys=True), _nccls(section, group))
 
 
 def by_hosts(
@@ -87,9 +91,15 @@ def by_hosts(
     return entry, found
 
 
+def _nccls(section: CollectivesSection, group: tuple[int, ...]) -> tuple[int, ...]:
+    """The members of a group where they count: NCCL asks which server each is on."""
+    return group if section.backend == "nccl" else ()
+
+
 def settings_of(spec: Sections) -> CollectivesOfRun:
-    """The section of a spec, with the fabric's dimensions where it gives none, and the tree of its
-    switches where these aggregate."""
+    """The section of a spec, with the fabric's dimensions where it gives none, the tree of its
+    switches where these aggregate, and its servers where NCCL runs. Raises DoesNotFit for what NCCL
+    refuses."""
     section = spec.collectives
     dimensions = section.dimensions
     if dimensions is None:
@@ -97,7 +107,7 @@ def settings_of(spec: Sections) -> CollectivesOfRun:
         dimensions = found if prod(found) == spec.workload.ranks else None
     given = {name: getattr(section, name) for name in CollectivesSection.model_fields}
     given |= {"dimensions": dimensions, "aggregation": aggregation_of_run(spec)}
-    return CollectivesOfRun.model_construct(**given)
+    return with_servers(spec, CollectivesOfRun.model_construct(**given))
 
 
 def fabric_dimensions(fabric: FabricSpec) -> tuple[int, ...]:
@@ -177,15 +187,21 @@ def entry_of(section: CollectivesSection, kind: Kind) -> Mapping[str, Any]:
     if section.backend == "gloo" or kind not in PROGRAM_KINDS:
         return {}
     entry: Mapping[str, Any] = getattr(section, kind)
+    if not entry and section.backend == "nccl":
+        return {"algorithm": Nccl.name}
     return entry
 
 
 @lru_cache(maxsize=256)
-def _planned(section: str, shape: Shape, entry: str) -> ProgramSchedule:
-    """Both are JSON: what is asked for again is the same text."""
+def _planned(section: str, shape: Shape, entry: str, group: tuple[int, ...]) -> ProgramSchedule:
+    """The section and the entry are JSON: what is asked for again is the same text."""
     settings, wanted = CollectivesOfRun.model_validate_json(section), json.loads(entry)
     try:
-        found = _plan(settings, shape, wanted)
+        if wanted.get("algorithm") == Nccl.name:
+            chunking = chunking_of(settings, wanted)
+            found = nccl_schedule(tuner_of(settings, group), shape, chunking)
+        else:
+            found = _plan(settings, shape, wanted)
     except Refused:
         of_run = settings.aggregation
         if of_run is None or of_run.section.when_full != "fall-back":

@@ -14,6 +14,8 @@ from collectives.groups import class_problems, sort_of, used_groups
 from collectives.in_network.of_run import aggregation_problems
 from collectives.kinds import Kind, Shape, barrier_shape, rounded_elements, step_bytes
 from collectives.msccl.elements import MscclError
+from collectives.nccl.of_run import tuner_of
+from collectives.nccl.schedule import nccl_algorithm
 from collectives.program import PROGRAM_KINDS
 from collectives.schedule.gloo import GLOO
 from collectives.settings import SCHEDULED, entry_of, schedule_of, settings_of
@@ -81,11 +83,59 @@ def workload_problems(spec: Sections) -> Iterator[Problem]:
             )
 
 
+_OF_NCCL = ("version", "gpu", "cpu", "network", "env", "tuner")
+"""Keys of the section that say something about NCCL alone."""
+
+
+def nccl_problems(spec: Sections) -> Iterator[Problem]:
+    """Keys of NCCL where it does not run, and what NCCL would refuse."""
+    given = spec.collectives
+    if given.backend != "nccl":
+        for key in _OF_NCCL:
+            if key in given.model_fields_set and getattr(given, key) not in (None, {}):
+                if getattr(given, key) == type(given).model_fields[key].default:
+                    continue  # as a resolved spec spells out every default
+                expected = "expected backend: nccl beside it"
+                yield Problem(("collectives", key), shown(getattr(given, key)), expected)
+        return
+    if spec.jobs:
+        yield Problem(("collectives", "backend"), "nccl", "expected gloo or programs with jobs")
+        return
+    try:
+        section = settings_of(spec)
+        if section.servers is None:
+            return
+        workload = spec.workload
+        kinds = [kind for kind in PROGRAM_KINDS if not getattr(section, kind)]
+        if isinstance(workload, CollectivesWorkload):
+            asked = {operation.kind for operation in workload.operations}
+            kinds = [kind for kind in kinds if kind in asked]
+        for kind in kinds:
+            for shape, members in _shapes(workload, kind, every=False):
+                if shape.ranks > 1:
+                    group = tuple(range(shape.ranks)) if members is None else members
+                    nccl_algorithm(tuner_of(section, group), shape)
+    except DoesNotFit as error:
+        yield Problem(("collectives", *error.key.split(".")), error.found, _allowed(error))
+
+
+def _allowed(error: DoesNotFit) -> str:
+    return f"allowed: {error.allowed}"
+
+
+def _settings(spec: Sections) -> CollectivesSection:
+    """The section of the run; as given where `nccl_problems` tells what is wrong with it."""
+    try:
+        return settings_of(spec)
+    except DoesNotFit:
+        return spec.collectives.model_copy(update={"backend": "gloo"})
+
+
 def program_problems(spec: Sections) -> Iterator[Problem]:
     """Every entry of the `collectives` section, and of an operation, that does not fit."""
-    section = settings_of(spec)
+    section = _settings(spec)
     workload = spec.workload
-    if section.backend == "programs" and isinstance(workload, ChakraWorkload):
+    if section.backend != "gloo" and isinstance(workload, ChakraWorkload):
         yield Problem(
             ("collectives", "backend"),
             section.backend,
@@ -138,7 +188,7 @@ def _unused_problems(spec: Sections) -> Iterator[Problem]:
 
 def _of_command(section: CollectivesSection, workload: CommandWorkload) -> Iterator[Problem]:
     """Keys that a program of the user's cannot have."""
-    if section.backend != "programs":
+    if section.backend == "gloo":
         return
     if not workload.observe:
         expected = "expected gloo with observe: false: the observer has torch run programs"
@@ -168,7 +218,7 @@ def roce_problems(spec: Sections) -> Iterator[Problem]:
     if not isinstance(spec.transport, RoceTransport) or isinstance(workload, CommandWorkload):
         return
     asked = isinstance(workload, CollectivesWorkload) and any(map(_has_own, workload.operations))
-    section = settings_of(spec)
+    section = _settings(spec)
     kinds = {Kind(kind) for kind in PROGRAM_KINDS}
     if isinstance(workload, CollectivesWorkload):
         kinds &= {Kind(operation.kind) for operation in workload.operations}
@@ -218,7 +268,7 @@ def _is_gloos(
     """Whether Gloo's own algorithm runs a collective."""
     with suppress(DoesNotFit, MscclError):  # told by the checks of programs
         shape = _shape(workload, operation)
-        return schedule_of(settings_of(spec), shape, operation.program) == GLOO
+        return schedule_of(_settings(spec), shape, operation.program) == GLOO
     return False
 
 
@@ -326,6 +376,7 @@ def _operation_problems(
 
 
 CHECKS = (
+    nccl_problems,
     class_problems,
     aggregation_problems,
     workload_problems,

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from collectives.settings import settings_of
 from emulator.linux.namespaces import HostPlace
 from emulator.network.host_places import make_host_places
 from emulator.network.network import Network
@@ -228,8 +229,11 @@ class _Start:
             found["GROUNDWIRE_RDMA_DEVICES"] = ",".join(place.devices)
             found[PLACE_VARIABLE] = place.to_json()
             found.setdefault(TRANSPORT_VARIABLE, "roce")
-        if self.spec.collectives.backend == "programs":
-            found[COLLECTIVES_VARIABLE] = self.spec.collectives.model_dump_json(
+        if self.spec.collectives.backend != "gloo":
+            section = self.spec.collectives
+            if section.backend == "nccl":
+                section = settings_of(self.spec)
+            found[COLLECTIVES_VARIABLE] = section.model_dump_json(
                 by_alias=True, exclude_defaults=True
             )
         if workload.per == "job":

@@ -87,7 +87,7 @@ def _become_rank(
         from workloads.execution.rank import run_rank
 
         renew_thread_pool()
-        if job.plan.collectives.backend == "programs":
+        if job.plan.collectives.backend != "gloo":
             # Its threads use one heap, so that what one has freed serves the others.
             use_one_heap()
         if job.real_time_priority:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from topologies.spec.aggregation.section import AggregationSection
 from topologies.spec.fabric_section import Integer
@@ -19,6 +19,18 @@ from topologies.units import SizeBytes, TimeNs
 AlgorithmEntry = dict[str, Any]
 """`algorithm`, its options, and its own `chunks`, `smallest_chunk`, `dimension_order` and
 `priority`."""
+
+
+def _as_text(value: object) -> object:
+    """A number as text: YAML reads `2.27` as one."""
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return str(value) if number else value
+
+
+def _as_texts(value: object) -> object:
+    return (
+        {name: _as_text(one) for name, one in value.items()} if isinstance(value, dict) else value
+    )
 
 
 class GroupClasses(SpecSection):
@@ -33,7 +45,13 @@ class GroupClasses(SpecSection):
 
 class CollectivesSection(SpecSection):
     """`backend` gloo leaves collectives to Gloo's own algorithms. With programs, kinds that have an
-    entry run by that, the others by Gloo's own.
+    entry run by that, the others by Gloo's own. With nccl, kinds that have none run as NCCL of this
+    `version` would run them.
+
+    `gpu` and `cpu` are what NCCL would find in the servers; None is what a fabric's `server` has,
+    else an H100 with Intel processors. `network` is the NICs' kind for NCCL: ib (InfiniBand or
+    RoCE, with GPU direct RDMA) or socket. `env` has variables of NCCL, `tuner` is a CSV file with
+    choices that go before NCCL's own.
 
     `in_flight` bounds the chunks under way at a rank (0: no bound), `order` says whose start first
     where they wait; `active_per_dimension` bounds those in one dimension. `dimensions` are sizes
@@ -42,7 +60,13 @@ class CollectivesSection(SpecSection):
     before those of another at every port.
     """
 
-    backend: Literal["gloo", "programs"] = "gloo"
+    backend: Literal["gloo", "programs", "nccl"] = "gloo"
+    version: Annotated[str, BeforeValidator(_as_text)] = "2.27"
+    gpu: Literal["v100", "a100", "h100", "h200", "b200"] | None = None
+    cpu: Literal["intel", "amd"] | None = None
+    network: Literal["ib", "socket"] = "ib"
+    env: Annotated[dict[str, str], BeforeValidator(_as_texts)] = Field(default_factory=dict)
+    tuner: str | None = Field(default=None, min_length=1)
     all_reduce: AlgorithmEntry = Field(default_factory=dict)
     reduce_scatter: AlgorithmEntry = Field(default_factory=dict)
     all_gather: AlgorithmEntry = Field(default_factory=dict)
@@ -97,7 +121,21 @@ class AggregationOfRun(SpecSection):
         return tuple(tree for tree in self.trees if tree.members == wanted)
 
 
+class ServersOfRun(SpecSection):
+    """The servers of a run, as NCCL sees them: found from the fabric, in no spec. `places` has the
+    server and the GPU of each rank. `searched` are results of NCCL's search, as
+    `collectives.nccl.of_run` writes them, so that ranks need not search."""
+
+    places: tuple[tuple[int, int], ...]
+    gpus_per_server: int
+    nvlink_bps: int
+    nic_bps: int
+    gpus_per_switch: int = 1
+    searched: dict[str, list[dict[str, Any]]] = Field(default_factory=dict)
+
+
 class CollectivesOfRun(CollectivesSection):
     """The section with what follows from the fabric of a run filled in."""
 
     aggregation: AggregationOfRun | None = None
+    servers: ServersOfRun | None = None

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
 from topologies.spec.queue_section import DropTail, QueueSpec, SpecSection
-from topologies.units import RateBps, TimeNs, parse_size_bytes
+from topologies.units import RateBps, TimeNs, format_rate, format_time, parse_size_bytes
 
 Integer = Annotated[int, Field(strict=True)]
 """A whole number; `yes` and `"4"` are not."""
@@ -181,6 +181,81 @@ class HierarchicalSpec(RegularSection):
         return self
 
 
+class ServerPreset(SpecSection):
+    """A server as its maker describes it: GPUs, the rate of one GPU's port to the NVLink switch and
+    of its NIC, and what NCCL finds in it."""
+
+    gpu: str
+    cpu: str
+    hosts_per_server: int
+    scale_up_bps: int
+    nic_bps: int
+    gpus_per_switch: int = 1
+
+
+SERVERS = {
+    "dgx-a100": ServerPreset(
+        gpu="a100",
+        cpu="amd",
+        hosts_per_server=8,
+        scale_up_bps=1_920_000_000_000,
+        nic_bps=200_000_000_000,
+        gpus_per_switch=2,
+    ),
+    "dgx-h100": ServerPreset(
+        gpu="h100",
+        cpu="intel",
+        hosts_per_server=8,
+        scale_up_bps=2_966_400_000_000,
+        nic_bps=400_000_000_000,
+    ),
+    "dgx-h200": ServerPreset(
+        gpu="h200",
+        cpu="intel",
+        hosts_per_server=8,
+        scale_up_bps=2_966_400_000_000,
+        nic_bps=400_000_000_000,
+    ),
+}
+"""Servers by name. Counts and NICs are those of NVIDIA's user guides of DGX A100, H100 and H200.
+The scale-up rate is what NCCL counts on for all NVLinks of a GPU together (12 links of 20 GB/s, 18
+of 20.6: SM80_NVLINK_BW and SM90_NVLINK_BW of its src/graph/topo.h), below the nominal 25 each."""
+
+_PRESET_SCALE_UP_DELAY_NS = 100
+_PRESET_NIC_DELAY_NS = 2_200
+"""Two such links take what NCCL's tuner adds for a step over the network, 4.4 us (LL, tree: hwLat
+of its src/graph/tuning.cc)."""
+_PRESET_SCALE_UP_MTU_BYTES = 65_535
+
+
+def _with_preset(value: object) -> object:
+    """The section with what its `server` stands for; given keys go before that."""
+    if not isinstance(value, dict) or not isinstance(value.get("server"), str):
+        return value
+    preset = SERVERS.get(value["server"])
+    if preset is None:
+        return value
+    links = value.get("links")
+    given = links if isinstance(links, dict) else {}
+    known: dict[str, dict[str, object]] = {
+        "scale-up": {
+            "rate": format_rate(preset.scale_up_bps),
+            "delay": format_time(_PRESET_SCALE_UP_DELAY_NS),
+            "mtu": _PRESET_SCALE_UP_MTU_BYTES,
+        },
+        "nic": {
+            "rate": format_rate(preset.nic_bps),
+            "delay": format_time(_PRESET_NIC_DELAY_NS),
+        },
+        "spine": {"rate": format_rate(preset.nic_bps)},
+    }
+    merged: dict[str, object] = dict(given)
+    for name, defaults in known.items():
+        own = given.get(name, {})
+        merged[name] = {**defaults, **own} if isinstance(own, dict) else own
+    return {"hosts_per_server": preset.hosts_per_server, **value, "links": merged}
+
+
 def _joins_rails(data: dict[str, object]) -> bool:
     return not data.get("spines") and data.get("servers_per_leaf") is None
 
@@ -190,16 +265,25 @@ class RailsSpec(RegularSection):
 
     NICs go to a rail, which is a switch for each local rank, or with `servers_per_leaf` to the
     server's leaf. `spines` join rails or leaves; `pxn` crosses rails by way of the neighbour whose
-    NIC is on the right one, inside the sender's server.
+    NIC is on the right one, inside the sender's server. `server` is a known one, which sets the
+    hosts of each and their links where the spec does not.
     """
 
     kind: Literal["rails"]
+    server: Literal["dgx-a100", "dgx-h100", "dgx-h200"] | None = None
     servers: Integer = Field(ge=1, le=128)
     hosts_per_server: Integer = Field(ge=1, le=128)
     servers_per_leaf: Integer | None = Field(default=None, ge=1, le=128)
     spines: Integer = Field(default=0, ge=0, le=64)
     pxn: bool = Field(default_factory=_joins_rails, strict=True)
     routing: Literal["ecmp", "static"] = "ecmp"
+
+    _preset = model_validator(mode="before")(_with_preset)
+
+    @property
+    def preset(self) -> ServerPreset | None:
+        """What its servers are known to be."""
+        return None if self.server is None else SERVERS[self.server]
 
     @property
     def lowers(self) -> int:

@@ -177,6 +177,9 @@ def load_spec(
                     workload["directory"] = str((path.resolve().parent / below).resolve())
                 if isinstance(workload.get("charge_by"), str):
                     workload["charge_by"] = str(path.resolve().parent / workload["charge_by"])
+        section = raw.get("collectives")
+        if isinstance(section, dict) and isinstance(section.get("tuner"), str):
+            section["tuner"] = str(path.resolve().parent / section["tuner"])
         for entry in _algorithm_entries(raw):
             if isinstance(entry.get("file"), str):
                 entry["file"] = str(path.resolve().parent / entry["file"])

@@ -96,7 +96,6 @@ class Communicator:
             self.rank,
             self._settings.in_flight,
             CollectiveOrder(self._settings.order),
-            self._settings.endpoint_delay_ns,
         )
 
     def schedule(self, shape: Shape, entry: Mapping[str, Any] | None = None) -> Schedule:

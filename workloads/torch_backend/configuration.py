@@ -15,7 +15,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from topologies.spec.collectives_section import CollectivesSection
+from topologies.spec.collectives_section import CollectivesOfRun, CollectivesSection
 from topologies.spec.document import read_document
 from topologies.spec.errors import SpecError
 from workloads.execution.verbs.place import PLACE_VARIABLE, TRANSPORT_VARIABLE, RocePlace
@@ -79,8 +79,10 @@ def read(text: str, source: str) -> CollectivesSection:
         found = found["collectives"]
     if not isinstance(found, dict):
         raise ConfigurationError(f"{source}: found {found!r}, allowed: keys of `collectives`")
+    # A run tells its programs which servers they are on; a file of one's own cannot.
+    model = CollectivesOfRun if "servers" in found else CollectivesSection
     try:
-        return CollectivesSection.model_validate({"backend": "programs"} | found)
+        return model.model_validate({"backend": "programs"} | found)
     except ValidationError as error:
         first = error.errors()[0]
         key = ".".join(str(part) for part in first["loc"])

@@ -78,7 +78,6 @@ class GroundwireGroup(dist.ProcessGroup):  # type: ignore[misc]
             rank,
             self._section.in_flight,
             CollectiveOrder(self._section.order),
-            self._section.endpoint_delay_ns,
         )
 
     def getBackendName(self) -> str:
@@ -287,7 +286,7 @@ class GroundwireGroup(dist.ProcessGroup):  # type: ignore[misc]
             raise Unsupported(f"{kind}: found {count} elements, allowed: multiples of the ranks")
         try:
             shape = Shape(kind, count * item_bytes, self._own_size, item_bytes, root)
-            return schedule_of(self._section, shape)
+            return schedule_of(self._section, shape, members=self._ranks)
         except DoesNotFit as error:
             raise Unsupported(f"{kind}: {error}") from error
 

@@ -50,7 +50,6 @@ class TreeEngines:
             self._engines[schedule.in_flight] = ProgramEngine(
                 self._me,
                 schedule.in_flight,
-                endpoint_delay_ns=0 if self._passes else schedule.endpoint_delay_ns,
                 passes=self._passes,
             )
         engine = self._engines[schedule.in_flight]

@@ -135,6 +135,8 @@ class _Task:
     """Whether it is one of the chunks in flight, whose number is bounded."""
     hold: Callable[[Chunk], AbstractContextManager[None]]
     """The memory that it has to itself while it runs."""
+    endpoint_delay_ns: int
+    """What the rank takes to inject each of its messages."""
 
 
 def _holds_nothing(chunk: Chunk) -> AbstractContextManager[None]:
@@ -160,14 +162,12 @@ class ProgramEngine:
         rank: int,
         in_flight: int = 0,
         order: CollectiveOrder = CollectiveOrder.FIFO,
-        endpoint_delay_ns: int = 0,
         passes: Callable[[int], None] | None = None,
     ) -> None:
         """`passes` is called with the bytes of each copy that the program has: at switches, where
         a copy is the way through a unit that takes time."""
         self._rank = rank
         self._passes = passes
-        self._endpoint_delay_ns = endpoint_delay_ns
         self._next_slot = FIRST_SLOT
         self._order = StartOrder(order, in_flight) if in_flight else None
         self._posted = 0
@@ -220,6 +220,7 @@ class ProgramEngine:
                 tensors,
                 order is not None,
                 hold,
+                0 if self._passes is not None else schedule.endpoint_delay_ns,
             )
             for chunk in schedule.chunks
         )
@@ -280,7 +281,7 @@ class ProgramEngine:
             task.group,
             task.first_slot,
             task.turns,
-            self._endpoint_delay_ns,
+            task.endpoint_delay_ns,
             task.combine,
             task.tensors,
             self._passes,

@@ -1,0 +1,8 @@
+"""NCCL's choices: rings and trees over servers, channels, protocols, algorithms and chunk sizes.
+
+NCCL's own programs are here as data and rules, written anew from its public source: each constant
+names the file and the function that it comes from. Nothing here sends:
+`collectives.algorithms.nccl` writes the programs that ranks run.
+
+Begin with `server.Server`, `communicator.Communicator` and `tuner.Tuner`.
+"""

@@ -1,0 +1,285 @@
+"""NCCL's choices: rings, trees and channels as public logs have them; programs that are right."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from collectives.algorithms.base import DoesNotFit
+from collectives.chunking import Chunking
+from collectives.kinds import Kind, Shape
+from collectives.nccl.communicator import Communicator
+from collectives.nccl.environment import Environment
+from collectives.nccl.schedule import nccl_algorithm, nccl_schedule
+from collectives.nccl.server import GPU_MODELS, Nic, PathType, Server
+from collectives.nccl.tuner import Tuner
+from collectives.nccl.tuner_file import read_tuner_file
+from collectives.program import PROGRAM_KINDS
+from collectives.schedule.program import ProgramSchedule
+from collectives.settings import schedule_of, settings_of
+from collectives.verify import verify
+from topologies.spec.spec import SpecError, parse_dict
+
+
+def server(gpus: tuple[int, ...] = tuple(range(8)), model: str = "h100") -> Server:
+    found = GPU_MODELS[model]
+    nics = tuple(Nic(number, 50.0, number) for number in range(8))
+    return Server(found, gpus, nics, found.nvlinks * found.nvlink_gbytes)
+
+
+def communicator(
+    servers: int, environment: Environment | None = None, **kwargs: bool
+) -> Communicator:
+    ranks = tuple(tuple(range(8 * number, 8 * number + 8)) for number in range(servers))
+    return Communicator((server(),) * servers, ranks, environment or Environment(), **kwargs)
+
+
+def single(servers: int, gbytes: float = 12.5) -> Communicator:
+    """Servers of one GPU and one NIC."""
+    one = Server(GPU_MODELS["h100"], (0,), (Nic(0, gbytes, 0),), 370.8)
+    return Communicator((one,) * servers, tuple((number,) for number in range(servers)))
+
+
+class TestAsLogsHaveIt:
+    """Lines of public logs: NVIDIA/nccl issue 1538 (2 servers of 8, 2.22.3), and the README of a
+    test on 1 and 2 p5.48xlarge (24, 16, 32, 32 and 16, 16, 16, 2 channels)."""
+
+    def test_graph_of_two_servers(self) -> None:
+        # "Pattern 4, crossNic 2, nChannels 8, bw 48.000000/48.000000, type NVL/PIX"
+        graph = communicator(2).ring_graph
+        assert (graph.cross_nic, graph.channels) == (2, 8)
+        assert (graph.bw_intra, graph.bw_inter) == (48.0, 48.0)
+        assert (graph.type_intra, graph.type_inter) == (PathType.NVL, PathType.PIX)
+
+    def test_rings_of_two_servers(self) -> None:
+        rings = communicator(2).rings
+        assert rings[1] == (0, 8, 15, 14, 13, 12, 11, 10, 9, 1, 2, 3, 4, 5, 6, 7)
+        assert rings[2] == (0, 7, 6, 5, 4, 3, 11, 12, 13, 14, 15, 8, 9, 10, 2, 1)
+        assert rings[3] == (0, 1, 2, 10, 9, 8, 15, 14, 13, 12, 11, 3, 4, 5, 6, 7)
+        assert rings[4] == (0, 7, 6, 5, 13, 14, 15, 8, 9, 10, 11, 12, 4, 3, 2, 1)
+        assert rings[5] == (0, 1, 2, 3, 4, 12, 11, 10, 9, 8, 15, 14, 13, 5, 6, 7)
+
+    @pytest.mark.parametrize(("servers", "channels"), [(1, (24, 16, 32, 32)), (2, (16, 16, 16, 2))])
+    def test_channels(self, servers: int, channels: tuple[int, ...]) -> None:
+        comm = communicator(servers, nvls=True)
+        assert channels == (
+            *(comm.channels, comm.nvls_channels),
+            *(comm.p2p_channels, comm.p2p_channels_per_peer),
+        )
+
+    def test_ring_of_one_server(self) -> None:
+        assert set(communicator(1).rings) == {tuple(range(8))}
+
+
+class TestTuner:
+    def test_times_are_the_models(self) -> None:
+        # Tree, LL, 2 servers of 8: 6.8 + 2 * (7 * 0.6 + 1 * 5.0).
+        latency, _ = Tuner(communicator(2)).model["AllReduce", "Tree", "LL"]
+        assert latency == pytest.approx(25.2)
+        # Ring, Simple: 8 channels of 48 GB/s, of which 16 of 30 steps count.
+        _, bandwidth = Tuner(communicator(2)).model["AllReduce", "Ring", "Simple"]
+        assert bandwidth == pytest.approx(8 * 48 * 16 / 30)
+
+    def test_crossovers(self) -> None:
+        tuner = Tuner(communicator(2))
+        found = [
+            tuner.choose(Kind.ALL_REDUCE, size) for size in (1 << 10, 1 << 20, 1 << 25, 1 << 30)
+        ]
+        assert [(one.algorithm, one.protocol) for one in found] == [
+            *(("Tree", "LL"), ("Tree", "LL128"), ("Ring", "LL128"), ("Ring", "Simple"))
+        ]
+
+    def test_nvls_where_there_is_one(self) -> None:
+        one = Tuner(communicator(1, nvls=True)).choose(Kind.ALL_REDUCE, 1 << 30)
+        two = Tuner(communicator(2, nvls=True)).choose(Kind.ALL_REDUCE, 1 << 30)
+        assert (one.algorithm, two.algorithm) == ("NVLS", "NVLSTree")
+
+    def test_pat_with_a_gpu_a_server(self) -> None:
+        assert Tuner(single(16)).choose(Kind.ALL_GATHER, 1 << 12).algorithm == "PAT"
+
+    def test_sockets_have_no_ll128(self) -> None:
+        one = Server(GPU_MODELS["h100"], (0,), (Nic(0, 12.5, 0),), 370.8, gdr=False)
+        tuner = Tuner(Communicator((one, one), ((0,), (1,))))
+        assert tuner.time_us("AllReduce", "Ring", "LL128", 1 << 20) is None
+
+    @given(st.integers(3, 33), st.sampled_from(["Ring", "Tree"]))
+    @settings(max_examples=25, deadline=None)
+    def test_variables_are_heeded(self, power: int, algorithm: str) -> None:
+        given_ = Environment({"NCCL_ALGO": algorithm, "NCCL_PROTO": "^LL128"})
+        found = Tuner(communicator(2, given_)).choose(Kind.ALL_REDUCE, 1 << power)
+        assert found.algorithm == algorithm
+        assert found.protocol != "LL128"
+
+    def test_lists_by_function(self) -> None:
+        environment = Environment({"NCCL_ALGO": "ring;allreduce:tree"})
+        tuner = Tuner(communicator(2, environment))
+        assert tuner.choose(Kind.ALL_REDUCE, 1 << 30).algorithm == "Tree"
+        assert tuner.choose(Kind.ALL_GATHER, 1 << 30).algorithm == "Ring"
+
+    def test_channels_are_bounded(self) -> None:
+        environment = Environment({"NCCL_MAX_NCHANNELS": "4"})
+        assert communicator(2, environment).channels == 4
+        environment = Environment({"NCCL_MIN_NCHANNELS": "32"})
+        assert communicator(2, environment).channels == 32
+
+    def test_a_file_goes_first(self, tmp_path: Path) -> None:
+        path = tmp_path / "tuner.csv"
+        path.write_text("# ours\nallreduce,0,65536,ring,simple,2,-1,-1,-1,-1\n")
+        tuner = Tuner(communicator(2), file=read_tuner_file(str(path)))
+        found = tuner.choose(Kind.ALL_REDUCE, 1 << 16)
+        assert (found.algorithm, found.protocol, found.channels) == ("Ring", "Simple", 2)
+        assert tuner.choose(Kind.ALL_REDUCE, 1 << 17).algorithm == "Tree"
+
+    @pytest.mark.parametrize(
+        ("given_", "key"),
+        [
+            ({"NCCL_ALGO": "Rings"}, "env.NCCL_ALGO"),
+            ({"NCCL_ALGO": "ring;tree"}, "env.NCCL_ALGO"),
+            ({"NCCL_BUFFSIZE": "much"}, "env.NCCL_BUFFSIZE"),
+            ({"NCCL_IB_QPS_PER_CONNECTION": "4"}, "env.NCCL_IB_QPS_PER_CONNECTION"),
+            ({"NCCL_UNKNOWN": "1"}, "env.NCCL_UNKNOWN"),
+        ],
+    )
+    def test_wrong_variables(self, given_: dict[str, str], key: str) -> None:
+        with pytest.raises(DoesNotFit) as error:
+            Environment(given_)
+        assert error.value.key == key
+
+    @pytest.mark.parametrize("row", ["allreduce,0", "reduceall,0,1,ring,ll,1,1,1", "a\nb"])
+    def test_wrong_files(self, tmp_path: Path, row: str) -> None:
+        path = tmp_path / "tuner.csv"
+        path.write_text(row + "\n")
+        with pytest.raises(DoesNotFit, match=r"line 1"):
+            read_tuner_file(str(path))
+
+
+UNEVEN = Communicator((server((0, 1, 2)), server((3, 4))), ((0, 1, 2), (3, 4)))
+
+
+class TestPrograms:
+    @pytest.mark.parametrize("kind", PROGRAM_KINDS)
+    @pytest.mark.parametrize("comm", [single(2), single(5), UNEVEN], ids=["2x1", "5x1", "3+2"])
+    @pytest.mark.parametrize("size", [1 << 10, 1 << 20, 1 << 25])
+    def test_right(self, kind: Kind, comm: Communicator, size: int) -> None:
+        size -= size % (4 * comm.size)
+        found = nccl_schedule(Tuner(comm), Shape(kind, size, comm.size, 4), Chunking())
+        verify(found.chunks[0].program)
+
+    @given(
+        kind=st.sampled_from(PROGRAM_KINDS),
+        algorithm=st.sampled_from(["Ring", "Tree,Ring"]),
+        protocol=st.sampled_from(["LL", "LL128", "Simple"]),
+        ranks=st.integers(2, 7),
+        root=st.integers(0, 6),
+        power=st.integers(6, 24),
+    )
+    @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    def test_right_for_any(
+        self, kind: Kind, algorithm: str, protocol: str, ranks: int, root: int, power: int
+    ) -> None:
+        one = single(ranks)
+        environment = Environment({"NCCL_ALGO": algorithm, "NCCL_PROTO": protocol})
+        comm = Communicator(one.servers, one.ranks, environment)
+        size = max(1, (1 << power) // (4 * ranks)) * 4 * ranks
+        rooted = root % ranks if kind.traits.rooted else 0
+        found = nccl_schedule(Tuner(comm), Shape(kind, size, ranks, 4, rooted), Chunking())
+        verify(found.chunks[0].program)
+
+    def test_a_ring_of_16_is_right(self) -> None:
+        shape = Shape(Kind.ALL_REDUCE, 1 << 25, 16, 4)
+        found = nccl_schedule(Tuner(communicator(2)), shape, Chunking())
+        program = found.chunks[0].program
+        verify(program)
+        # 15/16 of the data twice: that is what a ring sends.
+        assert max(program.sent_bytes(1 << 25, 4)) == pytest.approx(
+            2 * 15 / 16 * (1 << 25), rel=0.01
+        )
+
+    def test_step_time_is_the_protocols(self) -> None:
+        shape = Shape(Kind.ALL_REDUCE, 1 << 10, 16, 4)
+        assert nccl_schedule(Tuner(communicator(2)), shape, Chunking()).endpoint_delay_ns == 600
+
+    def test_nvls_is_refused_by_name(self) -> None:
+        tuner = Tuner(communicator(1, nvls=True))
+        with pytest.raises(DoesNotFit, match="NVLS"):
+            nccl_algorithm(tuner, Shape(Kind.ALL_REDUCE, 1 << 30, 8, 4))
+
+
+def spec(collectives: dict[str, object], ranks: int = 16) -> dict[str, object]:
+    return {
+        "name": "nccl",
+        "fabric": {"kind": "rails", "server": "dgx-h100", "servers": 2},
+        "workload": {
+            "kind": "collectives",
+            "ranks": ranks,
+            "operations": [{"kind": "all_reduce", "size": "1MiB"}],
+        },
+        "collectives": {"backend": "nccl"} | collectives,
+    }
+
+
+class TestSpec:
+    def test_schedule_of_a_spec(self) -> None:
+        found = parse_dict(spec({}))
+        shape = Shape(Kind.ALL_REDUCE, 1 << 20, 16, 4)
+        schedule = schedule_of(settings_of(found), shape)
+        assert isinstance(schedule, ProgramSchedule)
+        assert schedule.algorithm == "nccl"
+
+    def test_an_entry_goes_first(self) -> None:
+        found = parse_dict(spec({"all_reduce": {"algorithm": "ring"}}))
+        schedule = schedule_of(settings_of(found), Shape(Kind.ALL_REDUCE, 1 << 20, 16, 4))
+        assert schedule.algorithm == "ring"
+
+    def test_groups_have_their_own_servers(self) -> None:
+        settings_ = settings_of(parse_dict(spec({})))
+        shape = Shape(Kind.ALL_GATHER, 1 << 24, 2, 4)
+        # One NIC between servers; NVLink inside has many channels.
+        channels = [
+            len(schedule_of(settings_, shape, members=members).chunks[0].program.participants[0])
+            for members in ((0, 8), (0, 1))
+        ]
+        assert channels == [4, 24]
+
+    def test_ranks_need_not_search(self) -> None:
+        settings_ = settings_of(parse_dict(spec({})))
+        assert settings_.servers is not None
+        assert "0,1,2,3,4,5,6,7;True" in settings_.servers.searched
+
+    @pytest.mark.parametrize(
+        ("section", "said"),
+        [
+            ({"version": "2.19"}, r"collectives\.version: found 2\.19; allowed: 2\.27"),
+            ({"env": {"NCCL_ALGO": "NVLS"}}, "scale-up switches do not multicast"),
+            ({"env": {"NCCL_ALGO": "CollNetChain"}}, "CollNet: not written"),
+            ({"backend": "programs", "env": {"NCCL_ALGO": "Ring"}}, "expected backend: nccl"),
+            ({"tuner": "/nowhere.csv"}, r"collectives\.tuner: found /nowhere\.csv"),
+        ],
+    )
+    def test_mistakes(self, section: dict[str, object], said: str) -> None:
+        with pytest.raises(SpecError, match=said):
+            parse_dict(spec(section))
+
+    def test_presets(self) -> None:
+        found = parse_dict(spec({}))
+        classes = {link.link_class: link for link in found.plan.fabric.links}
+        assert classes["nic"].rate_bps == 400_000_000_000
+        assert classes["scale-up"].rate_bps == 2_966_400_000_000
+        assert len(found.plan.fabric.hosts) == 16
+        again = parse_dict(found.to_dict())
+        assert again == found
+
+    def test_given_links_go_before_presets(self) -> None:
+        raw = spec({})
+        raw["fabric"] = {
+            "kind": "rails",
+            "server": "dgx-a100",
+            "servers": 2,
+            "links": {"nic": {"rate": "100Gbps"}},
+        }
+        rates = {link.link_class: link.rate_bps for link in parse_dict(raw).plan.fabric.links}
+        assert rates["nic"] == 100_000_000_000
+        assert rates["scale-up"] == 1_920_000_000_000
