@@ -10,7 +10,7 @@ import platform
 import shlex
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -28,12 +28,9 @@ from emulator.network.samples import write_rates, write_samples
 from emulator.network.sysctls import TcpSettings
 from emulator.ports.arrangement import PortArrangement
 from emulator.progress import Progress, Report
-from emulator.ranks.jobs_launcher import JobsLauncher
-from emulator.ranks.jobs_server import Process
-from emulator.ranks.launcher import Launcher
-from emulator.ranks.processes import processes_of
-from emulator.ranks.program import serve_programs
-from emulator.ranks.shared_run import SharedRun
+from emulator.ranks.launcher import FailedJob, Launcher
+from emulator.ranks.processes import processes_of_jobs
+from emulator.ranks.server import JobProcesses
 from topologies.fabrics.fabric import Fabric
 from topologies.spec.queue_section import ClassQueue, Lossless, queues_in
 from topologies.spec.roce.section import RoceTransport
@@ -81,8 +78,6 @@ def run_experiment(
     message when it refuses a request, RuntimeError when the ranks cannot be started. Whatever was
     made is gone afterwards.
     """
-    if not spec.jobs:
-        (run_directory / "ranks").mkdir()
     with ExitStack() as stack:
         # First, so that it imports torch while the fabric is built.
         launcher = prepared or stack.enter_context(_launcher(spec, report))
@@ -128,34 +123,34 @@ def run_experiment(
                 DeadlockWatch(network, lambda found: launcher.stop(DeadlockFound(str(found))))
             )
 
-        def on_iteration(iteration: int) -> None:
-            if iteration == 0:
-                monitor.start(launcher.rank_pids.values())
-            faults.on_iteration(iteration, launcher.iteration_began_ns)
-            report(_began(spec, iteration, launcher))
+        origin: list[int] = []
+        iterations = {name: part.workload.iterations for name, part in spec.parts.items()}
 
-        def on_origin(origin_ns: int) -> None:
-            monitor.start(launcher.rank_pids.values())
-            faults.on_iteration(0, origin_ns)
-
-        of_jobs: dict[str, object] = {}
-        if isinstance(launcher, JobsLauncher):
-            several = SharedRun(spec, network, run_directory, kernel.real_time, report)
-            processes = stack.enter_context(several.processes())
-            with real_time_priority(kernel.real_time):
-                of_jobs = several.run(launcher, processes, on_origin)
-        else:
-            jobs: Sequence[Process] = stack.enter_context(
-                processes_of(
-                    spec,
-                    network,
-                    run_directory,
-                    kernel.real_time,
-                    idle=spec.virtual.connect_only,
+        def on_iteration(job: str, iteration: int) -> None:
+            if not job:  # else the common time of the jobs counts
+                if iteration == 0:
+                    monitor.start(launcher.running)
+                faults.on_iteration(iteration, launcher.iteration_began_ns)
+            report(
+                Progress(
+                    "iteration",
+                    iteration=iteration,
+                    iterations=iterations[job or spec.name],
+                    clock_ns=time.monotonic_ns(),
                 )
             )
-            with real_time_priority(kernel.real_time):  # faults wait for word of an iteration
-                launcher.run(jobs, on_iteration)
+
+        def on_origin(origin_ns: int) -> None:
+            origin.append(origin_ns)
+            monitor.start(launcher.running)
+            faults.on_iteration(0, origin_ns)
+            report(_started(spec, jobs, launcher))
+
+        jobs = stack.enter_context(
+            processes_of_jobs(spec, network, run_directory, kernel.real_time)
+        )
+        with real_time_priority(kernel.real_time):  # faults wait for word of an iteration
+            failed = launcher.run(jobs, on_iteration, on_origin)
         monitor.stop()
         report(Progress("collect", "all ranks done, reading the counters"))
         captured = capture.stop() if capture is not None else []
@@ -168,7 +163,9 @@ def run_experiment(
         measured = _measured(spec, hosts, network, captured)
         late_ns = faults.worst_lateness_ns if kernel.real_time else 0
         measured["verdict"] = _verdict(monitor, captured, network, late_ns)
-        measured |= of_jobs
+        if spec.jobs:
+            measured |= {"origin_ns": origin[0] if origin else None}
+            measured |= {"jobs": _outcomes(spec, network, failed)}
         measured["lost_nodes"] = launcher.lost_nodes
         measured["faults"] = [event.as_dict() for event in faults.events]
         measured["missed_faults"] = faults.missed
@@ -176,34 +173,47 @@ def run_experiment(
 
 
 def _launcher(spec: Spec, report: Report) -> Launcher:
-    def on_output(stream: str, line: str) -> None:
-        report(Progress(stream, line))
-
-    if spec.jobs:
-        with_torch = any(not isinstance(each, CommandWorkload) for each in spec.workloads)
-        return JobsLauncher(with_torch, on_output)
-    if not isinstance(spec.workload, CommandWorkload):
-        return Launcher()
-    return Launcher(serve_programs, on_output)
+    with_torch = any(not isinstance(each, CommandWorkload) for each in spec.workloads)
+    return Launcher(with_torch, lambda stream, line: report(Progress(stream, line)))
 
 
-def _began(spec: Spec, iteration: int, launcher: Launcher) -> Progress:
-    """An iteration has begun; a program, of which only that is known, has been started."""
-    workload = spec.workload
-    if not isinstance(workload, CommandWorkload):
+def _started(spec: Spec, jobs: Sequence[JobProcesses], launcher: Launcher) -> Progress:
+    """Several jobs begin, or a program, of which only that is known, has been started."""
+    if not spec.jobs:
+        workload = spec.workload
+        assert isinstance(workload, CommandWorkload)
+        many = workload.ranks // workload.ranks_per_process
         return Progress(
-            "iteration",
-            iteration=iteration,
-            iterations=workload.iterations,
-            clock_ns=time.monotonic_ns(),
+            "started",
+            f"{many} processes started on {workload.hosts} hosts, one per {workload.per}: "
+            + shlex.join(workload.argv),
+            processes={str(pid): f"rank {r.process.rank}" for pid, r in launcher.running.items()},
         )
-    many = workload.ranks // workload.ranks_per_process
+    many_of = {job.name: len(job.processes) for job in jobs}
+    in_words = (f"{job} ({n} process{'es' if n != 1 else ''})" for job, n in many_of.items())
     return Progress(
         "started",
-        f"{many} processes started on {workload.hosts} hosts, one per {workload.per}: "
-        + shlex.join(workload.argv),
-        processes={str(pid): f"rank {rank}" for rank, pid in launcher.rank_pids.items()},
+        "all jobs are ready: " + ", ".join(in_words),
+        processes={
+            str(pid): f"{r.process.who} of job {r.job}" for pid, r in launcher.running.items()
+        },
     )
+
+
+def _outcomes(
+    spec: Spec, network: Network, failed: Mapping[str, FailedJob]
+) -> list[dict[str, object]]:
+    """What is known of each of several jobs afterwards."""
+    counters = network.tcp_counters()
+    return [
+        {
+            "name": placed.name,
+            "hosts": list(placed.hosts),
+            "retransmits": sum(counters[host].retransmits for host in dict.fromkeys(placed.hosts)),
+            "failed": failed[placed.name].as_dict() if placed.name in failed else None,
+        }
+        for placed in spec.plan.jobs
+    ]
 
 
 def _queues(fabric: Fabric) -> list[ClassQueue]:

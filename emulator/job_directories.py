@@ -6,7 +6,7 @@ import json
 import shutil
 from pathlib import Path
 
-from emulator.ranks.shared_run import JOBS
+from emulator.ranks.processes import JOBS
 from topologies.spec.spec import Spec
 
 _CAPTURE, _TWIN = "capture", "twin"

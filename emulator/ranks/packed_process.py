@@ -20,18 +20,17 @@ from typing import NoReturn
 
 from emulator.linux import namespaces
 from emulator.linux.signals import end_with_parent
-from emulator.ranks.failures.full_directory import FULL
 from emulator.ranks.gate import Gate
 from emulator.ranks.rank_process import (
     RankJob,
     end_process,
     send_report,
     set_name,
+    tell_full,
     use_one_heap,
     write_to,
 )
 from emulator.ranks.torch_import import renew_thread_pool
-from workloads.execution.clock import sleep_until_ns
 
 # A thread that waits for Python's lock wakes up this often to ask for it. In virtual time who has
 # it gives it back by itself before any time passes.
@@ -57,7 +56,7 @@ class PackedJob:
     def stderr(self) -> Path:
         return self.members[0].stderr
 
-    def become(self, start_ns: int, reports: socket.socket, gate: Gate | None = None) -> NoReturn:
+    def become(self, start_ns: int, reports: socket.socket, gate: Gate) -> NoReturn:
         """In a process just forked: be these ranks, from a time of the clock on, to their end."""
         status = 1
         try:
@@ -80,11 +79,11 @@ class PackedJob:
     def _range(self, to: str) -> str:
         return f"{self.rank}{to}{self.members[-1].rank}"
 
-    def _run(self, start_ns: int, reports: socket.socket, gate: Gate | None) -> None:
+    def _run(self, start_ns: int, reports: socket.socket, gate: Gate) -> None:
         ended: list[int] = []
 
         def run(job: RankJob) -> None:
-            _become_rank(job, start_ns, reports, gate)
+            _run_in_thread(job, start_ns, reports, gate)
             ended.append(job.rank)
 
         threads = [Thread(target=run, args=(job,)) for job in self.members]
@@ -102,25 +101,14 @@ def packed(jobs: Sequence[RankJob], per_process: int) -> list[PackedJob]:
     return [PackedJob(tuple(jobs[first : first + per_process])) for first in firsts]
 
 
-def _become_rank(job: RankJob, start_ns: int, reports: socket.socket, gate: Gate | None) -> None:
+def _run_in_thread(job: RankJob, start_ns: int, reports: socket.socket, gate: Gate) -> None:
     """Body of a rank's thread. When it fails the process ends: others of it would wait for ever."""
     try:
-        from workloads.execution.process_groups import ThreadGroups
-        from workloads.execution.rank import run_rank
-
         set_name(job.who)
-        job.traffic.use()
-        namespaces.enter(job.netns)
-        sleep_until_ns(start_ns)
-        run_rank(
-            job.plan,
-            lambda iteration: send_report(reports, {"iteration": iteration, **job.of_job}),
-            ThreadGroups,
-            lambda: job.begin(gate),
-        )
+        job.enter_host()
+        job.run(start_ns, reports, gate, packed=True)
     except BaseException as error:
-        if isinstance(error, OSError) and error.errno in FULL:
-            send_report(reports, {"full": error.errno})  # there is no room for last words either
+        tell_full(error, reports)
         with suppress(OSError), job.stderr.open("a") as log:
             traceback.print_exc(file=log)
         # Before its connections close, at which others fail.

@@ -1,38 +1,69 @@
-"""The processes of a workload: ranks of ours, or programs of users."""
+"""The processes of a run's jobs: ranks of ours, or programs of users."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from collectives.settings import settings_of
 from emulator.network.network import Network
 from emulator.ranks.aggregation.process import Trees
 from emulator.ranks.gate import Seat
-from emulator.ranks.jobs_server import Process
 from emulator.ranks.packed_process import packed
 from emulator.ranks.program_jobs import program_jobs, store_port
 from emulator.ranks.rank_process import RankJob
 from emulator.ranks.roce_place import roce_place
+from emulator.ranks.server import JobProcesses, Process
 from emulator.virtual.packing import ranks_per_process
 from topologies.spec.spec import Spec
 from topologies.spec.workload_section import CommandWorkload
 from workloads.execution.rank_plan import RankPlan
 from workloads.execution.traffic_class import TrafficOfGroups
 
+JOBS = "jobs"
+"""The run directories of several jobs, below that of the run."""
+
 
 @contextmanager
-def processes_of(
+def processes_of_jobs(
+    spec: Spec, network: Network, run_directory: Path, real_time: bool
+) -> Iterator[list[JobProcesses]]:
+    """The jobs of a run. The one of a spec with one workload writes into the run directory, each of
+    several into `jobs/NAME/`. An idle job's ranks are there, too: what they connect takes the same
+    ports, by which ECMP chooses paths, as where the job does something."""
+    parts: list[tuple[str, Spec, Path, Seat | None, bool]] = [
+        (
+            job.name,
+            spec.of_job(job),
+            run_directory / JOBS / job.name,
+            Seat(job.name, number, job.start_ns),
+            job.idle,
+        )
+        for number, job in enumerate(spec.jobs)
+    ]
+    with ExitStack() as stack:
+        found = []
+        for name, part, directory, seat, idle in parts or [
+            ("", spec, run_directory, None, spec.virtual.connect_only)
+        ]:
+            (directory / "ranks").mkdir(parents=True)
+            own = _processes_of(part, network, directory, real_time, seat, idle)
+            found.append(JobProcesses(name, tuple(stack.enter_context(own))))
+        yield found
+
+
+@contextmanager
+def _processes_of(
     spec: Spec,
     network: Network,
     run_directory: Path,
     real_time: bool,
-    seat: Seat | None = None,
-    idle: bool = False,
+    seat: Seat | None,
+    idle: bool,
 ) -> Iterator[Sequence[Process]]:
-    """The processes of a spec with one workload; `ranks/` is there already. With a `seat`
-    it is one of several jobs, and when it is `idle` its ranks are connected and do nothing."""
+    """The processes of a spec with one workload. With a `seat` it is one of several jobs, and when
+    it is `idle` its ranks are connected and do nothing."""
     if isinstance(spec.workload, CommandWorkload):
         with program_jobs(spec, spec.workload, network, run_directory, real_time, seat) as programs:
             yield [] if idle else programs

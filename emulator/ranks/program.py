@@ -19,14 +19,7 @@ from typing import Any, Generic, TypeVar
 from emulator.linux import namespaces
 from emulator.linux.signals import end_with_parent
 from emulator.ranks.gate import Seat
-from emulator.ranks.launcher import (
-    common_start_ns,
-    describe_status,
-    receive_jobs,
-    renew_before,
-)
 from emulator.ranks.rank_process import send_report
-from workloads.execution.clock import sleep_until_ns
 from workloads.execution.traffic_class import NO_CLASS, TrafficClass
 
 _PR_SET_CHILD_SUBREAPER = 36
@@ -70,30 +63,6 @@ class ProgramJob:
     traffic: TrafficClass = NO_CLASS
     seat: Seat | None = None
     """The seat of a program of one of several jobs: its place at their gate."""
-
-
-def serve_programs(orders: socket.socket) -> None:
-    """The body of a `Launcher`'s server for `ProgramJob`s."""
-    inherit_orphans()
-    jobs: tuple[ProgramJob, ...] | None = receive_jobs(orders)
-    if jobs is None:
-        return
-    start_ns = common_start_ns()
-    watch: Watch[ProgramJob] = Watch(orders)
-    for job in jobs:
-        watch.start(job, lambda: sleep_until_ns(start_ns))
-    send_report(orders, {"pids": {job.rank: pid for pid, job in watch.running.items()}})
-    renew_before(start_ns)
-    sleep_until_ns(start_ns)
-    send_report(orders, {"iteration": 0, "began_ns": start_ns})
-    failed = next(((job, status) for _, job, status in watch.ended() if status != 0), None)
-    end_descendants()
-    watch.drain()
-    if failed is None:
-        send_report(orders, {"done": True})
-    else:
-        job, status = failed
-        send_report(orders, {"failed": job.rank, "status": describe_status(status)})
 
 
 def inherit_orphans() -> None:
@@ -250,8 +219,8 @@ def end_descendants() -> None:
             os.waitpid(-1, 0)
 
 
-def descendants(root: int) -> list[int]:
-    """The processes that a process has started, and that those have started."""
+def descendants(*roots: int) -> list[int]:
+    """The processes that some have started, and that those have started."""
     children: dict[int, list[int]] = {}
     for name in os.listdir("/proc"):
         if name.isdigit():
@@ -260,7 +229,7 @@ def descendants(root: int) -> list[int]:
                 fields = Path(f"/proc/{name}/stat").read_text().rpartition(")")[2].split()
                 children.setdefault(int(fields[1]), []).append(int(name))
     found: list[int] = []
-    left = [root]
+    left = list(roots)
     while left:
         below = children.get(left.pop(), [])
         found += below

@@ -62,53 +62,62 @@ class RankJob:
         """The other fields of its reports."""
         return {} if self.seat is None else {"job": self.seat.job}
 
-    def begin(self, gate: Gate | None) -> None:
+    def _begin(self, gate: Gate) -> None:
         """Called when it is connected: wait for the other jobs, and until its own begins."""
-        if self.seat is not None and gate is not None:
+        if self.seat is not None:
             gate.wait(self.seat)
 
-    def become(self, start_ns: int, reports: socket.socket, gate: Gate | None = None) -> NoReturn:
+    def become(self, start_ns: int, reports: socket.socket, gate: Gate) -> NoReturn:
         """In a process just forked: be this rank, from a time of the clock on, to its end."""
-        _become_rank(self, start_ns, reports, gate)
+        status = 1
+        try:
+            end_with_parent()
+            set_name(self.who)
+            write_to(self.stderr)
+            self.enter_host()
+            namespaces.cover_file(Path("/etc/hosts"), self.names)
+            renew_thread_pool()
+            if self.plan.collectives.backend != "gloo":
+                # Its threads use one heap, so that what one has freed serves the others.
+                use_one_heap()
+            if self.real_time_priority:
+                use_real_time_priority(RANK)
+            self.run(start_ns, reports, gate, packed=False)
+            status = 0
+        except BaseException as error:
+            tell_full(error, reports)
+            traceback.print_exc()
+        finally:
+            end_process(status)
 
+    def enter_host(self) -> None:
+        """Have this thread be in its host's network, with its class of traffic."""
+        self.traffic.use()
+        namespaces.enter(self.netns)
 
-def _become_rank(
-    job: RankJob, start_ns: int, reports: socket.socket, gate: Gate | None
-) -> NoReturn:
-    status = 1
-    try:
-        end_with_parent()
-        set_name(f"rank {job.plan.rank}")
-        write_to(job.stderr)
-        job.traffic.use()
-        namespaces.enter(job.netns)
-        namespaces.cover_file(Path("/etc/hosts"), job.names)
+    def run(self, start_ns: int, reports: socket.socket, gate: Gate, packed: bool) -> None:
+        """In a process of its own, or in a thread of one that is `packed`: be this rank from a time
+        of the clock on."""
         from workloads.execution.process_groups import DefaultGroups, ThreadGroups
         from workloads.execution.rank import run_rank
 
-        renew_thread_pool()
-        if job.plan.collectives.backend != "gloo":
-            # Its threads use one heap, so that what one has freed serves the others.
-            use_one_heap()
-        if job.real_time_priority:
-            use_real_time_priority(RANK)
         sleep_until_ns(start_ns)
 
         def on_iteration(iteration: int) -> None:
-            report: dict[str, object] = {"iteration": iteration, **job.of_job}
-            if job.real_time_priority:  # in virtual time to read the clock would take time
+            report: dict[str, object] = {"iteration": iteration, **self.of_job}
+            if self.real_time_priority:  # in virtual time to read the clock would take time
                 report["began_ns"] = time.monotonic_ns()
             send_report(reports, report)
 
-        join = ThreadGroups if job.plan.lazy else DefaultGroups
-        run_rank(job.plan, on_iteration, join, lambda: job.begin(gate))
-        status = 0
-    except BaseException as error:
-        if isinstance(error, OSError) and error.errno in FULL:
-            send_report(reports, {"full": error.errno})  # there is no room for last words either
-        traceback.print_exc()
-    finally:
-        end_process(status)
+        join = ThreadGroups if packed or self.plan.lazy else DefaultGroups
+        run_rank(self.plan, on_iteration, join, lambda: self._begin(gate))
+
+
+def tell_full(error: BaseException, reports: socket.socket) -> None:
+    """Report that there is no room for what a rank writes, where it is that: there is none for its
+    last words either."""
+    if isinstance(error, OSError) and error.errno in FULL:
+        send_report(reports, {"full": error.errno})
 
 
 def write_to(log: Path) -> None:

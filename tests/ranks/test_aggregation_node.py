@@ -15,6 +15,7 @@ from collectives.settings import settings_of
 from emulator.ranks.aggregation.process import AggregationJob
 from emulator.ranks.launcher import Launcher, RankFailed
 from emulator.ranks.rank_process import RankJob
+from emulator.ranks.server import JobProcesses
 from tests.collectives.test_aggregation import spec_of
 from tests.slowdown import slowdown
 from workloads.execution.aggregation.node_plan import NodePlan
@@ -28,9 +29,7 @@ pytestmark = pytest.mark.skipif(
 _RANKS = 3
 
 
-def _jobs(
-    directory: Path, iterations: int, when_lost: str = "fail"
-) -> list[RankJob | AggregationJob]:
+def _jobs(directory: Path, iterations: int, when_lost: str = "fail") -> list[JobProcesses]:
     """Ranks and a switch, all on this machine."""
     aggregation = {"when_lost": when_lost}
     spec = spec_of({"kind": "flat", "hosts": _RANKS}, _RANKS, aggregation)
@@ -77,13 +76,13 @@ def _jobs(
         directory / "s0.log",
         tells=pipes if losable else (),
     )
-    return [*ranks, switch]
+    return [JobProcesses("", (*ranks, switch))]
 
 
 def test_ranks_and_switch_end_together(tmp_path: Path) -> None:
     begun: list[int] = []
     with Launcher() as launcher:
-        launcher.run(_jobs(tmp_path, iterations=3), begun.append)
+        launcher.run(_jobs(tmp_path, iterations=3), lambda _, i: begun.append(i))
     assert begun == [0, 1, 2]
     # What each rank wrote down: it has checked its sums.
     checks = [
@@ -97,10 +96,10 @@ def test_a_killed_node_takes_the_run_down_within_five_seconds(tmp_path: Path) ->
     pids: dict[int, int] = {}
     killed_at = 0.0
 
-    def kill(iteration: int) -> None:
+    def kill(job: str, iteration: int) -> None:
         nonlocal killed_at
         if iteration == 1:
-            pids.update(launcher.rank_pids)
+            pids.update({each.process.rank: pid for pid, each in launcher.running.items()})
             killed_at = time.monotonic()
             os.kill(pids[_RANKS], signal.SIGKILL)
 
@@ -112,7 +111,7 @@ def test_a_killed_node_takes_the_run_down_within_five_seconds(tmp_path: Path) ->
 
 
 def test_ranks_go_on_without_a_killed_node_where_the_spec_says_so(tmp_path: Path) -> None:
-    def kill(iteration: int) -> None:
+    def kill(job: str, iteration: int) -> None:
         if iteration == 1:
             launcher.kill_node("s0")
 

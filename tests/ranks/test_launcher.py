@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ import torch
 from emulator.ranks.launcher import Launcher, RankFailed
 from emulator.ranks.packed_process import packed
 from emulator.ranks.rank_process import RankJob
+from emulator.ranks.server import JobProcesses, Process
 from tests.slowdown import slowdown
 from topologies.spec.compute_section import ComputeSpec
 from topologies.spec.workload_section import CollectiveOperation, CollectivesWorkload
@@ -57,6 +59,18 @@ def _jobs(
     ]
 
 
+def _run(
+    launcher: Launcher, processes: Sequence[Process], on_iteration: Callable[[int], None]
+) -> None:
+    job = JobProcesses("", tuple(processes))
+    assert launcher.run([job], lambda _, iteration: on_iteration(iteration)) == {}
+
+
+def _pids(launcher: Launcher) -> dict[int, int]:
+    """By rank."""
+    return {each.process.rank: pid for pid, each in launcher.running.items()}
+
+
 def _gone(pid: int) -> bool:
     return not Path(f"/proc/{pid}").exists()
 
@@ -64,7 +78,7 @@ def _gone(pid: int) -> bool:
 def test_all_ranks_end_well(tmp_path: Path) -> None:
     begun: list[int] = []
     with Launcher() as launcher:
-        launcher.run(_jobs(tmp_path, iterations=2), begun.append)
+        _run(launcher, _jobs(tmp_path, iterations=2), begun.append)
     assert begun == [0, 1]
     assert len(list(tmp_path.glob("*.jsonl"))) == _RANKS
 
@@ -75,7 +89,7 @@ def test_a_fork_server_that_has_died_is_said_and_no_broken_pipe(tmp_path: Path) 
         os.kill(launcher._pid, signal.SIGKILL)
         os.waitid(os.P_PID, launcher._pid, os.WEXITED | os.WNOWAIT)
         with pytest.raises(RuntimeError, match="that starts the ranks died unexpectedly"):
-            launcher.run(_jobs(tmp_path, iterations=1), lambda iteration: None)
+            _run(launcher, _jobs(tmp_path, iterations=1), lambda iteration: None)
 
 
 def test_a_killed_rank_takes_the_run_down_within_five_seconds(tmp_path: Path) -> None:
@@ -85,12 +99,12 @@ def test_a_killed_rank_takes_the_run_down_within_five_seconds(tmp_path: Path) ->
     def kill_rank_1(iteration: int) -> None:
         nonlocal killed_at
         if iteration == 1:
-            pids.update(launcher.rank_pids)
+            pids.update(_pids(launcher))
             killed_at = time.monotonic()
             os.kill(pids[1], signal.SIGKILL)
 
     with Launcher() as launcher, pytest.raises(RankFailed, match="rank 1 was killed by SIGKILL"):
-        launcher.run(_jobs(tmp_path, iterations=100_000), kill_rank_1)
+        _run(launcher, _jobs(tmp_path, iterations=100_000), kill_rank_1)
     took = time.monotonic() - killed_at
     assert took < 5 * slowdown()
     assert all(_gone(pid) for pid in pids.values())
@@ -98,7 +112,7 @@ def test_a_killed_rank_takes_the_run_down_within_five_seconds(tmp_path: Path) ->
 
 def test_a_failing_rank_is_reported_with_its_last_words(tmp_path: Path) -> None:
     with Launcher() as launcher, pytest.raises(RankFailed) as failure:
-        launcher.run(_jobs(tmp_path, iterations=1, interface="nosuch0"), lambda i: None)
+        _run(launcher, _jobs(tmp_path, iterations=1, interface="nosuch0"), lambda i: None)
     assert failure.value.status == "exited with status 1"
     assert "nosuch0" in failure.value.stderr_tail
 
@@ -107,7 +121,7 @@ def test_a_failing_rank_is_reported_with_its_last_words(tmp_path: Path) -> None:
 def test_packed_ranks_end_well(tmp_path: Path, per_process: int) -> None:
     begun: list[int] = []
     with Launcher() as launcher:
-        launcher.run(packed(_jobs(tmp_path, iterations=2), per_process), begun.append)
+        _run(launcher, packed(_jobs(tmp_path, iterations=2), per_process), begun.append)
     assert begun == [0, 1]
     assert len(list(tmp_path.glob("*.jsonl"))) == _RANKS
 
@@ -118,7 +132,7 @@ def test_a_packed_rank_that_fails_is_named_with_its_own_last_words(
 ) -> None:
     jobs = packed(_jobs(tmp_path, iterations=1, broken=1), per_process)
     with Launcher() as launcher, pytest.raises(RankFailed) as failure:
-        launcher.run(jobs, lambda iteration: None)
+        _run(launcher, jobs, lambda iteration: None)
     assert str(failure.value).startswith("rank 1 raised RuntimeError; its last words:\n")
     assert "nosuch0" in failure.value.stderr_tail
     assert not (tmp_path / "000.log").read_text().count("Traceback")
@@ -129,13 +143,13 @@ def test_a_killed_process_of_packed_ranks_is_named(tmp_path: Path) -> None:
 
     def kill(iteration: int) -> None:
         if iteration == 1:
-            pids.update(launcher.rank_pids)
+            pids.update(_pids(launcher))
             os.kill(pids[0], signal.SIGKILL)
 
     jobs = packed(_jobs(tmp_path, iterations=100_000), 2)
     said = "the process of ranks 0 to 1 was killed by SIGKILL"
     with Launcher() as launcher, pytest.raises(RankFailed, match=said):
-        launcher.run(jobs, kill)
+        _run(launcher, jobs, kill)
     assert sorted(pids) == [0, 2]
     assert all(_gone(pid) for pid in pids.values())
 
@@ -155,9 +169,10 @@ def test_torch_makes_its_pool_before_a_process_has_threads(
     jobs = _jobs(tmp_path, iterations=1)
     pids: set[int] = set()
     with Launcher() as launcher:
-        launcher.run(
+        _run(
+            launcher,
             jobs if per_process is None else packed(jobs, per_process),
-            lambda iteration: pids.update(launcher.rank_pids.values()),
+            lambda iteration: pids.update(launcher.running),
         )
     threads_of = {int(pid): int(threads) for pid, threads in map(str.split, _lines(made))}
     assert {threads_of[pid] for pid in pids} == {1}
@@ -176,9 +191,9 @@ def test_ranks_end_with_the_process_that_started_them(tmp_path: Path) -> None:
 
             def tell(iteration: int) -> None:
                 if iteration == 0:
-                    os.write(writer, f"{list(launcher.rank_pids.values())}\n".encode())
+                    os.write(writer, f"{list(launcher.running)}\n".encode())
 
-            launcher.run(_jobs(tmp_path, iterations=100_000), tell)
+            _run(launcher, _jobs(tmp_path, iterations=100_000), tell)
         os._exit(0)
     os.close(writer)
     with os.fdopen(reader) as pipe:

@@ -45,12 +45,3 @@ class LosableNodes:
             os.write(descriptor, told)
             os.close(descriptor)
         return True
-
-
-def switches_of(processes: Mapping[int, object]) -> dict[int, str]:
-    """The switches of the aggregation nodes among numbered processes."""
-    return {
-        number: each.plan.node.name
-        for number, each in processes.items()
-        if isinstance(each, AggregationJob)
-    }

@@ -49,7 +49,7 @@ class AggregationJob:
     def who(self) -> str:
         return f"the aggregation node of switch {self.plan.node.name}"
 
-    def become(self, start_ns: int, reports: socket.socket, gate: Gate | None = None) -> NoReturn:
+    def become(self, start_ns: int, reports: socket.socket, gate: Gate) -> NoReturn:
         """In a process just forked: be this node, from a time of the clock on, to its end."""
         status = 1
         try:

@@ -1,0 +1,199 @@
+"""The fork server: it starts the processes of a run's jobs together, and watches them job by job.
+
+A run has jobs, usually one. A job that fails is ended, and the others go on. Each process waits for
+a common time; those of several jobs (they have a `Seat`) wait for each other as well, when they are
+connected, and each job begins at its start from then on.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import resource
+import signal
+import socket
+import struct
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from emulator.linux.random_numbers import renew_random_numbers
+from emulator.ranks.aggregation.losable_nodes import LosableNodes
+from emulator.ranks.aggregation.process import AggregationJob
+from emulator.ranks.gate import Gate
+from emulator.ranks.packed_process import PackedJob
+from emulator.ranks.program import (
+    ProgramJob,
+    Watch,
+    descendants,
+    end_descendants,
+    inherit_orphans,
+)
+from emulator.ranks.rank_process import RankJob, send_report
+from emulator.ranks.torch_import import prepare_torch
+from workloads.execution.clock import round_time_ns, sleep_until_ns
+
+# All set out together, at a round time.
+_START_MARGIN_NS = 50_000_000
+_START_GRID_NS = 500_000_000
+# Random numbers start anew before that, when all have been forked.
+_RANDOM_MARGIN_NS = 10_000_000
+
+Process = RankJob | PackedJob | ProgramJob | AggregationJob
+
+
+@dataclass(frozen=True, slots=True)
+class JobProcesses:
+    """A job of a run, and the processes that it consists of. The job of a spec with one workload
+    has no name."""
+
+    name: str
+    processes: tuple[Process, ...]
+
+    @property
+    def waiting(self) -> int:
+        """How many will wait at the gate: a process each, or each of its threads. Switches begin
+        when their ranks do."""
+        ranks = [p for p in self.processes if not isinstance(p, AggregationJob)]
+        return sum(len(p.members) if isinstance(p, PackedJob) else 1 for p in ranks)
+
+    @property
+    def members(self) -> Iterator[Process]:
+        """All ranks, programs and switches, those that are threads of a process included."""
+        for process in self.processes:
+            yield from process.members if isinstance(process, PackedJob) else (process,)
+
+
+def serve(orders: socket.socket, with_torch: bool) -> None:
+    """The body of the server. It reads jobs from the socket and sends reports, a line of JSON each;
+    what runs is ended when the socket is closed. Ranks of ours need torch, which it imports once
+    for all."""
+    inherit_orphans()
+    if with_torch:
+        prepare_torch()
+    send_report(orders, {"prepared": True})
+    jobs: tuple[JobProcesses, ...] | None = _receive(orders)
+    if jobs is not None:
+        _Server(orders, jobs).run()
+
+
+def send_jobs(orders: socket.socket, jobs: Sequence[JobProcesses]) -> None:
+    """Tell the server what to run. Raises BrokenPipeError where it has died."""
+    order = pickle.dumps(tuple(jobs))
+    orders.sendall(struct.pack("!Q", len(order)) + order)
+
+
+def _receive(orders: socket.socket) -> Any:
+    """The jobs that are sent; None when none ever are."""
+    header = orders.recv(8, socket.MSG_WAITALL)
+    if len(header) < 8:
+        return None
+    (size,) = struct.unpack("!Q", header)
+    return pickle.loads(orders.recv(size, socket.MSG_WAITALL))
+
+
+class _Server:
+    def __init__(self, orders: socket.socket, jobs: Sequence[JobProcesses]) -> None:
+        self._jobs = jobs
+        self._tell: Callable[[dict[str, object]], None] = partial(send_report, orders)
+        self._orders = orders
+        self._gate = Gate()
+        self._watch: Watch[Process] = Watch(orders)
+        self._waiting: Counter[int] = Counter()
+        self._failed: set[int] = set()
+        self._nodes = [LosableNodes(job.processes) for job in jobs]
+        self._opened = False
+        self._rank_of: dict[int, int] = {}
+
+    def run(self) -> None:
+        start_ns = round_time_ns(_START_MARGIN_NS, _START_GRID_NS)
+        job_of = self._start_all(start_ns)
+        self._tell({"pids": list(job_of)})
+        # What is drawn from here on depends on nothing that was drawn before.
+        sleep_until_ns(start_ns - _RANDOM_MARGIN_NS)
+        renew_random_numbers()
+        if any(isinstance(p, ProgramJob) and p.seat is None for p in self._jobs[0].processes):
+            sleep_until_ns(start_ns)  # they wait for nobody else
+            self._tell({"origin_ns": start_ns})
+        self._watch.call_when_readable(self._gate.descriptor, self._some_are_ready)
+        for pid, process, status in self._watch.ended():
+            number = job_of.pop(pid)
+            if status == 0 or number in self._failed:
+                continue
+            left = {of: each for each, of in self._rank_of.items() if job_of.get(each) == number}
+            if not self._nodes[number].lost(process.rank, left, self._tell):
+                self._fail(number, process, status, [p for p, n in job_of.items() if n == number])
+        end_descendants()
+        self._watch.drain()
+        self._tell({"done": True})
+
+    def _start_all(self, start_ns: int) -> dict[int, int]:
+        """The number of the job of each process, in order."""
+        job_of: dict[int, int] = {}
+        forked: list[tuple[int, Process]] = []
+        for number, job in enumerate(self._jobs):
+            for process in job.processes:
+                if isinstance(process, ProgramJob):
+                    pid = self._watch.start(process, self._beginning(process, start_ns))
+                else:
+                    pid = os.fork()
+                    if pid == 0:
+                        process.become(start_ns, self._orders, self._gate)
+                    forked.append((pid, process))
+                job_of[pid] = number
+                self._rank_of[pid] = process.rank
+        # When all have been forked: what watches one is not the others' to inherit.
+        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+        for pid, process in forked:
+            self._watch.add(pid, process)
+        return job_of
+
+    def _beginning(self, program: ProgramJob, start_ns: int) -> Callable[[], None]:
+        """The wait of a program's process before it is one."""
+        seat = program.seat
+        if seat is None:
+            return lambda: sleep_until_ns(start_ns)
+        return lambda: self._gate.wait(seat)
+
+    def _some_are_ready(self) -> None:
+        self._waiting += self._gate.arrived()
+        self._open_if_all_are_ready()
+
+    def _open_if_all_are_ready(self) -> None:
+        """The server does not wait for ranks that have failed."""
+        alive = [n for n in range(len(self._jobs)) if n not in self._failed]
+        if self._opened or any(self._waiting[n] < self._jobs[n].waiting for n in alive):
+            return
+        self._opened = True
+        origin_ns = self._gate.open(self._waiting)
+        self._tell({"origin_ns": origin_ns})
+
+    def _fail(self, number: int, process: Process, status: int, others: Sequence[int]) -> None:
+        self._failed.add(number)
+        at_ns = time.monotonic_ns()
+        # What the others of the job have started as well; deeper ones first know nothing of it.
+        for pid in [*descendants(*others), *others]:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self._tell(
+            {
+                "job": self._jobs[number].name,
+                "failed": process.rank,
+                "status": _describe(status),
+                "at_ns": at_ns,
+            }
+        )
+        if len(self._failed) < len(self._jobs):
+            self._open_if_all_are_ready()
+
+
+def _describe(status: int) -> str:
+    """How a process ended, from what `os.waitpid` says."""
+    if os.WIFSIGNALED(status):
+        return f"was killed by {signal.Signals(os.WTERMSIG(status)).name}"
+    return f"exited with status {os.WEXITSTATUS(status)}"
