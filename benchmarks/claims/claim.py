@@ -16,7 +16,8 @@ class Claim:
     from its formulas or code and is published nowhere. `setting` is the fabric and size here,
     `conditions` what was chosen so that the claim could come out: with one it never just holds.
     `shows` is filled with the experiment's figures. A claim has an experiment and rules, or
-    `untested`, the reason why not."""
+    `untested`, the reason why not. `earlier` is where figures of another command stand, for an
+    experiment that has not been run."""
 
     name: str
     sentence: str
@@ -29,6 +30,7 @@ class Claim:
     rules: tuple[Rule, ...] = ()
     conditions: str = ""
     untested: str = ""
+    earlier: str = ""
 
     def __post_init__(self) -> None:
         if bool(self.untested) == bool(self.experiment and self.rules and self.shows):
@@ -43,7 +45,8 @@ class Claim:
     def here(self, figures: Figures | None) -> str:
         """What came out. Raises FigureMissing, KeyError."""
         if self.untested or figures is None:
-            return self.untested or "its experiment has not been run"
+            said = f"; earlier figures, of another command, are in {self.earlier}"
+            return self.untested or "its experiment has not been run" + said * bool(self.earlier)
         return self._filled(self.shows, figures)
 
     def condition(self, figures: Figures | None) -> str:

@@ -323,6 +323,7 @@ def _little(experiment: Experiment, name: str, words: str, scheme: str) -> Claim
         experiment=experiment,
         shows=f"{{over[{scheme}]:.3f}} times pauses alone, which take {{us:,.0f}} us",
         rules=(Within(f"over.{scheme}", 1, _LITTLE),),
+        earlier="[a measurement](../benchmarks/results/2026-11-24-roce.md)",
     )
 
 

@@ -76,13 +76,11 @@ def _published(bench: Bench) -> Mapping[str, Any]:
 
 def _sensitivity(bench: Bench) -> Mapping[str, Any]:
     """Two passes with one thing changed, over the same as published."""
-    found: dict[str, Any] = {"injection": {}, "buffer": {}, "in_flight_us": {}, "optimum": {}}
+    found: dict[str, Any] = {"injection": {}, "in_flight_us": {}, "optimum": {}}
     for system in SYSTEMS:
         base = bench.iteration(_small(system))[0].duration_ns
         slow = bench.iteration(_small(system), {"collectives.endpoint_delay": "10us"})[0]
         found["injection"][system] = slow.duration_ns / base
-        small = bench.iteration(_small(system), {"fabric.queue.buffer": "2MB"})[0]
-        found["buffer"][system] = small.duration_ns / base
         times = {}
         for many in (1, 4, 16, 64):
             whole, _ = bench.iteration(_small(system), {"collectives.in_flight": many})
@@ -92,8 +90,23 @@ def _sensitivity(bench: Bench) -> Mapping[str, Any]:
     flat = min(found["injection"]["Flat100G"], found["injection"]["Flat800G"])
     hier = max(found["injection"]["Hier"], found["injection"]["HierOpt"])
     found["flat_over_hier_injection"] = flat / hier
-    found["buffer_spread"] = max(found["buffer"].values()) / min(found["buffer"].values())
     found["interior"] = sum(1 < each < 64 for each in found["optimum"].values())
+    return found
+
+
+def _buffer(bench: Bench) -> Mapping[str, Any]:
+    """Two passes with a switch's buffer of 2 MB over those with 32 MB, in the virtual kernel: what
+    is lost is sent again by Linux itself."""
+    found: dict[str, Any] = {"us": {}, "buffer": {}, "lost": {}}
+    for system in SYSTEMS:
+        text = _small(system) + "virtual: {ranks_per_process: 16}\n"
+        text = text.replace("predict: [alpha-beta, flow]", "predict: []")
+        wide = bench.result(text)["iterations"][-1]["duration_ns"] / 1000
+        narrow = bench.result(text.replace("buffer: 32MB", "buffer: 2MB"))
+        found["us"][system] = wide
+        found["buffer"][system] = narrow["iterations"][-1]["duration_ns"] / 1000 / wide
+        found["lost"][system] = narrow["summary"]["drops"]
+    found["spread"] = max(found["buffer"].values()) / min(found["buffer"].values())
     return found
 
 
@@ -158,6 +171,7 @@ def _analytical(bench: Bench) -> Mapping[str, Any]:
 
 SMALL = Experiment("dlrm-small", "packet engine", _published)
 SENSITIVITY = Experiment("dlrm-sensitivity", "packet engine", _sensitivity)
+BUFFER = Experiment("dlrm-buffer", "virtual kernel", _buffer)
 FULL = Experiment("dlrm-full", "packet engine", _full)
 ANALYTICAL = Experiment("dlrm-analytical", "packet engine", _analytical)
 
@@ -288,10 +302,11 @@ CLAIMS = (
         _SOURCE,
         "slide: different sensitivity to global switch buffer; no values",
         setting=_SMALL + "; 2 MB in place of 32 MB",
-        experiment=SENSITIVITY,
+        experiment=BUFFER,
         shows="{buffer[Flat100G]:.2f}, {buffer[Flat800G]:.2f}, {buffer[Hier]:.2f}, "
-        "{buffer[HierOpt]:.2f} times as long",
-        rules=(AtLeast("buffer_spread", 1.25),),
+        "{buffer[HierOpt]:.2f} times as long; {lost[Flat100G]}, {lost[Flat800G]}, {lost[Hier]}, "
+        "{lost[HierOpt]} packets are lost, of which Linux waits for some by its timer",
+        rules=(AtLeast("spread", 1.25),),
     ),
     Claim(
         "dlrm-concurrency",

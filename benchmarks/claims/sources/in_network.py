@@ -89,6 +89,7 @@ CLAIMS = (
         shows="{n64[gain_8]:.2f} and {n128[gain_8]:.2f} times ({n128[us_8]:.2f} us)",
         rules=(Within("n128.gain_8", 2.1, 0.25), AtLeast("n128.gain_8", 1.0)),
         conditions=_HOSTS,
+        earlier="[a page](in-network.md)",
     ),
     Claim(
         "sharp-4096",
@@ -100,6 +101,7 @@ CLAIMS = (
         shows="{n64[gain_4096]:.2f} and {n128[gain_4096]:.2f} times ({n128[us_4096]:.2f} us)",
         rules=(Within("n128.gain_4096", 3.24, 0.25), AtLeast("n128.gain_4096", 1.0)),
         conditions=_HOSTS,
+        earlier="[a page](in-network.md)",
     ),
     Claim(
         "sharp-16",
