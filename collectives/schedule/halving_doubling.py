@@ -2,7 +2,8 @@
 calls: who sends what, and after what.
 
 Its buffers are bound to a slot before it begins, so that nothing is announced: a message leaves
-when its sender posts it. After each receive a rank tells its peer so, by a number of four bytes.
+when its sender posts it, who asks for a send buffer of its size first (`Pair::send` of
+gloo/transport/tcp/pair.cc). After each receive a rank tells its peer so, by a number of four bytes.
 Ranks beyond a power of two form blocks of their own, the smaller ones behind the larger, and hand
 over what they have reduced to the next larger one. In the end each chunk goes to the rank that it
 is for, as halving leaves them in the order of reversed bits.
@@ -57,7 +58,9 @@ def reduce_scatter(size_bytes: int, world: int, element_bytes: int) -> ObservedS
             done[key] += 1
             own.append(number if sends else ~number)
         acts.append(tuple(own))
-    return ObservedSchedule(tuple(messages), tuple(acts), _NOTHING_IS_ANNOUNCED, PREAMBLE_BYTES)
+    return ObservedSchedule(
+        tuple(messages), tuple(acts), _NOTHING_IS_ANNOUNCED, PREAMBLE_BYTES, asks_send_buffers=True
+    )
 
 
 @dataclass(frozen=True, slots=True)

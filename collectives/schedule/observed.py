@@ -37,12 +37,14 @@ class ObservedSchedule(Schedule):
     """The (source, destination, bytes) of messages, by positions in a collective's ranks. `acts`
     has what each rank did, in order: m is that message m left it, ~m that it came. Messages of up
     to `eager_bytes` leave at once; longer ones are announced, and leave when the receiver has
-    answered. `header_bytes` go before each."""
+    answered. `header_bytes` go before each. With `asks_send_buffers` a sender asks for a send
+    buffer of each message's size."""
 
     messages: tuple[tuple[int, int, int], ...]
     acts: tuple[tuple[int, ...], ...]
     eager_bytes: int
     header_bytes: int
+    asks_send_buffers: bool = False
 
     @classmethod
     def of(

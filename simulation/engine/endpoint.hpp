@@ -5,7 +5,9 @@
 // as Gloo sets it, and each skb is a segment, as ports of fabrics take no larger ones (`gso_max_segs` 1).
 // Sequence numbers start at 0.
 #pragma once
+#include <deque>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "congestion.hpp"
@@ -24,7 +26,7 @@ inline constexpr int64_t kSkbBytes = 832;
 struct TcpSetting {
     Control control;
     bool ecn;
-    int64_t initial_window, min_rto_us, receive_buffer_bytes, mss;
+    int64_t initial_window, min_rto_us, receive_buffer_bytes, send_buffer_bytes, mss;
 };
 
 // Data in the queue that has not been sent.
@@ -50,8 +52,15 @@ struct Endpoint : Window {
     // What a connection carries when it is made: a few bytes from here to the other end, which
     // acknowledges them at once.
     void greet(Endpoint& other, int64_t size, Time now);
-    // The application hands over `size` bytes at once (tcp_sendmsg_locked).
-    void write(int64_t size, Time now);
+    // The application hands over a message of `size` bytes at once. Whether all of it is written; else the rest
+    // is written as the send buffer has room, behind what waits for that already.
+    bool write(int64_t size, int32_t message, Time now);
+    // Writes what there is room for now. A message that is written to its end, of which there may be another one.
+    std::optional<int32_t> write_on(Time now);
+    // The application asks for a send buffer of this size (SO_SNDBUF), unless it has it.
+    void ask_for_send_buffer(int64_t size);
+    // Where the stream ends, with what is not written yet.
+    int64_t stream_end() const { return write_seq + unwritten_bytes_; }
     // A packet has arrived: take in what it acknowledges, then its data, then answer.
     void receive(const Packet& packet, Time now);
     // When a packet that its port held leaves.
@@ -86,6 +95,8 @@ struct Endpoint : Window {
     static constexpr int64_t kAckPortBytes = 2;  // an acknowledgement alone in its port (skb_set_tcp_pure_ack)
     static constexpr int64_t kUnpaced = 10;      // segments from which on it is paced (tcp_update_skb_after_send)
     static constexpr int64_t kLimitOutputBytes = 1 << 20;  // net.ipv4.tcp_limit_output_bytes
+    // net.core.wmem_max, and that the kernel doubles what is asked for (sk_setsockopt).
+    static constexpr int64_t kMostAskedBytes = 212'992, kLeastSendBuffer = 4608;
     static constexpr int64_t kReordering = 3;
     static constexpr int64_t kLeastRtoJiffies = 200, kNoRoomJiffies = 500;  // TCP_RTO_MIN, TCP_RESOURCE_PROBE_INTERVAL
     static constexpr int64_t kTimeoutMinUs = 2000, kMaxRtoJiffies = 120'000;
@@ -111,6 +122,8 @@ struct Endpoint : Window {
 
     // transmitter.hpp
     void update_pacing_rate();
+    int64_t put(int64_t size, Time now);
+    void check_space(Time now);
     void xmit(Time now, int push_one = 0);
     void cut(int64_t size);
     int64_t waits(Time now);
@@ -215,6 +228,13 @@ struct Endpoint : Window {
     int64_t wmem_ = 1;
     int64_t charged_ = 0;  // the queue and what is not acknowledged, with what skbs count beyond data
     bool throttled_ = false, waits_for_port_ = false, tries_again_ = false, pace_timer_set_ = false;
+    struct Unwritten {
+        int64_t bytes;
+        int32_t message;
+    };
+    std::deque<Unwritten> unwritten_;
+    int64_t unwritten_bytes_ = 0, send_buffer_bytes_, asked_bytes_ = 0;
+    bool has_no_space_ = false;
     int64_t data_segments_ = 0;
     Cubic cubic_;
     Dctcp dctcp_;

@@ -135,7 +135,8 @@ int main() {
         make_ports(scenario, network, options, costs, shared, switches);
         TcpSetting tcp{Control(scenario.number("tcp.control")), bool(scenario.number("tcp.ecn")),
                        scenario.number("tcp.initial_window"), scenario.number("tcp.min_rto_us"),
-                       scenario.number("tcp.receive_buffer"), scenario.number("tcp.mss")};
+                       scenario.number("tcp.receive_buffer"), scenario.number("tcp.send_buffer"),
+                       scenario.number("tcp.mss")};
         Programs programs(scenario, network, tcp);
         network.programs = &programs;
         programs.begin();

@@ -20,6 +20,7 @@ enum class What : uint32_t {
     kSendTask,         // of a queue pair
     kReceiveTask,      // of a queue pair
     kCompletions,      // a thread takes what has been completed
+    kWritable,         // a thread writes what an end's send buffer has room for now
 };
 
 struct Event {

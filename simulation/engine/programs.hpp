@@ -49,6 +49,7 @@ struct Pair {
 struct Message {
     int32_t pair, sender, receiver;
     int64_t size_bytes, written_bytes;  // without its header, and with it
+    int64_t asked_bytes;                // the send buffer that its sender asks for, 0 for none
     bool announced;
 };
 
@@ -81,6 +82,12 @@ class Programs {
             if (each.is_sent) has_sent(each.message, now);
             else has_received(each.message, now);
         }
+    }
+
+    // The thread that an end has told that there is room writes on.
+    void write_on(Endpoint& end, Time now) {
+        while (std::optional<int32_t> message = end.write_on(now))
+            if (*message != kNone) has_sent(*message, now);
     }
 
     // The thread that waits for completions of queue pairs takes what there is (verbs.hpp).
@@ -126,7 +133,7 @@ class Programs {
     bool is_over(int32_t program);
     void start(const int32_t* operation, Time now);
     void announce(const int32_t* messages, int32_t count, Time now);
-    void send(int32_t pair, int32_t message, bool invites, int64_t size, Time now);
+    bool send(int32_t pair, int32_t message, bool invites, int64_t size, Time now);
     void connect(int32_t pair, Time now);
     bool over_roce(int32_t message) const { return pairs_[size_t(messages_[size_t(message)].pair)].device >= 0; }
     void read_devices(const Columns& from);
@@ -134,7 +141,7 @@ class Programs {
     void admit(int32_t message, Time now) {
         const Message& found = messages_[size_t(message)];
         if (over_roce(message)) return queue_pair(found.pair).post(message, true, found.size_bytes, now);
-        send(found.pair, message, false, found.written_bytes, now);
+        if (!send(found.pair, message, false, found.written_bytes, now)) return;
         if (reading_) reading_->push_back({message, true});
         else has_sent(message, now);
     }
@@ -244,9 +251,11 @@ inline Programs::Programs(const Columns& from, Network& network, const TcpSettin
     auto receiver = from.shorts("message.receiver");
     auto size_bytes = from.ints("message.bytes");
     auto header_bytes = from.shorts("message.header"), announced = from.shorts("message.announced");
+    auto asked_bytes = from.ints("message.asked");
     messages_.reserve(pair.size);
     for (size_t i = 0; i < pair.size; ++i)
-        messages_.push_back({pair[i], sender[i], receiver[i], size_bytes[i], size_bytes[i] + header_bytes[i], announced[i] != 0});
+        messages_.push_back({pair[i], sender[i], receiver[i], size_bytes[i], size_bytes[i] + header_bytes[i],
+                             asked_bytes[i], announced[i] != 0});
     state_.assign(pair.size, 0);
 
     auto first = from.ints("program.first");
@@ -493,12 +502,17 @@ inline void Programs::announce(const int32_t* messages, int32_t count, Time now)
     }
 }
 
-// A message, or what announces or invites it; a number of none is a notice that nobody waits for.
-inline void Programs::send(int32_t pair, int32_t message, bool invites, int64_t size, Time now) {
+// A message, or what announces or invites it; a number of none is a notice that nobody waits for. Whether all of
+// it is written.
+inline bool Programs::send(int32_t pair, int32_t message, bool invites, int64_t size, Time now) {
     if (!net_.endpoints[size_t(pair)]) connect(pair, now);
     Endpoint& end = *net_.endpoints[size_t(pair)];
-    if (message != kNone) net_.endpoints[end.peer]->expected.push_back({end.write_seq + size, message, invites});
-    end.write(size, now);
+    if (message != kNone) net_.endpoints[end.peer]->expected.push_back({end.stream_end() + size, message, invites});
+    if (message != kNone && !invites) {
+        int64_t asked = messages_[size_t(message)].asked_bytes;
+        if (asked) end.ask_for_send_buffer(asked);
+    }
+    return end.write(size, invites ? kNone : message, now);
 }
 
 inline void Programs::connect(int32_t pair, Time now) {

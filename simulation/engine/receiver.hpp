@@ -33,6 +33,7 @@ inline void Endpoint::receive(const Packet& packet, Time now) {
         take(packet, now);
     }
     if (!queue_.empty() && tells) xmit(now);
+    check_space(now);
     if (!data) {
         if (slow && scheduled_) answer(now);
         return;

@@ -138,6 +138,8 @@ inline void Network::begin(const Event& event, Time now) {
             return;
         case What::kRead:
             return programs->read(*endpoints[event.whose], event.value, now);
+        case What::kWritable:
+            return programs->write_on(*endpoints[event.whose], now);
         case What::kAwake:
             return programs->has_slept(int32_t(event.whose), now);
         case What::kCompletions:

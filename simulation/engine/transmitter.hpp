@@ -14,6 +14,7 @@ inline Endpoint::Endpoint(Network& network, uint32_t number, const TcpSetting& t
       ecn(tcp.ecn),
       needs_ecn(tcp.control == Control::kDctcp),
       mss(tcp.mss),
+      send_buffer_bytes_(tcp.send_buffer_bytes),
       min_rto_us_(tcp.min_rto_us),
       buffer_bytes_(tcp.receive_buffer_bytes),
       window_clamp_(tcp.receive_buffer_bytes / 2 - tcp.mss) {
@@ -83,12 +84,50 @@ inline void Endpoint::control_tx_start(Time now) {
     else if (control == Control::kBbr) bbr_->tx_start(now);
 }
 
-inline void Endpoint::write(int64_t size, Time now) {
+inline bool Endpoint::write(int64_t size, int32_t message, Time now) {
+    int64_t left = unwritten_.empty() ? put(size, now) : size;
+    if (!left) return true;
+    unwritten_.push_back({left, message});
+    unwritten_bytes_ += left;
+    return false;
+}
+
+inline std::optional<int32_t> Endpoint::write_on(Time now) {
+    if (unwritten_.empty() || has_no_space_) return std::nullopt;
+    Unwritten& first = unwritten_.front();
+    int64_t left = put(first.bytes, now);
+    unwritten_bytes_ -= first.bytes - left;
+    first.bytes = left;
+    if (left) return std::nullopt;
+    int32_t message = first.message;
+    unwritten_.pop_front();
+    return message;
+}
+
+inline void Endpoint::ask_for_send_buffer(int64_t size) {
+    if (asked_bytes_ >= size) return;
+    send_buffer_bytes_ = asked_bytes_ = std::max(2 * std::min(size, kMostAskedBytes), kLeastSendBuffer);
+}
+
+// What is acknowledged makes room for what is not written yet, once a third is free (tcp_check_space,
+// sk_stream_write_space).
+inline void Endpoint::check_space(Time now) {
+    if (!has_no_space_ || send_buffer_bytes_ - charged_ < charged_ >> 1) return;
+    has_no_space_ = false;
+    net.at_processes(now, What::kWritable, number, 0);
+}
+
+// As of tcp_sendmsg_locked, of a thread that does not wait: the bytes that there was no room for.
+inline int64_t Endpoint::put(int64_t size, Time now) {
     int64_t left = size;
     tries_again_ = false;
     if (paces) check_app_limited(now);
     while (left) {
         if (queue_.empty() || queue_.back().end_seq - queue_.back().seq >= mss) {
+            if (charged_ >= send_buffer_bytes_) {
+                has_no_space_ = true;
+                break;
+            }
             queue_.push_back({write_seq, write_seq, false});
             charged_ += kSkbBytes;
         }
@@ -101,15 +140,16 @@ inline void Endpoint::write(int64_t size, Time now) {
         left -= part;
         if (left && queue_.size() == 1) xmit(now, 1);
     }
-    if (queue_.empty()) return;
+    if (queue_.empty() || left == size) return left;
     Skb& tail = queue_.back();
     tail.push = true;
     int64_t length = tail.end_seq - tail.seq;
     if (length < mss && !unacked_.empty() && waits(now) > length + kSkbBytes) {
         throttle();
-        if (!tries_again_) return;
+        if (!tries_again_) return left;
     }
     xmit(now);
+    return left;
 }
 
 // Bytes per second, which bound what waits in the port and HyStart's patience.

@@ -48,10 +48,7 @@ class Packet(Simulator):
     name = "packet"
     remembers = True
     knows_links = True
-    ignores = (
-        "what a message costs a rank's processor; reordering, and reductions undone for it; "
-        "send buffers below the receive buffers"
-    )
+    ignores = "what a message costs a rank's processor; reordering, and reductions undone for it"
 
     def __init__(self) -> None:
         self.last: EngineTimeline | None = None
@@ -104,26 +101,25 @@ def scenario_of(setting: Setting, joint: JointPrograms) -> dict[str, Column]:
 
 
 def _headers(joint: JointPrograms) -> dict[str, Column]:
-    """The bytes before each message, and whether it is announced, by its own collective."""
+    """The bytes before each message, whether it is announced, and the send buffer that its sender
+    asks for, by its own collective."""
     schedules = [grouped.call.schedule for grouped in joint.calls]
     own = [one.header_bytes if isinstance(one, ObservedSchedule) else -1 for one in schedules]
-    header = np.array(own, dtype=np.int32)[np.array(joint.owners, dtype=np.int64)]
-    announced = header < 0
+    asks = [isinstance(one, ObservedSchedule) and one.asks_send_buffers for one in schedules]
+    owners = np.array(joint.owners, dtype=np.int64)
+    announced = np.array(own, dtype=np.int32)[owners] < 0
+    header = np.where(announced, np.int32(PREAMBLE_BYTES), np.array(own, dtype=np.int32)[owners])
     return {
-        "message.header": np.where(announced, np.int32(PREAMBLE_BYTES), header),
+        "message.header": header,
         "message.announced": announced.astype(np.int32),
+        "message.asked": np.where(np.array(asks)[owners], joint.size_bytes + header, 0),
     }
 
 
 def _tcp(paths: Paths) -> dict[str, Column]:
     """The settings of the hosts' TCP. Raises PredictorError for a congestion control that is not
-    followed, and for a send buffer that may hold a connection back before its window does."""
+    followed."""
     transport = paths.setting.transport
-    if transport.sndbuf_bytes < transport.rcvbuf_bytes:
-        raise PredictorError(
-            f"packet does not follow send buffers: found sndbuf {transport.sndbuf_bytes:,} bytes, "
-            f"allowed rcvbuf's {transport.rcvbuf_bytes:,} and more"
-        )
     control = transport.congestion_control
     if control not in _CONTROLS:
         allowed = ", ".join(sorted(_CONTROLS))
@@ -136,6 +132,7 @@ def _tcp(paths: Paths) -> dict[str, Column]:
         "tcp.initial_window": transport.initial_window,
         "tcp.min_rto_us": transport.min_rto_ns // 1000,
         "tcp.receive_buffer": transport.rcvbuf_bytes,
+        "tcp.send_buffer": transport.sndbuf_bytes,
         "tcp.mss": paths.mtu_bytes - TCP_IP_BYTES,
         "preamble_bytes": PREAMBLE_BYTES,
         "greeting_bytes": _GREETING_BYTES,
