@@ -1,24 +1,27 @@
-"""The times that a spec's collectives will take, without running them."""
+"""The times that a spec's collectives, or its jobs, will take, without running them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from analysis.calibration.calibration import read_calibration
 from analysis.predict.added_up import Adapted, AddedUp
 from analysis.predict.interface import Setting, load_predictor
 from analysis.predict.planned_run import (
+    JobToPredict,
     PredictedIteration,
     PredictedJob,
+    jobs_of,
     mean_of,
+    predict_run,
     predict_workload,
 )
 from analysis.predict.setting import setting_of_spec
 from collectives.call import CollectiveCall, CollectiveError
 from groundwire.pipeline import SpecLike, resolve
-from groundwire.shared_forecast import mean_iteration
 from topologies.spec.spec import Spec
 from workloads.models.planned import PlannedCall, planned_calls
 
@@ -62,11 +65,35 @@ class ForecastCollective:
 
 
 @dataclass(frozen=True, slots=True)
-class Forecast:
-    """The collectives of one iteration of a spec, in order of posting.
+class JobForecast:
+    """A predictor's word on a job: nanoseconds from its start to its end beside the others, and
+    with the others idle; or why there is none."""
 
-    Each is predicted alone on the fabric, from the spec and nothing else. `ignores` says of each
-    predictor what its model leaves out.
+    job: str
+    predictor: str
+    duration_ns: int | None = None
+    alone_ns: int | None = None
+    reason: str | None = None
+
+    @property
+    def slowdown(self) -> float | None:
+        """How many times as long it takes beside the others."""
+        if self.duration_ns is None or not self.alone_ns:
+            return None
+        return self.duration_ns / self.alone_ns
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data."""
+        return asdict(self) | {"slowdown": self.slowdown}
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """The collectives of one iteration of a spec, in order of posting; of a spec of several jobs
+    each of these, by every predictor.
+
+    A collective is predicted alone on the fabric, from the spec and nothing else. `ignores` says of
+    each predictor what its model leaves out.
     """
 
     spec: Spec
@@ -74,6 +101,7 @@ class Forecast:
     iterations: Mapping[str, PredictedIteration | str]
     """By predictor: the whole iteration with its overlaps, or why it is not predicted."""
     ignores: Mapping[str, str]
+    jobs: tuple[JobForecast, ...] = ()
 
     @property
     def predictors(self) -> tuple[str, ...]:
@@ -106,7 +134,8 @@ def predict(
     setting: Setting | None = None,
 ) -> Forecast:
     """Predict every collective of one iteration of a spec, each alone on the fabric, and the
-    iteration as a whole.
+    iteration as a whole; of a spec of several jobs how long each takes, beside the others and
+    alone.
 
     `predictors` are names (default: the spec's); `calibration` is a file of `groundwire calibrate`.
     ECMP choices depend on a run's ports, so here they are drawn from the spec's seed, unless
@@ -120,6 +149,10 @@ def predict(
         name: Adapted(load_predictor(name) if known is None else known.load(name)) for name in names
     }
     setting = setting or setting_of_spec(resolved)
+    ignores = {name: one.ignores for name, one in asked.items()}
+    if resolved.jobs:
+        jobs = (job for one in asked.values() for job in _job_forecasts(resolved, setting, one))
+        return Forecast(resolved, (), {}, ignores, tuple(jobs))
     whole = {name: _whole(resolved, setting, one) for name, one in asked.items()}
     collectives = tuple(
         ForecastCollective(
@@ -138,9 +171,7 @@ def predict(
         name: found if isinstance(found, str) else mean_of(found.iterations)
         for name, found in whole.items()
     }
-    return Forecast(
-        resolved, collectives, iterations, {name: one.ignores for name, one in asked.items()}
-    )
+    return Forecast(resolved, collectives, iterations, ignores)
 
 
 def predict_whole(spec: Spec, predictor: str) -> PredictedIteration:
@@ -153,10 +184,30 @@ def predict_whole(spec: Spec, predictor: str) -> PredictedIteration:
 
     Of several jobs it is the mean of all iterations of all of them, beside each other.
     """
-    if spec.jobs:
-        return mean_iteration(spec, predictor)
-    added_up = AddedUp(load_predictor(predictor))
-    return mean_of(predict_workload(spec, setting_of_spec(spec), added_up).iterations)
+    one = load_predictor(predictor)
+    asked = one if spec.jobs else AddedUp(one)
+    found = predict_run(jobs_of(spec), setting_of_spec(spec), asked)
+    return mean_of([iteration for job in found.values() for iteration in job.iterations])
+
+
+def _job_forecasts(spec: Spec, setting: Setting, asked: Adapted) -> Iterator[JobForecast]:
+    """A predictor's word on each job of a spec."""
+
+    def predicted(jobs: Sequence[JobToPredict]) -> Mapping[str, PredictedJob] | CollectiveError:
+        try:
+            return predict_run(jobs, setting, asked)
+        except CollectiveError as error:
+            return error
+
+    jobs = jobs_of(spec)
+    together = predicted(jobs)
+    for job in jobs:
+        if isinstance(together, CollectiveError):
+            yield JobForecast(job.name, asked.name, reason=str(together))
+            continue
+        alone = predicted([job])
+        by_itself = None if isinstance(alone, CollectiveError) else alone[job.name].duration_ns
+        yield JobForecast(job.name, asked.name, together[job.name].duration_ns, by_itself)
 
 
 def _whole(spec: Spec, setting: Setting, asked: Adapted) -> PredictedJob | str:

@@ -20,7 +20,6 @@ from groundwire.commands.console.result_table import models_used
 from groundwire.commands.run import SetOption, SpecPath
 from groundwire.connected import connected_setting
 from groundwire.forecast import Forecast
-from groundwire.shared_forecast import predict_shared
 from topologies.spec.spec import Spec, load_spec
 
 # `external` reads another simulator's results: `groundwire compare --external`.
@@ -61,8 +60,6 @@ def predict_command(
     """
     spec = load_spec(spec_path, overrides=parse_overrides(set_ or []))
     setting = _connected(spec) if connect else None
-    if spec.jobs:
-        return _predict_jobs(spec, predictor, calibration, as_json)
     forecast = forecasting.predict(
         spec, predictors=predictor, calibration=calibration, setting=setting
     )
@@ -78,33 +75,10 @@ def _connected(spec: Spec) -> Setting:
         return connected_setting(spec, display.report)
 
 
-def _predict_jobs(
-    spec: Spec, predictors: list[str] | None, calibration: Path | None, as_json: bool
-) -> int:
-    found = predict_shared(spec, predictors=predictors, calibration=calibration)
-    if as_json:
-        print(json.dumps({"name": spec.name, "jobs": [each.as_dict() for each in found]}, indent=1))
-        return 0
-    table = Figures("job", "predictor", title="Jobs")
-    for heading in ("takes", "alone"):
-        table.figure(heading, "us")
-    table.figure("slow-down")
-    for each in found:
-        table.add_row(
-            each.job,
-            each.predictor,
-            microseconds(each.duration_ns),
-            microseconds(each.alone_ns),
-            "-" if each.slowdown is None else f"{each.slowdown:.3f}",
-        )
-    console = output_console()
-    console.print(table)
-    for text in dict.fromkeys(f"{e.predictor}: {e.reason}" for e in found if e.reason is not None):
-        console.print(text, highlight=False)
-    return 0
-
-
 def _document(forecast: Forecast, connected: bool) -> dict[str, object]:
+    if forecast.jobs:
+        jobs = [each.as_dict() for each in forecast.jobs]
+        return {"name": forecast.spec.name, "jobs": jobs}
     rows = [
         {
             "name": collective.name,
@@ -129,7 +103,30 @@ def _document(forecast: Forecast, connected: bool) -> dict[str, object]:
     }
 
 
+def _print_jobs(forecast: Forecast) -> None:
+    table = Figures("job", "predictor", title="Jobs")
+    for heading in ("takes", "alone"):
+        table.figure(heading, "us")
+    table.figure("slow-down")
+    for each in forecast.jobs:
+        table.add_row(
+            each.job,
+            each.predictor,
+            microseconds(each.duration_ns),
+            microseconds(each.alone_ns),
+            "-" if each.slowdown is None else f"{each.slowdown:.3f}",
+        )
+    console = output_console()
+    console.print(table)
+    reasons = (f"{e.predictor}: {e.reason}" for e in forecast.jobs if e.reason is not None)
+    for text in dict.fromkeys(reasons):
+        console.print(text, highlight=False)
+
+
 def _print(forecast: Forecast, connected: bool) -> None:
+    if forecast.jobs:
+        _print_jobs(forecast)
+        return
     console, names = output_console(), forecast.predictors
     size = size_scale(collective.call.size_bytes for collective in forecast.collectives)
     table = Figures("collective", title="Predicted")

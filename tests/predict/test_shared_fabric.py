@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import groundwire
 from analysis.predict.interface import PredictorError, load_predictor
 from analysis.predict.planned_run import PredictedJob, jobs_of, predict_run
 from analysis.predict.setting import setting_of_spec
@@ -109,6 +110,14 @@ def test_the_command_predicts_jobs_before_a_run(
         assert "message by message" in rows[job, "alpha-beta"]["reason"]
     assert predict_command(path, predictor=["flow"], set_=["jobs.1.start=1s"]) == 0
     assert "1.000" in capsys.readouterr().out
+
+
+def test_the_api_predicts_jobs_as_the_command_does() -> None:
+    spec = parse_spec(_SPEC.format(a=_ACROSS, b=_BESIDE, start="0ns", workload=_SENDS))
+    found = groundwire.predict(spec, predictors=["flow"])
+    assert [(each.job, each.predictor) for each in found.jobs] == [("a", "flow"), ("b", "flow")]
+    assert [each.slowdown for each in found.jobs] == pytest.approx([2, 2], rel=0.02)
+    assert found.collectives == ()
 
 
 def _sharing(classes: str, left: str, right: str) -> dict[str, PredictedJob]:
