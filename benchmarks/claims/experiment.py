@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import platform
+import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
@@ -38,7 +39,10 @@ class Bench:
         """The run directory of a spec in the virtual kernel, which is kept. Raises RuntimeError for
         a run that is not valid."""
         self.take(spec)
-        directory = kept_run(spec, self.runs)
+        try:
+            directory = kept_run(spec, self.runs)
+        except subprocess.CalledProcessError as failed:
+            raise RuntimeError(f"a run ended with exit code {failed.returncode}") from None
         result = json.loads((directory / "result.json").read_text())
         if not result["valid"]:
             raise RuntimeError(f"{directory}: not valid: {result['invalid_reasons']}")
