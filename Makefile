@@ -3,7 +3,7 @@
 VENV := .venv
 GROUNDWIRE := $(VENV)/bin/groundwire
 
-.PHONY: help setup demo picture test wheel constraints lint types imports bench study claims clean
+.PHONY: help setup demo picture test wheel constraints lint types imports bench study claims hardware clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -57,6 +57,10 @@ study: setup ## run the DLRM case study, small, and write docs/dlrm-study.md; go
 
 claims: setup ## run the experiments behind docs/claims.md, ONLY=NAME some of them, and make the page
 	@$(VENV)/bin/python -m benchmarks.claims $(addprefix --only ,$(ONLY))
+
+hardware: setup ## price the published measurements of hardware, and make docs/hardware.md
+	@$(VENV)/bin/python -m benchmarks.hardware.predictions
+	@$(VENV)/bin/python -m benchmarks.hardware.page
 
 clean: ## remove what sessions left behind, .venv and run directories (the kernel cache stays)
 	@if [ -x $(GROUNDWIRE) ]; then $(GROUNDWIRE) clean; fi

@@ -1,0 +1,92 @@
+"""The measurements of `nccl.csv`, and the servers that they were made on."""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import dataclass
+from pathlib import Path
+
+from collectives.kinds import Kind
+from collectives.nccl.communicator import Communicator
+from collectives.nccl.environment import Environment
+from collectives.nccl.server import GPU_MODELS, Nic, PathType, Server
+from collectives.nccl.tuner import Tuner
+
+FILE = Path(__file__).parent / "nccl.csv"
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """A time that others measured: of a collective on servers with so many GPUs, 8 NICs each."""
+
+    id: str
+    source: str
+    measured_on: str
+    kind: Kind
+    size_bytes: int
+    time_us: float
+    gpu: str
+    servers: int
+    gpus: int
+    nic_gbps: int
+    cpu: str
+    nvls: bool
+    variables: str
+    not_stated: str
+
+    @property
+    def table(self) -> str:
+        """The measurements that were made together have one name."""
+        return self.id.split(".")[0]
+
+    @property
+    def setting(self) -> tuple[object, ...]:
+        """All that NCCL's choice hangs on beside kind and size."""
+        servers = self.gpu, self.servers, self.gpus, self.nic_gbps
+        return (*servers, self.cpu, self.nvls, self.variables)
+
+    def tuner(self) -> Tuner:
+        """NCCL's tuner on these servers."""
+        model = GPU_MODELS[self.gpu]
+        paired = self.gpu == "a100"
+        server = Server(
+            model,
+            tuple(range(self.gpus)),
+            tuple(Nic(number, self.nic_gbps / 8, number) for number in range(8)),
+            model.nvlinks * model.nvlink_gbytes,
+            self.cpu,
+            2 if paired else 1,
+            PathType.PXB if paired else PathType.PIX,
+        )
+        ranks = tuple(
+            tuple(range(number * self.gpus, (number + 1) * self.gpus))
+            for number in range(self.servers)
+        )
+        given = dict(one.split("=") for one in self.variables.split())
+        return Tuner(
+            Communicator((server,) * self.servers, ranks, Environment(given), nvls=self.nvls)
+        )
+
+
+def measurements() -> tuple[Measurement, ...]:
+    """All measurements, in the order of the file."""
+    with FILE.open(encoding="utf-8", newline="") as file:
+        return tuple(
+            Measurement(
+                row["id"],
+                row["source"],
+                row["measured_on"],
+                Kind(row["collective"]),
+                int(row["size_bytes"]),
+                float(row["time_us"]),
+                row["gpu"],
+                int(row["servers"]),
+                int(row["gpus"]),
+                int(row["nic_gbps"]),
+                row["cpu"],
+                row["nvls"] == "1",
+                row["variables"],
+                row["not_stated"],
+            )
+            for row in csv.DictReader(file)
+        )

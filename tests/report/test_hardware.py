@@ -1,0 +1,47 @@
+"""docs/hardware.md is what its kept figures say, and these are what the model says."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from benchmarks.hardware.measurements import measurements
+from benchmarks.hardware.page import CAUSES, PAGE, page
+from benchmarks.hardware.predictions import KEPT, predicted
+from collectives.kinds import Kind
+
+
+def test_page_is_made_of_kept_figures() -> None:
+    assert PAGE.read_text(encoding="utf-8") == page()
+
+
+def test_enough_rows() -> None:
+    rows = measurements()
+    assert len(rows) >= 40
+    assert len({one.source for one in rows}) >= 8
+    assert {one.table for one in rows} == set(CAUSES)
+
+
+@pytest.mark.parametrize("table", ["d10", "d30", "d32", "d35a8"])
+def test_kept_predictions_are_the_models(table: str) -> None:
+    kept = json.loads(KEPT.read_text(encoding="utf-8"))
+    for one in measurements():
+        if one.table == table:
+            assert kept[one.id] == predicted(one, one.tuner())
+
+
+def test_choices_that_were_logged() -> None:
+    """NCCL 2.27.7 on B200 (stas00/ml-engineering, network/README.md): a ring for 4 and 5 GPUs of a
+    server, NVLS for 6 to 8; on 8 H200 Ring with LL to 1 MiB and NVLS from 2 MiB on."""
+    kept = json.loads(KEPT.read_text(encoding="utf-8"))
+    for one in measurements():
+        if one.table == "d29" and one.nvls:
+            assert kept[one.id]["algorithm"] == ("Ring" if one.gpus < 6 else "NVLS")
+    tuner = next(one for one in measurements() if one.table == "d30" and one.nvls).tuner()
+    for power in range(15, 21):
+        choice = tuner.choose(Kind.ALL_REDUCE, 1 << power)
+        assert (choice.algorithm, choice.protocol) == ("Ring", "LL")
+    for power in range(21, 34):
+        choice = tuner.choose(Kind.ALL_REDUCE, 1 << power)
+        assert (choice.algorithm, choice.protocol) == ("NVLS", "Simple")
