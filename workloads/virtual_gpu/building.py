@@ -122,7 +122,9 @@ def _build(torch: Torch, place: Path) -> None:
         objects = list(pool.map(compile_one, sorted(EXTENSION.glob("*.cpp"))))
     libraries = Path(torch.torch) / "lib"
     names = [f"-l{name}" for name in ("c10", "torch_cpu", "torch", "torch_python")]
-    where = [f"-L{libraries}", *names, f"-Wl,-rpath,{libraries}"]
+    # Without a path of its own: torch's libraries are in memory when it is loaded. So every
+    # environment with this torch shares it.
+    where = [f"-L{libraries}", *names]
     library = str(made / LIBRARY)
     _run(["g++", "-shared", *map(str, objects), *where, "-o", library])
     for each in objects:
@@ -167,7 +169,7 @@ def _run(command: list[str]) -> None:
 
 
 def _key(torch: Torch) -> str:
-    digest = hashlib.sha256(repr((_FLAGS, torch.torch, torch.abi)).encode())
+    digest = hashlib.sha256(repr((_FLAGS, torch.abi)).encode())
     for path in sorted([*EXTENSION.glob("*.cpp"), *EXTENSION.glob("*.hpp")]):
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
     return f"torch-{torch.version}-{digest.hexdigest()[:16]}"

@@ -147,7 +147,7 @@ struct ProcessGroupNCCL final : Backend {
   std::map<int64_t, int64_t> messages;  // between two ranks, so far
   int64_t own_stream = next_stream++;
   DeviceWorkPtr batch;                  // while several are coalesced
-  uint64_t sequence = 0;
+  uint64_t sequence = 0, collectives = 0;  // of all operations, and of those of all ranks
   std::string key;                      // of the group, among all of the run
 
   ProcessGroupNCCL(c10::intrusive_ptr<Backend> carried_by, int rank, int size,
@@ -223,14 +223,12 @@ struct ProcessGroupNCCL final : Backend {
       for (auto& tensor : *list) {
         TORCH_CHECK(tensor.is_cuda(), "No backend type associated with device type ",
                     tensor.device().type());
-        TORCH_CHECK(operation.reduces || tensor.is_contiguous() || settings.contents == Contents::small ||
-                        true, "Tensors must be contiguous");
       }
     sequence++;
     bool carried = carries(operation), known = carried;
     if (carried)
       for (auto& tensor : operation.in) known = is_known(tensor) && known;
-    std::string name = operation.message.empty() ? key + "." + std::to_string(sequence)
+    std::string name = operation.message.empty() ? key + "." + std::to_string(collectives++)
                                                  : key + "." + operation.message;
     bool shares = settings.contents == Contents::small && !settings.marks.empty();
     if (carried && !known && shares) {
@@ -378,9 +376,10 @@ struct ProcessGroupNCCL final : Backend {
     return allreduce(tensors, opts);
   }
   WorkPtr broadcast(Tensors& tensors, const BroadcastOptions& opts) override {
-    return launch({"BROADCAST", tensors, tensors, false, opts.asyncOp},
-                  [gloo = gloo, opts](Tensors& in, Tensors&) {
-                    return std::vector<WorkPtr>{gloo->broadcast(in, opts)};
+    bool root = rank_ == opts.rootRank;  // what others had does not matter
+    return launch({"BROADCAST", root ? tensors : Tensors{}, tensors, false, opts.asyncOp},
+                  [gloo = gloo, opts](Tensors&, Tensors& out) {
+                    return std::vector<WorkPtr>{gloo->broadcast(out, opts)};
                   });
   }
   WorkPtr reduce(Tensors& tensors, const ReduceOptions& given) override {
