@@ -80,8 +80,8 @@ class Bench:
         return [each / 1000 for each in answers if each is not None]
 
     def draws_us(self, spec: str) -> list[float]:
-        """The first collective with each seed of `SEEDS`."""
-        return [self.durations_us(spec, {"seed": seed})[0] for seed in SEEDS]
+        """An iteration with each seed of `SEEDS`."""
+        return [self.iteration(spec, {"seed": seed})[0].duration_ns / 1000 for seed in SEEDS]
 
     def take_text(self, text: str) -> None:
         """Remember a file that is neither run nor predicted."""
