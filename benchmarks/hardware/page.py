@@ -27,12 +27,12 @@ CAUSES: Mapping[str, str] = {
     "d03": "Below 500 MB NVLS ramps up, which its one bandwidth does not say.",
     "d04": "A third of the usual rate, which its thread does not resolve: a fault of that cluster.",
     "d05": "The same cluster, by rings: a fault of that cluster.",
-    "d06": "Below 100 MB: RoCE's latency. Above, B200 does better than NCCL's table of 2.27 says.",
+    "d06": "Below 100 MB: RoCE's latency. Above, B200 does better than the table of 2.27.",
     "d07": "Below 50 MB: GPUDirect-TCPXO's latency.",
-    "d09": "Below 100 MB as for the other B200; above, B200 does better than the table of 2.27 says.",
+    "d09": "As for the other B200.",
     "d10": "1 to 300 MB: NVLSTree's chunks ramp up; the one bandwidth of NCCL's model does not.",
-    "d11": "GPUDirect-TCPXO's latency at small sizes; at large ones Google's own choice of rings is "
-    "better than the trees that NCCL's model takes.",
+    "d11": "GPUDirect-TCPXO's latency at small sizes; at large ones better than the trees that "
+    "NCCL's model takes.",
     "d12": "NVLSTree's ramp, as above.",
     "d13": "Within 2%.",
     "d29": "Within 10%; the choice of ring for 4 and 5 GPUs and of NVLS for 6 to 8 is the "
@@ -48,14 +48,15 @@ CAUSES: Mapping[str, str] = {
 _HEAD = """\
 # Held against hardware
 
-This page is made by `make hardware` from `benchmarks/hardware/nccl.csv` (the measurements, as facts
-with their sources) and the kept predictions in `benchmarks/results/`. All times are in microseconds.
+This page is made by `make hardware` from `benchmarks/hardware/nccl.csv` (the measurements, as
+facts with their sources) and the kept predictions in `benchmarks/results/`. All times are in
+microseconds.
 
 **Predicted** is NCCL's own model of time on the rings, trees and channels that are searched here
-([nccl.md](nccl.md)): version 2.27, NICs at their nominal rate, GPU direct RDMA. Nothing was fitted on
-any row: all rows are held out. No row is emulated: a run leaves out the launch of kernels and has no
-NVLS, so its figures are no figures of these machines. Causes are read off the tables; no experiment
-stands behind them. A source is a file or a thread.
+([nccl.md](nccl.md)): version 2.27, NICs at their nominal rate, GPU direct RDMA. Nothing was fitted
+on any row: all rows are held out. No row is emulated: a run leaves out the launch of kernels and
+has no NVLS, so its figures are no figures of these machines. Causes are read off the tables; no
+experiment stands behind them. A source is a file or a thread.
 
 """
 

@@ -1,7 +1,7 @@
 """Prices every measurement by NCCL's own model on the graphs that are searched here.
 
-`python -m benchmarks.hardware.predictions` writes the kept result; it takes about a minute, most of it
-for the search of servers whose GPUs share PCI switches.
+`python -m benchmarks.hardware.predictions` writes the kept result; it takes about a minute, most of
+it for the search of servers whose GPUs share PCI switches.
 """
 
 from __future__ import annotations

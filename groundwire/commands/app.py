@@ -24,6 +24,8 @@ COMMANDS = {
     "study": "groundwire.commands.study:study_command",
     "design": "groundwire.commands.designs.design:design_command",
     "predict": "groundwire.commands.predict:predict_command",
+    "nccl": "groundwire.commands.nccl.choices:choices",
+    "nccl-tests": "groundwire.commands.nccl.tests:nccl_tests",
     "compare": "groundwire.commands.compare:compare_command",
     "calibrate": "groundwire.commands.calibrate:calibrate_command",
     "report": "groundwire.commands.report:report",

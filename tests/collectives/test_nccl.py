@@ -13,6 +13,7 @@ from collectives.chunking import Chunking
 from collectives.kinds import Kind, Shape
 from collectives.nccl.communicator import Communicator
 from collectives.nccl.environment import Environment
+from collectives.nccl.log import compared, differences, log_lines, read_log
 from collectives.nccl.schedule import nccl_algorithm, nccl_schedule
 from collectives.nccl.server import GPU_MODELS, Nic, PathType, Server
 from collectives.nccl.tuner import Tuner
@@ -283,3 +284,43 @@ class TestSpec:
         rates = {link.link_class: link.rate_bps for link in parse_dict(raw).plan.fabric.links}
         assert rates["nic"] == 100_000_000_000
         assert rates["scale-up"] == 1_920_000_000_000
+
+
+PUBLIC = """\
+worker-0:5663:5712 [0] NCCL INFO Pattern 4, crossNic 2, nChannels 8, bw 48.000000/48.000000, type NVL/PIX, sameChannels 0
+worker-0:5663:5712 [0] NCCL INFO Channel 01/16 :    0   8  15  14  13  12  11  10   9   1   2   3   4   5   6   7
+worker-0:5663:5712 [0] NCCL INFO Channel 02/16 :    0   7   6   5   4   3  11  12  13  14  15   8   9  10   2   1
+worker-0:5663:5712 [0] NCCL INFO 16 coll channels, 16 collnet channels, 0 nvls channels, 16 p2p channels, 2 p2p channels per peer
+worker-0:5663:5712 [0] NCCL INFO AllReduce: 4 Bytes -> Algo TREE proto LL channel{Lo..Hi}={0..0}
+"""  # noqa: E501
+"""Lines of public logs (NVIDIA/nccl issue 1538 among them), their hosts and addresses left out."""
+
+
+class TestLog:
+    def test_public_lines_are_met(self) -> None:
+        theirs, found = compared(Tuner(communicator(2)), PUBLIC)
+        assert (len(theirs.rings), len(theirs.counts), len(theirs.choices)) == (2, 4, 1)
+        assert found == []
+
+    def test_what_is_written_is_read(self) -> None:
+        tuner = Tuner(communicator(2))
+        asked = [(Kind.ALL_REDUCE, 1 << power) for power in range(10, 31, 5)]
+        text = "\n".join(log_lines(tuner, asked))
+        found = read_log(text)
+        assert len(found.rings) == 16
+        assert len(found.trees) == 16 * 16
+        assert len(found.choices) == len(asked)
+        assert list(differences(found, read_log(text))) == []
+
+    def test_differences_are_told(self) -> None:
+        tuner = Tuner(communicator(2))
+        wrong = PUBLIC.replace("16 coll", "12 coll").replace("TREE", "RING")
+        _, found = compared(tuner, wrong.replace(" 0   7   6 ", " 0   6   7 "))
+        assert len(found) == 3
+        assert found[0] == "coll channels: log 12, here 16"
+
+    @given(st.text(alphabet=st.characters(codec="utf-8"), max_size=200))
+    @settings(max_examples=50, deadline=None)
+    def test_any_text_is_read(self, text: str) -> None:
+        read_log(text)
+        read_log("Channel 00/01 : " + text + "\nTrees [0] " + text)
