@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
+from itertools import chain
 
-from collectives.program import RECEIVES, Action, At, Buffer, Program, Sequence, Step
+from collectives.program import RECEIVES, Action, At, Blocks, Buffer, Program, Sequence, Step
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,19 +40,19 @@ def writes(step: Step) -> frozenset[tuple[Buffer, int]]:
 
 
 def _of_sequence(number: int, sequence: Sequence, window: int | None) -> tuple[Waits, ...]:
-    writer: dict[tuple[Buffer, int], int] = {}
-    readers: dict[tuple[Buffer, int], list[int]] = defaultdict(list)
+    pieces = _Pieces(sequence)
+    writer: dict[int, int] = {}
+    readers: dict[int, list[int]] = defaultdict(list)
     receives: list[int] = []
     found = []
     for place, step in enumerate(sequence.steps):
+        source, target = pieces.of(step.source), pieces.of(step.target)
         conflicts: set[int] = set()
-        for block in reads(step):
-            if block in writer:
-                conflicts.add(writer[block])
-        for block in writes(step):
-            if block in writer:
-                conflicts.add(writer[block])
-            conflicts.update(readers[block])
+        for piece in chain(source, target):
+            if piece in writer:
+                conflicts.add(writer[piece])
+        for piece in target:
+            conflicts.update(readers[piece])
         posted: set[int] = set()
         if step.action in RECEIVES:
             if window is not None and len(receives) >= window:
@@ -63,9 +64,32 @@ def _of_sequence(number: int, sequence: Sequence, window: int | None) -> tuple[W
         local = tuple(At(number, earlier) for earlier in sorted(posted))
         applied = tuple(At(number, earlier) for earlier in sorted(conflicts)) if staged else ()
         found.append(Waits(step.after + local, applied))
-        for block in writes(step):
-            writer[block] = place
-            readers[block] = []
-        for block in reads(step) - writes(step):
-            readers[block].append(place)
+        for piece in target:
+            writer[piece] = place
+            readers[piece] = []
+        for piece in source:
+            if piece not in target:
+                readers[piece].append(place)
     return tuple(found)
+
+
+class _Pieces:
+    """Blocks that all steps of a sequence name together, or not at all, as one piece."""
+
+    def __init__(self, sequence: Sequence) -> None:
+        cuts: dict[Buffer, set[int]] = defaultdict(set)
+        for step in sequence.steps:
+            for blocks in (step.source, step.target):
+                if blocks is not None:
+                    cuts[blocks.buffer] |= {blocks.start, blocks.start + blocks.count}
+        self._of: dict[tuple[Buffer, int], int] = {}
+        for buffer, places in cuts.items():
+            for place in sorted(places):
+                self._of[buffer, place] = len(self._of)
+
+    def of(self, blocks: Blocks | None) -> range:
+        """The pieces of some blocks."""
+        if blocks is None:
+            return range(0)
+        first = self._of[blocks.buffer, blocks.start]
+        return range(first, self._of[blocks.buffer, blocks.start + blocks.count])

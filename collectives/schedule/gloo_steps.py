@@ -12,6 +12,7 @@ implements a reduce-scatter as an all-reduce of a clone. Members are positions i
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -21,7 +22,17 @@ import numpy as np
 from collectives.derangement import derangement
 from collectives.kinds import Kind, Shape
 from collectives.schedule.gloo import GLOO
-from collectives.schedule.operations import Await, CompiledPrograms, Gates, Start
+from collectives.schedule.operations import (
+    RECEIVES,
+    SENDS,
+    WAITS,
+    Await,
+    CommonSteps,
+    CompiledPrograms,
+    Follow,
+    Gates,
+    Start,
+)
 from collectives.schedule.schedule import CollectiveError, Post
 
 if TYPE_CHECKING:
@@ -240,22 +251,49 @@ def add_steps(
     for member, end in enumerate(ends):
         into.program(end, [gates.begin(0, member)] if gates else [])
     posts: list[range] = []
-    for step in steps:
+    known = list(steps)
+    _add_messages([step for step in known if isinstance(step, Post)], into, ends, first)
+    base = len(into.source) - sum(len(step.source) for step in known if isinstance(step, Post))
+    common = CommonSteps(first, len(ends), array("i"), array("q"), array("q"))
+    for step in known:
         if isinstance(step, Post):
-            base = len(into.source)
-            source, destination = step.source.tolist(), step.destination.tolist()
-            into.source += [ends[member] for member in source]
-            into.destination += [ends[member] for member in destination]
-            into.sender += [first + member for member in source]
-            into.receiver += [first + member for member in destination]
-            into.size_bytes += step.size_bytes.tolist()
-            posts.append(range(base, len(into.source)))
-            _start(into, posts[-1], step.sends_first)
+            posts.append(range(base, base + len(step.source)))
+            base = posts[-1].stop
+            messages, kind = posts[-1], SENDS * step.sends_first
         else:
-            _await(into, posts[step.post], step)
-    if gates:
-        for member in range(len(ends)):
+            messages = posts[step.post]
+            kind = WAITS | SENDS * step.sends | RECEIVES * step.receives
+        if into.follows_steps:
+            common.kind.append(kind)
+            common.first.append(messages.start)
+            common.end.append(messages.stop)
+        elif isinstance(step, Post):
+            _start(into, messages, step.sends_first)
+        else:
+            _await(into, messages, step)
+    for member in range(len(ends)):
+        if into.follows_steps:
+            into.programs[first + member].append(Follow(len(into.steps)))
+        if gates:
             into.programs[first + member].append(gates.end(0, member, 1))
+    if into.follows_steps:
+        into.steps.append(common)
+
+
+def _add_messages(
+    posts: Sequence[Post], into: CompiledPrograms, ends: Sequence[int], first: int
+) -> None:
+    if not posts:
+        return
+    end_of = np.array(ends, dtype=np.int32)
+    source = np.concatenate([post.source for post in posts])
+    destination = np.concatenate([post.destination for post in posts])
+    size_bytes = np.concatenate([post.size_bytes for post in posts])
+    into.source.frombytes(end_of[source].tobytes())
+    into.destination.frombytes(end_of[destination].tobytes())
+    into.sender.frombytes((source + first).astype(np.int32).tobytes())
+    into.receiver.frombytes((destination + first).astype(np.int32).tobytes())
+    into.size_bytes.frombytes(size_bytes.astype(np.int64).tobytes())
 
 
 def _start(into: CompiledPrograms, messages: range, sends_first: bool) -> None:

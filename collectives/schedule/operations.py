@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -71,7 +72,15 @@ class Do:
     call: Callable[[Runner, float], None]
 
 
-Operation = Start | Await | Mark | Pause | Sleep | Occupy | Do
+@dataclass(frozen=True, slots=True)
+class Follow:
+    """The program's part of steps that it goes through with others, by their number
+    (`CompiledPrograms.steps`)."""
+
+    steps: int
+
+
+Operation = Start | Await | Mark | Pause | Sleep | Occupy | Do | Follow
 
 
 NumberOfMark = Callable[..., int]
@@ -98,21 +107,42 @@ class Gates:
     end: Callable[[int, int, int], Operation]
 
 
+SENDS, RECEIVES, WAITS = 1, 2, 4
+"""The kind of a step is a sum: a post, whose sends go before its receives (SENDS) or not (0), or a
+wait (WAITS) for sends, receives or both."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommonSteps:
+    """Steps that programs `first_program` and the `programs` - 1 after it go through together, each
+    doing its part: step i is of `kind[i]`, and of the messages from `first[i]` up to `end[i]`,
+    which is not among them."""
+
+    first_program: int
+    programs: int
+    kind: array[int]
+    first: array[int]
+    end: array[int]
+
+
 @dataclass(slots=True)
 class CompiledPrograms:
     """Programs, and for each message its bytes and its ends: `source` and `destination` are the
     ends of connections, `sender` and `receiver` the programs that send and receive it. Several
     programs can belong to one end: `ends` has that of each program. `has_nodes` says that switches
-    take part."""
+    take part. Steps that programs go through together are kept as such where the reader
+    `follows_steps`; else each program has its own part of them."""
 
     programs: list[list[Operation]] = field(default_factory=list)
     ends: list[int] = field(default_factory=list)
-    source: list[int] = field(default_factory=list)
-    destination: list[int] = field(default_factory=list)
-    sender: list[int] = field(default_factory=list)
-    receiver: list[int] = field(default_factory=list)
-    size_bytes: list[int] = field(default_factory=list)
+    source: array[int] = field(default_factory=lambda: array("i"))
+    destination: array[int] = field(default_factory=lambda: array("i"))
+    sender: array[int] = field(default_factory=lambda: array("i"))
+    receiver: array[int] = field(default_factory=lambda: array("i"))
+    size_bytes: array[int] = field(default_factory=lambda: array("q"))
     has_nodes: bool = False
+    follows_steps: bool = False
+    steps: list[CommonSteps] = field(default_factory=list)
 
     def program(self, end: int, operations: list[Operation] | None = None) -> int:
         """Add a program of an end; its number."""

@@ -33,6 +33,7 @@ enum class Operation : int32_t {
     kEnded,        // latch of the chunk, latch of the call, stamp, slots, mark
     kAgreed,       // latch, slots, place, proposal
     kPassedOn,     // latch, mark, stream or -1, count of streams; these, which ask next
+    kFollow,       // list of steps: the program's part of each
 };
 
 // Where a pair's messages go: the number of a pair is that of its sending end as well.
@@ -46,11 +47,18 @@ struct Pair {
     uint8_t selector;     // DSCP class selector
 };
 
+// Those who wait for something: the ends of a list.
+struct Watchers {
+    int32_t first = -1, last = -1;
+};
+
 struct Message {
-    int32_t pair, sender, receiver;
     int64_t size_bytes, written_bytes;  // without its header, and with it
     int64_t asked_bytes;                // the send buffer that its sender asks for, 0 for none
+    int32_t pair, sender, receiver;
+    Watchers watched_sent, watched_received;
     bool announced;
+    uint8_t state;
 };
 
 class Programs {
@@ -103,16 +111,34 @@ class Programs {
                                              // nanosecond after the one that it asked for
     static constexpr int32_t kNone = -1;
     struct Program {
-        int64_t at, end;
-        int32_t waited = 0;  // of an Await, what is over already
+        int64_t at = 0, end = 0;
+        int32_t waited = 0;  // of a wait, what is over already
+        int32_t step = 0;    // of a kFollow
         bool asleep = false, ended = false;
+        bool waits = false;       // whether the operation is a wait
+        bool sends_first = false;
+        Span<int32_t> sends, receives, marks;  // of a wait, or of a post of a kFollow
+        // Of a kFollow, how many of the program's messages come before a post and before a wait.
+        int32_t posted[2] = {}, awaited[2] = {};
+    };
+    // Steps that programs go through together. `own` has the messages that each sends, and that each receives, by
+    // number; those of one begin at its `begins`.
+    struct Steps {
+        size_t first, end;
+        int32_t program, programs;
+        std::vector<int32_t> own[2], begins[2];
+        Span<int32_t> of(int direction, int32_t program_number) const {
+            size_t member = size_t(program_number - program);
+            const std::vector<int32_t>& begin = begins[direction];
+            return {own[direction].data() + begin[member], size_t(begin[member + 1] - begin[member])};
+        }
     };
     struct Told {
         int32_t message;
         bool is_sent;
     };
     enum : uint8_t { kPosted = 1, kInvited = 2, kSent = 4, kReceived = 8 };
-    enum Watched { kWatchSent, kWatchReceived, kWatchMark };
+    enum : int32_t { kStepSends = 1, kStepReceives = 2, kStepWaits = 4 };  // of a post, that sends go first
     struct Slots {
         StartOrder order;
         struct Posted {
@@ -120,19 +146,19 @@ class Programs {
         };
         std::vector<Posted> posted;
     };
-    // Lists of those who wait for something, in one block.
-    struct Watchers {
-        int32_t first = -1, last = -1;
-    };
+    // An entry of such a list; all are in one block.
     struct Watcher {
         int32_t program, next;
     };
 
     void advance(int32_t program, Time now);
     void run_to_wait(int32_t program, Time now);
+    void settle(int32_t program);
+    bool is_at_step(Program& program, int32_t number, const Steps& steps);
+    void read_steps(const Columns& from);
     bool is_over(int32_t program);
-    void start(const int32_t* operation, Time now);
-    void announce(const int32_t* messages, int32_t count, Time now);
+    void start(bool sends_first, Span<int32_t> sends, Span<int32_t> receives, Time now);
+    void announce(Span<int32_t> messages, Time now);
     bool send(int32_t pair, int32_t message, bool invites, int64_t size, Time now);
     void connect(int32_t pair, Time now);
     bool over_roce(int32_t message) const { return pairs_[size_t(messages_[size_t(message)].pair)].device >= 0; }
@@ -146,27 +172,27 @@ class Programs {
         else has_sent(message, now);
     }
     void has_been_invited(int32_t message, Time now) {
-        state_[size_t(message)] |= kInvited;
-        if (state_[size_t(message)] & kPosted) admit(message, now);
+        messages_[size_t(message)].state |= kInvited;
+        if (messages_[size_t(message)].state & kPosted) admit(message, now);
     }
     void has_sent(int32_t message, Time now) {
-        state_[size_t(message)] |= kSent;
+        messages_[size_t(message)].state |= kSent;
         wake(messages_[size_t(message)].sender, now);
-        tell(watched_[kWatchSent][size_t(message)], now);
+        tell(messages_[size_t(message)].watched_sent, now);
     }
     void has_received(int32_t message, Time now) {
-        state_[size_t(message)] |= kReceived;
+        messages_[size_t(message)].state |= kReceived;
         if (has_nodes_) advance(messages_[size_t(message)].receiver, now);
-        tell(watched_[kWatchReceived][size_t(message)], now);
+        tell(messages_[size_t(message)].watched_received, now);
     }
     void mark(int32_t number, Time now) {
         marked_[size_t(number)] = true;
-        tell(watched_[kWatchMark][size_t(number)], now);
+        tell(watched_[size_t(number)], now);
     }
     void tell(Watchers& watchers, Time now);
     void wake(int32_t program, Time now) {
         const Program& found = programs_[size_t(program)];
-        if (found.at < found.end && Operation(code_[found.at]) == Operation::kAwait) advance(program, now);
+        if (found.waits) advance(program, now);
     }
     void watch(Watchers& watchers, int32_t program);
     void sleep(int32_t program, double until) {
@@ -192,10 +218,12 @@ class Programs {
     Span<double> numbers_;
     std::vector<Pair> pairs_;
     std::vector<Message> messages_;
-    std::vector<uint8_t> state_;  // of messages
     std::vector<bool> marked_;
     std::vector<Program> programs_;
-    std::vector<Watchers> watched_[3];
+    std::vector<Steps> steps_;
+    Span<int32_t> step_kind_;
+    Span<int64_t> step_first_, step_end_;
+    std::vector<Watchers> watched_;  // of marks
     std::vector<Watcher> watchers_;
     int32_t free_watcher_ = -1;
     std::deque<int32_t> ready_;
@@ -254,18 +282,17 @@ inline Programs::Programs(const Columns& from, Network& network, const TcpSettin
     auto asked_bytes = from.ints("message.asked");
     messages_.reserve(pair.size);
     for (size_t i = 0; i < pair.size; ++i)
-        messages_.push_back({pair[i], sender[i], receiver[i], size_bytes[i], size_bytes[i] + header_bytes[i],
-                             asked_bytes[i], announced[i] != 0});
-    state_.assign(pair.size, 0);
+        messages_.push_back({size_bytes[i], size_bytes[i] + header_bytes[i], asked_bytes[i], pair[i], sender[i], receiver[i],
+                             {}, {}, announced[i] != 0, 0});
 
     auto first = from.ints("program.first");
-    for (size_t i = 0; i + 1 < first.size; ++i) programs_.push_back({first[i], first[i + 1]});
+    for (size_t i = 0; i + 1 < first.size; ++i) programs_.emplace_back().at = first[i], programs_.back().end = first[i + 1];
     left_ = programs_.size();
+    read_steps(from);
+    for (size_t i = 0; i < programs_.size(); ++i) settle(int32_t(i));
     size_t marks = size_t(from.number("marks"));
     marked_.assign(marks, false);
-    watched_[kWatchSent].resize(pair.size);
-    watched_[kWatchReceived].resize(pair.size);
-    watched_[kWatchMark].resize(marks);
+    watched_.resize(marks);
     stamps_.assign(size_t(from.number("stamps")), -1);
     auto latches = from.shorts("latches");
     latches_.assign(latches.begin(), latches.end());
@@ -323,6 +350,7 @@ inline int64_t Programs::length_of(int64_t at) const {
         case Operation::kPause:
         case Operation::kSleepMeeting:
         case Operation::kStamp:
+        case Operation::kFollow:
             return 2;
         case Operation::kSleepLate:
         case Operation::kSetLate:
@@ -352,14 +380,23 @@ inline void Programs::run_to_wait(int32_t number, Time now) {
         int64_t at = program.at;
         const int32_t* words = &code_[size_t(at)];
         Operation operation = Operation(words[0]);
-        if (operation == Operation::kAwait && !is_over(number)) break;
+        bool waits = program.waits;
+        if (waits && !is_over(number)) break;
+        Span<int32_t> sends = program.sends, receives = program.receives;
+        bool sends_first = program.sends_first;
         // What follows may come back here, and must find this operation behind it.
-        program.at += length_of(at);
-        program.waited = 0;
+        if (operation == Operation::kFollow) ++program.step;
+        else program.at += length_of(at);
+        settle(number);
         switch (operation) {
-            case Operation::kStart:
-                start(words, now);
+            case Operation::kFollow:
+                if (!waits) start(sends_first, sends, receives, now);
                 break;
+            case Operation::kStart: {
+                size_t sent = size_t(words[2]), received = size_t(words[3]);
+                start(words[1], {words + 4, sent}, {words + 4 + sent, received}, now);
+                break;
+            }
             case Operation::kAwait:
                 break;
             case Operation::kMark:
@@ -418,29 +455,112 @@ inline void Programs::run_to_wait(int32_t number, Time now) {
     }
 }
 
+// Finds out what an operation is that a program has come to. Steps in which it has no part are passed by.
+inline void Programs::settle(int32_t number) {
+    Program& program = programs_[size_t(number)];
+    program.waited = 0;
+    program.waits = false;
+    while (program.at < program.end) {
+        const int32_t* words = &code_[size_t(program.at)];
+        Operation operation = Operation(words[0]);
+        if (operation == Operation::kAwait) {
+            size_t sends = size_t(words[1]), receives = size_t(words[2]);
+            program.sends = {words + 4, sends};
+            program.receives = {words + 4 + sends, receives};
+            program.marks = {words + 4 + sends + receives, size_t(words[3])};
+            program.waits = true;
+        }
+        if (operation != Operation::kFollow || is_at_step(program, number, steps_[size_t(words[1])])) return;
+        program.at += length_of(program.at);
+    }
+}
+
+// The next step in which a program has a part; false behind the last one.
+inline bool Programs::is_at_step(Program& program, int32_t number, const Steps& steps) {
+    Span<int32_t> own[2] = {steps.of(0, number), steps.of(1, number)};
+    if (!program.step) std::fill_n(program.posted, 2, 0), std::fill_n(program.awaited, 2, 0);
+    for (; steps.first + size_t(program.step) < steps.end; ++program.step) {
+        size_t step = steps.first + size_t(program.step);
+        int32_t kind = step_kind_[step];
+        bool waits = kind & kStepWaits;
+        Span<int32_t> found[2];
+        for (int direction = 0; direction < 2; ++direction) {
+            if (waits && !(kind & (direction ? kStepReceives : kStepSends))) continue;
+            int32_t& place = (waits ? program.awaited : program.posted)[direction];
+            const Span<int32_t>& messages = own[direction];
+            if (place && messages[size_t(place) - 1] >= step_first_[step]) place = 0;  // it goes back
+            while (size_t(place) < messages.size && messages[size_t(place)] < step_first_[step]) ++place;
+            size_t after = size_t(place);
+            while (after < messages.size && messages[after] < step_end_[step]) ++after;
+            found[direction] = {messages.data + place, after - size_t(place)};
+        }
+        program.sends = found[0];
+        program.receives = found[1];
+        program.marks = {};
+        program.sends_first = kind & kStepSends;
+        program.waits = waits;
+        if (found[0].size + found[1].size) return true;
+    }
+    program.step = 0;
+    program.waits = false;
+    return false;
+}
+
+inline void Programs::read_steps(const Columns& from) {
+    auto program = from.shorts("steps.program"), members = from.shorts("steps.programs");
+    auto first = from.ints("steps.first");
+    step_kind_ = from.shorts("step.kind");
+    step_first_ = from.ints("step.first");
+    step_end_ = from.ints("step.end");
+    for (size_t i = 0; i < program.size; ++i) {
+        Steps steps{size_t(first[i]), size_t(first[i + 1]), program[i], members[i], {}, {}};
+        int64_t begin = INT64_MAX, end = 0;
+        for (size_t step = steps.first; step < steps.end; ++step) {
+            begin = std::min(begin, step_first_[step]);
+            end = std::max(end, step_end_[step]);
+        }
+        if (end > int64_t(messages_.size())) throw BadScenario("step.end: found message " + std::to_string(end));
+        for (int direction = 0; direction < 2; ++direction) {
+            auto whose = [&](int64_t message) {
+                const Message& found = messages_[size_t(message)];
+                int32_t member = (direction ? found.receiver : found.sender) - steps.program;
+                if (member < 0 || member >= steps.programs)
+                    throw BadScenario("steps.program: found a message of another program");
+                return size_t(member);
+            };
+            std::vector<int32_t>& begins = steps.begins[direction];
+            begins.assign(size_t(steps.programs) + 2, 0);
+            for (int64_t message = begin; message < end; ++message) ++begins[whose(message) + 2];
+            for (size_t k = 2; k < begins.size(); ++k) begins[k] += begins[k - 1];
+            steps.own[direction].resize(size_t(begins.back()));
+            for (int64_t message = begin; message < end; ++message)
+                steps.own[direction][size_t(begins[whose(message) + 1]++)] = int32_t(message);
+        }
+        steps_.push_back(std::move(steps));
+    }
+}
+
 inline bool Programs::is_over(int32_t number) {
     Program& program = programs_[size_t(number)];
-    const int32_t* words = &code_[size_t(program.at)];
-    int32_t sends = words[1], receives = words[2], marks = words[3];
-    const int32_t* what = words + 4;
+    int32_t sends = int32_t(program.sends.size), receives = int32_t(program.receives.size);
+    int32_t marks = int32_t(program.marks.size);
     int32_t& place = program.waited;  // what was over stays so
     for (; place < sends; ++place) {
-        int32_t message = what[place];
-        if (state_[size_t(message)] & kSent) continue;
-        if (messages_[size_t(message)].sender != number) watch(watched_[kWatchSent][size_t(message)], number);
+        Message& message = messages_[size_t(program.sends[size_t(place)])];
+        if (message.state & kSent) continue;
+        if (message.sender != number) watch(message.watched_sent, number);
         return false;
     }
     for (; place < sends + receives; ++place) {
-        int32_t message = what[place];
-        if (state_[size_t(message)] & kReceived) continue;
-        if (!has_nodes_ || messages_[size_t(message)].receiver != number)
-            watch(watched_[kWatchReceived][size_t(message)], number);
+        Message& message = messages_[size_t(program.receives[size_t(place - sends)])];
+        if (message.state & kReceived) continue;
+        if (!has_nodes_ || message.receiver != number) watch(message.watched_received, number);
         return false;
     }
     for (; place < sends + receives + marks; ++place) {
-        int32_t mark = what[place];
+        int32_t mark = program.marks[size_t(place - sends - receives)];
         if (marked_[size_t(mark)]) continue;
-        watch(watched_[kWatchMark][size_t(mark)], number);
+        watch(watched_[size_t(mark)], number);
         return false;
     }
     return true;
@@ -476,29 +596,26 @@ inline void Programs::tell(Watchers& watchers, Time now) {
     for (int32_t program : waited) wake(program, now);
 }
 
-inline void Programs::start(const int32_t* words, Time now) {
-    bool sends_first = words[1];
-    int32_t sends = words[2], receives = words[3];
-    const int32_t *sent = words + 4, *received = sent + sends;
-    if (sends_first) announce(sent, sends, now);
-    for (int32_t i = 0; i < receives; ++i) {
-        const Message& message = messages_[size_t(received[i])];
+inline void Programs::start(bool sends_first, Span<int32_t> sends, Span<int32_t> receives, Time now) {
+    if (sends_first) announce(sends, now);
+    for (int32_t each : receives) {
+        const Message& message = messages_[size_t(each)];
         int32_t back = pairs_[size_t(message.pair)].reverse;
-        if (over_roce(received[i])) queue_pair(back).post(received[i], false, kCreditPayloadBytes, now);
-        else if (message.announced) send(back, received[i], true, preamble_bytes_, now);
+        if (over_roce(each)) queue_pair(back).post(each, false, kCreditPayloadBytes, now);
+        else if (message.announced) send(back, each, true, preamble_bytes_, now);
     }
-    if (!sends_first) announce(sent, sends, now);
+    if (!sends_first) announce(sends, now);
 }
 
-inline void Programs::announce(const int32_t* messages, int32_t count, Time now) {
-    for (int32_t i = 0; i < count; ++i) {
-        const Message& message = messages_[size_t(messages[i])];
-        if (message.announced && !over_roce(messages[i])) send(message.pair, kNone, false, preamble_bytes_, now);
+inline void Programs::announce(Span<int32_t> messages, Time now) {
+    for (int32_t each : messages) {
+        const Message& message = messages_[size_t(each)];
+        if (message.announced && !over_roce(each)) send(message.pair, kNone, false, preamble_bytes_, now);
     }
-    for (int32_t i = 0; i < count; ++i) {
-        uint8_t& state = state_[size_t(messages[i])];
-        state |= kPosted;
-        if (state & kInvited || !messages_[size_t(messages[i])].announced) admit(messages[i], now);
+    for (int32_t each : messages) {
+        Message& message = messages_[size_t(each)];
+        message.state |= kPosted;
+        if (message.state & kInvited || !message.announced) admit(each, now);
     }
 }
 

@@ -10,6 +10,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from analysis.predict.engines.joint_programs import JointPrograms
+from analysis.predict.engines.packet.programs import EncodedPrograms
 from analysis.predict.engines.paths import paths_of
 from analysis.predict.interface import (
     PredictorError,
@@ -18,14 +19,15 @@ from analysis.predict.interface import (
     group_key,
     load_predictor,
 )
-from analysis.predict.models.packet import Packet
+from analysis.predict.models.packet import Packet, scenario_of
 from analysis.predict.planned_run import PredictedIteration, predict_workload
-from analysis.predict.scenario import GroupedCall
+from analysis.predict.scenario import GroupedCall, PostCall, WaitForCall
 from analysis.predict.setting import setting_of_spec
 from collectives.call import CollectiveCall
 from collectives.kinds import Kind
 from collectives.schedule.observed import ObservedSchedule
 from groundwire.forecast import predict
+from simulation.engine_process import run_engine
 from tests.predict.settings import make_setting
 from topologies.spec.spec import Spec, parse_spec
 
@@ -286,6 +288,29 @@ def test_a_step_s_groups_have_the_ports_that_the_run_gave_them() -> None:
     ports = {(0, 1): (1, 2)}
     recorded = replace(setting, ports=ports, group_ports={"data.0": ports})
     assert joint.groups(recorded) == [None] * 4 + ["data.0"] * 2 + [None] * 2
+
+
+@pytest.mark.parametrize("kind", [kind for kind in Kind if kind is not Kind.EXCHANGE])
+@pytest.mark.parametrize("ranks", [2, 5])
+def test_steps_that_ranks_go_through_together_are_what_each_of_them_does(
+    kind: Kind, ranks: int
+) -> None:
+    """The engine is told of Gloo's steps once, or of every rank's operations."""
+    setting = _setting(ranks)
+    call = CollectiveCall(kind, 400_000, tuple(range(ranks)), root=ranks - 1)
+    acts = {rank: (PostCall(0), PostCall(1), WaitForCall(0)) for rank in range(ranks)}
+    found = []
+    for follows_steps in (False, True):
+        joint = JointPrograms(
+            [GroupedCall(call, "")] * 2, acts, seed=1, follows_steps=follows_steps
+        )
+        assert bool(joint.compiled.steps) == follows_steps
+        columns = EncodedPrograms(joint).columns() | scenario_of(setting, joint)
+        answer = dict(run_engine(columns).columns)
+        answer.pop("processor_s")
+        found.append({name: column.tolist() for name, column in answer.items()})
+    assert found[0] == found[1]
+    assert min(found[0]["stamps"]) >= 0
 
 
 def test_what_a_host_s_own_port_has_no_room_for_was_not_sent() -> None:

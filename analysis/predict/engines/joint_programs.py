@@ -8,6 +8,7 @@ Everything runs on one fabric, so that nothing has to be assumed about how colle
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -86,10 +87,15 @@ class JointPrograms:
     """
 
     def __init__(
-        self, calls: Sequence[GroupedCall], acts: Mapping[int, Sequence[Act]], seed: int
+        self,
+        calls: Sequence[GroupedCall],
+        acts: Mapping[int, Sequence[Act]],
+        seed: int,
+        *,
+        follows_steps: bool = False,
     ) -> None:
-        self.compiled = CompiledPrograms()
-        self.owners: list[int] = []
+        self.compiled = CompiledPrograms(follows_steps=follows_steps)
+        self.owners = array("i")
         """The call of each message; what agrees on a call is its own as well."""
         self.posted_ns: list[dict[int, float]] = [{} for _ in calls]
         self.completed_ns: list[dict[int, float]] = [{} for _ in calls]
@@ -146,7 +152,7 @@ class JointPrograms:
     @property
     def size_bytes(self) -> Ints:
         """The bytes of each message."""
-        return np.array(self.compiled.size_bytes, dtype=np.int64)
+        return np.frombuffer(self.compiled.size_bytes, dtype=np.int64)
 
     def over_roce(self, transport: Transport) -> bool:
         """Whether all messages go over RoCE; else they all go over TCP. Raises PredictorError for
@@ -180,9 +186,10 @@ class JointPrograms:
     @property
     def pairs(self) -> tuple[Ints, Ints]:
         """(source, destination) of the pairs of ends that exchange messages, each once."""
-        found = sorted(set(zip(self.compiled.source, self.compiled.destination, strict=True)))
-        pairs = np.array(found, dtype=np.int64).reshape(-1, 2)
-        return pairs[:, 0], pairs[:, 1]
+        ends = max(len(self._ends), 1)
+        source = np.frombuffer(self.compiled.source, dtype=np.int32).astype(np.int64)
+        keys = np.unique(source * ends + np.frombuffer(self.compiled.destination, dtype=np.int32))
+        return keys // ends, keys % ends
 
     def wire_bytes(self, costs: MessageCosts) -> list[float]:
         """The bytes of each message, by its own collective's kind."""
@@ -322,7 +329,7 @@ class JointPrograms:
             ]
             mark = partial(self._marks.number, name, number)
             part.compile(call.shape, self.compiled, ends, mark, gates, seed)
-        self.owners += [number] * (len(self.compiled.source) - len(self.owners))
+        self.owners += array("i", [number]) * (len(self.compiled.source) - len(self.owners))
 
     def _agreed(self, number: int, rank: int, count: int) -> Agreed:
         slots = self._slots_of(self.calls[number], rank)

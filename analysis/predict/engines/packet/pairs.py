@@ -33,11 +33,11 @@ class PairsOfEnds:
         """The pairs of messages, whose three rows say whether they go over RoCE, from which end,
         and to which."""
         ends = joint.ends
-        over_roce, source, destination = messages
-        both = np.stack([over_roce, destination, source])
-        keys = np.unique(_keys(np.concatenate([messages, both], axis=1), len(ends)))
-        rest, destination = np.divmod(keys, max(len(ends), 1))
-        over_roce, source = np.divmod(rest, max(len(ends), 1))
+        over_roce, source, destination = _parts(np.unique(_keys(messages, len(ends))), len(ends))
+        back = np.stack([over_roce, destination, source])
+        there = np.stack([over_roce, source, destination])
+        keys = np.unique(_keys(np.concatenate([there, back], axis=1), len(ends)))
+        over_roce, source, destination = _parts(keys, len(ends))
         groups = joint.groups(paths.setting)
         matrix = np.full((len(keys), 0), paths.links, dtype=np.int64)
         selector = np.zeros(len(keys), dtype=np.int64)
@@ -124,3 +124,10 @@ def _keys(messages: Ints, ends: int) -> Ints:
     over_roce, source, destination = messages
     found: Ints = (over_roce * ends + source) * ends + destination
     return found
+
+
+def _parts(keys: Ints, ends: int) -> tuple[Ints, Ints, Ints]:
+    """The over_roce, source and destination of keys."""
+    rest, destination = np.divmod(keys, max(ends, 1))
+    over_roce, source = np.divmod(rest, max(ends, 1))
+    return over_roce, source, destination

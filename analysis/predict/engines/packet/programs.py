@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -24,7 +24,9 @@ from analysis.predict.engines.joint_programs import JointPrograms
 from analysis.predict.engines.rank_slots import RankSlots
 from collectives.schedule.operations import (
     Await,
+    CommonSteps,
     Do,
+    Follow,
     Mark,
     Occupy,
     Operation,
@@ -50,7 +52,8 @@ from simulation.columns import Column
     _ENDED,
     _AGREED,
     _PASSED_ON,
-) = range(14)
+    _FOLLOW,
+) = range(15)
 """`Operation` of simulation/engine/programs.hpp."""
 
 _ORDERS = (CollectiveOrder.FIFO, CollectiveOrder.LIFO, CollectiveOrder.PRIORITY)
@@ -124,6 +127,7 @@ class EncodedPrograms:
             "places": _longs([len(self._places)]),
             "slots.order": _longs([_ORDERS.index(order.order) for order in orders]),
             "slots.in_flight": _longs([order.in_flight for order in orders]),
+            **_steps(self.joint.compiled.steps),
             "stream.granted": _ints(granted),
             "stream.first_lock": _longs(first_lock),
             "stream.locks": _ints(locks),
@@ -147,6 +151,8 @@ class EncodedPrograms:
             self._say(_MARK, self._mark(operation.number))
         elif isinstance(operation, Do):
             self._do(operation.call)
+        elif isinstance(operation, Follow):
+            self._say(_FOLLOW, operation.steps)
         elif isinstance(operation, Pause):
             self._say(_PAUSE, self._number(operation.duration_ns))
         elif isinstance(operation, Sleep):
@@ -257,6 +263,23 @@ class EncodedPrograms:
         if number == len(self._stream_keys):
             self._stream_keys.append(key)
         return number
+
+
+def _steps(lists: Sequence[CommonSteps]) -> dict[str, Column]:
+    kind, first, end = array("i"), array("q"), array("q")
+    for each in lists:
+        kind += each.kind
+        first += each.first
+        end += each.end
+    counts = [len(each.kind) for each in lists]
+    return {
+        "steps.program": _ints(each.first_program for each in lists),
+        "steps.programs": _ints(each.programs for each in lists),
+        "steps.first": np.cumsum([0, *counts], dtype=np.int64),
+        "step.kind": np.frombuffer(kind, np.int32),
+        "step.first": np.frombuffer(first, np.int64),
+        "step.end": np.frombuffer(end, np.int64),
+    }
 
 
 def _longs(values: Iterable[int]) -> npt.NDArray[np.int64]:
