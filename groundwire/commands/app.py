@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from importlib.metadata import version
+from functools import cache
+from importlib.metadata import entry_points, version
 from typing import Annotated, Any, cast
 
 import typer
@@ -41,6 +42,16 @@ COMMANDS = {
 }
 """Subcommand -> "module:attribute": a function that returns an exit code, or a typer app."""
 
+ENTRY_POINT_GROUP = "groundwire.commands"
+"""Packages of others add subcommands by entry points of this group, of the same form."""
+
+
+@cache
+def added_commands() -> dict[str, str]:
+    """The subcommands of other packages. None takes the place of one of ours."""
+    found = {each.name: each.value for each in entry_points(group=ENTRY_POINT_GROUP)}
+    return {name: value for name, value in found.items() if name not in COMMANDS}
+
 
 _BEFORE_PROGRAM = {"exec": 1}
 """Subcommand that runs a program of the user's -> how many arguments of its own go before that."""
@@ -50,7 +61,7 @@ class Commands(TyperGroup):
     """Imports the subcommand that is asked for, not the others: some need scipy."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        return list(COMMANDS)
+        return [*COMMANDS, *sorted(added_commands())]
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
@@ -63,9 +74,10 @@ class Commands(TyperGroup):
         return without_type(super().get_help_option(ctx))
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        if cmd_name not in COMMANDS:
+        place = COMMANDS.get(cmd_name) or added_commands().get(cmd_name)
+        if place is None:
             return None
-        module, _, attribute = COMMANDS[cmd_name].partition(":")
+        module, _, attribute = place.partition(":")
         found = getattr(imported(module), attribute)
         if isinstance(found, typer.Typer):
             command: Any = get_group(found)

@@ -51,6 +51,7 @@ def copied(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "The emulator has floors",
         ),
         ("emulator/virtual/boot.py", "import emulator.ranks.server", "The emulator has floors"),
+        ("groundwire/pipeline.py", "import groundwire.labs.lab", "The core names no extensions"),
         ("collectives/kinds.py", "import torch", "No torch below what runs"),
         ("analysis/runs/run.py", "import workloads.execution.clock", "Analysis knows of workloads"),
         ("analysis/runs/run.py", "import pyroute2", "No code that needs root outside of emulator"),

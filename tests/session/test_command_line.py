@@ -18,7 +18,7 @@ from analysis.predict.models.textbook import Textbook
 from analysis.results.result import write_result
 from analysis.runs.run import load_run
 from emulator.virtual.building.build import find_kernel
-from groundwire.commands.app import COMMANDS, app
+from groundwire.commands.app import COMMANDS, added_commands, app
 from groundwire.commands.console.outcome import outcome
 from tests.predict.measured_run import write_run
 from tests.session.command import ROOT, groundwire, result_of
@@ -164,6 +164,33 @@ def test_help_shows_no_values_for_flags_and_no_python_types(
         assert "Usage: " in said, command
         for never in ("<bool>", "list[", "<str>", "<path>", "int range", "{", "…"):
             assert never not in _without_examples(said), (command, never)
+
+
+def test_a_package_adds_a_command_by_an_entry_point(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is listed and run as ours are, and cannot take the place of one of ours."""
+    (tmp_path / "greeter.py").write_text(
+        "def greet(name: str) -> int:\n"
+        '    """Greet somebody."""\n'
+        '    print(f"hello {name}")\n'
+        "    return 3\n"
+    )
+    about = tmp_path / "greeter-1.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Name: greeter\nVersion: 1\n")
+    (about / "entry_points.txt").write_text(
+        "[groundwire.commands]\ngreet = greeter:greet\nrun = greeter:greet\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    added_commands.cache_clear()
+    try:
+        assert added_commands() == {"greet": "greeter:greet"}
+        done = CliRunner().invoke(app, ["greet", "h0"])
+        assert (done.exit_code, done.stdout) == (3, "hello h0\n")
+        assert "Greet somebody." in CliRunner().invoke(app, ["--help"]).stdout
+    finally:
+        added_commands.cache_clear()
 
 
 def _without_examples(said: str) -> str:
