@@ -17,8 +17,8 @@ import shutil
 import signal
 import stat
 import time
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -85,14 +85,14 @@ class Session:
         hidden = directory.with_name(f".{name}")
         hidden.mkdir(mode=0o755)
         owner = {"pid": os.getpid(), "start": process_start(os.getpid()), "at": time.time()}
-        with open_own_file(hidden / "owner.json") as file:
-            file.write(json.dumps(owner))
         try:
+            with open_own_file(hidden / "owner.json") as file:
+                file.write(json.dumps(owner))
             if directory.exists():
                 raise FileExistsError(f"there is a session {name} already, in {directory}")
             hidden.rename(directory)
-        except OSError:
-            shutil.rmtree(hidden)
+        except BaseException:
+            shutil.rmtree(hidden, ignore_errors=True)
             raise
         return cls(directory)
 
@@ -283,6 +283,20 @@ def sessions(root: Path | None = None) -> list[Session]:
 def remove_dead() -> dict[str, Removal]:
     """Removes the sessions whose process has gone; those of living processes stay."""
     return {s.id: s.remove() for s in sessions() if not s.alive()}
+
+
+@contextmanager
+def none_left_by_an_interrupt() -> Iterator[None]:
+    """Where an interrupt ends the block, the sessions that this process has made in it are removed,
+    too: it may come when a network is up, and nobody has been told yet to take it down."""
+    before = {session.id for session in sessions()}
+    try:
+        yield
+    except KeyboardInterrupt:
+        for session in sessions():
+            if session.id not in before and session.owner_pid == os.getpid():
+                session.remove()
+        raise
 
 
 def _kill(pid: int, start: object) -> bool:

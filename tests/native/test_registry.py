@@ -142,6 +142,35 @@ def test_a_process_with_a_used_again_id_is_not_killed(tmp_path: Path) -> None:
         bystander.wait()
 
 
+def test_an_interrupt_between_up_and_its_undoing_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A context that has been entered is not left yet when it has not come to its block."""
+    monkeypatch.setattr(registry, "state_directory", lambda: tmp_path / "state")
+    older = Session.create("older")
+    ours = tmp_path / "ours"
+    with pytest.raises(KeyboardInterrupt), registry.none_left_by_an_interrupt():
+        made = Session.create("made")
+        made.record_links({ours: made.directory})
+        ours.symlink_to(made.directory)
+        raise KeyboardInterrupt
+    assert [session.id for session in sessions()] == ["older"]
+    assert not ours.is_symlink()
+    older.remove()
+
+
+def test_an_interrupt_while_a_session_begins_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(path: Path) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(registry, "open_own_file", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        Session.create("never", root=tmp_path / "state")
+    assert list((tmp_path / "state").iterdir()) == []
+
+
 def test_a_half_written_record_does_not_stop_the_rest(tmp_path: Path) -> None:
     session = Session.create("torn", root=tmp_path)
     ours = tmp_path / "ours"
