@@ -42,6 +42,11 @@ def _collectives(ranks: int, size: str, iterations: int) -> dict[str, Any]:
             128, _collectives(128, "8MB", 4), {"capture": {"points": []}}, id="128-ranks-of-8MB"
         ),
         pytest.param(128, _collectives(128, "8MB", 1), {}, id="128-ranks-captured"),
+        pytest.param(
+            512, _collectives(512, "1048576B", 1), {"capture": {"points": []}}, id="512-ranks"
+        ),
+        pytest.param(64, _collectives(64, "32MB", 1), {}, id="64-ranks-of-32MB-captured"),
+        pytest.param(16, _collectives(16, "32MB", 8), {}, id="16-ranks-of-32MB"),
         pytest.param(256, {"kind": "dlrm", "ranks": 256}, {}, id="dlrm-of-256"),
     ],
 )
