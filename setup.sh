@@ -258,8 +258,9 @@ if [ "$purpose" = test ]; then
     # Programs that nobody here wrote, which must keep time in the virtual kernel; stock Mininet as the
     # baseline; a browser to look at the report with; tshark to check our dissector with; an ssh server,
     # without a service that starts it, for remote hosts. Where one is not to be had its tests are
-    # skipped, and say so. mmdebstrap makes clean systems, for the wheel to be installed in.
-    for_tests=(iproute2 iperf iperf3 sockperf tcpdump tshark mininet ibverbs-utils perftest ucx-utils chromium dropbear-bin bubblewrap mmdebstrap sudo)
+    # skipped, and say so. mmdebstrap makes clean systems, for the wheel to be installed in. Virtual
+    # GPUs are compiled with Python's headers.
+    for_tests=(python3-dev iproute2 iperf iperf3 sockperf tcpdump tshark mininet ibverbs-utils perftest ucx-utils chromium dropbear-bin bubblewrap mmdebstrap sudo)
 fi
 not_offered=" $(cat "$venv/.not-offered" 2>/dev/null || true) "
 
