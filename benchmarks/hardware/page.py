@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 from math import exp, log
@@ -94,7 +95,7 @@ def _table(
     lines = [
         f"## {table}: {first.servers} x {first.gpus} {first.gpu.upper()}",
         "",
-        f"Source: {first.source}. Measured on: {first.measured_on}.",
+        f"Source: {_undated(first.source)}. Measured on: {_undated(first.measured_on)}.",
     ]
     if first.not_stated:
         lines.append(f"Not stated there: {first.not_stated}.")
@@ -110,12 +111,19 @@ def _table(
         error = found["time_us"] / one.time_us - 1
         given = f", {one.variables}" if one.variables else ""
         gpus = f", {one.gpus} GPUs" if one.gpus != first.gpus else ""
+        if first.nvls and not one.nvls:
+            given += ", without NVLS"
         lines.append(
             f"| {one.id} | {one.kind}{gpus} | {one.size_bytes:,} | {one.time_us:,.1f} | "
             f"{found['time_us']:,.1f} | {error:+.1%} | "
             f"{found['algorithm']}, {found['protocol']}{given} |"
         )
     return [*lines, ""]
+
+
+def _undated(text: str) -> str:
+    """Text without its dates, which `nccl.csv` has and the reference has not."""
+    return re.sub(r",? ?\(?\b20\d\d-\d\d-\d\d(?:, \d\d)?\)?", "", text).strip()
 
 
 def _error(rows: Sequence[Measurement], kept: Mapping[str, Mapping[str, Any]]) -> float:
