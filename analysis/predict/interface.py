@@ -89,8 +89,8 @@ class Setting:
     UDP port that both queue pairs of a pair of ranks send from, `group_roce_ports` that of queue
     pairs of groups other than that of all ranks. `priorities` has, by rank, the DSCP
     class selector of what it sends by TCP, and over RoCE; empty: all 0. `group_priorities` has that
-    of groups which have one of their own, by name and by `group_key`. Settings are compared by
-    identity.
+    of groups which have one of their own, by name and by `group_key`. `draw` numbers the draws of
+    paths that are not known. Settings are compared by identity.
     """
 
     fabric: Fabric
@@ -106,6 +106,7 @@ class Setting:
     )
     group_priorities: Mapping[str, int] = field(default_factory=dict)
     group_roce_ports: Mapping[str, Mapping[tuple[int, int], int]] = field(default_factory=dict)
+    draw: int = 0
 
     def __post_init__(self) -> None:
         for rank, host in enumerate(self.hosts):

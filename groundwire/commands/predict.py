@@ -49,6 +49,15 @@ def predict_command(
             "chooses for them.",
         ),
     ] = False,
+    interval: Annotated[
+        bool,
+        typer.Option(
+            "--interval",
+            help=f"Draw the paths that ECMP chooses {forecasting.DRAWS_OF_90_PERCENT} times more, "
+            "and print from where to where the answers go: a run's lies there in 90% of cases, as "
+            "far as the predictor is exact.",
+        ),
+    ] = False,
     set_: SetOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the predictions as JSON.")] = False,
 ) -> int:
@@ -59,9 +68,16 @@ def predict_command(
     them with --connect.
     """
     spec = load_spec(spec_path, overrides=parse_overrides(set_ or []))
+    if interval and (connect or spec.jobs):
+        what = "of one job" if spec.jobs else "whose ports are not known: without --connect"
+        raise typer.BadParameter(f"--interval is for a spec {what}")
     setting = _connected(spec) if connect else None
     forecast = forecasting.predict(
-        spec, predictors=predictor, calibration=calibration, setting=setting
+        spec,
+        predictors=predictor,
+        calibration=calibration,
+        setting=setting,
+        draws=forecasting.DRAWS_OF_90_PERCENT if interval else 0,
     )
     if as_json:
         print(json.dumps(_document(forecast, connect), indent=1))
@@ -98,6 +114,7 @@ def _document(forecast: Forecast, connected: bool) -> dict[str, object]:
             name: {"reason": whole} if isinstance(whole, str) else asdict(whole)
             for name, whole in forecast.iterations.items()
         },
+        "iteration_intervals_ns": dict(forecast.iteration_intervals_ns),
         "ignores": dict(forecast.ignores),
         "conditioned": ["ports"] if connected else [],
     }
@@ -133,6 +150,15 @@ def _print(forecast: Forecast, connected: bool) -> None:
     table.figure("size", size.unit)
     for name in names:
         table.figure(name, "us")
+    drawn = [
+        name
+        for name in names
+        if name in forecast.iteration_intervals_ns
+        or any(collective.predicted[name].interval_ns for collective in forecast.collectives)
+    ]
+    for name in drawn:
+        table.figure(name, "90%", "from")
+        table.figure("to")
     timed = [
         name
         for name in names
@@ -143,6 +169,8 @@ def _print(forecast: Forecast, connected: bool) -> None:
         table.figure("", "ends")
     for collective in forecast.collectives:
         cells = [microseconds(collective.predicted[name].duration_ns) for name in names]
+        for name in drawn:
+            cells += _interval(collective.predicted[name].interval_ns)
         for name in timed:
             answer = collective.predicted[name]
             cells += [microseconds(answer.start_ns), microseconds(answer.end_ns)]
@@ -150,7 +178,10 @@ def _print(forecast: Forecast, connected: bool) -> None:
     totals = (microseconds(forecast.one_after_another_ns(name)) for name in names)
     table.add_row("one after another", "", *totals)
     wholes = [forecast.iterations[name] for name in names]
-    table.add_row("iteration", "", *(microseconds(_duration_ns(whole)) for whole in wholes))
+    cells = [microseconds(_duration_ns(whole)) for whole in wholes]
+    for name in drawn:
+        cells += _interval(forecast.iteration_intervals_ns.get(name))
+    table.add_row("iteration", "", *cells)
     if any(isinstance(whole, PredictedIteration) for whole in wholes):
         exposed = (microseconds(_exposed_ns(whole)) for whole in wholes)
         table.add_row("exposed communication", "", *exposed)
@@ -172,6 +203,11 @@ def _print(forecast: Forecast, connected: bool) -> None:
             console.print(f"iteration not predicted by {name}: {whole}", highlight=False)
     for refusal in forecast.refusals():
         console.print(f"not predicted: {refusal}", highlight=False)
+
+
+def _interval(interval_ns: tuple[int, int] | None) -> list[str]:
+    least, largest = interval_ns or (None, None)
+    return [microseconds(least), microseconds(largest)]
 
 
 def _exposed_ns(whole: PredictedIteration | str) -> int | None:

@@ -23,6 +23,10 @@ from topologies.spec.queue_section import Dctcp, QueueSpec, queue_of
 ROCE_PORT = 4791
 """The UDP port that all queue pairs send to (IANA)."""
 
+_U64 = (1 << 64) - 1
+_DRAW_STEP = 0xD1B54A32D192ED03
+"""Sets the seeds of draws apart: an odd constant, as splitmix64's own steps."""
+
 EcmpChoice = Callable[[Ints, Ints, Ints, Ints], Ints]
 """(node, source host, destination host, number of equal next hops) -> which; arrays of indices."""
 
@@ -162,6 +166,7 @@ class Paths:
 
     def _hashed(self, source: Ints, destination: Ints, over_roce: bool, group: str | None) -> Ints:
         seed = self.setting.seed if group is None else self.setting.seed ^ crc32(group.encode())
+        seed ^= self.setting.draw * _DRAW_STEP & _U64
         drawn = self.follow(source, destination, HashedNextHop(seed))
         if not self._known_ports(over_roce, group):
             return drawn
