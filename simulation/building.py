@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
-import os
 import shlex
 import shutil
 import subprocess
@@ -16,6 +15,7 @@ import sys
 from pathlib import Path
 
 from simulation.failure import SimulationError
+from topologies.cache_folder import NoCacheFolder, cache_folder
 
 ENGINE = Path(__file__).resolve().parent / "engine"
 CARRIED = ENGINE / "carried" / "packet-engine"
@@ -72,18 +72,10 @@ def _key() -> str:
 
 
 def _cache() -> Path:
-    """`$XDG_CACHE_HOME/groundwire/engine`, by default below `~/.cache`. A relative path counts as
-    none (XDG base directories)."""
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    if not os.path.isabs(base):
-        try:
-            base = str(Path.home() / ".cache")
-        except RuntimeError as error:
-            raise SimulationError(
-                "this user has no home directory to keep the packet engine in; set HOME, or "
-                "XDG_CACHE_HOME to a directory that can be written"
-            ) from error
-    return Path(base) / "groundwire" / "engine"
+    try:
+        return cache_folder("engine", "the packet engine")
+    except NoCacheFolder as error:
+        raise SimulationError(str(error)) from error
 
 
 def main() -> None:

@@ -21,6 +21,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from topologies.cache_folder import NoCacheFolder, cache_folder
+
 EXTENSION = Path(__file__).resolve().parent / "extension"
 LIBRARY = "_groundwire_gpu.so"
 OPERATORS = "operators.txt"
@@ -176,18 +178,10 @@ def _key(torch: Torch) -> str:
 
 
 def _cache() -> Path:
-    """`$XDG_CACHE_HOME/groundwire/virtual-gpu`, by default below `~/.cache`. A relative path counts
-    as none (XDG base directories)."""
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    if not os.path.isabs(base):
-        try:
-            base = str(Path.home() / ".cache")
-        except RuntimeError as error:
-            raise VirtualGpuError(
-                "this user has no home directory to keep virtual GPUs in; set HOME, or "
-                "XDG_CACHE_HOME to a directory that can be written"
-            ) from error
-    return Path(base) / "groundwire" / "virtual-gpu"
+    try:
+        return cache_folder("virtual-gpu", "virtual GPUs")
+    except NoCacheFolder as error:
+        raise VirtualGpuError(str(error)) from error
 
 
 def main() -> None:

@@ -5,26 +5,17 @@ import re
 from pathlib import Path
 
 from emulator.virtual.failure import VirtualKernelError
+from topologies.cache_folder import NoCacheFolder, cache_folder
 
 _NOT_FOR_MAKE = re.compile(r"""[\s:%#$'"`&();*?\\<>|]""")
 
 
 def kernel_cache() -> Path:
-    """`$XDG_CACHE_HOME/groundwire/kernel`, by default below `~/.cache`. A relative path counts as
-    none (XDG base directories): a kernel would be built wherever a command is run.
-
-    Raises VirtualKernelError for a user without a home.
-    """
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    if not os.path.isabs(base):
-        try:
-            base = str(Path.home() / ".cache")
-        except RuntimeError as error:
-            raise VirtualKernelError(
-                "this user has no home directory to keep the virtual kernel in; set HOME, or "
-                "XDG_CACHE_HOME to a directory that can be written"
-            ) from error
-    return Path(base) / "groundwire" / "kernel"
+    """The folder of kernels. Raises VirtualKernelError for a user without a home."""
+    try:
+        return cache_folder("kernel", "the virtual kernel")
+    except NoCacheFolder as error:
+        raise VirtualKernelError(str(error)) from error
 
 
 def writable_kernel_cache() -> Path:
