@@ -12,6 +12,7 @@ import json
 import math
 import os
 import re
+import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
@@ -41,6 +42,7 @@ from emulator.ranks.caller import (
     write_library,
     write_times,
 )
+from emulator.ranks.failures.different_collectives import POSTS, different_collectives
 from emulator.ranks.program_jobs import WORK
 from emulator.ranks.working_directory import working_directory
 from emulator.rdma.compiled import polling_library, verbs_library
@@ -220,6 +222,7 @@ def _run_native(
     # What runs a guest needs none of this.
     from emulator.experiment import KernelProfile, run_experiment
     from emulator.native.scaling import choose_scale
+    from emulator.network.registry import none_left_by_an_interrupt
 
     # What really computes cannot be slowed down, so its network is not either.
     choice = choose_scale(spec, times_ns) if spec.compute.device != "real" else None
@@ -228,7 +231,8 @@ def _run_native(
         report(Progress("scale", str(choice)))
     slowed = scale_spec(spec, factor)
     profile = KernelProfile(native_arrangement, real_time=True, watches_ports=can_watch_ports())
-    run_experiment(slowed, directory, profile, report)
+    with none_left_by_an_interrupt():
+        run_experiment(slowed, directory, profile, report)
     return {"scale": factor, "scaling": choice.as_dict() if choice is not None else None}
 
 
@@ -313,6 +317,9 @@ def _run_virtual(
     if result.reason != "exited":
         said = f"the virtual kernel ended ({result.reason}): {result.message}"
         said = _with_ranks(said, processes)
+        for _, own in programs_of(spec, directory):
+            said += different_collectives(own / "ranks")
+            shutil.rmtree(own / "ranks" / POSTS, ignore_errors=True)
         if result.reason == "out-of-memory":
             said += f".\nGive it more: --set virtual.memory={_more_memory(expected, guest)}"
         raise SessionFailed(said + "".join(f"\n  {line}" for line in result.console[-12:]))

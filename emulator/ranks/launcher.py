@@ -20,6 +20,7 @@ from pathlib import Path
 
 from emulator.linux.signals import end_with_parent, ignore_ending_signals
 from emulator.ranks.aggregation.process import AggregationJob
+from emulator.ranks.failures.different_collectives import different_collectives
 from emulator.ranks.failures.last_words import advice, last_words
 from emulator.ranks.packed_process import PackedJob
 from emulator.ranks.rank_process import RankJob, send_report, set_name
@@ -249,9 +250,8 @@ class _Failures:
         log = None if isinstance(process, RankJob | PackedJob) else process.stderr
         hosts = {getattr(each, "address", ""): whose + each.who for each in self._of(job).members}
         status = str(report["status"])
-        return RankFailed(
-            process.rank, status, words, whose + process.who, log, advice(words, hosts)
-        )
+        helps = advice(words, hosts) + different_collectives(process.stderr.parent)
+        return RankFailed(process.rank, status, words, whose + process.who, log, helps)
 
 
 def _fork_server_main(orders: socket.socket, with_torch: bool) -> None:

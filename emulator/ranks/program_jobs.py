@@ -16,6 +16,7 @@ from emulator.linux.namespaces import HostPlace
 from emulator.network.host_places import make_host_places
 from emulator.network.network import Network
 from emulator.ranks.caller import Caller, read_library, read_times
+from emulator.ranks.failures.different_collectives import POSTS
 from emulator.ranks.gate import Seat
 from emulator.ranks.mpi.launch import mpi_variables, write_mpi_files
 from emulator.ranks.program import ProgramJob
@@ -84,6 +85,7 @@ def program_jobs(
             }
         )
     )
+    (ranks / POSTS).mkdir()
     places = make_host_places(network, dict.fromkeys(hosts), names)
     marks = _marks(run_directory)
     if workload.gpus_per_host is not None:
@@ -100,6 +102,7 @@ def program_jobs(
         ]
     finally:
         shutil.rmtree(names, ignore_errors=True)
+        shutil.rmtree(ranks / POSTS, ignore_errors=True)
         shutil.rmtree(mpi, ignore_errors=True)
         shutil.rmtree(marks, ignore_errors=True)
         (ranks / PLAN_FILE).unlink(missing_ok=True)

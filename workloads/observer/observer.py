@@ -27,6 +27,7 @@ from .moved_bytes import tensors_in
 from .names import Names
 from .operations import MESSAGES, MONITORED, OPERATIONS, below, first_tensor
 from .pace import sleep_for, sleep_to_multiple
+from .posts import Posts
 from .reducer import BackwardPasses
 from .works import Operation, Works
 
@@ -50,6 +51,7 @@ class Observer:
         self._ended = 0
         self._groups = Groups()
         self._works = Works(self._over, self._settle)
+        self._posts: Posts | None = None
         self._iteration = 0
         self._begun_ns: int | None = None
         self._optimizer: int | None = None
@@ -143,6 +145,7 @@ class Observer:
         if size != expected:
             raise ValueError(f"its process group has {size} ranks, the run {expected}")
         self._path = os.path.join(self._directory, f"{self._rank:03d}.jsonl")
+        self._posts = Posts(os.path.join(self._directory, "posts", str(self._rank)))
         self._add({"event": "observer", "torch": str(torch.__version__)})
         addresses = self._plan["addresses"]
         if len(set(addresses)) == size:
@@ -212,6 +215,8 @@ class Observer:
             group = self._quietly(self._groups.of, args[OPERATIONS[name][1] if counted else 1])
             if group is None:
                 return operation.redispatch(beneath, *args, **kwargs)
+            if counted and self._posts is not None:
+                self._quietly(self._posts.add, name, args, group.label, len(group.ranks))
             unseen = self._groups.begin(group, self._iteration)
             if unseen is not None:
                 self._quietly(self._skipped, group, unseen)

@@ -13,6 +13,8 @@ _OF_TORCHRUN = re.compile(r"torch/distributed/elastic/.*(failed \(exitcode|closi
 (torch/distributed/elastic/multiprocessing/api.py)."""
 _OF_C_PLUS_PLUS = re.compile(r"(\[rank\d+\]: )?(frame #\d+: |Exception raised from )")
 """A stack of C++, which torch adds to its errors (c10/util/Backtrace.cpp)."""
+_NO_IPV6 = re.compile(r".*socket\.cpp:\d+\].*\(errno: 97 ")
+"""Torch's store, which tries an address of IPv6 first and then goes on."""
 _OBSERVER = "/workloads/observer/"
 
 _ADVICE = (
@@ -42,7 +44,12 @@ def last_words(path: Path) -> str:
         return ""
     lines = path.read_text(errors="replace").splitlines()
     told = next((i for i, line in enumerate(lines) if _OF_TORCHRUN.search(line)), None)
-    own = [line for line in _without_observer(lines[:told]) if not _OF_C_PLUS_PLUS.match(line)]
+    of_others = (_OF_C_PLUS_PLUS, _NO_IPV6)
+    own = [
+        line
+        for line in _without_observer(lines[:told])
+        if not any(pattern.match(line) for pattern in of_others)
+    ]
     if not any(line.strip() for line in own):
         own = lines
     while own and not own[-1].strip():
