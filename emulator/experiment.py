@@ -203,7 +203,7 @@ def _started(spec: Spec, jobs: Sequence[JobProcesses], launcher: Launcher) -> Pr
 def _outcomes(
     spec: Spec, network: Network, failed: Mapping[str, FailedJob]
 ) -> list[dict[str, object]]:
-    """What is known of each of several jobs afterwards."""
+    """Each of several jobs, as environment.json has it."""
     counters = network.tcp_counters()
     return [
         {

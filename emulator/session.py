@@ -219,12 +219,12 @@ def _run_native(
     spec: Spec, directory: Path, report: Report, times_ns: Sequence[float]
 ) -> dict[str, object]:
     """Run the spec, slowed down to what this machine keeps up with; returns by how much."""
-    # What runs a guest needs none of this.
+    # A process that runs a guest needs none of this.
     from emulator.experiment import KernelProfile, run_experiment
     from emulator.native.scaling import choose_scale
     from emulator.network.registry import none_left_by_an_interrupt
 
-    # What really computes cannot be slowed down, so its network is not either.
+    # Real computing cannot be slowed down, so its network is not either.
     choice = choose_scale(spec, times_ns) if spec.compute.device != "real" else None
     factor = choice.factor if choice is not None else 1
     if choice is not None:

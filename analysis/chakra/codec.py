@@ -70,7 +70,7 @@ def read_bytes(path: Path | str) -> bytes:
 
 
 def unpacked(data: bytes, path: Path | str) -> bytes:
-    """What a file's bytes stand for, which may be packed by gzip. Raises ChakraError."""
+    """The contents of a file's bytes, which may be packed by gzip. Raises ChakraError."""
     if not data.startswith(_GZIP):
         return data
     try:

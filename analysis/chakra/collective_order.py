@@ -23,7 +23,7 @@ def collective_orders(graphs: Sequence[Graph]) -> list[Order]:
     """By rank. Where members of a group become ready for unlike collectives, and the ids of all
     have them in one order, the order is that of ids."""
     calls = [{n.id: n.call for n in graph if isinstance(n, CollectiveNode)} for graph in graphs]
-    # What waits in a circle never becomes ready; it comes last.
+    # Nodes that wait in a circle never become ready; they come last.
     ready = [
         _by_group(own, dict.fromkeys([*ready_order(graph), *sorted(own)]))
         for graph, own in zip(graphs, calls, strict=True)

@@ -19,9 +19,9 @@ _Place = tuple[int, int]
 
 
 def deadlock_of(graphs: Sequence[Graph], orders: Sequence[Order] | None = None) -> str | None:
-    """Who waits for whom, for ever; None where all ranks come to their ends. The ends of messages,
-    and the members of collectives, are there and agree (`summary.problems`); `orders` has in which
-    order ranks begin collectives (`collective_orders`)."""
+    """The nodes that wait for each other for ever; None where all ranks come to their ends. The
+    ends of messages, and the members of collectives, are there and agree (`summary.problems`);
+    `orders` has in which order ranks begin collectives (`collective_orders`)."""
     replay = _Replay(graphs, collective_orders(graphs) if orders is None else orders)
     replay.run()
     return replay.circle()

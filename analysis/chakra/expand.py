@@ -108,7 +108,7 @@ class _Unrolled:
                 over |= {self._received[m] for m in operation.receives}
                 for mark in operation.marks:
                     over |= self._marked[mark]
-                # What these waited for themselves is over with them.
+                # Nodes that these waited for themselves are over with them.
                 implied = {p for position in over for p in self._operations[position].after}
                 return (waited - implied) | over
             case Mark():

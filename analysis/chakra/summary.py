@@ -48,7 +48,7 @@ class Summary:
 def summarize(graphs: Sequence[Graph]) -> Summary:
     """Count, and check across ranks. `compute_ns` is the busiest rank's."""
     nodes: Counter[str] = Counter()
-    # Of a collective every member has its part; not all members' graphs need be there.
+    # Every member has its part of a collective; not all members' graphs need be there.
     counts: Counter[tuple[str, int, tuple[int, ...]]] = Counter()
     for graph in graphs:
         own: Counter[tuple[str, int, tuple[int, ...]]] = Counter()

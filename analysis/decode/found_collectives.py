@@ -136,7 +136,7 @@ def add_found_collectives(run: Run) -> int:
     for rank, own in records.items():
         own.sort(key=lambda line: (line["end_ns"], line["start_ns"], line["id"]))
         ends = [line["end_ns"] for line in own]
-        # What was over when a rank began the next one is all that it can have waited for.
+        # A rank can have waited only for what was over when it began the next one.
         for place, line in enumerate(own):
             line["known"] = bisect_right(ends, line["start_ns"], hi=place)
         marked = [(one.start_ns, one.end_ns) for one in run.ranks[rank].iterations]

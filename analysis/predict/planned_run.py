@@ -213,7 +213,7 @@ class _Plan:
 
     @property
     def scenario(self) -> Scenario:
-        """What a simulator is asked."""
+        """The question to a simulator."""
         return Scenario(self._setting, self._calls, self._acts)
 
     def _count(self, job: JobToPredict) -> int:

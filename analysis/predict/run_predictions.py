@@ -184,7 +184,7 @@ class RunPredictor:
                     "another job's collectives are in flight beside it, and this predictor does "
                     "not know which links they share"
                 )
-        # What nobody knows the messages of is left out of what is followed.
+        # A collective whose messages nobody knows is left out of what is followed.
         known = [place for place, answer in enumerate(found) if isinstance(answer, Answer)]
         for numbers in self._parts([collectives[place] for place in known]):
             cluster = [known[number] for number in numbers]

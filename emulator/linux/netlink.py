@@ -31,7 +31,7 @@ from emulator.linux.messages.formats import (
 )
 from emulator.linux.messages.template import Template
 
-# What pyroute2 does not name: include/uapi/linux/netlink.h, include/uapi/asm-generic/socket.h.
+# Constants that pyroute2 does not name (include/uapi/linux/netlink.h, asm-generic/socket.h).
 _NETLINK_CAP_ACK = 10
 _SO_SNDBUFFORCE = 32
 _SO_RCVBUFFORCE = 33

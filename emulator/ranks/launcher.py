@@ -26,7 +26,7 @@ from emulator.ranks.packed_process import PackedJob
 from emulator.ranks.rank_process import RankJob, send_report, set_name
 from emulator.ranks.server import JobProcesses, Process, send_jobs, serve
 
-# What a server gets to end what runs, before it is killed itself.
+# A server gets so long to end what runs, before it is killed itself.
 _PATIENCE_S = 10
 
 
@@ -221,7 +221,7 @@ class _Failures:
     def add(self, job: str, report: Mapping[str, object]) -> None:
         """A process has ended badly."""
         (process,) = (p for p in self._of(job).processes if p.rank == report["failed"])
-        # Who raised elsewhere did so when this process had ended.
+        # A rank that raised elsewhere did so when this process had ended.
         failure = self._raised.get((job, process.rank)) or self._failure(job, process, report)
         at_ns = report["at_ns"]
         assert isinstance(at_ns, int)

@@ -64,7 +64,7 @@ class PackedJob:
             set_name(f"ranks {self._range('-')}")
             write_to(self.stderr)
             _allow_many_files()
-            # Of all: the fabric's names are the same everywhere.
+            # For all of them: the fabric's names are the same everywhere.
             namespaces.cover_file(Path("/etc/hosts"), self.members[0].names)
             use_one_heap()
             renew_thread_pool()

@@ -38,7 +38,7 @@ _GRID_NS = 10_000_000
 _ROOT = str(OBSERVER.parent.parent)
 """Where the packages lie of which the backend groundwire is one."""
 _ALWAYS = {
-    # What a rank writes is to be seen when it is written.
+    # A rank's output is to be seen when it is written.
     "PYTHONUNBUFFERED": "1",
     # Else a program leaves these in its working directory, in the first run only.
     "PYTHONDONTWRITEBYTECODE": "1",
@@ -244,7 +244,7 @@ class _Start:
         elif workload.per == "rank":
             found |= {"RANK": str(rank), "LOCAL_RANK": str(rank % together)}
         else:
-            # What torchrun takes as its options' defaults (torch/distributed/argparse_util.py).
+            # torchrun takes these as its options' defaults (torch/distributed/argparse_util.py).
             found |= {
                 "PET_NNODES": found["GROUP_WORLD_SIZE"],
                 "PET_NPROC_PER_NODE": str(together),

@@ -113,7 +113,7 @@ class _Server:
         start_ns = round_time_ns(_START_MARGIN_NS, _START_GRID_NS)
         job_of = self._start_all(start_ns)
         self._tell({"pids": list(job_of)})
-        # What is drawn from here on depends on nothing that was drawn before.
+        # Random numbers from here on depend on nothing that was drawn before.
         sleep_until_ns(start_ns - _RANDOM_MARGIN_NS)
         renew_random_numbers()
         if any(isinstance(p, ProgramJob) and p.seat is None for p in self._jobs[0].processes):
@@ -176,7 +176,7 @@ class _Server:
     def _fail(self, number: int, process: Process, status: int, others: Sequence[int]) -> None:
         self._failed.add(number)
         at_ns = time.monotonic_ns()
-        # What the others of the job have started as well; deeper ones first know nothing of it.
+        # All that the others of the job have started ends as well.
         for pid in [*descendants(*others), *others]:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)

@@ -222,7 +222,7 @@ class SwitchArrangement:
                         continue
                     parent, handle = SHAPER_CLASS, QUEUE_HANDLE
                     headroom = headroom_of(port.queue, link)
-                    # What the bucket keeps comes after the pause as well.
+                    # The bucket's rest comes after the pause as well.
                     left = headroom - self._depth_bytes(link, upstream)
                     if by_class:
                         parent, handle = class_queue(priority)

@@ -35,7 +35,8 @@ def start(directory: Path, command: list[str]) -> None:
         return
     os.close(ready)
     os.setsid()
-    # Who started this may ignore interrupts, as a shell's background does, and passes that on.
+    # The process that started this may ignore interrupts, as a shell's background does, and passes
+    # that on.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with open(directory / "log", "wb") as log, open(os.devnull, "rb") as nothing:

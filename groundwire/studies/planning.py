@@ -153,8 +153,9 @@ def _case(
 
 
 def _overrides(file: StudyFile, combination: Combination) -> dict[str, object]:
-    """What the levels set, after what the study sets for all. Raises SpecError for two factors
-    that set the same key to different values, and for a level that is not for so many ranks."""
+    """The keys that levels set, after those that the study sets for all. Raises SpecError for two
+    factors that set the same key to different values, and for a level that is not for so many
+    ranks."""
     ranks = _ranks(file, combination)
     found: dict[str, object] = dict(file.sections.set)
     by: dict[str, str] = {}
@@ -185,7 +186,7 @@ def _ranks(file: StudyFile, combination: Combination) -> int:
     """How many ranks a combination has, for the levels that depend on it."""
     found: object = file.sections.set.get("workload.ranks", file.base.ranks)
     for level in combination.values():
-        # What does not depend on the ranks says so with any number; what does, sets no other.
+        # A level that does not depend on the ranks says so with any number; others set no other.
         try:
             sets = level.overrides(file.base.ranks)
         except LevelUnfit:

@@ -13,7 +13,7 @@ from analysis.astra.system.logical import LogicalRing, TreeNode, binary_tree, di
 from analysis.astra.system.phase import AstraCollective, DimensionPhase
 from analysis.chakra.group_file import CommunicatorGroup
 
-# What the original assumes of a collective that does not say which dimensions it involves.
+# The original assumes this of a collective that does not say which dimensions it involves.
 _DEFAULT_INVOLVED = 4
 
 

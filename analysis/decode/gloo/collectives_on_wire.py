@@ -315,7 +315,7 @@ def _intervals_ns(
         if each.come_ns is not None:
             come[each.destination] = max(come.get(each.destination, 0), each.come_ns)
     if any(each.bound for each in messages):
-        # Who has sent nothing was there before the first message came, for all that is known.
+        # For all that is known, a rank that has sent nothing was there before the first message.
         begun_ns = min(first.values(), default=0)
         first |= {rank: begun_ns for rank in come if rank not in first}
     found = {}

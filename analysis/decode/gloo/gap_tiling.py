@@ -50,7 +50,7 @@ def _sums(total: int, sizes: list[int], most: list[int]) -> Iterator[tuple[int, 
     At most `most[i]` of each size, larger numbers of larger sizes first.
     """
     tried = 0
-    # What the sizes from each index on can hold; more than that must be notifications.
+    # The sizes from each index on can hold so much; more than that must be notifications.
     room = [0] * (len(sizes) + 1)
     for index in reversed(range(len(sizes))):
         room[index] = room[index + 1] + most[index] * (PREAMBLE_BYTES + sizes[index])

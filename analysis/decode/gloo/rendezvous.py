@@ -151,7 +151,7 @@ def _fill_gaps(side: int, stream: MessageStream, exchanges: dict[Key, Exchange])
             exchanges[key].sent[size] += 1
             owned.append((key, size))
             assumed += 0 if sure else 3 * PREAMBLE_BYTES + size
-        # What was received first was sent first: the stream keeps the order.
+        # The message that was received first was sent first: the stream keeps the order.
         owned.sort(key=lambda one: exchanges[one[0]].received_ns or _NEVER_NS)
         parts.extend(_place_messages(part.position, small, owned))
     stream.parts[:] = parts

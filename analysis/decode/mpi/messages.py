@@ -117,7 +117,7 @@ def add_mpi_messages(run: Run) -> int:
         captured[address] = frozenset(number_of[port] for port in ports if port in number_of)
     known = list(mpi_connections(files, captured, clock_offset_ns(run) or 0))
     messages = [message for each in known for message in each.messages]
-    # Of ranks that share a host not all messages are on the wire.
+    # Not all messages of ranks that share a host are on the wire.
     whole = len(set(run.hosts)) == len(run.hosts)
     found, left = mpi_collectives(messages) if whole else ([], messages)
     singles = named(left)

@@ -56,7 +56,7 @@ def lines_of(
             left = [each.left_ns for each in own if each.left_ns is not None]
             come = [each.come_ns for each in coming if each.come_ns is not None]
             sends_first = bool(sent) and (not come or min(sent) < min(come))
-            # What a rank sends has left it before, if not its host.
+            # A rank's message has left it before, if not its host.
             end_ns = max(come if come and one.kind.traits.ends_together else [*come, *left])
             times = {"start_ns": min(sent) if sends_first else first_ns, "end_ns": end_ns}
             found[rank].append(_line(one, ranks) | times)

@@ -135,7 +135,7 @@ def _split(
     bare = answers | notifies
     writes = having(view.traits, Trait.WRITES)
     add("data_bytes", writes & ~view.again, payload)
-    # What a SEND carries are credits, as a preamble carries Gloo's notifications.
+    # A SEND carries credits, as a preamble carries Gloo's notifications.
     add("preamble_bytes", carries & ~writes & ~view.again, payload)
     add("retransmitted_bytes", carries & view.again, payload)
     add("header_bytes", ~bare, wire - payload)

@@ -13,7 +13,7 @@ _END: Final = 0
 _NOP: Final = 1
 _TIMESTAMPS: Final = 8
 _TIMESTAMPS_BYTES: Final = 10
-# What Linux puts first in every segment after the handshake: NOP, NOP, kind 8, length 10.
+# Linux puts this first in every segment after the handshake: NOP, NOP, kind 8, length 10.
 _USUAL_START: Final = np.array([_NOP, _NOP, _TIMESTAMPS, _TIMESTAMPS_BYTES], dtype=np.uint8)
 
 

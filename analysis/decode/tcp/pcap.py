@@ -303,7 +303,7 @@ def _decode_chunk(
     header = np.where(is_udp, 8, header)
     either = is_tcp | is_udp
     payload = np.where(either, total - ihl - header, 0)
-    # What lies behind a datagram in its packet is none of it (RFC 9868).
+    # Bytes behind a datagram in its packet are none of it (RFC 9868).
     datagram = (transport["sequence"] >> 16).astype(np.int64)
     payload = np.where(is_udp, np.clip(datagram - header, 0, payload), payload)
     payload_start = np.where(either, transport_offset + header, 0)

@@ -91,7 +91,7 @@ def _links(
                     pairs[names[child], names[parent]] = None
     for link in run.fabric.links:
         for here, there in ((link.a, link.b), (link.b, link.a)):
-            # Of parallel links the first one is the tree's.
+            # The first one of parallel links is the tree's.
             if (here.node, there.node) in pairs:
                 del pairs[here.node, there.node]
                 up = 2 * link.index + (here is link.b)

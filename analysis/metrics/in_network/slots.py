@@ -49,7 +49,7 @@ class SlotUse:
         """The most slots held at once between each time and the next. Shape (times - 1,)."""
         at, held = self._steps
         known = np.concatenate([np.zeros(1, dtype=np.int64), held])
-        # What is held at an edge is what the last change before it left.
+        # An edge holds what the last change before it left.
         first = np.searchsorted(at, edges_ns[:-1], side="right")
         last = np.searchsorted(at, edges_ns[1:], side="left")
         pairs = zip(first.tolist(), last.tolist(), strict=True)

@@ -26,7 +26,8 @@ def price(call: CollectiveCall, run: Callable[[JointPrograms], float], seed: int
     if count <= MOST_MESSAGES or not isinstance(schedule, ProgramSchedule):
         return run(JointPrograms.of_one(call, seed))
     total = len(schedule.chunks)
-    # What ranks agree on the order with is followed, too: twice up and down a tree at most.
+    # The messages by which ranks agree on the order are followed, too: at most twice up and down
+    # a tree.
     many = (MOST_MESSAGES - 4 * len(call.ranks)) // (count // total)
     at_once = max(1, schedule.in_flight)
     # Chunks that start together end together: whole rounds of them are compared.

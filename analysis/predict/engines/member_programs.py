@@ -122,7 +122,7 @@ class Programs(ABC):
             operation = program[self._position[member]]
             if isinstance(operation, Await) and not self._is_over(operation, member):
                 break
-            # What follows may come back here, and must find this operation behind it.
+            # The next operation may come back here, and must find this one behind it.
             self._position[member] += 1
             if isinstance(operation, Start):
                 self._start(operation, now)

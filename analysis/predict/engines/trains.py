@@ -251,7 +251,7 @@ class PacketTrains(Programs):
             return
         train, came_ns = found
         self._send(train, link, came_ns, now)
-        # Of the event only the link is looked at.
+        # Only the link of the event is looked at.
         free = Train(train.stream, 0, 0.0, 0.0, link, False, False, False)
         self._schedule(self._free[link], _FREE, free)
 
@@ -283,7 +283,7 @@ class PacketTrains(Programs):
         heappush(self._heap, (round(arrives, 3), self._sequence, _ARRIVED, train))
 
     def _deliver(self, train: Train, now: float) -> None:
-        # What comes has the kernel try to send what is held back (tcp_data_snd_check).
+        # A packet that comes has the kernel try to send what is held back (tcp_data_snd_check).
         other_way = self._other_way[id(train.stream)]
         if other_way is not None:
             self._fill(other_way, now, left=True)

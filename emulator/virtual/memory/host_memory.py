@@ -13,7 +13,7 @@ from emulator.virtual.memory.cgroup_limit import tightest_memory_limit
 PAGE_BYTES = 4096
 # Above it, the kernel's addresses would meet user code's (patch 0004).
 _MOST_BYTES = 238 * 2**30
-# What the host keeps for itself when guest memory is granted.
+# The host keeps so much for itself when guest memory is granted.
 _HOST_RESERVE_BYTES = 256 * 2**20
 
 

@@ -23,7 +23,7 @@ TIMELY_BYTES = 24 * 2**10
 _VIEW_BYTES = 28 * 2**10
 # A packet of 4096 bytes has headers, so that the kernel takes 8192 for it, and 256 for its sk_buff.
 _PER_PAYLOAD = 2.1
-# What the kernel, Python and torch took with few ranks, and each rank (docs/guest-memory.md).
+# The kernel, Python and torch took so much with few ranks, and each rank (docs/guest-memory.md).
 _LEAST_SYSTEM_BYTES = 440 * 10**6
 _LEAST_RANK_BYTES = 500_000
 _OF_SWITCHES = ("lossless", "shared")

@@ -88,7 +88,7 @@ def print_class(console: Console, graded: Iterable[Submission]) -> None:
 
 
 def print_hint(console: Console, graded: Graded | None) -> None:
-    """What is known of a question's answer."""
+    """The words on a question's answer."""
     if graded is None:
         _say(console, "all questions pass")
         return
@@ -105,7 +105,7 @@ def print_failures(console: Console, failures: Mapping[str, str]) -> None:
 
 
 def expected_text(graded: Graded) -> str:
-    """What is expected, with the tolerance."""
+    """The expected value, with the tolerance."""
     if graded.expected is None:
         return ""
     if len(graded.expected) == 2:
