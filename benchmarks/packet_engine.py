@@ -1,10 +1,12 @@
-"""What a packet's hop costs the packet engine, with all of TCP, at 16, 128 and 1,024 hosts.
+"""What a packet's hop costs the packet engine, with all of TCP, at 16, 128 and 1,024 hosts, and
+with all of RoCE at 16 and 128.
 
     .venv/bin/python -m benchmarks.packet_engine [--rounds N] [--largest HOSTS] [--beside CLONE]
 
-A permutation on fat-trees (every rank sends to the one half the ranks on; MTU 1500, 100 Gb/s, 1 us
-a link): processor time of the engine by passages of ports, those of acknowledgements counted, and
-of what is beside it in Python. The least of the rounds counts, since whatever else runs on the
+On fat-trees (MTU 1500, 100 Gb/s, 1 us a link), over TCP a permutation (every rank sends to the one
+half the ranks on), over RoCE a ring all-reduce with lossless queues and DCQCN: processor time of
+the engine by passages of ports, those of acknowledgements counted, and of what is beside it in
+Python. The least of the rounds counts, since whatever else runs on the
 machine only adds. `--beside` names a clone of this repository at e2b4e87, the last commit with the
 model in Python, which then follows the same 16 hosts; both say the same nanoseconds, or it is an
 error.
@@ -16,6 +18,7 @@ import argparse
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -53,6 +56,27 @@ class Cost:
     collectives_ns: tuple[int, ...]
 
 
+_ROCE_SIZES = {16: (4, "8MB"), 128: (8, "4MB")}
+
+
+def _roce_spec(hosts: int) -> str:
+    k, size = _ROCE_SIZES[hosts]
+    return f"""
+name: ring
+fabric:
+  kind: fat-tree
+  k: {k}
+  link: {{rate: 100Gbps, delay: 1us, mtu: 1500}}
+  queue: {{kind: lossless, kmin: 100KB, kmax: 400KB}}
+transport: {{kind: roce, congestion_control: dcqcn}}
+workload:
+  kind: collectives
+  ranks: {hosts}
+  operations: [{{kind: all_reduce, size: {size}}}]
+collectives: {{backend: programs, all_reduce: {{algorithm: ring}}}}
+"""
+
+
 def _spec(hosts: int) -> str:
     k, size = _SIZES[hosts]
     return f"""
@@ -65,9 +89,9 @@ workload:
 """
 
 
-def measure(hosts: int) -> Cost:
+def measure(text: str) -> Cost:
     """One run, after the spec is read."""
-    spec = parse_spec(_spec(hosts))
+    spec = parse_spec(text)
     setting, predictor = setting_of_spec(spec), Packet()
     began = time.process_time()
     found = predict_workload(spec, setting, predictor)
@@ -100,25 +124,32 @@ def main() -> None:
     parser.add_argument("--largest", type=int, default=1024)
     parser.add_argument("--beside", type=Path)
     arguments = parser.parse_args()
-    table = Table("hosts", title="A packet's hop")
+    table = Table("transport", "hosts", title="A packet's hop")
     for heading in ("hops", "engine us a hop", "engine s", "Python beside it s", "model / engine"):
         table.add_column(heading, justify="right")
     for hosts in (each for each in _SIZES if each <= arguments.largest):
-        costs = [measure(hosts) for _ in range(arguments.rounds)]
+        costs = [measure(_spec(hosts)) for _ in range(arguments.rounds)]
         least = min(costs, key=lambda cost: cost.engine_s)
         ratio = ""
         if arguments.beside is not None and hosts == min(_SIZES):
             model = model_s(arguments.beside, hosts, least.collectives_ns)
             ratio = f"{model / least.engine_s:.0f}"
-        table.add_row(
-            f"{hosts:,}",
-            f"{least.hops:,}",
-            f"{least.engine_s / least.hops * 1e6:.3f}",
-            f"{least.engine_s:.2f}",
-            f"{min(cost.python_s for cost in costs):.2f}",
-            ratio,
-        )
+        table.add_row("tcp", *_row(hosts, costs), ratio)
+    for hosts in (each for each in _ROCE_SIZES if each <= arguments.largest):
+        costs = [measure(_roce_spec(hosts)) for _ in range(arguments.rounds)]
+        table.add_row("roce", *_row(hosts, costs), "")
     Console().print(table)
+
+
+def _row(hosts: int, costs: Sequence[Cost]) -> tuple[str, ...]:
+    least = min(costs, key=lambda cost: cost.engine_s)
+    return (
+        f"{hosts:,}",
+        f"{least.hops:,}",
+        f"{least.engine_s / least.hops * 1e6:.3f}",
+        f"{least.engine_s:.2f}",
+        f"{min(cost.python_s for cost in costs):.2f}",
+    )
 
 
 if __name__ == "__main__":

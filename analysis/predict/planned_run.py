@@ -21,6 +21,7 @@ from analysis.predict.added_up import Adapted
 from analysis.predict.interface import Predictor, PredictorError, Setting
 from analysis.predict.scenario import (
     Act,
+    Begin,
     Compute,
     GroupedCall,
     Meet,
@@ -140,6 +141,8 @@ def predict_run(
     if simulator.remembers:
         for job in jobs:
             _expect_undisturbed(job.spec)
+            if job.spec.faults and not unnamed:
+                raise PredictorError("faults are not followed beside several jobs")
     elif unnamed:
         return {"": _repeated(jobs[0], setting, simulator)}
     elif len(jobs) > 1 and not simulator.knows_links:
@@ -155,8 +158,6 @@ def predict_run(
 
 def _expect_undisturbed(spec: Spec) -> None:
     """Raises PredictorError for what no simulator follows."""
-    if spec.faults:
-        raise PredictorError("faults are not followed")
     if spec.virtual.receive_coalescing_ns:
         raise PredictorError("virtual.receive_coalescing is not followed")
 
@@ -213,8 +214,9 @@ class _Plan:
 
     @property
     def scenario(self) -> Scenario:
-        """The question to a simulator."""
-        return Scenario(self._setting, self._calls, self._acts)
+        """The question to a simulator. Faults are timed by iterations that ranks begin together."""
+        faults = [fault for job in self._jobs for fault in job.spec.faults if self._aligned]
+        return Scenario(self._setting, self._calls, self._acts, faults)
 
     def _count(self, job: JobToPredict) -> int:
         return job.spec.workload.iterations if self._iterations is None else self._iterations
@@ -234,6 +236,7 @@ class _Plan:
             for iteration in range(self._count(job)):
                 if self._aligned:
                     self._align(job)
+                self._begin(job, iteration)
                 self._pass(job, 2 * iteration)
                 self._add_steps(job, model, iteration)
                 self._pass(job, 2 * iteration + 1)
@@ -245,9 +248,11 @@ class _Plan:
         self, job: JobToPredict, calls: Sequence[PlannedCall], iteration: int
     ) -> None:
         """An iteration of a benchmark: each operation, when the one before is over."""
-        for planned in calls:
+        for number, planned in enumerate(calls):
             if self._aligned:
                 self._align(job)
+            if not number:
+                self._begin(job, iteration)
             place = self._post(job, planned.call, str(tuple(job.ranks)))
             self._places[place] = _Place(job.name, iteration, planned.name, planned.call.ranks)
             for rank in self._calls[place].call.ranks:
@@ -305,6 +310,10 @@ class _Plan:
         for rank in job.ranks:
             self._acts[rank] += [propose, PostCall(place), WaitForCall(place), meet]
         self._meetings += 1
+
+    def _begin(self, job: JobToPredict, iteration: int) -> None:
+        if job.spec.faults:
+            self._acts[job.first].append(Begin(iteration))
 
     def _pass(self, job: JobToPredict, number: int) -> None:
         for rank in job.ranks:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from analysis.predict.interface import PredictorError, Setting
 from collectives.call import CollectiveCall
+from topologies.spec.run_sections import FaultSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +72,14 @@ class Meet:
     meeting: int
 
 
-Act = Compute | Due | Until | PostCall | WaitForCall | Pass | Propose | Meet
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """The main thread begins an iteration, by which faults are timed."""
+
+    iteration: int
+
+
+Act = Compute | Due | Until | PostCall | WaitForCall | Pass | Propose | Meet | Begin
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +92,13 @@ class GroupedCall:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Scenario:
-    """Collectives on a fabric, and the acts of each rank. Ranks are those of the setting."""
+    """Collectives on a fabric, and the acts of each rank. Ranks are those of the setting. Faults
+    begin with an iteration, or so long after the first one's `Begin`."""
 
     setting: Setting
     calls: Sequence[GroupedCall]
     acts: Mapping[int, Sequence[Act]]
+    faults: Sequence[FaultSpec] = ()
 
     @classmethod
     def of_one(cls, setting: Setting, call: CollectiveCall) -> Scenario:

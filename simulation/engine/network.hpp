@@ -76,6 +76,9 @@ class Network {
     // Queues a packet at a port: when its last bit leaves, of which nobody is told yet, kLost, or kHeld while that
     // is not known.
     Time send(uint32_t port, uint32_t packet, Time now);
+    // The ports of both directions of a link change from now on (gwport_change).
+    void impair(uint32_t link, int64_t rate_bps, Time delay_ns, int64_t loss_q32, int64_t corrupt_q32, Time now);
+
     // Follows all that happens, until nothing does.
     void run();
 

@@ -34,6 +34,7 @@ enum class Operation : int32_t {
     kAgreed,       // latch, slots, place, proposal
     kPassedOn,     // latch, mark, stream or -1, count of streams; these, which ask next
     kFollow,       // list of steps: the program's part of each
+    kImpair,       // row of the faults
 };
 
 // Where a pair's messages go: the number of a pair is that of its sending end as well.
@@ -203,6 +204,7 @@ class Programs {
     void start_chunks(Slots& slots, Time now);
     void post(const int32_t* words, int64_t at, Time now);
     void ended(const int32_t* words, Time now);
+    void impair(int32_t row, Time now);
     void stamp(int32_t number, Time now) {
         if (number != kNone) stamps_[size_t(number)] = now;
     }
@@ -216,6 +218,7 @@ class Programs {
     int64_t preamble_bytes_, greeting_bytes_;
     Span<int32_t> code_;
     Span<double> numbers_;
+    Span<int64_t> faults_;
     std::vector<Pair> pairs_;
     std::vector<Message> messages_;
     std::vector<bool> marked_;
@@ -247,6 +250,7 @@ inline Programs::Programs(const Columns& from, Network& network, const TcpSettin
       greeting_bytes_(from.number("greeting_bytes")),
       code_(from.shorts("program.code")),
       numbers_(from.floats("program.numbers")),
+      faults_(from.ints("fault.rows")),
       has_nodes_(from.number("has_nodes")) {
     auto source = from.shorts("pair.source"), destination = from.shorts("pair.destination");
     auto reverse = from.shorts("pair.reverse"), links = from.shorts("pair.links");
@@ -351,6 +355,7 @@ inline int64_t Programs::length_of(int64_t at) const {
         case Operation::kSleepMeeting:
         case Operation::kStamp:
         case Operation::kFollow:
+        case Operation::kImpair:
             return 2;
         case Operation::kSleepLate:
         case Operation::kSetLate:
@@ -417,6 +422,9 @@ inline void Programs::run_to_wait(int32_t number, Time now) {
             }
             case Operation::kStamp:
                 stamp(words[1], now);
+                break;
+            case Operation::kImpair:
+                impair(words[1], now);
                 break;
             case Operation::kSetLate:
                 late_ns_[size_t(words[1])] = std::max(0.0, double(now) - numbers_[size_t(words[2])]);

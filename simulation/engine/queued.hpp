@@ -67,7 +67,6 @@ struct SwitchMemory {
 
 // Faults of a link.
 struct LinkFaults {
-    bool is_down = false;
     int64_t loss_q32 = 0, corrupt_q32 = 0;
 };
 
@@ -103,6 +102,20 @@ class Queued {
     // Does all that the port did until now (gw_update).
     void update(Time now);
     void fire(Time now, std::vector<uint32_t>& arrived);
+    // As of gw_apply: what is in transmission, or on the wire, stays what it is.
+    void impair(int64_t rate_bps, Time delay_ns, int64_t loss_q32, int64_t corrupt_q32, Time now) {
+        update(now);
+        if (port_.rate_bps != rate_bps) {
+            if (port_.free_frac) ++port_.free_ns;  // the fraction is in units of the old rate
+            port_.free_frac = 0;
+            port_.rate_bps = rate_bps;
+            port_.costs = new LineCosts(rate_bps);
+        }
+        port_.delay_ns = delay_ns;
+        state_.faults.loss_q32 = loss_q32;
+        state_.faults.corrupt_q32 = corrupt_q32;
+        update(now);
+    }
     // The neighbour says so (gw_pause_received).
     void pause(const Packet& frame, Time now) {
         uint8_t classes = uint8_t(1 << frame.selector);
@@ -178,7 +191,7 @@ inline Time Queued::send(uint32_t number, Time now) {
         transmit(number);
     } else {
         Queue& queue = queue_of(packet, found, held);
-        if (state_.faults.is_down || !admits(packet, found, queue, held, now)) {
+        if (!admits(packet, found, queue, held, now)) {
             ++port_.drops;
             return kLost;
         }
@@ -196,7 +209,7 @@ inline Time Queued::send(uint32_t number, Time now) {
 
 // Whether nothing waits, and the transmitter becomes free within this nanosecond (gw_bypass).
 inline bool Queued::bypasses(const Packet& packet, TrafficClass& found, const Held& held, Time now) {
-    if (!state_.can_bypass || state_.faults.is_down || port_.free_ns > now || state_.backlogged ||
+    if (!state_.can_bypass || port_.free_ns > now || state_.backlogged ||
         !state_.pauses.empty() || state_.paused)
         return false;
     if (port_.free_frac && state_.sending) return false;
@@ -500,9 +513,8 @@ inline void Queued::transmit(uint32_t number) {
             uint16_t(port_.rate_bps / 100'000'000)};
     }
     state_.wire_bytes += std::max<int64_t>(packet.length, kLeastBytes) + kOverheadBytes;
-    bool is_lost = packet.frame != Frame::kPause && state_.faults.is_down;
-    if (packet.frame != Frame::kPause && !is_lost)
-        is_lost = state_.random.hits(state_.faults.loss_q32) || state_.random.hits(state_.faults.corrupt_q32);
+    bool is_lost = packet.frame != Frame::kPause &&
+                   (state_.random.hits(state_.faults.loss_q32) || state_.random.hits(state_.faults.corrupt_q32));
     if (is_lost) ++port_.drops;
     Time leaves = port_.occupy(packet.length);
     if (packet.hop == 1) ++net_.sent;
@@ -510,6 +522,8 @@ inline void Queued::transmit(uint32_t number) {
     // Nobody looks at the end of a transmission that no socket waits for, so one behind it may be told late.
     net_.tell_sender(packet, std::max(leaves, net_.now_ns));
     packet.is_lost = is_lost;
+    // A wire does not reorder, also when its delay was just shortened.
+    if (!port_.flying.empty()) leaves = std::max(leaves, port_.flying.back().arrives - port_.delay_ns);
     port_.fly(leaves, number, packet.length, false);
 }
 

@@ -27,6 +27,22 @@ inline Time Network::next_of(const Port& port) const {
     return following;
 }
 
+inline void Network::impair(uint32_t link, int64_t rate_bps, Time delay_ns, int64_t loss_q32, int64_t corrupt_q32, Time now) {
+    for (uint32_t number : {2 * link, 2 * link + 1}) {
+        if (!ports[number].queued) continue;  // nothing goes over it
+        Queued(*this, number).impair(rate_bps, delay_ns, loss_q32, corrupt_q32, now);
+        arm(number);
+    }
+}
+
+inline void Programs::impair(int32_t row, Time now) {
+    constexpr size_t kNumbers = 5;
+    const int64_t* numbers = faults_.data + size_t(row) * kNumbers;
+    if (row < 0 || size_t(row + 1) * kNumbers > faults_.size || size_t(numbers[0]) * 2 + 1 >= net_.ports.size())
+        throw BadScenario("fault.rows: found a fault of no link");
+    net_.impair(uint32_t(numbers[0]), numbers[1], numbers[2], numbers[3], numbers[4], now);
+}
+
 inline Time Network::send(uint32_t number, uint32_t packet, Time now) {
     Port& port = ports[number];
     ++hops;

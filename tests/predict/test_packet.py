@@ -249,7 +249,7 @@ def test_it_is_named_and_refuses_what_it_does_not_follow() -> None:
 @pytest.mark.parametrize(
     ("key", "value", "named"),
     [
-        ("faults", "[{kind: loss, link: h0-s0, at: 1ms, value: 1%}]", "faults"),
+        ("faults", "[{kind: link-down, link: h0-s0, at: 1ms}]", "kind link-down"),
         ("virtual.receive_coalescing", "10us", "receive_coalescing"),
     ],
 )

@@ -60,3 +60,53 @@ def test_nearly_all_of_them_are_exact() -> None:
         exact += off.count(False)
         total += len(off)
     assert exact > 0.9 * total
+
+
+def test_faults_befall_a_run_as_in_the_virtual_kernel() -> None:
+    """Losses are drawn by the port's own numbers, and everything changes in the nanosecond in which
+    the run's thread changed it: ranks measured 518,606 ns of the first of three."""
+    spec = parse_dict(
+        {
+            "name": "faults",
+            "seed": 9,
+            "fabric": {
+                "kind": "leaf-spine",
+                "leaves": 2,
+                "spines": 1,
+                "hosts_per_leaf": 3,
+                "link": {"rate": "100Gbps", "delay": "1us", "mtu": 4400},
+            },
+            "transport": {"kind": "roce", "path_mtu": 4096},
+            "workload": {
+                "kind": "collectives",
+                "ranks": 6,
+                "operations": [
+                    {"kind": "all_reduce", "size": 1_920_000},
+                    {"kind": "all_to_all", "size": 960_000},
+                    {"kind": "all_gather", "size": 480_000},
+                ],
+            },
+            "collectives": {
+                "backend": "programs",
+                "all_reduce": {"algorithm": "ring"},
+                "all_to_all": {"algorithm": "direct"},
+                "all_gather": {"algorithm": "ring"},
+            },
+            "faults": [
+                {"kind": "loss", "link": "h0-leaf0", "iteration": 0, "value": "1%"},
+                {"kind": "rate", "link": "leaf0-spine0", "at": "30us", "duration": "60us"}
+                | {"value": "40Gbps"},
+                {"kind": "delay", "link": "leaf1-spine0", "at": "50us", "duration": "20us"}
+                | {"value": "3us"},
+            ],
+        }
+    )
+    predictor = Packet()
+    found = predict_workload(spec, setting_of_spec(spec), predictor)
+    first = next(iter(found.collectives.values()))
+    assert first.duration_ns == 518_606
+    assert predictor.last is not None
+    assert predictor.last.drops.sum() > 0
+    calm = spec.with_overrides({"faults": "[]"})
+    undisturbed = predict_workload(calm, setting_of_spec(calm), Packet())
+    assert next(iter(undisturbed.collectives.values())).duration_ns < 350_000

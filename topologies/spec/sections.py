@@ -74,11 +74,9 @@ class Sections(SpecSection):
 
     @model_validator(mode="after")
     def _predict_by_default(self) -> Self:
-        """The most exact predictor of the ranks' transport, and closed forms. It does not count as
-        set, so that another transport has its own."""
+        """The most exact predictor, and closed forms."""
         if "predict" not in self.model_fields_set:
-            over_roce = isinstance(self.transport, RoceTransport)
-            self.__dict__["predict"] = ("flow" if over_roce else "packet", "alpha-beta")
+            self.__dict__["predict"] = ("packet", "alpha-beta")
         return self
 
     @property

@@ -40,6 +40,7 @@ from analysis.predict.interface import PredictorError, Setting, Transport
 from analysis.predict.queue_waits import QueueWaits
 from analysis.predict.scenario import (
     Act,
+    Begin,
     Compute,
     Due,
     GroupedCall,
@@ -58,6 +59,7 @@ from collectives.schedule.operations import (
     CompiledPrograms,
     Do,
     Gates,
+    Mark,
     Marks,
     Operation,
     Pause,
@@ -251,8 +253,14 @@ class JointPrograms:
                     program.append(Do(Proposed(self, meeting, margin_ns, grid_ns)))
                 case Meet(meeting):
                     program.append(Sleep(MeetingTime(self, meeting)))
+                case Begin(iteration):
+                    program.append(Mark(self.begun(iteration)))
         program.append(Do(Noted(self, rank)))
         return program
+
+    def begun(self, iteration: int) -> int:
+        """The mark of an iteration's begin."""
+        return self._marks.number("begun", iteration)
 
     def _post(self, number: int, rank: int) -> Posted:
         grouped = self.calls[number]

@@ -21,6 +21,7 @@ from analysis.predict.interface import PredictorError
 from analysis.predict.link_load import LinkLoad, LinkLoads
 from analysis.predict.scenario import (
     Act,
+    Begin,
     Compute,
     Due,
     Meet,
@@ -181,6 +182,8 @@ class Transfers:
                 self._meetings[meeting] = max(self._meetings.get(meeting, 0.0), proposed)
             case Meet(meeting):
                 return self._meetings[meeting]
+            case Begin():
+                pass  # faults are not followed here
             case _:
                 assert_never(act)
         return now

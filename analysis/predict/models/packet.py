@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from analysis.predict.engines.joint_programs import JointPrograms
+from analysis.predict.engines.packet.faults import LinkFaults
 from analysis.predict.engines.packet.pairs import PairsOfEnds
 from analysis.predict.engines.packet.ports import FabricPorts
 from analysis.predict.engines.packet.programs import EncodedPrograms
@@ -62,8 +63,11 @@ class Packet(Simulator):
         if not at_most(_MOST_MESSAGES, scenario.calls, setting.seed):
             raise PredictorError(f"found more messages than packet follows, {_MOST_MESSAGES:,}")
         joint = JointPrograms(scenario.calls, scenario.acts, setting.seed, follows_steps=True)
+        faults = LinkFaults(setting.fabric)
+        faults.add(joint, scenario.faults)
         encoded = EncodedPrograms(joint)
-        columns = encoded.columns() | scenario_of(setting, joint)
+        columns = encoded.columns() | scenario_of(setting, joint, bool(scenario.faults))
+        columns |= faults.columns()
         try:
             self.last = run_engine(columns)
         except SimulationError as error:
@@ -72,11 +76,13 @@ class Packet(Simulator):
         return joint.timeline()
 
 
-def scenario_of(setting: Setting, joint: JointPrograms) -> dict[str, Column]:
+def scenario_of(
+    setting: Setting, joint: JointPrograms, has_faults: bool = False
+) -> dict[str, Column]:
     """Columns of ports, connections and messages. Raises PredictorError for what is not
     followed."""
     paths = paths_of(setting)
-    fabric = FabricPorts(paths)
+    fabric = FabricPorts(paths, has_faults)
     compiled = joint.compiled
     messages = np.stack(
         [

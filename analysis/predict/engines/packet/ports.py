@@ -90,6 +90,7 @@ class FabricPorts:
     """
 
     paths: Paths
+    has_faults: bool = False
     _class: int | None = field(init=False)
     _has_pauses: bool = field(init=False)
     _plain: bool = field(init=False)
@@ -106,7 +107,9 @@ class FabricPorts:
         )
         roce = setting.transport.roce
         stamped = roce is not None and roce.congestion_control == "hpcc"
-        self._plain = self._class is not None and not self._has_pauses and not stamped
+        self._plain = self._class is not None and not (
+            self._has_pauses or stamped or self.has_faults
+        )
 
     def one_way_ns(self, matrix: Ints) -> Ints:
         """The time of a frame without data over the idle paths of a path matrix."""

@@ -21,6 +21,7 @@ from analysis.predict.engines.joint_events import (
     WithLateness,
 )
 from analysis.predict.engines.joint_programs import JointPrograms
+from analysis.predict.engines.packet.faults import Impaired
 from analysis.predict.engines.rank_slots import RankSlots
 from collectives.schedule.operations import (
     Await,
@@ -53,7 +54,8 @@ from simulation.columns import Column
     _AGREED,
     _PASSED_ON,
     _FOLLOW,
-) = range(15)
+    _IMPAIR,
+) = range(16)
 """`Operation` of simulation/engine/programs.hpp."""
 
 _ORDERS = (CollectiveOrder.FIFO, CollectiveOrder.LIFO, CollectiveOrder.PRIORITY)
@@ -205,6 +207,8 @@ class EncodedPrograms:
                 following = self._asked(call, what.following)
                 mark = self._mark(what.mark)
                 self._say(_PASSED_ON, latch, mark, stream, len(following), *following)
+            case Impaired(row):
+                self._say(_IMPAIR, row)
             case _:
                 raise TypeError(f"no data: {what!r}")
 
