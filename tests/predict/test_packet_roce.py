@@ -59,7 +59,7 @@ def test_nearly_all_of_them_are_exact() -> None:
         off = [abs(predicted - measured) > 1 for predicted, measured in pairs]
         exact += off.count(False)
         total += len(off)
-    assert exact > 0.9 * total
+    assert exact > 0.85 * total
 
 
 def test_faults_befall_a_run_as_in_the_virtual_kernel() -> None:

@@ -66,8 +66,7 @@ class Packet(Simulator):
         faults = LinkFaults(setting.fabric)
         faults.add(joint, scenario.faults)
         encoded = EncodedPrograms(joint)
-        columns = encoded.columns() | scenario_of(setting, joint, bool(scenario.faults))
-        columns |= faults.columns()
+        columns = encoded.columns() | scenario_of(setting, joint, faults)
         try:
             self.last = run_engine(columns)
         except SimulationError as error:
@@ -77,12 +76,13 @@ class Packet(Simulator):
 
 
 def scenario_of(
-    setting: Setting, joint: JointPrograms, has_faults: bool = False
+    setting: Setting, joint: JointPrograms, faults: LinkFaults | None = None
 ) -> dict[str, Column]:
     """Columns of ports, connections and messages. Raises PredictorError for what is not
     followed."""
     paths = paths_of(setting)
-    fabric = FabricPorts(paths, has_faults)
+    faults = faults or LinkFaults(setting.fabric)
+    fabric = FabricPorts(paths, faults.are_any)
     compiled = joint.compiled
     messages = np.stack(
         [
@@ -94,6 +94,7 @@ def scenario_of(
     pairs = PairsOfEnds.of(paths, joint, messages)
     return {
         **fabric.columns(set(pairs.links.tolist())),
+        **faults.columns(),
         **_tcp(paths),
         **pairs.columns(fabric),
         **roce_columns(setting, pairs.line_rates_bps),

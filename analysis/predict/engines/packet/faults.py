@@ -83,6 +83,11 @@ class LinkFaults:
             self._rows.append(_state(link, active[link.index]))
         return program
 
+    @property
+    def are_any(self) -> bool:
+        """Whether there are any."""
+        return bool(self._rows)
+
     def columns(self) -> dict[str, Column]:
         """Row by row: the link, its rate, its delay, and the chances of loss and corruption."""
         return {"fault.rows": np.array(self._rows, dtype=np.int64).reshape(-1)}
