@@ -6,8 +6,10 @@ import json
 import shutil
 from pathlib import Path
 
-from emulator.ranks.processes import JOBS
 from topologies.spec.spec import Spec
+
+JOBS = "jobs"
+"""The run directories of several jobs, below that of the run."""
 
 _CAPTURE, _TWIN = "capture", "twin"
 _INDEX = "index.json"

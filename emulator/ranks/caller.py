@@ -122,7 +122,7 @@ def programs_of(spec: Spec, directory: Path) -> list[tuple[CommandWorkload, Path
     if not spec.jobs:
         places = [(spec.workload, directory)]
     else:
-        from emulator.ranks.processes import JOBS
+        from emulator.job_directories import JOBS
 
         places = [(job.workload, directory / JOBS / job.name) for job in spec.jobs]
     return [(each, place) for each, place in places if isinstance(each, CommandWorkload)]

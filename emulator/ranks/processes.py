@@ -7,6 +7,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from collectives.settings import settings_of
+from emulator.job_directories import JOBS
 from emulator.network.network import Network
 from emulator.ranks.aggregation.process import Trees
 from emulator.ranks.gate import Seat
@@ -20,9 +21,6 @@ from topologies.spec.spec import Spec
 from topologies.spec.workload_section import CommandWorkload
 from workloads.execution.rank_plan import RankPlan
 from workloads.execution.traffic_class import TrafficOfGroups
-
-JOBS = "jobs"
-"""The run directories of several jobs, below that of the run."""
 
 
 @contextmanager
