@@ -145,6 +145,8 @@ def _roce_workload(bench: Bench, name: str) -> Mapping[str, Any]:
             continue
         for scheme, taken in found.items():
             us[scheme].append(taken)
+    if len(us["PFC"]) < len(SEEDS):
+        raise RuntimeError(f"{len(refused)} draws have a run that is not valid")
     return {
         "us": us["PFC"],
         "seeds_refused": len(refused),
