@@ -66,7 +66,9 @@ def _interrupted(each: Spinners) -> str:
     return (
         f"{each.program} (process {each.pid}) computed for 20 s and more without a system call, "
         f"and may have waited for others by that: it was interrupted {each.naps:,} times, to let "
-        f"{each.virtual_ns / 1e3:,.0f} us pass, and may have seen what they did up to 16 us late"
+        f"{each.virtual_ns / 1e3:,.0f} us pass, and may have seen what they did up to 16 us late. "
+        "A loop that counts its rounds has no exact time here, as rounds take none; one that makes "
+        "a system call, such as sched_yield, has"
     )
 
 

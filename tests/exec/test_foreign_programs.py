@@ -81,6 +81,63 @@ elif rank == ranks - 1:
 else:
     schedule.step()
 """
+_ZERO = """
+from torch.distributed.optim import ZeroRedundancyOptimizer
+from torch.nn.parallel import DistributedDataParallel
+model = DistributedDataParallel(torch.nn.Sequential(*(torch.nn.Linear(64, 64) for _ in range(8))))
+optimizer = ZeroRedundancyOptimizer(model.parameters(), torch.optim.SGD, lr=0.1)
+for _ in range(2):
+    optimizer.zero_grad()
+    model(torch.ones(4, 64) * (rank + 1)).square().mean().backward()
+    optimizer.step()
+weight = model.module[0].weight.detach().clone()
+dist.all_reduce(weight)
+assert torch.allclose(weight / ranks, model.module[0].weight)
+"""
+_POWER_SGD = """
+from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook
+from torch.nn.parallel import DistributedDataParallel
+model = DistributedDataParallel(torch.nn.Linear(256, 256))
+state = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=1, start_powerSGD_iter=2)
+model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(4):
+    optimizer.zero_grad()
+    model(torch.randn(4, 256)).square().mean().backward()
+    optimizer.step()
+"""
+_JOIN = """
+from torch.distributed.algorithms import Join
+from torch.nn.parallel import DistributedDataParallel
+model = DistributedDataParallel(torch.nn.Linear(64, 64))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+steps = 0
+with Join([model]):
+    for _ in range(2 + rank):
+        optimizer.zero_grad()
+        model(torch.randn(4, 64)).square().mean().backward()
+        optimizer.step()
+        steps += 1
+assert steps == 2 + rank
+"""
+_DTENSOR = """
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+mesh = init_device_mesh("cpu", (ranks,), mesh_dim_names=("all",))
+whole = torch.arange(64.0).reshape(16, 4)
+divided = distribute_tensor(whole, mesh, [Shard(0)])
+assert torch.equal(divided.redistribute(mesh, [Replicate()]).to_local(), whole)
+columns = divided.redistribute(mesh, [Shard(1)]).to_local()
+assert torch.equal(columns, whole.chunk(ranks, 1)[rank])
+"""
+_CHECKPOINT = """
+import torch.distributed.checkpoint as checkpoint
+state = {"weight": torch.full((128, 128), float(rank)) if rank else torch.ones(128, 128)}
+checkpoint.save(state, checkpoint_id="saved")
+state["weight"].zero_()
+checkpoint.load(state, checkpoint_id="saved")
+assert state["weight"].sum() != 0
+"""
 _PROGRAMS: dict[str, tuple[str, dict[str, int], set[str]]] = {
     "experts": (_EXPERTS, {"all_to_all": 6}, set()),
     "ring": (_RING, {"send_recv": 12}, set()),
@@ -91,6 +148,11 @@ _PROGRAMS: dict[str, tuple[str, dict[str, int], set[str]]] = {
         {"replicate", "shard"},
     ),
     "pipeline": (_PIPELINE, {"send_recv": 42}, set()),
+    "zero": (_ZERO, {"all_reduce": 3}, set()),
+    "power-sgd": (_POWER_SGD, {"all_reduce": 8}, set()),
+    "join": (_JOIN, {"all_reduce": 17}, set()),
+    "dtensor": (_DTENSOR, {"all_gather": 2, "scatter": 1}, set()),
+    "checkpoint": (_CHECKPOINT, {}, set()),
 }
 
 

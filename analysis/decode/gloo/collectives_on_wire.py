@@ -299,9 +299,11 @@ def _intervals_ns(
     Where ranks send nothing that they had to receive first, or all end together, one has done its
     part when all that is for it has come: what it sends has left the rank before, if not its host.
     No rank begins before it had done (`done_ns`) what went before: an announcement that was not
-    captured may be counted to the wrong one.
+    captured may be counted to the wrong one. It began then where its first announcement left in one
+    segment with data that waited for the port.
     """
     first: dict[int, int] = {}
+    leads_ns: dict[int, int] = {}
     sent: dict[int, int] = {}
     come: dict[int, int] = {}
     for each in messages:
@@ -309,6 +311,8 @@ def _intervals_ns(
             posted_ns = each.posted_ns(rank)
             if posted_ns is not None and posted_ns >= done_ns.get(rank, 0):
                 first[rank] = min(first.get(rank, posted_ns), posted_ns)
+                if not each.left_behind(rank):
+                    leads_ns[rank] = min(leads_ns.get(rank, posted_ns), posted_ns)
                 sent[rank] = max(sent.get(rank, posted_ns), posted_ns)
         if each.left_ns is not None:
             sent[each.source] = max(sent.get(each.source, 0), each.left_ns)
@@ -320,6 +324,8 @@ def _intervals_ns(
         first |= {rank: begun_ns for rank in come if rank not in first}
     found = {}
     for rank, first_ns in first.items():
+        if first_ns < leads_ns.get(rank, first_ns + 1):
+            first_ns = min(first_ns, done_ns.get(rank, first_ns))
         end_ns = come.get(rank)
         if end_ns is None or not (kind.traits.ends_together or kind is Kind.EXCHANGE):
             end_ns = max(end_ns or 0, sent.get(rank, first_ns))

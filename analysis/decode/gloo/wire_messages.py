@@ -48,6 +48,11 @@ class HostTimes:
         index = int(np.searchsorted(self._position, position, side="right")) - 1
         return int(self._first_ns[index]) if index >= 0 else None
 
+    def leads(self, position: int) -> bool:
+        """Whether a segment began with the byte."""
+        index = int(np.searchsorted(self._position, position, side="right")) - 1
+        return index >= 0 and int(self._position[index]) == position
+
     def whole_ns(self, position: int) -> int | None:
         """When all bytes up to this one, itself included, had passed."""
         index = int(np.searchsorted(self._position, position, side="right")) - 1
@@ -65,8 +70,9 @@ class WireMessage:
     `announced_ns` is when the sender's announcement left its host, `asked_ns` when the receiver's
     left its own; a bound buffer has neither. `sent_ns` is when the first byte left the sender's
     host, `left_ns` the last one, `come_ns` when that was at the receiver's. Times are those of the
-    captures; None: not captured. With `inferred` the preamble of the data was not captured, so that
-    where its first byte lies is known up to some preambles.
+    captures; None: not captured. `announced_behind` and `asked_behind` say that what announces it,
+    or asks for it, left behind other data in one segment. With `inferred` the preamble of the data
+    was not captured, so that where its first byte lies is known up to some preambles.
     """
 
     source: int
@@ -81,6 +87,8 @@ class WireMessage:
     left_ns: int | None = None
     come_ns: int | None = None
     inferred: bool = False
+    announced_behind: bool = False
+    asked_behind: bool = False
 
     @property
     def is_whole(self) -> bool:
@@ -94,6 +102,11 @@ class WireMessage:
             return self.asked_ns
         known = [time for time in (self.announced_ns, self.sent_ns) if time is not None]
         return min(known, default=None)
+
+    def left_behind(self, rank: int) -> bool:
+        """Whether the first that one of its ends wrote for it left behind other data, so that it
+        was written while that waited for the port."""
+        return self.asked_behind if rank == self.destination else self.announced_behind
 
 
 def messages_of(
@@ -139,8 +152,10 @@ def _read(
         first_ns = leaving.passed_ns(part.position)
         if back:
             message.asked_ns = first_ns
+            message.asked_behind = not leaving.leads(part.position)
         elif part.opcode is Opcode.NOTIFY_SEND_READY:
             message.announced_ns = first_ns
+            message.announced_behind = not leaving.leads(part.position)
         else:
             message.size_bytes = part.nbytes - PREAMBLE_BYTES
             message.inferred = part.inferred

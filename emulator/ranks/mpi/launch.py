@@ -27,6 +27,7 @@ def write_mpi_files(
     directory.mkdir()
     distinct = tuple(dict.fromkeys(hosts))
     _hostfile(directory).write_text("".join(f"{host} slots={slots}\n" for host in distinct))
+    _machinefile(directory).write_text("".join(f"{host}:{slots}\n" for host in distinct))
     known = {
         host: {
             "netns": str(places[host].netns),
@@ -48,8 +49,8 @@ def write_mpi_files(
 
 
 def mpi_variables(directory: Path) -> dict[str, str]:
-    """Variables that tell OpenMPI of these files: release 4 reads OMPI_MCA_, 5 PRTE_MCA_ for its
-    daemons.
+    """Variables that tell OpenMPI of these files (release 4 reads OMPI_MCA_, 5 PRTE_MCA_ for its
+    daemons), and MPICH (HYDRA_).
 
     Messages go by TCP over the fabric, and by shared memory within a host.
     """
@@ -65,6 +66,9 @@ def mpi_variables(directory: Path) -> dict[str, str]:
         "OMPI_MCA_hwloc_base_binding_policy": "none",
         "OMPI_ALLOW_RUN_AS_ROOT": "1",
         "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+        "HYDRA_LAUNCHER": "rsh",
+        "HYDRA_LAUNCHER_EXEC": agent,
+        "HYDRA_HOST_FILE": str(_machinefile(directory)),
         "PRTE_MCA_plm_ssh_agent": agent,
         "PRTE_MCA_prte_default_hostfile": hostfile,
         "PRTE_MCA_oob_tcp_if_include": _EVERY_ADDRESS,
@@ -75,6 +79,10 @@ def mpi_variables(directory: Path) -> dict[str, str]:
 
 def _agent(directory: Path) -> Path:
     return directory / "agent"
+
+
+def _machinefile(directory: Path) -> Path:
+    return directory / "machinefile"
 
 
 def _hostfile(directory: Path) -> Path:
