@@ -56,6 +56,15 @@ def test_what_does_not_add_up_is_not_filled() -> None:
     )
 
 
+def test_a_stream_has_thousands_of_gaps() -> None:
+    count = 1_500
+    gaps = [OpenGap(48 + 1000, 10 * at, 10 * at) for at in range(count)]
+    hidden = [Hidden((0, at), 1000, 10 * at - 1, 10 * at + 1) for at in range(count)]
+    found = partition(gaps, hidden, 0)
+    assert found is not None
+    assert [data[0].key[1] for _, data in found] == list(range(count))
+
+
 def test_messages_of_one_size_go_where_their_slots_were_in_use() -> None:
     gaps = [OpenGap(1048, 10, 12), OpenGap(1048, 30, 32)]
     late, early = Hidden((0, 1), 1000, 25, 40), Hidden((0, 2), 1000, 5, 28)

@@ -108,22 +108,30 @@ def _choices(
     order = sorted(range(len(options)), key=lambda gap: len(options[gap]))
     chosen: list[Counter[int]] = [Counter()] * len(options)
     steps = 0
-
-    def search(at: int, left: Counter[int]) -> Iterator[list[Counter[int]]]:
-        nonlocal steps
-        if at == len(order):
-            if not left.total():
-                yield list(chosen)
-            return
-        for option in options[order[at]]:
+    if not order:
+        if not left.total():
+            yield []
+        return
+    # A stack, as there may be more gaps than calls within calls.
+    levels = [(left, iter(options[order[0]]))]
+    while levels:
+        at = len(levels) - 1
+        left, others = levels[-1]
+        for option in others:
             steps += 1
             if steps > _MOST_STEPS:
                 return
-            if all(left[size] >= count for size, count in option.items()):
-                chosen[order[at]] = option
-                yield from search(at + 1, left - option)
-
-    yield from search(0, left)
+            if any(left[size] < count for size, count in option.items()):
+                continue
+            chosen[order[at]] = option
+            after = left - option
+            if at + 1 < len(order):
+                levels.append((after, iter(options[order[at + 1]])))
+                break
+            if not after.total():
+                yield list(chosen)
+        else:
+            levels.pop()
 
 
 def _place(
