@@ -14,7 +14,7 @@ from groundwire.commands.run import KernelChoice
 from tests.exec.programs import FABRIC, execute
 
 _LOOK = """
-import json, os, socket, sys, time
+import json, os, socket, subprocess, sys, time
 
 rank = int(os.environ["RANK"])
 home = os.path.expanduser("~")
@@ -41,6 +41,7 @@ found = {
     "own": socket.gethostbyname(socket.gethostname()), "argv": sys.argv[1:], "cwd": os.getcwd(),
     "environment": dict(os.environ), "data": open("data.txt").read(), "python": sys.executable,
     "ipc": os.readlink("/proc/self/ns/ipc"), "shared": os.listdir("/dev/shm"),
+    "looked_up": subprocess.check_output(["getent", "hosts", "h0"], text=True).split(),
     "speed": open(f"/sys/class/net/h{rank}-eth0/speed").read(), "cached": os.listdir(cache),
     "boot": open("/proc/sys/kernel/random/boot_id").read(),
 }
@@ -86,6 +87,8 @@ def test_each_rank_is_a_process_on_a_host_of_its_own(looked: tuple[Path, str, st
         assert found["peers"] == {
             "h0": addresses[0], "h1": addresses[1], "h2": addresses[2], "s0": "10.0.0.1",
         }  # fmt: skip
+        # As in MASTER_ADDR=$(getent hosts h0 | cut -d " " -f 1).
+        assert found["looked_up"] == [addresses[0], "h0"]
         assert found["argv"] == ["--lr", "0.1"] and found["stdin"] == ""
     assert _found(run, 0)["heard"] == ["h1\n", "h2\n"]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -138,6 +139,15 @@ state["weight"].zero_()
 checkpoint.load(state, checkpoint_id="saved")
 assert state["weight"].sum() != 0
 """
+_COMPILED = """
+model = torch.compile(torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU()))
+model = torch.nn.parallel.DistributedDataParallel(model)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(2):
+    optimizer.zero_grad()
+    model(torch.randn(8, 64)).square().mean().backward()
+    optimizer.step()
+"""
 _PROGRAMS: dict[str, tuple[str, dict[str, int], set[str]]] = {
     "experts": (_EXPERTS, {"all_to_all": 6}, set()),
     "ring": (_RING, {"send_recv": 12}, set()),
@@ -147,6 +157,7 @@ _PROGRAMS: dict[str, tuple[str, dict[str, int], set[str]]] = {
         {"all_gather": 8, "reduce_scatter": 4, "all_reduce": 4},
         {"replicate", "shard"},
     ),
+    "compiled": (_COMPILED, {"broadcast": 4, "all_reduce": 2, "all_gather": 1}, set()),
     "pipeline": (_PIPELINE, {"send_recv": 42}, set()),
     "zero": (_ZERO, {"all_reduce": 3}, set()),
     "power-sgd": (_POWER_SGD, {"all_reduce": 8}, set()),
@@ -163,8 +174,9 @@ def test_a_program_has_the_rows_that_it_should(name: str, tmp_path: Path) -> Non
     (tmp_path / "fabric.yaml").write_text(_FABRIC)
     (tmp_path / "train.py").write_text(_BEGIN + program + "dist.destroy_process_group()\n")
     done = execute(
-        tmp_path, "fabric.yaml", "--kernel", "virtual", "--out", "run", "--", "python", "train.py"
-    )
+        tmp_path, "fabric.yaml", "--kernel", "virtual", "--out", "run", "--", "python", "train.py",
+        timeout_s=850,
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
     result: dict[str, Any] = json.loads((tmp_path / "run" / "result.json").read_text())
     assert result["valid"], result["invalid_reasons"]
@@ -174,3 +186,43 @@ def test_a_program_has_the_rows_that_it_should(name: str, tmp_path: Path) -> Non
     assert not any("left out" in note for note in result["notes"])
     for row in result["iterations"]:
         assert 0 < row["exposed_comm_ns"] <= row["duration_ns"]
+
+
+@pytest.mark.long
+def test_remote_procedure_calls_end_at_both_sides(tmp_path: Path) -> None:
+    """Rank 0 ends in no time, with the store that the others still ask."""
+    (tmp_path / "fabric.yaml").write_text(_FABRIC)
+    (tmp_path / "call.py").write_text(
+        "import os, torch, torch.distributed.rpc as rpc\n"
+        "rank, ranks = int(os.environ['RANK']), int(os.environ['WORLD_SIZE'])\n"
+        "rpc.init_rpc(f'w{rank}', rank=rank, world_size=ranks)\n"
+        "if rank == 0:\n"
+        "    print(float(rpc.rpc_sync('w1', torch.add, args=(torch.ones(1 << 18), 1))[0]))\n"
+        "rpc.shutdown()\n"
+    )
+    done = execute(
+        tmp_path, "fabric.yaml", "--kernel", "virtual", "--out", "run", "--", "python", "call.py"
+    )
+    assert done.returncode == 0, done.stderr
+    assert "2.0" in done.stdout.splitlines()
+
+
+@pytest.mark.long
+@pytest.mark.skipif(not shutil.which("iperf"), reason="needs iperf (version 2)")
+def test_iperf_2_fills_a_link_where_what_comes_is_coalesced(tmp_path: Path) -> None:
+    """Its ring of reads bounds it where each read has a frame (docs/virtual-kernel.md)."""
+    (tmp_path / "fabric.yaml").write_text(
+        "fabric: {kind: flat, hosts: 2, link: {rate: 100Gbps, delay: 1us, mtu: 9000}}\n"
+        "virtual: {receive_coalescing: 16us}\ncapture: {points: []}\npredict: []\n"
+    )
+    script = (
+        "if [ $RANK = 0 ]; then iperf -s -f m & sleep 1; kill $!; true; "
+        "else sleep 0.1; iperf -c h0 -t 0.2; fi"
+    )
+    done = execute(
+        tmp_path, "fabric.yaml", "--kernel", "virtual", "--out", "run", "--", "bash", "-c", script
+    )
+    assert done.returncode == 0, done.stderr
+    said = (tmp_path / "run" / "ranks" / "000.out").read_text().splitlines()
+    (measured,) = (float(line.split()[-2]) for line in said if line.endswith("bits/sec"))
+    assert measured == pytest.approx(99_000, rel=0.01)
