@@ -9,6 +9,7 @@
 #include "recovery.hpp"
 #include "requester.hpp"
 #include "responder.hpp"
+#include "steps.hpp"
 #include "timers.hpp"
 #include "transmitter.hpp"
 #include "verbs.hpp"
