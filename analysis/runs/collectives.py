@@ -19,7 +19,7 @@ from collectives.schedule.exchange import ExchangeSchedule
 from collectives.schedule.gloo import GLOO
 from collectives.schedule.schedule import Schedule
 from collectives.settings import schedule_of, settings_of
-from topologies.spec.collectives_section import CollectivesSection
+from topologies.spec.collectives_section import CollectivesOfRun
 from topologies.spec.workload_section import CommandWorkload
 
 _FRAME_BYTES = 38
@@ -310,9 +310,10 @@ def schedule_of_record(run: Run, record: CollectiveRecord, ranks: Sequence[int])
     try:
         if record.section is not None:  # planned as `workloads/torch_backend` does
             return schedule_of(
-                CollectivesSection.model_validate_json(json.dumps(record.section)),
+                CollectivesOfRun.model_validate_json(json.dumps(record.section)),
                 shape,
                 record.program,
+                ranks,
             )
         return schedule_of(settings_of(run.spec), shape, record.program, ranks)
     except (ValueError, OSError) as error:

@@ -80,7 +80,7 @@ def program_jobs(
                 "observe": workload.observe,
                 "grid_ns": None if real_time else _GRID_NS,
                 "charge": _charge_plan(spec.compute, workload, run_directory),
-                "programs": _ROOT if spec.collectives.backend == "programs" else None,
+                "programs": _ROOT if spec.collectives.backend != "gloo" else None,
                 PLAN_KEY: _gpus(spec.compute, workload, network, run_directory, hosts),
             }
         )

@@ -27,9 +27,9 @@ def gpu_problems(spec: Sections) -> Iterator[Problem]:
     if spec.compute.device == "real":
         expected = "expected the name of an accelerator, custom or none with gpus_per_host"
         yield Problem(("compute", "device"), "real", expected)
-    if spec.collectives.backend == "programs":
+    if spec.collectives.backend != "gloo":
         expected = "expected gloo with gpus_per_host, whose nccl is carried by Gloo"
-        yield Problem(("collectives", "backend"), "programs", expected)
+        yield Problem(("collectives", "backend"), spec.collectives.backend, expected)
     in_server = spec.fabric.hosts_per_server if isinstance(spec.fabric, RailsSpec) else 1
     if in_server != workload.gpus_per_host:
         expected = (
