@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 
 from analysis.predict.added_up import Adapted
 from analysis.predict.interface import Predictor, PredictorError, Setting
@@ -129,11 +128,16 @@ def _met_at_times(
     collectives: Sequence[MeasuredCollective], posts: Mapping[int, Sequence[tuple[int, int]]]
 ) -> set[int]:
     """Places of collectives that ranks posted at a time that they had agreed on, rather than so
-    long after what came before: they posted it closer together than that had ended for them."""
+    long after what came before: they posted it closer together than that had ended for them. What
+    was still in flight then does not count, as nobody had waited for it."""
     ended: dict[int, list[int]] = defaultdict(list)
     for rank, own in posts.items():
-        for (_, before), (_, place) in pairwise(own):
-            ended[place].append(collectives[before].by_rank[rank].end_ns)
+        over: list[int] = []
+        for start_ns, place in own:
+            before = [end_ns for end_ns in over if end_ns <= start_ns]
+            if before:
+                ended[place].append(max(before))
+            over.append(collectives[place].by_rank[rank].end_ns)
     found = set()
     for place, ends_ns in ended.items():
         starts_ns = [record.start_ns for record in collectives[place].by_rank.values()]
