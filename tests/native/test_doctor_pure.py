@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from emulator.doctor import doctor as subject
+from emulator.doctor import virtual_kernel
 from emulator.linux.capabilities import QDISCS, KernelCapabilities, kernel_capabilities
-from emulator.virtual.host import checks
 from groundwire.commands.doctor import doctor
 
 _FULL = KernelCapabilities(
@@ -29,8 +29,8 @@ _NOTHING = KernelCapabilities(refused="this machine gives users none")
 
 @pytest.fixture
 def no_virtual_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checks, "find_kernel", lambda: None)
-    monkeypatch.setattr(checks, "find_source", lambda: None)
+    monkeypatch.setattr(virtual_kernel, "find_kernel", lambda: None)
+    monkeypatch.setattr(virtual_kernel, "find_source", lambda: None)
 
 
 def _as(monkeypatch: pytest.MonkeyPatch, found: KernelCapabilities, uid: int) -> None:
