@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterable
 from pathlib import Path
 
 from emulator.linux.namespaces import HostPlace
 from emulator.network.network import Network
 from topologies.fabrics.fabric import Fabric
-
-_BOOTS = uuid.UUID("a0a35d1c-6f3f-4d0e-9f2b-1f0f6d6a3c55")
 
 
 def make_host_places(
@@ -20,9 +17,9 @@ def make_host_places(
     made; their shared memory goes with the network. Raises OSError.
 
     Every node is found by name, itself first, and there is no name server, which the fabric does
-    not have and for whose answer programs would wait. UCX and NCCL take processes with one boot and
-    one shared memory for two of one machine, and would send nothing over the fabric: each host has
-    its own.
+    not have and for whose answer programs would wait. UCX takes processes with one shared memory for two
+    of one machine, and would send nothing over the fabric: each host has its own. The boot id is the
+    machine's, as JAX takes hosts of different ones for slices that it makes no mesh of.
     """
     directory.mkdir()
     servers = directory / "resolv.conf"
@@ -30,12 +27,9 @@ def make_host_places(
     places = {}
     for node in nodes:
         ipc, memory = network.shared_memory(node)
-        boot = directory / f"{node}.boot"
-        boot.write_text(f"{uuid.uuid5(_BOOTS, node)}\n")
         covers = {
             Path("/etc/hosts"): _write_hosts(network.fabric, node, directory / node),
             Path("/etc/resolv.conf"): servers,
-            Path("/proc/sys/kernel/random/boot_id"): boot,
             Path("/dev/shm"): memory,
         }
         places[node] = HostPlace(network.netns_path(node), ipc, covers)
