@@ -17,9 +17,9 @@ def make_host_places(
     made; their shared memory goes with the network. Raises OSError.
 
     Every node is found by name, itself first, and there is no name server, which the fabric does
-    not have and for whose answer programs would wait. UCX takes processes with one shared memory for two
-    of one machine, and would send nothing over the fabric: each host has its own. The boot id is the
-    machine's, as JAX takes hosts of different ones for slices that it makes no mesh of.
+    not have and for whose answer programs would wait. UCX takes processes with one shared memory
+    for two of one machine, and would send nothing over the fabric: each host has its own. The boot
+    id is the machine's, as JAX takes hosts of different ones for slices, and makes no mesh of them.
     """
     directory.mkdir()
     servers = directory / "resolv.conf"
