@@ -189,6 +189,34 @@ def test_a_program_has_the_rows_that_it_should(name: str, tmp_path: Path) -> Non
 
 
 @pytest.mark.long
+def test_a_rank_that_compiles_first_is_measured_right(tmp_path: Path) -> None:
+    """A program that polls while compilers run is not judged: nothing is on the wire then."""
+    (tmp_path / "fabric.yaml").write_text(_FABRIC)
+    (tmp_path / "source.cpp").write_text(
+        "#include <map>\n#include <regex>\n"
+        'int main() { return std::regex_match("aab", std::regex("a+b")); }\n'
+    )
+    (tmp_path / "train.py").write_text(
+        "import subprocess, tempfile, torch, torch.distributed as dist\n"
+        "made = tempfile.mkdtemp() + '/made'\n"
+        "subprocess.run(['g++', '-O2', 'source.cpp', '-o', made], check=True)\n"
+        "assert subprocess.run([made]).returncode == 1\n"
+        "dist.init_process_group('gloo')\n"
+        "dist.barrier()\n"
+        "dist.all_reduce(torch.ones(16384))\n"
+        "dist.destroy_process_group()\n"
+    )
+    done = execute(
+        tmp_path, "fabric.yaml", "--kernel", "virtual", "--out", "run", "--", "python", "train.py",
+        timeout_s=850,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    result: dict[str, Any] = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert result["valid"], result["invalid_reasons"]
+    assert Counter(row["kind"] for row in result["collectives"])["all_reduce"] == 1
+
+
+@pytest.mark.long
 def test_remote_procedure_calls_end_at_both_sides(tmp_path: Path) -> None:
     """Rank 0 ends in no time, with the store that the others still ask."""
     (tmp_path / "fabric.yaml").write_text(_FABRIC)
