@@ -40,7 +40,10 @@ def view(
         ),
     ] = None,
     port: Annotated[
-        int, typer.Option(min=0, max=65_535, help="Serve at this port (0: any that is free).")
+        int,
+        typer.Option(
+            min=0, max=65_535, metavar="PORT", help="Serve at this port (0: any that is free)."
+        ),
     ] = 0,
     open_: Annotated[
         bool, typer.Option("--open/--no-open", help="Open the page in this machine's browser.")

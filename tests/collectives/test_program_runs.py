@@ -192,7 +192,7 @@ MISTAKES = {
     "in_flight=-1": "collectives.in_flight: found -1; expected at least 0",
     "all_reduce={algorithm: bruck}": "all_reduce: found bruck for all_reduce; allowed: all_to_all",
     "all_gather={algorithm: msccl, file: x.xml}": "all_gather.file: found x.xml; allowed",
-    "backend=nccl": "collectives.backend: found nccl",
+    "backend=mpi": "collectives.backend: found mpi",
 }
 
 

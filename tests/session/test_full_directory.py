@@ -39,7 +39,7 @@ def _own_file_system(size_kib: int, directory: Path, *command: str) -> tuple[int
 
 # What runs full: a rank's log of events, the captures, counters of the guest, the report.
 @pytest.mark.parametrize(
-    ("size_kib", "last"), [(12, "ranks/"), (590, "capture/h"), (640, "report.html")]
+    ("size_kib", "last"), [(12, "ranks/"), (590, "capture/h"), (670, "report.html")]
 )
 def test_a_run_says_that_its_directory_is_full(tmp_path: Path, size_kib: int, last: str) -> None:
     """A rank's traceback was said, or nothing but 'No space left on device'."""

@@ -318,7 +318,9 @@ class Flow(Simulator):
         return np.asarray(load * slower / capacity, dtype=np.float64)
 
     def _isolated(self, paths: Paths, call: CollectiveCall) -> bool:
-        """Whether no two pairs that exchange messages share a link."""
+        """Whether no two pairs that exchange messages share a link, and none shares a host."""
+        if len({paths.setting.hosts[rank] for rank in call.ranks}) < len(call.ranks):
+            return False
         ranks = np.array(call.ranks, dtype=np.int64)
         # One after the other: all posts of a ring over thousands of ranks are gigabytes.
         source, destination = _distinct_pairs(call, call.posts(paths.setting.seed))

@@ -58,7 +58,9 @@ def nccl_tests(
     most: Annotated[str, typer.Option("-e", "--maxbytes", metavar="SIZE")] = "1M",
     factor: Annotated[int, typer.Option("-f", "--stepfactor", metavar="FACTOR")] = 4,
     step: Annotated[str | None, typer.Option("-i", "--stepbytes", metavar="SIZE")] = None,
-    datatype: Annotated[str, typer.Option("-d", "--datatype", help=", ".join(_TYPES))] = "float",
+    datatype: Annotated[
+        str, typer.Option("-d", "--datatype", metavar="TYPE", help=", ".join(_TYPES))
+    ] = "float",
     root: Annotated[int, typer.Option("-r", "--root", metavar="RANK")] = 0,
     run_to: Annotated[
         str,
