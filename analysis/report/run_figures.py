@@ -163,7 +163,7 @@ class RunFigures:
 
 def figures_of(run: Run) -> RunFigures:
     """The figures of one run, labelled by its directory's name."""
-    (label,) = _labels([run.directory.resolve()])
+    (label,) = labels_of([run.directory])
     return RunFigures(run, label)
 
 
@@ -190,11 +190,14 @@ def run_figures(directories: Sequence[Path]) -> tuple[RunFigures, ...]:
         for run in loaded
         for own in ([each for _, each in run.finished] if isinstance(run, JobsRun) else [run])
     ]
-    labels = _labels([run.directory.resolve() for run in runs])
+    labels = labels_of([run.directory for run in runs])
     return tuple(RunFigures(run, label) for run, label in zip(runs, labels, strict=True))
 
 
-def _labels(paths: Sequence[Path]) -> list[str]:
+def labels_of(directories: Sequence[Path]) -> list[str]:
+    """The names of run directories, with as many of their parents as tell them apart; numbered
+    where nothing does."""
+    paths = [directory.resolve() for directory in directories]
     for parts in range(1, max(len(path.parts) for path in paths) + 1):
         labels = ["/".join(path.parts[-parts:]) for path in paths]
         if len(set(labels)) == len(labels):

@@ -43,7 +43,7 @@ class Claim:
         return verdict(self.rules, figures, self.conditions)
 
     def here(self, figures: Figures | None) -> str:
-        """What came out. Raises FigureMissing, KeyError."""
+        """The outcome in words. Raises FigureMissing, KeyError."""
         if self.untested or figures is None:
             said = f"; earlier figures, of another command, are in {self.earlier}"
             return self.untested or "its experiment has not been run" + said * bool(self.earlier)

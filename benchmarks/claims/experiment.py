@@ -124,7 +124,7 @@ class Experiment:
 
 @dataclass(frozen=True)
 class Kept:
-    """What an experiment's file has. `specs` is how many specs it ran or predicted and `spec_hash`
+    """The file of an experiment. `specs` is how many specs it ran or predicted and `spec_hash`
     the hash of theirs."""
 
     experiment: str

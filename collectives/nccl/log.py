@@ -80,8 +80,8 @@ _TOLD = {"NVLSTree": "NVLS_TREE"}
 
 @dataclass
 class LoggedChoices:
-    """What a log says. `rings` and `trees` (rank -> parent) are by channel, `counts` by name,
-    `choices` by function and size; `graphs` are the patterns' lines of the first rank."""
+    """The choices that a log tells. `rings` and `trees` (rank -> parent) are by channel, `counts`
+    by name, `choices` by function and size; `graphs` are the patterns' lines of the first rank."""
 
     rings: dict[int, tuple[int, ...]] = field(default_factory=dict)
     trees: dict[tuple[int, int], tuple[int, frozenset[int]]] = field(default_factory=dict)
@@ -130,7 +130,7 @@ def read_log(text: str) -> LoggedChoices:
 
 
 def differences(ours: LoggedChoices, theirs: LoggedChoices) -> Iterator[str]:
-    """What a log has otherwise than ours, a line each; what only one says does not count."""
+    """Differences of a log from ours, a line each. A choice that only one tells does not count."""
     for name, wanted in sorted(theirs.counts.items()):
         if name in ours.counts and ours.counts[name] != wanted:
             yield f"{name}: log {wanted}, here {ours.counts[name]}"

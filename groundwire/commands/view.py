@@ -12,6 +12,7 @@ from typing import Annotated
 
 import typer
 
+from analysis.report.run_figures import labels_of
 from analysis.runs.run import Run, load_run
 from analysis.view import ViewServer, render_page, view_document
 from analysis.view.page import document_json
@@ -61,7 +62,9 @@ def view(
     under an address with a token, until Ctrl-C; with --out it is a file.
     """
     directories = [each for run in runs for each in _run_directories(run)]
-    labels = _labels(directories)
+    if len({each.resolve() for each in directories}) < len(directories):
+        raise ViewRefused("expected each run once, found one twice")
+    labels = labels_of(directories)
     documents = [partial(_document, *each) for each in zip(directories, labels, strict=True)]
     if as_json or out is not None:
         if len(directories) > _MOST_IN_ONE_FILE:
@@ -105,17 +108,6 @@ def _run_directories(path: Path) -> list[Path]:
         f"{path}: found no run; expected a directory with result.json, or one that has such "
         "directories in it"
     )
-
-
-def _labels(directories: Sequence[Path]) -> list[str]:
-    resolved = [each.resolve() for each in directories]
-    if len(set(resolved)) < len(resolved):
-        raise ViewRefused("expected each run once, found one twice")
-    for parts in range(1, max(len(each.parts) for each in resolved) + 1):
-        labels = ["/".join(each.parts[-parts:]) for each in resolved]
-        if len(set(labels)) == len(labels):
-            break
-    return labels
 
 
 def _loaded(directories: Sequence[Path], labels: Sequence[str]) -> list[tuple[Run, str]]:

@@ -32,7 +32,7 @@ capture: {{points: []}}
 predict: [packet]
 """
 _PAYLOAD, _FRAME = 8948, 9038
-"""Of an MTU of 9000: payload beside headers with time stamps; the frame on the line."""
+"""Bytes at an MTU of 9000: payload beside headers with time stamps; the frame on the line."""
 
 
 def _dctcp(bench: Bench) -> Mapping[str, Any]:
@@ -61,7 +61,7 @@ _PRODUCT_BYTES = 250_000
 
 
 def _buffers(bench: Bench) -> Mapping[str, Any]:
-    """Of a link, how much one flow of Reno uses, by the buffer over the bandwidth-delay product."""
+    """The use of a link by one flow of Reno, by the buffer over the bandwidth-delay product."""
     used = {}
     for name, share in (("whole", 1.0), ("half", 0.5), ("quarter", 0.25), ("least", 0.018)):
         (us,) = bench.durations_us(_RENO.format(buffer=round(share * _PRODUCT_BYTES)))

@@ -40,7 +40,7 @@ predict: [packet]
 
 
 def _bytes(sizes: tuple[int, ...]) -> list[float]:
-    """What a rank sends in each dimension, the innermost first, of one byte."""
+    """The share of a byte that a rank sends in each dimension, the innermost first."""
     found, left = [], 1.0
     for size in sizes:
         found.append(2 * left * (size - 1) / size)

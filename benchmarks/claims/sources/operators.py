@@ -1,4 +1,4 @@
-"""What operators, other simulators and Gloo's users say."""
+"""Claims of operators, of other simulators and of Gloo's users."""
 
 from __future__ import annotations
 
