@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.topologies.spec_mistakes import GOOD, MISTAKES
-from topologies.spec.spec import Spec, SpecError, load_spec, parse_spec
+from topologies.spec.spec import Spec, SpecError, load_spec, parse_dict, parse_spec
 
 
 def test_the_spec_that_is_broken_below_is_good() -> None:
@@ -56,6 +56,21 @@ def test_a_file_that_is_no_yaml_is_told_in_the_words_of_a_mistake(
         load_spec(file)
     assert str(caught.value).startswith(f"{file}: ")
     assert f"found {found}" in str(caught.value)
+
+
+def test_a_key_that_is_spelled_as_its_sections_kind_is_named_once() -> None:
+    with pytest.raises(SpecError) as caught:
+        parse_dict(
+            {
+                "name": "tag",
+                "fabric": {"kind": "flat", "hosts": 2},
+                "workload": {"kind": "collectives", "collectives": [1], "operations": []},
+            }
+        )
+    keys = [problem.key for problem in caught.value.problems]
+    assert ("workload", "collectives") in keys
+    assert ("workload", "ranks") in keys
+    assert all(key.count("collectives") <= 1 for key in keys)
 
 
 def test_all_mistakes_are_listed_at_once(tmp_path: Path) -> None:

@@ -153,15 +153,18 @@ def _without_tags(loc: Key, raw: object, model: type[BaseModel]) -> Key:
     section's kind, or `<so>` where the form of a value decides."""
     key: Key = ()
     here = raw
+    tag_may_follow = True  # once a section: a key may be spelled as the section's kind
     for part in loc:
         if str(part).startswith("<") and not (isinstance(here, dict) and part in here):
             continue
-        if isinstance(here, dict) and part not in here:
+        if isinstance(here, dict) and tag_may_follow:
             models = _models(_annotation_at(model, raw, key))
-            if _kind_of(here, models) == part:
+            if len(models) > 1 and _kind_of(here, models) == part:
+                tag_may_follow = False
                 continue
         key = (*key, part)
         here = _step(here, part)
+        tag_may_follow = True
     return key
 
 
