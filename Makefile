@@ -3,7 +3,7 @@
 VENV := .venv
 GROUNDWIRE := $(VENV)/bin/groundwire
 
-.PHONY: help setup demo picture test wheel constraints lint types imports bench study claims hardware clean
+.PHONY: help setup demo picture site test wheel constraints lint types imports bench study claims hardware clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -16,6 +16,9 @@ demo: setup ## set up, then run 16 Gloo ranks of DLRM on a k=4 fat-tree, beside 
 
 picture: setup ## run the demo and draw docs/demo.svg, README's picture of its tables
 	@$(VENV)/bin/python -m testing.demo_picture
+
+site: ## the documentation as a site, in build/site; needs what ./setup.sh test installs
+	@$(VENV)/bin/python -m testing.documentation_site
 
 # Guests keep virtual time, so they can share the machine. The native kernel runs in real time: alone.
 test: ## set up, then check style, types and behaviour
