@@ -30,11 +30,12 @@ _FLOWS = (
 MSCCL = ForeignFile("MSCCL's XML", "name it in a spec: {algorithm: msccl, file: FILE}")
 GOAL = ForeignFile("LogGOPSim's GOAL", "groundwire trace import reads it")
 
+KINETO = ForeignFile(
+    "a trace of Kineto (torch.profiler's export_chrome_trace)", "groundwire trace import reads it"
+)
+
 _BY_KEY = {
-    "traceEvents": ForeignFile(
-        "a trace of Kineto (torch.profiler's export_chrome_trace)",
-        "give the file that ExecutionTraceObserver wrote beside it",
-    ),
+    "traceEvents": KINETO,
     "gpus": ForeignFile(
         "an execution plan of MSCCL++", "MSCCL's XML is read, as an algorithm of a spec"
     ),

@@ -1,10 +1,14 @@
-"""PyTorch's own execution traces (ExecutionTraceObserver) of Gloo runs as graphs.
+"""PyTorch's own execution traces (ExecutionTraceObserver) as graphs.
 
 The observer writes every operator with its caller, its tensors and their storages, but no times.
 Operators that no other operator called become computation (with the products that they called
 counted), c10d operators become communication; the order on each thread and the storages that they
 read and write give the dependencies. Chakra's own converter knows NCCL's kernels only and would
 leave a Gloo run without communication.
+
+Of NCCL, the `record_param_comms` within a c10d operator says in which process group it is; of Gloo
+nothing does. Its arguments (pytorch/pytorch, torch/csrc/distributed/c10d/ParamCommsUtils.hpp):
+tensors, a number, the group, the root or the peer, the collective's name, and what is not read.
 """
 
 from __future__ import annotations
@@ -12,7 +16,7 @@ from __future__ import annotations
 import json
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -29,12 +33,15 @@ from analysis.chakra.graph import (
     ReceiveNode,
     SendNode,
 )
+from analysis.chakra.sources.nccl_calls import NcclCall, communicates, is_message, peer_of
+from analysis.chakra.sources.recorded import Message
 from collectives.call import CollectiveCall
 from collectives.kinds import Kind
 from topologies.spec.foreign_files import foreign_document
 
 _PROCESS_GROUPS = "## process_group:init ##"
 _COMMUNICATION = "c10d::"
+_RECORDED = "record_param_comms"
 _BACKEND = "gloo:"  # what a c10d operator does inside the backend, on whatever thread
 
 # c10d operator -> (torch's name of the collective, the argument whose bytes it is about,
@@ -90,6 +97,7 @@ class _Operator:
     inputs: list[Any]
     outputs: list[Any]
     shapes: list[Any]
+    function: int = 0  # the id of its record function, which a profile names, too
 
     def argument(self, name: str) -> Any:
         """An argument by its name in the operator's schema. Raises KeyError."""
@@ -117,17 +125,10 @@ class _Operator:
 class ObserverFile:
     """A file of the observer, read and checked."""
 
-    def __init__(self, path: Path | str) -> None:
-        """Raises ChakraError."""
+    def __init__(self, path: Path | str, document: Mapping[str, Any] | None = None) -> None:
+        """The file at `path`, whose `document` may have been read. Raises ChakraError."""
         self.path = Path(path)
-        try:
-            document = json.loads(read_bytes(path))
-        except json.JSONDecodeError as error:
-            raise ChakraError(path, error.pos, f"is not JSON: {error.msg}") from None
-        except UnicodeDecodeError as error:
-            raise ChakraError(path, error.start, "is not JSON: not UTF-8") from None
-        if not isinstance(document, dict):
-            raise ChakraError(path, None, "is no execution trace: it is no JSON object")
+        document = read_document(path) if document is None else document
         if (other := foreign_document(document) or _other_schema(document)) is not None:
             raise ChakraError(path, None, f"is no execution trace: it is {other}")
         nodes = document.get("nodes")
@@ -142,6 +143,30 @@ class ObserverFile:
         self.operators = sorted(operators, key=lambda operator: operator.id)
 
     @cached_property
+    def groups(self) -> dict[str, tuple[int, ...]]:
+        """The ranks of each process group, by its name, and in old files by its number. Raises
+        ChakraError."""
+        found: dict[str, tuple[int, ...]] = {}
+        for operator in self.operators:
+            if operator.name != _PROCESS_GROUPS:
+                continue
+            try:
+                for group in json.loads(operator.inputs[0]):
+                    # One of all ranks lists none.
+                    ranks = tuple(map(int, group["ranks"])) or tuple(range(group["group_size"]))
+                    found[str(group["pg_name"])] = ranks
+                    if "backend_id" in group:
+                        found[str(group["backend_id"])] = ranks
+            except (KeyError, IndexError, TypeError, ValueError) as error:
+                raise ChakraError(
+                    self.path,
+                    None,
+                    f"node {operator.id} ({operator.name}) lists no process groups: "
+                    f"{type(error).__name__} {error}",
+                ) from None
+        return found
+
+    @property
     def world(self) -> tuple[int, ...]:
         """The ranks of the one process group.
 
@@ -149,25 +174,89 @@ class ObserverFile:
         ChakraError when there is none, or several of unlike ranks: for Gloo the observer does not
         say which of them a collective ran in.
         """
-        groups = []
-        for operator in self.operators:
-            if operator.name == _PROCESS_GROUPS:
-                groups = json.loads(operator.inputs[0])
-        # One of all ranks lists none.
-        members = {tuple(group["ranks"]) or tuple(range(group["group_size"])) for group in groups}
+        members = set(self.groups.values())
         if len(members) != 1:
             raise ChakraError(
                 self.path,
                 None,
                 f"has {len(members)} process groups of unlike ranks, one is needed: the observer "
-                "does not say which of them a Gloo collective used",
+                "does not say which of them a Gloo collective used (of NCCL it does)",
             )
         return members.pop()
+
+    @cached_property
+    def calls(self) -> dict[int, NcclCall]:
+        """What NCCL was told, by the id of the operator that recorded it. Raises ChakraError."""
+        found = {}
+        for operator in self.operators:
+            if operator.name == _RECORDED:
+                try:
+                    call = self._recorded(operator)
+                except (KeyError, IndexError, TypeError, ValueError) as error:
+                    raise ChakraError(
+                        self.path,
+                        None,
+                        f"node {operator.id} ({_RECORDED}) cannot be understood: {error}",
+                    ) from None
+                if call is not None:
+                    found[operator.id] = call
+        return found
+
+    def calls_by_function(self) -> dict[int, NcclCall]:
+        """The same, by the id of the record function. Raises ChakraError."""
+        functions = {operator.id: operator.function for operator in self.operators}
+        return {functions[id]: call for id, call in self.calls.items()}
+
+    def _recorded(self, operator: _Operator) -> NcclCall | None:
+        values = operator.inputs
+        at = next((i for i, v in enumerate(values) if isinstance(v, str) and communicates(v)), None)
+        if at is None:
+            return None
+        if at < 2:
+            raise ValueError("its collective's name has no process group before it")
+        name, position, group = values[at], values[at - 1], values[at - 2]
+        group = group[0] if isinstance(group, list) and group else group
+        if str(group) not in self.groups:
+            raise ValueError(f"process group {group!r} is not listed in {_PROCESS_GROUPS}")
+        ranks = self.groups[str(group)]
+        inputs = list(_tensors(values[: at - 2]))
+        outputs = list(_tensors(operator.outputs))
+        splits = [
+            split for value in values[at + 1 : at + 3] if isinstance(value, list) for split in value
+        ]
+        return NcclCall(
+            name,
+            sum(tensor.elements for tensor in inputs),
+            sum(tensor.elements for tensor in outputs),
+            max((tensor.element_bytes for tensor in (*inputs, *outputs)), default=1),
+            ranks,
+            position if 0 <= position < len(ranks) else 0,
+            peer_of(position, ranks) if is_message(name) else None,
+            len(set(splits)) > 1,
+        )
+
+
+def read_document(path: Path | str) -> dict[str, Any]:
+    """The JSON object of a file, which may be packed by gzip. Raises ChakraError."""
+    try:
+        document = json.loads(read_bytes(path))
+    except json.JSONDecodeError as error:
+        raise ChakraError(path, error.pos, f"is not JSON: {error.msg}") from None
+    except UnicodeDecodeError as error:
+        raise ChakraError(path, error.start, "is not JSON: not UTF-8") from None
+    except RecursionError:
+        raise ChakraError(
+            path, None, "is not JSON that can be read: it is nested too deep"
+        ) from None
+    if not isinstance(document, dict):
+        raise ChakraError(path, None, "is no execution trace: it is no JSON object")
+    return document
 
 
 def read_observer(
     path: Path | str,
     compute_ns: Callable[[int, int], int] = lambda flops, memory_bytes: 0,
+    document: Mapping[str, Any] | None = None,
 ) -> tuple[Graph, tuple[str, ...]]:
     """One rank's graph from a file of torch.profiler.ExecutionTraceObserver, and notes on what is
     read otherwise than it stands there.
@@ -175,10 +264,10 @@ def read_observer(
     `compute_ns(flops, bytes)` gives each operator's duration in nanoseconds (the file has none).
     Operations are counted for matrix products and convolutions, others count one per element of
     their results; bytes are those of all tensors read and written. Raises ChakraError for a file
-    that is none, and for communication that cannot be told from it (several process groups,
-    receives from anyone).
+    that is none, and for communication that cannot be told from it (Gloo's in several process
+    groups, receives from anyone). `document` is what is in the file, where it has been read.
     """
-    observed = ObserverFile(path)
+    observed = ObserverFile(path, document)
     builder = _Builder(observed, compute_ns)
     # By thread: the last outermost operator; and the products within each of those.
     outermost: dict[int, _Operator] = {}
@@ -214,6 +303,7 @@ class _Builder:
         self._observed = observed
         self._compute_ns = compute_ns
         self.nodes: list[GraphNode] = []
+        self._calls = _within(observed)
         self._uneven = 0
         self._last_on_thread: dict[int, int] = {}
         self._writer: dict[int, int] = {}
@@ -270,6 +360,8 @@ class _Builder:
             ) from None
 
     def _message(self, operator: _Operator, name: str, after: tuple[int, ...]) -> GraphNode:
+        if operator.id in self._calls:
+            return self._recorded(operator, self._calls[operator.id], after)
         if name in ("send", "recv_"):
             sends = name == "send"
             size_bytes = sum(t.size_bytes for t in _tensors(operator.argument("tensors")))
@@ -300,6 +392,20 @@ class _Builder:
         )
         return CollectiveNode(id=operator.id, name=operator.name, after=after, call=call)
 
+    def _recorded(self, operator: _Operator, call: NcclCall, after: tuple[int, ...]) -> GraphNode:
+        """A c10d operator by what NCCL was told."""
+        self._uneven += call.uneven
+        part = call.part(call.ranks[0])
+        if isinstance(part, Message):
+            return (SendNode if part.sends else ReceiveNode)(
+                id=operator.id,
+                name=operator.name,
+                after=after,
+                peer=part.peer,
+                size_bytes=part.size_bytes,
+            )
+        return CollectiveNode(id=operator.id, name=operator.name, after=after, call=part)
+
     def _dependencies(
         self, operator: _Operator, read: set[int], written: set[int], *, waits: bool
     ) -> tuple[int, ...]:
@@ -320,7 +426,23 @@ class _Builder:
         return tuple(after)
 
 
-def _other_schema(document: dict[str, Any]) -> str | None:
+def _within(observed: ObserverFile) -> dict[int, NcclCall]:
+    """What NCCL was told, by the c10d operator around it: the last one that began before it on its
+    thread and ended behind it."""
+    calls = observed.calls
+    found: dict[int, NcclCall] = {}
+    around: dict[int, _Operator] = {}
+    for operator in observed.operators if calls else ():
+        if operator.name.startswith(_COMMUNICATION):
+            around[operator.thread] = operator
+        elif operator.id in calls and operator.thread in around:
+            caller = around[operator.thread]
+            if caller.end > operator.end:
+                found[caller.id] = calls[operator.id]
+    return found
+
+
+def _other_schema(document: Mapping[str, Any]) -> str | None:
     """The kind of a trace that is not the observer's, and what to do. Some have no schema entry;
     their nodes say whether they can be read."""
     if "workload_graph" in document:
@@ -350,6 +472,7 @@ def _operator(node: dict[str, Any], end: int) -> _Operator:
         inputs=list(node["inputs"]["values"]),
         outputs=list(node["outputs"]["values"]),
         shapes=list(node["inputs"]["shapes"]),
+        function=int(attributes.get("rf_id", 0)),
     )
 
 

@@ -1,4 +1,4 @@
-"""Traces of any accepted origin: Chakra's own files, PyTorch's observer's, and GOAL texts."""
+"""Traces of any accepted origin: Chakra's own files, PyTorch's of both kinds, and GOAL."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from analysis.chakra.foreign import by_ranks, groups_of_pytorch, not_as_they_say
 from analysis.chakra.graph import Graph, Groups, Pricing, from_trace, trace_groups
 from analysis.chakra.group_file import read_groups
 from analysis.chakra.sources.goal import read_goal
-from analysis.chakra.sources.pytorch import read_observer
+from analysis.chakra.sources.kineto import read_kineto
+from analysis.chakra.sources.pytorch import ObserverFile, read_document, read_observer
 from analysis.chakra.trace import Trace
 from topologies.spec.compute_section import ComputeSpec
-from topologies.spec.foreign_files import GOAL, foreign_file
+from topologies.spec.foreign_files import GOAL, KINETO, foreign_file
 
 _ITEM_BYTES = 4
 _MOST_RANKS = 1 << 20
@@ -46,9 +47,8 @@ def read_workload(
     """
     price = None if compute is None else pricing(compute)
     if path.is_file():
-        # A run of PyTorch begins with a brace; a record of Chakra's begins with its length.
         if _is_json(path):
-            graph, said = read_observer(path, price or _no_time)
+            graph, said = _of_pytorch(path, price or _no_time)
             return TraceSet((graph,), complete=False, notes=said)
         if foreign_file(read_bytes(path)) is GOAL:
             graphs, notes = read_goal(path)
@@ -56,7 +56,7 @@ def read_workload(
         return _of_traces({0: path}, compute, groups, complete=False)
     found = ranks_of(path, (".et", ".et.gz"))
     if not found and (observed := ranks_of(path, (".json", ".json.gz"))):
-        read = [read_observer(each, price or _no_time) for each in observed.values()]
+        read = [_of_pytorch(each, price or _no_time) for each in observed.values()]
         told = [(rank, note) for rank, (_, said) in enumerate(read) for note in said]
         return TraceSet(tuple(graph for graph, _ in read), notes=by_ranks(told, len(read)))
     if not found:
@@ -74,8 +74,21 @@ def _no_time(flops: int, memory_bytes: int) -> int:
     return 0
 
 
+def _of_pytorch(path: Path, price: Pricing) -> tuple[Graph, tuple[str, ...]]:
+    """A file of the observer, or a profile, which may have the observer's file beside it."""
+    document = read_document(path)
+    if "traceEvents" not in document:
+        return read_observer(path, price, document)
+    stem = path.name.removesuffix(".gz").removesuffix(".json")
+    beside = [path.with_name(f"{stem}.et.json{packed}") for packed in ("", ".gz")]
+    observed = next((each for each in beside if each.exists()), None)
+    calls = {} if observed is None else ObserverFile(observed).calls_by_function()
+    return read_kineto(document, path, calls)
+
+
 def _is_json(path: Path) -> bool:
-    return path.name.removesuffix(".gz").endswith(".json")
+    named = path.name.removesuffix(".gz").endswith(".json")
+    return named or foreign_file(read_bytes(path)) is KINETO
 
 
 def _of_traces(
