@@ -200,7 +200,7 @@ def _inputs(spec: Spec) -> dict[str, str]:
 
             workload = part.workload
             groups = None if workload.groups is None else Path(workload.groups)
-            read = read_workload(Path(workload.path), part.compute, groups)
+            read = read_workload(Path(workload.path), part.compute, groups, workload.memory)
             if len(read.graphs) != workload.ranks:
                 there = f"has traces of {len(read.graphs)} ranks, workload.ranks is"
                 raise ChakraError(workload.path, None, f"{there} {workload.ranks}")

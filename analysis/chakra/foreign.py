@@ -48,20 +48,13 @@ def as_feeder_reads(trace: Trace) -> tuple[Trace, tuple[str, ...]]:
 
 
 def not_as_they_say(trace: Trace, device: str) -> tuple[str, ...]:
-    """The nodes of a trace that a replay takes for something else: those that `device` was to time,
-    and memory."""
+    """The nodes of a trace that a replay takes for something else: those that `device` was to
+    time."""
     notes = []
     timed = [node for node in trace.nodes if unpriced(node)]
     if timed:
         how = "take no time" if device == "none" else f"take what the roofline of {device} says"
         notes.append(f"{len(timed)} computations with num_ops have no duration, and {how}")
-    memory = [n for n in trace.nodes if n.type in (NodeType.MEM_LOAD, NodeType.MEM_STORE)]
-    if memory:
-        micros = sum(node.duration_micros for node in memory)
-        notes.append(
-            f"{len(memory)} memory nodes (MEM_LOAD, MEM_STORE) are no traffic here: they take "
-            f"their recorded durations, {micros:,} us in all, as computation"
-        )
     return tuple(notes)
 
 

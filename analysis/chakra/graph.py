@@ -63,6 +63,15 @@ class ReceiveNode(GraphNode):
     tag: int = 0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryNode(GraphNode):
+    """A load from memory, or a store to it. A workload that has been read holds none
+    (`memory.py`)."""
+
+    loads: bool
+    size_bytes: int
+
+
 Graph = tuple[GraphNode, ...]
 """One rank's nodes. Nodes that may run together start in order of their ids."""
 
@@ -148,9 +157,9 @@ def from_trace(trace: Trace, groups: Groups | None = None, price: Pricing | None
     """The inverse of `to_trace`; also takes traces of other origin.
 
     `groups` are those of the trace's metadata unless given. A trace of other origin has durations
-    in microseconds only; nodes that are neither computation nor communication become computation
-    of their duration. `price` says what a computation without a duration takes (`unpriced`).
-    Raises ValueError naming the node.
+    in microseconds only; nodes that are neither computation, communication nor memory become
+    computation of their duration. `price` says what a computation without a duration takes
+    (`unpriced`). Raises ValueError naming the node.
     """
     groups = groups or trace_groups(trace)
     return tuple(_from_node(node, groups, price) for node in trace.nodes)
@@ -253,6 +262,12 @@ def _from_node(node: TraceNode, groups: Groups, price: Pricing | None) -> GraphN
             peer=_required(node, "comm_dst" if sends else "comm_src"),
             size_bytes=_required(node, "comm_size"),
             tag=node.integer("comm_tag") or 0,
+            **common,
+        )
+    if node.type in (NodeType.MEM_LOAD, NodeType.MEM_STORE):
+        return MemoryNode(
+            loads=node.type == NodeType.MEM_LOAD,
+            size_bytes=_required(node, "tensor_size"),
             **common,
         )
     flops, memory_bytes = node.integer("num_ops") or 0, node.integer("tensor_size") or 0

@@ -213,14 +213,6 @@ def test_operations_without_a_duration_take_what_the_device_takes(tmp_path: Path
     assert "busiest rank: 291.0 us" in done.stdout
 
 
-def test_memory_is_no_computation_in_silence(tmp_path: Path) -> None:
-    load = _node(1, NodeType.MEM_LOAD, micros=30, tensor_size=1 << 20)
-    read = read_workload(_write(tmp_path, lambda rank: [load, _all_reduce(2, after=[1])]))
-    (note,) = read.notes
-    assert "1 memory nodes (MEM_LOAD, MEM_STORE) are no traffic here" in note
-    assert "30 us in all" in note
-
-
 @pytest.mark.parametrize(
     ("node", "told"),
     [

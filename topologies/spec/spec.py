@@ -168,7 +168,7 @@ def load_spec(
             raw.pop("jobs", None)
         raw.update(sections or {})
         for workload in _workloads(raw):
-            for key in ("path", "groups"):
+            for key in ("path", "groups", "memory"):
                 if isinstance(workload.get(key), str):
                     workload[key] = str(path.resolve().parent / workload[key])
             if workload.get("kind") == "command":

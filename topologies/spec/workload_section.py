@@ -7,11 +7,14 @@ from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
 
 from pydantic import BeforeValidator, Field, model_validator
+from pydantic_core import PydanticCustomError
 
 from topologies.spec.collectives_section import AlgorithmEntry
+from topologies.spec.errors import SpecError
 from topologies.spec.fabric_section import Integer
 from topologies.spec.jobs.flows import FlowsWorkload
 from topologies.spec.layers_section import LayersWorkload
+from topologies.spec.memory_section import MemorySpec, read_remote_memory
 from topologies.spec.partition.section import PartitionedInferenceWorkload
 from topologies.spec.queue_section import SpecSection
 from topologies.spec.workload_types import (
@@ -197,17 +200,31 @@ def _ranks_of_trace(data: dict[str, object]) -> int:
     ranks = 0
     while any(Path(f"{data['path']}.{ranks}.et{packed}").exists() for packed in ("", ".gz")):
         ranks += 1
-    return ranks
+    memory = data.get("memory")
+    return ranks + (memory.hosts if ranks and isinstance(memory, MemorySpec) else 0)
+
+
+def _read_memory(value: object) -> object:
+    """ASTRA-sim's configuration of remote memory, where a file is named."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return read_remote_memory(value)
+    except SpecError as error:
+        raise PydanticCustomError("remote_memory", "{text}", {"text": str(error)}) from error
 
 
 class ChakraWorkload(SpecSection):
     """Replay of Chakra execution traces `PATH.RANK.et`, one per rank. `ranks` is the number of
-    files when left out. `groups` is ASTRA-sim's file of communicator groups, for traces that name
-    groups and do not say who is in them. Relative paths are relative to the spec's folder."""
+    files when left out, and of the hosts of `memory` behind them. `groups` is ASTRA-sim's file of
+    communicator groups, for traces that name groups and do not say who is in them. `memory` is what
+    memory nodes load from and store to, or ASTRA-sim's file of it. Relative paths are relative to
+    the spec's folder."""
 
     kind: Literal["chakra"]
     path: str = Field(min_length=1)
     groups: str | None = None
+    memory: Annotated[MemorySpec | None, BeforeValidator(_read_memory)] = None
     ranks: Ranks = Field(default_factory=_ranks_of_trace)
     iterations: Iterations = 1
 

@@ -42,7 +42,8 @@ def graphs_of_spec(spec: Spec) -> list[Graph]:
     workload = spec.workload
     if isinstance(workload, ChakraWorkload):
         file = None if workload.groups is None else Path(workload.groups)
-        return list(read_workload(Path(workload.path), spec.compute, file).graphs)
+        read = read_workload(Path(workload.path), spec.compute, file, workload.memory)
+        return list(read.graphs)
     if isinstance(workload, CollectivesWorkload):
         program = GraphBuilder(spec.compute)
         for planned in planned_calls(spec):

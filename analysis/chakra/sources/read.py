@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from analysis.chakra.check import import_trace, ranks_of
@@ -12,12 +12,14 @@ from analysis.chakra.errors import ChakraError
 from analysis.chakra.foreign import by_ranks, groups_of_pytorch, not_as_they_say
 from analysis.chakra.graph import Graph, Groups, Pricing, from_trace, trace_groups
 from analysis.chakra.group_file import read_groups
+from analysis.chakra.memory import with_memory
 from analysis.chakra.sources.goal import read_goal
 from analysis.chakra.sources.kineto import read_kineto
 from analysis.chakra.sources.pytorch import ObserverFile, read_document, read_observer
 from analysis.chakra.trace import Trace
 from topologies.spec.compute_section import ComputeSpec
 from topologies.spec.foreign_files import GOAL, KINETO, foreign_file
+from topologies.spec.memory_section import MemorySpec
 
 _ITEM_BYTES = 4
 _MOST_RANKS = 1 << 20
@@ -36,15 +38,28 @@ class TraceSet:
 
 
 def read_workload(
-    path: Path, compute: ComputeSpec | None = None, groups: Path | None = None
+    path: Path,
+    compute: ComputeSpec | None = None,
+    groups: Path | None = None,
+    memory: MemorySpec | None = None,
 ) -> TraceSet:
     """The graphs of a file, or of all `PATH.RANK.et` or `PATH.RANK.json`, checked. A GOAL text has
     all ranks in one file.
 
     `compute` times what has operations and no duration, as all of PyTorch's traces; without it that
-    takes no time. `groups` is ASTRA-sim's file of communicator groups. Raises ChakraError naming
-    the file and, where there is one, the offset.
+    takes no time. `groups` is ASTRA-sim's file of communicator groups. `memory` is behind memory
+    nodes; the hosts of a pool are ranks behind those of the trace. Raises ChakraError naming the
+    file and, where there is one, the offset.
     """
+    read = _read(path, compute, groups)
+    try:
+        graphs, notes = with_memory(read.graphs, memory, complete=read.complete)
+    except ValueError as error:
+        raise ChakraError(path, None, str(error)) from None
+    return replace(read, graphs=graphs, notes=(*read.notes, *notes))
+
+
+def _read(path: Path, compute: ComputeSpec | None, groups: Path | None) -> TraceSet:
     price = None if compute is None else pricing(compute)
     if path.is_file():
         if _is_json(path):

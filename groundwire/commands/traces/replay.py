@@ -22,7 +22,14 @@ from groundwire.commands.run import (
     StyleOption,
     run_and_print,
 )
-from groundwire.commands.traces.options import DeviceChoice, DeviceOption, GroupsOption
+from groundwire.commands.traces.options import (
+    DeviceChoice,
+    DeviceOption,
+    GroupsOption,
+    MemoryHostsOption,
+    MemoryOption,
+    memory_of,
+)
 from topologies.spec.spec import load_spec, parse_dict
 
 
@@ -41,6 +48,8 @@ def replay(
         ),
     ] = None,
     groups: GroupsOption = None,
+    memory: MemoryOption = None,
+    memory_hosts: MemoryHostsOption = 1,
     device: DeviceOption = DeviceChoice.V100,
     kernel: KernelOption = KernelChoice.auto,
     out: OutOption = None,
@@ -55,11 +64,14 @@ def replay(
     compute section is the device.
     """
     path = prefix.resolve()
-    workload = {"kind": "chakra", "path": str(path)}
+    workload: dict[str, object] = {"kind": "chakra", "path": str(path)}
+    behind = memory_of(memory, memory_hosts)
     if groups is not None:
         workload["groups"] = str(groups.resolve())
+    if behind is not None:
+        workload["memory"] = behind.model_dump(mode="json", by_alias=True)
     if on is None:
-        read = read_workload(path, groups=groups)
+        read = read_workload(path, groups=groups, memory=behind)
         if not read.complete:
             raise ChakraError(path, None, "is one rank's: give the PREFIX of all ranks")
         fabric = {"kind": "flat", "hosts": len(read.graphs), "link": _LINK}

@@ -22,7 +22,14 @@ from analysis.exporters.replay import rounding_notes
 from analysis.exporters.write import TraceFormat, write_trace_as
 from analysis.runs.run import load_run
 from groundwire.commands.console.outcome import BAD_INPUT, outcome
-from groundwire.commands.traces.options import DeviceChoice, DeviceOption, GroupsOption
+from groundwire.commands.traces.options import (
+    DeviceChoice,
+    DeviceOption,
+    GroupsOption,
+    MemoryHostsOption,
+    MemoryOption,
+    memory_of,
+)
 from groundwire.commands.traces.replay import replay
 from topologies.spec.compute_section import ComputeSpec
 from topologies.spec.spec import load_spec
@@ -123,6 +130,8 @@ def import_(
     ] = None,
     device: DeviceOption = DeviceChoice.V100,
     groups: GroupsOption = None,
+    memory: MemoryOption = None,
+    memory_hosts: MemoryHostsOption = 1,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> int:
     """Check traces, and say what is in them.
@@ -130,7 +139,8 @@ def import_(
     Exit code 2 when a file is bad, or when ranks do not fit together. `groundwire trace replay
     PREFIX` replays what passes with real Gloo.
     """
-    read = read_workload(path, ComputeSpec.model_validate({"device": device.value}), groups)
+    compute = ComputeSpec.model_validate({"device": device.value})
+    read = read_workload(path, compute, groups, memory_of(memory, memory_hosts))
     graphs, complete = read.graphs, read.complete
     summary = summarize(graphs)
     # The other ranks of a single file are not there to be checked against.
