@@ -12,7 +12,6 @@ from typing import Literal, TypeAlias
 
 from topologies.spec.errors import Problem, shown
 from topologies.spec.layers_section import LayersWorkload
-from topologies.spec.roce.section import RoceTransport
 from topologies.spec.sections import Sections
 from topologies.spec.workload_section import TrainingWorkload, WorkloadSpec
 
@@ -120,7 +119,7 @@ def class_problems(spec: Sections) -> Iterator[Problem]:
         if name is None:
             continue
         key = ("collectives", "classes", sort)
-        if isinstance(spec.transport, RoceTransport):
+        if spec.transport.of_programs:
             yield Problem(key, shown(name), "expected transport.kind: tcp")
         if sort not in sorts:
             has = ", ".join(sorts) or "none: expected a workload of kind layers or training"

@@ -21,7 +21,6 @@ from collectives.schedule.gloo import GLOO
 from collectives.settings import SCHEDULED, entry_of, schedule_of, settings_of
 from topologies.spec.collectives_section import AlgorithmEntry, CollectivesSection
 from topologies.spec.errors import Key, Problem, shown
-from topologies.spec.roce.section import RoceTransport
 from topologies.spec.sections import Sections
 from topologies.spec.workload_section import (
     ITEM_BYTES,
@@ -212,10 +211,10 @@ def fall_back_problems(spec: Sections) -> Iterator[Problem]:
         yield Problem(key, error.found, f"allowed: {error.allowed}")
 
 
-def roce_problems(spec: Sections) -> Iterator[Problem]:
-    """RoCE for a workload of which nothing would use it."""
+def unused_transport(spec: Sections) -> Iterator[Problem]:
+    """A transport of programs for a workload of which nothing would use it."""
     workload = spec.workload
-    if not isinstance(spec.transport, RoceTransport) or isinstance(workload, CommandWorkload):
+    if not spec.transport.of_programs or isinstance(workload, CommandWorkload):
         return
     asked = isinstance(workload, CollectivesWorkload) and any(map(_has_own, workload.operations))
     section = _settings(spec)
@@ -230,7 +229,7 @@ def roce_problems(spec: Sections) -> Iterator[Problem]:
         allowed = "expected tcp, or an algorithm for a collective, such as collectives."
         allowed += f"{min(kinds or PROGRAM_KINDS)}.algorithm: those without one are Gloo's own, "
         allowed += "and go over TCP"
-    yield Problem(("transport", "kind"), "roce", allowed)
+    yield Problem(("transport", "kind"), spec.transport.kind, allowed)
 
 
 def _reduction_problems(
@@ -382,6 +381,6 @@ CHECKS = (
     workload_problems,
     program_problems,
     fall_back_problems,
-    roce_problems,
+    unused_transport,
 )
 """Every check of this room."""

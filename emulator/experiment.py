@@ -24,16 +24,16 @@ from emulator.linux.random_numbers import renew_random_numbers
 from emulator.linux.real_time import real_time_priority
 from emulator.network.faults import FaultInjector
 from emulator.network.network import Network, NetworkOptions
-from emulator.network.samples import write_rates, write_samples
+from emulator.network.samples import write_samples
 from emulator.network.sysctls import TcpSettings
 from emulator.ports.arrangement import PortArrangement
 from emulator.progress import Progress, Report
 from emulator.ranks.launcher import FailedJob, Launcher
 from emulator.ranks.processes import processes_of_jobs
 from emulator.ranks.server import JobProcesses
+from emulator.transports import emulated
 from topologies.fabrics.fabric import Fabric
 from topologies.spec.queue_section import ClassQueue, Lossless, queues_in
-from topologies.spec.roce.section import RoceTransport
 from topologies.spec.spec import Spec
 from topologies.spec.workload_section import CommandWorkload
 from workloads.execution.clock import round_time_ns, sleep_until_ns
@@ -92,7 +92,7 @@ def run_experiment(
             receive_coalescing_ns=spec.virtual.receive_coalescing_ns,
             watched=kernel.watches_ports,
             aggregating=_aggregating(spec),
-            rdma=spec.transport if isinstance(spec.transport, RoceTransport) else None,
+            set_up=emulated(spec).set_up(spec),
         )
         if not kernel.real_time:
             sleep_until_ns(round_time_ns(_IMPORT_MARGIN_NS, _FABRIC_GRID_NS))
@@ -159,7 +159,7 @@ def run_experiment(
         _write_links(network, run_directory)
         if spec.counters.interval_ns is not None and not kernel.real_time:
             write_samples(network, run_directory / "ports.jsonl")
-        write_rates(network, run_directory / "rates.jsonl")
+        emulated(spec).write_samples(network, run_directory)
         measured = _measured(spec, hosts, network, captured)
         late_ns = faults.worst_lateness_ns if kernel.real_time else 0
         measured["verdict"] = _verdict(monitor, captured, network, late_ns)
@@ -319,13 +319,14 @@ def _versions() -> dict[str, str]:
 def _measured(
     spec: Spec, hosts: tuple[str, ...], network: Network, captured: Sequence[CaptureStats]
 ) -> dict[str, object]:
+    counted = emulated(spec).counters(network)
     return {
         "kernel_release": platform.release(),
         "versions": _versions(),
         "seed": spec.seed,
         "hosts": list(hosts),
         "retransmits": sum(tcp.retransmits for tcp in network.tcp_counters().values()),
-        "roce": network.rdma_counters(),
+        **({} if counted is None else {spec.transport.kind: counted}),
         "unrouted": network.unrouted(),
         "captures": [stats.as_dict() for stats in captured],
         "spinners": [each.as_dict() for each in busy_pollers.spinners()],

@@ -17,15 +17,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from emulator.guest_entry import STAGE
+from emulator.guest_memory import guest_memory_bytes
+from emulator.transports import emulated
 from emulator.virtual.building.image import KernelImage
 from emulator.virtual.failure import VirtualKernelError
 from emulator.virtual.host.features import has_seccomp_filters, has_xsave
-from emulator.virtual.memory.estimate import guest_memory_bytes
 from emulator.virtual.memory.host_memory import available_memory
 from emulator.virtual.standing import standing_guest
 from emulator.virtual.starting import GuestSpec
 from topologies.fabrics.selectors import select_ports
-from topologies.spec.roce.section import RoceTransport
 from topologies.spec.spec import Spec
 from topologies.spec.workload_section import ChakraWorkload, CommandWorkload
 
@@ -64,13 +64,13 @@ class PreparedGuest:
 
 def can_be_prepared(spec: Spec) -> bool:
     """Whether all that a run of `spec` does before it reads the spec is what any run does. Programs
-    of users, several jobs and RDMA have servers of their own; files of algorithms lie where a guest
-    for any run does not look."""
+    of users, several jobs and some transports have servers of their own; files of algorithms lie
+    where a guest for any run does not look."""
     return (
         not spec.jobs
         and not spec.program_files
         and not isinstance(spec.workload, CommandWorkload)
-        and not isinstance(spec.transport, RoceTransport)
+        and emulated(spec).starts_alike
     )
 
 

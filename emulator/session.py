@@ -23,6 +23,7 @@ from typing import Literal, get_args
 
 from emulator.cut_off import cut_off_by_faults
 from emulator.guest_entry import STAGE
+from emulator.guest_memory import guest_memory_bytes
 from emulator.idle_time import longest_idle_ns
 from emulator.native.kernel import can_watch_ports, missing_for, native_arrangement
 from emulator.output_directory import claimed, refuse_taken
@@ -45,15 +46,12 @@ from emulator.ranks.caller import (
 from emulator.ranks.failures.different_collectives import POSTS, different_collectives
 from emulator.ranks.program_jobs import WORK
 from emulator.ranks.working_directory import working_directory
-from emulator.rdma.compiled import polling_library, verbs_library
+from emulator.transports import emulated
 from emulator.virtual.boot import GuestSpec, run_guest
 from emulator.virtual.building.build import ensure_kernel
 from emulator.virtual.host.features import has_seccomp_filters, has_xsave
-from emulator.virtual.memory.estimate import guest_memory_bytes
-from emulator.virtual.memory.queue_pairs import refuse_too_many
 from emulator.virtual.standing import NoCopy
 from topologies.spec.errors import Key, Problem, SpecError, shown, suggestion
-from topologies.spec.roce.section import RoceTransport
 from topologies.spec.scaling import scale_spec
 from topologies.spec.spec import Spec
 
@@ -99,21 +97,17 @@ def run_session(
     A guest whose time stands still for `stall_timeout_s` real seconds ends (None: 300).
 
     `kernel` None chooses: native when we are root and the kernel has what the spec needs, else
-    virtual. Raises UnknownKernel, KernelRefused, TooManyQueuePairs, SessionFailed,
+    virtual. Raises UnknownKernel, KernelRefused, TooLittleMemory, SessionFailed,
     VirtualKernelError, FileExistsError when `directory` exists and is not empty, or another process
     fills it.
     """
     chosen = choose_kernel(spec, kernel)
     if chosen == "virtual" and spec.virtual.memory_bytes is not None:
-        refuse_too_many(spec, spec.virtual.memory_bytes)
+        emulated(spec).refuse_memory(spec, spec.virtual.memory_bytes)
     refuse_taken(directory)
     _refuse_bad_filter(spec)
     programs = programs_of(spec, directory)
-    # In virtual time a program that polls a completion queue has to give way.
-    polls = programs and chosen == "virtual" and isinstance(spec.transport, RoceTransport)
-    preload = polling_library() if polls else None
-    if isinstance(spec.transport, RoceTransport):
-        verbs_library()  # before anything starts: a guest finds it
+    preload = emulated(spec).prepare(spec, polls=bool(programs) and chosen == "virtual")
     callers = [Caller.here(workload, preload) for workload, _ in programs]
     for chosen_program in dict.fromkeys(caller.chosen for caller in callers if caller.chosen):
         report(Progress("program", chosen_program))

@@ -10,10 +10,9 @@ from analysis.predict.interface import PredictorError, Setting
 from analysis.predict.setting import setting_of, setting_of_spec
 from analysis.runs.run import load_run
 from emulator.progress import Report
+from emulator.ranks.packing import ranks_per_process
 from emulator.session import run_session
-from emulator.virtual.packing import ranks_per_process
 from groundwire.pipeline import silent
-from topologies.spec.roce.section import RoceTransport
 from topologies.spec.spec import Spec
 
 
@@ -25,8 +24,8 @@ def connected_setting(spec: Spec, progress: Report = silent) -> Setting:
     same, to the random number. Takes seconds. Raises PredictorError for specs whose ports that does
     not tell, and what `run_session` raises.
     """
-    if spec.jobs or isinstance(spec.transport, RoceTransport):
-        what = "several jobs" if spec.jobs else "transport.kind: roce"
+    if spec.jobs or spec.transport.kind != "tcp":
+        what = "several jobs" if spec.jobs else f"transport.kind: {spec.transport.kind}"
         raise PredictorError(f"{spec.name}: expected one job over TCP to connect; found {what}")
     only_connecting = spec.with_overrides(
         {

@@ -13,8 +13,8 @@ from typing import Any
 
 from emulator.rdma.compiled import verbs_library
 from testing.kept_runs import ROOT, kept_run
-from topologies.spec.roce.section import RoceTransport
 from topologies.spec.spec import parse_spec
+from topologies.spec.transports.roce.section import RoceTransport
 
 _PROCESS = ROOT / "testing" / "roce_stream_process.py"
 

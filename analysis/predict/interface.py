@@ -15,9 +15,9 @@ from collectives.groups import groups_of, selectors_of_groups
 from topologies.fabrics.fabric import Fabric
 from topologies.routing.routes import Routes
 from topologies.spec.errors import Problem, suggestion
-from topologies.spec.roce.section import RoceTransport
 from topologies.spec.sections import Sections
 from topologies.spec.spec import Spec
+from topologies.spec.transports.roce.section import RoceTransport
 
 ENTRY_POINT_GROUP = "groundwire.predictors"
 

@@ -16,9 +16,9 @@ from pathlib import Path
 import topologies
 from emulator.doctor.check import Check
 from emulator.doctor.virtual_kernel import virtual_kernel_checks
+from emulator.guest_memory import guest_memory_bytes
 from emulator.linux.capabilities import KernelCapabilities, kernel_capabilities
 from emulator.linux.soft_roce import soft_roce
-from emulator.virtual.memory.estimate import guest_memory_bytes
 from emulator.virtual.memory.host_memory import available_memory
 from topologies.extras import install_line
 from topologies.installation import IN_CLONE, in_clone

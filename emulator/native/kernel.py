@@ -7,7 +7,6 @@ from collections.abc import Iterator
 
 from collectives.groups import selectors_of_groups
 from emulator.linux.capabilities import kernel_capabilities
-from emulator.linux.soft_roce import soft_roce
 from emulator.network.blueprint import Blueprint
 from emulator.network.sysctls import TcpSettings
 from emulator.ports.arrangement import (
@@ -21,9 +20,9 @@ from emulator.ports.stock_queues import needed_qdiscs as needed_by_stock
 from emulator.ports.token_depth import LATENESS_NS
 from emulator.switches.stock_switch import SwitchArrangement, needs_switch_memory
 from emulator.switches.stock_switch import needed_qdiscs as needed_by_switch
+from emulator.transports import emulated
 from topologies.fabrics.fabric import Fabric, Port
 from topologies.spec.queue_section import Classes
-from topologies.spec.roce.section import RoceTransport
 from topologies.spec.spec import Spec
 from topologies.spec.workload_section import CommandWorkload
 
@@ -36,12 +35,7 @@ def missing_for(spec: Spec) -> list[str]:
         missing.append("collectives.classes: stock kernels give no class to what ranks send")
     if any((one.socket_priority, one.rdma_priority) != (0, 0) for one in spec.parts.values()):
         missing.append("class: stock kernels give no class to what programs send")
-    control = spec.tcp.congestion_control
-    found = kernel_capabilities().congestion_controls
-    if found and control not in found:
-        missing.append(f"this kernel has no congestion control {control} (module tcp_{control})")
-    if isinstance(spec.transport, RoceTransport):
-        missing += _missing_for_roce(spec.transport)
+    missing += emulated(spec).missing_natively(spec)
     if any(isinstance(each, CommandWorkload) and each.charges for each in spec.workloads):
         missing.append("workload.charge: a program's computing takes its own time there")
     if any(isinstance(each, CommandWorkload) and each.gpus_per_host for each in spec.workloads):
@@ -54,22 +48,6 @@ def missing_for(spec: Spec) -> list[str]:
             "would count what a link lost as waiting for good"
         )
     return missing
-
-
-def _missing_for_roce(transport: RoceTransport) -> list[str]:
-    found = soft_roce()
-    if not found.hears:
-        why = f" ({found.refused})" if found.refused else ""
-        return [
-            "transport.kind: roce: this kernel has no Soft-RoCE that hears in network "
-            f"namespaces{why}"
-        ]
-    if not found.controls and not transport.as_linux_has_it:
-        return [
-            "transport: this kernel's Soft-RoCE has neither congestion_control nor ecn, window or "
-            "ack_every"
-        ]
-    return []
 
 
 def missing_for_fabric(fabric: Fabric) -> list[str]:

@@ -8,10 +8,9 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 
 from emulator.linux import congestion_control, namespaces, rtnetlink
@@ -20,7 +19,6 @@ from emulator.linux.netlink import NetlinkSocket
 from emulator.network.blueprint import Blueprint
 from emulator.network.carrier import await_carrier, refresh_link_state
 from emulator.network.coalescing import coalesce_received, disable_segmentation
-from emulator.network.rdma_devices import make_devices, read_counters
 from emulator.network.registry import NETNS_DIRECTORY, Session, remove_dead
 from emulator.network.sysctls import TcpSettings, node_sysctls, write_sysctls
 from emulator.ports.arrangement import (
@@ -47,14 +45,20 @@ from emulator.ports.pauses import PauseControl
 from emulator.ports.port_watch import PortWatch
 from topologies.fabrics.fabric import Fabric, Link, NodeKind, Port
 from topologies.routing.routes import Routes
-from topologies.spec.roce.device import device_settings
-from topologies.spec.roce.section import RoceTransport
 
 _MAX_BACKLOG = Path("/proc/sys/net/core/netdev_max_backlog")
 # What one CPU's receive backlog must hold at least: veth hands every packet through it, and what
 # does not fit is lost outside any queue.
 _BACKLOG_PACKETS = 100_000
 _ALLOWED_CONTROLS = Path("/proc/sys/net/ipv4/tcp_allowed_congestion_control")
+
+
+Devices = Mapping[str, tuple[str, ...]]
+"""By host: the names of a transport's devices, in order of its ports."""
+
+SetUp = Callable[["Network", Mapping[str, tuple[PortContext, ...]]], Devices]
+"""(the network, whose ports are up; the ports of each host) -> the devices that were made, each
+recorded in the network's session first. Raises OSError."""
 
 
 @dataclass(frozen=True)
@@ -64,8 +68,8 @@ class NetworkOptions:
     `receive_coalescing_ns` is how long a host's port may hold received packets to hand them up
     together; 0 never does. `watched` ports are counted while they are busy (`Network.watch`), which
     needs eBPF classifiers: without them making the network raises OSError. `aggregating` switches
-    have processes that talk TCP, with the switches next to them and with hosts. With `rdma`
-    each port of a host has an RDMA device, with its congestion control.
+    have processes that talk TCP, with the switches next to them and with hosts. `set_up` makes what
+    a transport needs on hosts.
     """
 
     arrangement: PortArrangement = field(default_factory=NetemArrangement)
@@ -74,7 +78,7 @@ class NetworkOptions:
     receive_coalescing_ns: int = 0
     watched: bool = False
     aggregating: frozenset[str] = frozenset()
-    rdma: RoceTransport | None = None
+    set_up: SetUp | None = None
 
 
 class Network:
@@ -106,9 +110,9 @@ class Network:
             options.aggregating,
         )
         self._contexts = self._blueprint.contexts
-        self.rdma_devices: dict[str, tuple[str, ...]] = {}
-        """The RDMA devices of each host that has any, in order of its ports; of a network that is
-        up."""
+        self.devices: Devices = {}
+        """The devices of a transport of each host that has any, in order of its ports; of a network
+        that is up."""
 
     def __enter__(self) -> Network:
         self.up()
@@ -135,10 +139,9 @@ class Network:
             self._raise_backlog()
             self._allow_congestion_control()
             self._make_namespaces()
-            if self.options.rdma is not None:
+            if self.options.set_up is not None:
                 hosts = {host.name: self._contexts[host.name] for host in self.fabric.hosts}
-                settings = partial(device_settings, self.options.rdma, self.fabric)
-                self.rdma_devices = make_devices(self._session, hosts, self.enter, settings)
+                self.devices = self.options.set_up(self, hosts)
             arrangement = self.options.arrangement
             self.pause_controller = arrangement.pause_controller(self._contexts, self.netns_path)
             if self.pause_controller is not None:
@@ -340,11 +343,6 @@ class Network:
             with self.enter(node.name):
                 found[node.name] = read_unrouted(node.kind is NodeKind.SWITCH)
         return {name: lost for name, lost in found.items() if lost}
-
-    def rdma_counters(self) -> dict[str, int] | None:
-        """The counters of the queue pairs of all hosts; None without RDMA devices."""
-        devices = [device for names in self.rdma_devices.values() for device in names]
-        return read_counters(devices) if devices else None
 
     def softnet_drops(self) -> int:
         """Packets that the machine's receive backlogs have dropped since `up`. Must be zero."""

@@ -1,5 +1,4 @@
-"""The samples that the kernel took over time: of ports into ports.jsonl, of queue pairs' rates into
-rates.jsonl."""
+"""The samples of ports that the kernel took over time, into ports.jsonl."""
 
 from __future__ import annotations
 
@@ -11,7 +10,6 @@ from pathlib import Path
 
 from emulator.network.network import Network
 from emulator.ports.port_qdisc import PortSample, read_samples
-from emulator.rdma.congestion import read_rates, samples_lost
 
 
 def write_samples(network: Network, path: Path) -> None:
@@ -37,28 +35,3 @@ def _line(port: str, samples: Iterator[PortSample]) -> str:
     }
     line = {"port": port, "interval_ns": found[0].interval_ns} | columns
     return json.dumps(line, separators=(",", ":")) + "\n"
-
-
-def write_rates(network: Network, path: Path) -> int:
-    """Write the rates of all devices' queue pairs, a line each, by host and port; returns for how
-    many there was no room. Writes no file when nothing was sampled. Raises OSError."""
-    lost = 0
-    lines = []
-    for host, devices in network.rdma_devices.items():
-        for device, context in zip(devices, network.contexts(host), strict=True):
-            lost += samples_lost(device)
-            lines += [
-                json.dumps(
-                    {
-                        "host": host,
-                        "port": context.port.interface,
-                        "qpn": sample.qpn,
-                        "time_ns": sample.time_ns,
-                        "rate_bps": sample.rate_bps,
-                    }
-                )
-                for sample in read_rates(device)
-            ]
-    if lines:
-        path.write_text("".join(f"{line}\n" for line in lines))
-    return lost

@@ -12,11 +12,11 @@ from emulator.network.network import Network
 from emulator.ranks.aggregation.process import Trees
 from emulator.ranks.gate import Seat
 from emulator.ranks.packed_process import packed
+from emulator.ranks.packing import ranks_per_process
 from emulator.ranks.program_jobs import program_jobs, store_port
 from emulator.ranks.rank_process import RankJob
-from emulator.ranks.roce_place import roce_place
 from emulator.ranks.server import JobProcesses, Process
-from emulator.virtual.packing import ranks_per_process
+from emulator.transports import emulated
 from topologies.spec.spec import Spec
 from topologies.spec.workload_section import CommandWorkload
 from workloads.execution.rank_plan import RankPlan
@@ -126,7 +126,7 @@ def _ranks(
                 classes=traffic.by_members,
                 real_time=real_time,
                 trees={} if trees is None else trees.places_of(rank, network),
-                roce=roce_place(spec, network, host, ranks),
+                place=emulated(spec).place(spec, network, host, ranks),
             ),
             netns=network.netns_path(host),
             names=names,

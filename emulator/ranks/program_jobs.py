@@ -20,12 +20,12 @@ from emulator.ranks.failures.different_collectives import POSTS
 from emulator.ranks.gate import Seat
 from emulator.ranks.mpi.launch import mpi_variables, write_mpi_files
 from emulator.ranks.program import ProgramJob
-from emulator.ranks.roce_place import roce_place
+from emulator.transports import emulated
 from topologies.spec.compute_section import ComputeSpec
 from topologies.spec.spec import Spec
 from topologies.spec.workload_section import CommandWorkload
 from workloads.execution.traffic_class import TrafficClass
-from workloads.execution.verbs.place import PLACE_VARIABLE, TRANSPORT_VARIABLE
+from workloads.execution.transports.interface import TRANSPORT_VARIABLE, place_variable
 from workloads.observer import COLLECTIVES_VARIABLE, OBSERVER, PLAN_FILE, PLAN_VARIABLE
 from workloads.virtual_gpu.plan import PLAN_KEY, gpu_plan
 
@@ -227,11 +227,13 @@ class _Start:
             "GLOO_SOCKET_IFNAME": interface,
             "TP_SOCKET_IFNAME": interface,
         }
-        place = roce_place(self.spec, self.network, hosts[rank], self.run_directory / "ranks")
+        transport, kind = emulated(self.spec), self.spec.transport.kind
+        logs = self.run_directory / "ranks"
+        place = transport.place(self.spec, self.network, hosts[rank], logs)
+        found |= transport.environment(self.spec, place)
         if place is not None:
-            found["GROUNDWIRE_RDMA_DEVICES"] = ",".join(place.devices)
-            found[PLACE_VARIABLE] = place.to_json()
-            found.setdefault(TRANSPORT_VARIABLE, "roce")
+            found[place_variable(kind)] = place.to_json()
+            found.setdefault(TRANSPORT_VARIABLE, kind)
         if self.spec.collectives.backend != "gloo":
             section = self.spec.collectives
             if section.backend == "nccl":

@@ -1,6 +1,6 @@
 """Congestion control of Soft-RoCE's devices: they are told their settings, and report rates.
 
-`topologies/spec/roce/device.py` has the settings.
+`topologies/spec/transports/roce/device.py` has the settings.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
+from emulator.guest_memory import guest_memory_bytes
 from emulator.session import KernelKind
-from emulator.virtual.memory.estimate import guest_memory_bytes
 from groundwire.studies.software import JobKind, software
 from topologies.spec.spec import Spec
 from topologies.spec.workload_section import ChakraWorkload

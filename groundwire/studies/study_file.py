@@ -18,7 +18,6 @@ from topologies.spec.document import FileKind, read_document, refuse_other_kind
 from topologies.spec.errors import Problem, SpecError, problems_of, shown, suggestion
 from topologies.spec.fabric_section import Integer
 from topologies.spec.queue_section import SpecSection
-from topologies.spec.roce.section import RoceTransport
 from topologies.spec.spec import Spec, load_spec, parse_dict
 from topologies.units import parse_time_ns
 
@@ -102,8 +101,7 @@ class StudyFile:
         if self.sections.predictor is not None:
             return self.sections.predictor
         transports = any(factor.name.startswith("transport") for factor in self.factors)
-        over_roce = isinstance(self.base.transport, RoceTransport) or transports
-        return "flow" if over_roce else "packet"
+        return "flow" if self.base.transport.of_programs or transports else "packet"
 
     most_cases: int
 

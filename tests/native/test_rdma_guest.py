@@ -10,13 +10,13 @@ from emulator.linux.netlink import NetlinkError
 from emulator.linux.rdma_netlink import remove_rdma_device
 from emulator.linux.soft_roce import SoftRoce, soft_roce
 from emulator.network.network import Network, NetworkOptions
-from emulator.network.rdma_devices import make_devices
 from emulator.rdma.congestion import configure, read_rates
+from emulator.transports.roce.devices import devices_by, make_devices
 from topologies.fabrics.build import build_fabric
 from topologies.routing.routes import compute_routes
-from topologies.spec.roce.device import device_settings
-from topologies.spec.roce.section import RoceTransport
 from topologies.spec.spec import parse_spec
+from topologies.spec.transports.roce.device import device_settings
+from topologies.spec.transports.roce.section import RoceTransport
 
 pytestmark = pytest.mark.guest
 
@@ -34,18 +34,22 @@ def _devices() -> set[str]:
 
 def _network() -> Network:
     fabric = build_fabric(parse_spec(_SPEC).fabric)
-    return Network(fabric, compute_routes(fabric), NetworkOptions(rdma=RoceTransport(kind="roce")))
+    return Network(
+        fabric,
+        compute_routes(fabric),
+        NetworkOptions(set_up=devices_by(RoceTransport(kind="roce"))),
+    )
 
 
 def test_each_port_of_a_host_has_a_device_while_the_fabric_is_up() -> None:
     with Network(_network().fabric, _network().routes, NetworkOptions()) as without:
-        assert not without.rdma_devices
+        assert not without.devices
         assert not _CLASS.exists()  # RDMA starts when somebody asks for it
     with _network() as live:
         hosts = [host.name for host in live.fabric.hosts]
-        assert list(live.rdma_devices) == hosts
-        assert all(len(live.rdma_devices[host]) == 1 for host in hosts)
-        assert _devices() == {name for names in live.rdma_devices.values() for name in names}
+        assert list(live.devices) == hosts
+        assert all(len(live.devices[host]) == 1 for host in hosts)
+        assert _devices() == {name for names in live.devices.values() for name in names}
     assert _devices() == set()
 
 
@@ -59,7 +63,7 @@ def test_the_probe_finds_what_this_kernel_has_and_leaves_nothing() -> None:
 
 def test_a_device_that_is_gone_already_is_no_mistake() -> None:
     with _network() as live:
-        (name,) = live.rdma_devices[live.fabric.hosts[0].name]
+        (name,) = live.devices[live.fabric.hosts[0].name]
         assert remove_rdma_device(name)
         assert not remove_rdma_device(name)
         assert name not in _devices()
@@ -76,9 +80,9 @@ def test_a_refused_device_is_told_with_the_interface() -> None:
 def test_a_device_is_told_of_its_congestion_control_and_refuses_nonsense() -> None:
     transport = RoceTransport(kind="roce", congestion_control="timely", window=65_536)
     fabric = _network().fabric
-    options = NetworkOptions(rdma=transport)
+    options = NetworkOptions(set_up=devices_by(transport))
     with Network(fabric, compute_routes(fabric), options) as live:
-        (name,) = live.rdma_devices[live.fabric.hosts[0].name]
+        (name,) = live.devices[live.fabric.hosts[0].name]
         said = dict(
             line.split("=") for line in (_CLASS / name / "congestion").read_text().splitlines()
         )

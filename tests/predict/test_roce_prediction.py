@@ -18,7 +18,7 @@ from collectives.call import CollectiveCall
 from collectives.chunking import cut
 from collectives.kinds import Kind, Shape
 from tests.predict.settings import make_setting
-from topologies.spec.roce.section import RoceTransport
+from topologies.spec.transports.roce.section import RoceTransport
 
 PATH_MTUS = (256, 512, 1024, 2048, 4096)
 

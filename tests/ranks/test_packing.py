@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from emulator.virtual.packing import ranks_per_process
+from emulator.ranks.packing import ranks_per_process
 from topologies.spec.spec import parse_dict
 
 _STAR: dict[str, Any] = {"kind": "flat", "hosts": 16}

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from emulator.virtual.memory.estimate import guest_memory_bytes
-from emulator.virtual.memory.queue_pairs import (
+from emulator.guest_memory import guest_memory_bytes
+from emulator.transports import emulated
+from emulator.transports.roce.memory import (
     QUEUE_PAIR_BYTES,
     TIMELY_BYTES,
     devices_bytes,
@@ -55,7 +56,6 @@ def test_each_pair_of_ranks_of_each_group_has_two_queue_pairs() -> None:
     assert queue_pairs_of(_spec(ranks=32)) == 32 * 31
     # Beside all eight ranks: four groups of two and two of four.
     assert queue_pairs_of(_spec(workload=TRAINING)) == 8 * 7 + 4 * 2 + 2 * 4 * 3
-    assert queue_pairs_of(_spec("tcp")) == 0
 
 
 def test_a_guest_has_room_for_them() -> None:
@@ -74,7 +74,7 @@ def test_each_namespace_has_its_part_of_each_device() -> None:
     # 70,600 KiB of the kernel's more with 64 devices and 44 nodes, by /proc/meminfo.
     rails = RAILS + "transport: {kind: roce, path_mtu: 4096}"
     assert 70_600 * 2**10 < devices_bytes(parse_spec(rails)) < 1.2 * 70_600 * 2**10
-    assert devices_bytes(_spec("tcp")) == 0
+    assert emulated(_spec("tcp")).fabric_bytes(_spec("tcp")) == 0
 
 
 @pytest.mark.parametrize(("ranks", "memory", "least"), [(32, "500MB", 553), (128, "1GB", 2047)])

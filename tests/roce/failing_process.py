@@ -19,8 +19,9 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from workloads.execution.transports.interface import place_variable
 from workloads.execution.verbs.library import Credit, Device, EventKind, Peer, VerbsError
-from workloads.execution.verbs.place import PLACE_VARIABLE, RocePlace
+from workloads.execution.verbs.place import RocePlace
 
 _SIZE = 65_536
 
@@ -38,7 +39,7 @@ def _told(name: str) -> Any:
 
 def main() -> int:
     fault, me = sys.argv[1], int(os.environ["RANK"])
-    place = RocePlace.from_json(os.environ[PLACE_VARIABLE])
+    place = RocePlace.from_json(os.environ[place_variable("roce")])
     device = Device(place.library, place.devices[0], place.address)
     buffer = ctypes.create_string_buffer(_SIZE)
     region = device.register(ctypes.addressof(buffer), _SIZE)

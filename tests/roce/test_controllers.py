@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from testing.rate_controllers import FIELDS, ONE_Q32, Dcqcn, Hop, Hpcc, Settings, Timely, library
 from topologies.fabrics.build import build_fabric
-from topologies.spec.roce.device import device_settings
 from topologies.spec.spec import parse_spec
+from topologies.spec.transports.roce.device import device_settings
 
 _PHASES = (Phase.explicit, Phase.reuse, Phase.generate)
 

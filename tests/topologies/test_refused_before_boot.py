@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from emulator.cut_off import cut_off_by_faults
+from emulator.guest_memory import guest_memory_bytes
 from emulator.idle_time import longest_idle_ns
 from emulator.session import run_session
-from emulator.virtual.memory.estimate import guest_memory_bytes
 from topologies.spec.layers_section import LayersWorkload
 from topologies.spec.spec import Spec, SpecError, load_spec, parse_dict
 from workloads.models.flow_sizes import MOST_FLOWS, flow_count, flows_of

@@ -16,8 +16,8 @@ from topologies.spec import workload_section as workload_spec
 from topologies.spec.collectives_section import CollectivesSection
 from topologies.spec.compute_section import ComputeSpec
 from topologies.spec.partition import section as partition_spec
-from topologies.spec.roce import section as roce_spec
 from topologies.spec.spec import Spec, parse_spec
+from topologies.spec.transports.roce import section as roce_spec
 
 REFERENCE = (Path(__file__).parents[2] / "docs" / "spec.md").read_text()
 EXAMPLES = re.findall(r"```yaml\n(.*?)```", REFERENCE, re.DOTALL)
@@ -31,8 +31,8 @@ UNIONS = (
 SECTIONS: list[type[BaseModel]] = [
     *(model for union in UNIONS for model in get_args(get_args(union)[0])),
     *(fabric_spec.LinkSpec, fabric_spec.GraphNodeSpec, fabric_spec.GraphLinkSpec),
-    run_spec.TcpTransport,
-    *(roce_spec.RoceTransport, roce_spec.Dcqcn, roce_spec.Timely, roce_spec.Hpcc),
+    *run_spec.TRANSPORT_SECTIONS.values(),
+    *(roce_spec.Dcqcn, roce_spec.Timely, roce_spec.Hpcc),
     *(run_spec.CaptureSpec, run_spec.CountersSpec, run_spec.VirtualSpec),
     *(workload_spec.Parallelism, CollectivesSection, ComputeSpec, Spec),
     *(partition_spec.PartitionSpec, *get_args(partition_spec.NetworkSpec)),

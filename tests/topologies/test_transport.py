@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from topologies.spec.roce.section import RoceTransport
-from topologies.spec.run_sections import TcpTransport
 from topologies.spec.spec import SpecError, parse_spec
+from topologies.spec.transports.roce.section import RoceTransport
+from topologies.spec.transports.tcp.section import TcpTransport
 
 _SPEC = """
 name: transports

@@ -25,12 +25,13 @@ from collectives.chunking import Chunking, cut
 from collectives.kinds import Kind, Shape
 from tests.exec.programs import execute
 from tests.session.command import ROOT
-from workloads.execution.verbs.place import PLACE_VARIABLE, TRANSPORT_VARIABLE, RocePlace
+from workloads.execution.transports.interface import TRANSPORT_VARIABLE, place_variable
+from workloads.execution.verbs.place import RocePlace
 from workloads.torch_backend.configuration import (
     VARIABLE,
     ConfigurationError,
+    place_of,
     read,
-    roce_place_of,
 )
 
 HERE = Path(__file__).parent
@@ -209,19 +210,19 @@ def test_a_ddp_script_of_torchrun_sends_over_roce_where_the_run_has_it(tmp_path:
     [
         ({TRANSPORT_VARIABLE: "rdma"}, "found 'rdma', allowed: tcp, roce"),
         ({TRANSPORT_VARIABLE: "roce"}, "found roce where there are no RDMA devices, allowed: tcp"),
-        ({TRANSPORT_VARIABLE: "roce", PLACE_VARIABLE: "{}"}, "allowed: what the run set"),
+        ({TRANSPORT_VARIABLE: "roce", place_variable("roce"): "{}"}, "allowed: what the run set"),
     ],
 )
 def test_a_transport_that_cannot_be_had_is_named(environment: dict[str, str], said: str) -> None:
     with pytest.raises(ConfigurationError, match=re.escape(said)):
-        roce_place_of(environment)
+        place_of(environment)
 
 
 def test_a_place_comes_back_from_the_environment_as_it_was() -> None:
     place = RocePlace(Path("/a.so"), ("x", "y"), (0, 1, 1), "10.0.0.2", Path("/r"), 4096, 8, 7)
-    environment = {TRANSPORT_VARIABLE: "roce", PLACE_VARIABLE: place.to_json()}
-    assert roce_place_of(environment) == place
-    assert roce_place_of(environment | {TRANSPORT_VARIABLE: "tcp"}) is None
+    environment = {TRANSPORT_VARIABLE: "roce", place_variable("roce"): place.to_json()}
+    assert place_of(environment) == place
+    assert place_of(environment | {TRANSPORT_VARIABLE: "tcp"}) is None
 
 
 @pytest.mark.parametrize(

@@ -14,10 +14,9 @@ from topologies.spec.errors import Key, Problem, shown, suggestion
 from topologies.spec.fabric_section import GraphSpec
 from topologies.spec.jobs.checks import check_jobs
 from topologies.spec.queue_section import Classes, QueueSpec
-from topologies.spec.roce.checks import roce_problems
-from topologies.spec.roce.section import RoceTransport
 from topologies.spec.run_sections import NodeDies
 from topologies.spec.sections import Sections
+from topologies.spec.transports.checks import transport_problems
 from topologies.spec.workload_section import (
     CommandWorkload,
     model_stage_data_degrees,
@@ -102,7 +101,7 @@ def _check_one(spec: Sections) -> list[Problem]:
             Problem(("fabric", *error.key), str(error.found), f"expected {error.expected}")
         )
         return problems
-    problems += roce_problems(spec, fabric)
+    problems += transport_problems(spec, fabric)
     hosts = len(fabric.hosts)
     together = ranks_per_host(spec.workload)
     if spec.workload.ranks > hosts * together:
@@ -180,9 +179,10 @@ def _buffers(key: Key, queue: QueueSpec) -> Iterator[tuple[Key, int]]:
 
 
 def _class_problems(spec: Sections) -> Iterator[Problem]:
-    asked: list[tuple[Key, int | str | None]] = [(("class",), spec.traffic_class)]
-    if isinstance(spec.transport, RoceTransport):
-        asked.append((("transport", "class"), spec.transport.traffic_class))
+    asked: list[tuple[Key, int | str | None]] = [
+        (("class",), spec.traffic_class),
+        (("transport", "class"), spec.transport.own_class),
+    ]
     classes = spec.collectives.classes
     asked += [(("collectives", "classes", sort), name) for sort, name in classes]
     queue = spec.fabric.queue

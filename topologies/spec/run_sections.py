@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, Union
 
 from pydantic import (
     AfterValidator,
@@ -14,12 +14,13 @@ from pydantic import (
     model_validator,
 )
 
+from topologies.registration import section_parts
 from topologies.spec.fabric_section import Integer
 from topologies.spec.queue_section import SpecSection
-from topologies.spec.roce.section import RoceTransport
+from topologies.spec.transports import TRANSPORTS
+from topologies.spec.transports.section import TransportSection
 from topologies.units import (
     RateBps,
-    SizeBytes,
     TimeNs,
     format_size,
     format_time,
@@ -27,34 +28,10 @@ from topologies.units import (
     parse_time_ns,
 )
 
-BUFFER_LIMIT_BYTES = 2**31 - 1
-"""The socket buffer sysctls are signed 32-bit integers."""
-
 MINIMUM_SNAPLEN = 114
 """Ethernet 14, IPv4 20 and TCP 32 bytes (with time stamps), and Gloo's preamble of 48."""
 
 MIN_MEMORY_BYTES = 256 * 2**20
-
-
-class TcpTransport(SpecSection):
-    """TCP as the hosts run it.
-
-    `ecn` None negotiates it when the congestion control is dctcp or a queue marks.
-    `min_rto` is the route's rto_min (200 ms is Linux's TCP_RTO_MIN), `initial_window` the route's
-    initcwnd in segments (10: RFC 6928).
-    """
-
-    kind: Literal["tcp"] = "tcp"
-    congestion_control: Literal["cubic", "dctcp", "bbr", "reno"] = "cubic"
-    rcvbuf_bytes: SizeBytes = Field(
-        default=16_000_000, alias="rcvbuf", ge=4096, le=BUFFER_LIMIT_BYTES
-    )
-    sndbuf_bytes: SizeBytes = Field(
-        default=16_000_000, alias="sndbuf", ge=4096, le=BUFFER_LIMIT_BYTES
-    )
-    ecn: Annotated[bool, Field(strict=True)] | None = None
-    min_rto_ns: TimeNs = Field(default=200_000_000, alias="min_rto", ge=1_000_000)
-    initial_window: Integer = Field(default=10, ge=1, le=1000)
 
 
 def _as_tcp(value: object) -> object:
@@ -62,9 +39,18 @@ def _as_tcp(value: object) -> object:
     return value if not isinstance(value, dict) else {"kind": "tcp"} | value
 
 
-TransportSpec = Annotated[
-    Annotated[TcpTransport | RoceTransport, Field(discriminator="kind")], BeforeValidator(_as_tcp)
-]
+TRANSPORT_SECTIONS = section_parts(
+    TRANSPORTS, "topologies.spec.transports.{}.section", TransportSection
+)
+"""By kind."""
+
+if TYPE_CHECKING:
+    TransportSpec = TransportSection
+else:
+    TransportSpec = Annotated[
+        Annotated[Union[tuple(TRANSPORT_SECTIONS.values())], Field(discriminator="kind")],  # noqa: UP007
+        BeforeValidator(_as_tcp),
+    ]
 
 
 def _keeps_preambles(snaplen_bytes: int) -> int:
@@ -150,7 +136,7 @@ class VirtualSpec(SpecSection):
     """Settings of the virtual kernel alone. `receive_coalescing`: how long a port may hold received
     packets to hand them up together, in virtual time (0: never). `memory` is a size, or `auto`:
     sized from the spec. `ranks_per_process` is how many ranks are threads of one process, or
-    `auto`: many, where that changes no measured time (`emulator.virtual.packing`). `connections`
+    `auto`: many, where that changes no measured time (`emulator.ranks.packing`). `connections`
     says when two ranks connect: before the workload, all, or when they first communicate. With
     `connect_only` they connect, and the run is over: what is then known are its ports."""
 

@@ -12,15 +12,14 @@ from topologies.spec.compute_section import ComputeSpec
 from topologies.spec.fabric_section import FabricSpec, GraphSpec, Integer
 from topologies.spec.jobs.section import JobBeside, JobSpec, check_name, parse_placement
 from topologies.spec.queue_section import Classes, SpecSection, TrafficClassName, marks
-from topologies.spec.roce.section import RoceTransport
 from topologies.spec.run_sections import (
     CaptureSpec,
     CountersSpec,
     FaultSpec,
-    TcpTransport,
     TransportSpec,
     VirtualSpec,
 )
+from topologies.spec.transports.tcp.section import TcpTransport
 from topologies.spec.workload_section import WorkloadSpec
 from topologies.spec.workload_types import Payload
 
@@ -100,7 +99,7 @@ class Sections(SpecSection):
     def rdma_priority(self) -> int:
         """The DSCP class selector of what the ranks' queue pairs send: that of `transport`, else of
         the sockets."""
-        return self._priority(self._rdma_class, self.traffic_class)
+        return self._priority(self.transport.own_class, self.traffic_class)
 
     def selector(self, name: str | int | None) -> int:
         """The DSCP class selector of a class; None is that of the whole spec."""
@@ -109,17 +108,13 @@ class Sections(SpecSection):
     def priorities(self, over_roce: bool) -> tuple[int, ...]:
         """By rank, of all jobs: the DSCP class selector of what its sockets send, or its
         queue pairs."""
-        rdma = self._rdma_class if over_roce else None
+        rdma = self.transport.own_class if over_roce else None
         found: list[int] = []
         for job in self.jobs:
             found += [self._priority(rdma, job.traffic_class, self.traffic_class)] * (
                 job.workload.ranks
             )
         return tuple(found) or (self._priority(rdma, self.traffic_class),) * self.ranks
-
-    @property
-    def _rdma_class(self) -> str | int | None:
-        return self.transport.traffic_class if isinstance(self.transport, RoceTransport) else None
 
     def _priority(self, *names: str | int | None) -> int:
         """The class selector of the first name that is given."""
@@ -132,17 +127,12 @@ class Sections(SpecSection):
     @property
     def transport_words(self) -> str:
         """The transport of the ranks' messages, in words."""
-        transport = self.transport
-        if isinstance(transport, RoceTransport):
-            control = transport.congestion_control
-            said = f"RoCE, congestion control {control}, path MTU {transport.path_mtu_bytes}"
-            return f"{said}, ECN" if transport.ecn_capable else said
-        return f"TCP, {transport.congestion_control}" + (", ECN" if self.ecn else "")
+        return self.transport.words(self.ecn)
 
     @property
     def tcp(self) -> TcpTransport:
         """TCP as the hosts run it, beside another transport too."""
-        return self.transport if isinstance(self.transport, TcpTransport) else TcpTransport()
+        return self.transport.tcp
 
     @property
     def ecn(self) -> bool:

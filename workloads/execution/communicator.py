@@ -34,7 +34,7 @@ from workloads.execution.programs.engine import (
     ProgramWork,
 )
 from workloads.execution.traffic_class import TrafficClass
-from workloads.execution.verbs.queue_pairs import QueuePairLinks, RankDevices
+from workloads.execution.transports.interface import Links, RankEnds
 
 # Far enough ahead for everybody to be asleep by then. Starts lie on a grid, so that a few
 # microseconds more or less while connecting do not move everything that follows.
@@ -53,7 +53,7 @@ class Communicator:
 
     Switches take part in its programs by `tree`, where they aggregate. With `begin` its ranks do
     not align themselves before an iteration: it is called before the first one, and the others
-    follow without a pause. With `devices` the messages of its programs go over RDMA.
+    follow without a pause. With `ends` the messages of its programs go between these.
     `tensors` are what its collectives move. With `real_time` it aligns its ranks further ahead.
     """
 
@@ -68,7 +68,7 @@ class Communicator:
         settings: CollectivesSection | None = None,
         begin: Callable[[], None] | None = None,
         tree: AggregationClient | None = None,
-        devices: RankDevices | None = None,
+        ends: RankEnds | None = None,
         tensors: Tensors = OWN_TENSORS,
         *,
         real_time: bool = False,
@@ -86,10 +86,10 @@ class Communicator:
         self._log = log
         self._everybody = self.size == world_size
         self._group = group
-        self._links = None
-        if devices is not None and self.size > 1:
-            store = dist.FileStore(str(devices.place.directory / f"{name}.queue-pairs"), -1)
-            self._links = QueuePairLinks(devices, store, name, self.ranks, me, log)
+        self._links: Links | None = None
+        if ends is not None and self.size > 1:
+            store = dist.FileStore(str(ends.place.directory / f"{name}.ends"), -1)
+            self._links = ends.links(store, name, self.ranks, me, log)
         self._next_tag = 0
         self._settings = settings or CollectivesSection()
         self._engine = ProgramEngine(
@@ -387,7 +387,7 @@ def subgroups(
     me: int,
     world_size: int,
     settings: CollectivesSection | None = None,
-    devices: RankDevices | None = None,
+    ends: RankEnds | None = None,
     tensors: Tensors = OWN_TENSORS,
     trees: Trees | None = None,
     classes: Mapping[tuple[int, ...], TrafficClass] = NO_CLASSES,
@@ -418,7 +418,7 @@ def subgroups(
                 group,
                 settings,
                 tree=None if trees is None else trees.join(ranks),
-                devices=devices,
+                ends=ends,
                 tensors=tensors,
             )
     return mine

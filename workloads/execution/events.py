@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
 from workloads.execution.programs.engine import ChunkTimes
-from workloads.execution.verbs.queue_pairs import LoggedEnds
 
 
 class EventLog:
@@ -43,9 +42,9 @@ class EventLog:
                 }
             )
 
-    def queue_pair(self, group: str, peer: int, ends: LoggedEnds) -> None:
-        """A queue pair of this rank with another's, for a group's messages."""
-        self._add({"event": "queue_pair", "group": group, "peer": peer} | asdict(ends))
+    def end(self, event: str, group: str, peer: int, told: Mapping[str, Any]) -> None:
+        """An end of this rank with another's, for a group's messages, such as a queue pair."""
+        self._add({"event": event, "group": group, "peer": peer} | dict(told))
 
     def iteration(self, index: int, start_ns: int, end_ns: int) -> None:
         self._add({"event": "iteration", "index": index, "start_ns": start_ns, "end_ns": end_ns})

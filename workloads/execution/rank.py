@@ -24,7 +24,7 @@ from workloads.execution.payload.tensors import tensors_of
 from workloads.execution.process_groups import WORLD, DefaultGroups, ProcessGroups
 from workloads.execution.rank_plan import RankPlan
 from workloads.execution.step_runner import run_steps
-from workloads.execution.verbs.queue_pairs import RankDevices
+from workloads.execution.transports.interface import RankEnds
 from workloads.models.build import step_of
 from workloads.models.partition.split_file import read_split
 from workloads.models.partition.step import inference_step
@@ -67,7 +67,7 @@ def _take_part(
     if not plan.lazy:
         log.connections(WORLD, groups.ports(WORLD))
     everybody = range(plan.world_size)
-    devices = None if plan.roce is None else RankDevices(plan.roce)
+    ends = None if plan.place is None else plan.place.open()
     tensors = tensors_of(plan.payload)
     trees = Trees(plan.trees, tensors)
     world = Communicator(
@@ -80,13 +80,13 @@ def _take_part(
         plan.collectives,
         None if plan.aligned else begin,
         trees.join(everybody),
-        devices,
+        ends,
         tensors,
         real_time=plan.real_time,
     )
     compute = ComputeModel(plan.compute, log)
     tell = on_iteration if plan.rank == 0 else lambda iteration: None
-    _workload(plan, groups, world, compute, log, tell, devices, trees)
+    _workload(plan, groups, world, compute, log, tell, ends, trees)
     world.begin()
     # Nobody closes connections, and rank 0 its store, while others still use them.
     world.align(AT_THE_END)
@@ -105,7 +105,7 @@ def _workload(
     compute: ComputeModel,
     log: EventLog,
     on_iteration: Callable[[int], None],
-    devices: RankDevices | None,
+    ends: RankEnds | None,
     trees: Trees,
 ) -> None:
     workload = plan.workload
@@ -125,7 +125,7 @@ def _workload(
         run_steps(workload, step, {"world": world}, compute, log, on_iteration, share)
     else:
         step = step_of(workload, plan.rank)
-        groups = _groups(plan, workload, process_groups, world, log, devices, trees)
+        groups = _groups(plan, workload, process_groups, world, log, ends, trees)
         run_steps(workload, step, groups, compute, log, on_iteration)
 
 
@@ -135,7 +135,7 @@ def _groups(
     process_groups: ProcessGroups,
     world: Communicator,
     log: EventLog,
-    devices: RankDevices | None,
+    ends: RankEnds | None,
     trees: Trees,
 ) -> dict[GroupName, Communicator]:
     groups: dict[GroupName, Communicator] = {"world": world}
@@ -149,7 +149,7 @@ def _groups(
                 world.rank,
                 world.size,
                 plan.collectives,
-                devices,
+                ends,
                 world.tensors,
                 trees,
                 plan.classes,

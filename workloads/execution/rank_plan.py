@@ -12,7 +12,7 @@ from topologies.spec.workload_section import WorkloadSpec
 from topologies.spec.workload_types import Payload
 from workloads.execution.aggregation.place import TreePlace
 from workloads.execution.traffic_class import TrafficClass
-from workloads.execution.verbs.place import RocePlace
+from workloads.execution.transports.interface import Place
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class RankPlan:
     `classes` are of what groups of ranks send, by the ranks of those that have one of their own.
 
     `trees` are the rank's places among switches that aggregate, by the ranks of its groups, where
-    there are some. `roce` says how it gets at RDMA, where programs send over that.
+    there are some. `place` is where it finds its ends of a transport that has some for programs.
     """
 
     rank: int
@@ -48,7 +48,7 @@ class RankPlan:
     lazy: bool = False
     classes: Mapping[tuple[int, ...], TrafficClass] = field(default_factory=dict)
     trees: Mapping[tuple[int, ...], tuple[TreePlace, ...]] = field(default_factory=dict)
-    roce: RocePlace | None = None
+    place: Place | None = None
 
     @property
     def world_size(self) -> int:

@@ -3,8 +3,8 @@
 GROUNDWIRE_COLLECTIVES is a path of a YAML file, or YAML itself where it begins with a brace. The
 file is a section or has one under `collectives`, as specs have. Without it all is Gloo's own.
 
-GROUNDWIRE_TRANSPORT is tcp or roce: what messages of programs go over. Runs with RoCE have it as
-roce, with the place of the rank's devices beside it; elsewhere it is tcp.
+GROUNDWIRE_TRANSPORT is what messages of programs go over, by the kind of a transport. Runs with
+RoCE have it as roce, with the place of the rank's devices beside it; elsewhere it is tcp.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from pydantic import ValidationError
 from topologies.spec.collectives_section import CollectivesOfRun, CollectivesSection
 from topologies.spec.document import read_document
 from topologies.spec.errors import SpecError
-from workloads.execution.verbs.place import PLACE_VARIABLE, TRANSPORT_VARIABLE, RocePlace
+from workloads.execution.transports import RANK_TRANSPORTS
+from workloads.execution.transports.interface import TRANSPORT_VARIABLE, Place, place_variable
 from workloads.observer import COLLECTIVES_VARIABLE
 
 VARIABLE = COLLECTIVES_VARIABLE
@@ -46,25 +47,23 @@ def from_environment() -> CollectivesSection:
     return read(text, value)
 
 
-def roce_place_of(environment: Mapping[str, str]) -> RocePlace | None:
-    """Where this process finds its RDMA devices, where messages are to go over these; None for
-    TCP. Raises ConfigurationError."""
-    transport = environment.get(TRANSPORT_VARIABLE, "") or "tcp"
-    if transport not in ("tcp", "roce"):
-        raise ConfigurationError(f"{TRANSPORT_VARIABLE}: found {transport!r}, allowed: tcp, roce")
-    if transport == "tcp":
-        return None
-    if PLACE_VARIABLE not in environment:
-        raise ConfigurationError(
-            f"{TRANSPORT_VARIABLE}: found roce where there are no RDMA devices, allowed: tcp; "
-            "devices are in runs whose spec has transport: {kind: roce}"
-        )
+def place_of(environment: Mapping[str, str]) -> Place | None:
+    """Where this process finds the ends of its transport; None where messages of programs go
+    through sockets. Raises ConfigurationError."""
+    kind = environment.get(TRANSPORT_VARIABLE, "") or "tcp"
+    if kind not in RANK_TRANSPORTS:
+        allowed = ", ".join(RANK_TRANSPORTS)
+        raise ConfigurationError(f"{TRANSPORT_VARIABLE}: found {kind!r}, allowed: {allowed}")
+    variable = place_variable(kind)
+    text = environment.get(variable)
     try:
-        return RocePlace.from_json(environment[PLACE_VARIABLE])
-    except (ValueError, TypeError, KeyError) as error:
+        return RANK_TRANSPORTS[kind].place(text)
+    except (ValueError, TypeError, LookupError) as error:
+        if text is None:
+            what = f"found {kind} where {error.args[0]}"
+            raise ConfigurationError(f"{TRANSPORT_VARIABLE}: {what}") from error
         raise ConfigurationError(
-            f"{PLACE_VARIABLE}: found {environment[PLACE_VARIABLE]!r}, allowed: what the run set "
-            f"({error!r})"
+            f"{variable}: found {text!r}, allowed: what the run set ({error!r})"
         ) from error
 
 

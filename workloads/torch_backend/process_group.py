@@ -39,7 +39,7 @@ from workloads.execution.programs.engine import FIRST_SLOT, ProgramEngine, Progr
 from workloads.execution.programs.reductions import REDUCTIONS, SUM, Combine
 from workloads.torch_backend.configuration import from_environment
 from workloads.torch_backend.logged_program import LoggedProgram
-from workloads.torch_backend.queue_pairs import queue_pair_links
+from workloads.torch_backend.own_links import own_links
 
 
 class Unsupported(RuntimeError):
@@ -73,7 +73,7 @@ class GroundwireGroup(dist.ProcessGroup):  # type: ignore[misc]
         )
         self._gloo = dist.ProcessGroupGloo(store, rank, size, timeout=timeout)
         # What programs send and receive by.
-        self._carrier = queue_pair_links(store, name, ranks, rank) or self._gloo
+        self._carrier = own_links(store, name, ranks, rank) or self._gloo
         self._engine = ProgramEngine(
             rank,
             self._section.in_flight,

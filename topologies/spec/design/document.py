@@ -21,7 +21,8 @@ from topologies.spec.errors import Key, Problem, SpecError, problems_of, shown, 
 from topologies.spec.fabric_section import Integer
 from topologies.spec.layers_section import LayersWorkload
 from topologies.spec.queue_section import SpecSection
-from topologies.spec.run_sections import Fraction, TcpTransport, VirtualSpec
+from topologies.spec.run_sections import Fraction, VirtualSpec
+from topologies.spec.transports.tcp.section import TcpTransport
 from topologies.spec.workload_section import CollectiveOperation, CollectivesWorkload
 from topologies.units import RateBps, SizeBytes
 

@@ -7,14 +7,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-TRANSPORT_VARIABLE = "GROUNDWIRE_TRANSPORT"
-"""The transport of torch's backend for programs' messages: tcp or roce."""
-PLACE_VARIABLE = "GROUNDWIRE_ROCE_PLACE"
-"""The place of a program's ranks, as JSON."""
+from workloads.execution.transports.interface import Place, RankEnds
 
 
 @dataclass(frozen=True, slots=True)
-class RocePlace:
+class RocePlace(Place):
     """`library` is `verbs.c`, compiled. `devices` are those of ports of the rank's host, which all
     have its `address`; `device_to` says by rank of the run which of them leads there, by number.
     `directory` has the logs of ranks.
@@ -31,6 +28,17 @@ class RocePlace:
     path_mtu_bytes: int
     timeout_exponent: int
     retries: int
+
+    @property
+    def ranks(self) -> int:
+        """How many ranks the run has."""
+        return len(self.device_to)
+
+    def open(self) -> RankEnds:
+        """Its devices, of which those that are used are opened."""
+        from workloads.execution.verbs.queue_pairs import RankDevices  # needs torch
+
+        return RankDevices(self)
 
     def to_json(self) -> str:
         """As an environment has it."""

@@ -10,14 +10,14 @@ import json
 from collections import deque
 from collections.abc import Sequence
 from ctypes import c_void_p
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import timedelta
 from threading import Event, Lock, Thread
-from typing import Protocol
 
 import torch
 import torch.distributed as dist
 
+from workloads.execution.transports.interface import EndLog, Links, RankEnds
 from workloads.execution.verbs.library import (
     Credit,
     Device,
@@ -34,12 +34,6 @@ _TIMEOUT = timedelta(days=1)  # as process groups have it: virtual time cannot t
 _DEPTH = 127
 """Sends and receives that a queue pair has room for; more wait here. The kernel keeps one slot more
 and has powers of two of them."""
-
-
-class PairLog(Protocol):
-    """Where queue pairs are logged."""
-
-    def queue_pair(self, group: str, peer: int, ends: LoggedEnds) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,22 +85,33 @@ class _Pair:
     error: VerbsError | None = None
 
 
-class RankDevices:
+class RankDevices(RankEnds):
     """A rank's devices, one a port of its host; a thread waits for the completions of each that is
     used. To be made once the rank is in its network namespace."""
 
     def __init__(self, place: RocePlace) -> None:
-        self.place = place
+        self._place = place
         self._opened: dict[int, Device] = {}
         self._pairs: dict[int, _Pair] = {}
         self._lock = Lock()
 
+    @property
+    def place(self) -> RocePlace:
+        """Where its devices are."""
+        return self._place
+
+    def links(
+        self, store: dist.Store, name: str, ranks: Sequence[int], me: int, log: EndLog
+    ) -> Links:
+        """The queue pairs of a group. Raises VerbsError."""
+        return QueuePairLinks(self, store, name, ranks, me, log)
+
     def make(self, rank: int) -> tuple[_Pair, int]:
         """A queue pair for messages with this rank, and its number, which no other one of these
         has. Raises VerbsError."""
-        if rank >= len(self.place.device_to):
-            raise VerbsError(f"rank {rank} is none of the run's {len(self.place.device_to)} ranks")
-        device = self._device(self.place.device_to[rank])
+        if rank >= len(self._place.device_to):
+            raise VerbsError(f"rank {rank} is none of the run's {len(self._place.device_to)} ranks")
+        device = self._device(self._place.device_to[rank])
         while True:
             handle, number = device.make(_DEPTH)
             with self._lock:
@@ -117,7 +122,7 @@ class RankDevices:
 
     def _device(self, number: int) -> Device:
         if number not in self._opened:
-            place = self.place
+            place = self._place
             device = Device(place.library, place.devices[number], place.address)
             self._opened[number] = device
             Thread(target=self._work, args=(device,), daemon=True).start()
@@ -223,7 +228,7 @@ class QueuePairLinks:
         name: str,
         ranks: Sequence[int],
         me: int,
-        log: PairLog,
+        log: EndLog,
     ) -> None:
         """Waits for the whole group, whose own keys are in the store. Raises VerbsError."""
         place = devices.place
@@ -251,18 +256,10 @@ class QueuePairLinks:
                 place.timeout_exponent,
                 place.retries,
             )
-            log.queue_pair(
-                name,
-                rank,
-                LoggedEnds(
-                    numbers[rank],
-                    peer.qpn,
-                    peer.own_psn,
-                    peer.psn,
-                    place.address,
-                    peer.address,
-                ),
+            ends = LoggedEnds(
+                numbers[rank], peer.qpn, peer.own_psn, peer.psn, place.address, peer.address
             )
+            log.end("queue_pair", name, rank, asdict(ends))
         # Whose queue pair is not connected yet would not hear of a credit.
         store.set(f"{me} connected", "")
         store.wait([f"{rank} connected" for rank in ranks], _TIMEOUT)

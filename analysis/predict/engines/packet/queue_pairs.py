@@ -8,7 +8,7 @@ import numpy as np
 
 from analysis.predict.interface import Setting
 from simulation.columns import Column
-from topologies.spec.roce.device import device_settings
+from topologies.spec.transports.roce.device import device_settings
 
 _DEVICE = (
     *("kind", "line_bps", "min_bps", "additive_bps", "hyper_bps"),

@@ -13,7 +13,7 @@ from analysis.predict.interface import Transport
 from collectives.call import CollectiveCall
 from collectives.schedule.observed import ObservedSchedule
 from topologies.ethernet import ETHERNET_BYTES
-from topologies.spec.roce.section import STOCK_ACK_EVERY
+from topologies.spec.transports.roce.section import STOCK_ACK_EVERY
 
 PACKET_BYTES = 20 + 8 + 12 + 4 + ETHERNET_BYTES
 """IPv4 20, UDP 8, base transport header 12, ICRC 4 (InfiniBand volume 1, chapter 9 and annex A17),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from topologies.fabrics.fabric import L1_OVERHEAD_BYTES, Fabric
 from topologies.routing.extent import Extent, longest_path
-from topologies.spec.roce.section import (
+from topologies.spec.transports.roce.section import (
     Dcqcn,
     Hpcc,
     RoceTransport,

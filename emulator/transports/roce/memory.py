@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from collectives.groups import groups_of
+from emulator.transports.interface import TooLittleMemory
 from topologies.fabrics.fabric import Fabric, NodeKind
-from topologies.spec.roce.section import RoceTransport
 from topologies.spec.spec import Spec
+from topologies.spec.transports.roce.section import RoceTransport
 from topologies.spec.workload_section import ChakraWorkload, CollectivesWorkload, CommandWorkload
 from topologies.units import format_size
 
@@ -30,15 +31,9 @@ _OF_SWITCHES = ("lossless", "shared")
 """Kinds of queues whose buffer is that of all ports of a switch together."""
 
 
-class TooManyQueuePairs(ValueError):
-    """More queue pairs than a guest's memory has room for."""
-
-
 def queue_pairs_of(spec: Spec) -> int:
-    """How many the ranks of a spec make, of all groups together; 0 over TCP, and for programs, of
-    which nothing is known."""
-    if not isinstance(spec.transport, RoceTransport):
-        return 0
+    """How many the ranks of a spec make, of all groups together; 0 for programs, of which nothing
+    is known."""
     workload = spec.workload
     if isinstance(workload, CommandWorkload):
         return 0
@@ -51,39 +46,34 @@ def queue_pairs_of(spec: Spec) -> int:
     return found
 
 
-def roce_bytes(spec: Spec, sent_bytes: int | None) -> int:
-    """The memory of queue pairs and packets; 0 over TCP. `sent_bytes` is what all ranks send
+def roce_bytes(spec: Spec, transport: RoceTransport, sent_bytes: int | None) -> int:
+    """The memory of queue pairs and packets. `sent_bytes` is what all ranks send
     in a run at most, None where only the run tells."""
-    if not isinstance(spec.transport, RoceTransport):
-        return 0
-    pairs = queue_pairs_of(spec) * _pair_bytes(spec.transport)
+    pairs = queue_pairs_of(spec) * _pair_bytes(transport)
     held = _buffer_bytes(spec.plan.fabric)
     under_way = held if sent_bytes is None else min(held, sent_bytes)
     return pairs + int(_PER_PAYLOAD * under_way)
 
 
 def devices_bytes(spec: Spec) -> int:
-    """The memory of a fabric's devices, one on each port of a host; 0 over TCP."""
-    if not isinstance(spec.transport, RoceTransport):
-        return 0
+    """The memory of a fabric's devices, one on each port of a host."""
     fabric = spec.plan.fabric
     devices = sum(len(fabric.links_of[host.name]) for host in fabric.hosts)
     return devices * (len(fabric.nodes) + 1) * _VIEW_BYTES
 
 
-def refuse_too_many(spec: Spec, memory_bytes: int) -> None:
-    """Raises TooManyQueuePairs where a guest of so much memory has no room for the queue pairs."""
+def refuse_too_many(spec: Spec, transport: RoceTransport, memory_bytes: int) -> None:
+    """Raises TooLittleMemory where a guest of so much memory has no room for the queue pairs."""
     specs = [spec.of_job(job) for job in spec.jobs] if spec.jobs else [spec]
     pairs = sum(map(queue_pairs_of, specs))
     if not pairs:
         return
-    assert isinstance(spec.transport, RoceTransport)
-    taken = pairs * _pair_bytes(spec.transport)
+    taken = pairs * _pair_bytes(transport)
     ranks = sum(each.workload.ranks for each in specs)
     devices = devices_bytes(spec)
     least = _LEAST_SYSTEM_BYTES + ranks * _LEAST_RANK_BYTES + taken + devices
     if memory_bytes < least:
-        raise TooManyQueuePairs(
+        raise TooLittleMemory(
             f"{spec.name}: virtual.memory: found {format_size(memory_bytes)}; expected at least "
             f"{-(-least // 10**6)}MB: {pairs:,} queue pairs of {ranks} ranks take "
             f"{-(-taken // 10**6)}MB, the devices of the fabric {-(-devices // 10**6)}MB"

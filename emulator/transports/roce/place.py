@@ -8,26 +8,26 @@ from emulator.network.network import Network
 from emulator.rdma.compiled import verbs_library
 from topologies.fabrics.fabric import Fabric
 from topologies.routing.routes import Routes
-from topologies.spec.roce.section import RoceTransport
 from topologies.spec.spec import Spec
+from topologies.spec.transports.roce.section import RoceTransport
 from workloads.execution.verbs.place import RocePlace
 
 
-def roce_place(spec: Spec, network: Network, host: str, logs: Path) -> RocePlace | None:
-    """How a rank on a host gets at RDMA, where the spec says so; `logs` are those of the ranks.
+def roce_place(
+    spec: Spec, transport: RoceTransport, network: Network, host: str, logs: Path
+) -> RocePlace:
+    """How a rank on a host gets at RDMA; `logs` are those of the ranks.
     Raises VirtualKernelError."""
-    if not isinstance(spec.transport, RoceTransport):
-        return None
     plan = spec.plan
     return RocePlace(
         verbs_library(),
-        network.rdma_devices[host],
+        network.devices[host],
         ports_towards(network.fabric, plan.routes, host, plan.hosts),
         str(network.fabric.by_name[host].address),
         logs,
-        spec.transport.path_mtu_bytes,
-        spec.transport.timeout_exponent,
-        spec.transport.retry_count,
+        transport.path_mtu_bytes,
+        transport.timeout_exponent,
+        transport.retry_count,
     )
 
 

@@ -9,8 +9,9 @@ from topologies.routing.extent import Extent, longest_path
 from topologies.routing.routes import Routes, compute_routes
 from topologies.spec.errors import Problem
 from topologies.spec.queue_section import Lossless, QueueSpec, marks
-from topologies.spec.roce.section import INT_MAX_HOPS, RoceTransport
 from topologies.spec.sections import Sections
+from topologies.spec.transports.checks import TransportChecks
+from topologies.spec.transports.roce.section import INT_MAX_HOPS, RoceTransport
 from topologies.units import format_time
 
 HEADERS_BYTES = 80
@@ -32,11 +33,19 @@ def telemetry_bytes(extent: Extent) -> int:
     return 4 + 12 * extent.links
 
 
-def roce_problems(spec: Sections, fabric: Fabric) -> Iterator[Problem]:
-    """Disagreements of a spec's transport with its fabric; none for TCP."""
-    transport = spec.transport
-    if not isinstance(transport, RoceTransport):
-        return
+class RoceChecks(TransportChecks):
+    """Those of queue pairs and their controllers."""
+
+    def problems(self, spec: Sections, fabric: Fabric) -> Iterator[Problem]:
+        """Path MTU, time-outs, marks, losses, rates, and hosts of several ports."""
+        assert isinstance(spec.transport, RoceTransport)
+        return _problems(spec, spec.transport, fabric)
+
+
+PART = RoceChecks()
+
+
+def _problems(spec: Sections, transport: RoceTransport, fabric: Fabric) -> Iterator[Problem]:
     extent = longest_path(fabric)
     yield from _path_mtu(transport, fabric, extent)
     if spec.workload.kind != "command":  # programs say themselves how long they wait
@@ -129,9 +138,8 @@ def _lost(spec: Sections, queues: list[QueueSpec]) -> Iterator[Problem]:
 
 def _names(spec: Sections) -> list[str | int | None]:
     """Mistakes in the classes of RoCE."""
-    assert isinstance(spec.transport, RoceTransport)
     jobs = [job.traffic_class for job in spec.jobs]
-    return [spec.traffic_class, spec.transport.traffic_class, *jobs]
+    return [spec.traffic_class, spec.transport.own_class, *jobs]
 
 
 def _path_mtu(transport: RoceTransport, fabric: Fabric, extent: Extent) -> Iterator[Problem]:

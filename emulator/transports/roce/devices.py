@@ -1,17 +1,34 @@
-"""The RDMA devices of a fabric: one on each port of a host, by the kernel's Soft-RoCE."""
+"""The RDMA devices of a fabric: one on each port of a host, by the kernel's Soft-RoCE; their
+counters, and the rates that they kept over time (rates.jsonl)."""
 
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 
 from emulator.linux.netlink import NetlinkSocket
 from emulator.linux.rdma_netlink import NETLINK_RDMA, make_rdma_device
+from emulator.network.network import Devices, Network, SetUp
 from emulator.network.registry import Session
 from emulator.ports.arrangement import PortContext
-from emulator.rdma.congestion import configure
+from emulator.rdma.congestion import configure, read_rates, samples_lost
+from topologies.spec.transports.roce.device import device_settings
+from topologies.spec.transports.roce.section import RoceTransport
+
+
+def devices_by(transport: RoceTransport) -> SetUp:
+    """The set-up of hosts that have this transport."""
+
+    def set_up(network: Network, hosts: Mapping[str, tuple[PortContext, ...]]) -> Devices:
+        settings = partial(device_settings, transport, network.fabric)
+        assert network.session is not None
+        return make_devices(network.session, hosts, network.enter, settings)
+
+    return set_up
 
 
 def make_devices(
@@ -61,3 +78,28 @@ def read_counters(devices: Iterable[str]) -> dict[str, int]:
         )
         for name, theirs in _COUNTERS.items()
     }
+
+
+def write_rates(network: Network, path: Path) -> int:
+    """Write the rates of all devices' queue pairs, a line each, by host and port; returns for how
+    many there was no room. Writes no file when nothing was sampled. Raises OSError."""
+    lost = 0
+    lines = []
+    for host, devices in network.devices.items():
+        for device, context in zip(devices, network.contexts(host), strict=True):
+            lost += samples_lost(device)
+            lines += [
+                json.dumps(
+                    {
+                        "host": host,
+                        "port": context.port.interface,
+                        "qpn": sample.qpn,
+                        "time_ns": sample.time_ns,
+                        "rate_bps": sample.rate_bps,
+                    }
+                )
+                for sample in read_rates(device)
+            ]
+    if lines:
+        path.write_text("".join(f"{line}\n" for line in lines))
+    return lost

@@ -17,8 +17,8 @@ from collectives.settings import schedule_of, settings_of
 from emulator.capture.ring_room import ring_bytes_of_guest
 from emulator.ports.port_qdisc import SAMPLE_BYTES
 from emulator.ports.sampling import sampling_of
-from emulator.virtual.memory.queue_pairs import devices_bytes, roce_bytes
-from emulator.virtual.packing import ranks_per_process
+from emulator.ranks.packing import ranks_per_process
+from emulator.transports import emulated
 from topologies.fabrics.selectors import select_ports
 from topologies.spec.spec import Spec
 from topologies.spec.workload_section import (
@@ -100,11 +100,11 @@ def guest_memory_bytes(spec: Spec, run_directory: Path) -> int:
             guest_memory_bytes(spec.of_job(job), run_directory / "jobs" / job.name)
             for job in spec.jobs
         ]
-        return sum(own) - (len(own) - 1) * (_SYSTEM_BYTES + devices_bytes(spec))
+        return sum(own) - (len(own) - 1) * (_SYSTEM_BYTES + emulated(spec).fabric_bytes(spec))
     workload = spec.workload
     ranks = range(workload.ranks)
     if isinstance(workload, CommandWorkload):
-        return _SYSTEM_BYTES + len(ranks) * _PROGRAM_BYTES + devices_bytes(spec)
+        return _SYSTEM_BYTES + len(ranks) * _PROGRAM_BYTES + emulated(spec).fabric_bytes(spec)
     connection_bytes = spec.tcp.sndbuf_bytes + spec.tcp.rcvbuf_bytes
     kept_times = _KEPT if ranks_per_process(spec) == 1 else _KEPT_BY_THREADS
     if isinstance(workload, CollectivesWorkload):
@@ -158,8 +158,8 @@ def guest_memory_bytes(spec: Spec, run_directory: Path) -> int:
     system_bytes += len(nodes_of(settings_of(spec))) * _RANK_BYTES
     sent = _sent_bytes(spec)
     an_iteration = None if sent is None else sent // max(1, workload.iterations)
-    more_bytes = _samples_bytes(spec) + devices_bytes(spec)
-    more_bytes += roce_bytes(spec, an_iteration)
+    more_bytes = _samples_bytes(spec) + emulated(spec).fabric_bytes(spec)
+    more_bytes += emulated(spec).rank_bytes(spec, an_iteration)
     needed_bytes = system_bytes + _ranks_bytes(spec) + tensors_bytes + more_bytes
     return needed_bytes + _rings_bytes(spec, needed_bytes)
 

@@ -8,11 +8,13 @@ from the rate of the port: `controller_rates`.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
 from topologies.spec.queue_section import SpecSection, TrafficClassName
+from topologies.spec.transports.section import TransportSection
+from topologies.spec.transports.tcp.section import TcpTransport
 from topologies.units import RateBps, SizeBytes, TimeNs
 
 Whole = Annotated[int, Field(strict=True)]
@@ -84,7 +86,7 @@ class ControllerRates:
     min_bps: int
 
 
-class RoceTransport(SpecSection):
+class RoceTransport(TransportSection):
     """RDMA over Ethernet (RoCEv2): each host has an RDMA device on each of its ports. TCP beside it
     has its defaults.
 
@@ -96,6 +98,7 @@ class RoceTransport(SpecSection):
     none.
     """
 
+    of_programs: ClassVar[bool] = True
     kind: Literal["roce"]
     congestion_control: Literal["none", "dcqcn", "timely", "hpcc"] = "none"
     path_mtu_bytes: Literal[256, 512, 1024, 2048, 4096] = Field(default=1024, alias="path_mtu")
@@ -121,6 +124,22 @@ class RoceTransport(SpecSection):
         if self.window_bytes is not None and self.window_bytes < self.path_mtu_bytes:
             raise ValueError("expected a window of at least one packet of the path MTU")
         return self
+
+    @property
+    def tcp(self) -> TcpTransport:
+        """With its defaults, for all that is not between queue pairs."""
+        return TcpTransport()
+
+    def words(self, ecn: bool) -> str:
+        """With its congestion control and path MTU."""
+        said = f"RoCE, congestion control {self.congestion_control}"
+        said += f", path MTU {self.path_mtu_bytes}"
+        return f"{said}, ECN" if self.ecn_capable else said
+
+    @property
+    def own_class(self) -> TrafficClassName:
+        """That of queue pairs' packets."""
+        return self.traffic_class
 
     @property
     def timeout_exponent(self) -> int:
@@ -169,6 +188,9 @@ class RoceTransport(SpecSection):
         if self.window_bytes is not None:
             asked = min(asked, self.window_bytes // self.path_mtu_bytes)
         return asked
+
+
+PART = RoceTransport
 
 
 def controller_rates(of: Dcqcn | Timely | Hpcc, line_bps: int) -> ControllerRates:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from emulator.transports import emulated
 from topologies.spec.queue_section import Dctcp, DropTail
-from topologies.spec.roce.section import RoceTransport
 from topologies.spec.spec import Spec
 from topologies.spec.workload_section import CommandWorkload
 
@@ -15,8 +15,6 @@ _MOST_THREADS = 4096
 which allows a process 65,530 (vm.max_map_count): Python and torch have 5,000 to 10,000, a thread 5
 to 6, mostly of its stack."""
 _THREADS = 4
-_MOST_QUEUE_PAIRS = 2048
-"""The most queue pairs of a process, whose rings are mappings besides: 16,256 were too many."""
 _SEQUENCES = 3
 """A thread each, of a chunk under way."""
 
@@ -31,10 +29,8 @@ def ranks_per_process(spec: Spec) -> int:
     if isinstance(spec.workload, CommandWorkload):
         return 1
     if ranks >= _ALWAYS_FROM or (ranks >= _PACKED_FROM and _measures_the_same(spec)):
-        most = min(ranks, _MOST_THREADS // _threads(spec))
-        if isinstance(spec.transport, RoceTransport):
-            most = min(most, _MOST_QUEUE_PAIRS // (ranks - 1))
-        return max(1, most)
+        most = emulated(spec).most_ranks_per_process(ranks)
+        return max(1, min(ranks, most, _MOST_THREADS // _threads(spec)))
     return 1
 
 

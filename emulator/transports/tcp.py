@@ -1,0 +1,67 @@
+"""TCP, which every host has: nothing beside its settings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from emulator.linux.capabilities import kernel_capabilities
+from emulator.network.network import Network, SetUp
+from emulator.transports.interface import EmulatedTransport
+from topologies.spec.spec import Spec
+from workloads.execution.transports.interface import Place
+
+
+class EmulatedTcp(EmulatedTransport):
+    """Sockets. The memory of connections is counted with the ranks that have them."""
+
+    starts_alike = True
+
+    def missing_natively(self, spec: Spec) -> list[str]:
+        """Its congestion control."""
+        control = spec.tcp.congestion_control
+        found = kernel_capabilities().congestion_controls
+        if found and control not in found:
+            return [f"this kernel has no congestion control {control} (module tcp_{control})"]
+        return []
+
+    def prepare(self, spec: Spec, polls: bool) -> Path | None:
+        """Nothing."""
+        return None
+
+    def set_up(self, spec: Spec) -> SetUp | None:
+        """None."""
+        return None
+
+    def place(self, spec: Spec, network: Network, host: str, logs: Path) -> Place | None:
+        """None."""
+        return None
+
+    def environment(self, spec: Spec, place: Place | None) -> Mapping[str, str]:
+        """None."""
+        return {}
+
+    def counters(self, network: Network) -> dict[str, int] | None:
+        """None."""
+        return None
+
+    def write_samples(self, network: Network, directory: Path) -> None:
+        """Nothing."""
+
+    def most_ranks_per_process(self, ranks: int) -> int:
+        """All."""
+        return ranks
+
+    def rank_bytes(self, spec: Spec, sent_bytes: int | None) -> int:
+        """0."""
+        return 0
+
+    def fabric_bytes(self, spec: Spec) -> int:
+        """0."""
+        return 0
+
+    def refuse_memory(self, spec: Spec, memory_bytes: int) -> None:
+        """Nothing."""
+
+
+PART = EmulatedTcp()

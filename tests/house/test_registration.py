@@ -1,0 +1,78 @@
+"""A kind that lacks a part in a room is an error when the room is imported."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from emulator.transports import EMULATED_TRANSPORTS
+from topologies.registration import IncompleteRegistration, parts, section_parts
+from topologies.spec.run_sections import TRANSPORT_SECTIONS
+from topologies.spec.transports import TRANSPORTS
+from topologies.spec.transports.section import TransportSection
+from workloads.execution.transports import RANK_TRANSPORTS
+from workloads.execution.transports.interface import RankTransport
+
+_WHOLE = """
+from workloads.execution.transports.interface import RankTransport
+class Part(RankTransport):
+    def place(self, text): return None
+PART = Part()
+"""
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A file that can be imported as gw_room_new."""
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "gw_room_new", raising=False)
+    return tmp_path / "gw_room_new.py"
+
+
+def test_a_part_is_found_by_the_name_of_its_kind(module: Path) -> None:
+    module.write_text(_WHOLE)
+    assert parts(["new"], "gw_room_{}", RankTransport)["new"].place("") is None
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            _WHOLE.replace("PART =", "OTHER ="),
+            "gw_room_new: found no PART; expected one, a RankTransport",
+        ),
+        ("PART = 3\n", "gw_room_new: found PART = 3; expected a RankTransport"),
+        (_WHOLE.replace("place", "spot"), "gw_room_new: .*abstract.*place"),
+    ],
+)
+def test_a_part_that_lacks_something_is_named(module: Path, text: str, said: str) -> None:
+    module.write_text(text)
+    with pytest.raises(IncompleteRegistration, match=said):
+        parts(["new"], "gw_room_{}", RankTransport)
+
+
+def test_a_part_that_is_not_there_is_named() -> None:
+    with pytest.raises(IncompleteRegistration, match="gw_room_absent: found no such module"):
+        parts(["absent"], "gw_room_{}", RankTransport)
+
+
+def test_a_part_that_imports_what_is_not_there_says_so(module: Path) -> None:
+    module.write_text("import gw_nowhere\n")
+    with pytest.raises(ModuleNotFoundError, match="gw_nowhere"):
+        parts(["new"], "gw_room_{}", RankTransport)
+
+
+def test_a_section_says_all_that_others_ask_it(module: Path) -> None:
+    module.write_text(
+        "from topologies.spec.transports.section import TransportSection\n"
+        "class PART(TransportSection):\n    kind: str = 'new'\n"
+    )
+    with pytest.raises(IncompleteRegistration, match="without tcp, words"):
+        section_parts(["new"], "gw_room_{}", TransportSection)
+
+
+def test_every_transport_is_in_every_room() -> None:
+    for room in (TRANSPORT_SECTIONS, RANK_TRANSPORTS, EMULATED_TRANSPORTS):
+        assert tuple(room) == TRANSPORTS

@@ -1,0 +1,74 @@
+"""Things that have a part in several rooms: each kind is registered once, by name, and each room
+finds its part of it.
+
+A part is what a module declares as `PART`. Its class is that which the room asks for, whose
+abstract methods say what has to be there. So a kind that lacks something is an error when the room
+is imported, and never a case that somebody forgot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from importlib import import_module
+from inspect import isabstract
+from types import MappingProxyType
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+class IncompleteRegistration(ImportError):
+    """A registered kind without a part that a room asks for: names the module and what is to be
+    there."""
+
+
+def parts(kinds: Iterable[str], module: str, declared: type[T]) -> Mapping[str, T]:
+    """The part of each of `kinds` in one room, by kind: an object of the class `declared`.
+
+    `module` is a module's name in which `{}` stands for the kind. Raises IncompleteRegistration.
+    """
+    found = {}
+    for kind in kinds:
+        name = module.format(kind)
+        part = _part(name, declared)
+        if not isinstance(part, declared):
+            raise IncompleteRegistration(
+                f"{name}: found PART = {part!r}; expected a {declared.__name__}"
+            )
+        found[kind] = part
+    return MappingProxyType(found)
+
+
+def section_parts(kinds: Iterable[str], module: str, declared: type[T]) -> Mapping[str, type[T]]:
+    """As `parts`, where the part is a section of the spec: a subclass of `declared`."""
+    found = {}
+    for kind in kinds:
+        name = module.format(kind)
+        part = _part(name, declared)
+        if not (isinstance(part, type) and issubclass(part, declared)) or isabstract(part):
+            lacks = ", ".join(sorted(getattr(part, "__abstractmethods__", ())))
+            raise IncompleteRegistration(
+                f"{name}: found PART = {part!r}{f', without {lacks}' if lacks else ''}; expected "
+                f"a subclass of {declared.__name__}"
+            )
+        found[kind] = part
+    return MappingProxyType(found)
+
+
+def _part(name: str, declared: type[object]) -> object:
+    """What a module declares. A class that is made without all of its abstract methods raises
+    TypeError while its module is imported."""
+    try:
+        module = import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+            raise
+        raise IncompleteRegistration(
+            f"{name}: found no such module; expected one with PART, a {declared.__name__}"
+        ) from error
+    except TypeError as error:
+        raise IncompleteRegistration(f"{name}: {error}") from error
+    if not hasattr(module, "PART"):
+        raise IncompleteRegistration(f"{name}: found no PART; expected one, a {declared.__name__}")
+    part: object = module.PART
+    return part

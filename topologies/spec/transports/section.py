@@ -1,0 +1,36 @@
+"""What every transport says of itself in a spec."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, ClassVar
+
+from topologies.spec.queue_section import SpecSection, TrafficClassName
+
+if TYPE_CHECKING:
+    from topologies.spec.transports.tcp.section import TcpTransport
+
+
+class TransportSection(SpecSection, ABC):
+    """The section `transport` of a spec.
+
+    `of_programs`: programs of collectives send their messages between ends that are not sockets,
+    and Gloo's own go over TCP beside them. Else all that ranks send goes through sockets.
+    """
+
+    of_programs: ClassVar[bool]
+    kind: str
+
+    @property
+    @abstractmethod
+    def tcp(self) -> TcpTransport:
+        """TCP as the hosts run it."""
+
+    @abstractmethod
+    def words(self, ecn: bool) -> str:
+        """The transport in words. `ecn` is whether TCP negotiates ECN."""
+
+    @property
+    def own_class(self) -> TrafficClassName:
+        """The class of its packets, where it is not that of the ranks' sockets."""
+        return None

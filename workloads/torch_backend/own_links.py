@@ -1,0 +1,49 @@
+"""The ends of a script's process groups, where its messages go over a transport that has some."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch.distributed as dist
+
+from workloads.execution.transports.interface import Links, Place, RankEnds
+from workloads.torch_backend.configuration import place_of
+
+
+def own_links(store: dist.Store, name: str, ranks: Sequence[int], me: int) -> Links | None:
+    """Those of a group, to be made by all of its ranks together; None where messages go through
+    sockets. `me` is the number in the group. Raises ConfigurationError, and what the transport
+    raises (VerbsError)."""
+    place = place_of(os.environ)
+    if place is None or len(ranks) == 1:
+        return None
+    own = dist.PrefixStore("groundwire/queue pairs", store)
+    log = _RankLog(place.directory / f"{ranks[me]:03d}.jsonl")
+    everybody = len(ranks) == place.ranks
+    # As the observer names groups.
+    label = "default" if everybody else f"group.{name}"
+    return _ends(place).links(own, label, ranks, ranks[me], log)
+
+
+@cache
+def _ends(place: Place) -> RankEnds:
+    """This process's."""
+    return place.open()
+
+
+class _RankLog:
+    """Ends in the rank's log, where the observer's lines are."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def end(self, event: str, group: str, peer: int, told: Mapping[str, Any]) -> None:
+        """An end of this rank with another's."""
+        line = {"event": event, "group": group, "peer": peer} | dict(told)
+        with self._path.open("a") as file:
+            file.write(json.dumps(line, separators=(",", ":")) + "\n")
