@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from analysis.chakra.codec import decode, read_bytes, record_offsets
+from analysis.chakra.codec import decode_records, read_bytes, read_records
 from analysis.chakra.errors import ChakraError
 from analysis.chakra.foreign import as_feeder_reads
+from analysis.chakra.old_schemas import old_trace, versionless
 from analysis.chakra.schema import CollectiveType, NodeType
 from analysis.chakra.trace import Trace, TraceNode
 from topologies.spec.foreign_files import foreign_file
@@ -30,8 +31,20 @@ def import_trace(path: Path | str) -> tuple[Trace, tuple[str, ...]]:
     data = read_bytes(path)
     if (foreign := foreign_file(data)) is not None:
         raise ChakraError(path, None, f"is no execution trace: it is {foreign}")
-    trace, notes = as_feeder_reads(decode(data, path))
-    check_trace(trace, path, record_offsets(data, path))
+    records = read_records(data, path)
+    try:
+        old = old_trace([record for _, record in records])
+    except ValueError as error:
+        raise ChakraError(path, None, f"of an old schema of Chakra: {error}") from None
+    if old is None:
+        (offset, first), *rest = records
+        found = decode_records([(offset, versionless(first) or first), *rest], path)
+    else:
+        found = old
+    trace, notes = as_feeder_reads(found)
+    check_trace(trace, path, [offset for offset, _ in records[-len(trace.nodes) :]])
+    if old is not None:
+        notes = (f"is of Chakra's schema {old.version}, and read as the present one", *notes)
     return trace, notes
 
 

@@ -2,7 +2,7 @@
 
 import gzip
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -41,23 +41,28 @@ def write_trace(path: Path | str, trace: Trace) -> None:
 
 def decode(data: bytes, path: Path | str = "<bytes>") -> Trace:
     """The inverse of `encode`; `path` is only named in errors. Raises ChakraError."""
+    return decode_records(read_records(data, path), path)
+
+
+def read_records(data: bytes, path: Path | str = "<bytes>") -> tuple[tuple[int, bytes], ...]:
+    """The records of a file, each with its offset; the first one is its metadata. Raises
+    ChakraError."""
     if not data:
         raise ChakraError(path, 0, "is empty: a trace starts with its GlobalMetadata record")
-    records = _records(data, path)
-    offset, record = next(records)
+    return tuple(_records(data, path))
+
+
+def decode_records(records: Sequence[tuple[int, bytes]], path: Path | str) -> Trace:
+    """The trace of a file's records. Raises ChakraError."""
+    offset, record = records[0]
     metadata = _parse(MetadataMessage, record, path, offset, "GlobalMetadata")
     nodes: list[TraceNode] = []
-    for offset, record in records:
+    for offset, record in records[1:]:
         # Two records without bytes are two nodes 0; a file of zeros is millions of them.
         if not record and nodes and nodes[-1] == _EMPTY:
             raise ChakraError(path, offset, f"node id {_EMPTY.id} is used twice")
         nodes.append(_node(_parse(NodeMessage, record, path, offset, "Node")))
     return Trace(tuple(nodes), metadata.version, tuple(_attribute(a) for a in metadata.attr))
-
-
-def record_offsets(data: bytes, path: Path | str = "<bytes>") -> tuple[int, ...]:
-    """Where each node's record starts, in file order. Raises ChakraError."""
-    return tuple(offset for offset, _ in _records(data, path))[1:]
 
 
 def read_bytes(path: Path | str) -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,9 +17,11 @@ from analysis.astra.files.network import Dimension, NetworkConfig, render_networ
 from analysis.astra.files.system import render_system
 from analysis.astra.simulate import simulate
 from analysis.astra.simulation import read_simulation
+from analysis.chakra.check import check_trace
 from analysis.chakra.codec import write_trace
 from analysis.chakra.collective_order import collective_orders, ready_order
 from analysis.chakra.errors import ChakraError
+from analysis.chakra.foreign import as_feeder_reads
 from analysis.chakra.graph import CollectiveNode, ComputeNode, Graph
 from analysis.chakra.schema import CollectiveType, NodeType
 from analysis.chakra.sources.read import read_workload
@@ -291,3 +294,47 @@ def test_a_collective_is_counted_once_where_not_all_ranks_are_there(tmp_path: Pa
     assert summarize(read_workload(tmp_path / "t").graphs).collectives == {
         ("all_reduce", 65536, 2): 3
     }
+
+
+def test_device_nodes_come_in_the_order_of_their_streams(tmp_path: Path) -> None:
+    """As in mlcommons/chakra#215: kernels depend on their launches alone, so that the all-reduce
+    could begin before what it reduces is computed."""
+
+    def device(id: int, launch: int, stream: int, micros: int) -> TraceNode:
+        return _node(id, NodeType.COMP, [launch], micros=micros, is_cpu_op=False, stream=stream)
+
+    def nodes(rank: int) -> list[TraceNode]:
+        launches = [
+            _node(id, NodeType.COMP, [id - 2] if id > 1 else [], micros=1, is_cpu_op=True)
+            for id in (1, 3, 5, 7)
+        ]
+        reduce = replace(_all_reduce(6, after=[5]), attributes=(
+            *_all_reduce(6).attributes,
+            Attribute("is_cpu_op", "bool_val", False),
+            Attribute("stream", "int64_val", 20),
+        ))  # fmt: skip
+        return [*launches, device(2, 1, 7, 100), device(4, 3, 7, 200), reduce, device(8, 7, 7, 50)]
+
+    read = read_workload(_write(tmp_path, nodes))
+    assert "3 dependencies of device nodes" in read.notes[0] and "#215" in read.notes[0]
+    after = {node.id: set(node.after) for node in read.graphs[0]}
+    assert (after[4], after[6], after[8]) == ({3, 2}, {5, 4}, {7, 4})
+    assert problems(read.graphs) == []
+
+
+@given(st.data())
+def test_stream_order_never_leads_in_a_circle(data: st.DataObject) -> None:
+    """Whatever a trace's own dependencies and ids, all its nodes can still run."""
+    count = data.draw(st.integers(1, 12))
+    ids = data.draw(st.permutations(range(count)))
+    nodes = []
+    for place, id in enumerate(ids):
+        parents = data.draw(st.lists(st.sampled_from(ids[:place]), max_size=3)) if place else []
+        on_host, stream = data.draw(st.booleans()), data.draw(st.integers(0, 2))
+        after = dict.fromkeys(parents)
+        nodes.append(_node(id, NodeType.COMP, after, is_cpu_op=on_host, stream=stream))
+    nodes = [replace(n, start_micros=data.draw(st.integers(0, 3))) for n in nodes]
+    trace, _ = as_feeder_reads(Trace(tuple(nodes)))
+    check_trace(trace)
+    again, notes = as_feeder_reads(trace)
+    assert again == trace and notes == ()
