@@ -13,6 +13,7 @@ import typer
 
 from analysis.exporters.nccl_style import render_nccl_style
 from analysis.report import render_html, render_markdown, write_csv
+from analysis.report.pictures import write_pictures
 from analysis.report.run_figures import RunFigures, run_figures
 from analysis.report.tables.table import Table
 from groundwire.commands.console.report_style import ReportStyle
@@ -28,6 +29,7 @@ class ReportFormat(StrEnum):
     html = "html"
     md = "md"
     csv = "csv"
+    svg = "svg"
     perfetto = "perfetto"
 
 
@@ -41,7 +43,8 @@ def report(
         typer.Option(
             "--format",
             help="html: one self-contained page; md: markdown; csv: a folder, a file per table; "
-            "perfetto: a trace in Perfetto's own format, of each run.",
+            "svg: a folder, a picture per drawing; perfetto: a trace in Perfetto's own format, of "
+            "each run.",
         ),
     ] = ReportFormat.html,
     out: Annotated[
@@ -49,8 +52,8 @@ def report(
         typer.Option(
             metavar="FILE",
             help="Where to write (default: RUN/report.html for one run, report.html for several; "
-            "md goes to standard output; csv to the folder RUN/tables, or tables; perfetto to "
-            "RUN/trace.pftrace).",
+            "md goes to standard output; csv to the folder RUN/tables, or tables; svg to "
+            "RUN/pictures, or pictures; perfetto to RUN/trace.pftrace).",
         ),
     ] = None,
     style: Annotated[
@@ -81,6 +84,9 @@ def report(
             _write(out, text)
     elif format_ is ReportFormat.csv:
         for path in write_csv(figures, out or _beside(runs, "tables")):
+            print(path)
+    elif format_ is ReportFormat.svg:
+        for path in write_pictures(figures, out or _beside(runs, "pictures")):
             print(path)
     elif format_ is ReportFormat.perfetto:
         _write_traces(figures, out)

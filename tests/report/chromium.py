@@ -35,6 +35,16 @@ def find_chromium() -> str | None:
     return next((path for name in names if (path := shutil.which(name))), None)
 
 
+def _lives(group: int) -> bool:
+    """Whether a process of the group runs. Dead ones stay where process 1 does not collect them."""
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            state, _, of_group = stat.read_text().rpartition(")")[2].split()[:3]
+            if int(of_group) == group and state != "Z":
+                return True
+    return False
+
+
 class Page:
     """One page in a browser of its own. `events` are all protocol events so far."""
 
@@ -71,11 +81,10 @@ class Page:
     def __exit__(self, *exception: object) -> None:
         # All of its processes: one that is left goes on writing into the profile.
         deadline = time.monotonic() + _TIMEOUT_S
-        with suppress(ProcessLookupError):
-            while time.monotonic() < deadline:
+        while _lives(self._process.pid) and time.monotonic() < deadline:
+            with suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
-                self._process.poll()
-                time.sleep(0.01)
+            time.sleep(0.01)
         self._process.wait()
         os.close(self._commands)
         os.close(self._answers)

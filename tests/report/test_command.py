@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 from typer.testing import CliRunner, Result
@@ -34,6 +36,33 @@ def test_json_holds_every_table_of_every_run(run_directory: Path) -> None:
     content = json.loads(done.stdout)
     assert len(content["fat-tree"]["ports"]) == 96
     assert content["fat-tree"]["collectives"][0]["kind"] == "all_to_all"
+
+
+def test_pictures_are_whole_documents_with_a_title_and_a_legend(
+    run_directory: Path, slower_directory: Path, tmp_path: Path
+) -> None:
+    done = groundwire(run_directory, "--format", "svg")
+    assert done.exit_code == 0
+    files = [Path(line) for line in done.stdout.split()]
+    assert run_directory / "pictures" / "timeline-iteration-0.svg" in files
+    for file in files:
+        text = file.read_text()
+        root = ElementTree.fromstring(text)
+        width, height = float(root.attrib["width"]), float(root.attrib["height"])
+        assert root.attrib["viewBox"] == f"0 0 {width} {height}"
+        assert root.attrib["aria-label"]
+        assert "fat-tree: " in text
+        assert "data-tip" not in text
+        assert not re.search(r"(?:href|src)=|url\(|@import", text)
+        for key in root.iter("{http://www.w3.org/2000/svg}text"):
+            if key.get("class") == "key":
+                assert float(key.attrib["y"]) < height
+    both = groundwire(run_directory, slower_directory, "--format", "svg", "--out", tmp_path / "p")
+    assert {path.name for path in (tmp_path / "p").iterdir()} >= {
+        "timeline-iteration-0-fat-tree.svg",
+        "timeline-iteration-0-slower.svg",
+    }
+    assert both.exit_code == 3
 
 
 def test_csv_names_the_files_it_wrote(run_directory: Path, tmp_path: Path) -> None:
