@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from math import ceil
 from pathlib import Path
 
 from markupsafe import Markup
@@ -13,11 +14,11 @@ from analysis.report.page import page_environment
 from analysis.report.run_figures import RunFigures
 from analysis.report.sections import ReportSection, sections
 
-_WIDTH = 960.0
-_MARGIN = 16.0
-_TOP = 40.0
-_KEY_HEIGHT = 20.0
-_CHARACTER = 6.6  # of the legend's font, in the mean
+_WIDTH = 960
+_MARGIN = 16
+_TOP = 40
+_KEY_HEIGHT = 20
+_CHARACTER = 7  # of the legend's font, in the mean
 _TIPS = re.compile(r' data-tip="[^"]*"')
 _SIZE = re.compile(r'<svg viewBox="0 0 ([\d.]+) ([\d.]+)"[^>]*aria-label="([^"]*)">')
 
@@ -33,8 +34,8 @@ class Picture:
 
 @dataclass(frozen=True)
 class _Key:
-    x: float
-    y: float
+    x: int
+    y: int
     text: str
     swatch: Markup
 
@@ -77,7 +78,7 @@ def _document(title: str, section: ReportSection, drawing: Markup) -> str:
     plain = _TIPS.sub("", drawing)
     found = _SIZE.match(plain)
     assert found is not None, "a drawing begins with its size"
-    height = _TOP + float(found[2]) + _MARGIN
+    height = _TOP + ceil(float(found[2])) + _MARGIN
     keys = tuple(_keys(section, height))
     template = page_environment().get_template("picture.svg")
     return template.render(
@@ -92,7 +93,7 @@ def _document(title: str, section: ReportSection, drawing: Markup) -> str:
     )
 
 
-def _keys(section: ReportSection, height: float) -> Iterator[_Key]:
+def _keys(section: ReportSection, height: int) -> Iterator[_Key]:
     """The legend in lines below the drawing."""
     shades = (
         (name, Markup('<rect class="s{}" width="12" height="12"/>').format(number))

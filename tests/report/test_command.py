@@ -8,6 +8,7 @@ from xml.etree import ElementTree
 import pytest
 from typer.testing import CliRunner, Result
 
+from analysis.runs.run import load_run
 from groundwire.commands.app import app
 
 
@@ -49,9 +50,9 @@ def test_pictures_are_whole_documents_with_a_title_and_a_legend(
         text = file.read_text()
         root = ElementTree.fromstring(text)
         width, height = float(root.attrib["width"]), float(root.attrib["height"])
-        assert root.attrib["viewBox"] == f"0 0 {width} {height}"
+        assert root.attrib["viewBox"] == f"0 0 {width:.0f} {height:.0f}"
         assert root.attrib["aria-label"]
-        assert "fat-tree: " in text
+        assert f"{load_run(run_directory).spec.name}: " in text
         assert "data-tip" not in text
         assert not re.search(r"(?:href|src)=|url\(|@import", text)
         for key in root.iter("{http://www.w3.org/2000/svg}text"):
