@@ -53,7 +53,7 @@ def test_pictures_are_whole_documents_with_a_title_and_a_legend(
         assert root.attrib["viewBox"] == f"0 0 {width:.0f} {height:.0f}"
         assert root.attrib["aria-label"]
         assert f"{load_run(run_directory).spec.name}: " in text
-        assert "data-tip" not in text
+        assert ' data-tip="' not in text
         assert not re.search(r"(?:href|src)=|url\(|@import", text)
         for key in root.iter("{http://www.w3.org/2000/svg}text"):
             if key.get("class") == "key":
