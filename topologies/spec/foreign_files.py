@@ -23,16 +23,14 @@ class ForeignFile:
 
 
 _GRAPH = "write its nodes and links as fabric: {kind: graph, ...} (" + page("spec.md") + ")"
-_FLOWS = (
-    "write it as workload: {kind: flows, ...}, or as a trace's messages (" + page("astra.md") + ")"
-)
+_READ = "groundwire trace import reads it"
 
 MSCCL = ForeignFile("MSCCL's XML", "name it in a spec: {algorithm: msccl, file: FILE}")
-GOAL = ForeignFile("LogGOPSim's GOAL", "groundwire trace import reads it")
-
-KINETO = ForeignFile(
-    "a trace of Kineto (torch.profiler's export_chrome_trace)", "groundwire trace import reads it"
-)
+GOAL = ForeignFile("LogGOPSim's GOAL", _READ)
+KINETO = ForeignFile("a trace of Kineto (torch.profiler's export_chrome_trace)", _READ)
+SIMAI = ForeignFile("a workload of SimAI", _READ)
+NS3_FLOWS = ForeignFile("flows of ns-3 (HPCC)", _READ)
+CONNECTIONS = ForeignFile("htsim's connection matrix", _READ)
 
 _BY_KEY = {
     "traceEvents": KINETO,
@@ -50,14 +48,19 @@ _BY_BEGINNING: tuple[tuple[str, ForeignFile], ...] = (
         MSCCL,
     ),
     *((rf"\s*\{{.*?\"{key}\"\s*:", found) for key, found in _BY_KEY.items()),
-    (r"Nodes \d+\s*\nConnections \d+", ForeignFile("htsim's connection matrix", _FLOWS)),
+    (r"(\s|#[^\n]*\n)*Nodes \d+\s*\nConnections \d+", CONNECTIONS),
+    (r"\s*(HYBRID_TRANSFORMER\w*\s|MICRO\b)", SIMAI),
+    (
+        r"[^\n]*\n?comm_type,comm_group,",
+        ForeignFile("AICB's list of collectives", "give the SimAI workload that AICB writes of it"),
+    ),
     (
         r"\s*\d+ \d+ \d+( \d+ \d+ \S+)?\s*\n\s*(\d+ ?)*\n\s*\d+ \d+ \d+(\.\d+)?[GM]bps ",
         ForeignFile("a topology of ns-3 (HPCC, SimAI)", _GRAPH),
     ),
     (
-        r"\s*\d+\s*\n\s*\d+ \d+ \d+ \d+ \d+( \d+(\.\d+)?)?\s*\n",
-        ForeignFile("flows of ns-3 (HPCC)", _FLOWS),
+        r"\s*\d+\s*\n\s*\d+ \d+ \d+ \d+ \d+( \d+(\.\d+)?)?\s*(\n|$)",
+        NS3_FLOWS,
     ),
 )
 

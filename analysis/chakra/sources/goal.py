@@ -38,8 +38,9 @@ _MOST_RANKS = 1 << 20
 
 
 @dataclass(slots=True)
-class _Operation:
-    """One operation of a rank; `after` and `with_` are labels: what must be over, or begun."""
+class GoalOperation:
+    """One operation of a rank. `after` and `with_` are the places, in the rank's list, of what must
+    be over, or begun; `line` is where it stands in a text."""
 
     line: int
     name: str
@@ -47,8 +48,8 @@ class _Operation:
     size: int
     peer: int
     options: dict[str, int]
-    after: list[tuple[str, int]] = field(default_factory=list)
-    with_: list[tuple[str, int]] = field(default_factory=list)
+    after: list[int] = field(default_factory=list)
+    with_: list[int] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,13 +89,13 @@ class _Reader:
             if rank in graphs:
                 self._fail(line, f"rank {rank} is there twice")
             self._expect("{")
-            operations, labels = self._block()
-            graphs[rank] = self._graph(operations, labels)
-            notes += [(rank, note) for note in _notes(operations, labels)]
+            operations = self._block()
+            graphs[rank] = goal_graph(operations, self._fail)
+            notes += [(rank, note) for note in goal_notes(operations)]
         return tuple(graphs.get(rank, ()) for rank in range(self._ranks)), tuple(notes)
 
-    def _block(self) -> tuple[list[_Operation], dict[str, int]]:
-        operations: list[_Operation] = []
+    def _block(self) -> list[GoalOperation]:
+        operations: list[GoalOperation] = []
         labels: dict[str, int] = {}
         waits: list[tuple[_Token, str, _Token]] = []
         while self._now.text != "}":
@@ -128,10 +129,10 @@ class _Reader:
                     self._fail(each.line, f"nothing has the label {each.text or 'that is missing'}")
             operation = operations[labels[label.text]]
             known = operation.after if how == "requires" else operation.with_
-            known.append((other.text, other.line))
-        return operations, labels
+            known.append(labels[other.text])
+        return operations
 
-    def _operation(self, token: _Token, kind: str, name: str) -> _Operation:
+    def _operation(self, token: _Token, kind: str, name: str) -> GoalOperation:
         size, peer = self._number(0, 1 << 62, in_bytes=kind != "calc"), -1
         if kind != "calc":
             self._expect("to" if kind == "send" else "from")
@@ -148,30 +149,7 @@ class _Reader:
             if option in options:
                 self._fail(token.line, f"{name}: {option} is there twice")
             options[option] = self._number(0, (1 << 32) - 1)
-        return _Operation(token.line, name, kind, size, peer, options)
-
-    def _graph(self, operations: list[_Operation], labels: dict[str, int]) -> Graph:
-        begun = _begun_after(operations, labels, self._fail)
-        host = _host_of(operations)
-        nodes: list[GraphNode] = []
-        for id, each in enumerate(operations):
-            after = tuple(sorted(begun[id]))
-            size, tag = max(each.size, 1), each.options.get("tag", 0)
-            if each.kind == "calc":
-                on_host = each.options.get("cpu", 0) in host
-                nodes.append(
-                    ComputeNode(
-                        id=id, name=each.name, after=after, duration_ns=each.size, on_host=on_host
-                    )
-                )
-            else:
-                made = SendNode if each.kind == "send" else ReceiveNode
-                nodes.append(
-                    made(
-                        id=id, name=each.name, after=after, peer=each.peer, size_bytes=size, tag=tag
-                    )
-                )
-        return tuple(nodes)
+        return GoalOperation(token.line, name, kind, size, peer, options)
 
     def _take(self) -> _Token:
         token, self._now = self._now, next(self._tokens, self._now)
@@ -194,6 +172,29 @@ class _Reader:
 
     def _fail(self, line: int, what: str) -> NoReturn:
         raise ChakraError(self._path, None, f"line {line}: {what}")
+
+
+def goal_graph(operations: list[GoalOperation], fail: Callable[[int, str], NoReturn]) -> Graph:
+    """A rank's graph; `fail` refuses an operation by its line."""
+    begun = _begun_after(operations, fail)
+    host = _host_of(operations)
+    nodes: list[GraphNode] = []
+    for id, each in enumerate(operations):
+        after = tuple(sorted(begun[id]))
+        size, tag = max(each.size, 1), each.options.get("tag", 0)
+        if each.kind == "calc":
+            on_host = each.options.get("cpu", 0) in host
+            nodes.append(
+                ComputeNode(
+                    id=id, name=each.name, after=after, duration_ns=each.size, on_host=on_host
+                )
+            )
+        else:
+            made = SendNode if each.kind == "send" else ReceiveNode
+            nodes.append(
+                made(id=id, name=each.name, after=after, peer=each.peer, size_bytes=size, tag=tag)
+            )
+    return tuple(nodes)
 
 
 def _tokens(text: str, fail: Callable[[int, str], NoReturn]) -> Iterator[_Token]:
@@ -220,7 +221,7 @@ def _shown(token: _Token) -> str:
 
 
 def _begun_after(
-    operations: list[_Operation], labels: dict[str, int], fail: Callable[[int, str], NoReturn]
+    operations: list[GoalOperation], fail: Callable[[int, str], NoReturn]
 ) -> list[set[int]]:
     """By operation, those that are over when it begins: its own, and those of what begins before
     it. An operation that has nothing to wait for begins at once, and so has begun."""
@@ -233,10 +234,10 @@ def _begun_after(
             if found[id] is not None:
                 stack.pop()
                 continue
-            others = [labels[name] for name, _ in operations[id].with_]
+            others = operations[id].with_
             left = [other for other in others if found[other] is None]
             if not left:
-                own = {labels[name] for name, _ in operations[id].after}
+                own = set(operations[id].after)
                 found[id] = own.union(*(found[other] or () for other in others))
                 stack.pop()
                 continue
@@ -247,13 +248,14 @@ def _begun_after(
     return [each or set() for each in found]
 
 
-def _host_of(operations: list[_Operation]) -> set[int]:
+def _host_of(operations: list[GoalOperation]) -> set[int]:
     """The CPUs whose calculations run beside those of the first one: all others."""
     cpus = {each.options.get("cpu", 0) for each in operations if each.kind == "calc"}
     return cpus - {min(cpus, default=0)}
 
 
-def _notes(operations: list[_Operation], labels: dict[str, int]) -> Iterator[str]:
+def goal_notes(operations: list[GoalOperation]) -> Iterator[str]:
+    """What is read otherwise than it stands there."""
     empty = sum(each.kind != "calc" and not each.size for each in operations)
     if empty:
         yield f"{empty} messages have no bytes, and are sent with 1"
@@ -263,9 +265,7 @@ def _notes(operations: list[_Operation], labels: dict[str, int]) -> Iterator[str
             f"its calculations are on {many} CPUs; here those of the first run beside those of all "
             "others, which run one at a time"
         )
-    behind = sum(
-        operations[labels[name]].kind == "calc" for each in operations for name, _ in each.with_
-    )
+    behind = sum(operations[place].kind == "calc" for each in operations for place in each.with_)
     if behind:
         yield (
             f"{behind} operations begin with a calculation (irequires): here they begin when it "

@@ -13,12 +13,15 @@ from analysis.chakra.foreign import by_ranks, groups_of_pytorch, not_as_they_say
 from analysis.chakra.graph import Graph, Groups, Pricing, from_trace, trace_groups
 from analysis.chakra.group_file import read_groups
 from analysis.chakra.memory import with_memory
+from analysis.chakra.sources.flow_files import read_connections, read_ns3_flows
 from analysis.chakra.sources.goal import read_goal
+from analysis.chakra.sources.goal_binary import is_goal_binary, read_goal_binary
 from analysis.chakra.sources.kineto import read_kineto
 from analysis.chakra.sources.pytorch import ObserverFile, read_document, read_observer
+from analysis.chakra.sources.simai import read_simai
 from analysis.chakra.trace import Trace
 from topologies.spec.compute_section import ComputeSpec
-from topologies.spec.foreign_files import GOAL, KINETO, foreign_file
+from topologies.spec.foreign_files import CONNECTIONS, GOAL, KINETO, NS3_FLOWS, SIMAI, foreign_file
 from topologies.spec.memory_section import MemorySpec
 
 _ITEM_BYTES = 4
@@ -65,9 +68,16 @@ def _read(path: Path, compute: ComputeSpec | None, groups: Path | None) -> Trace
         if _is_json(path):
             graph, said = _of_pytorch(path, price or _no_time)
             return TraceSet((graph,), complete=False, notes=said)
-        if foreign_file(read_bytes(path)) is GOAL:
-            graphs, notes = read_goal(path)
+        data = read_bytes(path)
+        kind = foreign_file(data)
+        if kind is GOAL or is_goal_binary(data):
+            graphs, notes = (read_goal if kind is GOAL else read_goal_binary)(path)
             return TraceSet(graphs, notes=by_ranks(notes, len(graphs)))
+        if kind is SIMAI:
+            graphs, said = read_simai(path)
+            return TraceSet(graphs, notes=said)
+        if kind is NS3_FLOWS or kind is CONNECTIONS:
+            return TraceSet((read_ns3_flows if kind is NS3_FLOWS else read_connections)(path))
         return _of_traces({0: path}, compute, groups, complete=False)
     found = ranks_of(path, (".et", ".et.gz"))
     if not found and (observed := ranks_of(path, (".json", ".json.gz"))):
