@@ -58,7 +58,7 @@ def parts(call: CollectiveCall, seed: int = 1) -> dict[int, Part]:
 
 def runs_by_ranks(call: CollectiveCall) -> bool:
     """Whether it runs as a program of which the ranks alone send the messages."""
-    return call.schedule.over_queue_pairs
+    return call.schedule.by_carrier
 
 
 class _Unrolled:

@@ -12,37 +12,33 @@ does not add up. What a capture cannot tell is counted, never dropped: `assumed_
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from analysis.decode.byte_ledger import COLUMNS, split
-from analysis.decode.capture_view import CaptureView, Connection
+from analysis.decode.capture_view import CaptureView
+from analysis.decode.data_connection import DataConnection
 from analysis.decode.entry_facts import EntryFacts
 from analysis.decode.gloo.connection_groups import (
     UNLOGGED,
     GroupDirectory,
     LoggedCollective,
     LoggedConnection,
-    Membership,
 )
 from analysis.decode.gloo.expected_messages import ExpectedMessages
 from analysis.decode.gloo.rendezvous import resolve
 from analysis.decode.gloo.stream import is_gloo, walk
 from analysis.decode.gloo.wire_format import Prefix
 from analysis.decode.ledger import BYTE_COLUMNS, Ledger, Purpose
-from analysis.decode.roce.queue_pairs import (
-    NO_IMMEDIATE,
-    LoggedQueuePairs,
-    queue_pairs,
-)
-from analysis.decode.roce.shares import roce_ledger
 from analysis.decode.tcp.assembly import connections
 from analysis.decode.tcp.pcap import Packets
+from analysis.decode.transports import DECODED_TRANSPORTS
 from topologies.spec.run_sections import MINIMUM_SNAPLEN
 
 Int64 = npt.NDArray[np.int64]
@@ -62,22 +58,6 @@ class FileBytes:
     data_connection_bytes: int
     other_tcp_bytes: int
     other_bytes: int
-
-
-@dataclass(frozen=True)
-class DataConnection:
-    """One of Gloo's connections or two connected queue pairs, with what their streams told.
-
-    `assumed_bytes` lie in messages that were inferred and could belong to another slot; none
-    do where the log says which messages there were, and just those were found.
-    """
-
-    connection: Connection
-    member: Membership
-    messages: int
-    inferred_messages: int
-    assumed_bytes: int
-    unattributed_bytes: int
 
 
 @dataclass(frozen=True)
@@ -192,7 +172,7 @@ def attribute(
     collectives: Sequence[LoggedCollective] = (),
     addresses: Mapping[int, str] | None = None,
     clock_offset_ns: int | None = None,
-    logged_pairs: Sequence[LoggedQueuePairs] = (),
+    logged_ends: Mapping[str, Sequence[Any]] = MappingProxyType({}),
     logged_connections: Sequence[LoggedConnection] = (),
 ) -> Attribution:
     """Attribute every byte of these captures.
@@ -203,7 +183,8 @@ def attribute(
             collectives are told apart by group, kind and tag, but have no name.
         addresses: IPv4 address of each rank.
         clock_offset_ns: packet time minus log time of the same moment, where known.
-        logged_pairs: the queue pairs of ranks that send over RoCE.
+        logged_ends: what ranks logged of the ends of a transport, by its kind
+            (`DecodedTransport.logged`).
         logged_connections: the connections of which the log has the ports.
 
     Raises:
@@ -239,10 +220,11 @@ def attribute(
             )
         )
     ledger = _ledger(files, found, facts)
-    over_roce, of_roce = _over_roce(files, logged_pairs, directory, len(found))
-    if of_roce is not None:
-        found += over_roce
-        ledger += of_roce
+    for kind, transport in DECODED_TRANSPORTS.items():
+        more, its_ledger = transport.found(files, logged_ends.get(kind, ()), directory, len(found))
+        found += more
+        if its_ledger is not None:
+            ledger += its_ledger
     counted = np.zeros(len(files), dtype=np.int64)
     np.add.at(counted, ledger.file, ledger.wire_bytes)
     totals = _divide(files, found)
@@ -253,36 +235,6 @@ def attribute(
                 f"which {attributed} were attributed; this is a defect of the attribution"
             )
     return Attribution(totals, tuple(found), directory.collectives, ledger)
-
-
-def _over_roce(
-    files: Sequence[Packets],
-    logged: Sequence[LoggedQueuePairs],
-    directory: GroupDirectory,
-    first_number: int,
-) -> tuple[list[DataConnection], Ledger | None]:
-    """The queue pairs in these captures, and their ledger where there are some."""
-    places = {}
-    for each in logged:
-        for ends, ranks in ((each.pair.ends, each.ranks), (each.pair.ends[::-1], each.ranks[::-1])):
-            places[ends] = Membership(each.group, *ranks)
-    found: list[DataConnection] = []
-    owners: list[Callable[[int], int]] = []
-    pairs = queue_pairs(files, [each.pair for each in logged])
-    for number, pair in enumerate(pairs):
-        member = places.get(pair.ends, Membership(f"queue pairs {number}", None, None))
-        messages = [each.messages for each in pair.directions]
-        nameless = [each.immediate == NO_IMMEDIATE for each in messages]
-        unknown = sum(
-            int((each.end - each.position)[no].sum())
-            for each, no in zip(messages, nameless, strict=True)
-        )
-        count = sum(int((~no).sum()) for no in nameless)
-        found.append(DataConnection(pair, member, count, 0, 0, unknown))
-        owners.append(partial(directory.owner_of, member.group))
-    if not found:
-        return [], None
-    return found, roce_ledger(files, pairs, owners, first_number)
 
 
 def _require_preambles(packets: Packets) -> None:

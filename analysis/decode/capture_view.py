@@ -41,7 +41,11 @@ class StreamDirection(Protocol):
 
 
 class Connection(Protocol):
-    """A TCP connection, or a pair of queue pairs; the first direction is its initiator's."""
+    """A TCP connection, or two ends of a transport with packets of its own, which are `carried`;
+    the first direction is its initiator's."""
+
+    @property
+    def carried(self) -> bool: ...
 
     @property
     def directions(self) -> tuple[StreamDirection, StreamDirection]: ...

@@ -8,8 +8,8 @@ from ipaddress import IPv4Address
 
 from analysis.decode.attribution import Attribution, attribute
 from analysis.decode.gloo.connection_groups import LoggedCollective, LoggedConnection
-from analysis.decode.roce.queue_pairs import ConnectedPair, LoggedQueuePairs, QueuePair
 from analysis.decode.tcp.pcap import Packets, read_pcap
+from analysis.decode.transports import DECODED_TRANSPORTS
 from analysis.runs.collectives import schedule_of_record
 from analysis.runs.records import CollectiveRecord
 from analysis.runs.run import Run, RunError, read_json
@@ -56,7 +56,7 @@ def load_capture(run: Run) -> RunCapture | None:
         logged_collectives(run),
         addresses,
         offset_ns,
-        logged_queue_pairs(run),
+        {kind: part.logged(run) for kind, part in DECODED_TRANSPORTS.items()},
         logged_connections(run),
     )
     return RunCapture(run, files, attribution, offset_ns or 0)
@@ -111,25 +111,6 @@ def logged_connections(run: Run) -> tuple[LoggedConnection, ...]:
         for log in run.ranks
         for each in log.connections
     )
-
-
-def logged_queue_pairs(run: Run) -> tuple[LoggedQueuePairs, ...]:
-    """The queue pairs of ranks that send over RoCE, each connection once."""
-    found = {}
-    for log in run.ranks:
-        for record in log.queue_pairs:
-            ranks = log.rank, record.peer
-            addresses = record.local_address, record.remote_address
-            numbers = record.local_qpn, record.remote_qpn
-            psns = record.start_psn, record.remote_start_psn
-            first, second = (
-                QueuePair(int(IPv4Address(address)), number)
-                for address, number in zip(addresses, numbers, strict=True)
-            )
-            found[frozenset((first, second))] = LoggedQueuePairs(
-                record.group, ranks, ConnectedPair((first, second), psns)
-            )
-    return tuple(found.values())
 
 
 def clock_offset_ns(run: Run) -> int | None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from analysis.decode.notifications import Notifications, notifications
+from analysis.decode.roce.notifications import Notifications, notifications
 from analysis.metrics.flow import Flows, NoFlows, read_flows
 from analysis.metrics.phase_names import phase_name
 from analysis.runs.collectives import ALIGNMENT

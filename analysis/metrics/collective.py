@@ -34,11 +34,11 @@ class CollectiveMetrics:
 
 def collective_metrics(run: Run) -> tuple[CollectiveMetrics, ...]:
     """The metrics of every collective of a run, by start. Raises RunError."""
-    path_mtu_bytes = Transport.of(run.spec).path_mtu_bytes
+    carrier = Transport.of(run.spec).carrier
     over_tcp = PhysicalLimit(run.fabric, run.hosts)
     of_programs = over_tcp
-    if path_mtu_bytes is not None:
-        of_programs = PhysicalLimit(run.fabric, run.hosts, path_mtu_bytes)
+    if carrier is not None:
+        of_programs = PhysicalLimit(run.fabric, run.hosts, carrier)
 
     def limit_ns(collective: MeasuredCollective) -> float:
         limit = over_tcp if collective.algorithm is None else of_programs

@@ -12,7 +12,6 @@ import numpy.typing as npt
 
 from analysis.decode.attribution import AttributionError
 from analysis.decode.ledger import Purpose
-from analysis.decode.roce.queue_pairs import QueuePairConnection
 from analysis.decode.run_capture import RunCapture, capture_bytes, load_capture
 from analysis.decode.segmented import SortedSegments, starts_of
 from analysis.metrics.packets import (
@@ -22,7 +21,6 @@ from analysis.metrics.packets import (
     sent_again,
     sent_and_received,
 )
-from analysis.predict.engines.roce.wire import RoceWire
 from analysis.predict.engines.wire import GlooWire, Wire
 from analysis.predict.interface import Transport
 from analysis.runs.run import Run
@@ -49,7 +47,7 @@ class FlowMetrics:
     source: int
     destination: int
     group: str
-    over_roce: bool
+    carried: bool
     payload_bytes: int
     packets: int
     retransmitted_packets: int
@@ -170,7 +168,7 @@ def flows_of(capture: RunCapture) -> Flows:
                 source,
                 destination,
                 member.group,
-                isinstance(connections[number // 2], QueuePairConnection),
+                connections[number // 2].carried,
                 connections[number // 2].directions[side].length_bytes,
                 int(packets[number]),
                 again[number],
@@ -255,7 +253,7 @@ class _Paths:
     def __init__(self, run: Run) -> None:
         self._run = run
         self._links = {link.index: link for link in run.fabric.links}
-        self._path_mtu_bytes = Transport.of(run.spec).path_mtu_bytes
+        self._carrier = Transport.of(run.spec).carrier
 
     def ideal_ns(self, flow: FlowMetrics, size_bytes: Int64) -> Float64:
         """Nanoseconds for messages of these sizes, TCP's with their preamble."""
@@ -263,8 +261,8 @@ class _Paths:
         fixed_ns = float(sum(link.delay_ns for link in links))
         slowest_ns_per_byte = max((8e9 / link.rate_bps for link in links), default=0.0)
         mtu = min((link.mtu_bytes for link in links), default=1500)
-        if flow.over_roce:
-            how: Wire = RoceWire(self._path_mtu_bytes or mtu)
+        if flow.carried and self._carrier is not None:
+            how: Wire = self._carrier.wire(mtu)
         else:
             # The wire model adds a preamble to the payload; these sizes have it already.
             how, size_bytes = GlooWire(mtu), size_bytes - PREAMBLE_BYTES

@@ -12,7 +12,7 @@ from functools import cached_property
 
 import networkx as nx
 
-from analysis.predict.engines.roce.wire import RoceWire
+from analysis.predict.carrier import Carrier
 from analysis.predict.engines.wire import goodput_bps
 from analysis.runs.collectives import MeasuredCollective
 from collectives.kinds import Kind, bus_factor, least_crossing_share
@@ -25,11 +25,11 @@ class PhysicalLimit:
     """Limits of the collectives of one fabric and placement (`hosts[rank]` runs that rank)."""
 
     def __init__(
-        self, fabric: Fabric, hosts: Sequence[str], path_mtu_bytes: int | None = None
+        self, fabric: Fabric, hosts: Sequence[str], carrier: Carrier | None = None
     ) -> None:
-        """With a path MTU the collectives' messages go over RoCE."""
+        """With a carrier the collectives' messages go by that."""
         self._fabric = fabric
-        self._path_mtu_bytes = path_mtu_bytes
+        self._carrier = carrier
         self._hosts = tuple(hosts)
         self._crossing: dict[tuple[int, ...], float | None] = {}
 
@@ -61,8 +61,8 @@ class PhysicalLimit:
         return self._crossing[key]
 
     def _goodput_bps(self, link: Link) -> float:
-        if self._path_mtu_bytes is not None:
-            return RoceWire(self._path_mtu_bytes).goodput_bps(link.rate_bps)
+        if self._carrier is not None:
+            return self._carrier.wire(link.mtu_bytes).goodput_bps(link.rate_bps)
         return goodput_bps(link.rate_bps, link.mtu_bytes)
 
     @cached_property

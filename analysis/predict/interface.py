@@ -10,6 +10,7 @@ from importlib.metadata import entry_points
 from types import MappingProxyType
 from typing import Any, Protocol, runtime_checkable
 
+from analysis.predict.carrier import Carrier
 from collectives.call import CollectiveCall, CollectiveError
 from collectives.groups import groups_of, selectors_of_groups
 from topologies.fabrics.fabric import Fabric
@@ -17,7 +18,6 @@ from topologies.routing.routes import Routes
 from topologies.spec.errors import Problem, suggestion
 from topologies.spec.sections import Sections
 from topologies.spec.spec import Spec
-from topologies.spec.transports.roce.section import RoceTransport
 
 ENTRY_POINT_GROUP = "groundwire.predictors"
 
@@ -42,7 +42,8 @@ class PredictorError(CollectiveError):
 class Transport:
     """The settings of the hosts' TCP. Buffers are in bytes; they bound a connection's window.
 
-    With `roce`, ranks have queue pairs beside it for the messages of programs.
+    With a `carrier`, messages of programs go between ends of another transport. `unknown` says why
+    predictors do not know what goes through the sockets; None where they do.
     """
 
     congestion_control: str = "cubic"
@@ -51,12 +52,16 @@ class Transport:
     ecn: bool = False
     min_rto_ns: int = 200_000_000
     initial_window: int = 10
-    roce: RoceTransport | None = None
+    carrier: Carrier | None = None
+    unknown: str | None = None
 
     @classmethod
     def of(cls, spec: Sections) -> Transport:
         """The settings of a spec."""
-        tcp, roce = spec.tcp, spec.transport
+        # Parts of transports are told of settings, which have this.
+        from analysis.predict.transports import PREDICTED_TRANSPORTS
+
+        tcp, predicted = spec.tcp, PREDICTED_TRANSPORTS[spec.transport.kind]
         return cls(
             tcp.congestion_control,
             tcp.rcvbuf_bytes,
@@ -64,17 +69,13 @@ class Transport:
             ecn=spec.ecn,
             min_rto_ns=tcp.min_rto_ns,
             initial_window=tcp.initial_window,
-            roce=roce if isinstance(roce, RoceTransport) else None,
+            carrier=predicted.carrier(spec),
+            unknown=predicted.unknown(spec),
         )
 
-    @property
-    def path_mtu_bytes(self) -> int | None:
-        """The payload of a queue pair's packet; None without RoCE."""
-        return None if self.roce is None else self.roce.path_mtu_bytes
-
     def carries(self, call: CollectiveCall) -> bool:
-        """Whether a call's messages go over RoCE: those of programs between ranks."""
-        return self.roce is not None and call.schedule.over_queue_pairs
+        """Whether a call's messages go by the carrier: those of programs between ranks."""
+        return self.carrier is not None and call.schedule.by_carrier
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,12 +86,12 @@ class Setting:
     first), the TCP ports of their connection in the same order, where a run recorded them: then
     their path through ECMP routers is known, else it is drawn from the seed. `group_ports` has the
     same of the connections of groups other than that of all ranks, by the name that the run gave
-    the group and by `group_key` of its ranks. `roce_ports` has the
-    UDP port that both queue pairs of a pair of ranks send from, `group_roce_ports` that of queue
-    pairs of groups other than that of all ranks. `priorities` has, by rank, the DSCP
-    class selector of what it sends by TCP, and over RoCE; empty: all 0. `group_priorities` has that
-    of groups which have one of their own, by name and by `group_key`. `draw` numbers the draws of
-    paths that are not known. Settings are compared by identity.
+    the group and by `group_key` of its ranks. `carrier_ports` has
+    the port that a carrier's ends of a pair of ranks both send from, `group_carrier_ports` that of
+    groups other than that of all ranks. `priorities` has, by rank, the DSCP
+    class selector of what it sends by TCP, and by the carrier; empty: all 0. `group_priorities`
+    has that of groups which have one of their own, by name and by `group_key`. `draw` numbers the
+    draws of paths that are not known. Settings are compared by identity.
     """
 
     fabric: Fabric
@@ -99,13 +100,13 @@ class Setting:
     transport: Transport = field(default_factory=Transport)
     seed: int = 1
     ports: Mapping[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
-    roce_ports: Mapping[tuple[int, int], int] = field(default_factory=dict)
+    carrier_ports: Mapping[tuple[int, int], int] = field(default_factory=dict)
     priorities: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
     group_ports: Mapping[str, Mapping[tuple[int, int], tuple[int, int]]] = field(
         default_factory=dict
     )
     group_priorities: Mapping[str, int] = field(default_factory=dict)
-    group_roce_ports: Mapping[str, Mapping[tuple[int, int], int]] = field(default_factory=dict)
+    group_carrier_ports: Mapping[str, Mapping[tuple[int, int], int]] = field(default_factory=dict)
     draw: int = 0
 
     def __post_init__(self) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TypeVar
 
-from analysis.decode.roce.wire_format import udp_source_port
+from analysis.predict.carrier import Carrier
 from analysis.predict.interface import Setting, Transport, group_key, group_priorities_of
 from analysis.runs.run import Run
 from topologies.spec.spec import Spec
+
+T = TypeVar("T")
 
 
 def setting_of_spec(spec: Spec) -> Setting:
@@ -25,11 +28,13 @@ def setting_of_spec(spec: Spec) -> Setting:
 
 def setting_of(run: Run) -> Setting:
     """Where a run's collectives ran, as predictors are told."""
+    transport = Transport.of(run.spec)
+    carried = [] if transport.carrier is None else list(_carrier_ports(run, transport.carrier))
     return Setting(
         run.fabric,
         run.routes,
         run.hosts,
-        Transport.of(run.spec),
+        transport,
         run.spec.seed,
         {
             (log.rank, connection.peer): (connection.port, connection.peer_port)
@@ -37,18 +42,11 @@ def setting_of(run: Run) -> Setting:
             for connection in log.connections
             if _is_default(connection.group)
         },
-        {
-            (min(log.rank, pair.peer), max(log.rank, pair.peer)): udp_source_port(
-                pair.local_qpn, pair.remote_qpn
-            )
-            for log in run.ranks
-            for pair in log.queue_pairs
-            if _is_default(pair.group)
-        },
+        {pair: port for group, pair, port in carried if _is_default(group)},
         (run.spec.priorities(False), run.spec.priorities(True)),
         group_ports=_group_ports(run),
         group_priorities=group_priorities_of(run.spec),
-        group_roce_ports=_group_roce_ports(run),
+        group_carrier_ports=_group_carrier_ports(carried),
     )
 
 
@@ -59,24 +57,32 @@ def _group_ports(run: Run) -> dict[str, Mapping[tuple[int, int], tuple[int, int]
         for one in log.connections:
             if not _is_default(one.group):
                 by_name.setdefault(one.group, {})[log.rank, one.peer] = one.port, one.peer_port
-    found: dict[str, Mapping[tuple[int, int], tuple[int, int]]] = {}
-    for name, ports in by_name.items():
-        found.setdefault(group_key(sorted({rank for pair in ports for rank in pair})), ports)
-        found[name] = ports
-    return found
+    return _by_ranks_too(by_name)
 
 
-def _group_roce_ports(run: Run) -> dict[str, Mapping[tuple[int, int], int]]:
-    """The UDP ports of queue pairs of groups that are not all ranks, as `_group_ports` has those
-    of connections."""
-    by_name: dict[str, dict[tuple[int, int], int]] = {}
+def _carrier_ports(run: Run, carrier: Carrier) -> Iterator[tuple[str, tuple[int, int], int]]:
+    """Of each end of a carrier: the group, the pair of ranks, lower first, and the port."""
     for log in run.ranks:
-        for one in log.queue_pairs:
-            if not _is_default(one.group):
-                pair = min(log.rank, one.peer), max(log.rank, one.peer)
-                port = udp_source_port(one.local_qpn, one.remote_qpn)
-                by_name.setdefault(one.group, {})[pair] = port
-    found: dict[str, Mapping[tuple[int, int], int]] = {}
+        for group, peer, port in carrier.ports(log):
+            yield group, (min(log.rank, peer), max(log.rank, peer)), port
+
+
+def _group_carrier_ports(
+    carried: Iterable[tuple[str, tuple[int, int], int]],
+) -> dict[str, Mapping[tuple[int, int], int]]:
+    """As `_group_ports`, of the ends of a carrier."""
+    by_name: dict[str, dict[tuple[int, int], int]] = {}
+    for group, pair, port in carried:
+        if not _is_default(group):
+            by_name.setdefault(group, {})[pair] = port
+    return _by_ranks_too(by_name)
+
+
+def _by_ranks_too(
+    by_name: Mapping[str, Mapping[tuple[int, int], T]],
+) -> dict[str, Mapping[tuple[int, int], T]]:
+    """What is known by a group's name, by its ranks as well: of several groups the first one's."""
+    found: dict[str, Mapping[tuple[int, int], T]] = {}
     for name, ports in by_name.items():
         found.setdefault(group_key(sorted({rank for pair in ports for rank in pair})), ports)
         found[name] = ports

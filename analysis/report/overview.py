@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from analysis.decode.queue_pair_metrics import queue_pair_metrics
+from analysis.decode.roce.queue_pair_metrics import queue_pair_metrics
 from analysis.metrics.phase_names import phase_name
 from analysis.report.run_figures import RunFigures
 from analysis.report.tables.figures import count, duration, number, share, signed_percent, size

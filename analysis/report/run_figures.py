@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from analysis.decode.notifications import Notifications, notifications
+from analysis.decode.roce.notifications import Notifications, notifications
 from analysis.metrics.collective import CollectiveMetrics, collective_metrics
 from analysis.metrics.dimension import DimensionUse, dimension_uses
 from analysis.metrics.ecmp import EcmpGroup, ecmp_groups

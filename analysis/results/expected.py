@@ -22,16 +22,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analysis.predict.engines.message_costs import Effects
+from analysis.predict.engines.message_costs import Effects, wire_of
 from analysis.predict.engines.paths import Paths, paths_of
-from analysis.predict.engines.roce.wire import ACK_BYTES, PACKET_BYTES, RoceWire, wire_of
 from analysis.predict.engines.wire import (
-    CONTROL_BYTES,
     HEADER_BYTES,
     SEGMENTS_PER_ACK,
     Floats,
     Ints,
-    Wire,
 )
 from analysis.predict.interface import PredictorError, Setting
 from analysis.predict.models.alpha_beta import AlphaBeta
@@ -233,11 +230,11 @@ class _Load:
         noticed: Counter[tuple[int, int]] = Counter()
         first: dict[tuple[int, int], float] = {}
         transport = paths.setting.transport
-        over_roce, wire = transport.carries(call), wire_of(transport, call, paths.mtu_bytes)
+        by_carrier, wire = transport.carries(call), wire_of(transport, call, paths.mtu_bytes)
         sizes: dict[int, tuple[int, int, int]] = {}
-        for source, destination, size_bytes in _messages(call, seed, over_roce):
+        for source, destination, size_bytes in _messages(call, seed, by_carrier):
             if size_bytes not in sizes:
-                sizes[size_bytes] = int(wire.data_bytes(size_bytes)), *_beside(wire, size_bytes)
+                sizes[size_bytes] = int(wire.data_bytes(size_bytes)), *wire.sides(size_bytes)
             pair, (bytes_, along, against) = (source, destination), sizes[size_bytes]
             carried[pair] += bytes_
             first[pair] = min(first.get(pair, wire.full_frame_bytes), bytes_)
@@ -246,7 +243,7 @@ class _Load:
         self._links = paths.links
         ranks = np.array(call.ranks, dtype=np.int64)
         pairs = np.array(list(noticed), dtype=np.int64).reshape(-1, 2)
-        rows = paths.hashed(ranks[pairs[:, 0]], ranks[pairs[:, 1]], over_roce)
+        rows = paths.hashed(ranks[pairs[:, 0]], ranks[pairs[:, 1]], by_carrier)
         self.data = self._on_links(rows, [carried[pair] for pair in noticed])
         self.beside = self._on_links(rows, list(noticed.values()))
         # Of the pairs that exchange data, what the way to and from each of their links takes.
@@ -261,8 +258,7 @@ class _Load:
         frame = np.array(list(first.values()))[:, None]
         self._lead = invited + _before(delay + frame * per_byte)
         # A last segment has a byte at least.
-        least_bytes = (PACKET_BYTES if over_roce else HEADER_BYTES) + 1
-        onward = (delay + least_bytes * per_byte)[:, ::-1]
+        onward = (delay + wire.least_frame_bytes * per_byte)[:, ::-1]
         self.after_ns = self._least(delay + _before(onward)[:, ::-1])
 
     def _on_links(self, rows: Ints, size_bytes: Sequence[int]) -> Floats:
@@ -288,23 +284,14 @@ class _Load:
         return self._least(posted_ns[:, None] + way)
 
 
-def _messages(call: CollectiveCall, seed: int, over_roce: bool) -> Iterator[tuple[int, int, int]]:
+def _messages(call: CollectiveCall, seed: int, by_carrier: bool) -> Iterator[tuple[int, int, int]]:
     """Sender, receiver and bytes of each of a call's messages. Raises CollectiveError for those of
     a program over TCP: what invites and acknowledges short ones is less than is known of them."""
-    if call.schedule != GLOO and not over_roce:
+    if call.schedule != GLOO and not by_carrier:
         raise CollectiveError(f"{call.kind} does not run as Gloo's own")
     for post in call.posts(seed):
         ends = post.source.tolist(), post.destination.tolist()
         yield from zip(*ends, post.size_bytes.tolist(), strict=True)
-
-
-def _beside(wire: Wire, size_bytes: int) -> tuple[int, int]:
-    """L1 bytes beside a message, the way that it goes and back: over TCP two notifications and
-    acknowledgements of every second segment; over RoCE a credit and what acknowledges both."""
-    back = int(wire.beside_bytes(size_bytes))
-    if isinstance(wire, RoceWire):
-        return ACK_BYTES, back - ACK_BYTES
-    return CONTROL_BYTES, CONTROL_BYTES + back
 
 
 def _before(by_hop: Floats) -> Floats:

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from analysis.predict.engines.joint_programs import JointPrograms
+from analysis.predict.engines.message_costs import wire_of
 from analysis.predict.engines.paths import paths_of
-from analysis.predict.engines.roce.wire import wire_of
 from analysis.predict.engines.wire import Floats
 from analysis.predict.models.flow import Flow
 from analysis.predict.run_predictions import as_posted, call_of
@@ -105,11 +105,11 @@ def _loads(
     destination = ends[np.array(joint.compiled.destination, dtype=np.int64)]
     jobs = np.array([_job_of(collective) for collective, _ in known])[owners]
     transport = paths.setting.transport
-    over_roce = np.array([transport.carries(grouped.call) for _, grouped in known])[owners]
+    carried = np.array([transport.carries(grouped.call) for _, grouped in known])[owners]
     loads: dict[str, Floats] = defaultdict(lambda: np.zeros(paths.links + 1))
     for number in dict.fromkeys(owners.tolist()):
         mine = owners == number
-        job, roce = str(jobs[mine][0]), bool(over_roce[mine][0])
+        job, roce = str(jobs[mine][0]), bool(carried[mine][0])
         rows = paths.hashed(source[mine], destination[mine], roce)
         wire = wire_of(transport, known[number][1].call, paths.mtu_bytes)
         sizes = np.asarray(wire.data_bytes(joint.size_bytes[mine]), dtype=np.float64)

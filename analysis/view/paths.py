@@ -25,7 +25,7 @@ def rank_paths(run: Run) -> tuple[tuple[RankPath, ...], str]:
     """The path of each connection, or queue pair, of the group of all ranks, one in each direction;
     and the reason where there are none, as a sentence."""
     setting = setting_of(run)
-    known = setting.roce_ports or setting.ports
+    known = setting.carrier_ports or setting.ports
     pairs = [pair for pair in known if setting.hosts[pair[0]] != setting.hosts[pair[1]]]
     if len(pairs) > MOST_CONNECTIONS:
         return (), f"Paths are not shown: the run has {len(pairs):,} connections."
@@ -35,7 +35,7 @@ def rank_paths(run: Run) -> tuple[tuple[RankPath, ...], str]:
     sources, destinations = zip(*both, strict=True)
     ports = [end.interface for link in run.fabric.links for end in (link.a, link.b)]
     paths = Paths(setting)
-    rows = paths.hashed(sources, destinations, over_roce=bool(setting.roce_ports))
+    rows = paths.hashed(sources, destinations, carried=bool(setting.carrier_ports))
     return tuple(
         RankPath(*pair, tuple(ports[link] for link in row if link < paths.links))
         for pair, row in zip(both, rows.tolist(), strict=True)

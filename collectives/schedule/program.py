@@ -41,7 +41,7 @@ class ProgramSchedule(Schedule):
         return self.chunks[0].program.algorithm
 
     @property
-    def over_queue_pairs(self) -> bool:
+    def by_carrier(self) -> bool:
         """Whether ranks alone send its messages."""
         return not self.aggregators
 

@@ -99,8 +99,9 @@ class Schedule(ABC):
         return False
 
     @property
-    def over_queue_pairs(self) -> bool:
-        """Whether its messages go over RoCE where ranks have it: programs between ranks."""
+    def by_carrier(self) -> bool:
+        """Whether its messages go between ends of a transport `of_programs`, where ranks have some:
+        programs between ranks."""
         return False
 
     @property

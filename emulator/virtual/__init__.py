@@ -2,5 +2,5 @@
 
 `building/` makes the kernel, `boot.py` runs a command as root inside it, `memory/` says how much a
 guest gets. What runs in a guest is not here. Three names to know: `ensure_kernel`, `GuestSpec` and
-`guest_memory_bytes`.
+`run_guest`.
 """

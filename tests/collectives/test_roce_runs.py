@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from analysis.decode.phase_bytes import bytes_by_phase
-from analysis.decode.queue_pair_metrics import queue_pair_metrics
+from analysis.decode.roce.queue_pair_metrics import queue_pair_metrics
 from analysis.decode.run_capture import RunCapture, load_capture
 from analysis.metrics.flow import flows_of
 from analysis.predict.setting import setting_of
@@ -89,7 +89,7 @@ def test_sums_are_right_and_every_byte_is_attributed(clean: Path) -> None:
     assert all(log.checks == 3 for log in run.ranks)
     assert [len(log.queue_pairs) for log in run.ranks] == [3] * 4
     capture = _attributed(clean)
-    over_roce = [flow for flow in flows_of(capture).flows if flow.over_roce]
+    over_roce = [flow for flow in flows_of(capture).flows if flow.carried]
     assert len(over_roce) == 12
     assert all(not flow.retransmitted_packets for flow in over_roce)
     found = tables(run, flows_of(capture))["queue_pairs"]

@@ -19,8 +19,8 @@ from analysis.decode.attribution import Attribution, AttributionError, attribute
 from analysis.decode.gloo.connection_groups import LoggedCollective
 from analysis.decode.ledger import Purpose
 from analysis.decode.phase_bytes import bytes_by_phase
-from analysis.decode.queue_pair_metrics import queue_pair_metrics
 from analysis.decode.roce.packets import roce_packets
+from analysis.decode.roce.queue_pair_metrics import queue_pair_metrics
 from analysis.decode.roce.queue_pairs import queue_pairs
 from analysis.decode.roce.scapy_layers import RETH, ImmediateData
 from analysis.decode.roce.wire_format import NAK_SEQUENCE_ERROR, TRAITS, Trait
@@ -151,7 +151,9 @@ def test_every_byte_against_the_truth(
     collective = ring_of_two(chunks, size_bytes)
     exchange(wire, collective, seed, losses)
     path = wire.write_pcap(tmp_path_factory.mktemp("roce") / "a.pcap", snaplen)
-    result = attribute([read_pcap(path)], [collective], {}, None, [wire.logged] if logged else [])
+    result = attribute(
+        [read_pcap(path)], [collective], {}, None, {"roce": [wire.logged] if logged else []}
+    )
     check_sums(result)
     assert result.unattributed_bytes == result.assumed_bytes == 0
     (connection,) = result.connections
@@ -225,8 +227,8 @@ def test_the_same_packets_captured_twice_count_once(tmp_path: Path) -> None:
     lost = next(i for i, (_, frame) in enumerate(wire.packets) if len(frame) > 1_000)
     del wire.packets[lost]
     here = read_pcap(wire.write_pcap(tmp_path / "b.pcap"))
-    once = attribute([there], [collective], {}, None, [wire.logged])
-    twice = attribute([there, here], [collective], {}, None, [wire.logged])
+    once = attribute([there], [collective], {}, None, {"roce": [wire.logged]})
+    twice = attribute([there, here], [collective], {}, None, {"roce": [wire.logged]})
     check_sums(twice)
     assert twice.by_collective() == once.by_collective()
     assert twice.unattributed_bytes == 0
@@ -279,7 +281,9 @@ def test_damaged_captures_raise_only_our_errors(
         content[at % len(content)] = value
     path.write_bytes(content[: max(size, 24)] if size < len(content) else content)
     try:
-        check_sums(attribute([read_pcap(path)], (), {}, None, [wire.logged] if logged else []))
+        check_sums(
+            attribute([read_pcap(path)], (), {}, None, {"roce": [wire.logged] if logged else []})
+        )
     except (CaptureFormatError, AttributionError) as error:
         assert str(path) in str(error)
 

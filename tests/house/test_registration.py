@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from analysis.decode.transports import DECODED_TRANSPORTS
+from analysis.predict.transports import PREDICTED_TRANSPORTS
 from emulator.transports import EMULATED_TRANSPORTS
 from topologies.registration import IncompleteRegistration, parts, section_parts
 from topologies.spec.run_sections import TRANSPORT_SECTIONS
@@ -74,5 +76,11 @@ def test_a_section_says_all_that_others_ask_it(module: Path) -> None:
 
 
 def test_every_transport_is_in_every_room() -> None:
-    for room in (TRANSPORT_SECTIONS, RANK_TRANSPORTS, EMULATED_TRANSPORTS):
+    for room in (
+        TRANSPORT_SECTIONS,
+        RANK_TRANSPORTS,
+        EMULATED_TRANSPORTS,
+        DECODED_TRANSPORTS,
+        PREDICTED_TRANSPORTS,
+    ):
         assert tuple(room) == TRANSPORTS

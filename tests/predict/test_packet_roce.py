@@ -38,7 +38,7 @@ def _predicted_ns(run: dict[str, Any], predictor: Packet) -> list[int]:
     setting = replace(
         setting_of_spec(_spec(run)),
         ports={(a, b): (mine, theirs) for a, b, mine, theirs in run["ports"]},
-        roce_ports={(a, b): port for a, b, port in run["roce_ports"]},
+        carrier_ports={(a, b): port for a, b, port in run["roce_ports"]},
     )
     found = predict_workload(_spec(run), setting, predictor)
     return [round(one.duration_ns) for one in found.collectives.values()]

@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.predict.engines.roce.wire import ACK_BYTES, CREDIT_BYTES, RoceWire
 from analysis.predict.interface import Setting, Transport
 from analysis.predict.models.alpha_beta import AlphaBeta
 from analysis.predict.models.flow import Flow
+from analysis.predict.transports.roce import RoceCarrier
+from analysis.predict.transports.roce.wire import ACK_BYTES, CREDIT_BYTES, RoceWire
 from collectives.algorithms import algorithm
 from collectives.call import CollectiveCall
 from collectives.chunking import cut
@@ -28,7 +29,9 @@ def roce(kind: str = "flat", path_mtu: int = 4096, rate: str = "100Gbps") -> Set
     return replace(
         setting,
         transport=Transport(
-            roce=RoceTransport.model_validate({"kind": "roce", "path_mtu": path_mtu})
+            carrier=RoceCarrier(
+                RoceTransport.model_validate({"kind": "roce", "path_mtu": path_mtu})
+            )
         ),
     )
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ipaddress import IPv4Address
 from pathlib import Path
 
-from analysis.decode.notifications import Notifications
+from analysis.decode.roce.notifications import Notifications
 from analysis.report.charts.roce.rates import MAX_QUEUE_PAIRS, rates_chart, slowed_most
 from analysis.report.charts.timeline import timeline_chart
 from analysis.report.run_figures import RunFigures, figures_of

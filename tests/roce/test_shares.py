@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from analysis.decode.notifications import notifications
+from analysis.decode.roce.notifications import notifications
 from analysis.decode.roce.packets import roce_packets
 from analysis.decode.roce.wire_format import Opcode
 from analysis.decode.run_capture import load_capture

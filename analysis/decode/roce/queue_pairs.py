@@ -119,6 +119,11 @@ class QueuePairConnection:
     directions: tuple[RoceDirection, RoceDirection]
 
     @property
+    def carried(self) -> bool:
+        """Always."""
+        return True
+
+    @property
     def ends(self) -> tuple[QueuePair, QueuePair]:
         """The first direction leads from the first to the second; numbers are -1 if unknown."""
         return self.directions[1].destination, self.directions[0].destination

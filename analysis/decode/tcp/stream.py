@@ -95,6 +95,11 @@ class TcpConnection:
     backward: Direction
 
     @property
+    def carried(self) -> bool:
+        """Never."""
+        return False
+
+    @property
     def directions(self) -> tuple[Direction, Direction]:
         return self.forward, self.backward
 

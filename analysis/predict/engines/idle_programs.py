@@ -55,7 +55,7 @@ def _run(
     messages = len(joint.owners)
     if messages > MOST_MESSAGES:
         raise PredictorError(f"found {messages:,} messages, allowed {MOST_MESSAGES:,}")
-    joint.over_roce(paths.setting.transport)
+    joint.all_carried(paths.setting.transport)
     source, destination = joint.pairs
     ranks = joint.ends
     programs = RankPrograms(

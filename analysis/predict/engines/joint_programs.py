@@ -140,14 +140,14 @@ class JointPrograms:
 
         def has_own(group: str) -> bool:
             if setting.ports:
-                return group in setting.group_ports or group in setting.group_roce_ports
+                return group in setting.group_ports or group in setting.group_carrier_ports
             return size[group] < widest
 
         return [group if has_own(group) else None for group, _ in self._ends]
 
-    def priorities(self, setting: Setting, over_roce: bool) -> list[int]:
+    def priorities(self, setting: Setting, carried: bool) -> list[int]:
         """The class selector of what each end sends: of its group, else of its rank."""
-        of_ranks = priorities_of(setting, self.ends, over_roce)
+        of_ranks = priorities_of(setting, self.ends, carried)
         own = setting.group_priorities
         return [own.get(group, of_ranks[end]) for end, (group, _) in enumerate(self._ends)]
 
@@ -156,16 +156,18 @@ class JointPrograms:
         """The bytes of each message."""
         return np.frombuffer(self.compiled.size_bytes, dtype=np.int64)
 
-    def over_roce(self, transport: Transport) -> bool:
-        """Whether all messages go over RoCE; else they all go over TCP. Raises PredictorError for
-        some of each."""
+    def all_carried(self, transport: Transport) -> bool:
+        """Whether all messages go by the carrier; else they all go over TCP. Raises PredictorError
+        for some of each."""
         found = {transport.carries(grouped.call) for grouped in self.calls}
         if len(found) > 1:
-            raise PredictorError("collectives over RoCE and over TCP in flight together")
+            raise PredictorError(
+                "collectives over TCP and over another transport in flight together"
+            )
         return found == {True}
 
-    def messages_over_roce(self, transport: Transport) -> npt.NDArray[np.bool_]:
-        """Whether each message goes over RoCE."""
+    def messages_carried(self, transport: Transport) -> npt.NDArray[np.bool_]:
+        """Whether each message goes by the carrier."""
         carried = np.array([transport.carries(grouped.call) for grouped in self.calls], dtype=bool)
         found: npt.NDArray[np.bool_] = carried[np.array(self.owners, dtype=np.int64)]
         return found

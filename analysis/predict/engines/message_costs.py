@@ -8,13 +8,14 @@ import numpy as np
 import numpy.typing as npt
 
 from analysis.predict.engines.paths import PathCosts, Paths
-from analysis.predict.engines.roce.wire import ACK_BYTES, wire_of
 from analysis.predict.engines.trains import Cut
-from analysis.predict.engines.wire import Floats, Ints, Wire
+from analysis.predict.engines.unannounced_wire import UnannouncedWire
+from analysis.predict.engines.wire import Floats, GlooWire, Ints, Wire
 from analysis.predict.interface import Transport
 from analysis.predict.parameters import Parameters
 from collectives.call import CollectiveCall
 from collectives.kinds import Kind
+from collectives.schedule.observed import ObservedSchedule
 
 _ONE_WAY_KINDS = frozenset({Kind.BROADCAST, Kind.GATHER, Kind.SCATTER, Kind.INCAST, Kind.SEND_RECV})
 """Here a loaded port carries data in one direction, so acknowledgements leave by an idle one."""
@@ -30,6 +31,15 @@ class Effects:
 
 
 ALL_EFFECTS = Effects()
+
+
+def wire_of(transport: Transport, call: CollectiveCall, mtu_bytes: int) -> Wire:
+    """How a call's messages lie on links of this MTU."""
+    if transport.carrier is not None and transport.carries(call):
+        return transport.carrier.wire(mtu_bytes)
+    if isinstance(call.schedule, ObservedSchedule):
+        return UnannouncedWire(mtu_bytes, call.schedule.header_bytes)
+    return GlooWire(mtu_bytes)
 
 
 @dataclass(frozen=True)
@@ -54,8 +64,8 @@ class MessageCosts:
         return cls(call, parameters, paths.mtu_bytes, effects, paths.setting.transport)
 
     @property
-    def over_roce(self) -> bool:
-        """Whether the call's messages are RDMA WRITEs: those of programs, where ranks have it."""
+    def carried(self) -> bool:
+        """Whether the call's messages go between ends of the transport's own."""
         return self.transport.carries(self.call)
 
     @property
@@ -83,7 +93,7 @@ class MessageCosts:
         if not self.effects.headers:
             return np.asarray(size_bytes, dtype=np.float64)
         wire = np.asarray(self.wire.data_bytes(size_bytes), dtype=np.float64)
-        both_carry = self.call.world == 2 and not self.over_roce
+        both_carry = self.call.world == 2 and self.wire.completed_by_bytes is None
         one_way = self.call.kind in _ONE_WAY_KINDS or both_carry
         if one_way or not self.effects.acknowledgements:
             return wire
@@ -96,7 +106,8 @@ class MessageCosts:
         for size in np.unique(size_bytes).tolist():
             full, full_bytes, rest_bytes = self.wire.cut(size)
             bare = full * full_bytes + rest_bytes
-            more = 1.0 if self.over_roce else float(self.wire_bytes(size)) / bare
+            followed = self.wire.completed_by_bytes is not None
+            more = 1.0 if followed else float(self.wire_bytes(size)) / bare
             found[size] = Cut(full, full_bytes * more, rest_bytes * more)
         return [found[size] for size in size_bytes.tolist()]
 
@@ -113,7 +124,8 @@ class MessageCosts:
     def acknowledgement_ns(self, costs: PathCosts) -> Floats | None:
         """From a message's arrival to its sender's hearing of it over the path back, where that
         completes the send; None where a send is complete once the socket has it."""
-        return self._latency_ns(costs, ACK_BYTES) if self.over_roce else None
+        by_bytes = self.wire.completed_by_bytes
+        return None if by_bytes is None else self._latency_ns(costs, by_bytes)
 
     def tail_ns(self, costs: PathCosts, wire_bytes: npt.ArrayLike) -> Floats:
         """The time of a message beyond its serialisation on the slowest link."""

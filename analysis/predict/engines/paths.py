@@ -13,15 +13,13 @@ from zlib import crc32
 import numpy as np
 import numpy.typing as npt
 
+from analysis.predict.carrier import Carrier
 from analysis.predict.engines.ports.small_queues import queued_segments
 from analysis.predict.engines.wire import TCP_IP_BYTES, Floats, Ints
 from analysis.predict.interface import PredictorError, Setting
 from topologies.ethernet import full_frame_bytes
-from topologies.routing.ecmp_hash import TCP, UDP, FiveTuple, flow_path
+from topologies.routing.ecmp_hash import TCP, FiveTuple, flow_path
 from topologies.spec.queue_section import Dctcp, QueueSpec, queue_of
-
-ROCE_PORT = 4791
-"""The UDP port that all queue pairs send to (IANA)."""
 
 _U64 = (1 << 64) - 1
 _DRAW_STEP = 0xD1B54A32D192ED03
@@ -142,72 +140,78 @@ class Paths:
         self,
         source: npt.ArrayLike,
         destination: npt.ArrayLike,
-        over_roce: bool = False,
+        carried: bool = False,
         groups: Sequence[str | None] = (),
     ) -> Ints:
         """Path matrix of pairs of ranks as ECMP routers hash them.
 
         As the kernel does for pairs whose ports the setting knows, drawn by its seed for others.
-        The packets are TCP's or, `over_roce`, those of queue pairs. Connections and queue pairs are
+        The packets are TCP's or, `carried`, those of the carrier. Connections and its ends are
         those of all ranks or, where `groups` has a name for a pair, those of that group.
         """
         source, destination = np.asarray(source), np.asarray(destination)
         if not any(groups):
-            return self._hashed(source, destination, over_roce, None)
+            return self._hashed(source, destination, carried, None)
         own = np.array([group or "" for group in groups])
         rows = np.full((len(source), 0), self.links, dtype=np.int64)
         for group in dict.fromkeys(groups):
             of_group = own == (group or "")
-            found = self._hashed(source[of_group], destination[of_group], over_roce, group)
+            found = self._hashed(source[of_group], destination[of_group], carried, group)
             more = max(0, found.shape[1] - rows.shape[1])
             rows = np.pad(rows, ((0, 0), (0, more)), constant_values=self.links)
             rows[of_group, : found.shape[1]] = found
         return rows
 
-    def _hashed(self, source: Ints, destination: Ints, over_roce: bool, group: str | None) -> Ints:
+    def _hashed(self, source: Ints, destination: Ints, carried: bool, group: str | None) -> Ints:
         seed = self.setting.seed if group is None else self.setting.seed ^ crc32(group.encode())
         seed ^= self.setting.draw * _DRAW_STEP & _U64
         drawn = self.follow(source, destination, HashedNextHop(seed))
-        if not self._known_ports(over_roce, group):
+        if not self._known_ports(carried, group):
             return drawn
         for row, pair in enumerate(zip(source.tolist(), destination.tolist(), strict=True)):
-            known = self._kernel_path(*pair, over_roce, group)
+            known = self._kernel_path(*pair, carried, group)
             if known is not None:
                 drawn[row] = known + (self.links,) * (drawn.shape[1] - len(known))
         return drawn
 
-    def _known_ports(self, over_roce: bool, group: str | None) -> Mapping[tuple[int, int], object]:
-        if over_roce and group is not None:
-            return self.setting.group_roce_ports.get(group, {})
-        if over_roce:
-            return self.setting.roce_ports
+    def _known_ports(self, carried: bool, group: str | None) -> Mapping[tuple[int, int], object]:
+        if carried and group is not None:
+            return self.setting.group_carrier_ports.get(group, {})
+        if carried:
+            return self.setting.carrier_ports
         return self.setting.ports if group is None else self.setting.group_ports.get(group, {})
 
     def _kernel_path(
-        self, source: int, destination: int, over_roce: bool, group: str | None
+        self, source: int, destination: int, carried: bool, group: str | None
     ) -> tuple[int, ...] | None:
         """Directed links of a connection whose ports are known; None for others."""
-        key = (source, destination, over_roce, group)
+        key = (source, destination, carried, group)
         if key not in self._kernel_paths:
-            ports = self._ports_of((source, destination), over_roce, group)
-            protocol = UDP if over_roce else TCP
+            ports = self._ports_of((source, destination), carried, group)
+            protocol = self._carrier.protocol if carried else TCP
             self._kernel_paths[key] = ports and self._hash(key[:2], ports, protocol)
         return self._kernel_paths[key]
 
     def _ports_of(
-        self, pair: tuple[int, int], over_roce: bool, group: str | None
+        self, pair: tuple[int, int], carried: bool, group: str | None
     ) -> tuple[int, int] | None:
         """From which port to which the first of a pair of ranks sends to the second."""
         lower_first = (min(pair), max(pair))
-        if over_roce:
-            of_pairs = self.setting.roce_ports
+        if carried:
+            of_pairs = self.setting.carrier_ports
             if group is not None:
-                of_pairs = self.setting.group_roce_ports[group]
+                of_pairs = self.setting.group_carrier_ports[group]
             port = of_pairs.get(lower_first)
-            return None if port is None else (port, ROCE_PORT)
+            return None if port is None else (port, self._carrier.port)
         known = self.setting.ports if group is None else self.setting.group_ports[group]
         ports = known.get(lower_first)
         return ports if ports is None or pair == lower_first else ports[::-1]
+
+    @property
+    def _carrier(self) -> Carrier:
+        carrier = self.setting.transport.carrier
+        assert carrier is not None, "messages are carried"
+        return carrier
 
     def _hash(
         self, pair: tuple[int, int], ports: tuple[int, int], protocol: int

@@ -49,6 +49,20 @@ class UnannouncedWire:
         packets = -(-size // (self.mtu_bytes - TCP_IP_BYTES))
         return packets / SEGMENTS_PER_ACK * HEADER_BYTES
 
+    def sides(self, size_bytes: int) -> tuple[int, int]:
+        """Acknowledgements."""
+        return 0, int(self.beside_bytes(size_bytes))
+
+    @property
+    def least_frame_bytes(self) -> int:
+        """With one byte."""
+        return HEADER_BYTES + 1
+
+    @property
+    def completed_by_bytes(self) -> int | None:
+        """None: by the socket."""
+        return None
+
     def cut(self, size_bytes: int) -> tuple[int, float, float]:
         """A message's header is in its first segment."""
         mss = self.mtu_bytes - TCP_IP_BYTES

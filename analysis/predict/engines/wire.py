@@ -68,6 +68,22 @@ class Wire(Protocol):
         """L1 bytes that a message of this size, which comes in meanwhile, sends out."""
         ...
 
+    def sides(self, size_bytes: int) -> tuple[int, int]:
+        """L1 bytes beside a message, the way that it goes and back."""
+        ...
+
+    @property
+    def least_frame_bytes(self) -> int:
+        """L1 bytes of the shortest last segment."""
+        ...
+
+    @property
+    def completed_by_bytes(self) -> int | None:
+        """L1 bytes of the acknowledgement that completes a send, where acknowledgements are
+        followed one by one; None where a send is complete once the socket has it, and they are
+        counted on average."""
+        ...
+
     def cut(self, size_bytes: int) -> tuple[int, float, float]:
         """Full segments of a message, the L1 bytes of each, and those of a shorter last one."""
         ...
@@ -105,6 +121,20 @@ class GlooWire:
     def beside_bytes(self, size_bytes: Any) -> Any:
         """Acknowledgements, on average: they are of a connection's bytes and not of messages."""
         return packets(size_bytes, self.mtu_bytes) / SEGMENTS_PER_ACK * HEADER_BYTES
+
+    def sides(self, size_bytes: int) -> tuple[int, int]:
+        """Two notifications, and acknowledgements of every second segment."""
+        return CONTROL_BYTES, CONTROL_BYTES + int(self.beside_bytes(size_bytes))
+
+    @property
+    def least_frame_bytes(self) -> int:
+        """With one byte."""
+        return HEADER_BYTES + 1
+
+    @property
+    def completed_by_bytes(self) -> int | None:
+        """None: by the socket."""
+        return None
 
     def cut(self, size_bytes: int) -> tuple[int, float, float]:
         """A message's preamble is in its first segment."""

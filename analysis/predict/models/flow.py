@@ -21,7 +21,6 @@ from analysis.predict.engines.message_costs import MessageCosts
 from analysis.predict.engines.paths import Paths, paths_of
 from analysis.predict.engines.ports.class_ports import ClassPorts, class_rules
 from analysis.predict.engines.rank_programs import RankPrograms, connections_of
-from analysis.predict.engines.roce.trains import QueuePairTrains
 from analysis.predict.engines.spread import SpreadPaths
 from analysis.predict.engines.trains import TRAINS_PER_MESSAGE, PacketTrains, Stream
 from analysis.predict.engines.wire import Floats, Ints
@@ -197,7 +196,7 @@ class Flow(Simulator):
         for start in range(0, len(used), _BLOCK):
             block = used[start : start + _BLOCK]
             source, destination = ranks[block // world], ranks[block % world]
-            shared, capacity = self._route(paths, source, destination, costs.over_roce)
+            shared, capacity = self._route(paths, source, destination, costs.carried)
             each = np.broadcast_to(carried[block][:, None], shared.shape).ravel()
             on = shared.ravel() < len(capacity)
             found = _added(found, np.bincount(shared.ravel()[on], each[on], len(capacity)))
@@ -205,10 +204,10 @@ class Flow(Simulator):
         return links, found[links] / capacity[links]
 
     def _run(self, paths: Paths, joint: JointPrograms, by_packets: bool) -> None:
-        joint.over_roce(paths.setting.transport)
+        joint.all_carried(paths.setting.transport)
         groups = joint.groups(paths.setting)
         costs = MessageCosts.on(paths, joint.first, self.parameters)
-        priority = joint.priorities(paths.setting, costs.over_roce)
+        priority = joint.priorities(paths.setting, costs.carried)
         if by_packets:
             self._run_trains(paths, joint, costs, groups, priority)
         else:
@@ -230,7 +229,7 @@ class Flow(Simulator):
         keys = np.unique(np.concatenate([there, back]))
         source, destination = keys // world, keys % world
         own = [groups[end] for end in source.tolist()]
-        path, capacity = self._route(paths, ranks[source], ranks[destination], costs.over_roce, own)
+        path, capacity = self._route(paths, ranks[source], ranks[destination], costs.carried, own)
         several = len(set(priority)) > 1
         streams = {
             (a, b): Stream(
@@ -238,7 +237,8 @@ class Flow(Simulator):
             )
             for i, (a, b) in enumerate(zip(source.tolist(), destination.tolist(), strict=True))
         }
-        engine = QueuePairTrains if costs.over_roce else PacketTrains
+        carrier = paths.setting.transport.carrier if costs.carried else None
+        engine = PacketTrains if carrier is None else carrier.trains
         trains = engine(
             joint.compiled,
             joint.cuts(costs),
@@ -263,11 +263,11 @@ class Flow(Simulator):
         paths: Paths,
         source: Ints,
         destination: Ints,
-        over_roce: bool = False,
+        carried: bool = False,
         groups: Sequence[str | None] = (),
     ) -> tuple[Ints, Floats]:
         """(path matrix of pairs of ranks, capacity in bytes per ns of what its numbers name)."""
-        return paths.hashed(source, destination, over_roce, groups), self._bytes_per_ns(
+        return paths.hashed(source, destination, carried, groups), self._bytes_per_ns(
             paths.rate_bps
         )
 
@@ -356,9 +356,7 @@ class Flow(Simulator):
                 f"{_MOST_TRAINS:,} messages"
             )
         own = [groups[end] for end in source.tolist()]
-        shared, capacity = self._route(
-            paths, ranks[source], ranks[destination], costs.over_roce, own
-        )
+        shared, capacity = self._route(paths, ranks[source], ranks[destination], costs.carried, own)
         programs = RankPrograms(
             joint.compiled,
             joint.wire_bytes(costs),
@@ -411,7 +409,7 @@ class FlowIdealEcmp(Flow):
         paths: Paths,
         source: Ints,
         destination: Ints,
-        over_roce: bool = False,
+        carried: bool = False,
         groups: Sequence[str | None] = (),
     ) -> tuple[Ints, Floats]:
         if self._spread is None or self._spread.paths is not paths:

@@ -14,7 +14,6 @@ from analysis.predict.engines.packet.faults import LinkFaults
 from analysis.predict.engines.packet.pairs import PairsOfEnds
 from analysis.predict.engines.packet.ports import FabricPorts
 from analysis.predict.engines.packet.programs import EncodedPrograms
-from analysis.predict.engines.packet.queue_pairs import roce_columns
 from analysis.predict.engines.paths import Paths, paths_of
 from analysis.predict.engines.wire import TCP_IP_BYTES
 from analysis.predict.interface import PredictorError, Setting
@@ -32,6 +31,14 @@ _MOST_MESSAGES = 20_000_000
 
 _CONTROLS = ("reno", "cubic", "dctcp", "bbr")
 """`Control` of simulation/engine/congestion.hpp, by their names in Linux."""
+
+_WITHOUT_CARRIER: dict[str, Column] = {
+    "roce.path_mtu": np.zeros(1, dtype=np.int64),
+    "roce.timeout_ns": np.zeros(1, dtype=np.int64),
+    "roce.retries": np.zeros(1, dtype=np.int64),
+    "roce.devices": np.zeros(0, dtype=np.int64),
+}
+"""The settings of queue pairs where there are none."""
 
 _GREETING_BYTES = 8
 """The bytes that the end that connects sends first (gloo/transport/tcp/device.cc: the sequence
@@ -82,11 +89,12 @@ def scenario_of(
     followed."""
     paths = paths_of(setting)
     faults = faults or LinkFaults(setting.fabric)
+    carrier = setting.transport.carrier
     fabric = FabricPorts(paths, faults.are_any)
     compiled = joint.compiled
     messages = np.stack(
         [
-            joint.messages_over_roce(setting.transport).astype(np.int64),
+            joint.messages_carried(setting.transport).astype(np.int64),
             np.frombuffer(compiled.source, dtype=np.int32),
             np.frombuffer(compiled.destination, dtype=np.int32),
         ]
@@ -97,7 +105,8 @@ def scenario_of(
         **faults.columns(),
         **_tcp(paths),
         **pairs.columns(fabric),
-        **roce_columns(setting, pairs.line_rates_bps),
+        **_WITHOUT_CARRIER,
+        **({} if carrier is None else carrier.columns(setting, pairs.line_rates_bps)),
         "message.pair": pairs.numbers_of(messages).astype(np.int32),
         "message.sender": np.frombuffer(compiled.sender, dtype=np.int32),
         "message.receiver": np.frombuffer(compiled.receiver, dtype=np.int32),

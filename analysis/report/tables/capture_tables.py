@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from analysis.decode.attribution import Attribution
 from analysis.decode.phase_bytes import bytes_by_phase
-from analysis.decode.queue_pair_metrics import queue_pair_metrics
+from analysis.decode.roce.queue_pair_metrics import queue_pair_metrics
 from analysis.decode.segmented import percentiles
 from analysis.metrics.flow import Flows
 from analysis.report.tables.table import Column, Table, Unit, Value, table

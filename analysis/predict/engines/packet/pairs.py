@@ -15,12 +15,12 @@ from simulation.columns import Column
 
 @dataclass(frozen=True, slots=True)
 class PairsOfEnds:
-    """Ordered pairs, both ways of each: `over_roce`, `source` and `destination` by pair, in this
+    """Ordered pairs, both ways of each: `carried`, `source` and `destination` by pair, in this
     order. `matrix` is their path matrix, `selector` the DSCP class selector of what is sent."""
 
     ends: Ints
     keys: Ints
-    over_roce: Ints
+    carried: Ints
     source: Ints
     destination: Ints
     matrix: Ints
@@ -33,33 +33,33 @@ class PairsOfEnds:
         """The pairs of messages, whose three rows say whether they go over RoCE, from which end,
         and to which."""
         ends = joint.ends
-        over_roce, source, destination = _parts(np.unique(_keys(messages, len(ends))), len(ends))
-        back = np.stack([over_roce, destination, source])
-        there = np.stack([over_roce, source, destination])
+        carried, source, destination = _parts(np.unique(_keys(messages, len(ends))), len(ends))
+        back = np.stack([carried, destination, source])
+        there = np.stack([carried, source, destination])
         keys = np.unique(_keys(np.concatenate([there, back], axis=1), len(ends)))
-        over_roce, source, destination = _parts(keys, len(ends))
+        carried, source, destination = _parts(keys, len(ends))
         groups = joint.groups(paths.setting)
         matrix = np.full((len(keys), 0), paths.links, dtype=np.int64)
         selector = np.zeros(len(keys), dtype=np.int64)
-        for roce in (False, True):
-            mine = over_roce == roce
+        for by_carrier in (False, True):
+            mine = carried == by_carrier
             if not mine.any():
                 continue
             found = paths.hashed(
                 ends[source[mine]],
                 ends[destination[mine]],
-                roce,
+                by_carrier,
                 [groups[first] for first in source[mine].tolist()],
             )
             more = max(0, found.shape[1] - matrix.shape[1])
             matrix = np.pad(matrix, ((0, 0), (0, more)), constant_values=paths.links)
             matrix[mine, : found.shape[1]] = found
-            of_ends = np.array(joint.priorities(paths.setting, roce), dtype=np.int64)
+            of_ends = np.array(joint.priorities(paths.setting, by_carrier), dtype=np.int64)
             selector[mine] = of_ends[source[mine]]
         return cls(
             ends,
             keys,
-            over_roce,
+            carried,
             source,
             destination,
             matrix,
@@ -87,15 +87,15 @@ class PairsOfEnds:
     def columns(self, fabric: FabricPorts) -> dict[str, Column]:
         """As simulation/engine/README.md has them."""
         present = (self.matrix < self.no_link).sum(axis=1)
-        reverse = self.numbers_of(np.stack([self.over_roce, self.destination, self.source]))
+        reverse = self.numbers_of(np.stack([self.carried, self.destination, self.source]))
         one_way = fabric.one_way_ns(self.matrix)
         device = np.full(len(self.keys), -1, dtype=np.int64)
         completions = np.full(len(self.keys), -1, dtype=np.int64)
-        roce = self.over_roce == 1
+        own = self.carried == 1
         # A rank waits for the completions of each of its devices in a thread of its own.
-        place = self.ends[self.source[roce]] * self.no_link + self._first_links()
-        queues, completions[roce] = np.unique(place, return_inverse=True)
-        device[roce] = np.searchsorted(self.line_rates_bps, self._device_bps())
+        place = self.ends[self.source[own]] * self.no_link + self._first_links()
+        queues, completions[own] = np.unique(place, return_inverse=True)
+        device[own] = np.searchsorted(self.line_rates_bps, self._device_bps())
         return {
             "pair.source": self.source.astype(np.int32),
             "pair.destination": self.destination.astype(np.int32),
@@ -112,7 +112,7 @@ class PairsOfEnds:
     def _first_links(self) -> Ints:
         if not self.matrix.shape[1]:
             return np.zeros(0, dtype=np.int64)
-        found: Ints = self.matrix[self.over_roce == 1, 0]
+        found: Ints = self.matrix[self.carried == 1, 0]
         return found
 
     def _device_bps(self) -> Ints:
@@ -121,13 +121,13 @@ class PairsOfEnds:
 
 
 def _keys(messages: Ints, ends: int) -> Ints:
-    over_roce, source, destination = messages
-    found: Ints = (over_roce * ends + source) * ends + destination
+    carried, source, destination = messages
+    found: Ints = (carried * ends + source) * ends + destination
     return found
 
 
 def _parts(keys: Ints, ends: int) -> tuple[Ints, Ints, Ints]:
-    """The over_roce, source and destination of keys."""
+    """The carried, source and destination of keys."""
     rest, destination = np.divmod(keys, max(ends, 1))
-    over_roce, source = np.divmod(rest, max(ends, 1))
-    return over_roce, source, destination
+    carried, source = np.divmod(rest, max(ends, 1))
+    return carried, source, destination

@@ -105,8 +105,8 @@ class FabricPorts:
         self._has_pauses = any(
             isinstance(queue, Lossless) for end in ends for queue in queues_in(end.queue)
         )
-        roce = setting.transport.roce
-        stamped = roce is not None and roce.congestion_control == "hpcc"
+        carrier = setting.transport.carrier
+        stamped = carrier is not None and carrier.stamps
         self._plain = self._class is not None and not (
             self._has_pauses or stamped or self.has_faults
         )
@@ -261,6 +261,6 @@ def _as_signed(number: int) -> int:
 def _classes(setting: Setting) -> set[int]:
     """The class selectors that packets of ranks have."""
     found = set(setting.priorities[0]) or {0}
-    if setting.transport.roce is not None:
+    if setting.transport.carrier is not None:
         found |= set(setting.priorities[1]) or {0}
     return found | set(setting.group_priorities.values())

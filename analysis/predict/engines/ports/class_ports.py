@@ -49,10 +49,10 @@ def class_rules(fabric: Fabric) -> list[ClassRules]:
     return [ClassRules.of(port.queue, link) for link in fabric.links for port in (link.a, link.b)]
 
 
-def priorities_of(setting: Setting, ranks: Ints, over_roce: bool) -> list[int]:
+def priorities_of(setting: Setting, ranks: Ints, carried: bool) -> list[int]:
     """The class selector of what each of these ends sends; switches that aggregate, numbered after
     the ranks, have that of the first rank."""
-    known = setting.priorities[over_roce] or (0,)
+    known = setting.priorities[carried] or (0,)
     return [known[rank] if rank < len(known) else known[0] for rank in ranks.tolist()]
 
 

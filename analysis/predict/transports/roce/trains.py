@@ -12,8 +12,8 @@ Differences from TCP (`trains`; drivers/infiniband/sw/rxe of Linux 6.12, with Gr
 
 from __future__ import annotations
 
-from analysis.predict.engines.roce.wire import ACK_BYTES, QUEUED_PACKETS, REFILLED_BELOW
 from analysis.predict.engines.trains import PacketTrains, Stream, Train
+from analysis.predict.transports.roce.wire import ACK_BYTES, QUEUED_PACKETS, REFILLED_BELOW
 from collectives.schedule.operations import Start
 
 _STEP = QUEUED_PACKETS // 3

@@ -7,11 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from analysis.predict.engines.unannounced_wire import UnannouncedWire
-from analysis.predict.engines.wire import GlooWire, Wire
-from analysis.predict.interface import Transport
-from collectives.call import CollectiveCall
-from collectives.schedule.observed import ObservedSchedule
 from topologies.ethernet import ETHERNET_BYTES
 from topologies.spec.transports.roce.section import STOCK_ACK_EVERY
 
@@ -79,6 +74,21 @@ class RoceWire:
         acks = 2 + (self.packets(size_bytes) - 1) // self.packets_per_ack
         return acks * ACK_BYTES + CREDIT_BYTES
 
+    def sides(self, size_bytes: int) -> tuple[int, int]:
+        """An acknowledgement of the credit goes along; the credit and acknowledgements of the
+        message go against it."""
+        return ACK_BYTES, int(self.beside_bytes(size_bytes)) - ACK_BYTES
+
+    @property
+    def least_frame_bytes(self) -> int:
+        """L1 bytes of a packet with one byte."""
+        return PACKET_BYTES + 1
+
+    @property
+    def completed_by_bytes(self) -> int | None:
+        """An acknowledgement."""
+        return ACK_BYTES
+
     def cut(self, size_bytes: int) -> tuple[int, float, float]:
         """Full packets of a message, the L1 bytes of each, and those of its last one, if that is
         not full as well; the headers of first and last are spread over the full ones."""
@@ -92,13 +102,3 @@ class RoceWire:
     def goodput_bps(self, rate_bps: int) -> float:
         """Highest rate of data of a link, in long messages."""
         return rate_bps * self.path_mtu_bytes / self.full_frame_bytes
-
-
-def wire_of(transport: Transport, call: CollectiveCall, mtu_bytes: int) -> Wire:
-    """How a call's messages lie on links of this MTU."""
-    if transport.carries(call):
-        assert transport.roce is not None
-        return RoceWire(transport.roce.path_mtu_bytes, transport.roce.packets_per_ack)
-    if isinstance(call.schedule, ObservedSchedule):
-        return UnannouncedWire(mtu_bytes, call.schedule.header_bytes)
-    return GlooWire(mtu_bytes)

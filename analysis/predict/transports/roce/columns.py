@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from analysis.predict.interface import Setting
 from simulation.columns import Column
+from topologies.fabrics.fabric import Fabric
 from topologies.spec.transports.roce.device import device_settings
+from topologies.spec.transports.roce.section import RoceTransport
 
 _DEVICE = (
     *("kind", "line_bps", "min_bps", "additive_bps", "hyper_bps"),
@@ -24,19 +25,18 @@ _TIMEOUT_UNIT_NS = 4096
 """Time-outs are this, times a power of two (InfiniBand volume 1, 9.7.6.1.3)."""
 
 
-def roce_columns(setting: Setting, line_rates_bps: Sequence[int]) -> dict[str, Column]:
+def roce_columns(
+    roce: RoceTransport, fabric: Fabric, line_rates_bps: Sequence[int]
+) -> dict[str, Column]:
     """The settings of all queue pairs, and those of their devices by these rates."""
-    roce = setting.transport.roce
-    numbers = {"roce.path_mtu": 0, "roce.timeout_ns": 0, "roce.retries": 0}
+    numbers = {
+        "roce.path_mtu": roce.path_mtu_bytes,
+        "roce.timeout_ns": _TIMEOUT_UNIT_NS << roce.timeout_exponent,
+        "roce.retries": roce.retry_count,
+    }
     devices: list[int] = []
-    if roce is not None:
-        numbers = {
-            "roce.path_mtu": roce.path_mtu_bytes,
-            "roce.timeout_ns": _TIMEOUT_UNIT_NS << roce.timeout_exponent,
-            "roce.retries": roce.retry_count,
-        }
-        for line_bps in line_rates_bps:
-            told = device_settings(roce, setting.fabric, line_bps)
-            devices += [told.get(name, 0) for name in _DEVICE]
+    for line_bps in line_rates_bps:
+        told = device_settings(roce, fabric, line_bps)
+        devices += [told.get(name, 0) for name in _DEVICE]
     columns = {name: np.array([number], dtype=np.int64) for name, number in numbers.items()}
     return columns | {"roce.devices": np.array(devices, dtype=np.int64)}

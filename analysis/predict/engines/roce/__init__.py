@@ -1,1 +1,0 @@
-"""Messages over RoCE: their bytes on a link, and how queue pairs send them."""

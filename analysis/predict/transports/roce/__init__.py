@@ -1,0 +1,66 @@
+"""RoCE as predictors know it: RDMA WRITEs between queue pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from analysis.decode.roce.wire_format import udp_source_port
+from analysis.predict.carrier import Carrier, PredictedTransport
+from analysis.predict.engines.trains import PacketTrains
+from analysis.predict.engines.wire import Wire
+from analysis.predict.interface import Setting
+from analysis.predict.transports.roce.columns import roce_columns
+from analysis.predict.transports.roce.trains import QueuePairTrains
+from analysis.predict.transports.roce.wire import RoceWire
+from analysis.runs.run import RankLog
+from simulation.columns import Column
+from topologies.routing.ecmp_hash import UDP
+from topologies.spec.sections import Sections
+from topologies.spec.transports.roce.section import RoceTransport
+
+_PORT = 4791
+"""The UDP port that all queue pairs send to (IANA)."""
+
+
+class RoceCarrier(Carrier):
+    """Queue pairs. `settings` are those of the spec."""
+
+    protocol, port = UDP, _PORT
+
+    def __init__(self, settings: RoceTransport) -> None:
+        self.settings = settings
+        self.stamps = settings.congestion_control == "hpcc"
+
+    def wire(self, mtu_bytes: int) -> Wire:
+        """Packets of the path MTU, whatever links can take."""
+        return RoceWire(self.settings.path_mtu_bytes, self.settings.packets_per_ack)
+
+    @property
+    def trains(self) -> type[PacketTrains]:
+        """Trains of queue pairs."""
+        return QueuePairTrains
+
+    def columns(self, setting: Setting, line_rates_bps: Sequence[int]) -> dict[str, Column]:
+        """Those of queue pairs and their devices."""
+        return roce_columns(self.settings, setting.fabric, line_rates_bps)
+
+    def ports(self, log: RankLog) -> Iterator[tuple[str, int, int]]:
+        """By the numbers of the queue pairs."""
+        for pair in log.queue_pairs:
+            yield pair.group, pair.peer, udp_source_port(pair.local_qpn, pair.remote_qpn)
+
+
+class PredictedRoce(PredictedTransport):
+    """RoCE, beside TCP."""
+
+    def carrier(self, spec: Sections) -> Carrier | None:
+        """Queue pairs."""
+        assert isinstance(spec.transport, RoceTransport)
+        return RoceCarrier(spec.transport)
+
+    def unknown(self, spec: Sections) -> str | None:
+        """Nothing."""
+        return None
+
+
+PART = PredictedRoce()
