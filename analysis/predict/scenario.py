@@ -100,6 +100,11 @@ class Scenario:
     acts: Mapping[int, Sequence[Act]]
     faults: Sequence[FaultSpec] = ()
 
+    def __post_init__(self) -> None:
+        """Raises PredictorError for a transport that no predictor knows."""
+        if self.setting.transport.unknown is not None:
+            raise PredictorError(self.setting.transport.unknown)
+
     @classmethod
     def of_one(cls, setting: Setting, call: CollectiveCall) -> Scenario:
         """A collective that all its ranks post at once, on an idle fabric."""
