@@ -55,6 +55,15 @@ def section_parts(kinds: Iterable[str], module: str, declared: type[T]) -> Mappi
     return MappingProxyType(found)
 
 
+def complete(kinds: Iterable[str], table: Mapping[str, T], module: str) -> Mapping[str, T]:
+    """A table of a module that has small parts of all kinds, by kind. Raises
+    IncompleteRegistration where it lacks one."""
+    lacks = [kind for kind in kinds if kind not in table]
+    if lacks:
+        raise IncompleteRegistration(f"{module}: found no part of {', '.join(lacks)}")
+    return MappingProxyType(dict(table))
+
+
 def _part(name: str, declared: type[object]) -> object:
     """What a module declares. A class that is made without all of its abstract methods raises
     TypeError while its module is imported."""

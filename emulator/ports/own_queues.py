@@ -19,7 +19,7 @@ from emulator.ports.arrangement import (
     QueueCounters,
     WithoutPauseController,
 )
-from emulator.ports.disciplines import OWN, EgressPort
+from emulator.ports.disciplines import BY_KIND, EgressPort
 from emulator.ports.port_qdisc import (
     NO_FLAGS,
     QDISC,
@@ -131,12 +131,12 @@ def port_options(queue: QueueSpec, link: Link, ingress_ports: int, seed: int) ->
         seed=seed,
     )
     if not isinstance(queue, Classes):
-        return OWN[queue.kind](queue, plain, where)
+        return BY_KIND[queue.kind].own(queue, plain, where)
     weights = [each.weight for each in queue.classes.values() if each.weight is not None]
 
     def of_class(served: TrafficClass) -> PortOptions:
         one = replace(plain, buffer_bytes=served.queue.buffer_bytes)
-        options = OWN[served.queue.kind](served.queue, one, where)
+        options = BY_KIND[served.queue.kind].own(served.queue, one, where)
         if served.weight is None:
             return options
         quantum = (link.frame_bytes + L1_OVERHEAD_BYTES) * served.weight // min(weights)

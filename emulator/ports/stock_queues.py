@@ -35,10 +35,10 @@ from emulator.ports.arrangement import (
     root_drops,
     tbf_options,
 )
-from emulator.ports.disciplines import STOCK
+from emulator.ports.disciplines import BY_KIND
 from emulator.ports.token_depth import token_depth_bytes
 from topologies.fabrics.fabric import Fabric, Link
-from topologies.spec.queue_section import QueueSpec
+from topologies.spec.queue_section import Classes, QueueSpec
 
 SHAPER_HANDLE, SHAPER_CLASS, QUEUE_HANDLE = 0x10000, 0x10001, 0x20000
 _MARKS = {
@@ -152,8 +152,9 @@ def marks_of(statistics: QdiscStatistics) -> int:
 
 def stock_queue(queue: QueueSpec, link: Link, interface: str) -> tuple[str, bytes]:
     """The qdisc kind and options that come nearest. Raises UnsupportedPort where none does."""
-    if queue.kind not in STOCK:
+    made = None if isinstance(queue, Classes) else BY_KIND[queue.kind].stock(queue, link)
+    if made is None:
         raise UnsupportedPort(
             f"{interface}: a {queue.kind} queue has no equivalent among stock qdiscs alone"
         )
-    return STOCK[queue.kind](queue, link)
+    return made

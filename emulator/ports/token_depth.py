@@ -11,21 +11,9 @@ once per busy period, and is bounded by the depth.
 
 from __future__ import annotations
 
-from typing import assert_never
-
+from emulator.ports.disciplines import BY_KIND
 from topologies.fabrics.fabric import Link
-from topologies.spec.queue_section import (
-    Classes,
-    Codel,
-    Dctcp,
-    DropTail,
-    Lossless,
-    QueueSpec,
-    Red,
-    Shared,
-    Voq,
-    queues_in,
-)
+from topologies.spec.queue_section import QueueSpec, queues_in
 
 LATENESS_NS = 1_000_000
 """How late timers may be natively without a link losing its rate. The verdict allows one timer in
@@ -53,23 +41,4 @@ def spare_depth_bytes(link: Link, lateness_ns: int, spare_headroom_bytes: int) -
 
 def _acts_at_bytes(link: Link, queue: QueueSpec) -> int:
     """The least backlog at which a queue marks, drops or pauses."""
-    match queue:
-        case Red():
-            return min(queue.kmin_bytes, queue.buffer_bytes)
-        case Dctcp():
-            return queue.k_bytes
-        case Codel():
-            target_ns = queue.target_ns
-            if queue.ce_threshold_ns is not None:
-                target_ns = min(target_ns, queue.ce_threshold_ns)
-            return link.rate_bps * target_ns // (8 * 10**9)
-        case Lossless():
-            return min(queue.xoff_bytes, queue.k_bytes or queue.xoff_bytes)
-        case Shared() | Voq():
-            return queue.k_bytes or queue.buffer_bytes
-        case Classes():
-            return min(_acts_at_bytes(link, each) for each in queues_in(queue))
-        case DropTail():
-            return queue.buffer_bytes
-        case _:
-            assert_never(queue)
+    return min(BY_KIND[each.kind].acts_at_bytes(each, link) for each in queues_in(queue))

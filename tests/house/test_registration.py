@@ -9,8 +9,10 @@ import pytest
 
 from analysis.decode.transports import DECODED_TRANSPORTS
 from analysis.predict.transports import PREDICTED_TRANSPORTS
+from emulator.ports.disciplines import BY_KIND
 from emulator.transports import EMULATED_TRANSPORTS
-from topologies.registration import IncompleteRegistration, parts, section_parts
+from topologies.registration import IncompleteRegistration, complete, parts, section_parts
+from topologies.spec.queue_section import DISCIPLINES
 from topologies.spec.run_sections import TRANSPORT_SECTIONS
 from topologies.spec.transports import TRANSPORTS
 from topologies.spec.transports.section import TransportSection
@@ -84,3 +86,9 @@ def test_every_transport_is_in_every_room() -> None:
         PREDICTED_TRANSPORTS,
     ):
         assert tuple(room) == TRANSPORTS
+
+
+def test_every_discipline_is_in_every_room() -> None:
+    assert tuple(BY_KIND) == DISCIPLINES
+    with pytest.raises(IncompleteRegistration, match="packet.ports: found no part of priced, free"):
+        complete([*DISCIPLINES, "priced", "free"], dict(BY_KIND), "packet.ports")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -19,7 +19,6 @@ from emulator.switches.pause_controller import travel_ns
 from emulator.switches.stock_switch import SwitchArrangement
 from tests.native.native_fabrics import flat
 from topologies.fabrics.fabric import headroom_bytes
-from topologies.spec.queue_section import SpecSection
 
 _RATES = st.sampled_from(["10Mbps", "100Mbps", "1Gbps", "10Gbps"])
 _QUEUES = st.sampled_from(
@@ -49,15 +48,6 @@ def test_a_bucket_makes_up_for_its_lateness_and_hides_little_from_its_queue(
     }[queue["kind"]]
     assert depth <= acts_at / 4
     assert depth == wanted or depth == acts_at // 4
-
-
-def test_a_discipline_that_nobody_has_told_it_of_is_an_error() -> None:
-    class Priced(SpecSection):
-        kind: Literal["priced"] = "priced"
-        buffer_bytes: int = 10**6
-
-    with pytest.raises(AssertionError, match="priced"):
-        token_depth_bytes(flat(2).links[0], Priced(), LATENESS_NS)  # type: ignore[arg-type]
 
 
 @given(lateness_ns=st.integers(0, 10**7), spare=st.integers(-(10**6), 10**6))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import Annotated, Literal, assert_never
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, PlainValidator, model_validator
 
@@ -21,14 +22,35 @@ class SpecSection(BaseModel):
     )
 
 
-class DropTail(SpecSection):
+class QueueSection(SpecSection, ABC):
+    """The queue discipline of a port, or of one class of a port. `buffer_of_switch`: its buffer is
+    that of all ports of a switch together."""
+
+    buffer_of_switch: ClassVar[bool] = False
+
+    if TYPE_CHECKING:  # each declares them itself: keys stand in its order
+        kind: str
+        buffer_bytes: int
+
+    @property
+    @abstractmethod
+    def marks(self) -> bool:
+        """Whether it sets CE on packets instead of dropping them, or before."""
+
+
+class DropTail(QueueSection):
     """A FIFO that drops what exceeds its buffer."""
 
     kind: Literal["droptail"] = "droptail"
     buffer_bytes: SizeBytes = Field(default=4_000_000, alias="buffer", gt=0)
 
+    @property
+    def marks(self) -> bool:
+        """Never."""
+        return False
 
-class Red(SpecSection):
+
+class Red(QueueSection):
     """Random early detection (Floyd and Jacobson 1993): marks or drops on the average queue.
 
     The defaults are DCQCN's usual thresholds at 100 Gb/s (docs/queues.md).
@@ -48,8 +70,13 @@ class Red(SpecSection):
             raise ValueError("expected kmin <= kmax <= buffer")
         return self
 
+    @property
+    def marks(self) -> bool:
+        """With ECN."""
+        return self.ecn
 
-class Dctcp(SpecSection):
+
+class Dctcp(QueueSection):
     """Step marking on the instantaneous queue (DCTCP, RFC 8257 section 3.1): CE above `k`."""
 
     kind: Literal["dctcp"]
@@ -62,8 +89,13 @@ class Dctcp(SpecSection):
             raise ValueError("expected k <= buffer: a threshold above the buffer never marks")
         return self
 
+    @property
+    def marks(self) -> bool:
+        """Always."""
+        return True
 
-class Codel(SpecSection):
+
+class Codel(QueueSection):
     """CoDel (RFC 8289); `ce_threshold` marks every packet that waited longer."""
 
     kind: Literal["codel"]
@@ -72,6 +104,11 @@ class Codel(SpecSection):
     ce_threshold_ns: TimeNs | None = Field(default=None, alias="ce_threshold")
     ecn: bool = True
     buffer_bytes: SizeBytes = Field(default=4_000_000, alias="buffer", gt=0)
+
+    @property
+    def marks(self) -> bool:
+        """With ECN."""
+        return self.ecn
 
 
 class FqCodel(Codel):
@@ -82,27 +119,38 @@ class FqCodel(Codel):
     quantum_bytes: SizeBytes | None = Field(default=None, alias="quantum")
 
 
-class Shared(SpecSection):
+class Shared(QueueSection):
     """Output-queued shared-memory switch: each queue's limit is alpha * free buffer.
 
     Dynamic thresholds of Choudhury and Hahne (IEEE/ACM ToN 1998). `buffer` is the switch's.
     """
 
+    buffer_of_switch: ClassVar[bool] = True
     kind: Literal["shared"]
     buffer_bytes: SizeBytes = Field(default=32_000_000, alias="buffer", gt=0)
     alpha: float = Field(default=0.125, gt=0, le=64)
     k_bytes: SizeBytes | None = Field(default=None, alias="k")
 
+    @property
+    def marks(self) -> bool:
+        """With a threshold."""
+        return self.k_bytes is not None
 
-class Voq(SpecSection):
+
+class Voq(QueueSection):
     """Virtual output queues: one queue per ingress port at each egress, served round robin."""
 
     kind: Literal["voq"]
     buffer_bytes: SizeBytes = Field(default=4_000_000, alias="buffer", gt=0)
     k_bytes: SizeBytes | None = Field(default=None, alias="k")
 
+    @property
+    def marks(self) -> bool:
+        """With a threshold."""
+        return self.k_bytes is not None
 
-class Lossless(SpecSection):
+
+class Lossless(QueueSection):
     """Priority flow control (IEEE 802.1Qbb), per ingress port and hop by hop.
 
     Bytes that came in by a port and wait anywhere in the switch: above `xoff` the upstream port is
@@ -113,6 +161,7 @@ class Lossless(SpecSection):
     be lost.
     """
 
+    buffer_of_switch: ClassVar[bool] = True
     kind: Literal["lossless"]
     xoff_bytes: SizeBytes = Field(default=256_000, alias="xoff", gt=0)
     xon_bytes: SizeBytes = Field(default=200_000, alias="xon", gt=0)
@@ -134,6 +183,11 @@ class Lossless(SpecSection):
             raise ValueError("expected xon <= xoff <= buffer")
         return self
 
+    @property
+    def marks(self) -> bool:
+        """With a threshold of either sort."""
+        return self.k_bytes is not None or self.kmin_bytes is not None
+
 
 HOST_NIC = DropTail(buffer=1_000_000_000)
 """The queue at a host's egress to a switch when the spec does not name that port: a host's own
@@ -141,10 +195,16 @@ packets wait for its link (TCP small queues and socket buffers bound how many do
 marked nor dropped by its NIC. Pauses stop it as they stop any port."""
 
 
-ClassQueue = Annotated[
-    DropTail | Red | Dctcp | Codel | FqCodel | Shared | Voq | Lossless,
-    Field(discriminator="kind"),
-]
+_Discipline = DropTail | Red | Dctcp | Codel | FqCodel | Shared | Voq | Lossless
+"""The registration of disciplines. Each has a part by its kind in `emulator/ports/disciplines/`,
+and in the ports of the packet engine."""
+
+DISCIPLINES: tuple[str, ...] = tuple(
+    get_args(section.model_fields["kind"].annotation)[0] for section in get_args(_Discipline)
+)
+"""Their kinds."""
+
+ClassQueue = Annotated[_Discipline, Field(discriminator="kind")]
 """The queue discipline of a port, or of one class of a port."""
 
 
@@ -170,6 +230,7 @@ class Classes(SpecSection):
     """Several classes of traffic at a port, each with a queue discipline of its own (IEEE 802.1Q
     clause 8.6.8). Packets of no class are served as those of the lowest one."""
 
+    buffer_of_switch: ClassVar[bool] = False
     kind: Literal["classes"]
     classes: dict[str, TrafficClass] = Field(min_length=1, max_length=CLASSES)
 
@@ -214,10 +275,7 @@ class Classes(SpecSection):
         )
 
 
-QueueSpec = Annotated[
-    DropTail | Red | Dctcp | Codel | FqCodel | Shared | Voq | Lossless | Classes,
-    Field(discriminator="kind"),
-]
+QueueSpec = Annotated[_Discipline | Classes, Field(discriminator="kind")]
 
 
 def queues_in(queue: QueueSpec) -> Iterator[ClassQueue]:
@@ -235,21 +293,7 @@ def queue_of(queue: QueueSpec, priority: int) -> ClassQueue:
 
 def marks(queue: QueueSpec) -> bool:
     """Whether this discipline sets CE on packets instead of (or before) dropping them."""
-    match queue:
-        case Dctcp():
-            return True
-        case Red() | Codel():
-            return queue.ecn
-        case Shared() | Voq():
-            return queue.k_bytes is not None
-        case Lossless():
-            return queue.k_bytes is not None or queue.kmin_bytes is not None
-        case Classes():
-            return any(marks(each) for each in queues_in(queue))
-        case DropTail():
-            return False
-        case _:
-            assert_never(queue)
+    return any(each.marks for each in queues_in(queue))
 
 
 def _parse_class(value: object) -> str | int | None:

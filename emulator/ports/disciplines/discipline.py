@@ -1,8 +1,8 @@
-"""A queue discipline in both its arrangements: the port qdisc's own, and stock qdiscs."""
+"""A queue discipline in a kernel: by the port qdisc, and by the stock qdisc that comes nearest."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,9 +18,19 @@ class EgressPort:
     ingress_ports: int
 
 
-Own = Callable[[Any, PortOptions, EgressPort], PortOptions]
-"""(queue, what all disciplines share: rate, delay, buffer and seed; where) -> the options of the
-port qdisc (`emulator/kernel/`) that make the queue."""
+class Discipline(ABC):
+    """One discipline. `queue` is its section of the spec."""
 
-Stock = Callable[[Any, Link], tuple[str, bytes]]
-"""(queue, link) -> the kind and the options of the nearest stock qdisc."""
+    @abstractmethod
+    def own(self, queue: Any, plain: PortOptions, port: EgressPort) -> PortOptions:
+        """The options of the port qdisc (`emulator/kernel/`) that make the queue. `plain` has what
+        all disciplines share: rate, delay, buffer and seed."""
+
+    @abstractmethod
+    def stock(self, queue: Any, link: Link) -> tuple[str, bytes] | None:
+        """The kind and the options of the nearest stock qdisc; None where none alone makes the
+        queue: it needs its whole switch (`emulator/switches/stock_switch.py`), or there is none."""
+
+    @abstractmethod
+    def acts_at_bytes(self, queue: Any, link: Link) -> int:
+        """The least backlog at which the queue marks, drops or pauses."""

@@ -9,7 +9,7 @@ import math
 from dataclasses import replace
 
 from emulator.linux.messages import formats
-from emulator.ports.disciplines.discipline import EgressPort
+from emulator.ports.disciplines.discipline import Discipline, EgressPort
 from emulator.ports.port_qdisc import NO_FLAGS, Flag, PortOptions, QueueKind
 from topologies.fabrics.fabric import L1_OVERHEAD_BYTES, Link
 from topologies.spec.queue_section import Red
@@ -19,26 +19,35 @@ _ECN, _NODROP = 1, 8  # TC_RED_ECN, TC_RED_NODROP of include/uapi/linux/pkt_sche
 _STAB_BYTES = 256
 
 
-def own(queue: Red, plain: PortOptions, port: EgressPort) -> PortOptions:
-    """The line from KMin to KMax."""
-    return replace(
-        plain,
-        kind=QueueKind.RED,
-        kmin_bytes=queue.kmin_bytes,
-        kmax_bytes=queue.kmax_bytes,
-        red_pmax_q32=q32(queue.pmax),
-        red_weight_q32=q32(queue.weight),
-        flags=Flag.ECN if queue.ecn else NO_FLAGS,
-    )
+class EmulatedRed(Discipline):
+    """Two thresholds of the average."""
+
+    def own(self, queue: Red, plain: PortOptions, port: EgressPort) -> PortOptions:
+        """The line from KMin to KMax."""
+        return replace(
+            plain,
+            kind=QueueKind.RED,
+            kmin_bytes=queue.kmin_bytes,
+            kmax_bytes=queue.kmax_bytes,
+            red_pmax_q32=q32(queue.pmax),
+            red_weight_q32=q32(queue.weight),
+            flags=Flag.ECN if queue.ecn else NO_FLAGS,
+        )
+
+    def stock(self, queue: Red, link: Link) -> tuple[str, bytes]:
+        """red, whose average's weight is a power of two."""
+        log_weight = min(31, max(0, round(-math.log2(queue.weight))))
+        return "red", red_options(
+            link, queue.buffer_bytes, queue.kmin_bytes, queue.kmax_bytes, queue.pmax,
+            log_weight, queue.ecn,
+        )  # fmt: skip
+
+    def acts_at_bytes(self, queue: Red, link: Link) -> int:
+        """KMin."""
+        return min(queue.kmin_bytes, queue.buffer_bytes)
 
 
-def stock(queue: Red, link: Link) -> tuple[str, bytes]:
-    """red, whose average's weight is a power of two."""
-    log_weight = min(31, max(0, round(-math.log2(queue.weight))))
-    return "red", red_options(
-        link, queue.buffer_bytes, queue.kmin_bytes, queue.kmax_bytes, queue.pmax,
-        log_weight, queue.ecn,
-    )  # fmt: skip
+PART = EmulatedRed()
 
 
 def red_options(

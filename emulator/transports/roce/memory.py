@@ -27,8 +27,6 @@ _PER_PAYLOAD = 2.1
 # The kernel, Python and torch took so much with few ranks, and each rank (docs/guest-memory.md).
 _LEAST_SYSTEM_BYTES = 440 * 10**6
 _LEAST_RANK_BYTES = 500_000
-_OF_SWITCHES = ("lossless", "shared")
-"""Kinds of queues whose buffer is that of all ports of a switch together."""
 
 
 def queue_pairs_of(spec: Spec) -> int:
@@ -89,9 +87,9 @@ def _buffer_bytes(fabric: Fabric) -> int:
 
     def of_ports(node: str) -> Iterable[int]:
         queues = [link.port(node).queue for link in fabric.links_of[node]]
-        shared = [queue.buffer_bytes for queue in queues if queue.kind in _OF_SWITCHES]
+        shared = [queue.buffer_bytes for queue in queues if queue.buffer_of_switch]
         yield max(shared, default=0)
-        yield from (queue.buffer_bytes for queue in queues if queue.kind not in _OF_SWITCHES)
+        yield from (queue.buffer_bytes for queue in queues if not queue.buffer_of_switch)
 
     switches = [node.name for node in fabric.nodes if node.kind is NodeKind.SWITCH]
     return sum(sum(of_ports(name)) for name in switches)

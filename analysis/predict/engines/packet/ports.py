@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import astuple, dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
 from analysis.predict.engines.paths import Paths
 from analysis.predict.engines.wire import Ints
-from analysis.predict.interface import Setting
+from analysis.predict.interface import PredictorError, Setting
 from simulation.columns import Column
 from topologies.fabrics.fabric import L1_OVERHEAD_BYTES, Link, headroom_bytes
 from topologies.fabrics.fabric import Port as FabricPort
 from topologies.fabrics.port_seed import port_seed
+from topologies.registration import complete
 from topologies.spec.queue_section import (
     CLASSES,
+    DISCIPLINES,
     Classes,
     ClassQueue,
     Codel,
@@ -191,52 +195,80 @@ _OWN_CLASS = sum(number << 4 * number for number in range(CLASSES))
 
 
 def _options(queue: ClassQueue, link: Link) -> _Options:
-    plain = _Options(_KINDS.index(queue.kind), queue.buffer_bytes)
-    match queue:
-        case Dctcp():
-            return replace(plain, k_bytes=queue.k_bytes)
-        case Red():
-            return replace(
-                plain,
-                kmin_bytes=queue.kmin_bytes,
-                kmax_bytes=queue.kmax_bytes,
-                pmax_q32=q32(queue.pmax),
-                weight_q32=q32(queue.weight),
-                ecn=int(queue.ecn),
-            )
-        case Shared():
-            return replace(
-                plain, k_bytes=_or_none(queue.k_bytes), alpha_q16=_alpha_q16(queue.alpha)
-            )
-        case Voq():
-            return replace(plain, k_bytes=_or_none(queue.k_bytes), quantum_bytes=link.frame_bytes)
-        case Codel():
-            quantum = 0
-            if isinstance(queue, FqCodel):
-                quantum = queue.quantum_bytes or link.frame_bytes
-            return replace(
-                plain,
-                target_ns=queue.target_ns,
-                interval_ns=queue.interval_ns,
-                ce_threshold_ns=_or_none(queue.ce_threshold_ns),
-                quantum_bytes=quantum,
-                ecn=int(queue.ecn),
-            )
-        case Lossless():
-            given = queue.headroom_bytes
-            return replace(
-                plain,
-                k_bytes=_or_none(queue.k_bytes),
-                kmin_bytes=queue.kmin_bytes or 0,
-                kmax_bytes=queue.kmax_bytes or 0,
-                pmax_q32=q32(queue.pmax),
-                xoff_bytes=queue.xoff_bytes,
-                xon_bytes=queue.xon_bytes,
-                headroom_bytes=headroom_bytes(link) if given is None else given,
-                lossy_classes=sum(1 << priority for priority in set(queue.lossy_priorities)),
-            )
-        case _:
-            return plain
+    found = _OF_KIND[queue.kind](queue, _Options(0, queue.buffer_bytes), link)
+    return replace(found, kind=_KINDS.index(queue.kind))
+
+
+def _not_followed(queue: ClassQueue, plain: _Options, link: Link) -> _Options:
+    """For a discipline that the engine lacks."""
+    raise PredictorError(f"packet follows no {queue.kind} queue")
+
+
+def _red(queue: Red, plain: _Options, link: Link) -> _Options:
+    return replace(
+        plain,
+        kmin_bytes=queue.kmin_bytes,
+        kmax_bytes=queue.kmax_bytes,
+        pmax_q32=q32(queue.pmax),
+        weight_q32=q32(queue.weight),
+        ecn=int(queue.ecn),
+    )
+
+
+def _shared(queue: Shared, plain: _Options, link: Link) -> _Options:
+    return replace(plain, k_bytes=_or_none(queue.k_bytes), alpha_q16=_alpha_q16(queue.alpha))
+
+
+def _voq(queue: Voq, plain: _Options, link: Link) -> _Options:
+    return replace(plain, k_bytes=_or_none(queue.k_bytes), quantum_bytes=link.frame_bytes)
+
+
+def _codel(queue: Codel, plain: _Options, link: Link) -> _Options:
+    return replace(
+        plain,
+        target_ns=queue.target_ns,
+        interval_ns=queue.interval_ns,
+        ce_threshold_ns=_or_none(queue.ce_threshold_ns),
+        ecn=int(queue.ecn),
+    )
+
+
+def _fq_codel(queue: FqCodel, plain: _Options, link: Link) -> _Options:
+    quantum = queue.quantum_bytes or link.frame_bytes
+    return replace(_codel(queue, plain, link), quantum_bytes=quantum)
+
+
+def _lossless(queue: Lossless, plain: _Options, link: Link) -> _Options:
+    given = queue.headroom_bytes
+    return replace(
+        plain,
+        k_bytes=_or_none(queue.k_bytes),
+        kmin_bytes=queue.kmin_bytes or 0,
+        kmax_bytes=queue.kmax_bytes or 0,
+        pmax_q32=q32(queue.pmax),
+        xoff_bytes=queue.xoff_bytes,
+        xon_bytes=queue.xon_bytes,
+        headroom_bytes=headroom_bytes(link) if given is None else given,
+        lossy_classes=sum(1 << priority for priority in set(queue.lossy_priorities)),
+    )
+
+
+_OF_KIND: Mapping[str, Callable[[Any, _Options, Link], _Options]] = complete(
+    DISCIPLINES,
+    {
+        "droptail": lambda queue, plain, link: plain,
+        "red": _red,
+        "dctcp": lambda queue, plain, link: replace(plain, k_bytes=queue.k_bytes),
+        "codel": _codel,
+        "fq_codel": _fq_codel,
+        "shared": _shared,
+        "voq": _voq,
+        "lossless": _lossless,
+    },
+    __name__,
+)
+"""(queue, what all disciplines have, link) -> the options, by kind; `_not_followed` of those that
+the engine lacks."""
 
 
 def _or_none(threshold: int | None) -> int:
