@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 import resource
 import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -25,6 +26,8 @@ _MS_PRIVATE = 1 << 18
 _MS_SLAVE = 1 << 19
 _MNT_DETACH = 2
 _UMOUNT_NOFOLLOW = 8
+_ESCAPED = re.compile(r"\\([0-7]{3})")
+"""Characters of mount points that /proc/self/mountinfo writes otherwise (proc(5))."""
 _OWN = "/proc/thread-self/ns/net"
 _OWN_IPC = "/proc/thread-self/ns/ipc"
 
@@ -132,7 +135,7 @@ def become_host(name: str, place: HostPlace) -> None:
     _check(_libc.mount(b"sysfs", b"/sys", b"sysfs", 0, None), "mount the host's own sysfs")
     for covered, by in place.covers.items():
         if covered.exists():
-            _bind(covered, by)
+            _bind(covered, by, recursive=True)
 
 
 def create_ipc(path: Path) -> None:
@@ -155,9 +158,24 @@ def _own_mounts() -> None:
     _check(_libc.mount(None, b"/", None, _MS_REC | _MS_SLAVE, None), "make the mounts private")
 
 
-def _bind(covered: Path, by: Path) -> None:
+def show_mounts_below(directory: Path, into: Path) -> None:
+    """Shows what is mounted below `directory` in an empty directory, too. Raises OSError."""
+    for line in Path("/proc/self/mountinfo").read_text().splitlines():
+        point = Path(_ESCAPED.sub(lambda code: chr(int(code[1], 8)), line.split()[4]))
+        if directory in point.parents:
+            shown = into / point.relative_to(directory)
+            if point.is_dir():
+                shown.mkdir(parents=True, exist_ok=True)
+            else:
+                shown.parent.mkdir(parents=True, exist_ok=True)
+                shown.touch()
+            _bind(shown, point)
+
+
+def _bind(covered: Path, by: Path, *, recursive: bool = False) -> None:
+    flags = _MS_BIND | (_MS_REC if recursive else 0)
     _check(
-        _libc.mount(os.fsencode(by), os.fsencode(covered), None, _MS_BIND, None),
+        _libc.mount(os.fsencode(by), os.fsencode(covered), None, flags, None),
         f"mount {by} on {covered}",
     )
 

@@ -75,7 +75,9 @@ class FabricMininet(Mininet):
         self.network.up()
         self._files = tempfile.TemporaryDirectory(prefix="groundwire-names-")
         names = [node.name for node in self.fabric.nodes]
-        places = make_host_places(self.network, names, Path(self._files.name) / "names")
+        places = make_host_places(
+            self.network, names, Path(self._files.name) / "names", own_temporary=False
+        )
         nodes: dict[str, FabricNode] = {}
         for node in self.fabric.nodes:
             is_host = node.kind is NodeKind.HOST

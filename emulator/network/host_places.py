@@ -11,7 +11,7 @@ from topologies.fabrics.fabric import Fabric
 
 
 def make_host_places(
-    network: Network, nodes: Iterable[str], directory: Path
+    network: Network, nodes: Iterable[str], directory: Path, *, own_temporary: bool
 ) -> dict[str, HostPlace]:
     """The places of these nodes of a network that is up. Their files are in `directory`, which is
     made; their shared memory goes with the network. Raises OSError.
@@ -20,6 +20,9 @@ def make_host_places(
     not have and for whose answer programs would wait. UCX takes processes with one shared memory
     for two of one machine, and would send nothing over the fabric: each host has its own. The boot
     id is the machine's, as JAX takes hosts of different ones for slices, and makes no mesh of them.
+
+    With `own_temporary` each host has its own /tmp, too: programs keep the state of a machine there
+    (Ray its node, servers their sockets). On a machine's own kernel /tmp is its user's.
     """
     directory.mkdir()
     servers = directory / "resolv.conf"
@@ -32,6 +35,8 @@ def make_host_places(
             Path("/etc/resolv.conf"): servers,
             Path("/dev/shm"): memory,
         }
+        if own_temporary:
+            covers[Path("/tmp")] = network.temporary(node)
         places[node] = HostPlace(network.netns_path(node), ipc, covers)
     return places
 

@@ -280,6 +280,18 @@ class Network:
             namespaces.create_ipc(ipc)
         return ipc, memory
 
+    def temporary(self, node: str) -> Path:
+        """The directory that a node's processes have for /tmp: empty, but for what is mounted below
+        /tmp. Made when first asked for; it goes with the network.
+
+        Raises OSError, and KeyError for an unknown node."""
+        made = self._session.netns_directory / "temporary" / self.fabric.by_name[node].name
+        if not made.exists():
+            made.mkdir(parents=True)
+            made.chmod(0o1777)
+            namespaces.show_mounts_below(Path("/tmp"), made)
+        return made
+
     def enter(self, node: str) -> AbstractContextManager[None]:
         """The calling thread is in the node's network namespace for the length of the block."""
         return namespaces.entered(self.netns_path(node))

@@ -86,7 +86,7 @@ def program_jobs(
         )
     )
     (ranks / POSTS).mkdir()
-    places = make_host_places(network, dict.fromkeys(hosts), names)
+    places = make_host_places(network, dict.fromkeys(hosts), names, own_temporary=not real_time)
     marks = _marks(run_directory)
     if workload.gpus_per_host is not None:
         marks.mkdir(parents=True)

@@ -24,6 +24,8 @@ with open(os.path.join(cache, str(rank)), "w") as file:
     file.write("cached")
 with open(f"/dev/shm/of-{rank}", "w") as file:
     file.write("mine")
+with open("/tmp/groundwire-test-state", "w") as file:
+    file.write(str(rank))
 print("rank", rank, "speaks", flush=True)
 print("and warns", file=sys.stderr)
 peers = {name: socket.gethostbyname(name) for name in ("h0", "h1", "h2", "s0")}
@@ -43,6 +45,7 @@ found = {
     "ipc": os.readlink("/proc/self/ns/ipc"), "shared": os.listdir("/dev/shm"),
     "looked_up": subprocess.check_output(["getent", "hosts", "h0"], text=True).split(),
     "speed": open(f"/sys/class/net/h{rank}-eth0/speed").read(), "cached": os.listdir(cache),
+    "temporary": open("/tmp/groundwire-test-state").read(),
 }
 with open(f"found-{rank}.json", "w") as file:
     json.dump(found, file)
@@ -97,6 +100,11 @@ def test_hosts_share_no_memory(looked: tuple[Path, str, str]) -> None:
     found = [_found(looked[0], rank) for rank in range(3)]
     assert [each["shared"] for each in found] == [["of-0"], ["of-1"], ["of-2"]]
     assert len({str(each["ipc"]) for each in found}) == 3
+
+
+def test_hosts_share_no_temporary_files(looked: tuple[Path, str, str]) -> None:
+    """Ray keeps a node's state in /tmp, servers the sockets of their ports."""
+    assert [_found(looked[0], rank)["temporary"] for rank in range(3)] == ["0", "1", "2"]
 
 
 def test_home_is_writable_and_what_is_written_stays_in_the_run(
