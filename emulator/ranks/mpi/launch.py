@@ -10,7 +10,7 @@ from pathlib import Path
 
 from emulator.linux.namespaces import HostPlace
 
-LAUNCHERS = ("mpirun", "mpiexec", "orterun", "prterun")
+LAUNCHERS = ("mpirun", "mpiexec", "orterun", "prterun", "oshrun", "shmemrun")
 _ROOT = Path(__file__).resolve().parents[3]
 _EVERY_ADDRESS = "10.0.0.0/8"
 
@@ -64,6 +64,10 @@ def mpi_variables(directory: Path) -> dict[str, str]:
         "OMPI_MCA_pml": "ob1",
         "OMPI_MCA_btl": "self,vader,tcp",
         "OMPI_MCA_hwloc_base_binding_policy": "none",
+        # OpenSHMEM's memory has one address in all processes. By default a guest's kernel is there.
+        "OMPI_MCA_sshmem_base_start_address": "0x6000000000",
+        # A hook of UCX's that outlives its library ends every program of oshrun by a signal.
+        "OMPI_MCA_opal_common_ucx_opal_mem_hooks": "0",
         "OMPI_ALLOW_RUN_AS_ROOT": "1",
         "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
         "HYDRA_LAUNCHER": "rsh",
