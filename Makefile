@@ -3,7 +3,7 @@
 VENV := .venv
 GROUNDWIRE := $(VENV)/bin/groundwire
 
-.PHONY: help setup demo picture site test wheel constraints lint types imports bench study claims hardware clean
+.PHONY: help setup demo picture site test wheel constraints lint types imports bench study claims hardware programs clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -64,6 +64,9 @@ claims: setup ## run the experiments behind docs/claims.md, ONLY=NAME some of th
 hardware: setup ## price the published measurements of hardware, and make docs/hardware.md
 	@$(VENV)/bin/python -m benchmarks.hardware.predictions
 	@$(VENV)/bin/python -m benchmarks.hardware.page
+
+programs: setup ## make the environments of programs of others for long tests, ONLY=NAME some of them
+	@$(VENV)/bin/python -m testing.foreign_programs $(ONLY)
 
 clean: ## remove what sessions left behind, .venv and run directories (the kernel cache stays)
 	@if [ -x $(GROUNDWIRE) ]; then $(GROUNDWIRE) clean; fi

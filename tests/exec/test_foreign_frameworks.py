@@ -1,22 +1,21 @@
 """Programs that are none of our packages: they run unchanged, say what is right, and their
 connections have no rows unless the documentation says so.
 
-`GROUNDWIRE_PROGRAMS` names a folder with an environment for each (docs/exec.md#programs-of-others
-has how to make it), which is not below /tmp: that is the guest's own. A program whose environment
-is not there is skipped.
+`make programs` makes their environments; a program whose environment is not there is skipped.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import shutil
+import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from testing.foreign_programs import programs_folder
 from tests.exec.programs import execute
 
 _FABRIC = """
@@ -28,8 +27,8 @@ predict: [packet]
 @dataclass(frozen=True)
 class _Program:
     """`files` are what it has in its folder, `command` what runs, in which FOLDER stands for the
-    environment's; `says` are what its ranks print, `kinds` its rows. `needs` is a file below the
-    folder, or a program of the machine."""
+    environments'; `says` are what its ranks print, `kinds` its rows. `needs` is a file below the
+    folder, a program of the machine, or a path of it. `before` runs first, on the machine."""
 
     needs: str
     ranks: int
@@ -38,6 +37,7 @@ class _Program:
     says: dict[int, str]
     kinds: tuple[str, ...] = ()
     options: tuple[str, ...] = ()
+    before: tuple[str, ...] = ()
 
 
 _GRPC = """
@@ -262,6 +262,176 @@ for _ in range(2):
 print(fabric.world_size, float(fabric.all_reduce(torch.ones(1), reduce_op="sum")))
 """
 
+_RAY = """
+import ray
+ray.init(address="auto", log_to_driver=False)
+while sum(node["Alive"] for node in ray.nodes()) < 3:
+    time.sleep(0.5)
+@ray.remote(num_cpus=1)
+def square(x):
+    time.sleep(0.5)
+    return x * x, socket.gethostname()
+spread = square.options(scheduling_strategy="SPREAD")
+found = ray.get([spread.remote(x) for x in range(20)])
+print(sum(value for value, _ in found), len({host for _, host in found}))
+"""
+_RAY_SHELL = """
+bin=$1/ray/bin own="--node-ip-address=$(hostname -i) --num-cpus=1 --disable-usage-stats"
+if [ $RANK = 0 ]; then
+    $bin/ray start --head $own --port=6379 --include-dashboard=false > 0.log 2>&1
+    $bin/python client.py; status=$?
+    touch done; $bin/ray stop --force > stop.log 2>&1; exit $status
+fi
+sleep 5; $bin/ray start --address=$MASTER_ADDR:6379 $own > $RANK.log 2>&1
+until [ -e done ]; do sleep 1; done
+exit 0
+"""
+_NVFLARE = """
+import os
+import numpy as np
+from nvflare.app_common.np.recipes.fedavg import NumpyFedAvgRecipe
+from nvflare.recipe import ProdEnv
+recipe = NumpyFedAvgRecipe(
+    name="small", model=np.zeros((100, 100)).tolist(), min_clients=2, num_rounds=2,
+    train_script="train.py",
+)
+kit = os.path.abspath("made/small/prod_00/admin@us.org")
+place = recipe.execute(ProdEnv(kit, username="admin@us.org", login_timeout=30)).get_result()
+trained = np.load(place + "/workspace/models/server.npy")
+print("trained", trained.shape, trained.mean())
+"""
+_NVFLARE_PROJECT = """
+api_version: 3
+name: small
+participants:
+  - {name: h0, type: server, org: us, fed_learn_port: 8002, admin_port: 8003}
+  - {name: h1, type: client, org: us}
+  - {name: h2, type: client, org: us}
+  - {name: admin@us.org, type: admin, org: us, role: project_admin}
+builders:
+  - {path: nvflare.lighter.impl.workspace.WorkspaceBuilder}
+  - path: nvflare.lighter.impl.static_file.StaticFileBuilder
+    args: {config_folder: config, scheme: grpc}
+  - {path: nvflare.lighter.impl.cert.CertBuilder}
+  - {path: nvflare.lighter.impl.signature.SignatureBuilder}
+"""
+_NVFLARE_TRAIN = """
+import nvflare.client as flare
+flare.init()
+while flare.is_running():
+    model = flare.receive()
+    grown = {name: value + 1 for name, value in model.params.items()}
+    flare.send(flare.FLModel(params=grown, metrics={"accuracy": 1.0}))
+"""
+_NVFLARE_SHELL = """
+export PATH=$1/nvflare/bin:$PATH
+kits=made/small/prod_00
+if [ $RANK = 0 ]; then
+    cp -L trained.py train.py  # what is submitted has to lie in its folder, and not behind a link
+    nvflare provision -p project.yml -w made > provision.log 2>&1 && touch provisioned
+    bash $kits/h0/startup/sub_start.sh --once > server.log 2>&1 &
+    sleep 8
+    python job.py; status=$?
+    touch finished; exit $status
+fi
+until [ -e provisioned ]; do sleep 0.5; done
+sleep 3
+bash $kits/h$RANK/startup/sub_start.sh --once > client$RANK.log 2>&1 &
+until [ -e finished ]; do sleep 0.5; done
+"""
+_DEEPSPEED = """
+import deepspeed, torch
+import torch.distributed as dist
+deepspeed.init_distributed("gloo")
+rank, ranks = dist.get_rank(), dist.get_world_size()
+torch.manual_seed(0)
+model = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.ReLU(), torch.nn.Linear(256, 64))
+config = {
+    "train_micro_batch_size_per_gpu": 4, "zero_optimization": {"stage": 2},
+    "zero_allow_untested_optimizer": True,
+}
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=config)
+losses = []
+for step in range(3):
+    loss = engine(torch.ones(4, 64) * (rank + 1)).square().mean()
+    losses.append(float(loss))
+    engine.backward(loss)
+    engine.step()
+print(ranks, losses == sorted(losses, reverse=True))
+dist.destroy_process_group()
+"""
+_PETSC = """
+import sys
+import petsc4py
+petsc4py.init(sys.argv)
+from petsc4py import PETSc
+size = 4000
+matrix = PETSc.Mat().createAIJ((size, size), nnz=3, comm=PETSc.COMM_WORLD)
+for row in range(*matrix.getOwnershipRange()):
+    for column, value in ((row - 1, -1.0), (row, 2.1), (row + 1, -1.0)):
+        if 0 <= column < size:
+            matrix[row, column] = value
+matrix.assemble()
+right, found = matrix.createVecs()
+found.set(1.0)
+matrix.mult(found, right)
+found.set(0.0)
+solver = PETSc.KSP().create(PETSc.COMM_WORLD)
+solver.setOperators(matrix)
+solver.setType("cg")
+solver.getPC().setType("jacobi")
+solver.setTolerances(rtol=1e-10)
+solver.solve(right, found)
+PETSc.Sys.Print(PETSc.COMM_WORLD.size, solver.getIterationNumber() > 5, round(found.sum()))
+"""
+_OPENSHMEM = """
+#include <shmem.h>
+#include <stdio.h>
+static long from = -1;
+int main(void) {
+    shmem_init();
+    int me = shmem_my_pe(), all = shmem_n_pes();
+    long *sum = shmem_calloc(1, sizeof *sum);
+    shmem_barrier_all();
+    shmem_long_p(&from, me, (me + 1) % all);
+    shmem_long_atomic_add(sum, me + 1, 0);
+    shmem_barrier_all();
+    printf("pe %d of %d: from %ld, sum %ld\\n", me, all, from, shmem_long_g(sum, 0));
+    shmem_finalize();
+    return 0;
+}
+"""
+_JAX_MPI = """
+import atexit, os
+atexit.register(os._exit, 0)  # jaxlib frees its communicators after it has finalized MPI
+import jax
+import numpy as np
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+jax.config.update("jax_cpu_collectives_implementation", "mpi")
+jax.config.update("jax_cpu_enable_async_dispatch", False)  # MPI is called by one thread
+rank, size = (int(os.environ[f"OMPI_COMM_WORLD_{name}"]) for name in ("RANK", "SIZE"))
+jax.distributed.initialize(f"{os.environ['MASTER_ADDR']}:12345", size, rank)
+mesh = jax.make_mesh((size,), ("x",))
+ones = jax.make_array_from_callback(
+    (size * 256, 256), NamedSharding(mesh, P("x")),
+    lambda index: np.ones((size * 256, 256), np.float32)[index],
+)
+mapped = lambda function, outputs: jax.jit(jax.shard_map(
+    function, mesh=mesh, in_specs=P("x"), out_specs=outputs, check_vma=False
+))
+for function, outputs in (
+    (lambda a: jax.lax.psum(a, "x"), P()),
+    (lambda a: jax.lax.all_gather(a, "x", tiled=True), P()),
+    (lambda a: jax.lax.psum_scatter(a, "x", scatter_dimension=0, tiled=True), P("x")),
+):
+    got = mapped(function, outputs)(ones).block_until_ready()
+    print(rank, float(np.asarray(got.addressable_data(0)).sum()), flush=True)
+"""
+
+_PETSC4PY = "/usr/lib/petscdir/petsc3.18/x86_64-linux-gnu-real/lib/python3/dist-packages"
+"""Debian's, which its Python finds by a link that other Pythons in PATH hide."""
 _PROGRAMS: dict[str, _Program] = {
     "grpc": _Program(
         "messages/bin/python", 2, ("FOLDER/messages/bin/python", "program.py"),
@@ -322,6 +492,40 @@ _PROGRAMS: dict[str, _Program] = {
         "torch/bin/fabric", 2, ("FOLDER/torch/bin/python", "program.py"),
         {"program.py": _FABRIC_SCRIPT}, {0: "2 2.0"}, ("all_reduce",),
     ),
+    "ray": _Program(
+        "ray/bin/ray", 3, ("sh", "run.sh", "FOLDER"),
+        {"client.py": "import socket, time" + _RAY, "run.sh": _RAY_SHELL}, {0: "2470 3"},
+    ),
+    "nvflare": _Program(
+        "nvflare/bin/nvflare", 3, ("bash", "run.sh", "FOLDER"),
+        {
+            "job.py": _NVFLARE, "trained.py": _NVFLARE_TRAIN, "project.yml": _NVFLARE_PROJECT,
+            "run.sh": _NVFLARE_SHELL,
+        },
+        {0: "trained (100, 100) 2.0"},
+    ),
+    "deepspeed": _Program(
+        "deepspeed/bin/deepspeed", 2,
+        ("FOLDER/deepspeed/bin/python", "-m", "torch.distributed.run", "program.py"),
+        {"program.py": _DEEPSPEED}, {0: "2 True"}, ("all_reduce", "all_gather", "broadcast"),
+        ("--env", "DS_ACCELERATOR=cpu", "--env", "TORCH_EXTENSIONS_DIR=extensions"),
+    ),
+    "petsc": _Program(
+        _PETSC4PY, 4, ("mpirun", "-x", "PYTHONPATH", "/usr/bin/python3", "program.py"),
+        {"program.py": _PETSC}, {0: "4 True 4000"}, ("all_reduce", "send_recv"),
+        ("--env", f"PYTHONPATH={_PETSC4PY}"),
+    ),
+    "openshmem": _Program(
+        "oshrun", 4, ("oshrun", "./program"), {"program.c": _OPENSHMEM},
+        {0: "pe 2 of 4: from 1, sum 10"}, before=("oshcc", "program.c", "-o", "program"),
+    ),
+    "jax over mpi": _Program(
+        "mpiwrapper/lib/libmpiwrapper.so", 4,
+        ("mpirun", "-x", "MPITRAMPOLINE_LIB", "FOLDER/jax/bin/python", "program.py"),
+        {"program.py": _JAX_MPI}, {0: "3 262144.0"},
+        ("all_reduce", "all_gather", "reduce_scatter"),
+        ("--env", "MPITRAMPOLINE_LIB=FOLDER/mpiwrapper/lib/libmpiwrapper.so"),
+    ),
 }  # fmt: skip
 
 
@@ -330,11 +534,10 @@ def _folder(needs: str) -> Path:
     if "/" not in needs:
         if shutil.which(needs) is None:
             pytest.skip(f"{needs} is not installed here (docs/exec.md#programs-of-others)")
-        return Path("/")
-    named = os.environ.get("GROUNDWIRE_PROGRAMS")
-    if named is None or not (Path(named) / needs).exists():
-        pytest.skip(f"GROUNDWIRE_PROGRAMS/{needs} is missing (docs/exec.md#programs-of-others)")
-    return Path(named)
+        return programs_folder()
+    if not (programs_folder() / needs).exists():
+        pytest.skip(f"{programs_folder() / needs} is missing: make programs")
+    return programs_folder()
 
 
 @pytest.mark.long
@@ -345,10 +548,14 @@ def test_a_program_of_others_runs_and_says_what_is_right(name: str, tmp_path: Pa
     (tmp_path / "fabric.yaml").write_text(_FABRIC)
     for file, text in program.files.items():
         (tmp_path / file).write_text(text)
+    if program.before:
+        subprocess.run(program.before, cwd=tmp_path, check=True)
     command = [word.replace("FOLDER", str(folder)) for word in program.command]
     done = execute(
         tmp_path, "fabric.yaml", "--kernel", "virtual", "--out", "run", "--memory", "3GB",
-        "-n", str(program.ranks), *program.options, "--", *command, timeout_s=1_500,
+        "-n", str(program.ranks),
+        *(word.replace("FOLDER", str(folder)) for word in program.options),
+        "--", *command, timeout_s=1_500,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     result: dict[str, Any] = json.loads((tmp_path / "run" / "result.json").read_text())

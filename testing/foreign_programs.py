@@ -1,0 +1,107 @@
+"""Environments of programs that are none of our packages, for tests marked `long`.
+
+    python -m testing.foreign_programs [NAME...]
+
+makes them, or some of them, in `GROUNDWIRE_PROGRAMS`, by default below the user's cache folder.
+What is there already stays. An environment with torch has Groundwire's own, by links.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from topologies.cache_folder import cache_folder
+
+_TORCH = ("torch", "torch-*.dist-info", "torchgen", "functorch")
+
+
+@dataclass(frozen=True)
+class Environment:
+    """`pip` are packages of PyPI for an environment of Python, `debian` packages that are unpacked.
+    With `torch` it has Groundwire's."""
+
+    pip: tuple[str, ...] = ()
+    debian: tuple[str, ...] = ()
+    torch: bool = False
+
+
+ENVIRONMENTS = {
+    "messages": Environment(
+        (
+            "dask==2026.8.0", "distributed==2026.8.0", "xgboost-cpu==3.2.0", "lightgbm==4.7.0",
+            "grpcio==1.85.3", "pyzmq==27.3.0", "nats-py==2.16.0", "redis==8.1.0", "flwr==1.42.0",
+        )
+    ),
+    "mpi": Environment(("mpi4py==4.1.2", "mpich==5.0.2", "numpy==2.4.6")),
+    "openmpi": Environment(("mpi4py==4.1.2", "numpy==2.4.6")),
+    "tensorflow": Environment(("tensorflow-cpu==2.21.0",)),
+    "torch": Environment(("accelerate==1.15.0", "lightning==2.6.6"), torch=True),
+    "deepspeed": Environment(("deepspeed==0.19.8",), torch=True),
+    "jax": Environment(("jax[cpu]==0.10.2",)),
+    "ray": Environment(("ray==2.60.0",)),
+    "nvflare": Environment(("nvflare==2.9.0",)),
+    "debian": Environment(
+        debian=(
+            "redis-server", "redis-tools", "nats-server", "liblzf1", "libjemalloc2",
+            "liblua5.1-0", "lua-bitop", "lua-cjson", "libatomic1",
+        )
+    ),
+}  # fmt: skip
+
+
+def programs_folder() -> Path:
+    """Where environments are. Raises NoCacheFolder for a user without a home."""
+    named = os.environ.get("GROUNDWIRE_PROGRAMS")
+    return Path(named) if named else cache_folder("programs", "programs of others")
+
+
+def make(name: str, folder: Path) -> None:
+    """Makes an environment of ENVIRONMENTS. Raises CalledProcessError."""
+    environment, place = ENVIRONMENTS[name], folder / name
+    place.mkdir(parents=True, exist_ok=True)
+    if environment.debian:
+        subprocess.run(["apt-get", "download", "-q", *environment.debian], cwd=place, check=True)
+        for package in place.glob("*.deb"):
+            subprocess.run(["dpkg", "-x", package, place], check=True)
+            package.unlink()
+        return
+    subprocess.run([sys.executable, "-m", "venv", place], check=True)
+    if environment.torch:
+        ours = Path(sysconfig.get_path("purelib"))
+        (theirs,) = place.glob("lib/python*/site-packages")
+        for found in (path for pattern in _TORCH for path in ours.glob(pattern)):
+            (theirs / found.name).unlink(missing_ok=True)
+            (theirs / found.name).symlink_to(found)
+    needed = ("filelock", "fsspec", "jinja2", "networkx", "sympy") if environment.torch else ()
+    pip = (str(place / "bin/pip"), "install", "-q", "--disable-pip-version-check")
+    subprocess.run([*pip, *environment.pip, *needed], check=True)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description="Makes environments of programs of others.")
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help=f"of {', '.join(ENVIRONMENTS)}; all by default"
+    )
+    names = parser.parse_args(arguments).names
+    if unknown := set(names) - set(ENVIRONMENTS):
+        parser.error(f"found {', '.join(sorted(unknown))}; allowed are {', '.join(ENVIRONMENTS)}")
+    folder = programs_folder()
+    for name in names or ENVIRONMENTS:
+        done = folder / name / ".made"
+        if done.exists():
+            print(f"{folder / name}: is there", flush=True)
+            continue
+        print(f"{folder / name}", flush=True)
+        make(name, folder)
+        done.touch()
+
+
+if __name__ == "__main__":
+    main()
