@@ -33,10 +33,11 @@ class HashedFlow:
 def heavy_flows(run: Run, traffic: TrafficMatrix) -> tuple[HashedFlow, ...]:
     """The heavy flows among the two directions of every logged connection.
 
-    None for runs that logged no connections, whose routes leave no choice, or that have more than
+    None for runs that logged no connections, whose routes leave no choice, whose switches choose by
+    more than a hash, or that have more than
     20,000 heavy flows.
     """
-    if run.fabric.routing != "ecmp":
+    if run.fabric.routing != "ecmp" or not run.fabric.choice.by_hash:
         return ()
     threshold = max(1.0, HEAVY_SHARE * int(traffic.bytes.max(initial=0)))
     heavy = (traffic.bytes >= threshold).tolist()

@@ -24,6 +24,9 @@ class RankPath:
 def rank_paths(run: Run) -> tuple[tuple[RankPath, ...], str]:
     """The path of each connection, or queue pair, of the group of all ranks, one in each direction;
     and the reason where there are none, as a sentence."""
+    if not run.fabric.choice.by_hash:
+        kind = run.fabric.choice.kind
+        return (), f"Paths are not shown: switches choose by more than a hash (routing {kind})."
     setting = setting_of(run)
     known = setting.carrier_ports or setting.ports
     pairs = [pair for pair in known if setting.hosts[pair[0]] != setting.hosts[pair[1]]]

@@ -10,6 +10,7 @@
  *	gwport_queue.h		FIFOs, classes, round robin, marks
  *	gwport_link.h		transmitter and wire, pauses obeyed
  *	gwport_switch.h		the ports of one switch
+ *	gwroute_switch.h	which of its next hops a packet takes
  *	gwport_discipline.h	the table of disciplines, one file each
  *	gwport_report.h		what user space reads
  */
@@ -113,6 +114,8 @@ struct gw_switch {
 	struct xarray	ports;		/* by ifindex */
 	u64		bytes;		/* waiting at shared and lossless ports */
 	u64		headroom;	/* reserved by lossless ports */
+	struct gw_route	*route;		/* how it chooses next hops; NULL: by the kernel's hash */
+	struct ctl_table_header *route_sysctls;
 };
 
 struct gw_port;

@@ -5,6 +5,7 @@
 #include <net/netns/generic.h>
 
 #include "gwport_switch.h"
+#include "gwroute_switch.h"
 
 static unsigned int gw_net_id __read_mostly;
 
@@ -46,11 +47,12 @@ static int __net_init gw_switch_net_init(struct net *net)
 
 	spin_lock_init(&sw->lock);
 	xa_init_flags(&sw->ports, XA_FLAGS_LOCK_BH);
-	return 0;
+	return gw_route_net_init(net, sw);
 }
 
 static void __net_exit gw_switch_net_exit(struct net *net)
 {
+	gw_route_net_exit(gw_switch_of(net));
 	xa_destroy(&gw_switch_of(net)->ports);
 }
 

@@ -32,10 +32,12 @@ class Metrics:
 
 @dataclass(frozen=True, slots=True)
 class Hop:
-    """A next hop on a link without a subnet: out of `ifindex`, to the neighbour `gateway`."""
+    """A next hop on a link without a subnet: out of `ifindex`, to the neighbour `gateway`. `weight`
+    is its share of the flows, from 1 to 256."""
 
     ifindex: int
     gateway: IPv4Address
+    weight: int = 1
 
 
 def _mac(value: str) -> bytes:
@@ -103,8 +105,8 @@ def route(
     source: IPv4Address | None = None,
     metrics: Metrics = Metrics(),
 ) -> Request:
-    """Adds or replaces a route; several next hops of equal weight make it an ECMP route, none make
-    the destination unreachable (senders get an ICMP error at once)."""
+    """Adds or replaces a route; several next hops make it an ECMP route, by their weights,
+    none make the destination unreachable (senders get an ICMP error at once)."""
     length = destination.prefixlen
     head = formats.ROUTE_ON_LINK if len(hops) == 1 else formats.ROUTE
     if not hops:
@@ -124,7 +126,9 @@ def route(
 def _next_hops(hops: Sequence[Hop]) -> bytes:
     if len(hops) == 1:
         return formats.ROUTE_HOP.fill(hops[0].ifindex, hops[0].gateway.packed)
-    made = b"".join([formats.HOP.fill(hop.ifindex, hop.gateway.packed) for hop in hops])
+    made = b"".join(
+        [formats.HOP.fill(hop.weight - 1, hop.ifindex, hop.gateway.packed) for hop in hops]
+    )
     return formats.ROUTE_HOPS.fill(made)
 
 

@@ -54,6 +54,11 @@ def missing_for_fabric(fabric: Fabric) -> list[str]:
     """The capabilities that this machine lacks to make a fabric natively, in words; empty when it
     can."""
     missing = []
+    if not fabric.choice.by_hash:
+        missing.append(
+            f"fabric.routing.kind: {fabric.choice.kind}: stock kernels choose next hops by a hash "
+            "of headers (ecmp and weighted), not by packet, pause or queue"
+        )
     if os.geteuid() != 0:
         missing.append("root is needed to make network namespaces (sudo groundwire ...)")
     if not has_netem() and any(link.delay_ns for link in fabric.links):

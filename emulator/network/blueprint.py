@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from ipaddress import IPv4Network
+from itertools import repeat
 
 from emulator.linux import rtnetlink
 from emulator.linux.netlink import Request
@@ -147,8 +148,8 @@ class Blueprint:
     def route_request(self, node: str, route: Route) -> Request:
         """A route of a node; routes of those who talk TCP carry its metrics."""
         hops = [
-            Hop(self.ifindex[hop.interface], self._fabric.by_name[hop.node].address)
-            for hop in route.next_hops
+            Hop(self.ifindex[hop.interface], self._fabric.by_name[hop.node].address, weight)
+            for hop, weight in zip(route.next_hops, route.weights or repeat(1), strict=False)
         ]
         own = self._fabric.by_name[node]
         talks = own.kind is NodeKind.HOST or node in self._aggregating

@@ -190,6 +190,7 @@ class Network:
                     multihomed=len(self._contexts[node.name]) > 1,
                     marks=marks,
                     hash_seed=self.options.hash_seed,
+                    choice=self.fabric.choice,
                     aggregates=node.name in self.options.aggregating,
                 )
             )

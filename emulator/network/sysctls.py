@@ -9,7 +9,9 @@ import os
 from dataclasses import dataclass
 
 from topologies.fabrics.fabric import Node, NodeKind
-from topologies.routing.ecmp_hash import HASH_FIELDS, HASH_POLICY, node_hash_seed
+from topologies.routing.choices import choice_settings
+from topologies.routing.ecmp_hash import HASH_POLICY, hash_fields, node_hash_seed
+from topologies.spec.routing_section import BY_HASH, NextHopChoice
 
 _ROOT = "/proc/sys/net/"
 
@@ -43,12 +45,12 @@ def node_sysctls(
     multihomed: bool,
     marks: bool,
     hash_seed: int,
+    choice: NextHopChoice = BY_HASH,
     aggregates: bool = False,
 ) -> tuple[tuple[str, str], ...]:
     """(path below net/, value) of everything that is set in a node's namespace, in order.
 
-    The ECMP hash seed differs from node to node, as between real switches: with one seed for all,
-    the second tier would choose by the same bits as the first and use half of its links.
+    `choice` is how next hops are chosen: by a hash, or in the virtual kernel by more than that.
     """
     settings = [
         # No IPv6: its neighbour discovery and its duplicate address detection would be on the wire.
@@ -74,9 +76,12 @@ def node_sysctls(
             # Not policy 1, which takes the sender's random socket hash for the header's: see
             # topologies.routing.ecmp_hash.
             ("ipv4/fib_multipath_hash_policy", str(HASH_POLICY)),
-            ("ipv4/fib_multipath_hash_fields", str(HASH_FIELDS)),
-            ("ipv4/fib_multipath_hash_seed", str(node_hash_seed(hash_seed, node.name))),
+            ("ipv4/fib_multipath_hash_fields", str(hash_fields(choice))),
+            ("ipv4/fib_multipath_hash_seed", str(node_hash_seed(hash_seed, node.name, choice))),
         ]
+        told = choice_settings(choice, hash_seed, node.name)
+        if told is not None and node.forwards:
+            settings.append(("gwroute/settings", " ".join(map(str, told))))
     if node.kind is NodeKind.HOST or aggregates:
         settings += _host_sysctls(transport, marks)
     return tuple(settings)

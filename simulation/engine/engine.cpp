@@ -82,10 +82,11 @@ void make_ports(const Columns& from, Network& network, const std::vector<QueueOp
 }
 
 void write_timeline(const Network& network, const Programs& programs, double processor_s) {
-    std::vector<int64_t> drops, marks, source, destination, retransmitted, received, written, acknowledged, srtt, ssthresh;
+    std::vector<int64_t> drops, marks, packets, source, destination, retransmitted, received, written, acknowledged, srtt, ssthresh;
     for (const Port& port : network.ports) {
         drops.push_back(port.drops);
         marks.push_back(port.marks);
+        packets.push_back(port.packets);
     }
     for (const Endpoint* each : network.endpoints) {
         if (!each) continue;
@@ -105,6 +106,8 @@ void write_timeline(const Network& network, const Programs& programs, double pro
     write("stamps", programs.stamps());
     write("port.drops", drops);
     write("port.marks", marks);
+    write("port.packets", packets);
+    write("switch.moves", network.choices->moves());
     write("end.source", source);
     write("end.destination", destination);
     write("end.retransmitted", retransmitted);
@@ -139,6 +142,8 @@ int main() {
                        scenario.number("tcp.mss")};
         Programs programs(scenario, network, tcp);
         network.programs = &programs;
+        Choices choices(scenario, network);
+        network.choices = &choices;
         programs.begin();
         if (!programs.are_over()) network.run();
         write_timeline(network, programs, double(clock() - began) / CLOCKS_PER_SEC);

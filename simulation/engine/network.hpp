@@ -20,6 +20,7 @@
 struct Endpoint;
 class QueuePair;
 class Programs;
+class Choices;
 
 class Network {
   public:
@@ -33,6 +34,8 @@ class Network {
     std::vector<Endpoint*> endpoints;   // by number; null until a connection is made
     std::vector<QueuePair*> queue_pairs;  // likewise
     Programs* programs = nullptr;
+    Choices* choices = nullptr;         // of next hops
+    uint32_t came_by = kNobody;         // the link over which the packet came that goes on
     int64_t sent = 0, hops = 0;         // packets that left hosts; passages of ports
     Time now_ns = 0;
 
@@ -76,6 +79,8 @@ class Network {
     // Queues a packet at a port: when its last bit leaves, of which nobody is told yet, kLost, or kHeld while that
     // is not known.
     Time send(uint32_t port, uint32_t packet, Time now);
+    // What waits at a port for who chooses next hops.
+    uint64_t load(uint32_t port, Time now);
     // The ports of both directions of a link change from now on (gwport_change).
     void impair(uint32_t link, int64_t rate_bps, Time delay_ns, int64_t loss_q32, int64_t corrupt_q32, Time now);
 

@@ -67,7 +67,7 @@ struct alignas(64) Port {
     Discipline discipline = Discipline::kFifo;
     uint32_t started = 0;  // the place in `flying` up to which what waits in the backlog has begun
     Ring<Time> ticks;      // when transmissions end of which somebody wants to know
-    int64_t drops = 0, marks = 0;
+    int64_t drops = 0, marks = 0, packets = 0;
     SharedState* shared = nullptr;
     RedState* red = nullptr;
 

@@ -256,23 +256,23 @@ inline Programs::Programs(const Columns& from, Network& network, const TcpSettin
     auto reverse = from.shorts("pair.reverse"), links = from.shorts("pair.links");
     auto first_link = from.ints("pair.first_link"), base_ns = from.ints("pair.base_ns");
     auto device = from.shorts("pair.device"), completions = from.shorts("pair.completions");
-    auto selector = from.shorts("pair.selector");
+    auto selector = from.shorts("pair.selector"), hops = from.shorts("pair.hops");
+    size_t words = net_.ports.size() + from.shorts("choice.switch").size;
     size_t count = source.size;
     if (destination.size != count || reverse.size != count || base_ns.size != count ||
-        device.size != count || completions.size != count || selector.size != count || first_link.size != count + 1)
+        device.size != count || completions.size != count || selector.size != count ||
+        hops.size != count || first_link.size != count + 1)
         throw BadScenario("pair: the columns differ in length");
     uint32_t before = uint32_t(net_.links.size());
     for (int32_t link : links) {
-        if (link < 0 || size_t(link) >= net_.ports.size())
-            throw BadScenario("pair.links: found link " + std::to_string(link) + ", allowed up to " +
-                              std::to_string(net_.ports.size()));
+        if (link < 0 || size_t(link) >= words)
+            throw BadScenario("pair.links: found link " + std::to_string(link) + ", allowed up to " + std::to_string(words));
         net_.links.push_back(uint32_t(link));
     }
     for (size_t i = 0; i < count; ++i) {
-        int64_t hops = first_link[i + 1] - first_link[i];
-        if (hops < 1 || hops > 255)
-            throw BadScenario("pair.first_link: found a path of " + std::to_string(hops) + " links, allowed 1 to 255");
-        pairs_.push_back({source[i], destination[i], reverse[i], before + uint32_t(first_link[i]), uint8_t(hops), base_ns[i],
+        if (hops[i] < 1 || hops[i] > 255 || first_link[i + 1] - first_link[i] < 1)
+            throw BadScenario("pair.hops: found a path of " + std::to_string(hops[i]) + " links, allowed 1 to 255");
+        pairs_.push_back({source[i], destination[i], reverse[i], before + uint32_t(first_link[i]), uint8_t(hops[i]), base_ns[i],
                           device[i], completions[i], uint8_t(selector[i])});
     }
     net_.endpoints.assign(count, nullptr);

@@ -184,7 +184,7 @@ inline void QueuedState::apply(const QueueOptions* first, bool own) {
 inline Time Queued::send(uint32_t number, Time now) {
     Packet& packet = net_.packets[number];
     Held held{number, kNobody, now};
-    if (packet.hop > 1) held.ingress = net_.links[packet.route + packet.hop - 2] ^ 1;
+    if (packet.hop > 1) held.ingress = net_.came_by ^ 1;
     TrafficClass& found = state_.classes[size_t(class_of(packet))];
     update(now);
     if (bypasses(packet, found, held, now)) {

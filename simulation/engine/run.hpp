@@ -2,6 +2,7 @@
 // The event loop, and what ports and packets do in it.
 #pragma once
 #include "bbr.hpp"
+#include "choices.hpp"
 #include "fifo.hpp"
 #include "programs.hpp"
 #include "queued.hpp"
@@ -47,6 +48,7 @@ inline void Programs::impair(int32_t row, Time now) {
 inline Time Network::send(uint32_t number, uint32_t packet, Time now) {
     Port& port = ports[number];
     ++hops;
+    ++port.packets;
     return port.queued ? Queued(*this, number).send(packet, now) : fifo_send(port, packet, packets[packet], now);
 }
 
@@ -121,7 +123,9 @@ inline void Network::prefetch_place(const Packet& packet) const {
         if (packet.frame == Frame::kSegment) __builtin_prefetch(endpoints[packet.target]);
         return;
     }
-    const Port& next = ports[links[packet.route + packet.hop]];
+    uint32_t number = links[packet.route + packet.hop];
+    if (number >= ports.size()) return;
+    const Port& next = ports[number];
     __builtin_prefetch(&next, 1);
     __builtin_prefetch(&next.armed_ns, 1);
 }
@@ -182,6 +186,8 @@ inline bool Network::goes_on(uint32_t number, Time now) {
         return true;
     }
     uint32_t next = links[packet.route + packet.hop];
+    came_by = links[packet.route + packet.hop - 1];
+    if (next >= ports.size()) next = choices->take(packet, uint32_t(next - ports.size()), now);
     ++packet.hop;
     Time leaves = send(next, number, now);
     if (leaves >= 0) {

@@ -10,6 +10,7 @@ from ipaddress import IPv4Address
 from typing import TYPE_CHECKING
 
 from topologies.spec.queue_section import QueueSpec
+from topologies.spec.routing_section import BY_HASH, NextHopChoice
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -106,6 +107,8 @@ class Fabric:
     """The cost of a hop for routing, by link class; 1 where nothing is said."""
     own_routes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Node -> host -> the neighbour that is taken towards it, whatever is shortest."""
+    choice: NextHopChoice = BY_HASH
+    """How one of several next hops is chosen."""
 
     @cached_property
     def hosts(self) -> tuple[Node, ...]:

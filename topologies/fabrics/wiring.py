@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from topologies.fabrics.fabric import Fabric, Link, Node, NodeKind, Port
 from topologies.spec.fabric_section import FabricSpec, LinkSpec, RegularSection
 from topologies.spec.queue_section import HOST_NIC, Classes, QueueSpec
+from topologies.spec.routing_section import choice_of, mode_of
 
 MAX_INTERFACE_NAME = 15
 """IFNAMSIZ - 1 (linux/if.h)."""
@@ -68,7 +69,14 @@ def assemble(
         speed = wire.link or by_class[wire.link_class]
         of_link = (speed.rate_bps, speed.delay_ns, speed.mtu_bytes, wire.link_class)
         links.append(Link(index, ports[0], ports[1], *of_link))
-    fabric = Fabric(section.kind, tuple(nodes), tuple(links), section.routing, link_costs or {})
+    fabric = Fabric(
+        section.kind,
+        tuple(nodes),
+        tuple(links),
+        mode_of(section.routing),
+        link_costs or {},
+        choice=choice_of(section.routing),
+    )
     _check_queues(section, fabric, link_classes)
     return fabric
 

@@ -22,10 +22,14 @@ from ipaddress import IPv4Address
 from struct import pack, unpack
 
 from topologies.routing.routes import NextHop, Path, Routes
+from topologies.spec.routing_section import BY_HASH, Ecmp, NextHopChoice, Weighted
 
 HASH_POLICY = 3
 HASH_FIELDS = 0x37
 """Source and destination address, protocol, source and destination port (include/net/ip_fib.h)."""
+
+_PROTOCOL = 0x04
+_FIELD_BITS = {"addresses": 0x03, "queue-pair": 0x10, "ports": 0x30}
 
 TCP, UDP = 6, 17
 _WORD = 2**64 - 1
@@ -44,25 +48,39 @@ class FiveTuple:
     protocol: int = TCP
 
 
-def node_hash_seed(seed: int, node: str) -> int:
+def hash_fields(choice: NextHopChoice) -> int:
+    """The `fib_multipath_hash_fields` of a choice. The protocol is always hashed, which all the
+    packets of a run but a few have in common."""
+    if isinstance(choice, Ecmp | Weighted):
+        return _PROTOCOL | sum(_FIELD_BITS[field] for field in _covering(choice.fields))
+    return HASH_FIELDS
+
+
+def _covering(fields: Sequence[str]) -> set[str]:
+    return {*fields} - ({"queue-pair"} if "ports" in fields else set())
+
+
+def node_hash_seed(seed: int, node: str, choice: NextHopChoice = BY_HASH) -> int:
     """The `fib_multipath_hash_seed` of a node, never 0, which the kernel takes for "random".
 
-    It differs from node to node, as between real switches: with one seed for all, the second tier
-    would choose by the same bits as the first and use only some of its links.
+    It differs from node to node, as between real switches: with one seed for all (`seeds: shared`
+    of a choice), the second tier chooses by the same bits as the first and uses only some of its
+    links.
     """
-    digest = sha256(f"{seed}/{node}".encode()).digest()
+    is_shared = isinstance(choice, Ecmp | Weighted) and choice.seeds == "shared"
+    digest = sha256(str(seed).encode() if is_shared else f"{seed}/{node}".encode()).digest()
     return int.from_bytes(digest[:4], "little") or 1
 
 
-def forwarding_hash(flow: FiveTuple, hash_seed: int) -> int:
+def forwarding_hash(flow: FiveTuple, hash_seed: int, fields: int = HASH_FIELDS) -> int:
     """The 31-bit multipath hash of a flow's packets at a router that forwards them."""
-    mixed = _jhash_2words(_keys_hash(flow, hash_seed), 0)
+    mixed = _jhash_2words(_keys_hash(flow, hash_seed, fields), 0)
     return mixed >> 1
 
 
-def output_hash(flow: FiveTuple, hash_seed: int) -> int:
+def output_hash(flow: FiveTuple, hash_seed: int, fields: int = HASH_FIELDS) -> int:
     """The 31-bit multipath hash of a connected flow at the host that sends it."""
-    return _keys_hash(flow, hash_seed) >> 1
+    return _keys_hash(flow, hash_seed, fields) >> 1
 
 
 def select(hash_31: int, weights: Sequence[int]) -> int:
@@ -84,8 +102,12 @@ def select(hash_31: int, weights: Sequence[int]) -> int:
 def flow_path(routes: Routes, source: str, destination: str, flow: FiveTuple, seed: int) -> Path:
     """The hops that a flow's packets take from a host to another under the spec's `seed`.
 
-    `flow` must have these hosts' addresses. Raises ValueError when they cannot reach each other.
+    `flow` must have these hosts' addresses. Raises ValueError when they cannot reach each other,
+    and where switches choose by more than a hash.
     """
+    choice = routes.fabric.choice
+    if not choice.by_hash:
+        raise ValueError(f"routing {choice.kind}: a flow has no path of its own")
     path: list[NextHop] = []
     node = source
     while node != destination:
@@ -95,16 +117,23 @@ def flow_path(routes: Routes, source: str, destination: str, flow: FiveTuple, se
         hop = hops[0]
         if len(hops) > 1:
             hashed = output_hash if node == source else forwarding_hash
-            hop = hops[select(hashed(flow, node_hash_seed(seed, node)), [1] * len(hops))]
+            seed_here = node_hash_seed(seed, node, choice)
+            drawn = hashed(flow, seed_here, hash_fields(choice))
+            hop = hops[select(drawn, routes.weights(node, destination))]
         path.append(hop)
         node = hop.node
     return tuple(path)
 
 
-def _keys_hash(flow: FiveTuple, hash_seed: int) -> int:
-    """fib_multipath_hash_from_keys: SipHash-2-4 over struct flow_keys from `basic` on."""
-    source, destination = flow.source.packed, flow.destination.packed
-    ports = (pack(">H", flow.source_port), pack(">H", flow.destination_port))
+def _keys_hash(flow: FiveTuple, hash_seed: int, fields: int) -> int:
+    """fib_multipath_hash_from_keys: SipHash-2-4 over struct flow_keys from `basic` on. What is not
+    among the fields is left 0."""
+    source, destination = bytes(4), bytes(4)
+    if fields & _FIELD_BITS["addresses"]:
+        source, destination = flow.source.packed, flow.destination.packed
+    source_port = flow.source_port if fields & _FIELD_BITS["queue-pair"] else 0
+    has_both = fields & _FIELD_BITS["ports"] == _FIELD_BITS["ports"]
+    ports = (pack(">H", source_port), pack(">H", flow.destination_port if has_both else 0))
     # __flow_hash_consistentify: in ascending order, compared as this machine reads them.
     if destination[::-1] < source[::-1]:
         source, destination = destination, source

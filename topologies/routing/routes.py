@@ -6,9 +6,11 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from ipaddress import IPv4Network
+from math import gcd
 
 from topologies.fabrics.fabric import Fabric
 from topologies.routing.prefix_table import FABRIC_NETWORK, AddressTrie
+from topologies.spec.routing_section import Weighted
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,13 +24,19 @@ class NextHop:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A prefix and its next hops, equal in weight. No next hops: unreachable (links are down)."""
+    """A prefix and its next hops, with their weights; all equal where there are none. No next hops:
+    unreachable (links are down)."""
 
     prefix: IPv4Network
     next_hops: tuple[NextHop, ...]
+    weights: tuple[int, ...] = ()
 
 
 Path = tuple[NextHop, ...]
+
+MAX_WEIGHT = 256
+"""The kernel has a byte for a weight less one (rtnh_hops of linux/rtnetlink.h)."""
+_UNBOUNDED_BPS = 1 << 62
 
 
 def compute_routes(fabric: Fabric, down: Collection[int] = ()) -> Routes:
@@ -47,7 +55,8 @@ def compute_routes(fabric: Fabric, down: Collection[int] = ()) -> Routes:
     and Seitz 1987 break it by virtual channels, which these queues do not have). With links down
     it has no detour, so then the grid takes `static` shortest paths.
 
-    `Fabric.own_routes` go before all of these, where their link is not down.
+    `Fabric.own_routes` go before all of these, where their link is not down. With the choice
+    `weighted`, next hops have weights by what can be sent by way of them.
     """
     return Routes(fabric, frozenset(down))
 
@@ -76,6 +85,7 @@ class Routes:
         self._root = {host.name: self._attachment(host.name) for host in fabric.hosts}
         self._distances: dict[str, dict[str, int]] = {}
         self._towards: dict[tuple[str, str], tuple[int, ...]] = {}
+        self._capacities: dict[tuple[str, str], int] = {}
 
     def next_hops(self, node: str, destination: str) -> tuple[NextHop, ...]:
         """Next hops from a node towards a host, or towards a switch by any shortest way; none when
@@ -86,6 +96,51 @@ class Routes:
         """
         hops = self._hops[node]
         return tuple(hops[link] for link in self._links(node, destination))
+
+    def weights(self, node: str, destination: str) -> tuple[int, ...]:
+        """The weights of `next_hops`, in the same order: all 1 unless they are weighted, and then
+        in the ratio of what can be sent by way of each, from 1 to `MAX_WEIGHT`.
+
+        What a node can send on is shared by the links that lead to it (WCMP: Zhou et al., EuroSys
+        2014).
+        """
+        return self._weights(node, destination, self._links(node, destination))
+
+    def _weights(self, node: str, destination: str, links: tuple[int, ...]) -> tuple[int, ...]:
+        if not isinstance(self.fabric.choice, Weighted) or len(links) < 2:
+            return (1,) * len(links)
+        able = [self._capacity_by(node, link, destination) for link in links]
+        divisor, most = gcd(*able), max(able)
+        if most // divisor > MAX_WEIGHT:
+            able = [max(1, round(each * MAX_WEIGHT / most)) for each in able]
+            divisor = gcd(*able)
+        return tuple(each // divisor for each in able)
+
+    def _capacity_by(self, node: str, link: int, destination: str) -> int:
+        """A link's part of what its far end can send on, in bits/s, and no more than its rate."""
+        peer, rate_bps = self._hops[node][link].node, self.fabric.links[link].rate_bps
+        onward_bps = self._capacity(peer, destination)
+        if onward_bps >= _UNBOUNDED_BPS:
+            return rate_bps
+        arriving_bps = sum(
+            self.fabric.links[each].rate_bps
+            for other, each in self._neighbours[peer]
+            if each in self._links(other, destination)
+        )
+        return rate_bps * min(arriving_bps, onward_bps) // arriving_bps
+
+    def _capacity(self, node: str, destination: str) -> int:
+        """What a node can send towards a host, or the switch on which it hangs, in bits/s."""
+        root = self._root.get(destination, destination)
+        if node in (destination, root):
+            return _UNBOUNDED_BPS
+        key = node, root
+        if key not in self._capacities:
+            links = self._links(node, destination)
+            self._capacities[key] = sum(
+                self._capacity_by(node, link, destination) for link in links
+            )
+        return self._capacities[key]
 
     def paths(self, source: str, destination: str) -> tuple[Path, ...]:
         """Every path that packets from a node to a host may take, as the hops in order.
@@ -135,17 +190,20 @@ class Routes:
         return tables
 
     def _table(self, node: str, trie: AddressTrie, hosts: list[str]) -> tuple[Route, ...]:
-        labels: dict[tuple[int, ...], int] = {}
+        labels: dict[tuple[tuple[int, ...], tuple[int, ...]], int] = {}
+        is_weighted = isinstance(self.fabric.choice, Weighted)
 
         def label_of(index: int) -> int | None:
             if hosts[index] == node:
                 return None
-            return labels.setdefault(self._links(node, hosts[index]), len(labels))
+            links = self._links(node, hosts[index])
+            weights = self._weights(node, hosts[index], links) if is_weighted else ()
+            return labels.setdefault((links, weights), len(labels))
 
         rows = trie.aggregate(label_of)
         hops = self._hops[node]
-        choices = [tuple(hops[link] for link in links) for links in labels]
-        return tuple(Route(prefix, choices[label]) for prefix, label in rows)
+        choices = [(tuple(hops[link] for link in links), weights) for links, weights in labels]
+        return tuple(Route(prefix, *choices[label]) for prefix, label in rows)
 
     def _attachment(self, host: str) -> str:
         """The switch on which a host with one link hangs, else the host itself."""

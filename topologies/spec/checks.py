@@ -10,6 +10,8 @@ from topologies.fabrics.build import build_fabric
 from topologies.fabrics.fabric import Fabric
 from topologies.fabrics.selectors import links_between, select_ports
 from topologies.fabrics.wiring import FabricError
+from topologies.routing.choices import MOST_NEXT_HOPS
+from topologies.routing.routes import compute_routes
 from topologies.spec.errors import Key, Problem, shown, suggestion
 from topologies.spec.fabric_section import GraphSpec
 from topologies.spec.jobs.checks import check_jobs
@@ -68,6 +70,26 @@ def _connect_only_problems(spec: Sections) -> list[Problem]:
     return [Problem(("virtual", "connect_only"), "true", f"expected false with {what}")]
 
 
+def _routing_problems(fabric: Fabric) -> Iterator[Problem]:
+    """Where hosts would choose, which only hash, or where there are too many next hops."""
+    choice = fabric.choice
+    if choice.by_hash:
+        return
+    key = ("fabric", "routing", "kind")
+    for node, routes in compute_routes(fabric).tables.items():
+        most = max((len(route.next_hops) for route in routes), default=0)
+        if most > 1 and not fabric.by_name[node].layer:
+            expected = (
+                f"expected ecmp, weighted or static: {node} has several ways of its own, and "
+            )
+            yield Problem(key, choice.kind, expected + "only switches choose by more than a hash")
+            return
+        if most > MOST_NEXT_HOPS:
+            expected = f"expected at most {MOST_NEXT_HOPS} next hops, {node} has {most}"
+            yield Problem(key, choice.kind, expected)
+            return
+
+
 def _check_one(spec: Sections) -> list[Problem]:
     problems = [problem for each in _checks_of_rooms() for problem in each(spec)]
     if spec.compute.device == "real" and spec.scale not in (1, "auto"):
@@ -101,6 +123,7 @@ def _check_one(spec: Sections) -> list[Problem]:
             Problem(("fabric", *error.key), str(error.found), f"expected {error.expected}")
         )
         return problems
+    problems += _routing_problems(fabric)
     problems += transport_problems(spec, fabric)
     hosts = len(fabric.hosts)
     together = ranks_per_host(spec.workload)

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
 from topologies.spec.queue_section import DropTail, QueueSpec, SpecSection
+from topologies.spec.routing_section import Routing
 from topologies.units import RateBps, TimeNs, format_rate, format_time, parse_size_bytes
 
 Integer = Annotated[int, Field(strict=True)]
@@ -98,7 +99,7 @@ class FatTreeSpec(RegularSection):
 
     kind: Literal["fat-tree"]
     k: Integer
-    routing: Literal["ecmp", "static"] = "ecmp"
+    routing: Routing = "ecmp"
 
     @field_validator("k")
     @classmethod
@@ -152,7 +153,7 @@ class LeafSpineSpec(RegularSection):
     leaves: Integer = Field(ge=1, le=128)
     spines: Integer = Field(ge=1, le=64)
     hosts_per_leaf: Integer = Field(ge=1, le=128)
-    routing: Literal["ecmp", "static"] = "ecmp"
+    routing: Routing = "ecmp"
 
     @model_validator(mode="after")
     def _size(self) -> LeafSpineSpec:
@@ -172,7 +173,7 @@ class HierarchicalSpec(RegularSection):
     groups: Integer = Field(ge=1, le=128)
     hosts_per_group: Integer = Field(ge=1, le=128)
     outer_switches: Integer = Field(default=1, ge=1, le=64)
-    routing: Literal["ecmp", "static"] = "ecmp"
+    routing: Routing = "ecmp"
 
     @model_validator(mode="after")
     def _size(self) -> HierarchicalSpec:
@@ -276,7 +277,7 @@ class RailsSpec(RegularSection):
     servers_per_leaf: Integer | None = Field(default=None, ge=1, le=128)
     spines: Integer = Field(default=0, ge=0, le=64)
     pxn: bool = Field(default_factory=_joins_rails, strict=True)
-    routing: Literal["ecmp", "static"] = "ecmp"
+    routing: Routing = "ecmp"
 
     _preset = model_validator(mode="before")(_with_preset)
 
@@ -313,7 +314,7 @@ class FlatSpec(RegularSection):
 
     kind: Literal["flat"]
     hosts: Integer = Field(ge=2, le=MAX_HOSTS)
-    routing: Literal["ecmp", "static"] = "ecmp"
+    routing: Routing = "ecmp"
 
 
 def _check_node_name(name: str) -> str:
@@ -352,7 +353,7 @@ class GraphSpec(FabricSection):
     kind: Literal["graph"]
     nodes: tuple[GraphNodeSpec, ...] = Field(min_length=1)
     links: tuple[GraphLinkSpec, ...] = Field(min_length=1)
-    routing: Literal["ecmp", "static"] = "ecmp"
+    routing: Routing = "ecmp"
     routes: dict[str, dict[str, str]] = Field(default_factory=dict)
 
 

@@ -22,6 +22,8 @@ from topologies.routing.ecmp_hash import TCP, FiveTuple, flow_path
 from topologies.spec.queue_section import Dctcp, QueueSpec, queue_of
 
 _U64 = (1 << 64) - 1
+_LISTENS_AT = 29_500
+"""The port of one end of a connection whose ports are not known."""
 _DRAW_STEP = 0xD1B54A32D192ED03
 """Sets the seeds of draws apart: an odd constant, as splitmix64's own steps."""
 
@@ -174,6 +176,35 @@ class Paths:
                 drawn[row] = known + (self.links,) * (drawn.shape[1] - len(known))
         return drawn
 
+    def flow_keys(
+        self,
+        source: npt.ArrayLike,
+        destination: npt.ArrayLike,
+        carried: npt.ArrayLike,
+        groups: Sequence[str | None],
+    ) -> npt.NDArray[np.uint64]:
+        """The keys by which switches know the flows of pairs of ranks (`gwroute_flow_key` of
+        emulator/kernel/gwroute.h): of their ports where the setting knows these, else of drawn
+        ones."""
+        at, to = np.asarray(source), np.asarray(destination)
+        ours = np.asarray(carried, dtype=bool).tolist()
+        by_name = self.setting.fabric.by_name
+        address = np.array([int(by_name[end].address) for end in self.ends], dtype=np.uint64)
+        ports: list[int] = []
+        for i, pair in enumerate(zip(at.tolist(), to.tolist(), strict=True)):
+            known = self._known_ports(ours[i], groups[i])
+            found = self._ports_of(pair, ours[i], groups[i]) if known else None
+            if found is None:
+                name = f"{self.setting.seed}/{self.setting.draw}/{min(pair)}/{max(pair)}".encode()
+                drawn = crc32(name) & 0xFFFF
+                port = self._carrier.port if ours[i] else _LISTENS_AT
+                found = (drawn, port) if ours[i] or pair[0] < pair[1] else (port, drawn)
+            ports.append(found[0] << 16 | found[1])
+        own = self._carrier.protocol if any(ours) else TCP
+        protocol = np.where(ours, own, TCP).astype(np.uint64)
+        ends = _splitmix64(address[at] << np.uint64(32) | address[to])
+        return _splitmix64(ends ^ (np.array(ports, dtype=np.uint64) << np.uint64(8) | protocol))
+
     def _known_ports(self, carried: bool, group: str | None) -> Mapping[tuple[int, int], object]:
         if carried and group is not None:
             return self.setting.group_carrier_ports.get(group, {})
@@ -188,6 +219,8 @@ class Paths:
         key = (source, destination, carried, group)
         if key not in self._kernel_paths:
             ports = self._ports_of((source, destination), carried, group)
+            if not self.setting.fabric.choice.by_hash:
+                ports = None
             protocol = self._carrier.protocol if carried else TCP
             self._kernel_paths[key] = ports and self._hash(key[:2], ports, protocol)
         return self._kernel_paths[key]

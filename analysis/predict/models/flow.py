@@ -267,6 +267,12 @@ class Flow(Simulator):
         groups: Sequence[str | None] = (),
     ) -> tuple[Ints, Floats]:
         """(path matrix of pairs of ranks, capacity in bytes per ns of what its numbers name)."""
+        choice = paths.setting.fabric.choice
+        if not choice.by_hash:
+            raise PredictorError(
+                f"{self.name} gives each pair one path, and routing {choice.kind} several; "
+                "packet follows it, and flow-ideal-ecmp splits messages evenly"
+            )
         return paths.hashed(source, destination, carried, groups), self._bytes_per_ns(
             paths.rate_bps
         )

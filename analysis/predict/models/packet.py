@@ -10,12 +10,13 @@ from __future__ import annotations
 import numpy as np
 
 from analysis.predict.engines.joint_programs import JointPrograms
+from analysis.predict.engines.packet.choices import NextHopChoices
 from analysis.predict.engines.packet.faults import LinkFaults
 from analysis.predict.engines.packet.pairs import PairsOfEnds
 from analysis.predict.engines.packet.ports import FabricPorts
 from analysis.predict.engines.packet.programs import EncodedPrograms
 from analysis.predict.engines.paths import Paths, paths_of
-from analysis.predict.engines.wire import TCP_IP_BYTES
+from analysis.predict.engines.wire import TCP_IP_BYTES, Ints
 from analysis.predict.interface import PredictorError, Setting
 from analysis.predict.scenario import Scenario, Timeline, at_most
 from analysis.predict.simulator import Simulator
@@ -99,12 +100,17 @@ def scenario_of(
             np.frombuffer(compiled.destination, dtype=np.int32),
         ]
     )
+    _expect_order(paths, messages, joint)
     pairs = PairsOfEnds.of(paths, joint, messages)
+    choices = NextHopChoices(paths)
+    of_pairs = pairs.columns(fabric, choices)
+    words = of_pairs["pair.links"]
+    taken = choices.links | {*words[words < paths.links].tolist()}
     return {
-        **fabric.columns(set(pairs.links.tolist())),
+        **fabric.columns(taken),
         **faults.columns(),
         **_tcp(paths),
-        **pairs.columns(fabric),
+        **of_pairs,
         **_WITHOUT_CARRIER,
         **({} if carrier is None else carrier.columns(setting, pairs.line_rates_bps)),
         "message.pair": pairs.numbers_of(messages).astype(np.int32),
@@ -113,6 +119,17 @@ def scenario_of(
         "message.bytes": joint.size_bytes,
         **_headers(joint),
     }
+
+
+def _expect_order(paths: Paths, messages: Ints, joint: JointPrograms) -> None:
+    """Raises PredictorError for TCP whose segments may overtake each other."""
+    choice = paths.setting.fabric.choice
+    longest = joint.size_bytes[messages[0] == 0].max(initial=0)
+    if not choice.by_hash and longest > paths.mtu_bytes - TCP_IP_BYTES:
+        raise PredictorError(
+            "packet does not follow TCP whose packets overtake each other (routing "
+            f"{choice.kind}); allowed: ecmp, weighted, static, or transport.kind: roce"
+        )
 
 
 def _headers(joint: JointPrograms) -> dict[str, Column]:

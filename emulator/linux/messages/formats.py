@@ -126,7 +126,7 @@ ROUTE_HOPS = Template(
 )
 HOP = Template(
     0, 0x0, bytes.fromhex('10000400000000000800050000000000'),
-    (Blank(4, 'i'), Blank(12, '4s'),),
+    (Blank(3, 'B'), Blank(4, 'i'), Blank(12, '4s'),),
 )
 RDMA_DEVICE = Template(
     5123, 0x0, bytes.fromhex('080002006162630008004100727865000800330061626300'),

@@ -88,7 +88,12 @@ _RTO_MIN = (
     ("RTAX_LOCK", 1 << [name for name, _ in rtmsg.metrics.nla_map].index("RTAX_RTO_MIN")),
     ("RTAX_RTO_MIN", u32("min_rto_ms")),
 )
-_HOP = {"oif": i32("index"), "flags": RTNH_F_ONLINK, "attrs": [("RTA_GATEWAY", address("gateway"))]}
+_HOP = {
+    "hops": u8("weight_less_one"),
+    "oif": i32("index"),
+    "flags": RTNH_F_ONLINK,
+    "attrs": [("RTA_GATEWAY", address("gateway"))],
+}
 
 _PEER = ("VETH_INFO_PEER", _end("b"))
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from analysis.predict.engines.joint_programs import JointPrograms
+from analysis.predict.engines.packet.choices import NextHopChoices
 from analysis.predict.engines.packet.ports import FabricPorts
 from analysis.predict.engines.paths import Paths
 from analysis.predict.engines.wire import Ints
@@ -27,6 +28,7 @@ class PairsOfEnds:
     selector: Ints
     no_link: int
     rate_bps: Ints
+    groups: tuple[str | None, ...]
 
     @classmethod
     def of(cls, paths: Paths, joint: JointPrograms, messages: Ints) -> PairsOfEnds:
@@ -66,6 +68,7 @@ class PairsOfEnds:
             selector,
             paths.links,
             np.array(paths.rate_bps, dtype=np.int64),
+            tuple(groups[first] for first in source.tolist()),
         )
 
     @property
@@ -84,9 +87,10 @@ class PairsOfEnds:
         """The pair of each message (`of`)."""
         return np.searchsorted(self.keys, _keys(messages, len(self.ends)))
 
-    def columns(self, fabric: FabricPorts) -> dict[str, Column]:
+    def columns(self, fabric: FabricPorts, choices: NextHopChoices) -> dict[str, Column]:
         """As simulation/engine/README.md has them."""
-        present = (self.matrix < self.no_link).sum(axis=1)
+        own_ends = self.ends[self.source], self.ends[self.destination]
+        ways = choices.routes(self.matrix, *own_ends, self.carried, self.groups)
         reverse = self.numbers_of(np.stack([self.carried, self.destination, self.source]))
         one_way = fabric.one_way_ns(self.matrix)
         device = np.full(len(self.keys), -1, dtype=np.int64)
@@ -101,8 +105,7 @@ class PairsOfEnds:
             "pair.destination": self.destination.astype(np.int32),
             "pair.reverse": reverse.astype(np.int32),
             "pair.base_ns": one_way + one_way[reverse],
-            "pair.links": self.links.astype(np.int32),
-            "pair.first_link": np.concatenate([[0], np.cumsum(present)]).astype(np.int64),
+            **ways,
             "pair.device": device.astype(np.int32),
             "pair.completions": completions.astype(np.int32),
             "pair.selector": self.selector.astype(np.int32),

@@ -1,0 +1,124 @@
+"""How packets are routed, as a spec names it (`fabric.routing`): a word, or a section with a kind.
+
+All kinds but `static` and `dimension-order` take shortest paths, and differ in which of several
+equal next hops a packet gets.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, Discriminator, Field, Tag, field_validator
+
+from topologies.spec.queue_section import SpecSection
+from topologies.units import SizeBytes, TimeNs
+
+HashField = Literal["addresses", "ports", "queue-pair"]
+Choose = Literal["random", "round-robin", "least-of-two", "least-queue"]
+
+
+class _Hashed(SpecSection):
+    """A next hop by a hash of a packet's headers, so that a flow keeps its path.
+
+    `fields` are what is hashed. `queue-pair` is the UDP port that a queue pair sends from, which
+    follows from its number; `ports` has it too. `seeds`: each switch has a seed of its own, or all
+    have one: then the second tier chooses by the same bits as the first.
+    """
+
+    fields: tuple[HashField, ...] = Field(default=("addresses", "ports"), min_length=1)
+    seeds: Literal["per-switch", "shared"] = "per-switch"
+
+    @field_validator("fields")
+    @classmethod
+    def _each_once(cls, fields: tuple[HashField, ...]) -> tuple[HashField, ...]:
+        if len(set(fields)) < len(fields):
+            raise ValueError("expected each field once")
+        return fields
+
+    @property
+    def by_hash(self) -> bool:
+        """Whether a flow's path follows from its headers."""
+        return True
+
+
+class Ecmp(_Hashed):
+    """Equal next hops get equal shares of the flows (RFC 2992)."""
+
+    kind: Literal["ecmp"] = "ecmp"
+
+
+class Weighted(_Hashed):
+    """Next hops get shares by the capacity behind them (WCMP: Zhou et al., EuroSys 2014)."""
+
+    kind: Literal["weighted"]
+
+
+class _Chosen(SpecSection):
+    """A next hop that a switch chooses by more than a packet's headers."""
+
+    @property
+    def by_hash(self) -> bool:
+        """Whether a flow's path follows from its headers."""
+        return False
+
+
+class Spray(_Chosen):
+    """Each packet goes its own way (Dixit et al., INFOCOM 2013)."""
+
+    kind: Literal["spray"]
+    choose: Choose = "random"
+
+
+class Flowlet(_Chosen):
+    """A flow is sent another way when it has paused for longer than `gap` (Vanini et al., NSDI
+    2017)."""
+
+    kind: Literal["flowlet"]
+    gap_ns: TimeNs = Field(default=50_000, alias="gap", gt=0)
+    choose: Choose = "random"
+
+
+class Adaptive(_Chosen):
+    """A flow goes by the shortest queue. It moves when its own queue is `threshold` longer than the
+    shortest, and has been where it is for `hold`."""
+
+    kind: Literal["adaptive"]
+    threshold_bytes: SizeBytes = Field(default=65_536, alias="threshold")
+    hold_ns: TimeNs = Field(default=50_000, alias="hold", gt=0)
+
+
+BY_HASH = Ecmp()
+"""What is chosen by where nothing is said."""
+
+NextHopChoice = Ecmp | Weighted | Spray | Flowlet | Adaptive
+_WORDS = ("ecmp", "static", "dimension-order")
+
+
+def _section_of(value: object) -> object:
+    """Words that are no modes of their own stand for sections without other keys."""
+    if isinstance(value, str) and value not in _WORDS:
+        return {"kind": value}
+    return value
+
+
+def _form(value: object) -> str:
+    return "<word>" if isinstance(value, str) else "<section>"
+
+
+_SECTION = Annotated[NextHopChoice, Field(discriminator="kind")]
+Routing = Annotated[
+    Annotated[Literal["ecmp", "static"], Tag("<word>")] | Annotated[_SECTION, Tag("<section>")],
+    Discriminator(_form),
+    BeforeValidator(_section_of),
+]
+"""Routing of a fabric whose switches choose."""
+
+
+def mode_of(routing: str | NextHopChoice) -> str:
+    """The word for which next hops there are (`topologies.routing.routes.compute_routes`)."""
+    return routing if isinstance(routing, str) else "ecmp"
+
+
+def choice_of(routing: str | NextHopChoice) -> NextHopChoice:
+    """How one of several next hops is chosen."""
+    return BY_HASH if isinstance(routing, str) else routing
