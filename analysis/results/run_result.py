@@ -26,7 +26,7 @@ from analysis.runs.collectives import (
     iterations_of,
     unseen_iterations,
 )
-from analysis.runs.records import Environment, GroupRecord
+from analysis.runs.records import GroupRecord
 from analysis.runs.run import RESULT_SCHEMA, Run
 from collectives.call import CollectiveError
 
@@ -107,11 +107,17 @@ def summary_of(
         "pauses": sum(link.pauses for link in run.links),
         "retransmits": retransmits_of(run),
         "unrouted": sum(run.environment.unrouted.values()),
-    } | _of_queue_pairs(run.environment)
+    } | _of_transport(run)
 
 
-def _of_queue_pairs(environment: Environment) -> dict[str, int]:
-    return {} if environment.roce is None else environment.roce.model_dump()
+def _of_transport(run: Run) -> dict[str, int]:
+    """What a transport's ends counted."""
+    if run.environment.roce is not None:
+        return run.environment.roce.model_dump()
+    ends = [end for log in run.ranks for end in log.ends]
+    if not ends:
+        return {}
+    return {"packets_sent": sum(e.sent for e in ends), "packets_again": sum(e.again for e in ends)}
 
 
 def _judged(judged: JudgedRun) -> dict[str, Any] | None:

@@ -47,6 +47,19 @@ class QueuePairRecord(Record):
     remote_address: str
 
 
+class EndRecord(Record):
+    """An end of a transport with another rank's, for a group's messages: the ports that it sends
+    from by turns, how many packets it `sent`, and how many of these `again`."""
+
+    event: Literal["end"]
+    transport: str
+    group: str
+    peer: int
+    ports: list[int]
+    sent: int
+    again: int
+
+
 class IterationRecord(Record):
     """One iteration on one rank."""
 
@@ -223,6 +236,7 @@ RankEvent = Annotated[
     RankRecord
     | ConnectionRecord
     | QueuePairRecord
+    | EndRecord
     | IterationRecord
     | ComputeRecord
     | CollectiveRecord

@@ -18,6 +18,7 @@ from analysis.runs.records import (
     CollectiveRecord,
     ComputeRecord,
     ConnectionRecord,
+    EndRecord,
     Environment,
     FailureRecord,
     GpuRecord,
@@ -78,6 +79,8 @@ class RankLog:
     """Rank 0's, where collectives were found in captures."""
     gpus: tuple[GpuRecord, ...] = ()
     """The virtual GPUs of a program's rank."""
+    ends: tuple[EndRecord, ...] = ()
+    """The ends of a transport that count what they send."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -284,6 +287,7 @@ def _rank_log(path: Path) -> RankLog:
         only(UnseenRecord),
         only(CapturedRecord),
         only(GpuRecord),
+        only(EndRecord),
     )
 
 

@@ -187,6 +187,17 @@ def read_tcp() -> TcpCounters:
     )
 
 
+def read_udp() -> dict[str, int]:
+    """UDP's counters of the namespace in which the calling thread is: datagrams received and sent,
+    and those for which a socket had no room (RFC 4113)."""
+    table = _read_table("snmp")["Udp"]
+    return {
+        "received": table["InDatagrams"],
+        "sent": table["OutDatagrams"],
+        "no_room": table["RcvbufErrors"],
+    }
+
+
 def read_unrouted(at_switch: bool) -> int:
     """Packets that the namespace in which the calling thread is had no route for: its own, those
     that came to it for somebody else, and those that it was to forward (OutNoRoutes, InAddrErrors

@@ -90,5 +90,5 @@ def test_every_transport_is_in_every_room() -> None:
 
 def test_every_discipline_is_in_every_room() -> None:
     assert tuple(BY_KIND) == DISCIPLINES
-    with pytest.raises(IncompleteRegistration, match="packet.ports: found no part of priced, free"):
-        complete([*DISCIPLINES, "priced", "free"], dict(BY_KIND), "packet.ports")
+    with pytest.raises(IncompleteRegistration, match=r"ports: found no part of priced, free"):
+        complete([*DISCIPLINES, "priced", "free"], dict(BY_KIND), "ports")

@@ -91,6 +91,8 @@ def _take_part(
     # Nobody closes connections, and rank 0 its store, while others still use them.
     world.align(AT_THE_END)
     trees.leave()
+    if ends is not None:
+        ends.finish(log)
     if plan.lazy:
         # Looked up in rank 0's store, when all have done their work and before anybody leaves.
         for name in groups.names:

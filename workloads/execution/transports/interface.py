@@ -61,6 +61,10 @@ class RankEnds(ABC):
         """The ends of a group, to be made by all its `ranks` together. `store` is theirs alone;
         `me` is the rank of the run."""
 
+    @abstractmethod
+    def finish(self, log: EndLog) -> None:
+        """Log what is known at the end of the workload."""
+
 
 class Place(ABC):
     """Where a rank finds what its ends need, before it starts. `directory` has the logs of

@@ -106,6 +106,9 @@ class RankDevices(RankEnds):
         """The queue pairs of a group. Raises VerbsError."""
         return QueuePairLinks(self, store, name, ranks, me, log)
 
+    def finish(self, log: EndLog) -> None:
+        """Nothing: the kernel counts."""
+
     def make(self, rank: int) -> tuple[_Pair, int]:
         """A queue pair for messages with this rank, and its number, which no other one of these
         has. Raises VerbsError."""

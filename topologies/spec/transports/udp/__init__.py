@@ -1,0 +1,1 @@
+"""Messages of programs over UDP, in a spec."""
