@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from analysis.chakra.expand import expand
 from analysis.chakra.graph import ComputeNode, Graph, ReceiveNode, SendNode
+from analysis.chakra.sources.goal import GoalOperation
 
 
 def goal_lines(graphs: Sequence[Graph], *, seed: int = 1) -> Iterator[str]:
@@ -16,14 +17,8 @@ def goal_lines(graphs: Sequence[Graph], *, seed: int = 1) -> Iterator[str]:
     time. Format: Hoefler, Siebert and Lumsdaine, "Group Operation Assembly Language", ICPP 2009, as
     txt2bin reads it.
     """
-    highest = max(
-        (n.tag for graph in graphs for n in graph if isinstance(n, SendNode | ReceiveNode)),
-        default=-1,
-    )
     yield f"num_ranks {len(graphs)}"
-    for rank, graph in enumerate(
-        expand(graphs, lambda call: True, first_tag=highest + 1, seed=seed)
-    ):
+    for rank, graph in enumerate(_messages(graphs, seed)):
         yield f"rank {rank} {{"
         for node in graph:
             match node:
@@ -37,3 +32,29 @@ def goal_lines(graphs: Sequence[Graph], *, seed: int = 1) -> Iterator[str]:
             for parent in node.after:
                 yield f"l{node.id} requires l{parent}"
         yield "}"
+
+
+def goal_operations(graphs: Sequence[Graph], *, seed: int = 1) -> Iterator[list[GoalOperation]]:
+    """The same by rank, for the binary file. Computation of the host is on a CPU of its own."""
+    for graph in _messages(graphs, seed):
+        places = {node.id: place for place, node in enumerate(graph)}
+        found = []
+        for node in graph:
+            kind, size, peer, options = "calc", node.duration_ns, -1, {"cpu": 0}
+            if isinstance(node, SendNode | ReceiveNode):
+                kind = "send" if isinstance(node, SendNode) else "recv"
+                size, peer, options["tag"] = node.size_bytes, node.peer, node.tag
+            elif isinstance(node, ComputeNode):
+                options["cpu"] = int(node.on_host)
+            after = [places[parent] for parent in dict.fromkeys(node.after)]
+            found.append(GoalOperation(0, f"l{node.id}", kind, size, peer, options, after))
+        yield found
+
+
+def _messages(graphs: Sequence[Graph], seed: int) -> list[Graph]:
+    """The graphs with messages in place of collectives."""
+    highest = max(
+        (n.tag for graph in graphs for n in graph if isinstance(n, SendNode | ReceiveNode)),
+        default=-1,
+    )
+    return expand(graphs, lambda call: True, first_tag=highest + 1, seed=seed)

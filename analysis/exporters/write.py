@@ -13,7 +13,8 @@ from typing import Any
 from analysis.astra.files.export import InputSet, write_inputs
 from analysis.chakra.files import write_graphs
 from analysis.chakra.graph import CollectiveNode, Graph
-from analysis.exporters.goal import goal_lines
+from analysis.chakra.sources.goal_binary import goal_binary
+from analysis.exporters.goal import goal_lines, goal_operations
 from analysis.exporters.msccl import COLLECTIVES, build_program, render_program
 from analysis.predict.models.astra import AstraAnalytical
 from analysis.predict.setting import setting_of_spec
@@ -34,6 +35,7 @@ class TraceFormat(StrEnum):
     chakra = "chakra"
     astra_sim = "astra-sim"
     goal = "goal"
+    goal_binary = "goal-binary"
     msccl_xml = "msccl-xml"
 
 
@@ -69,6 +71,10 @@ def write_trace_as(
             path = folder / f"{spec.name}.goal"
             with path.open("w") as file:
                 file.writelines(f"{line}\n" for line in goal_lines(graphs, seed=spec.seed))
+            return WrittenTrace((path,))
+        case TraceFormat.goal_binary:
+            path = folder / f"{spec.name}.bin"
+            path.write_bytes(goal_binary(list(goal_operations(graphs, seed=spec.seed))))
             return WrittenTrace((path,))
         case TraceFormat.msccl_xml:
             return _msccl(folder, spec, graphs)

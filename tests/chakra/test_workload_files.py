@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,10 +11,13 @@ from hypothesis import strategies as st
 
 from analysis.chakra.errors import ChakraError
 from analysis.chakra.graph import CollectiveNode, ComputeNode, Graph, SendNode
+from analysis.chakra.sources.from_spec import graphs_of_spec
 from analysis.chakra.sources.goal import GoalOperation, read_goal
 from analysis.chakra.sources.goal_binary import goal_binary
 from analysis.chakra.sources.read import read_workload
 from analysis.chakra.summary import problems
+from analysis.exporters.write import TraceFormat, write_trace_as
+from topologies.spec.spec import parse_dict
 
 SIMAI = """HYBRID_TRANSFORMER_FWD_IN_BCKWD model_parallel_NPU_group: 2 ep: 2 pp: 2 vpp: 1 ga: 1 \
 all_gpus: 16 checkpoints: 0 checkpoint_initiates: 0 pp_comm 1024
@@ -157,3 +161,20 @@ def test_broken_files_are_told_by_their_place(
         read_workload(path)
     except ChakraError as error:
         assert str(path) in str(error)
+
+
+def test_an_exported_workload_is_the_same_as_text_and_as_binary(tmp_path: Path) -> None:
+    raw = {"name": "w", "fabric": {"kind": "flat", "hosts": 4}}
+    spec = parse_dict(raw | {"workload": {"kind": "dlrm", "ranks": 4}})
+    graphs = graphs_of_spec(spec)
+    text, binary = (
+        write_trace_as(format_, tmp_path, spec, graphs).paths[0]
+        for format_ in (TraceFormat.goal, TraceFormat.goal_binary)
+    )
+    read = [read_workload(path).graphs for path in (text, binary)]
+    assert problems(read[1]) == []
+    for one, other in zip(*read, strict=True):
+        assert [replace(n, id=0, name="", after=()) for n in one] == [
+            replace(n, id=0, name="", after=()) for n in other
+        ]
+        assert [len(n.after) for n in one] == [len(n.after) for n in other]

@@ -22,6 +22,7 @@ from analysis.exporters.replay import rounding_notes
 from analysis.exporters.write import TraceFormat, write_trace_as
 from analysis.runs.run import load_run
 from groundwire.commands.console.outcome import BAD_INPUT, outcome
+from groundwire.commands.traces.disguise import obfuscate, synthesize
 from groundwire.commands.traces.options import (
     DeviceChoice,
     DeviceOption,
@@ -56,7 +57,8 @@ def export(
             "--format",
             metavar="FORMAT",
             help="chakra: an execution trace per rank. astra-sim: all input files of ASTRA-sim. "
-            "goal: LogGOPSim's GOAL text. msccl-xml: a schedule per collective.",
+            "goal: LogGOPSim's GOAL text; goal-binary: as txt2bin makes it. msccl-xml: a schedule "
+            "per collective.",
         ),
     ] = TraceFormat.chakra,
     out: Annotated[
@@ -194,3 +196,5 @@ def _print(summary: Summary) -> None:
 
 
 trace_app.command()(replay)
+trace_app.command()(obfuscate)
+trace_app.command()(synthesize)
