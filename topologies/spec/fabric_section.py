@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal
+from pathlib import Path
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
+from pydantic_core import PydanticCustomError
 
+from topologies.graph_files import GraphFileError, read_graph_file
+from topologies.spec.errors import Problem
 from topologies.spec.queue_section import DropTail, QueueSpec, SpecSection
 from topologies.spec.routing_section import Routing
 from topologies.units import RateBps, TimeNs, format_rate, format_time, parse_size_bytes
@@ -344,17 +348,37 @@ class GraphLinkSpec(LinkOverride):
 
 
 class GraphSpec(FabricSection):
-    """Explicit nodes and links. Two links between the same nodes are two links.
+    """Explicit nodes and links, or those of a file at `path`: ns-3's topologies, GraphML,
+    InfraGraph (topologies/graph_files.py). Two links between the same nodes are two links.
 
     `routes`: node -> host -> the neighbour to which the node sends what is for that host, in place
     of its shortest ways.
     """
 
     kind: Literal["graph"]
+    path: str | None = Field(default=None, min_length=1)
     nodes: tuple[GraphNodeSpec, ...] = Field(min_length=1)
     links: tuple[GraphLinkSpec, ...] = Field(min_length=1)
     routing: Routing = "ecmp"
     routes: dict[str, dict[str, str]] = Field(default_factory=dict)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read(cls, data: Any) -> Any:
+        """The nodes and links of a file; a resolved spec has no `path`."""
+        if not isinstance(data, dict) or not isinstance(data.get("path"), str):
+            return data
+        if "nodes" in data or "links" in data:
+            raise ValueError("expected either path, or nodes and links")
+        try:
+            read = read_graph_file(Path(data["path"]))
+        except GraphFileError as error:
+            found = f"{error.found} ({error.place})"
+            problem = Problem(("fabric", "path"), found, f"expected {error.expected}")
+            raise PydanticCustomError(
+                "graph_file", "{text}", {"text": str(error), "problems": [problem]}
+            ) from error
+        return read | {key: value for key, value in data.items() if key != "path"}
 
 
 FabricSpec = Annotated[

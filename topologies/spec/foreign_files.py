@@ -22,7 +22,7 @@ class ForeignFile:
         return f"{self.name}; {self.instead}"
 
 
-_GRAPH = "write its nodes and links as fabric: {kind: graph, ...} (" + page("spec.md") + ")"
+_GRAPH = "name it in a spec: fabric: {kind: graph, path: FILE} (" + page("spec.md") + ")"
 _READ = "groundwire trace import reads it"
 
 MSCCL = ForeignFile("MSCCL's XML", "name it in a spec: {algorithm: msccl, file: FILE}")

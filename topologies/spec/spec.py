@@ -167,6 +167,9 @@ def load_spec(
         if sections and "workload" in sections:
             raw.pop("jobs", None)
         raw.update(sections or {})
+        fabric = raw.get("fabric")
+        if isinstance(fabric, dict) and isinstance(fabric.get("path"), str):
+            fabric["path"] = str(path.resolve().parent / fabric["path"])
         for workload in _workloads(raw):
             for key in ("path", "groups", "memory"):
                 if isinstance(workload.get(key), str):
