@@ -29,7 +29,7 @@ def ranks_per_process(spec: Spec) -> int:
     if isinstance(spec.workload, CommandWorkload):
         return 1
     if ranks >= _ALWAYS_FROM or (ranks >= _PACKED_FROM and _measures_the_same(spec)):
-        most = emulated(spec).most_ranks_per_process(ranks)
+        most = emulated(spec).most_ranks_per_process(spec)
         return max(1, min(ranks, most, _MOST_THREADS // _threads(spec)))
     return 1
 

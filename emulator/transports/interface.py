@@ -55,7 +55,7 @@ class EmulatedTransport(ABC):
         """Write what was sampled over time into a run directory. Raises OSError."""
 
     @abstractmethod
-    def most_ranks_per_process(self, ranks: int) -> int:
+    def most_ranks_per_process(self, spec: Spec) -> int:
         """How many of a run's ranks a process has room for at most."""
 
     @abstractmethod

@@ -48,9 +48,9 @@ class EmulatedTcp(EmulatedTransport):
     def write_samples(self, network: Network, directory: Path) -> None:
         """Nothing."""
 
-    def most_ranks_per_process(self, ranks: int) -> int:
+    def most_ranks_per_process(self, spec: Spec) -> int:
         """All."""
-        return ranks
+        return spec.workload.ranks
 
     def rank_bytes(self, spec: Spec, sent_bytes: int | None) -> int:
         """0."""

@@ -49,9 +49,9 @@ class EmulatedUdp(EmulatedTcp):
                     found[name] += value
         return found
 
-    def most_ranks_per_process(self, ranks: int) -> int:
-        """By the sockets of each, of the group of all ranks and as many groups again."""
-        return max(1, _SOCKETS_OF_PROCESS // 130)
+    def most_ranks_per_process(self, spec: Spec) -> int:
+        """By the sockets of each: its ports and two, in the group of all ranks and one more."""
+        return max(1, _SOCKETS_OF_PROCESS // (2 * (_of(spec).ports + 2)))
 
     def rank_bytes(self, spec: Spec, sent_bytes: int | None) -> int:
         """What is unacknowledged is in queues and sockets, in twice the memory."""

@@ -79,9 +79,9 @@ class EmulatedRoce(EmulatedTransport):
         """The rates of queue pairs."""
         write_rates(network, directory / "rates.jsonl")
 
-    def most_ranks_per_process(self, ranks: int) -> int:
+    def most_ranks_per_process(self, spec: Spec) -> int:
         """By the queue pairs of each with all others."""
-        return _MOST_QUEUE_PAIRS // (ranks - 1)
+        return _MOST_QUEUE_PAIRS // (_of(spec).connections * (spec.workload.ranks - 1))
 
     def rank_bytes(self, spec: Spec, sent_bytes: int | None) -> int:
         """Queue pairs, and packets in the switches' buffers."""

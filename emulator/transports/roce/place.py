@@ -28,6 +28,8 @@ def roce_place(
         transport.path_mtu_bytes,
         transport.timeout_exponent,
         transport.retry_count,
+        transport.connections,
+        transport.spread == "split",
     )
 
 

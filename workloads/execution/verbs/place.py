@@ -16,6 +16,9 @@ class RocePlace(Place):
     have its `address`; `device_to` says by rank of the run which of them leads there, by number.
     `directory` has the logs of ranks.
 
+    Two ranks have so many `connections`. A message goes by one of them or, where that `splits`, in
+    parts by all.
+
     A queue pair sends again what is not acknowledged within 4.096 us * 2^`timeout_exponent`, so
     many `retries` times (InfiniBand volume 1, 9.7.6.1.3).
     """
@@ -28,6 +31,8 @@ class RocePlace(Place):
     path_mtu_bytes: int
     timeout_exponent: int
     retries: int
+    connections: int = 1
+    splits: bool = True
 
     @property
     def ranks(self) -> int:

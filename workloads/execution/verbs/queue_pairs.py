@@ -13,11 +13,12 @@ from ctypes import c_void_p
 from dataclasses import asdict, dataclass, field
 from datetime import timedelta
 from threading import Event, Lock, Thread
+from zlib import crc32
 
 import torch
 import torch.distributed as dist
 
-from workloads.execution.transports.interface import EndLog, Links, RankEnds
+from workloads.execution.transports.interface import EndLog, Links, Message, RankEnds
 from workloads.execution.verbs.library import (
     Credit,
     Device,
@@ -236,11 +237,14 @@ class QueuePairLinks:
         """Waits for the whole group, whose own keys are in the store. Raises VerbsError."""
         place = devices.place
         self._devices = devices
-        self._pairs: dict[int, _Pair] = {}
-        numbers: dict[int, int] = {}
+        self._place = place
+        self._pairs: dict[int, list[_Pair]] = {}
+        numbers: dict[int, list[int]] = {}
         for number, rank in enumerate(ranks):
             if rank != me:
-                self._pairs[number], numbers[rank] = devices.make(rank)
+                made = [devices.make(rank) for _ in range(place.connections)]
+                self._pairs[number] = [pair for pair, _ in made]
+                numbers[rank] = [qpn for _, qpn in made]
         told = {"address": place.address, "numbers": numbers}
         store.set(f"{me}", json.dumps(told))
         for number, rank in enumerate(ranks):
@@ -248,34 +252,67 @@ class QueuePairLinks:
                 continue
             store.wait([f"{rank}"], _TIMEOUT)
             theirs = json.loads(store.get(f"{rank}"))
-            peer = Peer(
-                theirs["address"], theirs["numbers"][str(me)], _start_psn(rank), _start_psn(me)
-            )
-            pair = self._pairs[number]
-            pair.device.connect(
-                pair.handle,
-                peer,
-                place.path_mtu_bytes,
-                place.timeout_exponent,
-                place.retries,
-            )
-            ends = LoggedEnds(
-                numbers[rank], peer.qpn, peer.own_psn, peer.psn, place.address, peer.address
-            )
-            log.end("queue_pair", name, rank, asdict(ends))
+            for pair, own, other in zip(
+                self._pairs[number], numbers[rank], theirs["numbers"][str(me)], strict=True
+            ):
+                peer = Peer(theirs["address"], other, _start_psn(rank), _start_psn(me))
+                pair.device.connect(
+                    pair.handle,
+                    peer,
+                    place.path_mtu_bytes,
+                    place.timeout_exponent,
+                    place.retries,
+                )
+                ends = LoggedEnds(
+                    own, peer.qpn, peer.own_psn, peer.psn, place.address, peer.address
+                )
+                log.end("queue_pair", name, rank, asdict(ends))
         # Whose queue pair is not connected yet would not hear of a credit.
         store.set(f"{me} connected", "")
         store.wait([f"{rank} connected" for rank in ranks], _TIMEOUT)
 
-    def send(self, tensors: list[torch.Tensor], peer: int, slot: int) -> MessageWork:
+    def send(self, tensors: list[torch.Tensor], peer: int, slot: int) -> Message:
         """As torch's groups have it. Raises VerbsError."""
-        (tensor,) = tensors
-        return self._devices.send(self._pairs[peer], tensor, slot)
+        parts = self._parts(tensors, peer, slot)
+        return _together([self._devices.send(pair, part, slot) for pair, part in parts])
 
-    def recv(self, tensors: list[torch.Tensor], peer: int, slot: int) -> MessageWork:
+    def recv(self, tensors: list[torch.Tensor], peer: int, slot: int) -> Message:
         """As torch's groups have it. Raises VerbsError."""
+        parts = self._parts(tensors, peer, slot)
+        return _together([self._devices.receive(pair, part, slot) for pair, part in parts])
+
+    def _parts(
+        self, tensors: list[torch.Tensor], peer: int, slot: int
+    ) -> list[tuple[_Pair, torch.Tensor]]:
+        """The part of a message that goes by each queue pair, of whole packets but for the last."""
         (tensor,) = tensors
-        return self._devices.receive(self._pairs[peer], tensor, slot)
+        pairs = self._pairs[peer]
+        if len(pairs) == 1:
+            return [(pairs[0], tensor)]
+        if not self._place.splits:
+            # Both ends choose alike, whatever the step from slot to slot.
+            return [(pairs[crc32(slot.to_bytes(8)) % len(pairs)], tensor)]
+        data = tensor.reshape(-1).view(torch.uint8)
+        mtu = self._place.path_mtu_bytes
+        packets = -(-data.numel() // mtu)
+        size = max(1, -(-packets // len(pairs))) * mtu
+        return list(zip(pairs, data.split(size), strict=False))
+
+
+class _Parts:
+    """Parts of a message, which are complete when all of them are."""
+
+    def __init__(self, works: Sequence[MessageWork]) -> None:
+        self._works = works
+
+    def wait(self) -> None:
+        """Block until they are. Raises VerbsError."""
+        for work in self._works:
+            work.wait()
+
+
+def _together(works: Sequence[MessageWork]) -> Message:
+    return works[0] if len(works) == 1 else _Parts(works)
 
 
 def _start_psn(rank: int) -> int:

@@ -59,8 +59,12 @@ class PredictedRoce(PredictedTransport):
         return RoceCarrier(spec.transport)
 
     def unknown(self, spec: Sections) -> str | None:
-        """Nothing."""
-        return None
+        """Several connections of two ranks."""
+        assert isinstance(spec.transport, RoceTransport)
+        many = spec.transport.connections
+        if many == 1:
+            return None
+        return f"transport.connections: {many}: predictors follow one connection of two ranks"
 
 
 PART = PredictedRoce()

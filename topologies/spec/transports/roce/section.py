@@ -95,7 +95,8 @@ class RoceTransport(TransportSection):
     line rate). `ack_every` packets an acknowledgement is asked for (None: 66; 8 with dcqcn; 1 with
     timely, hpcc or a window). `class` is that of queue pairs' packets; None: as of the ranks'
     sockets. `rate_interval` is the least time between two records of a queue pair's rate; 0 records
-    none.
+    none. Two ranks have so many `connections`, each two queue pairs: a message is `split` over all
+    of them, or `messages` go whole, each by one of them.
     """
 
     of_programs: ClassVar[bool] = True
@@ -108,6 +109,8 @@ class RoceTransport(TransportSection):
     window_bytes: SizeBytes | None = Field(default=None, alias="window", gt=0)
     ack_every: Whole | None = Field(default=None, ge=1, le=16_384)
     rate_interval_ns: TimeNs = Field(default=10_000, alias="rate_interval")
+    connections: Whole = Field(default=1, ge=1, le=64)
+    spread: Literal["split", "messages"] = "split"
     traffic_class: TrafficClassName = Field(default=None, alias="class")
     dcqcn: Dcqcn | None = None
     timely: Timely | None = None
