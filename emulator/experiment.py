@@ -20,6 +20,7 @@ from collectives.in_network.of_run import nodes_of
 from collectives.settings import settings_of
 from emulator.capture import Capture, CaptureStats, capture_ports, start_capture
 from emulator.fidelity import FidelityMonitor, busy_pollers
+from emulator.job_directories import JOBS
 from emulator.linux.random_numbers import renew_random_numbers
 from emulator.linux.real_time import real_time_priority
 from emulator.network.faults import FaultInjector
@@ -28,6 +29,7 @@ from emulator.network.samples import write_samples
 from emulator.network.sysctls import TcpSettings
 from emulator.ports.arrangement import PortArrangement
 from emulator.progress import Progress, Report
+from emulator.ranks.failures.hang_watch import HangWatch
 from emulator.ranks.launcher import FailedJob, Launcher
 from emulator.ranks.processes import processes_of_jobs
 from emulator.ranks.server import JobProcesses
@@ -74,9 +76,9 @@ def run_experiment(
     `prepared` is a launcher of one job's ranks that is entered already.
 
     `run_directory/measured.json` says what the run itself cannot: counters, the kernel, the
-    verdict. Raises RankFailed when a rank ends badly, DeadlockFound, OSError with the kernel's own
-    message when it refuses a request, RuntimeError when the ranks cannot be started. Whatever was
-    made is gone afterwards.
+    verdict. Raises RankFailed when a rank ends badly, DeadlockFound, RunHangs, OSError with the
+    kernel's own message when it refuses a request, RuntimeError when the ranks cannot be started.
+    Whatever was made is gone afterwards.
     """
     with ExitStack() as stack:
         # First, so that it imports torch while the fabric is built.
@@ -149,6 +151,21 @@ def run_experiment(
         jobs = stack.enter_context(
             processes_of_jobs(spec, network, run_directory, kernel.real_time)
         )
+        places = [
+            (job, (run_directory / JOBS / job if job else run_directory) / "ranks", many)
+            for job, many in _ranks_of(spec)
+        ]
+        stack.enter_context(
+            HangWatch(
+                network,
+                launcher,
+                run_directory,
+                places,
+                spec.hang_after_ns,
+                launcher.stop,
+                real_time=kernel.real_time,
+            )
+        )
         with real_time_priority(kernel.real_time):  # faults wait for word of an iteration
             failed = launcher.run(jobs, on_iteration, on_origin)
         monitor.stop()
@@ -170,6 +187,11 @@ def run_experiment(
         measured["faults"] = [event.as_dict() for event in faults.events]
         measured["missed_faults"] = faults.missed
         (run_directory / "measured.json").write_text(json.dumps(measured, indent=1) + "\n")
+
+
+def _ranks_of(spec: Spec) -> list[tuple[str, int]]:
+    """The jobs of a run, by name, and how many ranks each has; the only job has no name."""
+    return [(job.name, job.workload.ranks) for job in spec.jobs] or [("", spec.ranks)]
 
 
 def _launcher(spec: Spec, report: Report) -> Launcher:

@@ -19,6 +19,7 @@ from emulator.ports.own_queues import QueueArrangement
 from emulator.ports.sampling import sampling_of
 from emulator.progress import FAILED, Progress
 from emulator.ranks.failures.full_directory import FULL
+from emulator.ranks.failures.hang_watch import RunHangs
 from emulator.ranks.launcher import Launcher, RankFailed
 from topologies.fabrics.fabric import Fabric
 from topologies.spec.spec import load_spec
@@ -51,7 +52,7 @@ def _run(directory: Path, launcher: Launcher | None) -> int:
         profile = KernelProfile(arrange, real_time=False)
         with writable_homes(spec, directory):
             run_experiment(spec, directory, profile, _print_progress, launcher)
-    except (RankFailed, DeadlockFound, UnsupportedPort, CaptureError) as failure:
+    except (RankFailed, DeadlockFound, RunHangs, UnsupportedPort, CaptureError) as failure:
         _print_progress(Progress(FAILED, str(failure)))
         return 1
     except OSError as failure:

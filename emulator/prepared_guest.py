@@ -93,6 +93,7 @@ def experiment_guest(
         readable=(SOURCE, *readable),
         seed=seed,
         prepares=prepares,
+        tells_of_hangs=True,
         places={} if directory is None else {directory: f"{STAGE}/run"},
     )
 

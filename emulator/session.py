@@ -19,12 +19,13 @@ from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from emulator.cut_off import cut_off_by_faults
 from emulator.guest_entry import STAGE
 from emulator.guest_memory import guest_memory_bytes
 from emulator.idle_time import longest_idle_ns
+from emulator.job_directories import JOBS
 from emulator.native.kernel import can_watch_ports, missing_for, native_arrangement
 from emulator.output_directory import claimed, refuse_taken
 from emulator.prepared_guest import (
@@ -43,7 +44,8 @@ from emulator.ranks.caller import (
     write_library,
     write_times,
 )
-from emulator.ranks.failures.different_collectives import POSTS, different_collectives
+from emulator.ranks.failures.different_collectives import different_collectives
+from emulator.ranks.failures.hang_watch import HANG_FILE
 from emulator.ranks.program_jobs import WORK
 from emulator.ranks.working_directory import working_directory
 from emulator.transports import emulated
@@ -51,9 +53,11 @@ from emulator.virtual.boot import GuestSpec, run_guest
 from emulator.virtual.building.build import ensure_kernel
 from emulator.virtual.host.features import has_seccomp_filters, has_xsave
 from emulator.virtual.standing import NoCopy
+from emulator.virtual.standstill import with_functions
 from topologies.spec.errors import Key, Problem, SpecError, shown, suggestion
 from topologies.spec.scaling import scale_spec
 from topologies.spec.spec import Spec
+from workloads.observer import POSTS, STACKS
 
 KernelKind = Literal["native", "virtual"]
 MOST_RANKS = 1024
@@ -305,22 +309,25 @@ def _run_virtual(
             result = run(guest=copy)
     if result is None:
         result = run(guest=guest)
-    cut_off = cut_off_by_faults(spec)
+    cut_off, hangs = cut_off_by_faults(spec), _name_places(directory)
     if result.reason == "deadlock" and cut_off is not None:
         raise SessionFailed(f"{cut_off} ({result.message.splitlines()[0].removesuffix(':')})")
     if result.reason != "exited":
         said = f"the virtual kernel ended ({result.reason}): {result.message}"
         said = _with_ranks(said, processes)
-        for _, own in programs_of(spec, directory):
-            said += different_collectives(own / "ranks")
-            shutil.rmtree(own / "ranks" / POSTS, ignore_errors=True)
+        said += "".join(f"\n{hang['said']}" for hang in hangs if hang["said"])
+        if not hangs:
+            for _, own in programs_of(spec, directory):
+                said += different_collectives(own / "ranks")
+        for place in (directory, *(directory / JOBS / job.name for job in spec.jobs)):
+            for folder in (POSTS, STACKS):
+                shutil.rmtree(place / "ranks" / folder, ignore_errors=True)
         if result.reason == "out-of-memory":
             said += f".\nGive it more: --set virtual.memory={_more_memory(expected, guest)}"
         raise SessionFailed(said + "".join(f"\n  {line}" for line in result.console[-12:]))
     if result.exit_status != 0:
         said = "\n".join(lines[-20:]) if failure is None else failure
-        for place, path in ((f"{STAGE}/run", directory), (f"{STAGE}/source", SOURCE)):
-            said = said.replace(place, str(path))
+        said = with_functions(_outside(said, directory))
         programs = programs_of(spec, directory)
         if cut_off is not None:
             said += f"\n{cut_off}"
@@ -328,6 +335,33 @@ def _run_virtual(
             said += f"\n{_READ_ONLY.format(programs[0][1] / WORK)}"
         raise SessionFailed(f"the experiment failed in the virtual kernel: {said}".strip())
     return {"scale": 1, "stops": dict(result.stops)}
+
+
+def hangs_of(directory: Path) -> list[dict[str, Any]]:
+    """What is known of the jobs of a run that hangs, as `hang.json` of its directory has it; empty
+    where nothing is."""
+    try:
+        found: list[dict[str, Any]] = json.loads((directory / HANG_FILE).read_text())
+    except (OSError, ValueError):
+        return []
+    return found
+
+
+def _name_places(directory: Path) -> list[dict[str, Any]]:
+    """Have `hang.json` name functions and files as they are outside of the guest; what it says."""
+    try:
+        text = with_functions((directory / HANG_FILE).read_text())
+    except OSError:
+        return []
+    (directory / HANG_FILE).write_text(_outside(text, directory))
+    return hangs_of(directory)
+
+
+def _outside(text: str, directory: Path) -> str:
+    """A text from the guest with files' names as they are outside of it."""
+    for place, path in ((f"{STAGE}/run", directory), (f"{STAGE}/source", SOURCE)):
+        text = text.replace(place, str(path))
+    return text
 
 
 def _with_ranks(text: str, processes: Mapping[str, str]) -> str:

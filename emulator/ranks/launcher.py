@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import select
 import signal
 import socket
+import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -20,7 +22,9 @@ from pathlib import Path
 
 from emulator.linux.signals import end_with_parent, ignore_ending_signals
 from emulator.ranks.aggregation.process import AggregationJob
+from emulator.ranks.failures.calls import read_calls
 from emulator.ranks.failures.different_collectives import different_collectives
+from emulator.ranks.failures.hang import find_hang
 from emulator.ranks.failures.last_words import advice, last_words
 from emulator.ranks.packed_process import PackedJob
 from emulator.ranks.rank_process import RankJob, send_report, set_name
@@ -250,8 +254,18 @@ class _Failures:
         log = None if isinstance(process, RankJob | PackedJob) else process.stderr
         hosts = {getattr(each, "address", ""): whose + each.who for each in self._of(job).members}
         status = str(report["status"])
-        helps = advice(words, hosts) + different_collectives(process.stderr.parent)
+        logs = process.stderr.parent
+        helps = advice(words, hosts) + _who_waited(words, logs) + different_collectives(logs)
         return RankFailed(process.rank, status, words, whose + process.who, log, helps)
+
+
+def _who_waited(words: str, logs: Path) -> str:
+    """Lines on who waited for whom, for a process whose last words are that it waited too long."""
+    if re.search(r"[Tt]ime(d )?-?\s?[Oo]ut", words) is None:
+        return ""
+    calls = read_calls(logs)
+    hang = find_hang(calls, calls.everybody, {}, time.monotonic_ns())
+    return "".join(f"\n{line}" for line in hang.who_waits())
 
 
 def _fork_server_main(orders: socket.socket, with_torch: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -21,6 +22,7 @@ from topologies.spec.spec import Spec
 from topologies.spec.workload_section import CommandWorkload
 from workloads.execution.rank_plan import RankPlan
 from workloads.execution.traffic_class import TrafficOfGroups
+from workloads.observer import POSTS
 
 
 @contextmanager
@@ -75,7 +77,12 @@ def _processes_of(
     processes: list[Process] = [*(packed(jobs, threads) if threads > 1 else jobs)]
     if trees is not None:
         processes += trees.jobs(network, run_directory / "ranks", names, real_time, spec.payload)
-    yield processes
+    posts = run_directory / "ranks" / POSTS
+    posts.mkdir()
+    try:
+        yield processes
+    finally:
+        shutil.rmtree(posts, ignore_errors=True)
 
 
 def _write_names(network: Network, run_directory: Path) -> Path:

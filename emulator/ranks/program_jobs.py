@@ -16,7 +16,6 @@ from emulator.linux.namespaces import HostPlace
 from emulator.network.host_places import make_host_places
 from emulator.network.network import Network
 from emulator.ranks.caller import Caller, read_library, read_times
-from emulator.ranks.failures.different_collectives import POSTS
 from emulator.ranks.gate import Seat
 from emulator.ranks.mpi.launch import mpi_variables, write_mpi_files
 from emulator.ranks.program import ProgramJob
@@ -26,7 +25,14 @@ from topologies.spec.spec import Spec
 from topologies.spec.workload_section import CommandWorkload
 from workloads.execution.traffic_class import TrafficClass
 from workloads.execution.transports.interface import TRANSPORT_VARIABLE, place_variable
-from workloads.observer import COLLECTIVES_VARIABLE, OBSERVER, PLAN_FILE, PLAN_VARIABLE
+from workloads.observer import (
+    COLLECTIVES_VARIABLE,
+    OBSERVER,
+    PLAN_FILE,
+    PLAN_VARIABLE,
+    POSTS,
+    STACKS,
+)
 from workloads.virtual_gpu.plan import PLAN_KEY, gpu_plan
 
 MASTER_PORT = 29500
@@ -85,7 +91,8 @@ def program_jobs(
             }
         )
     )
-    (ranks / POSTS).mkdir()
+    for folder in (POSTS, STACKS):
+        (ranks / folder).mkdir()
     places = make_host_places(network, dict.fromkeys(hosts), names, own_temporary=not real_time)
     marks = _marks(run_directory)
     if workload.gpus_per_host is not None:
@@ -102,7 +109,8 @@ def program_jobs(
         ]
     finally:
         shutil.rmtree(names, ignore_errors=True)
-        shutil.rmtree(ranks / POSTS, ignore_errors=True)
+        for folder in (POSTS, STACKS):
+            shutil.rmtree(ranks / folder, ignore_errors=True)
         shutil.rmtree(mpi, ignore_errors=True)
         shutil.rmtree(marks, ignore_errors=True)
         (ranks / PLAN_FILE).unlink(missing_ok=True)

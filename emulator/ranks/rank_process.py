@@ -23,6 +23,7 @@ from emulator.ranks.torch_import import renew_thread_pool
 from workloads.execution.clock import sleep_until_ns
 from workloads.execution.rank_plan import RankPlan
 from workloads.execution.traffic_class import NO_CLASS, TrafficClass
+from workloads.observer import POSTS
 
 _PR_SET_NAME = 15
 _M_ARENA_MAX = -8
@@ -110,7 +111,9 @@ class RankJob:
             send_report(reports, report)
 
         join = ThreadGroups if packed or self.plan.lazy else DefaultGroups
-        run_rank(self.plan, on_iteration, join, lambda: self._begin(gate))
+        # Ranks that are threads would have too many mappings.
+        posts = None if packed else self.stderr.parent / POSTS / str(self.rank)
+        run_rank(self.plan, on_iteration, join, lambda: self._begin(gate), posts)
 
 
 def tell_full(error: BaseException, reports: socket.socket) -> None:

@@ -70,6 +70,8 @@ _PATH_BYTES = 4096
 # Gloo's thread that moves payload looks every 10 ms whether it is to end, and does nothing else
 # unless a segment has come (gloo/transport/tcp/loop.cc): in ranks that wait for ever it goes on.
 _POLLING_THREAD = "gloo_tcp_loop"
+WATCHING_THREAD = "hang-watch"
+"""The name of a thread that looks now and then whether a run hangs, and does nothing else."""
 
 _libc = ctypes.CDLL("libc.so.6", use_errno=True)
 
@@ -211,14 +213,18 @@ def _run(spec: dict[str, Any], files: list[HostFile]) -> dict[str, Any]:
     signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda number, frame: None)
     selector.register(wake_read, selectors.EVENT_READ, None)
-    activity = _DeadlockDetector(_DEADLOCK_CHECKS)
+    activity, asks = _DeadlockDetector(_DEADLOCK_CHECKS), spec["tells_of_hangs"]
     if not spec["prepares"]:
         os.write(go_write, b"g")
     limit_s = spec["deadlock_timeout_s"] if spec["time_travel"] else None
     while True:
         events = selector.select(limit_s / _DEADLOCK_CHECKS if limit_s else None)
         if not events and activity.is_deadlocked():
-            return {"event": "deadlock", "processes": _process_table()}
+            if not asks:
+                return {"event": "deadlock", "processes": _process_table()}
+            # It tells who waits for whom, and the guest ends when it is silent once more.
+            asks, activity = False, _DeadlockDetector(_DEADLOCK_CHECKS)
+            os.kill(command, signal.SIGUSR1)
         for key, _ in events:
             _copy_output(key.fd, key.data)
         while True:
@@ -329,6 +335,8 @@ def _switches(pid: int) -> int:
     with contextlib.suppress(OSError):
         for task in os.listdir(f"/proc/{pid}/task"):
             status = _status(f"{pid}/task/{task}")
+            if status["Name"] == WATCHING_THREAD:
+                continue
             if status["Name"] == _POLLING_THREAD:
                 total += _received_segments(f"{pid}/task/{task}")
                 continue

@@ -59,6 +59,8 @@ class GuestSpec:
     A command that `prepares` does what does not depend on its experiment, says so on file 3, and
     reads a byte of file 4: then the host's directories of `places` are where these say.
 
+    A command that `tells_of_hangs` gets a SIGUSR1 before the guest ends for a deadlock.
+
     `copy_of` is the socket of a guest that stands still there (standing.py): the command goes on in
     a copy of it. Of the rest only `places`, `memory_bytes` and the timeouts are heeded then.
     """
@@ -75,6 +77,7 @@ class GuestSpec:
     stall_timeout_s: float = 300.0  # real seconds without virtual time passing
     deadlock_timeout_s: float = 3600.0  # virtual seconds in which no process runs
     prepares: bool = False
+    tells_of_hangs: bool = False
     places: Mapping[Path, str] = field(default_factory=dict)
     copy_of: Path | None = None
 
@@ -190,6 +193,7 @@ def write_control(control: Path, guest: GuestSpec, requests: socket.socket | Non
                 "time_travel": guest.time_travel,
                 "deadlock_timeout_s": guest.deadlock_timeout_s,
                 "prepares": guest.prepares,
+                "tells_of_hangs": guest.tells_of_hangs,
                 "requests": None if requests is None else requests.fileno(),
                 "places": {str(path.resolve()): place for path, place in guest.places.items()},
             }

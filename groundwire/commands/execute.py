@@ -16,6 +16,7 @@ from groundwire.commands.console.overrides import parse_overrides
 from groundwire.commands.console.report_style import ReportStyle
 from groundwire.commands.run import (
     CustomOption,
+    HangOption,
     JsonOption,
     KernelChoice,
     KernelOption,
@@ -145,6 +146,7 @@ def execute(
         typer.Option(metavar="SIZE", help="The virtual kernel's memory, such as 8GB."),
     ] = None,
     stall: StallOption = None,
+    hang_after: HangOption = None,
     topo: TopoOption = None,
     custom: CustomOption = None,
     kernel: KernelOption = KernelChoice.auto,
@@ -192,6 +194,8 @@ def execute(
         overrides = {"compute.device": device} | overrides
     if contents is not None:
         overrides = {"compute.contents": contents} | overrides
+    if hang_after is not None:
+        overrides = {"hang_after": hang_after} | overrides
     if memory is not None:
         overrides = {"virtual.memory": memory} | overrides
     by_wire = workload["per"] == "job" or script_importing("jax", command, Path.cwd())

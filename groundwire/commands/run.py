@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 import typer
 from rich.console import Console
 
-from emulator.session import KernelKind
+from emulator.linux.signals import is_interrupt
+from emulator.session import KernelKind, hangs_of
 from groundwire import pipeline
 from groundwire.commands.console.overrides import parse_overrides
 from groundwire.commands.console.progress_display import ProgressDisplay
@@ -65,7 +66,12 @@ OutOption = Annotated[
 ]
 
 JsonOption = Annotated[
-    bool, typer.Option("--json", help="Print result.json instead of the tables.")
+    bool,
+    typer.Option(
+        "--json",
+        help="Print result.json instead of the tables; of a run that fails, why, and who waited "
+        "for whom.",
+    ),
 ]
 StyleOption = Annotated[
     ReportStyle, typer.Option(help="nccl-tests: print the collectives as nccl-tests does.")
@@ -77,6 +83,14 @@ StallOption = Annotated[
         min=1,
         help="End a run on the virtual kernel whose time has stood still for so long, as an error "
         "that says who ran (default: 300).",
+    ),
+]
+HangOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TIME",
+        help="End the run as an error when a rank has waited for one operation for so long in the "
+        "run's own time (60s), and say who waits for whom; as --set hang_after.",
     ),
 ]
 TwinOption = Annotated[
@@ -117,6 +131,7 @@ def run(
     twin: TwinOption = False,
     alone: AloneOption = False,
     stall: StallOption = None,
+    hang_after: HangOption = None,
     topo: TopoOption = None,
     custom: CustomOption = None,
 ) -> int:
@@ -127,6 +142,8 @@ def run(
     run is done but that its figures are not valid, and the reasons are printed.
     """
     overrides = parse_overrides(set_ or [])
+    if hang_after is not None:
+        overrides = {"hang_after": hang_after} | overrides
     spec = load_spec(spec_path, fabric_in_place(topo, custom), overrides)
     return run_and_print(
         spec,
@@ -165,9 +182,14 @@ def run_and_print(
     """Run a spec and print its result; returns the exit code."""
     output = sys.stderr if as_json else None
     with pipeline.run_directory(spec, out) as directory:
-        made = run_showing(
-            spec, kernel, directory, Console(stderr=True), twin, output, alone, stall_timeout_s
-        )
+        try:
+            made = run_showing(
+                spec, kernel, directory, Console(stderr=True), twin, output, alone, stall_timeout_s
+            )
+        except RuntimeError as failure:
+            if as_json and not is_interrupt(failure):
+                print(json.dumps({"failed": str(failure), "hangs": hangs_of(directory)}, indent=1))
+            raise
     if as_json:
         print(json.dumps(made.result, indent=1))
     elif style is ReportStyle.nccl_tests:

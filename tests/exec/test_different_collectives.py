@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from emulator.ranks.failures.different_collectives import POSTS, different_collectives
+from emulator.ranks.failures.different_collectives import different_collectives
 from tests.exec.programs import FABRIC, execute
+from workloads.observer import POSTS
 
 _BEGIN = """
 import torch, torch.distributed as dist
@@ -13,6 +14,8 @@ dist.init_process_group("gloo")
 rank = dist.get_rank()
 dist.barrier()
 """
+_OVER = " over 5 0"
+"""What follows of a line: the state of the call, since when, and its tag."""
 
 
 def _posted(ranks: Path, *calls: str) -> str:
@@ -23,7 +26,7 @@ def _posted(ranks: Path, *calls: str) -> str:
 
 
 def test_the_first_difference_is_named_with_who_called_what(tmp_path: Path) -> None:
-    reduces, casts = "default all_reduce 16 0\n", "default broadcast 16 2\n"
+    reduces, casts = f"default all_reduce 16 0{_OVER}\n", f"default broadcast 16 2{_OVER}\n"
     said = _posted(
         tmp_path,
         f"0 {reduces}1 {reduces}2 {casts}",
@@ -41,9 +44,9 @@ def test_what_fits_together_is_no_difference(tmp_path: Path) -> None:
     and a line that a killed rank has left half written says nothing."""
     assert not _posted(
         tmp_path,
-        "0 default all_to_all -1 0\n1 default barrier 0 0\n",
-        "0 default all_to_all 4096 0\n",
-        "0 group.3 all_reduce 16 0\n1 defau",
+        f"0 default all_to_all -1 0{_OVER}\n1 default barrier 0 0{_OVER}\n",
+        f"0 default all_to_all 4096 0{_OVER}\n",
+        f"0 group.3 all_reduce 16 0{_OVER}\n1 defau",
     )
 
 

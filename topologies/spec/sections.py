@@ -22,6 +22,7 @@ from topologies.spec.run_sections import (
 from topologies.spec.transports.tcp.section import TcpTransport
 from topologies.spec.workload_section import WorkloadSpec
 from topologies.spec.workload_types import Payload
+from topologies.units import TimeNs
 
 
 def _parse_scale(value: object) -> int | str:
@@ -59,6 +60,7 @@ class Sections(SpecSection):
     predict: tuple[str, ...] = ()
     scale: Annotated[int | str, PlainValidator(_parse_scale)] = "auto"
     faults: tuple[FaultSpec, ...] = ()
+    hang_after_ns: TimeNs | None = Field(default=None, alias="hang_after", gt=0)
     counters: CountersSpec = CountersSpec()
     virtual: VirtualSpec = VirtualSpec()
 

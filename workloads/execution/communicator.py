@@ -91,6 +91,8 @@ class Communicator:
             store = dist.FileStore(str(ends.place.directory / f"{name}.ends"), -1)
             self._links = ends.links(store, name, self.ranks, me, log)
         self._next_tag = 0
+        if log.posts is not None and not self._everybody:
+            log.posts.group(name, self.ranks)
         self._settings = settings or CollectivesSection()
         self._engine = ProgramEngine(
             self.rank,
@@ -314,11 +316,13 @@ class Communicator:
             verify if self.tensors.checked else None,
             has_future,
         )
+        self._log.begin(pending, members)
         pending.work = call(self._group)
         if has_future:
             # Taken where the collective completes, not where somebody waits for it.
             def completed(_: object) -> None:
                 pending.end_ns = now_ns()
+                self._log.mark(pending, "over")
 
             pending.work.get_future().add_done_callback(completed)
         return pending
@@ -328,10 +332,12 @@ class Communicator:
         error. `waited_ns` is how long the rank was idle for it, when the caller waited before.
         """
         blocked_ns = now_ns()
+        self._log.mark(pending, "waits")
         # Gloo's point-to-point works can be waited for once only: a second wait never returns.
         if pending.has_future or pending.end_ns is None:
             pending.work.wait()
         woken_ns = now_ns()
+        self._log.mark(pending, "over")
         if pending.verify is not None:
             pending.verify()
             self._log.check(pending.id)

@@ -10,16 +10,22 @@ from threading import Lock
 from typing import Any
 
 from workloads.execution.programs.engine import ChunkTimes
+from workloads.observer.posts import Post, Posts
+
+_UNDER_WAY = 16
+"""So many collectives at a time are told of to whoever asks what a rank waits for."""
 
 
 class EventLog:
     """Collects a rank's events in memory and writes them once, so that logging costs no I/O on
     the way.
 
-    Completion callbacks of Gloo run in its own threads, hence the lock.
+    Completion callbacks of Gloo run in its own threads, hence the lock. `posts` is a file that says
+    at any time which collectives are under way; None: there is none.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, posts: Path | None = None) -> None:
+        self.posts = None if posts is None else Posts(str(posts), _UNDER_WAY)
         self._path = path
         self._lines: list[dict[str, object]] = []
         self._lock = Lock()
@@ -109,6 +115,18 @@ class EventLog:
     def check(self, id: str) -> None:
         self._add({"event": "check", "id": id, "ok": True})
 
+    def begin(self, pending: Pending, members: tuple[int, ...] | None) -> None:
+        """A collective is about to be posted, of `members` where that is not its whole group."""
+        if self.posts is not None:
+            group = pending.group if members is None else f"{pending.group}:{_joined(members)}"
+            label = f"{group}/{pending.id}"
+            pending.post = self.posts.collective(label, pending.kind, pending.size_bytes, 0)
+
+    def mark(self, pending: Pending, state: str) -> None:
+        """A collective is in one of the states that `Posts` has."""
+        if self.posts is not None and pending.post is not None:
+            self.posts.mark(pending.post, state)
+
     def _add(self, event: dict[str, object]) -> None:
         with self._lock:
             self._lines.append(event)
@@ -119,6 +137,10 @@ class EventLog:
         with self._lock, self._path.open("w") as file:
             for line in self._lines:
                 file.write(json.dumps(line, separators=(",", ":")) + "\n")
+
+
+def _joined(members: tuple[int, ...]) -> str:
+    return "-".join(map(str, members))
 
 
 @dataclass
@@ -141,3 +163,4 @@ class Pending:
     has_future: bool
     work: Any = None
     end_ns: int | None = None
+    post: Post | None = None

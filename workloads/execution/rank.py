@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 from collectives.groups import GroupName, groups_of
 from topologies.spec.partition.section import PartitionedInferenceWorkload
@@ -36,8 +37,10 @@ def run_rank(
     on_iteration: Callable[[int], None],
     join: Callable[[RankPlan], ProcessGroups] = DefaultGroups,
     begin: Callable[[], None] = lambda: None,
+    posts: Path | None = None,
 ) -> None:
-    """Run one rank to its end and write its event log, also when it fails.
+    """Run one rank to its end and write its event log, also when it fails. `posts` is the file in
+    which it says what it waits for, where it is to.
 
     For one of several jobs, `begin` is called when the rank is connected, and returns when the
     workload is to begin.
@@ -47,7 +50,7 @@ def run_rank(
     collective delivered wrong numbers.
     """
     set_minimal_timer_slack()
-    log = EventLog(plan.events)
+    log = EventLog(plan.events, posts)
     log.rank(plan.rank, plan.hosts[plan.rank], plan.addresses[plan.rank])
     try:
         groups = join(plan)

@@ -14,5 +14,11 @@ PLAN_VARIABLE: Final = "GROUNDWIRE_OBSERVE"
 
 PLAN_FILE: Final = "observe.json"
 
+POSTS: Final = "posts"
+"""The folder, beside the logs of ranks, in which each has a file of what it calls (`posts`)."""
+
+STACKS: Final = "stacks"
+"""The folder, beside it, in which each Python has a file for its stacks (`stacks`)."""
+
 COLLECTIVES_VARIABLE: Final = "GROUNDWIRE_COLLECTIVES"
 """The settings of torch's backend groundwire (`workloads.torch_backend.configuration`)."""

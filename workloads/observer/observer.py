@@ -15,6 +15,7 @@ import json
 import os
 import threading
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from .backend import by_programs
@@ -25,11 +26,14 @@ from .groups import Group, Groups
 from .meeting import Meeting, OwnMeeting
 from .moved_bytes import tensors_in
 from .names import Names
-from .operations import MESSAGES, MONITORED, OPERATIONS, below, first_tensor
+from .operations import MESSAGES, MONITORED, OPERATIONS, below, bytes_of, first_tensor, is_sparse
 from .pace import sleep_for, sleep_to_multiple
-from .posts import Posts
+from .posts import ANY, Post, Posts
 from .reducer import BackwardPasses
 from .works import Operation, Works
+
+_MEETING = "start"
+"""The group, in the rank's posts, of all ranks that make their first process group."""
 
 
 class Observer:
@@ -50,8 +54,8 @@ class Observer:
         self._names = Names()
         self._ended = 0
         self._groups = Groups()
-        self._works = Works(self._over, self._settle)
         self._posts: Posts | None = None
+        self._works = Works(self._over, self._settle, self._waits)
         self._iteration = 0
         self._begun_ns: int | None = None
         self._optimizer: int | None = None
@@ -77,7 +81,9 @@ class Observer:
             self._quietly(self._install)
             if self.virtual:
                 self._quietly(sleep_to_multiple, self._plan["grid_ns"])
+            joining = self._quietly(self._joining)
             made = init(*args, **kwargs)
+            self._mark(joining, "over")
             self._quietly(self._joined, c10d)
             return made
 
@@ -135,6 +141,19 @@ class Observer:
         optimizer.register_optimizer_step_pre_hook(self._steps)
         optimizer.register_optimizer_step_post_hook(self._stepped)
 
+    def _joining(self) -> Post | None:
+        """The program is about to meet the others, where it is known as which rank."""
+        rank = os.environ.get("RANK", "")
+        if self._posts is None and rank.isdigit():
+            self._posts = Posts(os.path.join(self._directory, "posts", rank))
+        if self._posts is None:
+            return None
+        everybody = range(len(self._plan["hosts"]))
+        self._posts.group(_MEETING, everybody)
+        post = self._posts.collective(_MEETING, "init_process_group", 0, 0)
+        self._posts.mark(post, "waits")
+        return post
+
     def _joined(self, c10d: Any) -> None:
         """The program has its default group."""
         import torch
@@ -145,7 +164,8 @@ class Observer:
         if size != expected:
             raise ValueError(f"its process group has {size} ranks, the run {expected}")
         self._path = os.path.join(self._directory, f"{self._rank:03d}.jsonl")
-        self._posts = Posts(os.path.join(self._directory, "posts", str(self._rank)))
+        if self._posts is None:
+            self._posts = Posts(os.path.join(self._directory, "posts", str(self._rank)))
         self._add({"event": "observer", "torch": str(torch.__version__)})
         addresses = self._plan["addresses"]
         if len(set(addresses)) == size:
@@ -215,20 +235,57 @@ class Observer:
             group = self._quietly(self._groups.of, args[OPERATIONS[name][1] if counted else 1])
             if group is None:
                 return operation.redispatch(beneath, *args, **kwargs)
-            if counted and self._posts is not None:
-                self._quietly(self._posts.add, name, args, group.label, len(group.ranks))
+            post = self._quietly(self._posting, name, args, group)
             unseen = self._groups.begin(group, self._iteration)
             if unseen is not None:
                 self._quietly(self._skipped, group, unseen)
             started_ns = time.monotonic_ns()
+            if name == MONITORED:
+                self._mark(post, "waits")
             try:
                 returned = operation.redispatch(beneath, *args, **kwargs)
+            except BaseException:
+                self._mark(post, "failed")
+                raise
             finally:
                 self._groups.end(group)
-            self._quietly(self._posted, name, args, group, started_ns, returned)
+            if name == MONITORED:
+                self._mark(post, "over")
+            self._quietly(self._posted, name, args, group, started_ns, returned, post)
             return returned
 
         return kernel
+
+    def _posting(self, name: str, args: Any, group: Group) -> Post | None:
+        """Note for whoever asks what this rank does that an operation is about to be posted."""
+        if self._posts is None:
+            return None
+        self._posts.group(group.label, group.ranks)
+        if name == MONITORED:
+            return self._posts.collective(group.label, "monitored_barrier", 0, 0)
+        if name in MESSAGES:
+            known = name != "recv_any_source_"
+            peer = group.ranks[args[2]] if known else ANY
+            kind = "send" if name == "send" else "recv"
+            tag = args[3] if known else args[2]
+            return self._posts.message(group.label, kind, bytes_of(args[0]), peer, tag)
+        kind, _, describe = OPERATIONS[name]
+        size_bytes, root, uneven = ANY, 0, False
+        if describe is not None:
+            size_bytes, root, uneven = describe(args, len(group.ranks))
+        if uneven or kind in ("gather", "scatter") or is_sparse(args[0]):
+            size_bytes = ANY
+        return self._posts.collective(group.label, kind, size_bytes, root)
+
+    def _mark(self, post: Post | None, state: str) -> None:
+        if post is not None and self._posts is not None:
+            self._posts.mark(post, state)
+
+    def _waits(self, operations: Sequence[Operation]) -> None:
+        """A thread begins to wait for these."""
+        for operation in operations:
+            if operation.ended_ns is None:
+                self._mark(operation.post, "waits")
 
     def _skipped(self, group: Group, unseen: dict[str, Any]) -> None:
         """The group did something that no operation of `c10d` told of. It is taken for collectives,
@@ -243,6 +300,7 @@ class Observer:
         group: Group,
         started_ns: int,
         returned: Any,
+        post: Post | None,
     ) -> None:
         from torch._C._distributed_c10d import Work
 
@@ -269,8 +327,9 @@ class Observer:
                 )  # fmt: skip
         work = Work.unbox(returned[-1] if isinstance(returned, tuple) else returned)
         if self._device is not None and self._device.posted(work, records):
+            self._mark(post, "queued")
             return
-        operation = Operation(work, records, name if name in MESSAGES else None)
+        operation = Operation(work, records, name if name in MESSAGES else None, post)
         self._works.begin(operation, [] if name == "barrier" else tensors_in(args[0]))
 
     # -- collectives of the `groundwire` backend, which come by no operation of torch's ------------
@@ -289,6 +348,11 @@ class Observer:
         label = "default" if everybody else f"group.{group}"
         started_ns = time.monotonic_ns()
         name = self._names.program(label, details["kind"])
+        post = None
+        if self._posts is not None:
+            self._posts.group(label, ranks)
+            size_bytes, root = details.get("size_bytes", ANY), details.get("root", 0)
+            post = self._posts.collective(label, details["kind"], size_bytes, root)
         with self._lock:
             if self._begun_ns is None:
                 self._begun_ns = started_ns
@@ -304,14 +368,16 @@ class Observer:
                 "end_ns": None,
                 "waited_ns": 0,
                 "known": self._ended,
+                "post": post,
             } | details
 
     def awaited(self, record: dict[str, Any], work: Any) -> None:
         """`work` is what the program waits for."""
-        self._works.begin(Operation(work, [record], None), [])
+        self._works.begin(Operation(work, [record], None, record.pop("post")), [])
 
     def over(self, record: dict[str, Any]) -> None:
         """A program for which nobody waits has come to its end."""
+        self._mark(record.pop("post"), "over")
         self._log([record], time.monotonic_ns())
 
     def chunk(self, record: dict[str, Any], times: dict[str, Any]) -> None:
@@ -323,6 +389,7 @@ class Observer:
     def _over(self, operation: Operation) -> None:
         """An operation has come to its end, or has failed."""
         assert operation.ended_ns is not None
+        self._mark(operation.post, "over" if operation.error is None else "failed")
         self._quietly(self._name_sender, operation)
         if operation.error is None:
             self._log(operation.records, operation.ended_ns)

@@ -1,42 +1,98 @@
-"""The collectives that this rank has called last, in a file that outlives it however it ends.
+"""The operations that a rank has called last and how far each is, in a file that outlives the rank.
 
 Ranks that call different collectives fail by what Gloo happens to meet first, or wait for ever. Who
-reads the files of all ranks afterwards can name the calls. `observer.py` beside this file loads it;
-it imports nothing but the standard library and the module beside it.
+reads the files of all ranks can name the calls, and who waits for whom. The file is memory that is
+shared with whoever reads it: a rank makes no system call to write there. `observer.py` beside this
+file loads it, and ranks of Groundwire's own do; it imports nothing but the standard library.
 """
 
 from __future__ import annotations
 
+import mmap
 import os
 import threading
-from typing import Any
-
-from .operations import OPERATIONS, is_sparse
+import time
+from collections.abc import Sequence
 
 SLOT_BYTES = 128
-_SLOTS = 64
+SLOTS = 64
+GROUPS = ".groups"
+"""What the name of the file with a rank's groups ends with: a line has a name, and ranks."""
+ANY = -1
+"""A size that differs between ranks by right or is not known, and a sender that may be anybody."""
+
+
+class Post:
+    """One operation: where its line is, and how the line begins."""
+
+    __slots__ = ("head", "number", "over", "tail")
+
+    def __init__(self, number: int, head: str, tail: str) -> None:
+        self.number, self.head, self.tail = number, head, tail
+        self.over = False
 
 
 class Posts:
-    """A ring of lines: number in the group, group, kind, size in bytes, root. A size of -1 is one
-    that differs between ranks by right, or is not known."""
+    """A ring of lines: number in the group, group, kind, size in bytes, root, state, time, tag.
 
-    def __init__(self, path: str) -> None:
-        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    Of a message the kind is `send` or `recv`, the root its other end, a rank of the run, and the
+    number counts those of one group, direction, peer and tag. The state is `posted`, `queued` on a
+    stream of a virtual GPU, `waits` when a thread of the rank waits for it, `over` or `failed`; the
+    time is that of the last change, in nanoseconds of the monotonic clock. A group's name may go on
+    with `/` and the name of an operation, and one of two ranks ends with `:A-B`.
+    """
+
+    def __init__(self, path: str, slots: int = SLOTS) -> None:
+        self._path = path
+        self._slots = slots
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        try:
+            os.ftruncate(file, slots * SLOT_BYTES)
+            self._lines = mmap.mmap(file, slots * SLOT_BYTES)
+        finally:
+            os.close(file)
         self._lock = threading.Lock()
-        self._counts: dict[str, int] = {}
+        self._counts: dict[tuple[object, ...], int] = {}
+        self._groups: set[str] = set()
         self._written = 0
 
-    def add(self, name: str, args: Any, label: str, ranks: int) -> None:
-        """Operation `name` of `OPERATIONS` is about to be posted to a group."""
-        kind, _, describe = OPERATIONS[name]
-        size, root, uneven = (-1, 0, False) if describe is None else describe(args, ranks)
-        if uneven or kind in ("gather", "scatter") or is_sparse(args[0]):
-            size = -1
+    def group(self, label: str, ranks: Sequence[int]) -> None:
+        """The ranks of a group that operations are posted to; only the first time counts."""
         with self._lock:
-            number = self._counts.get(label, 0)
-            self._counts[label] = number + 1
-            line = f"{number} {label} {kind} {size} {root}".encode()[: SLOT_BYTES - 1]
-            place = self._written % _SLOTS * SLOT_BYTES
+            if label in self._groups:
+                return
+            self._groups.add(label)
+            with open(self._path + GROUPS, "a") as file:
+                file.write(f"{label} {','.join(map(str, ranks))}\n")
+
+    def collective(self, label: str, kind: str, size_bytes: int, root: int) -> Post:
+        """A collective is about to be posted to a group."""
+        return self._add((label,), label, kind, size_bytes, root, 0)
+
+    def message(self, label: str, kind: str, size_bytes: int, peer: int, tag: int) -> Post:
+        """A message is about to be sent or received."""
+        return self._add((label, kind, peer, tag), label, kind, size_bytes, peer, tag)
+
+    def _add(
+        self, key: tuple[object, ...], label: str, kind: str, size_bytes: int, root: int, tag: int
+    ) -> Post:
+        with self._lock:
+            number = self._counts.get(key, 0)
+            self._counts[key] = number + 1
+            post = Post(self._written, f"{number} {label} {kind} {size_bytes} {root}", str(tag))
             self._written += 1
-            os.pwrite(self._file, line.ljust(SLOT_BYTES - 1) + b"\n", place)
+            self._write(post, "posted")
+        return post
+
+    def mark(self, post: Post, state: str) -> None:
+        """An operation is in this state now; what is over stays so."""
+        with self._lock:
+            if post.over or self._written - post.number > self._slots:
+                return
+            post.over = state in ("over", "failed")
+            self._write(post, state)
+
+    def _write(self, post: Post, state: str) -> None:
+        line = f"{post.head} {state} {time.monotonic_ns()} {post.tail}".encode()
+        at = post.number % self._slots * SLOT_BYTES
+        self._lines[at : at + SLOT_BYTES] = line[: SLOT_BYTES - 1].ljust(SLOT_BYTES - 1) + b"\n"

@@ -96,6 +96,7 @@ def _begin() -> None:
     observer = _load("observer").Observer(plan)
     if observer.gpus is not None:
         _begin_gpus(observer.gpus)
+    observer._quietly(_load("stacks").listen, os.path.join(os.path.dirname(plan), "stacks"))
     if observer.virtual:
         atexit.register(_linger)  # goes last
     if observer.observes:

@@ -21,6 +21,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from .operations import below
+from .posts import Post
 
 _MOST_WATCHED = 512
 """So many threads wait for works at most; what is posted beyond that ends where it is awaited."""
@@ -41,13 +42,20 @@ class Operation:
     """A work of torch's, and the collectives or the message that it carries out."""
 
     __slots__ = (
-        "awaited", "ended_ns", "error", "future_taken", "has_future", "message", "over", "records",
-        "work",
+        "awaited", "ended_ns", "error", "future_taken", "has_future", "message", "over", "post",
+        "records", "work",
     )  # fmt: skip
 
-    def __init__(self, work: Any, records: list[dict[str, Any]], message: str | None) -> None:
-        """`message` is torch's name of the operation where it is one."""
-        self.work, self.records, self.message = work, records, message
+    def __init__(
+        self,
+        work: Any,
+        records: list[dict[str, Any]],
+        message: str | None,
+        post: Post | None = None,
+    ) -> None:
+        """`message` is torch's name of the operation where it is one, `post` its line among the
+        posts of the rank."""
+        self.work, self.records, self.message, self.post = work, records, message, post
         self.ended_ns: int | None = None
         self.error: BaseException | None = None
         self.over: threading.Event | None = None
@@ -61,16 +69,21 @@ class Operation:
 
 class Works:
     """`ended` is told of an operation at its end, in any thread, once. `settle` has the time pass
-    that is owed for computing (`charging`)."""
+    that is owed for computing (`charging`). `waits` is told of what a thread begins to wait for."""
 
-    def __init__(self, ended: Callable[[Operation], None], settle: Callable[[], None]) -> None:
-        self._ended, self._settle = ended, settle
+    def __init__(
+        self,
+        ended: Callable[[Operation], None],
+        settle: Callable[[], None],
+        waits: Callable[[Sequence[Operation]], None],
+    ) -> None:
+        self._ended, self._settle, self._waiting = ended, settle, waits
         self._lock = threading.Lock()
         self._under_way: dict[int, Operation] = {}
         self._by_storage: dict[int, Operation] = {}
         self._watched = 0
         self._waits: list[tuple[int, int, Sequence[Operation], bool]] = []
-        self._captures: list[list[Operation]] = []
+        self._captures: list[tuple[list[Operation], bool]] = []
         self._functional = threading.local()
         self._library: Any = None
         self._wait: Any = None
@@ -90,8 +103,11 @@ class Works:
             for tensor in outputs:
                 if str(tensor.layout) == "torch.strided":  # others have no storage
                     self._by_storage[tensor.untyped_storage()._cdata] = operation
-            for captured in self._captures:
+            for captured, _ in self._captures:
                 captured.append(operation)
+            waits = any(waits for _, waits in self._captures)
+        if waits:
+            self._waiting((operation,))
         try:
             future = self._future_of(work)
         except RuntimeError:
@@ -222,7 +238,7 @@ class Works:
 
         def blocking(*args: Any, **kwargs: Any) -> Any:
             self._settle()
-            posted = self._capture([])
+            posted = self._capture([], waits=True)
             try:
                 return self._within(posted, lambda: call(*args, **kwargs))
             finally:
@@ -235,7 +251,7 @@ class Works:
         run = reducer._run_comm_hook
 
         def run_comm_hook(*args: Any, **kwargs: Any) -> Any:
-            posted = self._capture([])
+            posted = self._capture([], waits=False)
             try:
                 return run(*args, **kwargs)
             finally:
@@ -245,22 +261,24 @@ class Works:
 
         reducer._run_comm_hook = run_comm_hook
 
-    def _capture(self, captured: list[Operation]) -> list[Operation]:
-        """Have all that is posted from now on put into this list as well."""
+    def _capture(self, captured: list[Operation], *, waits: bool) -> list[Operation]:
+        """Have all that is posted from now on put into this list as well; whether a thread waits
+        for it at once."""
         with self._lock:
-            self._captures.append(captured)
+            self._captures.append((captured, waits))
         return captured
 
     def _release(self, captured: list[Operation]) -> None:
         with self._lock:
-            self._captures = [each for each in self._captures if each is not captured]
+            self._captures = [each for each in self._captures if each[0] is not captured]
 
     def wait_from_now(self) -> Callable[[], None]:
         """The main thread may wait in C++ from now on until it calls what is returned: for what is
         under way, or is posted meanwhile."""
         with self._lock:
             asked = list(self._under_way.values())
-        self._capture(asked)
+        self._waiting(asked)
+        self._capture(asked, waits=True)
         began_ns = time.monotonic_ns()
 
         def over() -> None:
@@ -313,6 +331,7 @@ class Works:
     ) -> Any:
         """Wait for an operation, after the thread that does where there is one."""
         operation.awaited = True
+        self._waiting((operation,))
         began_ns = time.monotonic_ns()
         try:
             if operation.over is None:
@@ -352,6 +371,7 @@ class Works:
     def _within(self, operations: Sequence[Operation], wait: Callable[[], Any]) -> Any:
         """Wait in a call that says nothing of what it waits for: those of `operations` that end
         meanwhile."""
+        self._waiting(operations)
         began_ns = time.monotonic_ns()
         try:
             return wait()

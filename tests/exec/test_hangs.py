@@ -1,0 +1,78 @@
+"""Programs that hang: the run ends, and says who waits for whom."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.exec.programs import FABRIC, execute
+
+_BEGIN = """
+import sys, time, torch, torch.distributed as dist
+dist.init_process_group("gloo")
+rank, x = dist.get_rank(), torch.ones(1000)
+dist.all_reduce(x)
+"""
+_ABSENT = """
+def load():
+    time.sleep(5000)
+if rank == 2:
+    load()
+dist.all_reduce(x)
+"""
+_RING = """
+dist.recv(x, (rank + 1) % 3)
+dist.send(x, (rank - 1) % 3)
+"""
+
+
+def _hang(directory: Path, script: str, *options: str) -> tuple[str, list[dict[str, object]]]:
+    """What is said of a script that hangs for a minute, and what result there is."""
+    (directory / "fabric.yaml").write_text(FABRIC)
+    (directory / "script.py").write_text(_BEGIN + script)
+    done = execute(
+        directory, "fabric.yaml", "--kernel", "virtual", "--hang-after", "60s", "--json",
+        "--out", "run", *options, "--", "python", "script.py",
+    )  # fmt: skip
+    assert done.returncode == 1
+    told = json.loads(done.stdout)
+    assert told["failed"] in done.stderr
+    assert told["hangs"] == json.loads((directory / "run" / "hang.json").read_text())
+    return done.stderr, told["hangs"]
+
+
+def test_a_rank_that_does_not_come_is_named_with_its_stack(tmp_path: Path) -> None:
+    said, (hang,) = _hang(tmp_path, _ABSENT)
+    assert (
+        "\nranks 0, 1 wait in all_reduce of 4,000 B (number 1 of group default) for rank 2, for "
+    ) in said
+    assert "\nrank 2 did not come: it is at " in said
+    assert "work/script.py:8 in load, after all_reduce of 4,000 B (number 0 of " in said
+    assert "below it: system call clock_nanosleep" in said
+    assert "below it: libtorch_cpu.so, c10d::Work::wait" in said
+    assert (hang["absent"], hang["cycle"]) == ([2], [])
+
+
+def test_ranks_that_wait_for_each_other_are_a_cycle(tmp_path: Path) -> None:
+    said, (hang,) = _hang(tmp_path, _RING)
+    assert "\ncycle: rank 0 -> rank 1 -> rank 2 -> rank 0\n" in said
+    assert "rank 0 waits in recv of 4,000 B from rank 1 (number 0 of group default, tag 0)" in said
+    assert hang["cycle"] == [0, 1, 2]
+
+
+@pytest.mark.long
+def test_nothing_that_can_happen_any_more_is_told_without_being_asked(tmp_path: Path) -> None:
+    """Two ranks have ended, and the third reads from nobody; no bound is given."""
+    (tmp_path / "fabric.yaml").write_text(FABRIC)
+    (tmp_path / "script.py").write_text(
+        "import os\nif os.environ['RANK'] == '1':\n    r, w = os.pipe()\n    os.read(r, 1)\n"
+    )
+    done = execute(
+        tmp_path, "fabric.yaml", "--kernel", "virtual", "--out", "run", "--", "python", "script.py"
+    )
+    assert done.returncode == 1
+    assert "(deadlock): no process ran for 3600 virtual seconds" in done.stderr
+    assert "stack of rank 1:\n" in done.stderr
+    assert "script.py:4 in <module>\n  below it: system call read" in done.stderr

@@ -1,0 +1,91 @@
+"""Timeouts of half an hour end in virtual time, by the program's own words, and say who waited."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.exec.programs import FABRIC, execute
+
+_BEGIN = """
+import os, time, datetime, torch, torch.distributed as dist
+rank, patience = int(os.environ["RANK"]), datetime.timedelta(seconds=1800)
+begin = lambda backend, **more: dist.init_process_group(backend, timeout=patience, **more)
+"""
+_MONITORED = """
+begin("gloo")
+if rank == 2:
+    time.sleep(5000)
+dist.monitored_barrier(timeout=patience)
+"""
+_MEETING = """
+if rank == 2:
+    time.sleep(5000)
+begin("gloo")
+"""
+_COLLECTIVE = """
+begin("gloo")
+if rank == 2:
+    time.sleep(5000)
+dist.all_reduce(torch.ones(1000))
+"""
+_GPU = """
+begin("nccl")
+if rank == 2:
+    time.sleep(5000)
+dist.all_reduce(torch.ones(1000, device="cuda"))
+torch.cuda.synchronize()
+"""
+_LONG = pytest.mark.long
+
+
+@pytest.mark.parametrize(
+    ("script", "options", "words", "waited"),
+    [
+        pytest.param(
+            _MONITORED,
+            (),
+            "Rank 2 failed to pass monitoredBarrier in 1800000 ms",
+            "wait in monitored_barrier (number 0 of group default) for rank 2, for 1,8",
+            id="monitored_barrier",
+        ),
+        pytest.param(
+            _MEETING,
+            (),
+            "wait timeout after 1800000ms",
+            "wait in init_process_group (number 0 of group start) for rank 2, for 1,8",
+            id="init_process_group",
+            marks=_LONG,
+        ),
+        pytest.param(
+            _COLLECTIVE,
+            (),
+            "Timed out waiting 1800000ms",
+            "wait in all_reduce of 4,000 B (number 0 of group default) for rank 2, for 1,8",
+            id="gloo",
+            marks=_LONG,
+        ),
+        pytest.param(
+            _GPU,
+            ("--gpus-per-host", "1"),
+            "Watchdog caught collective operation failure: WorkNCCL(SeqNum=1, OpType=ALLREDUCE, "
+            "Timeout(ms)=1800000)",
+            "wait in all_reduce of 4,000 B (number 0 of group default) for rank 2, for 1,8",
+            id="nccl",
+            marks=_LONG,
+        ),
+    ],
+)
+def test_half_an_hour_ends_by_the_words_of_the_program(
+    tmp_path: Path, script: str, options: tuple[str, ...], words: str, waited: str
+) -> None:
+    (tmp_path / "fabric.yaml").write_text(FABRIC)
+    (tmp_path / "script.py").write_text(_BEGIN + script)
+    done = execute(
+        tmp_path, "fabric.yaml", "--kernel", "virtual", "--tee", "all", "--ranks", "3", *options,
+        "--", "python", "script.py",
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert words in done.stderr
+    assert waited in done.stderr
