@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -23,7 +24,7 @@ from emulator.fidelity import FidelityMonitor, busy_pollers
 from emulator.job_directories import JOBS
 from emulator.linux.random_numbers import renew_random_numbers
 from emulator.linux.real_time import real_time_priority
-from emulator.network.faults import FaultInjector
+from emulator.network.faults import FaultInjector, ProcessOrder
 from emulator.network.network import Network, NetworkOptions
 from emulator.network.samples import write_samples
 from emulator.network.sysctls import TcpSettings
@@ -36,6 +37,7 @@ from emulator.ranks.server import JobProcesses
 from emulator.transports import emulated
 from topologies.fabrics.fabric import Fabric
 from topologies.spec.queue_section import ClassQueue, Lossless, queues_in
+from topologies.spec.run_sections import Freeze, Kill
 from topologies.spec.spec import Spec
 from topologies.spec.workload_section import CommandWorkload
 from workloads.execution.clock import round_time_ns, sleep_until_ns
@@ -115,6 +117,7 @@ def run_experiment(
                 spec.faults,
                 real_time_priority=kernel.real_time,
                 kill_node=lambda switch: launcher.kill_node(switch),
+                order=partial(_order, launcher, hosts),
             )
         )
         capture = _start_capture(spec, kernel, network, run_directory)
@@ -187,6 +190,20 @@ def run_experiment(
         measured["faults"] = [event.as_dict() for event in faults.events]
         measured["missed_faults"] = faults.missed
         (run_directory / "measured.json").write_text(json.dumps(measured, indent=1) + "\n")
+
+
+def _order(
+    launcher: Launcher, hosts: Sequence[str], order: ProcessOrder, fault: Kill | Freeze
+) -> None:
+    """Have the programs of a fault's ranks killed, or what it wants; `hosts` are those of ranks."""
+    if fault.rank is not None:
+        ranks: Sequence[int] = [fault.rank]
+    elif isinstance(fault, Kill) and fault.host is not None:
+        ranks = [rank for rank, host in enumerate(hosts) if host == fault.host]
+    else:
+        ranks = range(len(hosts))
+    again = isinstance(fault, Kill) and fault.restart_ns is not None
+    launcher.order(order, ranks, whole=fault.rank is None, again=again)
 
 
 def _ranks_of(spec: Spec) -> list[tuple[str, int]]:

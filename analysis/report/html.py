@@ -12,7 +12,7 @@ from analysis.report.page import page_environment
 from analysis.report.run_figures import RunFigures
 from analysis.report.sections import sections, table_panels
 from analysis.report.tables.figures import duration
-from topologies.spec.run_sections import FaultSpec, NodeDies
+from topologies.spec.run_sections import FaultSpec, Freeze, Kill, NodeDies, Partition
 from topologies.units import format_rate, format_size, format_time
 
 _WIDTH = 1080.0
@@ -75,7 +75,19 @@ def _facts(run: RunFigures) -> tuple[tuple[str, str], ...]:
 
 def _fault(fault: FaultSpec) -> str:
     begins = f"iteration {fault.iteration}" if fault.at_ns is None else format_time(fault.at_ns)
-    if isinstance(fault, NodeDies):
-        return f"the aggregation node of {fault.switch} dies at {begins}"
-    lasts = "" if fault.duration_ns is None else f" for {format_time(fault.duration_ns)}"
-    return f"{fault.kind} on {fault.link} at {begins}{lasts}"
+    lasts_ns: int | None = None
+    match fault:
+        case NodeDies():
+            return f"the aggregation node of {fault.switch} dies at {begins}"
+        case Kill():
+            again = fault.restart_ns
+            restart = "" if again is None else f", started again after {format_time(again)}"
+            return f"{fault.victim} is killed at {begins}{restart}"
+        case Freeze():
+            what, lasts_ns = f"rank {fault.rank} stands still", fault.duration_ns
+        case Partition():
+            what, lasts_ns = f"partition of {', '.join(fault.nodes)}", fault.duration_ns
+        case _:
+            what, lasts_ns = f"{fault.kind} on {fault.link}", fault.duration_ns
+    lasts = "" if lasts_ns is None else f" for {format_time(lasts_ns)}"
+    return f"{what} at {begins}{lasts}"

@@ -16,6 +16,7 @@ from analysis.results.gpus import gpu_section
 from analysis.results.judged import exact_times, twin_of
 from analysis.results.notes import notes_of, payload_checked
 from analysis.results.partition import partition_row
+from analysis.results.recovery import recovery_section
 from analysis.results.retransmits import retransmits_of
 from analysis.results.verdict import JudgedRun, judge_run
 from analysis.runs.collectives import (
@@ -90,7 +91,11 @@ def assemble(run: Run, predictions: Predictions, judged: JudgedRun) -> dict[str,
         "summary": summary_of(run, rows, iterations),
     } | {
         name: section
-        for name, section in (("partition", partition), ("gpus", gpus))
+        for name, section in (
+            ("partition", partition),
+            ("gpus", gpus),
+            ("recovery", recovery_section(run)),
+        )
         if section is not None
     }
 

@@ -232,6 +232,25 @@ class NoteRecord(Record):
     text: str
 
 
+class StepRecord(Record):
+    """An optimizer's step of a rank that may be killed: by which of its lives, and its number
+    there."""
+
+    event: Literal["step"]
+    life: int
+    index: int
+    start_ns: int
+    end_ns: int
+
+
+class LifeRecord(Record):
+    """A rank has been started again: when its Python began."""
+
+    event: Literal["life"]
+    life: int
+    start_ns: int
+
+
 RankEvent = Annotated[
     RankRecord
     | ConnectionRecord
@@ -248,7 +267,9 @@ RankEvent = Annotated[
     | CapturedRecord
     | ObserverRecord
     | GpuRecord
-    | NoteRecord,
+    | NoteRecord
+    | StepRecord
+    | LifeRecord,
     Field(discriminator="event"),
 ]
 
@@ -351,6 +372,15 @@ class SpinnersRecord(Record):
     program: str
 
 
+class FaultEventRecord(Record):
+    """A fault that began or ended, at a time of the monotonic clock."""
+
+    at_ns: int
+    link: int | None
+    what: str
+    began: bool
+
+
 class Environment(Record):
     """environment.json: the kernel that ran it, how, and what it noticed."""
 
@@ -375,6 +405,8 @@ class Environment(Record):
     """Node -> packets that it lost for lack of a route."""
     missed_faults: list[str] = Field(default_factory=list)
     """Faults of the spec that had not begun when the ranks were done."""
+    faults: list[FaultEventRecord] = Field(default_factory=list)
+    """What faults have done, in order."""
     origin_ns: int | None = None
     """From when on the jobs' starts are counted."""
     spinners: list[SpinnersRecord] = Field(default_factory=list)

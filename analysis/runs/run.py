@@ -25,12 +25,14 @@ from analysis.runs.records import (
     GroupRecord,
     IterationRecord,
     JobRecord,
+    LifeRecord,
     LinkRecord,
     NoteRecord,
     ObserverRecord,
     QueuePairRecord,
     RankEvent,
     RankRecord,
+    StepRecord,
     UnfinishedRecord,
     UnseenRecord,
 )
@@ -81,6 +83,10 @@ class RankLog:
     """The virtual GPUs of a program's rank."""
     ends: tuple[EndRecord, ...] = ()
     """The ends of a transport that count what they send."""
+    steps: tuple[StepRecord, ...] = ()
+    """The steps of a rank that may be killed."""
+    lives: tuple[LifeRecord, ...] = ()
+    """When it was started again."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -288,6 +294,8 @@ def _rank_log(path: Path) -> RankLog:
         only(CapturedRecord),
         only(GpuRecord),
         only(EndRecord),
+        only(StepRecord),
+        only(LifeRecord),
     )
 
 

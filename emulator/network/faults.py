@@ -14,23 +14,29 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import TracebackType
+from typing import Literal
 
 from emulator.linux.real_time import use_real_time_priority
 from emulator.network.network import Network
 from emulator.ports.arrangement import Impairment, UnsupportedPort
-from topologies.fabrics.selectors import links_between
+from topologies.fabrics.fabric import Link
 from topologies.routing.routes import compute_routes
 from topologies.spec.run_sections import (
     Corruption,
     DelayChange,
     FaultSpec,
+    Flap,
+    Freeze,
+    Kill,
     LinkDown,
     LinkFault,
     LinkUp,
     Loss,
     NodeDies,
+    Partition,
     RateChange,
     TimedFault,
+    links_of_fault,
 )
 from topologies.units import format_rate, format_time
 
@@ -48,6 +54,12 @@ class FaultEvent:
     def as_dict(self) -> dict[str, object]:
         """Plain data, for environment.json."""
         return {"at_ns": self.at_ns, "link": self.link, "what": self.what, "began": self.began}
+
+
+_OnLinks = LinkFault | Partition | Kill
+_Downs = LinkDown | Flap | Partition | Kill
+
+ProcessOrder = Literal["kill", "restart", "freeze", "thaw"]
 
 
 @dataclass(order=True)
@@ -74,17 +86,19 @@ class FaultInjector:
         faults: Sequence[FaultSpec],
         real_time_priority: bool = False,
         kill_node: Callable[[str], None] | None = None,
+        order: Callable[[ProcessOrder, Kill | Freeze], None] | None = None,
     ) -> None:
         self._network = network
         self._real_time_priority = real_time_priority
-        self._kill_node = kill_node
+        self._kill_node, self._order = kill_node, order
         self._deaths = [fault for fault in faults if isinstance(fault, NodeDies)]
-        self._faults = [
-            (fault, links_between(network.fabric, fault.link))
+        self._of_processes = [fault for fault in faults if isinstance(fault, Kill | Freeze)]
+        self._faults: list[tuple[_OnLinks, tuple[Link, ...]]] = [
+            (fault, links_of_fault(network.fabric, fault))
             for fault in faults
-            if not isinstance(fault, NodeDies)
+            if not isinstance(fault, NodeDies | Freeze)
         ]
-        self._active: dict[int, list[LinkFault]] = {}
+        self._active: dict[int, list[_OnLinks]] = {}
         self._down: set[int] = set()
         self._timetable: list[_ScheduledAction] = []
         self._numbers = itertools.count()
@@ -103,7 +117,7 @@ class FaultInjector:
         """Raises UnsupportedPort, before the run, for a fault that this kernel cannot make."""
         arrangement = self._network.options.arrangement
         for fault, links in self._faults:
-            if isinstance(fault, LinkDown | LinkUp):
+            if isinstance(fault, _Downs | LinkUp):
                 continue
             link = links[0]
             context = next(
@@ -140,10 +154,19 @@ class FaultInjector:
             start_ns = _start_ns(fault, iteration, now_ns)
             if start_ns is None:
                 continue
+            if isinstance(fault, Flap):
+                ends_ns = None if fault.duration_ns is None else start_ns + fault.duration_ns
+                self._flap(fault, links, start_ns, ends_ns)
+                continue
+            lasts_ns = fault.restart_ns if isinstance(fault, Kill) else fault.duration_ns
             for link in links:
                 self._plan(start_ns, fault, link.index, begins=True)
-                if fault.duration_ns is not None:
-                    self._plan(start_ns + fault.duration_ns, fault, link.index, begins=False)
+                if lasts_ns is not None:
+                    self._plan(start_ns + lasts_ns, fault, link.index, begins=False)
+        for victim in self._of_processes:
+            start_ns = _start_ns(victim, iteration, now_ns)
+            if start_ns is not None:
+                self._plan_victim(victim, start_ns)
         for death in self._deaths:
             start_ns = _start_ns(death, iteration, now_ns)
             if start_ns is not None:
@@ -160,8 +183,40 @@ class FaultInjector:
 
     # -- in the thread -----------------------------------------------------------------------------
 
-    def _plan(self, at_ns: int, fault: LinkFault, link: int, begins: bool) -> None:
+    def _plan(self, at_ns: int, fault: _OnLinks, link: int, begins: bool) -> None:
         self._plan_action(at_ns, partial(self._apply, fault, link, begins))
+
+    def _flap(self, fault: Flap, links: Sequence[Link], at_ns: int, ends_ns: int | None) -> None:
+        """Plan one time that links go down and come back, and to plan the next one then."""
+        if ends_ns is not None and at_ns >= ends_ns:
+            return
+        for link in links:
+            self._plan(at_ns, fault, link.index, begins=True)
+            self._plan(at_ns + fault.down_ns, fault, link.index, begins=False)
+        again = partial(self._flap, fault, links, at_ns + fault.every_ns, ends_ns)
+        self._plan_action(at_ns + fault.down_ns, again)
+
+    def _plan_victim(self, fault: Kill | Freeze, at_ns: int) -> None:
+        """Plan what happens to processes; links of the same fault change before that."""
+        if isinstance(fault, Kill):
+            if fault.switch is not None:
+                return
+            self._plan_action(at_ns, partial(self._tell, "kill", fault))
+            if fault.restart_ns is not None:
+                self._plan_action(at_ns + fault.restart_ns, partial(self._tell, "restart", fault))
+            return
+        self._plan_action(at_ns, partial(self._tell, "freeze", fault))
+        self._plan_action(at_ns + fault.duration_ns, partial(self._tell, "thaw", fault))
+        if fault.every_ns is not None:
+            again = partial(self._plan_victim, fault, at_ns + fault.every_ns)
+            self._plan_action(at_ns + fault.duration_ns, again)
+
+    def _tell(self, order: ProcessOrder, fault: Kill | Freeze) -> None:
+        self._begun.add(id(fault))
+        if self._order is not None:
+            self._order(order, fault)
+        began = order in ("kill", "freeze")
+        self.events.append(FaultEvent(time.monotonic_ns(), None, _describe(fault), began))
 
     def _kill(self, death: NodeDies) -> None:
         self._begun.add(id(death))
@@ -200,7 +255,7 @@ class FaultInjector:
                 self._failure = problem
                 return
 
-    def _apply(self, fault: LinkFault, link: int, begins: bool) -> None:
+    def _apply(self, fault: _OnLinks, link: int, begins: bool) -> None:
         active = self._active.setdefault(link, [])
         if begins:
             self._begun.add(id(fault))
@@ -213,7 +268,7 @@ class FaultInjector:
         cuts = self._network.options.arrangement.cuts_links
         if moved and not cuts:
             self._network.set_link(link, up=not down)
-        if cuts or not isinstance(fault, LinkDown | LinkUp):
+        if cuts or not isinstance(fault, _Downs | LinkUp):
             self._network.impair(_impairment(self._network, link, active, down and cuts))
         if moved:
             self._network.set_routes(compute_routes(self._network.fabric, self._down))
@@ -227,15 +282,15 @@ def _start_ns(fault: TimedFault, iteration: int, now_ns: int) -> int | None:
     return now_ns + fault.at_ns if iteration == 0 and fault.at_ns is not None else None
 
 
-def _is_down(active: Sequence[LinkFault]) -> bool:
+def _is_down(active: Sequence[_OnLinks]) -> bool:
     """The last of a link's faults that takes it down or up decides."""
     for fault in reversed(active):
-        if isinstance(fault, LinkDown | LinkUp):
-            return isinstance(fault, LinkDown)
+        if isinstance(fault, _Downs | LinkUp):
+            return not isinstance(fault, LinkUp)
     return False
 
 
-def _impairment(network: Network, link: int, active: Sequence[LinkFault], down: bool) -> Impairment:
+def _impairment(network: Network, link: int, active: Sequence[_OnLinks], down: bool) -> Impairment:
     """All faults that are active on a link, together: the last rate and the last delay count."""
     result = Impairment(network.link(link), down=down)
     for fault in active:
@@ -249,7 +304,7 @@ def _impairment(network: Network, link: int, active: Sequence[LinkFault], down: 
                 result = replace(result, link=replace(result.link, rate_bps=fault.value))
             case DelayChange():
                 result = replace(result, link=replace(result.link, delay_ns=fault.value))
-            case LinkDown() | LinkUp():
+            case LinkUp() | LinkDown() | Flap() | Partition() | Kill():
                 pass
     return result
 
@@ -262,6 +317,13 @@ def _describe(fault: FaultSpec) -> str:
     match fault:
         case NodeDies():
             return f"the aggregation node of {fault.switch} dies"
+        case Kill():
+            again = "" if fault.restart_ns is None else f", restart {format_time(fault.restart_ns)}"
+            return f"kill {fault.victim}{again}"
+        case Freeze():
+            return f"freeze rank {fault.rank} for {format_time(fault.duration_ns)}"
+        case Partition():
+            return f"partition {', '.join(fault.nodes)}"
         case Loss() | Corruption():
             return f"{fault.kind} {fault.value:g} on {fault.link}"
         case RateChange():

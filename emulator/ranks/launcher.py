@@ -152,6 +152,15 @@ class Launcher:
             with suppress(OSError):
                 self._orders.shutdown(socket.SHUT_RDWR)
 
+    def order(self, what: str, ranks: Sequence[int], *, whole: bool, again: bool) -> None:
+        """Have something done to the programs of ranks, from any thread: `kill`, `restart`,
+        `freeze` or `thaw`; with `whole` also to what has started these ranks. Who is killed and is
+        to be started `again` is waited for, and who is killed has not failed."""
+        line = json.dumps({"order": what, "ranks": list(ranks), "whole": whole, "again": again})
+        if self._orders is not None:
+            with suppress(OSError):  # all have ended
+                self._orders.sendall(line.encode() + b"\n")
+
     def kill_node(self, switch: str) -> None:
         """Kill the aggregation nodes of a switch, from any thread; there may be none."""
         for pid, running in list(self.running.items()):
@@ -193,6 +202,8 @@ class Launcher:
                 elif "pids" in report:
                     every = [Running(job.name, p) for job in jobs for p in job.processes]
                     self.running = dict(zip(report["pids"], every, strict=True))
+                elif "restarted" in report:
+                    self.running[report["pid"]] = Running(job, failures.of(job, report["rank"]))
                 elif "failed" in report:
                     failures.add(job, report)
                 elif "raised" in report:
@@ -244,6 +255,10 @@ class _Failures:
         if self._jobs and len(self._found) == len(self._jobs):
             raise min(self._found.values(), key=lambda each: each.at_ns).failure
         return self._found
+
+    def of(self, job: str, rank: int) -> Process:
+        """The process of a job that has this rank, or begins with it."""
+        return next(process for process in self._of(job).processes if process.rank == rank)
 
     def _of(self, name: str) -> JobProcesses:
         return next(job for job in self._jobs if job.name == name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import codecs
 import ctypes
+import json
 import os
 import re
 import selectors
@@ -17,10 +18,12 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from emulator.linux import namespaces
+from emulator.linux.scheduling import ask_for_slice
 from emulator.linux.signals import end_with_parent
 from emulator.ranks.gate import Seat
 from emulator.ranks.rank_process import send_report
 from workloads.execution.traffic_class import NO_CLASS, TrafficClass
+from workloads.observer import LIFE
 
 _PR_SET_CHILD_SUBREAPER = 36
 _CHUNK_BYTES = 1 << 16
@@ -63,6 +66,15 @@ class ProgramJob:
     traffic: TrafficClass = NO_CLASS
     seat: Seat | None = None
     """The seat of a program of one of several jobs: its place at their gate."""
+    many: int = 1
+    """How many ranks it has, from `rank` on."""
+    starts_ranks: bool = False
+    """Whether these are processes that it starts itself, as torchrun does."""
+    life: int = 0
+    """How often it has been killed and started again."""
+    slice_ns: int = 0
+    """The slice of the scheduler's that its processes ask for (0: Linux's own). Of those that are
+    ready at one time, a shorter one goes first."""
 
 
 def inherit_orphans() -> None:
@@ -76,17 +88,24 @@ Watched = TypeVar("Watched")
 class Watch(Generic[Watched]):
     """Processes that run, and the output of programs that are live."""
 
-    def __init__(self, orders: socket.socket) -> None:
+    def __init__(
+        self, orders: socket.socket, on_order: Callable[[Mapping[str, Any]], None]
+    ) -> None:
+        """`on_order` gets what comes by `orders`, a line of JSON each."""
         self.running: dict[int, Watched] = {}
-        self._orders = orders
+        self.due = 0
+        """How many are to be started yet."""
+        self._orders, self._on_order = orders, on_order
+        self._ordered = b""
         self._selector = selectors.DefaultSelector()
         self._selector.register(orders, selectors.EVENT_READ, None)
         self._outputs: list[_LiveOutput] = []
 
     def start(self: Watch[Any], job: ProgramJob, wait: Callable[[], None]) -> int:
         """Fork a program, which calls `wait` before it is executed; returns its process."""
+        how = os.O_APPEND if job.life else os.O_TRUNC
         streams = [
-            (name, os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644))
+            (name, os.open(path, os.O_WRONLY | os.O_CREAT | how, 0o644))
             for name, path in (("stdout", job.stdout), ("stderr", job.stderr))
         ]
         targets = []
@@ -120,7 +139,7 @@ class Watch(Generic[Watched]):
     def ended(self) -> Iterator[tuple[int, Watched, int]]:
         """(process, job, wait status) of each as it ends, to the last one. Where nobody listens any
         more, all are as good as ended."""
-        while self.running:
+        while self.running or self.due:
             for key, _ in self._selector.select():
                 if isinstance(key.data, _LiveOutput):
                     if not key.data.copy():
@@ -132,8 +151,16 @@ class Watch(Generic[Watched]):
                     yield key.data, self.running.pop(key.data), status
                 elif key.data is not None:
                     key.data()
-                else:
+                elif not self._take_orders():
                     return
+
+    def _take_orders(self) -> bool:
+        """False where nobody is left to give any."""
+        part = self._orders.recv(_CHUNK_BYTES)
+        *lines, self._ordered = (self._ordered + part).split(b"\n")
+        for line in lines:
+            self._on_order(json.loads(line))
+        return bool(part)
 
     def drain(self) -> None:
         """Copy what is left of the output."""
@@ -199,8 +226,11 @@ def _become_program(job: ProgramJob, wait: Callable[[], None], outputs: list[int
         job.traffic.use()
         namespaces.become_host(job.host, job.place)
         os.chdir(job.directory)
+        if job.slice_ns:
+            ask_for_slice(job.slice_ns)
         wait()
-        os.execvpe(job.argv[0], job.argv, dict(job.environment))
+        environment = dict(job.environment) | ({LIFE: str(job.life)} if job.life else {})
+        os.execvpe(job.argv[0], job.argv, environment)
     except OSError as error:
         os.write(2, f"cannot run {job.argv[0]}: {error.strerror}\n".encode())
     except BaseException as error:

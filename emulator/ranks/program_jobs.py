@@ -4,6 +4,7 @@ names, and where its output goes."""
 from __future__ import annotations
 
 import json
+import random
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -21,6 +22,7 @@ from emulator.ranks.mpi.launch import mpi_variables, write_mpi_files
 from emulator.ranks.program import ProgramJob
 from emulator.transports import emulated
 from topologies.spec.compute_section import ComputeSpec
+from topologies.spec.run_sections import Kill
 from topologies.spec.spec import Spec
 from topologies.spec.workload_section import CommandWorkload
 from workloads.execution.traffic_class import TrafficClass
@@ -84,6 +86,7 @@ def program_jobs(
                 "addresses": addresses,
                 "store_port": store_port(seat),
                 "observe": workload.observe,
+                "steps": any(isinstance(fault, Kill) for fault in spec.faults),
                 "grid_ns": None if real_time else _GRID_NS,
                 "charge": _charge_plan(spec.compute, workload, run_directory),
                 "programs": _ROOT if spec.collectives.backend != "gloo" else None,
@@ -114,6 +117,11 @@ def program_jobs(
         shutil.rmtree(mpi, ignore_errors=True)
         shutil.rmtree(marks, ignore_errors=True)
         (ranks / PLAN_FILE).unlink(missing_ok=True)
+
+
+def slice_of(order: int, rank: int) -> int:
+    """The slice that a rank's process asks for: nanoseconds, drawn from `order` (0: none)."""
+    return random.Random(f"{order} {rank}").randrange(100_000, 100_000_000) if order else 0
 
 
 def _marks(run_directory: Path) -> Path:
@@ -209,6 +217,9 @@ class _Start:
             address=str(self.network.fabric.by_name[host].address),
             traffic=TrafficClass(self.spec.socket_priority, self.spec.rdma_priority),
             seat=self.seat,
+            many=workload.ranks_per_process,
+            starts_ranks=workload.per != "rank",
+            slice_ns=0 if self.real_time else slice_of(self.spec.virtual.order, rank),
         )
 
     def _server(self, rank: int) -> str:

@@ -15,10 +15,11 @@ import socket
 import struct
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from emulator.linux.random_numbers import renew_random_numbers
@@ -102,7 +103,10 @@ class _Server:
         self._tell: Callable[[dict[str, object]], None] = partial(send_report, orders)
         self._orders = orders
         self._gate = Gate()
-        self._watch: Watch[Process] = Watch(orders)
+        self._watch: Watch[Process] = Watch(orders, self._order)
+        self._job_of: dict[int, int] = {}
+        self._killed: set[int] = set()
+        self._lives: Counter[int] = Counter()
         self._waiting: Counter[int] = Counter()
         self._failed: set[int] = set()
         self._nodes = [LosableNodes(job.processes) for job in jobs]
@@ -111,7 +115,7 @@ class _Server:
 
     def run(self) -> None:
         start_ns = round_time_ns(_START_MARGIN_NS, _START_GRID_NS)
-        job_of = self._start_all(start_ns)
+        job_of = self._job_of = self._start_all(start_ns)
         self._tell({"pids": list(job_of)})
         # Random numbers from here on depend on nothing that was drawn before.
         sleep_until_ns(start_ns - _RANDOM_MARGIN_NS)
@@ -122,6 +126,9 @@ class _Server:
         self._watch.call_when_readable(self._gate.descriptor, self._some_are_ready)
         for pid, process, status in self._watch.ended():
             number = job_of.pop(pid)
+            if pid in self._killed:
+                self._killed.discard(pid)
+                continue
             if status == 0 or number in self._failed:
                 continue
             left = {of: each for each, of in self._rank_of.items() if job_of.get(each) == number}
@@ -152,6 +159,39 @@ class _Server:
         for pid, process in forked:
             self._watch.add(pid, process)
         return job_of
+
+    def _order(self, order: Mapping[str, Any]) -> None:
+        """A fault of the spec: it kills programs, or has them stand still."""
+        what, ranks = order["order"], set(order["ranks"])
+        if what == "restart":
+            for process in self._jobs[0].processes:
+                if not isinstance(process, ProgramJob) or process.rank not in ranks:
+                    continue
+                if order["whole"] or not process.starts_ranks:
+                    self._start_again(process)
+            return
+        number = {"kill": signal.SIGKILL, "freeze": signal.SIGSTOP, "thaw": signal.SIGCONT}[what]
+        for pid, process in list(self._watch.running.items()):
+            if not isinstance(process, ProgramJob):
+                continue
+            own = set(range(process.rank, process.rank + process.many))
+            itself = own <= ranks and (order["whole"] or not process.starts_ranks)
+            if itself and what == "kill":
+                self._killed.add(pid)
+                self._watch.due += order["again"]
+            if itself:
+                _signal([*descendants(pid), pid], number)
+            elif own & ranks:  # it has started them, and sees to them
+                _signal([each for each in descendants(pid) if _rank_of(each) in ranks], number)
+
+    def _start_again(self, process: ProgramJob) -> None:
+        self._lives[process.rank] += 1
+        again = replace(process, life=self._lives[process.rank])
+        pid = self._watch.start(again, lambda: None)
+        self._watch.due -= 1
+        self._job_of[pid] = 0
+        self._rank_of[pid] = process.rank
+        self._tell({"restarted": True, "rank": process.rank, "pid": pid, "job": self._jobs[0].name})
 
     def _beginning(self, program: ProgramJob, start_ns: int) -> Callable[[], None]:
         """The wait of a program's process before it is one."""
@@ -190,6 +230,22 @@ class _Server:
         )
         if len(self._failed) < len(self._jobs):
             self._open_if_all_are_ready()
+
+
+def _signal(pids: Sequence[int], number: signal.Signals) -> None:
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
+def _rank_of(pid: int) -> int | None:
+    """The rank that a process's environment names; None: none."""
+    with suppress(OSError):
+        for variable in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
+            name, _, value = variable.partition(b"=")
+            if name in (b"RANK", b"OMPI_COMM_WORLD_RANK", b"PMI_RANK") and value.isdigit():
+                return int(value)
+    return None
 
 
 def _describe(status: int) -> str:

@@ -21,6 +21,7 @@ COMMANDS = {
     "validate": "groundwire.commands.specs.validate:validate",
     "run": "groundwire.commands.run:run",
     "exec": "groundwire.commands.execute:execute",
+    "search": "groundwire.commands.search:search",
     "sweep": "groundwire.commands.sweep:sweep",
     "study": "groundwire.commands.study:study_command",
     "design": "groundwire.commands.designs.design:design_command",
@@ -53,7 +54,7 @@ def added_commands() -> dict[str, str]:
     return {name: value for name, value in found.items() if name not in COMMANDS}
 
 
-_BEFORE_PROGRAM = {"exec": 1}
+_BEFORE_PROGRAM = {"exec": 1, "search": 1}
 """Subcommand that runs a program of the user's -> how many arguments of its own go before that."""
 
 

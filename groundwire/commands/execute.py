@@ -188,7 +188,7 @@ def execute(
     elif contents is not None:
         raise ExecRefused("--contents: expected --gpus-per-host with it: it is of virtual GPUs")
     fabric = fabric_in_place(topo, custom)
-    spec = _load(spec_path, fabric, workload, all_hosts=ranks is None)
+    spec = load_program(spec_path, fabric, workload, all_hosts=ranks is None)
     overrides = parse_overrides(set_ or [])
     if device is not None:
         overrides = {"compute.device": device} | overrides
@@ -207,13 +207,16 @@ def execute(
     return run_and_print(spec, kernel, out, as_json=as_json, style=style, stall_timeout_s=stall)
 
 
-def _load(
+def load_program(
     path: Path, fabric: dict[str, object], workload: dict[str, object], all_hosts: bool
 ) -> Spec:
+    """The spec in a file with sections in place of its own, and a program for its workload: with as
+    many ranks as the fabric has hosts, where it is on `all_hosts`. Raises SpecError."""
     if not all_hosts:
         return load_spec(path, fabric | {"workload": workload})
     one_host = workload | {"tee": "all"}  # which ranks there are is not known yet
-    least = load_spec(path, fabric | {"workload": one_host, "placement": "linear"})
+    unfit = {"placement": "linear", "faults": []}  # they may be of ranks
+    least = load_spec(path, fabric | {"workload": one_host} | unfit)
     # A virtual GPU is a host of its own where a server has several.
     together = least.workload.ranks if workload.get("gpus_per_host") is None else 1
     ranks = len(least.plan.fabric.hosts) * together

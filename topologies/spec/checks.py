@@ -16,7 +16,7 @@ from topologies.spec.errors import Key, Problem, shown, suggestion
 from topologies.spec.fabric_section import GraphSpec
 from topologies.spec.jobs.checks import check_jobs
 from topologies.spec.queue_section import Classes, QueueSpec
-from topologies.spec.run_sections import NodeDies
+from topologies.spec.run_sections import Freeze, Kill, NodeDies, Partition
 from topologies.spec.sections import Sections
 from topologies.spec.transports.checks import transport_problems
 from topologies.spec.workload_section import (
@@ -264,14 +264,23 @@ def _selector_problems(spec: Sections, fabric: Fabric) -> Iterator[Problem]:
 
 def _fault_problems(spec: Sections, fabric: Fabric) -> Iterator[Problem]:
     for index, fault in enumerate(spec.faults):
-        if not isinstance(fault, NodeDies):
+        key = ("faults", index)
+        if isinstance(fault, NodeDies):
+            if spec.aggregation is None or fault.switch not in {n.name for n in fabric.routers}:
+                expected = "expected a switch that aggregates, with a section aggregation"
+                yield Problem((*key, "switch"), fault.switch, expected)
+        elif isinstance(fault, Kill | Freeze):
+            yield from _victim_problems(spec, fabric, key, fault)
+        elif isinstance(fault, Partition):
+            known = {node.name for node in fabric.nodes}
+            for name in fault.nodes:
+                if name not in known:
+                    yield Problem((*key, "nodes"), name, "expected nodes of the fabric")
+        else:
             try:
                 links_between(fabric, fault.link)
             except ValueError as error:
-                yield Problem(("faults", index, "link"), fault.link, str(error))
-        elif spec.aggregation is None or fault.switch not in {n.name for n in fabric.routers}:
-            expected = "expected a switch that aggregates, with a section aggregation"
-            yield Problem(("faults", index, "switch"), fault.switch, expected)
+                yield Problem((*key, "link"), fault.link, str(error))
         iterations = spec.workload.iterations
         if fault.iteration is not None and fault.iteration >= iterations:
             yield Problem(
@@ -279,3 +288,30 @@ def _fault_problems(spec: Sections, fabric: Fabric) -> Iterator[Problem]:
                 str(fault.iteration),
                 f"expected at most {iterations - 1}: the workload has {iterations} iterations",
             )
+
+
+def _victim_problems(
+    spec: Sections, fabric: Fabric, key: Key, fault: Kill | Freeze
+) -> Iterator[Problem]:
+    """Ranks of Groundwire's own cannot go on without one of them, nor join again."""
+    if fault.rank is not None and fault.rank >= spec.ranks:
+        yield Problem((*key, "rank"), str(fault.rank), f"expected at most {spec.ranks - 1}")
+    programs = all(isinstance(workload, CommandWorkload) for workload in spec.workloads)
+    if (isinstance(fault, Freeze) or fault.switch is None) and (not programs or spec.jobs):
+        expected = "expected one workload of kind command: only programs are killed or frozen"
+        yield Problem((*key, "kind"), fault.kind, expected)
+    if isinstance(fault, Freeze):
+        return
+    if fault.host is not None and fault.host not in {node.name for node in fabric.hosts}:
+        yield Problem((*key, "host"), fault.host, "expected a host of the fabric")
+    if fault.switch is not None and fault.switch not in {node.name for node in fabric.routers}:
+        yield Problem((*key, "switch"), fault.switch, "expected a switch of the fabric")
+    starts_ranks = any(
+        isinstance(workload, CommandWorkload) and workload.per != "rank"
+        for workload in spec.workloads
+    )
+    if fault.rank is not None and fault.restart_ns is not None and starts_ranks:
+        expected = "expected none: what starts the ranks of a host starts them again, or a host"
+        yield Problem((*key, "restart"), format_time(fault.restart_ns), expected)
+    if fault.job is not None and fault.job != spec.name:
+        yield Problem((*key, "job"), fault.job, f"expected the run's only job, {spec.name}")

@@ -14,6 +14,8 @@ from pydantic import (
     model_validator,
 )
 
+from topologies.fabrics.fabric import Fabric, Link
+from topologies.fabrics.selectors import links_between
 from topologies.registration import section_parts
 from topologies.spec.fabric_section import Integer
 from topologies.spec.queue_section import SpecSection
@@ -138,13 +140,16 @@ class VirtualSpec(SpecSection):
     sized from the spec. `ranks_per_process` is how many ranks are threads of one process, or
     `auto`: many, where that changes no measured time (`emulator.ranks.packing`). `connections`
     says when two ranks connect: before the workload, all, or when they first communicate. With
-    `connect_only` they connect, and the run is over: what is then known are its ports."""
+    `connect_only` they connect, and the run is over: what is then known are its ports. `order`
+    draws which of the programs' processes that are ready at one time goes first (0: as Linux has
+    it)."""
 
     receive_coalescing_ns: TimeNs = Field(default=0, alias="receive_coalescing")
     memory: MemorySize = "auto"
     ranks_per_process: RanksPerProcess = "auto"
     connections: Literal["eager", "lazy"] = "eager"
     connect_only: bool = Field(default=False, strict=True)
+    order: Integer = Field(default=0, ge=0)
 
     @property
     def memory_bytes(self) -> int | None:
@@ -240,6 +245,90 @@ class DelayChange(FaultSection):
     value: TimeNs
 
 
-LinkFault = LinkDown | LinkUp | Loss | Corruption | RateChange | DelayChange
+class Flap(FaultSection):
+    """The link goes down for `down` every `every`, from its time on, for `duration` (None: to the
+    end)."""
 
-FaultSpec = Annotated[LinkFault | NodeDies, Field(discriminator="kind")]
+    kind: Literal["flap"]
+    every_ns: TimeNs = Field(alias="every", gt=0)
+    down_ns: TimeNs = Field(alias="down", gt=0)
+
+    @model_validator(mode="after")
+    def _comes_back(self) -> Flap:
+        if self.down_ns >= self.every_ns:
+            raise ValueError("expected `down` shorter than `every`")
+        return self
+
+
+class Partition(TimedFault):
+    """The links between `nodes` and all others go down, for `duration` (None: to the end)."""
+
+    kind: Literal["partition"]
+    nodes: tuple[str, ...] = Field(min_length=1)
+    duration_ns: TimeNs | None = Field(default=None, alias="duration", gt=0)
+
+
+class Kill(TimedFault):
+    """One of a `rank`, a `host`, a `switch` or a `job` dies at once. Processes get SIGKILL; the
+    links of a host or a switch go down before. After `restart` links come back, and programs are
+    started again (None: never)."""
+
+    kind: Literal["kill"]
+    rank: Integer | None = Field(default=None, ge=0)
+    host: str | None = None
+    switch: str | None = None
+    job: str | None = None
+    restart_ns: TimeNs | None = Field(default=None, alias="restart", gt=0)
+
+    @model_validator(mode="after")
+    def _one_victim(self) -> Kill:
+        if sum(each is not None for each in (self.rank, self.host, self.switch, self.job)) != 1:
+            raise ValueError("expected one of rank, host, switch, job")
+        return self
+
+    @property
+    def victim(self) -> str:
+        """What dies, in words."""
+        if self.rank is not None:
+            return f"rank {self.rank}"
+        kind = "host" if self.host else "switch" if self.switch else "job"
+        return f"{kind} {self.host or self.switch or self.job}"
+
+
+class Freeze(TimedFault):
+    """The processes of a `rank` stand still for `duration` (SIGSTOP, SIGCONT), again every `every`
+    where that is given."""
+
+    kind: Literal["freeze"]
+    rank: Integer = Field(ge=0)
+    duration_ns: TimeNs = Field(alias="duration", gt=0)
+    every_ns: TimeNs | None = Field(default=None, alias="every", gt=0)
+
+    @model_validator(mode="after")
+    def _goes_on(self) -> Freeze:
+        if self.every_ns is not None and self.duration_ns >= self.every_ns:
+            raise ValueError("expected `duration` shorter than `every`")
+        return self
+
+
+LinkFault = LinkDown | LinkUp | Loss | Corruption | RateChange | DelayChange | Flap
+ProcessFault = Kill | Freeze
+
+FaultSpec = Annotated[LinkFault | NodeDies | Partition | ProcessFault, Field(discriminator="kind")]
+
+
+def links_of_fault(fabric: Fabric, fault: FaultSpec) -> tuple[Link, ...]:
+    """The links that a fault changes; none where it is of processes alone. Raises ValueError for
+    links and KeyError for nodes that there are not."""
+    match fault:
+        case NodeDies() | Freeze():
+            return ()
+        case Kill():
+            node = fault.host or fault.switch
+            return () if node is None else tuple(fabric.links_of[node])
+        case Partition():
+            inside = set(fault.nodes)
+            return tuple(
+                link for link in fabric.links if (link.a.node in inside) != (link.b.node in inside)
+            )
+    return links_between(fabric, fault.link)

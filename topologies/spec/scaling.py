@@ -59,12 +59,13 @@ def scale_spec(spec: Spec, factor: int) -> Spec:
         for key in _CONTROLLER_RATES:
             _replace(parameters, key, lambda text: _slower(text, factor))
     for fault in raw["faults"]:
-        for key in ("at", "duration"):
+        for key in ("at", "duration", "every", "down", "restart"):
             _replace(fault, key, lambda text: _longer(text, factor))
         if fault["kind"] == "rate":
             fault["value"] = _slower(fault["value"], factor)
         elif fault["kind"] == "delay":
             fault["value"] = _longer(fault["value"], factor)
+    _replace(raw, "hang_after", lambda text: _longer(text, factor))
     raw["compute"]["slowdown"] *= factor
     aggregation = raw["aggregation"] or {"nodes": {}}
     for node in (aggregation, *aggregation["nodes"].values()):

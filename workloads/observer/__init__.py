@@ -20,5 +20,8 @@ POSTS: Final = "posts"
 STACKS: Final = "stacks"
 """The folder, beside it, in which each Python has a file for its stacks (`stacks`)."""
 
+LIFE: Final = "GROUNDWIRE_LIFE"
+"""How often a program has been killed by a fault and started again, where it has been."""
+
 COLLECTIVES_VARIABLE: Final = "GROUNDWIRE_COLLECTIVES"
 """The settings of torch's backend groundwire (`workloads.torch_backend.configuration`)."""

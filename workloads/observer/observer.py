@@ -32,6 +32,7 @@ from .posts import ANY, Post, Posts
 from .reducer import BackwardPasses
 from .works import Operation, Works
 
+_LIFE = "GROUNDWIRE_LIFE"
 _MEETING = "start"
 """The group, in the rank's posts, of all ranks that make their first process group."""
 
@@ -56,6 +57,9 @@ class Observer:
         self._groups = Groups()
         self._posts: Posts | None = None
         self._works = Works(self._over, self._settle, self._waits)
+        restarts = [os.environ.get(name, "") for name in (_LIFE, "TORCHELASTIC_RESTART_COUNT")]
+        self._life = sum(int(each) for each in restarts if each.isdigit())
+        self._restarted_ns = time.monotonic_ns()
         self._iteration = 0
         self._begun_ns: int | None = None
         self._optimizer: int | None = None
@@ -459,6 +463,8 @@ class Observer:
             self._iteration += 1
             return
         begun_ns = now_ns if self._begun_ns is None else self._begun_ns
+        if self._plan["steps"]:
+            self._tell_step(begun_ns, now_ns)
         self._add(
             {
                 "event": "iteration",
@@ -470,7 +476,18 @@ class Observer:
         self._iteration += 1
         self._begun_ns = now_ns
 
+    def _tell_step(self, start_ns: int, end_ns: int) -> None:
+        """Where a rank may be killed, what it has done so far is in its log by then."""
+        step = {"life": self._life, "index": self._iteration, "start_ns": start_ns}
+        if self._life and not self._iteration:
+            self._add({"event": "life", "life": self._life, "start_ns": self._restarted_ns})
+        self._add({"event": "step", "end_ns": end_ns} | step)
+        self._quietly(self._append)
+
     def _add(self, line: dict[str, Any]) -> None:
+        # A rank that has been started again counts anew: its calls are not those of the others.
+        if self._life and line["event"] not in ("life", "step", "note"):
+            return
         with self._lock:
             self._lines.append(line)
             self._ended += line["event"] in ("compute", "collective")
@@ -484,9 +501,12 @@ class Observer:
 
     def write(self) -> None:
         """Append what there is to the rank's log."""
-        rank = int(os.environ.get("RANK") or -1) if self._rank < 0 else self._rank
         self._quietly(self._leave)
         self._works.settle_waits()
+        self._append()
+
+    def _append(self) -> None:
+        rank = int(os.environ.get("RANK") or -1) if self._rank < 0 else self._rank
         with self._lock:
             lines, self._lines = self._lines, []
         if not lines or rank < 0:

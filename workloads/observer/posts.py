@@ -25,11 +25,11 @@ ANY = -1
 class Post:
     """One operation: where its line is, and how the line begins."""
 
-    __slots__ = ("head", "number", "over", "tail")
+    __slots__ = ("head", "number", "over", "since_ns", "tail")
 
     def __init__(self, number: int, head: str, tail: str) -> None:
         self.number, self.head, self.tail = number, head, tail
-        self.over = False
+        self.over, self.since_ns = False, 0
 
 
 class Posts:
@@ -38,8 +38,9 @@ class Posts:
     Of a message the kind is `send` or `recv`, the root its other end, a rank of the run, and the
     number counts those of one group, direction, peer and tag. The state is `posted`, `queued` on a
     stream of a virtual GPU, `waits` when a thread of the rank waits for it, `over` or `failed`; the
-    time is that of the last change, in nanoseconds of the monotonic clock. A group's name may go on
-    with `/` and the name of an operation, and one of two ranks ends with `:A-B`.
+    time is that of the last change, of what failed the one before, on the monotonic clock (ns). A
+    group's name may go on with `/` and the name of an operation, and one of two ranks ends with
+    `:A-B`.
     """
 
     def __init__(self, path: str, slots: int = SLOTS) -> None:
@@ -93,6 +94,8 @@ class Posts:
             self._write(post, state)
 
     def _write(self, post: Post, state: str) -> None:
-        line = f"{post.head} {state} {time.monotonic_ns()} {post.tail}".encode()
+        if state != "failed":
+            post.since_ns = time.monotonic_ns()
+        line = f"{post.head} {state} {post.since_ns} {post.tail}".encode()
         at = post.number % self._slots * SLOT_BYTES
         self._lines[at : at + SLOT_BYTES] = line[: SLOT_BYTES - 1].ljust(SLOT_BYTES - 1) + b"\n"

@@ -37,6 +37,8 @@ def print_result(result: dict[str, Any], directory: Path, console: OutputConsole
     if "gpus" in result:
         console.print()
         print_gpus(result["gpus"], console)
+    for line in recovery_lines(result.get("recovery")):
+        console.print(line, highlight=False)
     if "jobs" in result:
         console.print()
         print_jobs(result, predictors, console)
@@ -222,3 +224,20 @@ def _why_valid(judged: dict[str, Any] | None) -> str:
     doubts = len(judged["outweighed"])
     despite = f", whatever {doubts} figures of the machine say" if doubts else ""
     return f"within {worst:.1%} of its exact twin{despite}"
+
+
+def recovery_lines(section: dict[str, Any] | None) -> Iterable[str]:
+    """What failures cost, a line each, and the goodput; none where nothing was killed."""
+    if section is None:
+        return
+    yield ""
+    for row in section["failures"]:
+        detected, recovered = (
+            "never" if row[key] is None else f"after {row[key] / 1e9:,.3f} s"
+            for key in ("detected_ns", "recovered_ns")
+        )
+        yield (
+            f"{row['what']} at {row['at_ns'] / 1e9:,.3f} s: started again {detected}, a step over "
+            f"{recovered}; {row['lost_ns'] / 1e9:,.3f} s of work lost at least"
+        )
+    yield f"goodput {section['goodput']:.1%}: the time in which steps were made that were kept"

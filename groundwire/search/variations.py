@@ -1,0 +1,114 @@
+"""What a seed varies of a run, as a real cluster does: a spec, and a spec with other faults."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from topologies.spec.spec import Spec, parse_dict
+from topologies.units import format_time
+
+Fault = dict[str, Any]
+Drawer = Callable[[random.Random, Spec, int], list[Fault]]
+
+_LONGEST_LATE_NS = 500_000_000
+_SLOWEST = 10
+"""Links are up to so many times as long."""
+_SOON_NS = 1_000
+
+
+def _late_starts(drawn: random.Random, spec: Spec, span_ns: int) -> list[Fault]:
+    """Each rank sets out up to half a second late."""
+    return [
+        {"kind": "freeze", "rank": rank, "at": "0ns",
+         "duration": format_time(drawn.randrange(_SOON_NS, _LONGEST_LATE_NS, 1_000))}
+        for rank in range(spec.ranks)
+    ]  # fmt: skip
+
+
+def _latencies(drawn: random.Random, spec: Spec, span_ns: int) -> list[Fault]:
+    """Each link's delay becomes up to ten times what the spec says."""
+    return [
+        {"kind": "delay", "link": f"{link.a.node}-{link.b.node}", "at": "0ns",
+         "value": format_time(round(link.delay_ns * drawn.uniform(1, _SLOWEST)))}
+        for link in spec.plan.fabric.links
+    ]  # fmt: skip
+
+
+def _slow_rank(drawn: random.Random, spec: Spec, span_ns: int) -> list[Fault]:
+    """One rank stands still for a part of each stretch of time."""
+    every_ns = drawn.choice([1_000_000, 10_000_000, 100_000_000])
+    return [
+        {"kind": "freeze", "rank": drawn.randrange(spec.ranks), "at": "1us",
+         "every": format_time(every_ns),
+         "duration": format_time(int(every_ns * drawn.uniform(0.1, 0.9)))}
+    ]  # fmt: skip
+
+
+def _flap(drawn: random.Random, spec: Spec, span_ns: int) -> list[Fault]:
+    """One link goes down a few times."""
+    every_ns = drawn.randrange(20_000_000, 500_000_000, 1_000)
+    return [
+        {"kind": "flap", "link": _link(drawn, spec), "at": _at(drawn, span_ns),
+         "every": format_time(every_ns), "down": format_time(every_ns // 4),
+         "duration": format_time(every_ns * drawn.randint(1, 5))}
+    ]  # fmt: skip
+
+
+def _loss(drawn: random.Random, spec: Spec, span_ns: int) -> list[Fault]:
+    """One link loses up to a packet in a hundred."""
+    value = f"{drawn.uniform(0.01, 1):.3f}%"
+    return [{"kind": "loss", "link": _link(drawn, spec), "at": "0ns", "value": value}]
+
+
+def _kill(drawn: random.Random, spec: Spec, span_ns: int) -> list[Fault]:
+    """One rank is killed at some time."""
+    rank = drawn.randrange(spec.ranks)
+    return [{"kind": "kill", "rank": rank, "at": _at(drawn, span_ns)}]
+
+
+def _nothing(drawn: random.Random, spec: Spec, span_ns: int) -> list[Fault]:
+    """The seed itself, and the order of ranks that are ready at one time, are varied always."""
+    return []
+
+
+VARIED: Mapping[str, Drawer] = {
+    "order": _nothing,
+    "starts": _late_starts,
+    "latency": _latencies,
+    "slow": _slow_rank,
+    "flap": _flap,
+    "loss": _loss,
+    "kill": _kill,
+}
+"""What `--vary` can name, and what it draws."""
+HARMLESS = ("order", "starts", "latency", "slow")
+"""What a program has to bear without an error."""
+
+
+def variation(spec: Spec, seed: int, varied: Sequence[str], span_ns: int) -> Spec:
+    """The spec of a seed: its random numbers and ports, the order of ranks, and faults that are
+    drawn from it; those that happen once do so within `span_ns`. Each kind draws from a sequence of
+    its own, so that one more kind leaves the others as they are."""
+    faults: list[Fault] = []
+    for name in varied:
+        faults += VARIED[name](random.Random(f"{seed} {name}"), spec, span_ns)
+    return with_faults(spec, seed, faults, order=seed if "order" in varied else 0)
+
+
+def with_faults(spec: Spec, seed: int, faults: Sequence[Fault], *, order: int) -> Spec:
+    """A spec with a seed, an order of ranks, and these faults beside its own. Raises SpecError."""
+    plain = spec.to_dict()
+    changed = {"seed": seed, "faults": [*plain["faults"], *faults]}
+    virtual = plain["virtual"] | {"order": order}
+    return parse_dict(plain | changed | {"virtual": virtual}, f"{spec.name}, seed {seed}")
+
+
+def _link(drawn: random.Random, spec: Spec) -> str:
+    link = drawn.choice(spec.plan.fabric.links)
+    return f"{link.a.node}-{link.b.node}"
+
+
+def _at(drawn: random.Random, span_ns: int) -> str:
+    return format_time(drawn.randrange(_SOON_NS, max(2 * _SOON_NS, span_ns), 1_000))

@@ -1,0 +1,113 @@
+"""Faults of processes, and of links in turn, as a program sees them: by what comes when."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from analysis.results.recovery import Recovery, goodput, recoveries
+from analysis.runs.records import StepRecord
+from tests.exec.programs import FABRIC, execute
+from topologies.spec.spec import SpecError, parse_spec
+
+_FAULTS = """
+faults:
+  - {kind: flap, link: h1-s0, at: 1s, every: 100ms, down: 30ms, duration: 250ms}
+  - {kind: kill, rank: 2, at: 2s, restart: 500ms}
+  - {kind: freeze, rank: 1, at: 3s, duration: 200ms, every: 400ms}
+  - {kind: partition, nodes: [h1, h2], at: 5s, duration: 100ms}
+"""
+_PROGRAM = """
+import collections, contextlib, os, socket, time
+rank = int(os.environ["RANK"])
+sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+begin = time.monotonic()
+if rank:
+    print("life", os.environ.get("GROUNDWIRE_LIFE", "0"), flush=True)
+    end = time.monotonic() + (3.5 if "GROUNDWIRE_LIFE" in os.environ else 6)
+    while time.monotonic() < end:
+        with contextlib.suppress(OSError):  # no route
+            sock.sendto(str(rank).encode(), (os.environ["MASTER_ADDR"], 9))
+        time.sleep(0.001)
+else:
+    sock.bind(("", 9))
+    sock.settimeout(1)
+    seen = collections.defaultdict(lambda: begin)
+    while time.monotonic() < begin + 5.8:
+        peer = sock.recv(9).decode()
+        now = time.monotonic()
+        if now - seen[peer] > 0.01:
+            print("gap", peer, round(seen[peer] - begin, 2), round(now - seen[peer], 2), flush=True)
+        seen[peer] = now
+"""
+_STAR = "fabric: {kind: flat, hosts: 2, link: {rate: 1Gbps, delay: 1us, mtu: 1500}}\n"
+_TWO = "workload: {kind: command, argv: [python], ranks: 2}\n"
+
+
+def test_a_program_sees_each_fault_for_as_long_as_it_lasts(tmp_path: Path) -> None:
+    (tmp_path / "fabric.yaml").write_text(FABRIC + _FAULTS)
+    (tmp_path / "program.py").write_text(_PROGRAM)
+    done = execute(
+        tmp_path, "fabric.yaml", "--kernel", "virtual", "--out", "run", "--set",
+        "capture.points=[]", "--", "python3", "-S", "program.py",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    gaps = [line.split()[1:] for line in done.stdout.splitlines() if line.startswith("gap ")]
+    flaps = [["1", begin, "0.03"] for begin in ("1.0", "1.1", "1.2")]
+    begins = ("3.0", "3.4", "3.8", "4.2", "4.6", "5.0", "5.4")  # to the end
+    frozen = [["1", begin, "0.2"] for begin in begins]
+    others = [["2", "2.0", "0.5"], ["2", "5.0", "0.1"]]
+    assert sorted(gaps) == sorted([*flaps, *frozen, *others])
+    ranks = tmp_path / "run" / "ranks"
+    assert (ranks / "002.out").read_text() == "life 0\nlife 1\n"
+    environment = json.loads((tmp_path / "run" / "environment.json").read_text())
+    assert [e["began"] for e in environment["faults"] if e["what"].startswith("kill rank 2")] == [
+        True,
+        False,
+    ]
+    assert environment["missed_faults"] == []
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        ("{kind: flap, link: h0-s0, at: 0s, every: 1ms, down: 1ms}", "`down` shorter than `every`"),
+        ("{kind: kill, at: 0s}", "expected one of rank, host, switch, job"),
+        ("{kind: kill, rank: 0, host: h0, at: 0s}", "expected one of rank, host, switch, job"),
+        ("{kind: kill, rank: 2, at: 0s}", "expected at most 1"),
+        ("{kind: kill, host: s0, at: 0s}", "expected a host of the fabric"),
+        ("{kind: kill, switch: h0, at: 0s}", "expected a switch of the fabric"),
+        ("{kind: kill, job: other, at: 0s}", "expected the run's only job, spec"),
+        ("{kind: partition, nodes: [h9], at: 0s}", "expected nodes of the fabric"),
+    ],
+)
+def test_faults_that_cannot_be_are_refused(fault: str, words: str) -> None:
+    with pytest.raises(SpecError) as refused:
+        parse_spec(f"name: spec\n{_STAR}{_TWO}faults: [{fault}]\n")
+    assert words in str(refused.value)
+
+
+def test_ranks_of_our_own_are_not_killed() -> None:
+    own = "workload: {kind: collectives, ranks: 2, operations: [{kind: all_reduce, size: 1KB}]}\n"
+    with pytest.raises(SpecError, match="only programs are killed or frozen"):
+        parse_spec(f"name: spec\n{_STAR}{own}faults: [{{kind: kill, rank: 1, at: 1ms}}]\n")
+    parse_spec(f"name: spec\n{_STAR}{own}faults: [{{kind: kill, switch: s0, at: 1ms}}]\n")
+
+
+def _steps(*ends_ns: int) -> list[StepRecord]:
+    return [
+        StepRecord(event="step", life=0, index=i, start_ns=end - 10, end_ns=end)
+        for i, end in enumerate(ends_ns)
+    ]
+
+
+def test_what_a_failure_costs() -> None:
+    """Steps of 10; a kill at 25, a rank again from 40 on, whose first step is over at 55."""
+    found = recoveries([(25, "kill rank 1")], _steps(10, 20, 55, 65), [40])
+    assert found == [Recovery("kill rank 1", 25, 15, 30, 5)]
+    assert goodput(found, 0, 65) == 1 - (5 + 30) / 65
+    assert recoveries([(60, "kill rank 1")], _steps(10, 20, 55), []) == [
+        Recovery("kill rank 1", 60, None, None, 5)
+    ]
