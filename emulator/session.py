@@ -311,6 +311,7 @@ def _run_virtual(
         result = run(guest=guest)
     cut_off, hangs = cut_off_by_faults(spec), _name_places(directory)
     if result.reason == "deadlock" and cut_off is not None:
+        _remove_notes(spec, directory)
         raise SessionFailed(f"{cut_off} ({result.message.splitlines()[0].removesuffix(':')})")
     if result.reason != "exited":
         said = f"the virtual kernel ended ({result.reason}): {result.message}"
@@ -319,9 +320,7 @@ def _run_virtual(
         if not hangs:
             for _, own in programs_of(spec, directory):
                 said += different_collectives(own / "ranks")
-        for place in (directory, *(directory / JOBS / job.name for job in spec.jobs)):
-            for folder in (POSTS, STACKS):
-                shutil.rmtree(place / "ranks" / folder, ignore_errors=True)
+        _remove_notes(spec, directory)
         if result.reason == "out-of-memory":
             said += f".\nGive it more: --set virtual.memory={_more_memory(expected, guest)}"
         raise SessionFailed(said + "".join(f"\n  {line}" for line in result.console[-12:]))
@@ -335,6 +334,13 @@ def _run_virtual(
             said += f"\n{_READ_ONLY.format(programs[0][1] / WORK)}"
         raise SessionFailed(f"the experiment failed in the virtual kernel: {said}".strip())
     return {"scale": 1, "stops": dict(result.stops)}
+
+
+def _remove_notes(spec: Spec, directory: Path) -> None:
+    """Remove what ranks have noted of their calls, which a guest that ended early has left."""
+    for place in (directory, *(directory / JOBS / job.name for job in spec.jobs)):
+        for folder in (POSTS, STACKS):
+            shutil.rmtree(place / "ranks" / folder, ignore_errors=True)
 
 
 def hangs_of(directory: Path) -> list[dict[str, Any]]:

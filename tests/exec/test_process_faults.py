@@ -111,3 +111,53 @@ def test_what_a_failure_costs() -> None:
     assert recoveries([(60, "kill rank 1")], _steps(10, 20, 55), []) == [
         Recovery("kill rank 1", 60, None, None, 5)
     ]
+
+
+_ELASTIC = """
+import os, time, torch, torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+dist.init_process_group("gloo")
+model = torch.nn.Linear(10, 10)
+parallel, step = DistributedDataParallel(model), 0
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+if os.path.exists("kept.pt"):
+    step = torch.load("kept.pt")
+    print("resumed at", step, flush=True)
+while step < 12:
+    time.sleep(0.5)
+    optimizer.zero_grad()
+    parallel(torch.ones(1, 10)).sum().backward()
+    optimizer.step()
+    step += 1
+    if step % 4 == 0:
+        dist.barrier()
+        if dist.get_rank() == 0:
+            torch.save(step, "kept.tmp")
+            os.replace("kept.tmp", "kept.pt")
+print("done", step, flush=True)
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+def test_torchrun_starts_a_killed_rank_again(tmp_path: Path) -> None:
+    """Half a second a step, from about 1.3 s on; the kill is in the seventh of them."""
+    fault = "faults: [{kind: kill, rank: 1, at: 4500ms}]\n"
+    (tmp_path / "fabric.yaml").write_text(FABRIC + fault)
+    (tmp_path / "train.py").write_text(_ELASTIC)
+    done = execute(
+        tmp_path, "fabric.yaml", "--kernel", "virtual", "--ranks", "2", "--out", "run", "--",
+        "torchrun", "--max-restarts", "2", "--rdzv-backend", "c10d", "--rdzv-endpoint", "h0:29400",
+        "train.py", timeout_s=3000,
+    )  # fmt: skip
+    assert done.returncode in (0, 3), done.stderr
+    assert done.stdout.splitlines()[:2] == ["resumed at 4", "done 12"]
+    recovery = json.loads((tmp_path / "run" / "result.json").read_text())["recovery"]
+    (failure,) = recovery["failures"]
+    assert failure["what"] == "kill rank 1"
+    assert 0 < failure["detected_ns"] < failure["recovered_ns"]
+    assert failure["recovered_ns"] - failure["detected_ns"] >= 500_000_000
+    assert 0 <= failure["lost_ns"] <= 510_000_000
+    assert 0 < recovery["goodput"] < 1
+    assert f"goodput {recovery['goodput']:.1%}" in done.stdout
