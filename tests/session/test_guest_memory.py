@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from emulator import guest_memory
 from emulator.guest_memory import guest_memory_bytes
-from emulator.virtual.memory import estimate as guest_memory
 from topologies.spec.spec import Spec, parse_dict
 
 _MB = 10**6

@@ -199,7 +199,7 @@ def test_a_ddp_script_of_torchrun_sends_over_roce_where_the_run_has_it(tmp_path:
     ]
     capture = load_capture(run)
     assert capture is not None
-    over_roce = [flow for flow in flows_of(capture).flows if flow.over_roce]
+    over_roce = [flow for flow in flows_of(capture).flows if flow.carried]
     assert {(flow.source, flow.destination) for flow in over_roce} == {(0, 1), (1, 0)}
     # Three steps' gradients, half of them each way in each half of the ring, and credits.
     assert all(flow.payload_bytes > 3 * GRADIENTS_BYTES for flow in over_roce)
