@@ -12,6 +12,7 @@ from collectives.algorithms.aggregation import Aggregation
 from collectives.algorithms.base import DoesNotFit
 from collectives.groups import class_problems, sort_of, used_groups
 from collectives.in_network.of_run import aggregation_problems
+from collectives.in_network.on_demand import TreesOnDemand, makes_trees
 from collectives.kinds import Kind, Shape, barrier_shape, rounded_elements, step_bytes
 from collectives.msccl.elements import MscclError
 from collectives.nccl.of_run import tuner_of
@@ -22,6 +23,7 @@ from collectives.settings import SCHEDULED, entry_of, schedule_of, settings_of
 from topologies.spec.collectives_section import AlgorithmEntry, CollectivesSection
 from topologies.spec.errors import Key, Problem, shown
 from topologies.spec.sections import Sections
+from topologies.spec.spec import Spec
 from topologies.spec.workload_section import (
     ITEM_BYTES,
     Barrier,
@@ -143,7 +145,7 @@ def program_problems(spec: Sections) -> Iterator[Problem]:
         return
     yield from _unused_problems(spec)
     if isinstance(workload, CommandWorkload):
-        yield from _of_command(section, workload)
+        yield from _of_command(spec, section, workload)
     if section.dimensions is not None and prod(section.dimensions) != workload.ranks:
         yield Problem(
             ("collectives", "dimensions"),
@@ -156,8 +158,9 @@ def program_problems(spec: Sections) -> Iterator[Problem]:
             key: Key = ("collectives", kind)
             # Each group has a tree of its own, or none.
             every = entry.get("algorithm") == Aggregation.name
+            planned = _with_tree_of_all(spec, section) if every else section
             for shape, members in _shapes(workload, kind, every):
-                problem = _program_problem(section, shape, entry, key, members)
+                problem = _program_problem(planned, shape, entry, key, members)
                 if problem is not None:
                     yield problem
                     break
@@ -174,6 +177,19 @@ def program_problems(spec: Sections) -> Iterator[Problem]:
                     yield problem
 
 
+def _with_tree_of_all(spec: Sections, section: CollectivesSection) -> CollectivesSection:
+    """The section with the trees that the group of all ranks of a program gets, as most make one;
+    of other workloads, as it is."""
+    if not makes_trees(spec):
+        return section
+    assert isinstance(spec, Spec)
+    try:
+        trees = TreesOnDemand({"": spec}, ()).give("", range(spec.workload.ranks))[1]
+    except (ValueError, KeyError):  # told by the checks of the fabric and of placement
+        return section
+    return section.model_copy(update={"aggregation": trees})
+
+
 def _unused_problems(spec: Sections) -> Iterator[Problem]:
     """Algorithms of kinds where nobody said what runs them."""
     section = spec.collectives
@@ -185,17 +201,20 @@ def _unused_problems(spec: Sections) -> Iterator[Problem]:
             yield Problem(("collectives", str(kind)), shown(getattr(section, kind)), allowed)
 
 
-def _of_command(section: CollectivesSection, workload: CommandWorkload) -> Iterator[Problem]:
+def _of_command(
+    spec: Sections, section: CollectivesSection, workload: CommandWorkload
+) -> Iterator[Problem]:
     """Keys that a program of the user's cannot have."""
     if section.backend == "gloo":
         return
     if not workload.observe:
         expected = "expected gloo with observe: false: the observer has torch run programs"
         yield Problem(("collectives", "backend"), section.backend, expected)
-    for kind in PROGRAM_KINDS:
-        if getattr(section, kind).get("algorithm") == Aggregation.name:
-            expected = "expected an algorithm of the ranks alone: a program's groups have no trees"
-            yield Problem(("collectives", str(kind), "algorithm"), Aggregation.name, expected)
+    if makes_trees(spec):
+        assert isinstance(spec, Spec) and spec.aggregation is not None
+        if spec.aggregation.middles is not None:
+            expected = "expected none with a program: FRED's groups are routed before the run"
+            yield Problem(("aggregation", "middles"), str(spec.aggregation.middles), expected)
 
 
 def fall_back_problems(spec: Sections) -> Iterator[Problem]:

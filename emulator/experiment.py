@@ -18,6 +18,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from collectives.in_network.of_run import nodes_of
+from collectives.in_network.on_demand import makes_trees, nodes_on_demand
 from collectives.settings import settings_of
 from emulator.capture import Capture, CaptureStats, capture_ports, start_capture
 from emulator.fidelity import FidelityMonitor, busy_pollers
@@ -30,6 +31,7 @@ from emulator.network.samples import write_samples
 from emulator.network.sysctls import TcpSettings
 from emulator.ports.arrangement import PortArrangement
 from emulator.progress import Progress, Report
+from emulator.ranks.aggregation.process import AggregationJob
 from emulator.ranks.failures.hang_watch import HangWatch
 from emulator.ranks.launcher import FailedJob, Launcher
 from emulator.ranks.processes import processes_of_jobs
@@ -212,7 +214,10 @@ def _ranks_of(spec: Spec) -> list[tuple[str, int]]:
 
 
 def _launcher(spec: Spec, report: Report) -> Launcher:
-    with_torch = any(not isinstance(each, CommandWorkload) for each in spec.workloads)
+    parts = [spec.of_job(job) for job in spec.jobs] or [spec]
+    with_torch = any(
+        not isinstance(part.workload, CommandWorkload) or makes_trees(part) for part in parts
+    )
     return Launcher(with_torch, lambda stream, line: report(Progress(stream, line)))
 
 
@@ -226,7 +231,11 @@ def _started(spec: Spec, jobs: Sequence[JobProcesses], launcher: Launcher) -> Pr
             "started",
             f"{many} processes started on {workload.hosts} hosts, one per {workload.per}: "
             + shlex.join(workload.argv),
-            processes={str(pid): f"rank {r.process.rank}" for pid, r in launcher.running.items()},
+            processes={
+                str(pid): f"rank {r.process.rank}"
+                for pid, r in launcher.running.items()
+                if not isinstance(r.process, AggregationJob)
+            },
         )
     many_of = {job.name: len(job.processes) for job in jobs}
     in_words = (f"{job} ({n} process{'es' if n != 1 else ''})" for job, n in many_of.items())
@@ -265,7 +274,9 @@ def _aggregating(spec: Spec) -> frozenset[str]:
     if spec.aggregation is None:
         return frozenset()
     parts = [spec.of_job(job) for job in spec.jobs] or [spec]
-    return frozenset(node.name for part in parts for node in nodes_of(settings_of(part)))
+    nodes = [node for part in parts for node in nodes_of(settings_of(part))]
+    nodes += [node for part in parts for node in nodes_on_demand(part)]
+    return frozenset(node.name for node in nodes)
 
 
 def _transport(spec: Spec) -> TcpSettings:

@@ -10,6 +10,7 @@ from typing import Any
 
 from collectives.groups import GroupName, groups_of
 from collectives.in_network.of_run import nodes_of
+from collectives.in_network.on_demand import nodes_on_demand
 from collectives.kinds import Kind, Shape, rounded_elements
 from collectives.program import PROGRAM_KINDS
 from collectives.schedule.program import ProgramSchedule
@@ -104,7 +105,9 @@ def guest_memory_bytes(spec: Spec, run_directory: Path) -> int:
     workload = spec.workload
     ranks = range(workload.ranks)
     if isinstance(workload, CommandWorkload):
-        return _SYSTEM_BYTES + len(ranks) * _PROGRAM_BYTES + emulated(spec).fabric_bytes(spec)
+        programs_bytes = len(ranks) * _PROGRAM_BYTES
+        nodes_bytes = len(nodes_on_demand(spec)) * _RANK_BYTES
+        return _SYSTEM_BYTES + programs_bytes + nodes_bytes + emulated(spec).fabric_bytes(spec)
     connection_bytes = spec.tcp.sndbuf_bytes + spec.tcp.rcvbuf_bytes
     kept_times = _KEPT if ranks_per_process(spec) == 1 else _KEPT_BY_THREADS
     if isinstance(workload, CollectivesWorkload):

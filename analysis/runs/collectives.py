@@ -308,13 +308,14 @@ def schedule_of_record(run: Run, record: CollectiveRecord, ranks: Sequence[int])
     kind = Kind(record.kind)
     shape = Shape(kind, record.size_bytes, len(ranks), record.element_bytes, record.root)
     try:
-        if record.section is not None:  # planned as `workloads/torch_backend` does
-            return schedule_of(
-                CollectivesOfRun.model_validate_json(json.dumps(record.section)),
-                shape,
-                record.program,
-                ranks,
-            )
-        return schedule_of(settings_of(run.spec), shape, record.program, ranks)
+        return schedule_of(section_of_record(run, record), shape, record.program, ranks)
     except (ValueError, OSError) as error:
         raise RunError(f"{run.directory}: the program of {record.id}: {error}") from error
+
+
+def section_of_record(run: Run, record: CollectiveRecord) -> CollectivesOfRun:
+    """The section by which a collective was planned: the spec's, or of a script's group that which
+    `workloads/torch_backend` had, with the trees that the group was given. Raises ValueError."""
+    if record.section is None:
+        return settings_of(run.spec)
+    return CollectivesOfRun.model_validate_json(json.dumps(record.section))

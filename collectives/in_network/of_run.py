@@ -116,7 +116,7 @@ def aggregation_of_run(spec: Sections) -> AggregationOfRun | None:
 
 
 @dataclass(frozen=True, slots=True)
-class _AskedTree:
+class AskedTree:
     """A group that is to have a tree: of which job ("": the spec's own), its ranks and their hosts,
     what it reduces and how, and how many slots it asks for (None: an even share)."""
 
@@ -130,14 +130,14 @@ class _AskedTree:
 
 def _asked(
     job: str, workload: WorkloadSpec, hosts: Sequence[str], quota: int | None, trees: int
-) -> tuple[_AskedTree, ...]:
+) -> tuple[AskedTree, ...]:
     """The trees of a job, in the order in which its groups are made."""
     if isinstance(workload, CommandWorkload | ChakraWorkload | FlowsWorkload):
-        return ()  # its groups are not known beforehand, or have no collectives
+        return ()  # its groups are made as it runs (`on_demand`), or have no collectives
     types = (workload.dtype,)
     ops = tuple(sorted({*_ops(workload)}))
     return tuple(
-        _AskedTree(job, members, tuple(hosts[rank] for rank in members), types, ops, quota)
+        AskedTree(job, members, tuple(hosts[rank] for rank in members), types, ops, quota)
         for members in used_groups(workload)
         for _ in range(trees)
     )
@@ -154,20 +154,20 @@ def _ops(workload: WorkloadSpec) -> Iterator[str]:
 
 
 @lru_cache(maxsize=64)
-def _of_plan(plan: Plan, given: str, asked: tuple[_AskedTree, ...]) -> AggregationOfRun:
+def _of_plan(plan: Plan, given: str, asked: tuple[AskedTree, ...]) -> AggregationOfRun:
     section = AggregationSection.model_validate_json(given)
-    trees = [_tree(plan, section, each, turn) for turn, each in enumerate(asked)]
+    trees = [tree_of(plan, section, each, turn) for turn, each in enumerate(asked)]
     if section.middles is not None:
         trees = list(_without_conflicts(plan, section.middles, trees))
     given_slots = _with_slots(section, asked, trees)
     mine = [tree for each, tree in zip(asked, given_slots, strict=True) if not each.job]
     groups = (mine[i : i + section.trees] for i in range(0, len(mine), section.trees))
     return AggregationOfRun(
-        section=section, trees=tuple(tree for group in groups for tree in _of_one_group(group))
+        section=section, trees=tuple(tree for group in groups for tree in of_one_group(group))
     )
 
 
-def _of_one_group(trees: Sequence[TreeOfGroup]) -> Iterator[TreeOfGroup]:
+def of_one_group(trees: Sequence[TreeOfGroup]) -> Iterator[TreeOfGroup]:
     """The trees of a group, which know the switches of all of them; where one has a reason why
     there is none, the first such reason is that of all."""
     if len(trees) == 1:
@@ -205,7 +205,7 @@ def _of_one_group(trees: Sequence[TreeOfGroup]) -> Iterator[TreeOfGroup]:
         )
 
 
-def _tree(plan: Plan, section: AggregationSection, asked: _AskedTree, turn: int) -> TreeOfGroup:
+def tree_of(plan: Plan, section: AggregationSection, asked: AskedTree, turn: int) -> TreeOfGroup:
     """The tree of a group, before slots are divided; `turn` chooses among roots that are alike."""
     switches = aggregating_switches(plan.fabric, section.switches)
     members = asked.members
@@ -216,26 +216,56 @@ def _tree(plan: Plan, section: AggregationSection, asked: _AskedTree, turn: int)
             tree = aggregation_tree(plan.fabric, asked.hosts, switches, section.root, turn)
     except NoTree as error:
         return TreeOfGroup(members=members, reason=str(error))
-    for switch in tree.switches:
-        node = section.of(switch)
-        for does, known, wanted in (
-            ("reduces", node.dtypes, asked.types),
-            ("reduces by", node.operations, asked.ops),
-        ):
-            for one in wanted:
-                if one not in (known or ()):
-                    known_ones = ", ".join(known or ()) or "nothing"
-                    reason = f"{switch} {does} {known_ones}, and not {one}"
-                    return TreeOfGroup(members=members, reason=reason)
-    of_all = {node.name: number for number, node in enumerate(plan.fabric.routers)}
+    unable = _unable(section, tree.switches, asked.types, asked.ops)
+    if unable:
+        return TreeOfGroup(members=members, reason=unable)
+    numbers = switch_numbers(plan)
     places = {node.name: number for number, node in enumerate(plan.fabric.nodes)}
     return TreeOfGroup(
         members=members,
         switches=tree.switches,
         parents=tree.parents,
-        numbers=tuple(len(plan.hosts) + of_all[name] for name in tree.switches),
+        numbers=tuple(numbers[name] for name in tree.switches),
         places=tuple(places[name] for name in (*asked.hosts, *tree.switches)),
     )
+
+
+def switch_numbers(plan: Plan) -> dict[str, int]:
+    """The numbers of switches where ranks are numbered (`collectives.in_network.node`)."""
+    first = len(plan.hosts)
+    return {node.name: first + place for place, node in enumerate(plan.fabric.routers)}
+
+
+def _unable(
+    section: AggregationSection,
+    switches: Sequence[str],
+    types: Sequence[str],
+    ops: Sequence[str],
+) -> str:
+    """The first of these switches that does not reduce these types, or by these operations, in
+    words; "" where all do."""
+    for switch in switches:
+        node = section.of(switch)
+        for does, known, wanted in (
+            ("reduces", node.dtypes or (), types),
+            ("reduces by", node.operations or (), ops),
+        ):
+            for one in wanted:
+                if one not in known:
+                    return f"{switch} {does} {', '.join(known) or 'nothing'}, and not {one}"
+    return ""
+
+
+def unable_to_reduce(
+    section: CollectivesSection, members: Sequence[int], dtype: str, op: str
+) -> str:
+    """The reason why the switches of a group's trees do not reduce this type by this operation, as
+    far as nothing of that is known before; "" where they do."""
+    of_run = _of_section(section)
+    if of_run is None:
+        return ""
+    switches = [switch for tree in of_run.of(members) for switch in tree.switches]
+    return _unable(of_run.section, switches, (dtype,), (op,))
 
 
 def _without_conflicts(plan: Plan, middles: int, trees: list[TreeOfGroup]) -> Iterator[TreeOfGroup]:
@@ -255,7 +285,7 @@ def _without_conflicts(plan: Plan, middles: int, trees: list[TreeOfGroup]) -> It
 
 
 def _with_slots(
-    section: AggregationSection, asked: Sequence[_AskedTree], trees: Sequence[TreeOfGroup]
+    section: AggregationSection, asked: Sequence[AskedTree], trees: Sequence[TreeOfGroup]
 ) -> Iterator[TreeOfGroup]:
     """The share of each tree in its nodes' slots. A quota is taken first come, first served; those
     without one divide evenly what is left of the node on which they have least."""
@@ -326,11 +356,16 @@ def nodes_of(section: CollectivesSection) -> tuple[Aggregator, ...]:
 
 
 def _nodes(of_run: AggregationOfRun, tree: TreeOfGroup) -> tuple[Aggregator, ...]:
-    nodes = {switch: of_run.section.of(switch) for switch in tree.switches}
     return tuple(
-        Aggregator(name, number, nodes[name].rate_bps or 0, nodes[name].latency_ns or 0)
+        node_of(of_run.section, name, number)
         for name, number in zip(tree.switches, tree.numbers, strict=True)
     )
+
+
+def node_of(section: AggregationSection, switch: str, number: int) -> Aggregator:
+    """The node of a switch, which has this number."""
+    own = section.of(switch)
+    return Aggregator(switch, number, own.rate_bps or 0, own.latency_ns or 0)
 
 
 def aggregation(section: CollectivesSection, options: Mapping[str, Any], ranks: int) -> Aggregation:

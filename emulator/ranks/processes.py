@@ -10,6 +10,7 @@ from pathlib import Path
 from collectives.settings import settings_of
 from emulator.job_directories import JOBS
 from emulator.network.network import Network
+from emulator.ranks.aggregation.manager import AggregationManager
 from emulator.ranks.aggregation.process import Trees
 from emulator.ranks.gate import Seat
 from emulator.ranks.packed_process import packed
@@ -42,13 +43,14 @@ def processes_of_jobs(
         )
         for number, job in enumerate(spec.jobs)
     ]
+    manager = AggregationManager(spec, network)
     with ExitStack() as stack:
         found = []
         for name, part, directory, seat, idle in parts or [
             ("", spec, run_directory, None, spec.virtual.connect_only)
         ]:
             (directory / "ranks").mkdir(parents=True)
-            own = _processes_of(part, network, directory, real_time, seat, idle)
+            own = _processes_of(part, network, directory, real_time, seat, idle, manager)
             found.append(JobProcesses(name, tuple(stack.enter_context(own))))
         yield found
 
@@ -61,12 +63,25 @@ def _processes_of(
     real_time: bool,
     seat: Seat | None,
     idle: bool,
+    manager: AggregationManager,
 ) -> Iterator[Sequence[Process]]:
     """The processes of a spec with one workload. With a `seat` it is one of several jobs, and when
-    it is `idle` its ranks are connected and do nothing."""
+    it is `idle` its ranks are connected and do nothing. The `manager` gives the groups of programs
+    their trees."""
+    processes: list[Process]
     if isinstance(spec.workload, CommandWorkload):
-        with program_jobs(spec, spec.workload, network, run_directory, real_time, seat) as programs:
-            yield [] if idle else programs
+        own = "" if seat is None else seat.job
+        with (
+            manager.program(own) as asked,
+            program_jobs(
+                spec, spec.workload, network, run_directory, real_time, seat, asked
+            ) as programs,
+        ):
+            processes = [*programs]
+            if asked is not None:
+                names = _write_names(network, run_directory)
+                processes += manager.nodes(own, asked, run_directory / "ranks", names, real_time)
+            yield [] if idle else processes
         return
     names = _write_names(network, run_directory)
     traffic = TrafficOfGroups.of_spec(spec)
@@ -74,7 +89,7 @@ def _processes_of(
     trees = Trees.of_run(settings_of(spec), spec.plan.hosts, network, traffic, job)
     jobs = _ranks(spec, network, run_directory, names, real_time, seat, idle, trees, traffic)
     threads = 1 if real_time else ranks_per_process(spec)
-    processes: list[Process] = [*(packed(jobs, threads) if threads > 1 else jobs)]
+    processes = [*(packed(jobs, threads) if threads > 1 else jobs)]
     if trees is not None:
         processes += trees.jobs(network, run_directory / "ranks", names, real_time, spec.payload)
     posts = run_directory / "ranks" / POSTS

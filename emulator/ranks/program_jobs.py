@@ -25,6 +25,7 @@ from topologies.spec.compute_section import ComputeSpec
 from topologies.spec.run_sections import Kill
 from topologies.spec.spec import Spec
 from topologies.spec.workload_section import CommandWorkload
+from workloads.execution.aggregation.given import DIRECTORY_VARIABLE
 from workloads.execution.traffic_class import TrafficClass
 from workloads.execution.transports.interface import TRANSPORT_VARIABLE, place_variable
 from workloads.observer import (
@@ -69,9 +70,11 @@ def program_jobs(
     run_directory: Path,
     real_time: bool,
     seat: Seat | None = None,
+    trees: Path | None = None,
 ) -> Iterator[list[ProgramJob]]:
     """A job per rank or per host; `ranks/NNN.jsonl` of every rank has its first line. The files of
-    host names are gone at the end of the block. With a `seat` the program is one of several."""
+    host names are gone at the end of the block. With a `seat` the program is one of several.
+    `trees` is where its groups ask for trees of switches."""
     fabric, hosts = network.fabric, spec.plan.hosts
     ranks = run_directory / "ranks"
     names = ranks / "names"
@@ -104,7 +107,7 @@ def program_jobs(
     if workload.per == "job":
         write_mpi_files(mpi, hosts, workload.ranks_per_host, places, run_directory / WORK)
     caller = Caller.read(run_directory)
-    start = _Start(spec, workload, network, run_directory, caller, real_time, seat)
+    start = _Start(spec, workload, network, run_directory, caller, real_time, seat, trees)
     try:
         yield [
             start.job(rank, places[hosts[rank]])
@@ -195,6 +198,7 @@ class _Start:
     caller: Caller
     real_time: bool
     seat: Seat | None
+    trees: Path | None
 
     def job(self, rank: int, place: HostPlace) -> ProgramJob:
         """The process of a rank, or of the host whose first rank it is."""
@@ -260,6 +264,8 @@ class _Start:
             found[COLLECTIVES_VARIABLE] = section.model_dump_json(
                 by_alias=True, exclude_defaults=True
             )
+        if self.trees is not None:
+            found[DIRECTORY_VARIABLE] = str(self.trees)
         if workload.per == "job":
             found |= mpi_variables(self.run_directory / "ranks" / "mpi")
         elif workload.per == "rank":

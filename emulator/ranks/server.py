@@ -111,7 +111,7 @@ class _Server:
         self._failed: set[int] = set()
         self._nodes = [LosableNodes(job.processes) for job in jobs]
         self._opened = False
-        self._rank_of: dict[int, int] = {}
+        self._process_of: dict[int, Process] = {}
 
     def run(self) -> None:
         start_ns = round_time_ns(_START_MARGIN_NS, _START_GRID_NS)
@@ -126,12 +126,14 @@ class _Server:
         self._watch.call_when_readable(self._gate.descriptor, self._some_are_ready)
         for pid, process, status in self._watch.ended():
             number = job_of.pop(pid)
+            left = {p.rank: at for at, p in self._process_of.items() if job_of.get(at) == number}
+            if not isinstance(process, AggregationJob):
+                self._end_nodes([self._process_of[pid] for pid in left.values()])
             if pid in self._killed:
                 self._killed.discard(pid)
                 continue
             if status == 0 or number in self._failed:
                 continue
-            left = {of: each for each, of in self._rank_of.items() if job_of.get(each) == number}
             if not self._nodes[number].lost(process.rank, left, self._tell):
                 self._fail(number, process, status, [p for p, n in job_of.items() if n == number])
         end_descendants()
@@ -152,13 +154,20 @@ class _Server:
                         process.become(start_ns, self._orders, self._gate)
                     forked.append((pid, process))
                 job_of[pid] = number
-                self._rank_of[pid] = process.rank
+                self._process_of[pid] = process
         # When all have been forked: what watches one is not the others' to inherit.
         _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
         for pid, process in forked:
             self._watch.add(pid, process)
         return job_of
+
+    def _end_nodes(self, left: Sequence[Process]) -> None:
+        """Have the switches of a program end, where these are all that is left of its job."""
+        nodes = [p for p in left if isinstance(p, AggregationJob) and p.serves_program]
+        if len(nodes) == len(left) and not self._watch.due:  # nobody is to be started again
+            for node in nodes:
+                node.end()
 
     def _order(self, order: Mapping[str, Any]) -> None:
         """A fault of the spec: it kills programs, or has them stand still."""
@@ -190,7 +199,7 @@ class _Server:
         pid = self._watch.start(again, lambda: None)
         self._watch.due -= 1
         self._job_of[pid] = 0
-        self._rank_of[pid] = process.rank
+        self._process_of[pid] = again
         self._tell({"restarted": True, "rank": process.rank, "pid": pid, "job": self._jobs[0].name})
 
     def _beginning(self, program: ProgramJob, start_ns: int) -> Callable[[], None]:

@@ -66,7 +66,7 @@ def test_mistakes_are_told(rest: str, said: str) -> None:
         (
             "ranks: 4",
             "{backend: programs, all_reduce: {algorithm: aggregation}}",
-            "expected an algorithm of the ranks alone",
+            "with a section aggregation, which says what switches reduce",
         ),
     ],
 )

@@ -10,10 +10,7 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
 from collectives.schedule.program import ProgramSchedule
-from collectives.settings import AGREEMENT
 from workloads.execution.programs.engine import ChunkTimes
-
-_ALIGNMENT = "align"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +30,13 @@ class LoggedProgram:
         section: Mapping[str, Any],
         first_slot: int,
         op: str,
+        phase: str = "",
+        id: str = "",
     ) -> LoggedProgram:
         """A collective starts now, of a group by torch's name for it and its ranks of the run.
-        `entry` and `section` are what it was planned from, `op` is torch's name for how it reduces.
-        """
+        `entry` and `section` are what it was planned from, `op` is torch's name for how it reduces,
+        `phase` that of its row where this is not its kind. Without an `id` it is the group's next
+        one."""
         observer = getattr(distributed_c10d, "groundwire_observer", None)
         if observer is None:
             return cls(None, None)
@@ -54,9 +54,16 @@ class LoggedProgram:
         }
         if shape.kind.traits.reduces:
             details["op"] = op
-        if entry is AGREEMENT:
-            details["phase"] = _ALIGNMENT
+        if phase:
+            details["phase"] = phase
+        if id:
+            details["id"] = id
         return cls(observer, observer.program(group, list(ranks), details))
+
+    @property
+    def id(self) -> str:
+        """Its name in the log; "" where nobody logs."""
+        return "" if self.record is None else str(self.record["id"])
 
     def chunk(self, times: ChunkTimes) -> None:
         """One of its chunks has run."""

@@ -1,8 +1,9 @@
 """A process group whose collectives run as programs, and the rest as Gloo's own.
 
 Every kind that has an entry in the configuration runs as a program over Gloo's point-to-point
-messages. Kinds without one, barriers, messages, gather and scatter are Gloo's own. A call that
-neither can do raises Unsupported with the call's name."""
+messages; where switches take part, on a tree that the group is given when it is made. Then a
+barrier is an all-reduce of 8 bytes. Kinds without an entry, other barriers, messages, gather and
+scatter are Gloo's own. A call that neither can do raises Unsupported with the call's name."""
 
 from __future__ import annotations
 
@@ -27,17 +28,19 @@ from torch._C._distributed_c10d import (  # type: ignore[attr-defined]
     _create_work_from_future,
 )
 
-from collectives.algorithms.base import DoesNotFit
-from collectives.kinds import Kind, Shape
-from collectives.schedule.gloo import GLOO
+from collectives.algorithms.aggregation import Aggregation
+from collectives.algorithms.base import DoesNotFit, Refused
+from collectives.in_network.of_run import unable_to_reduce
+from collectives.kinds import Kind, Shape, barrier_shape
 from collectives.schedule.program import ProgramSchedule
-from collectives.schedule.schedule import Schedule
-from collectives.settings import AGREEMENT, agreement_of, entry_of, schedule_of
+from collectives.settings import AGREEMENT, agreement_of, by_hosts, entry_of, schedule_of
 from collectives.start_order import CollectiveOrder
+from workloads.execution.aggregation.host_way import HostWay
 from workloads.execution.programs.agreement import find_highest
 from workloads.execution.programs.engine import FIRST_SLOT, ProgramEngine, ProgramWork
 from workloads.execution.programs.reductions import REDUCTIONS, SUM, Combine
 from workloads.torch_backend.configuration import from_environment
+from workloads.torch_backend.group_trees import joined_trees
 from workloads.torch_backend.logged_program import LoggedProgram
 from workloads.torch_backend.own_links import own_links
 
@@ -67,11 +70,12 @@ class GroundwireGroup(dist.ProcessGroup):  # type: ignore[misc]
         self._own_rank = rank
         self._own_size = size
         self._name, self._ranks = name, ranks
-        self._section = from_environment()
+        self._gloo = dist.ProcessGroupGloo(store, rank, size, timeout=timeout)
+        # With the trees of the switches that take part.
+        self._section, self._trees = joined_trees(from_environment(), store, ranks, rank)
         self._planned_from = self._section.model_dump(
             mode="json", by_alias=True, exclude_defaults=True
         )
-        self._gloo = dist.ProcessGroupGloo(store, rank, size, timeout=timeout)
         # What programs send and receive by.
         self._carrier = own_links(store, name, ranks, rank) or self._gloo
         self._engine = ProgramEngine(
@@ -83,6 +87,13 @@ class GroundwireGroup(dist.ProcessGroup):  # type: ignore[misc]
     def getBackendName(self) -> str:
         """torch's name for it."""
         return "groundwire"
+
+    def getGroupName(self) -> str:
+        """torch asks for it when a group is destroyed."""
+        return self._name
+
+    def setGroupName(self, name: str) -> None:
+        """torch tells the name that the group has already."""
 
     def rank(self) -> int:
         return self._own_rank
@@ -205,7 +216,18 @@ class GroundwireGroup(dist.ProcessGroup):  # type: ignore[misc]
     alltoall_base = all_to_all_single
 
     def barrier(self, opts: Any = None) -> Any:
+        entry = entry_of(self._section, Kind.ALL_REDUCE)
+        if self._trees is not None and entry["algorithm"] == Aggregation.name:
+            came = torch.ones(1, dtype=torch.int64)
+            planned = self._planned(barrier_shape(self._own_size), came.dtype, dist.ReduceOp.SUM)
+            if planned[1].aggregators:
+                return self._run(*planned, came, came, SUM, dist.ReduceOp.SUM, [], "barrier")
         return self._gloo.barrier(opts or BarrierOptions())
+
+    def shutdown(self) -> None:
+        """Called when the group is destroyed. The switches above are told."""
+        if self._trees is not None:
+            self._trees.leave()
 
     def gather(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
         return self._gloo.gather(outputs, inputs, opts or GatherOptions())
@@ -256,12 +278,12 @@ class GroundwireGroup(dist.ProcessGroup):  # type: ignore[misc]
         op: object,
         by_gloo: Callable[[], Any],
     ) -> Any:
-        schedule = self._schedule(kind, tensor.numel(), tensor.element_size(), root)
-        if not isinstance(schedule, ProgramSchedule):
+        if not tensor.numel() or not self._has(kind):
             return by_gloo()
+        shape = self._shape(kind, tensor.numel(), tensor.element_size(), root)
         combine = _combine_of(kind, op)
         flat = _plain(tensor, kind).view(-1)
-        return self._run(schedule, flat, flat, combine, op, [tensor])
+        return self._run(*self._planned(shape, tensor.dtype, op), flat, flat, combine, op, [tensor])
 
     def _out_of_place(
         self,
@@ -272,66 +294,146 @@ class GroundwireGroup(dist.ProcessGroup):  # type: ignore[misc]
         by_gloo: Callable[[], Any],
     ) -> Any:
         count = max(source.numel(), target.numel())
-        schedule = self._schedule(kind, count, source.element_size(), 0)
-        if not isinstance(schedule, ProgramSchedule):
-            return by_gloo()
-        combine = _combine_of(kind, op)
-        return self._run(schedule, source.view(-1), target.view(-1), combine, op, [target])
-
-    def _schedule(self, kind: Kind, count: int, item_bytes: int, root: int) -> Schedule:
-        """The schedule of a collective by the section: a program, or Gloo's own."""
         if not count or not self._has(kind):
-            return GLOO
+            return by_gloo()
+        planned = self._planned(
+            self._shape(kind, count, source.element_size(), 0), source.dtype, op
+        )
+        combine = _combine_of(kind, op)
+        return self._run(*planned, source.view(-1), target.view(-1), combine, op, [target])
+
+    def _shape(self, kind: Kind, count: int, item_bytes: int, root: int) -> Shape:
         if kind.traits.splits and count % self._own_size:
             raise Unsupported(f"{kind}: found {count} elements, allowed: multiples of the ranks")
+        return Shape(kind, count * item_bytes, self._own_size, item_bytes, root)
+
+    def _planned(
+        self, shape: Shape, dtype: torch.dtype, op: object
+    ) -> tuple[Mapping[str, Any], ProgramSchedule]:
+        """The entry by which a collective of a kind that has one runs, and its schedule. A type or
+        an operation that the switches lack is refused, or left to hosts, as the section says."""
+        kind = shape.kind
+        entry = entry_of(self._section, kind)
         try:
-            shape = Shape(kind, count * item_bytes, self._own_size, item_bytes, root)
-            return schedule_of(self._section, shape, members=self._ranks)
+            schedule = schedule_of(self._section, shape, members=self._ranks)
+            assert isinstance(schedule, ProgramSchedule), "a kind with an entry, of two and more"
+            if schedule.aggregators and kind.traits.reduces:
+                name = str(dtype).removeprefix("torch.")
+                lacking = unable_to_reduce(self._section, self._ranks, name, _name_of(op))
+                if lacking:
+                    entry, schedule = self._by_hosts(shape, lacking)
         except DoesNotFit as error:
             raise Unsupported(f"{kind}: {error}") from error
+        return entry, schedule
+
+    def _by_hosts(self, shape: Shape, lacking: str) -> tuple[Mapping[str, Any], ProgramSchedule]:
+        of_run = getattr(self._section, "aggregation", None)
+        assert of_run is not None
+        if of_run.section.when_full != "fall-back":
+            raise Refused("algorithm", Aggregation.name, f"by hosts: {lacking}")
+        return by_hosts(self._section, shape, self._ranks)
 
     def _run(
         self,
+        entry: Mapping[str, Any],
         schedule: ProgramSchedule,
         source: torch.Tensor,
         target: torch.Tensor,
         combine: Combine,
         op: object,
         result: Sequence[torch.Tensor],
+        phase: str = "",
     ) -> Any:
         first_slot = self._engine.take_slots(schedule)
-        logged = self._logged(
-            schedule, entry_of(self._section, schedule.shape.kind), first_slot, op
-        )
-        work = self._engine.start(
-            schedule,
-            self._carrier,
-            source,
-            target,
-            first_slot,
-            logged.chunk,
-            agree=self._agree,
-            combine=combine,
-        )
+        way, number = None, 0
+        if schedule.aggregators and self._trees is not None and self._trees.rescue is not None:
+            take = self._engine.take_slots
+
+            def post(*planned: Any) -> ProgramWork:
+                return self._post_by_hosts(logged, combine, op, *planned)
+
+            way = HostWay(self._section, schedule.shape, self._ranks, take, post)
+            admitted = self._trees.rescue.admit()
+            if admitted is None:
+                entry, schedule, first_slot = way.entry, way.schedule, way.first_slot
+            else:
+                number = admitted
+        logged = self._logged(schedule, entry, first_slot, op, phase)
+        if way is not None and logged.record is not None:
+            way.note_in(logged.record)
+            if not schedule.aggregators:
+                way.fell_back()
+        if schedule.aggregators:
+            assert self._trees is not None, "a schedule of switches needs trees"
+            name = _name_of(op)
+            work = self._trees.start(
+                schedule, source, target, first_slot, logged.chunk, entry, name, number, way
+            )
+        else:
+            work = self._engine.start(
+                schedule,
+                self._carrier,
+                source,
+                target,
+                first_slot,
+                logged.chunk,
+                agree=self._agree,
+                combine=combine,
+            )
         future: torch.futures.Future[Any] = torch.futures.Future()
         returned = _create_work_from_future(future)
         logged.awaited(returned)
         work.add_done_callback(partial(_complete, future, lambda: list(result)))
         return returned
 
+    def _post_by_hosts(
+        self,
+        instead_of: LoggedProgram,
+        combine: Combine,
+        op: object,
+        schedule: ProgramSchedule,
+        entry: Mapping[str, Any],
+        first_slot: int,
+        data: torch.Tensor,
+    ) -> ProgramWork:
+        """Start what stands in for a collective that switches have not completed. It has a row of
+        its own, and its chunks are not among those in flight."""
+        id = f"{instead_of.id}.by-hosts"
+        logged = self._logged(schedule, entry, first_slot, op, "fall-back", id)
+        work = self._engine.start(
+            schedule, self._carrier, data, data, first_slot, logged.chunk, combine=combine
+        )
+        work.add_done_callback(lambda _: logged.over())
+        return work
+
     def _logged(
-        self, schedule: ProgramSchedule, entry: Mapping[str, Any], first_slot: int, op: object
+        self,
+        schedule: ProgramSchedule,
+        entry: Mapping[str, Any],
+        first_slot: int,
+        op: object,
+        phase: str = "",
+        id: str = "",
     ) -> LoggedProgram:
-        """A program's place in the rank's log, where the run observes its ranks."""
+        """A program's place in the rank's log, where the run observes its ranks. Without a `phase`
+        it is its kind, without an `id` the next one of the group."""
         return LoggedProgram.begin(
-            self._name, self._ranks, schedule, entry, self._planned_from, first_slot, _name_of(op)
+            self._name,
+            self._ranks,
+            schedule,
+            entry,
+            self._planned_from,
+            first_slot,
+            _name_of(op),
+            phase,
+            id,
         )
 
     def _agree(self, proposal: int, agreed: Callable[[int | BaseException], None]) -> None:
         numbers = torch.tensor([proposal], dtype=torch.int64)
         schedule = agreement_of(self._own_size, self._section.endpoint_delay_ns)
         first_slot = self._engine.take_slots(schedule)
-        logged = self._logged(schedule, AGREEMENT, first_slot, None)
+        logged = self._logged(schedule, AGREEMENT, first_slot, None, "align")
 
         def completed(work: ProgramWork) -> None:
             logged.over()
@@ -363,7 +465,7 @@ def _plain(tensor: torch.Tensor, call: str) -> torch.Tensor:
     return tensor
 
 
-def _name_of(op: object) -> str:
+def _name_of(op: object) -> Any:
     """torch's name for a reduction, sum where nothing is reduced."""
     return next((name for name, known in _NAMES.items() if op is not None and op == known), "sum")
 

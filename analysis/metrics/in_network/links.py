@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,7 +10,7 @@ import numpy as np
 from analysis.predict.engines.paths import Paths
 from analysis.predict.engines.wire import Ints
 from analysis.predict.setting import setting_of
-from analysis.runs.collectives import MeasuredCollective, collectives_of
+from analysis.runs.collectives import MeasuredCollective, collectives_of, section_of_record
 from analysis.runs.run import Run
 from collectives.algorithms.base import DoesNotFit
 from collectives.kinds import Kind
@@ -49,7 +49,7 @@ def tree_links(run: Run) -> tuple[TreeLink, ...]:
         instead = _by_hosts(run, collective)
         if instead is not None:
             _add(hosts, paths, collective.ranks, instead)
-    groups = dict.fromkeys(tuple(collective.ranks) for collective in collectives)
+    groups = {tuple(collective.ranks): collective for collective in collectives}
     return tuple(_links(run, groups, mine, hosts))
 
 
@@ -77,13 +77,15 @@ def _add(carried: Ints, paths: Paths, ranks: Sequence[int], schedule: Schedule) 
 
 
 def _links(
-    run: Run, groups: Iterable[tuple[int, ...]], mine: Ints, hosts: Ints
+    run: Run, groups: Mapping[tuple[int, ...], MeasuredCollective], mine: Ints, hosts: Ints
 ) -> Iterator[TreeLink]:
-    """The links of the trees of these groups, each from the child that it has first."""
-    of_run = settings_of(run.spec).aggregation
-    assert of_run is not None
+    """The links of the trees of these groups, each with a collective, from the child that it has
+    first."""
     pairs: dict[tuple[str, str], None] = {}
-    for members in groups:
+    for members, collective in groups.items():
+        record = next(iter(collective.by_rank.values()))
+        of_run = section_of_record(run, record).aggregation
+        assert of_run is not None, "switches took part"
         for tree in of_run.of(members):
             names = (*(run.hosts[rank] for rank in members), *tree.switches)
             for child, parent in enumerate(tree.parents):

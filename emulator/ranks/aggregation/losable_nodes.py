@@ -18,7 +18,9 @@ class LosableNodes:
 
     def __init__(self, processes: Iterable[object]) -> None:
         self._nodes = {
-            each.rank: each for each in processes if isinstance(each, AggregationJob) and each.tells
+            each.rank: each
+            for each in processes
+            if isinstance(each, AggregationJob) and each.losable
         }
         self._over = False
 
@@ -39,7 +41,7 @@ class LosableNodes:
                 with suppress(ProcessLookupError):
                     os.kill(pids[number], signal.SIGKILL)
         told = (json.dumps({"lost": node.plan.node.name}) + "\n").encode()
-        for pipe in node.tells:
+        for pipe in node.pipes():
             # For both ways, so that nobody is waited for: a rank may have ended (fifo(7)).
             descriptor = os.open(pipe, os.O_RDWR | os.O_NONBLOCK)
             os.write(descriptor, told)

@@ -22,6 +22,7 @@ from emulator.ranks.torch_import import renew_thread_pool
 from topologies.aggregation_tree import OUTSIDE
 from topologies.spec.collectives_section import CollectivesOfRun, TreeOfGroup
 from topologies.spec.workload_types import Payload
+from workloads.execution.aggregation.given import node_pipe, tell
 from workloads.execution.aggregation.node_plan import NodePlan
 from workloads.execution.aggregation.place import TreePlace, rescue_pipe
 from workloads.execution.clock import sleep_until_ns
@@ -31,7 +32,8 @@ from workloads.execution.traffic_class import TrafficOfGroups
 @dataclass(frozen=True, slots=True)
 class AggregationJob:
     """An aggregation node and where it runs, started and watched as ranks are. Where ranks go on
-    without it, `tells` are the pipes by which they are told that it has died."""
+    without it, it is `losable`, and `tells` are the pipes by which they are told that it has
+    died."""
 
     plan: NodePlan
     netns: Path
@@ -39,6 +41,23 @@ class AggregationJob:
     stderr: Path
     real_time_priority: bool = False
     tells: tuple[Path, ...] = ()
+    losable: bool = False
+
+    @property
+    def serves_program(self) -> bool:
+        """Whether it is told of its trees as a program makes groups, and ends when that does."""
+        return self.plan.directory is not None
+
+    def end(self) -> None:
+        """Have such a node end. Raises OSError."""
+        assert self.plan.directory is not None
+        tell(node_pipe(self.plan.directory, self.plan.node.name), {})
+
+    def pipes(self) -> tuple[Path, ...]:
+        """All pipes in which ranks are told that it has died."""
+        if self.plan.directory is None:
+            return self.tells
+        return tuple(sorted(self.plan.directory.glob("*/rescue.*")))
 
     @property
     def rank(self) -> int:
@@ -181,6 +200,7 @@ class Trees:
                 ranks / f"{node.name}.log",
                 real_time,
                 self.rescues,
+                bool(self.rescues),
             )
             for node in nodes_of(self.settings)
         ]

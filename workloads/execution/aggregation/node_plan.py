@@ -17,7 +17,8 @@ class NodePlan:
     ranks of their groups, where the locks of streams lie, and where it says who held its slots.
 
     A switch that several jobs share has a process of each, and one unit: `shared_unit` is a file
-    that has its state."""
+    that has its state. Where a program makes groups as it runs, the node is told of its trees in
+    the pipe of `directory` (`given`), and `places` are none."""
 
     node: Aggregator
     places: tuple[tuple[tuple[int, ...], TreePlace], ...]
@@ -26,3 +27,4 @@ class NodePlan:
     collectives: CollectivesSection
     payload: Payload = "checked"
     shared_unit: Path | None = None
+    directory: Path | None = None
