@@ -13,6 +13,14 @@ from typing import Any, Protocol
 
 Figures = Mapping[str, Any]
 
+TIME = 0.1
+"""The tolerance of a time, or a ratio of times, of an emulation or an engine beside a published or
+computed one."""
+BYTES = 0.02
+"""That of bytes on wires, headers included, beside what a formula has."""
+COUNTED = 0.005
+"""That of what is counted or computed, beside a figure of three digits."""
+
 
 class FigureMissing(ValueError):
     """An experiment's file lacks what a rule or a row asks for."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping
 from math import log2
 from typing import Any
 
 from benchmarks.claims.claim import Claim
 from benchmarks.claims.experiment import Bench, Experiment
-from benchmarks.claims.rules import Above, AtLeast, AtMost, Within
+from benchmarks.claims.rules import BYTES, Above, AtLeast, AtMost, Within
 
 _NCCL = "NVIDIA, NCCL 2.4 (blog, as copied by a third party); Sanders et al. 2009"
 _BLUE = "Cho et al., 2019 (BlueConnect)"
@@ -151,7 +152,7 @@ def _count(bench: Bench) -> Mapping[str, Any]:
     """Messages and bytes of schedules, counted: 16 ranks, nodes of 4."""
     size, ranks, node = 2**24, 16, 4
 
-    def sent(kind: str, program: str) -> tuple[float, float, float, float]:
+    def sent(kind: str, program: str) -> tuple[float, float, float, float, float]:
         forecast = bench.predict(_COUNT.format(kind=kind, program=program), {}, "alpha-beta")
         (found,) = forecast.collectives
         messages = [
@@ -164,7 +165,11 @@ def _count(bench: Bench) -> Mapping[str, Any]:
         total = sum(each[2] for each in messages) / ranks
         across = [each for each in messages if each[0] // node != each[1] // node]
         crossing = sum(each[2] for each in across) / ranks
-        return len(messages) / ranks, total, len(across) / ranks, crossing
+        own: Counter[int] = Counter()
+        for source, _, size_bytes in messages:
+            own[source] += size_bytes
+        most = float(max(own.values()))
+        return len(messages) / ranks, total, len(across) / ranks, crossing, most
 
     halving = sent("all_reduce", "{algorithm: halving-doubling}")
     ring = sent("all_reduce", _RING)
@@ -177,6 +182,7 @@ def _count(bench: Bench) -> Mapping[str, Any]:
         "ring_messages": ring[0],
         "ring_bytes": ring[1] / size,
         "tree_bytes": tree[1] / size,
+        "tree_most": tree[4] / size,
         "direct_across": direct[2],
         "two_step_across": two_step[2],
         "across_bytes_ratio": two_step[3] / direct[3],
@@ -287,7 +293,7 @@ CLAIMS = (
         setting="2 servers of 4, 4 MB, by the NICs' port counters, headers and set-up included",
         experiment=HIERARCHY,
         shows="{fewer:.2f} times fewer: {full:,} and {part:,} bytes",
-        rules=(Within("fewer", 4, 0.02),),
+        rules=(Within("fewer", 4, BYTES),),
     ),
     Claim(
         "inside-node",
@@ -348,11 +354,11 @@ CLAIMS = (
         setting="the schedules of 16 ranks, counted",
         experiment=COUNT,
         shows="{ring_messages:.0f} messages a rank, {ring_bytes:.3f} S; the tree "
-        "{tree_bytes:.3f} S on average",
+        "{tree_bytes:.3f} S on average, {tree_most:.3f} S at most",
         rules=(
             Within("ring_messages", 30, 0.0),
             Within("ring_bytes", 1.875, 0.001),
-            AtMost("tree_bytes", 2),
+            AtMost("tree_most", 2),
         ),
     ),
     Claim(

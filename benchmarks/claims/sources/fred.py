@@ -10,7 +10,7 @@ from typing import Any
 
 from benchmarks.claims.claim import Claim
 from benchmarks.claims.experiment import Bench, Experiment
-from benchmarks.claims.rules import AtMost, Within
+from benchmarks.claims.rules import BYTES, COUNTED, TIME, AtMost, Within
 from benchmarks.fred import collectives, models
 from benchmarks.fred.table import Case, Row, measured
 from collectives.algorithms import algorithm
@@ -91,7 +91,7 @@ def _wafer(fabric: str, words: str) -> Claim:
         setting=_WAFER,
         experiment=COLLECTIVES,
         shows=f"{{gain[wafer][{fabric}]:.2f}} times",
-        rules=(Within(f"gain.wafer.{fabric}", gain, 0.1),),
+        rules=(Within(f"gain.wafer.{fabric}", gain, TIME),),
         conditions=_TUNED,
     )
 
@@ -107,7 +107,7 @@ def _dp(fabric: str) -> Claim:
         setting=_WAFER + " in groups of 5",
         experiment=COLLECTIVES,
         shows=f"{{gain[DP5][{fabric}]:.2f}} times",
-        rules=(Within(f"gain.DP5.{fabric}", gain, 0.1),),
+        rules=(Within(f"gain.DP5.{fabric}", gain, TIME),),
         conditions=_TUNED,
     )
 
@@ -121,7 +121,7 @@ def _model(name: str, fabric: str, published: float) -> Claim:
         setting="a layer table with the model's shares, made small, 20 endpoints",
         experiment=TRAINING,
         shows=f"{{{name}[{fabric}]:.2f}} times",
-        rules=(Within(f"{name}.{fabric}", published, 0.1),),
+        rules=(Within(f"{name}.{fabric}", published, TIME),),
         conditions="computing is not published: it is set so that C has its ratio by the text's "
         "bandwidths" + ("" if fabric == "C" else "; D's is free"),
         earlier="[a page](in-network.md#training)",
@@ -153,7 +153,7 @@ CLAIMS = (
         setting=_WAFER + " in groups of 2",
         experiment=COLLECTIVES,
         shows="C {gain[MP2][C]:.2f}, D {gain[MP2][D]:.2f} times",
-        rules=(Within("gain.MP2.C", 4, 0.1), Within("gain.MP2.D", 4, 0.1)),
+        rules=(Within("gain.MP2.C", 4, TIME), Within("gain.MP2.D", 4, TIME)),
         conditions=_TUNED,
     ),
     Claim(
@@ -165,7 +165,7 @@ CLAIMS = (
         setting=_WAFER + ", each endpoint to its like two places away",
         experiment=COLLECTIVES,
         shows="{gain[PP2][D]:.2f} times",
-        rules=(Within("gain.PP2.D", 4, 0.1),),
+        rules=(Within("gain.PP2.D", 4, TIME),),
     ),
     Claim(
         "fred-traffic",
@@ -177,7 +177,7 @@ CLAIMS = (
         experiment=COLLECTIVES,
         shows="D sends {fewer_bytes[wafer][D]:.2f} times fewer bytes than the mesh, C "
         "{fewer_bytes[wafer][C]:.2f}",
-        rules=(Within("fewer_bytes.wafer.D", 1.9, 0.1),),
+        rules=(Within("fewer_bytes.wafer.D", 1.9, BYTES),),
     ),
     Claim(
         "fred-traffic-dp",
@@ -188,7 +188,7 @@ CLAIMS = (
         setting=_WAFER + " in groups of 5, bytes of endpoints' ports, A beside B",
         experiment=COLLECTIVES,
         shows="B sends {in_switch[DP5]:.2f} times fewer bytes than A",
-        rules=(Within("in_switch.DP5", 1.6, 0.05),),
+        rules=(Within("in_switch.DP5", 1.6, BYTES),),
     ),
     Claim(
         "fred-edge",
@@ -208,7 +208,7 @@ CLAIMS = (
         setting="our program on 5x4 with 18 channels",
         experiment=EDGE,
         shows="{wafer} channels on the busiest link: {rate:.2f}",
-        rules=(Within("rate", 0.65, 0.01), Within("wafer", 9, 0.0)),
+        rules=(Within("rate", 0.65, COUNTED), Within("wafer", 9, 0.0)),
     ),
     *(
         _model(name, fabric, gain)
