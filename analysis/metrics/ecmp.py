@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from math import exp, log
 
 from analysis.metrics.hashed_flow import heavy_flows
 from analysis.metrics.link import PortMetrics, port_metrics
@@ -33,6 +34,16 @@ class EcmpGroup:
         None when nothing was sent."""
         total = sum(self.bytes)
         return max(self.bytes) * len(self.bytes) / total if total else None
+
+    @property
+    def paths_used(self) -> float | None:
+        """How many ports an even spread of the same entropy would use: from 1 to all of them (the
+        exponential of Shannon's entropy of the bytes). None when nothing was sent."""
+        total = sum(self.bytes)
+        if not total:
+            return None
+        shares = [each / total for each in self.bytes if each]
+        return exp(-sum(share * log(share) for share in shares))
 
     @property
     def collisions(self) -> int | None:

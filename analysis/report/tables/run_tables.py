@@ -257,6 +257,7 @@ def ecmp_table(run: Run) -> Table:
         Column("bytes", "sent", Unit.SIZE),
         Column("max_bytes", "busiest port", Unit.SIZE),
         Column("imbalance", "max / mean", Unit.NUMBER),
+        Column("paths_used", "ports used", Unit.NUMBER),
         Column("heavy_flows", "heavy flows by port"),
         Column("collisions", "collisions", Unit.COUNT),
     )
@@ -268,6 +269,7 @@ def ecmp_table(run: Run) -> Table:
             sum(group.bytes),
             max(group.bytes),
             None if group.imbalance is None else round(group.imbalance, 6),
+            None if group.paths_used is None else round(group.paths_used, 6),
             None if group.heavy_flows is None else " ".join(map(str, group.heavy_flows)),
             group.collisions,
         )
