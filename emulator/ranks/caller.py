@@ -19,6 +19,7 @@ from topologies.spec.spec import Spec
 from topologies.spec.workload_section import CommandWorkload
 from workloads.models.kernel_table import read_kernel_table
 from workloads.models.operation_times import OperationTimes, read_operation_times
+from workloads.observer.forks import can_fork
 from workloads.virtual_gpu.building import Torch, VirtualGpuError, library_for
 
 _FILE = "caller.json"
@@ -156,6 +157,28 @@ def library_here(
     if workload.gpus_per_host is None:
         return None
     return library_for(Torch.of(_python_of(caller.program)), tell)
+
+
+def python_line(program: str, workload: CommandWorkload) -> tuple[str, ...] | None:
+    """A program's command line as that of a Python, where it plainly imports torch, as a script or
+    a module, with no options of the Python; None for others."""
+    is_python = re.fullmatch(r"python(\d(\.\d+)?)?", Path(program).name) is not None
+    try:
+        python = _python_of(program)
+    except VirtualGpuError:
+        return None
+    line = (
+        program if is_python else python,
+        *(() if is_python else (program,)),
+        *workload.argv[1:],
+    )
+    launches = workload.per == "host"
+    uses_torch = (
+        launches
+        or workload.gpus_per_host is not None
+        or script_importing("torch", line, Path(workload.directory)) is not None
+    )
+    return line if can_fork(line) and uses_torch else None
 
 
 def _python_of(program: str) -> str:

@@ -11,7 +11,7 @@ import re
 import selectors
 import signal
 import socket
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,12 +23,14 @@ from emulator.linux.signals import end_with_parent
 from emulator.ranks.gate import Seat
 from emulator.ranks.rank_process import send_report
 from workloads.execution.traffic_class import NO_CLASS, TrafficClass
-from workloads.observer import LIFE
+from workloads.observer import LIFE, OBSERVER
+from workloads.observer.forks import order
 
 _PR_SET_CHILD_SUBREAPER = 36
 _CHUNK_BYTES = 1 << 16
 _NOT_RUN = 127
 """The exit code of a shell, too, when it cannot run a program."""
+_OF_A_RANK = ("RANK", "LOCAL_RANK", "GROUP_RANK", "PET_NODE_RANK")
 # Ignored by Python or by the fork server; a program expects what a shell gives it.
 _DEFAULT_SIGNALS = (
     signal.SIGPIPE,
@@ -75,6 +77,9 @@ class ProgramJob:
     slice_ns: int = 0
     """The slice of the scheduler's that its processes ask for (0: Linux's own). Of those that are
     ready at one time, a shorter one goes first."""
+    python: tuple[str, ...] | None = None
+    """The command line as one of a Python that imports torch, which can fork all such programs of a
+    run from one import; None where it is none."""
 
 
 def inherit_orphans() -> None:
@@ -101,8 +106,11 @@ class Watch(Generic[Watched]):
         self._selector.register(orders, selectors.EVENT_READ, None)
         self._outputs: list[_LiveOutput] = []
 
-    def start(self: Watch[Any], job: ProgramJob, wait: Callable[[], None]) -> int:
-        """Fork a program, which calls `wait` before it is executed; returns its process."""
+    def start(
+        self: Watch[Any], job: ProgramJob, wait: Callable[[], None], imported: int | None = None
+    ) -> int:
+        """Fork a program, which calls `wait` before it is executed; returns its process. `imported`
+        is the socket for orders of a Python that has imported what it needs."""
         how = os.O_APPEND if job.life else os.O_TRUNC
         streams = [
             (name, os.open(path, os.O_WRONLY | os.O_CREAT | how, 0o644))
@@ -121,7 +129,7 @@ class Watch(Generic[Watched]):
             targets.append(writing)
         pid = os.fork()
         if pid == 0:
-            _become_program(job, wait, targets)
+            _become_program(job, wait, targets, imported)
         for target in targets:
             os.close(target)
         self.add(pid, job)
@@ -213,7 +221,56 @@ class _LiveOutput:
             )
 
 
-def _become_program(job: ProgramJob, wait: Callable[[], None], outputs: list[int]) -> None:
+def start_importing(job: ProgramJob) -> int | None:
+    """Have the Python of a program import torch; returns the socket that takes its orders, when it
+    has. None where that fails, which the programs themselves will tell."""
+    assert job.python is not None
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    pid = os.fork()
+    if pid == 0:
+        try:
+            end_with_parent()
+            os.setsid()
+            for number in _DEFAULT_SIGNALS:
+                signal.signal(number, signal.SIG_DFL)
+            null = os.open(os.devnull, os.O_RDWR)
+            for target in range(3):
+                os.dup2(null, target)
+            for end in (ours, theirs):
+                os.set_inheritable(end.fileno(), True)
+            os.chdir(job.directory)
+            ends = str(theirs.fileno()), str(ours.fileno())
+            python = job.python[0]
+            of_one = (*_OF_A_RANK, "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME")
+            common = {n: value for n, value in job.environment.items() if n not in of_one}
+            os.execvpe(python, (python, str(OBSERVER / "forks.py"), *ends), common)
+        finally:
+            os._exit(_NOT_RUN)
+    theirs.close()
+    if ours.recv(16) != b"ready":
+        ours.close()
+        return None
+    return ours.detach()
+
+
+def _be_forked(job: ProgramJob, imported: int, outputs: Sequence[int]) -> None:
+    """Have this process's program be forked from what has been imported, and end as it does.
+    Returns where that cannot be."""
+    assert job.python is not None
+    try:
+        program = order(imported, job.python, job.environment, outputs)
+    except ConnectionError:
+        return
+    code = program.wait()
+    if code < 0:
+        signal.signal(-code, signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
+    os._exit(code)
+
+
+def _become_program(
+    job: ProgramJob, wait: Callable[[], None], outputs: list[int], imported: int | None
+) -> None:
     """Body of a program's process before it is one; never returns."""
     try:
         end_with_parent()
@@ -229,6 +286,8 @@ def _become_program(job: ProgramJob, wait: Callable[[], None], outputs: list[int
         if job.slice_ns:
             ask_for_slice(job.slice_ns)
         wait()
+        if imported is not None:
+            _be_forked(job, imported, (0, 1, 2))
         environment = dict(job.environment) | ({LIFE: str(job.life)} if job.life else {})
         os.execvpe(job.argv[0], job.argv, environment)
     except OSError as error:

@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from collectives.settings import settings_of
 from emulator.linux.namespaces import HostPlace
 from emulator.network.host_places import make_host_places
 from emulator.network.network import Network
-from emulator.ranks.caller import Caller, read_library, read_times
+from emulator.ranks.caller import Caller, python_line, read_library, read_times
 from emulator.ranks.gate import Seat
 from emulator.ranks.mpi.launch import mpi_variables, write_mpi_files
 from emulator.ranks.program import ProgramJob
@@ -187,7 +188,7 @@ def device_plan(compute: ComputeSpec) -> dict[str, float]:
     }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Start:
     """How the processes of a run are started."""
 
@@ -199,6 +200,16 @@ class _Start:
     real_time: bool
     seat: Seat | None
     trees: Path | None
+
+    @cached_property
+    def _python(self) -> tuple[str, ...] | None:
+        """The command line as one of a Python that imports torch, where the run has several. Faults
+        and slices are of a rank's own process and what that has started."""
+        workload, alone = self.workload, bool(self.spec.faults or self.spec.virtual.order)
+        watched = workload.observe or not self.real_time
+        if alone or not watched or workload.per == "job" or workload.ranks < 2:
+            return None
+        return python_line(self.caller.program, workload)
 
     def job(self, rank: int, place: HostPlace) -> ProgramJob:
         """The process of a rank, or of the host whose first rank it is."""
@@ -224,6 +235,7 @@ class _Start:
             many=workload.ranks_per_process,
             starts_ranks=workload.per != "rank",
             slice_ns=0 if self.real_time else slice_of(self.spec.virtual.order, rank),
+            python=self._python,
         )
 
     def _server(self, rank: int) -> str:

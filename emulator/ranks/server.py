@@ -33,6 +33,7 @@ from emulator.ranks.program import (
     descendants,
     end_descendants,
     inherit_orphans,
+    start_importing,
 )
 from emulator.ranks.rank_process import RankJob, send_report
 from emulator.ranks.torch_import import prepare_torch
@@ -112,8 +113,10 @@ class _Server:
         self._nodes = [LosableNodes(job.processes) for job in jobs]
         self._opened = False
         self._process_of: dict[int, Process] = {}
+        self._imported: int | None = None
 
     def run(self) -> None:
+        self._imported = self._imports()
         start_ns = round_time_ns(_START_MARGIN_NS, _START_GRID_NS)
         job_of = self._job_of = self._start_all(start_ns)
         self._tell({"pids": list(job_of)})
@@ -140,6 +143,12 @@ class _Server:
         self._watch.drain()
         self._tell({"done": True})
 
+    def _imports(self) -> int | None:
+        """What all programs import, in a Python that forks them; the socket for its orders."""
+        programs = [p for job in self._jobs for p in job.processes if isinstance(p, ProgramJob)]
+        together = len(self._jobs) == 1 and all(p.python is not None for p in programs)
+        return start_importing(programs[0]) if programs and together else None
+
     def _start_all(self, start_ns: int) -> dict[int, int]:
         """The number of the job of each process, in order."""
         job_of: dict[int, int] = {}
@@ -147,7 +156,8 @@ class _Server:
         for number, job in enumerate(self._jobs):
             for process in job.processes:
                 if isinstance(process, ProgramJob):
-                    pid = self._watch.start(process, self._beginning(process, start_ns))
+                    beginning = self._beginning(process, start_ns)
+                    pid = self._watch.start(process, beginning, self._imported)
                 else:
                     pid = os.fork()
                     if pid == 0:

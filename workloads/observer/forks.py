@@ -1,0 +1,435 @@
+"""A program's Python that imports torch once, and forks every process of the program from itself.
+
+`python forks.py N M` is that server: it takes orders from the socket N, and M is the other end, by
+which what it has forked gives orders too. A process orders another one by `order`, and hears of its
+end by `Ordered`. What is forked has the arguments, environment, files, host and modules of a Python
+that was started for it. The modules that the server has imported are on a shelf: the program finds
+them when it imports them, and not before. It imports nothing but the standard library and the
+program's own torch.
+"""
+
+from __future__ import annotations
+
+import array
+import ctypes
+import importlib
+import importlib.abc
+import importlib.machinery
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import types
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any, NoReturn
+
+_PLAN_VARIABLE = "GROUNDWIRE_OBSERVE"
+# torch imports the later ones at a first optimizer, mesh or wrapper: seconds, for each process.
+_IMPORTED = (
+    ("torch",),
+    ("torch._dynamo", "torch.distributed.fsdp", "torch.distributed.tensor.parallel"),
+)
+_NAMESPACES = (("mnt", 0x00020000), ("uts", 0x04000000), ("ipc", 0x08000000), ("net", 0x40000000))
+_QUERY = 0xFFFFFFFF
+_PR_SET_PDEATHSIG = 1
+_MESSAGE_BYTES = 1 << 20
+_LAUNCHERS = "torch.distributed.elastic.multiprocessing.subprocess_handler.subprocess_handler"
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+# -- who orders ----------------------------------------------------------------------------------
+
+
+class Ordered:
+    """A process that has been ordered: as much of subprocess.Popen as launchers ask for."""
+
+    stdin = stdout = stderr = None
+
+    def __init__(self, args: Sequence[str], answers: socket.socket) -> None:
+        """Raises ConnectionError where the server cannot fork it."""
+        self.args = args
+        self.returncode: int | None = None
+        self._answers = answers
+        self.pid = int(self._answer()["pid"])
+
+    def poll(self) -> int | None:
+        """Its exit code, or the negative number of the signal that ended it; None: it runs."""
+        if self.returncode is None and select.select([self._answers], [], [], 0)[0]:
+            self._end()
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Raises TimeoutExpired of subprocess."""
+        if self.returncode is None:
+            if not select.select([self._answers], [], [], timeout)[0]:
+                import subprocess
+
+                raise subprocess.TimeoutExpired(list(self.args), timeout or 0)
+            self._end()
+        assert self.returncode is not None
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        """Nothing where it has ended."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+    def _end(self) -> None:
+        self.returncode = int(self._answer()["code"])
+        self._answers.close()
+
+    def _answer(self) -> Any:
+        said = self._answers.recv(_MESSAGE_BYTES)
+        if not said:
+            raise ConnectionError("the process that forks ranks has gone")
+        return json.loads(said)
+
+
+def order(
+    orders: int, args: Sequence[str], environment: Mapping[str, str], files: Sequence[int]
+) -> Ordered:
+    """Have `args` be a process of this one's host and working directory, with these standard
+    files. Raises OSError (ConnectionError: there is no server)."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    spaces = [
+        os.open(f"/proc/self/ns/{name}", os.O_RDONLY | os.O_CLOEXEC) for name, _ in _NAMESPACES
+    ]
+    try:
+        told = {
+            "args": list(args), "environment": dict(environment), "directory": os.getcwd(),
+            "personality": _libc.personality(ctypes.c_ulong(_QUERY)), "umask": _umask(),
+        }  # fmt: skip
+        sent = array.array("i", [theirs.fileno(), *files, *spaces])
+        # The order itself is a message of the pair's: one on the common socket has a limit.
+        with socket.socket(fileno=os.dup(orders)) as common:
+            rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, sent)
+            common.sendmsg([b"x"], [rights])
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _MESSAGE_BYTES)
+        ours.send(json.dumps(told).encode())
+    finally:
+        theirs.close()
+        for space in spaces:
+            os.close(space)
+    return Ordered(args, ours)
+
+
+def can_fork(args: Sequence[str]) -> bool:
+    """Whether a command line of a Python is a script or a module and no options that change it."""
+    rest = [word for word in args[1:2] if word == "-u"]
+    words = list(args[1 + len(rest) :])
+    return bool(words) and (not words[0].startswith("-") or (words[0] == "-m" and len(words) > 1))
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+# -- the server ----------------------------------------------------------------------------------
+
+
+class _Child:
+    def __init__(self, pid: int, answers: socket.socket) -> None:
+        self.pid, self.answers, self.handle = pid, answers, os.pidfd_open(pid)
+
+
+class _Server:
+    def __init__(self, orders: socket.socket) -> None:
+        self._orders = orders
+        self._children: list[_Child] = []
+
+    def serve(self) -> dict[str, Any]:
+        """Never returns in the server; in what it forks, returns its order."""
+        while True:
+            watched = select.poll()
+            watched.register(self._orders, select.POLLIN)
+            for child in self._children:
+                watched.register(child.handle, select.POLLIN)
+                watched.register(child.answers, select.POLLIN)
+            ready = {number for number, _ in watched.poll()}
+            for child in list(self._children):
+                if child.handle in ready:
+                    self._ended(child)
+                elif child.answers.fileno() in ready:  # who ordered it has gone
+                    with suppress(ProcessLookupError):
+                        os.kill(child.pid, signal.SIGKILL)
+                    os.waitpid(child.pid, 0)
+                    self._forget(child)
+            if self._orders.fileno() in ready:
+                found = self._take()
+                if found is not None:
+                    return found
+
+    def _take(self) -> dict[str, Any] | None:
+        room = socket.CMSG_SPACE(16 * array.array("i").itemsize)
+        _, rights, _, _ = self._orders.recvmsg(1, room)
+        if not rights:
+            os._exit(0)  # nobody is left to order anything
+        handed = array.array("i", rights[0][2])
+        answers = socket.socket(fileno=handed[0])
+        told: dict[str, Any] = json.loads(answers.recv(_MESSAGE_BYTES))
+        pid = os.fork()
+        if pid == 0:
+            self._leave()
+            answers.close()
+            told["files"], told["namespaces"] = handed[1:4], handed[4:]
+            return told
+        for number in handed[1:]:
+            os.close(number)
+        child = _Child(pid, answers)
+        self._children.append(child)
+        with suppress(OSError):
+            answers.send(json.dumps({"pid": pid}).encode())
+        return None
+
+    def _leave(self) -> None:
+        for child in self._children:
+            child.answers.close()
+            os.close(child.handle)
+        self._orders.close()
+
+    def _ended(self, child: _Child) -> None:
+        _, status = os.waitpid(child.pid, 0)
+        with suppress(OSError):
+            answer = {"code": os.waitstatus_to_exitcode(status)}
+            child.answers.send(json.dumps(answer).encode())
+        self._forget(child)
+
+    def _forget(self, child: _Child) -> None:
+        child.answers.close()
+        os.close(child.handle)
+        self._children.remove(child)
+
+
+class Shelf(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Modules that are imported and that `sys.modules` does not show. What a package's import
+    brought with it comes with it."""
+
+    def __init__(self) -> None:
+        self._layers: list[dict[str, types.ModuleType]] = []
+        self._kept: dict[str, Any] = {}
+
+    def put(self, before: set[str]) -> None:
+        """All but those from before."""
+        shown = {name for layer in self._layers for name in layer}
+        found = {name: sys.modules.pop(name) for name in set(sys.modules) - before}
+        new = {name: module for name, module in found.items() if name not in shown}
+        self._layers.append(new)
+
+    def show(self) -> None:
+        """All, for imports in the server."""
+        for layer in self._layers:
+            sys.modules.update(layer)
+
+    def take(self, name: str) -> Any:
+        return next((layer[name] for layer in self._layers if name in layer), None)
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        module = self.take(name)
+        if module is None:
+            return None
+        self._kept[name] = module.__spec__, getattr(module, "__loader__", None)
+        origin = getattr(module.__spec__, "origin", None)
+        return importlib.machinery.ModuleSpec(name, self, origin=origin)
+
+    def create_module(self, spec: Any) -> Any:
+        return self.take(spec.name)
+
+    def exec_module(self, module: Any) -> None:
+        name = next(n for n in self._kept if self.take(n) is module)
+        module.__spec__, module.__loader__ = self._kept.pop(name)
+        package = name.partition(".")[0]
+        for number, layer in enumerate(self._layers):
+            if name not in layer:
+                continue
+            for other in [*self._layers[:number], layer] if package == "torch" else [layer]:
+                wanted = [n for n in other if package in ("torch", n.partition(".")[0])]
+                for each in wanted:
+                    sys.modules.setdefault(each, other.pop(each))
+            return
+
+
+def _import_once(before: set[str]) -> Shelf:
+    shelf = Shelf()
+    for layer in _IMPORTED:
+        shelf.show()
+        for name in layer:
+            with suppress(Exception):  # what is not there is for the program to find out
+                importlib.import_module(name)
+        shelf.put(before)
+    return shelf
+
+
+# -- what has been forked --------------------------------------------------------------------------
+
+
+def _become(told: dict[str, Any]) -> None:
+    """The process of an order, up to its program's first line."""
+    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    os.setsid()
+    for descriptor, (name, kind) in zip(told["namespaces"], _NAMESPACES, strict=True):
+        if _libc.setns(descriptor, kind) != 0:
+            raise OSError(ctypes.get_errno(), f"enter the {name} namespace of a host")
+        os.close(descriptor)
+    _libc.personality(ctypes.c_ulong(told["personality"]))
+    os.umask(told["umask"])
+    os.chdir(told["directory"])
+    for target, descriptor in enumerate(told["files"]):
+        os.dup2(descriptor, target)
+        os.close(descriptor)
+    os.environ.clear()
+    os.environ.update(told["environment"])
+    plan = os.environ[_PLAN_VARIABLE]
+    stacks = sys.modules.get("groundwire_observer.stacks")
+    if stacks is not None:
+        with suppress(OSError):  # as in a Python of its own, which goes on without
+            stacks.listen(os.path.join(os.path.dirname(plan), "stacks"))
+    place = sys.modules.get("groundwire_virtual_gpu.place")
+    if place is not None:
+        with open(plan) as file:
+            place.enter(json.load(file)["gpu"])
+
+
+def _renew(shelf: Shelf) -> None:
+    """What torch and numpy make at their import for one process alone."""
+    torch, numpy = shelf.take("torch"), shelf.take("numpy.random")
+    if torch is not None:
+        torch.set_num_threads(torch.get_num_threads())  # its pool does not survive a fork
+    if numpy is not None:
+        numpy.seed()
+
+
+def _watch_launcher(orders: int) -> None:
+    """Has torchrun, in this process, order its ranks."""
+
+    class Finder(importlib.abc.MetaPathFinder):
+        def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+            if name != _LAUNCHERS:
+                return None
+            sys.meta_path.remove(self)
+            spec = importlib.machinery.PathFinder.find_spec(name, path)
+            if spec is not None and spec.loader is not None:
+                load = spec.loader.exec_module
+
+                def exec_module(module: Any) -> None:
+                    load(module)
+                    _order_ranks(module.SubprocessHandler, orders)
+
+                spec.loader.exec_module = exec_module  # type: ignore[method-assign]
+            return spec
+
+    sys.meta_path.insert(0, Finder())
+
+
+def _order_ranks(handler: Any, orders: int) -> None:
+    start = handler._popen
+
+    def popen(own: Any, args: Sequence[str], env: Mapping[str, str]) -> Any:
+        if args[0] != sys.executable or not can_fork(args):
+            return start(own, args, env)
+        given = vars(own)
+        files = [0] + [
+            number if given[name] is None else given[name].fileno()
+            for number, name in ((1, "_stdout"), (2, "_stderr"))
+        ]
+        try:
+            return order(orders, args, env, files)
+        except ConnectionError:
+            return start(own, args, env)
+
+    handler._popen = popen
+
+
+def _run(args: Sequence[str]) -> None:
+    """The program, as Python runs a script or a module."""
+    words = list(args[1:])
+    if words[0] == "-u":
+        words = words[1:]
+    sys.orig_argv[:] = list(args)
+    safe = getattr(sys.flags, "safe_path", False)
+    if words[0] == "-m":
+        sys.argv[:] = ["-m", *words[2:]]
+        if not safe:
+            sys.path.insert(0, os.getcwd())
+        import runpy
+
+        vars(runpy)["_run_module_as_main"](words[1])  # what `python -m` calls
+        return
+    path = words[0]
+    sys.argv[:] = words
+    if not safe:
+        sys.path.insert(0, os.path.dirname(os.path.realpath(path)))
+    main = types.ModuleType("__main__")
+    loader = importlib.machinery.SourceFileLoader("__main__", path)
+    vars(main).update(
+        __file__=path, __builtins__=__builtins__, __loader__=loader, __spec__=None, __cached__=None
+    )
+    sys.modules["__main__"] = main
+    if "__mp_main__" in sys.modules:
+        sys.modules["__mp_main__"] = main
+    with open(path, "rb") as file:
+        code = compile(file.read(), path, "exec", dont_inherit=True)
+    exec(code, vars(main))
+
+
+def _run_and_end(args: Sequence[str]) -> None:
+    try:
+        _run(args)
+    except Exception as error:
+        trace = error.__traceback__
+        while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
+            trace = trace.tb_next
+        sys.excepthook(type(error), error.with_traceback(trace), trace)
+        sys.exit(1)
+
+
+def _give_up(error: BaseException) -> NoReturn:
+    os.write(2, f"cannot start a rank: {error!r}\n".encode())
+    os._exit(127)
+
+
+def main(before: set[str]) -> None:
+    """The server; returns in what it has forked, when its program is over."""
+    import gc
+
+    own, further = int(sys.argv[1]), int(sys.argv[2])
+    sys.path.pop(0)  # this directory is on PYTHONPATH as well, and gone by now
+    said, writes = os.memfd_create("said"), os.dup(2)
+    os.dup2(said, 2)
+    gc.disable()
+    shelf = _import_once(before)
+    gc.collect()
+    gc.freeze()  # the collector would write to, and so copy, every inherited page
+    gc.enable()
+    os.dup2(writes, 2)
+    os.close(writes)
+    text = os.pread(said, _MESSAGE_BYTES, 0)
+    os.close(said)
+    sys.meta_path.insert(0, shelf)
+    orders = socket.socket(fileno=own)
+    orders.send(b"ready")
+    told = _Server(orders).serve()
+    try:
+        _become(told)
+        _renew(shelf)
+        if text:
+            os.write(2, text)
+        _watch_launcher(further)
+    except BaseException as error:
+        _give_up(error)
+    _run_and_end(told["args"])
+
+
+if __name__ == "__main__":
+    _BEFORE = set(sys.modules) - {"array", "select"}
+    main(_BEFORE)
