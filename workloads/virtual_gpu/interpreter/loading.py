@@ -18,6 +18,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from .stand_ins import StandIns, complete_deepspeed
+
 _LIBRARY = "_groundwire_gpu.so"
 _MODULE = "_groundwire_gpu"
 _OF_TORCH = ("libtorch_cpu.so", "libtorch_cuda.so", "libtorch.so", "libtorch_python.so")
@@ -33,9 +35,11 @@ def install(plan: dict[str, Any]) -> None:
         ("torch._inductor.compile_fx", _compile_without_kernels),
         ("torch.version", _tell_version),
         ("torch.storage", _complete_storages),
+        ("deepspeed.ops.op_builder.builder", complete_deepspeed),
     ):
         sys.meta_path.insert(0, _Finder(name, then))
     sys.meta_path.insert(0, _Finder("torch._C", lambda module: _complete(module, plan), plan))
+    sys.meta_path.append(StandIns())
 
 
 class _Loader(importlib.abc.Loader):

@@ -1,0 +1,45 @@
+"""Training frameworks on virtual GPUs: each script of testing/training, unchanged."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from testing.training_programs import HERE, PROGRAMS, missing
+from tests.exec.programs import execute
+from tests.session.command import result_of
+
+ENVIRONMENT = os.environ.get("GROUNDWIRE_FRAMEWORKS")
+"""A virtual environment with torch and frameworks; without one, this Python's is looked at."""
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_framework_trains_unchanged(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = PROGRAMS[name]
+    python = sys.executable if ENVIRONMENT is None else f"{ENVIRONMENT}/bin/python"
+    lacks = missing(python, program.packages)
+    if lacks:
+        pytest.skip(f"{python} lacks {', '.join(lacks)} (GROUNDWIRE_FRAMEWORKS names another)")
+    torchrun = str(Path(python).with_name("torchrun"))
+    if program.before is not None:
+        subprocess.run([python, str(HERE / program.before)], cwd=tmp_path, check=True)
+    (tmp_path / "servers.yaml").write_text(program.fabric())
+    options = ("--gpus-per-host", str(program.gpus), "--device", "h100", "--out", "run")
+    environment = ("-x", "HF_HUB_OFFLINE=1", "--")
+    argv = [torchrun, *program.argv()[1:]]
+    done = execute(tmp_path, "servers.yaml", *options, *environment, *argv, timeout_s=3000)
+    assert done.returncode == 0, done.stderr[-3000:]
+    result = result_of(tmp_path / "run")
+    assert result["valid"] and len(result["iterations"]) >= 3
+    used = result["gpus"]["ranks"]
+    assert len(used) == program.servers * program.gpus
+    assert all(0 < gpu["mfu"] < 1 and gpu["peak_reserved_bytes"] > 1 << 20 for gpu in used)
+    assert len(result["collectives"]) > 10
