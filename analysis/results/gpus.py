@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +20,27 @@ class KernelTotal:
     ns: int
     flops: int
     bytes: int
+
+
+@dataclass(frozen=True)
+class ClassTotal:
+    """The kernels of one class on all GPUs; nanoseconds of the target fabric."""
+
+    kernel_class: str
+    kernels: int
+    ns: int
+
+
+@dataclass(frozen=True)
+class DimensionExposure:
+    """The exposed communication of a dimension of the device mesh, such as tp: how long the default
+    stream stood still for its collectives, and how much of the iterations' time that is. Means
+    over ranks and iterations, without the first one where there are several. Groups that are no
+    dimension are told by their names."""
+
+    dimension: str
+    exposed_ns: int
+    share: float
 
 
 @dataclass(frozen=True)
@@ -66,14 +88,79 @@ def kernels_of(run: Run) -> tuple[KernelTotal, ...]:
     return tuple(sorted(found, key=lambda each: (-each.ns, each.operator)))
 
 
+_CLASSES = (
+    ("attention", ("attention", "scaled_dot_product")),
+    ("optimizer", ("_fused_adam", "_fused_sgd", "_fused_adagrad", "_foreach_", "_amp_")),
+    ("convolution", ("convolution", "conv_depthwise")),
+    ("norm", ("norm", "batch_norm")),
+    ("softmax and loss", ("softmax", "nll_loss", "cross_entropy", "_loss")),
+    ("embedding and indexing", ("embedding", "index", "gather", "scatter", "topk", "sort")),
+    ("copy", ("copy", "cat", "clone", "_to_copy", "split_with_sizes", "contiguous")),
+)
+_PRODUCTS = frozenset(
+    ("mm", "addmm", "bmm", "baddbmm", "linear", "_scaled_mm", "_int_mm", "_addmm_activation",
+     "_grouped_mm", "_scaled_grouped_mm", "matmul", "dot", "mv", "addmv")
+)  # fmt: skip
+LINK_COPY = "copy between host and device"
+
+
+def kernel_class(operator: str) -> str:
+    """The class of an operator's kernels: matrix product, attention, norm and so on; elementwise
+    where it is none of them."""
+    if operator == LINK_COPY:
+        return LINK_COPY
+    name = operator.rpartition("::")[2]
+    if name in _PRODUCTS:
+        return "matrix product"
+    return next(
+        (kind for kind, parts in _CLASSES if any(part in name for part in parts)), "elementwise"
+    )
+
+
+def classes_of(kernels: Iterable[KernelTotal]) -> tuple[ClassTotal, ...]:
+    """Kernels by class, longest first."""
+    totals: dict[str, list[int]] = defaultdict(lambda: [0, 0])
+    for kernel in kernels:
+        total = totals[kernel_class(kernel.operator)]
+        total[0] += kernel.kernels
+        total[1] += kernel.ns
+    found = [ClassTotal(name, count, ns) for name, (count, ns) in totals.items()]
+    return tuple(sorted(found, key=lambda each: (-each.ns, each.kernel_class)))
+
+
+def exposure_of(run: Run) -> tuple[DimensionExposure, ...]:
+    """Exposed communication by dimension of the mesh, longest first; nothing without iterations."""
+    waited: dict[str, int] = defaultdict(int)
+    time_ns = counted = 0
+    for log in run.ranks:
+        names = {group.name: group.mesh for group in log.groups}
+        iterations = log.iterations[1:] or log.iterations
+        indices = {each.index for each in iterations}
+        time_ns += sum(each.end_ns - each.start_ns for each in iterations)
+        counted += len(indices)
+        for each in log.collectives:
+            if each.iteration in indices:
+                waited[names.get(each.group) or each.group] += each.waited_ns
+    if time_ns == 0:
+        return ()
+    scale = run.environment.scale
+    found = [
+        DimensionExposure(name, ns // counted // scale, ns / time_ns) for name, ns in waited.items()
+    ]
+    return tuple(sorted(found, key=lambda each: (-each.exposed_ns, each.dimension)))
+
+
 def gpu_section(run: Run) -> dict[str, Any] | None:
     """`gpus` of result.json; None where there are none."""
     gpus = gpus_of(run)
     if not gpus:
         return None
+    kernels = kernels_of(run)
     return {
         "ranks": [vars(gpu) for gpu in gpus],
-        "kernels": [vars(kernel) for kernel in kernels_of(run)],
+        "kernels": [vars(kernel) for kernel in kernels],
+        "classes": [vars(each) for each in classes_of(kernels)],
+        "exposed": [vars(each) for each in exposure_of(run)],
     }
 
 

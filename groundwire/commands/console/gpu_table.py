@@ -27,6 +27,18 @@ def print_gpus(section: dict[str, Any], console: OutputConsole) -> None:
     console.print(table)
     if len(kernels) > _SHOWN:
         console.print(f"and {len(kernels) - _SHOWN} more operators", highlight=False)
+    if whole_ns:
+        classes = (
+            f"{each['kernel_class']} {each['ns'] / whole_ns:.1%}" for each in section["classes"]
+        )
+        console.print(f"By class: {', '.join(classes)}", highlight=False)
+    if section["exposed"]:
+        exposed = (
+            f"{each['dimension']} {each['exposed_ns'] / 1e3:,.2f} us ({each['share']:.1%})"
+            for each in section["exposed"]
+        )
+        said = ", ".join(exposed)
+        console.print(f"Exposed communication of an iteration, by group: {said}", highlight=False)
     most = max(section["ranks"], key=lambda each: each["peak_reserved_bytes"])
     said = (
         f"GPU memory: at most {_size(most, 'peak_reserved_bytes')} reserved, "
