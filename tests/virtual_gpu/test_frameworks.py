@@ -43,3 +43,24 @@ def test_a_framework_trains_unchanged(
     assert len(used) == program.servers * program.gpus
     assert all(0 < gpu["mfu"] < 1 and gpu["peak_reserved_bytes"] > 1 << 20 for gpu in used)
     assert len(result["collectives"]) > 10
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+def test_two_runs_are_the_same_byte_for_byte(tmp_path: Path) -> None:
+    program = PROGRAMS["torch-fsdp2"]
+    (tmp_path / "servers.yaml").write_text(program.fabric())
+    for name in ("one", "two"):
+        options = ("--gpus-per-host", str(program.gpus), "--device", "h100", "--out", name)
+        done = execute(tmp_path, "servers.yaml", *options, "--", *program.argv(), timeout_s=3000)
+        assert done.returncode == 0, done.stderr[-3000:]
+    compared = 0
+    for one in sorted((tmp_path / "one").rglob("*")):
+        if one.is_file() and one.suffix in (".jsonl", ".pcap", ".out"):
+            two = tmp_path / "two" / one.relative_to(tmp_path / "one")
+            assert one.read_bytes() == two.read_bytes(), one
+            compared += 1
+    assert compared > 10
+    results = [result_of(tmp_path / name) for name in ("one", "two")]
+    for key in ("collectives", "iterations", "gpus", "summary"):
+        assert results[0][key] == results[1][key]
