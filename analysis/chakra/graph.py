@@ -65,8 +65,8 @@ class ReceiveNode(GraphNode):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryNode(GraphNode):
-    """A load from memory, or a store to it. A workload that has been read holds none
-    (`memory.py`)."""
+    """A load from memory, or a store to it. A workload that has been read holds none: it has what
+    happens (`memory.py`)."""
 
     loads: bool
     size_bytes: int
@@ -197,6 +197,9 @@ def _to_node(node: GraphNode, groups: Groups) -> TraceNode:
             kind = NodeType.COMP
             add("num_ops", node.flops)
             add("tensor_size", node.memory_bytes)
+        case MemoryNode():
+            kind = NodeType.MEM_LOAD if node.loads else NodeType.MEM_STORE
+            add("tensor_size", node.size_bytes, "uint64_val")
         case CollectiveNode():
             kind = NodeType.COMM_COLL
             attributes += _call_attributes(node, groups)

@@ -17,7 +17,8 @@ from analysis.chakra.sources.flow_files import read_connections, read_ns3_flows
 from analysis.chakra.sources.goal import read_goal
 from analysis.chakra.sources.goal_binary import is_goal_binary, read_goal_binary
 from analysis.chakra.sources.kineto import read_kineto
-from analysis.chakra.sources.pytorch import ObserverFile, read_document, read_observer
+from analysis.chakra.sources.observer_file import ObserverFile, read_document
+from analysis.chakra.sources.pytorch import read_observer
 from analysis.chakra.sources.simai import read_simai
 from analysis.chakra.trace import Trace
 from topologies.spec.compute_section import ComputeSpec
