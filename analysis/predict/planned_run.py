@@ -243,6 +243,9 @@ class _Plan:
         else:
             whose = f"job {job.name}: " if job.name else ""
             raise PredictorError(f"{whose}workload.kind: {workload.kind} is not predicted ahead")
+        self._pass(job, 2 * self._count(job))
+        if self._aligned:  # who is done says so to those who are still at it
+            self._align(job)
 
     def _add_benchmark(
         self, job: JobToPredict, calls: Sequence[PlannedCall], iteration: int
@@ -324,7 +327,8 @@ class _Plan:
         return {job.name: self._read(job, timeline) for job in self._jobs}
 
     def _read(self, job: JobToPredict, timeline: Timeline) -> PredictedJob:
-        ended_ns = max(timeline.ended_ns[rank] for rank in job.ranks)
+        last = 2 * self._count(job)
+        ended_ns = max(timeline.passed_ns[rank, last][0] for rank in job.ranks)
         collectives = dict(self._collectives(job, timeline))
         iterations = [self._iteration(job, i, timeline) for i in range(self._count(job))]
         if self._aligned and isinstance(job.spec.workload, CollectivesWorkload):

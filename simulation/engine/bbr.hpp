@@ -119,6 +119,14 @@ class Bbr {
         sample_long_term({0, 0, 0, 0, -1, 0, 1, false});
     }
 
+    // As of bbr_undo_cwnd.
+    int64_t undo() {
+        full_bw_ = 0;
+        full_rounds_ = 0;
+        forget_long_term();
+        return s_.cwnd;
+    }
+
     // As of bbr_cwnd_event: something is sent when nothing was under way.
     void tx_start(Time now) {
         if (!s_.rate.app_limited) return;

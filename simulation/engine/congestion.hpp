@@ -214,7 +214,8 @@ class Cubic {
 class Dctcp {
   public:
     // As of dctcp_ssthresh.
-    int64_t ssthresh(const Window& window) const {
+    int64_t ssthresh(const Window& window) {
+        loss_cwnd_ = window.cwnd;
         return std::max<int64_t>(window.cwnd - ((window.cwnd * alpha_) >> 11), 2);
     }
 
@@ -235,9 +236,13 @@ class Dctcp {
     }
 
     // As of dctcp_react_to_loss.
-    void react_to_loss(Window& window) const { window.ssthresh = std::max<int64_t>(window.cwnd >> 1, 2); }
+    void react_to_loss(Window& window) {
+        loss_cwnd_ = window.cwnd;
+        window.ssthresh = std::max<int64_t>(window.cwnd >> 1, 2);
+    }
+    int64_t loss_cwnd() const { return loss_cwnd_; }
 
   private:
     static constexpr int64_t kMostAlpha = 1024, kGShift = 4;
-    int64_t alpha_ = kMostAlpha, next_seq_ = 0, old_delivered_ = 0, old_delivered_ce_ = 0;
+    int64_t alpha_ = kMostAlpha, next_seq_ = 0, old_delivered_ = 0, old_delivered_ce_ = 0, loss_cwnd_ = 0;
 };

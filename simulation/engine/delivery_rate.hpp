@@ -13,11 +13,14 @@ struct Sent {
     bool app_limited;
 };
 
-// A segment that is not acknowledged; `again` it is on its way once more.
+// A segment that is not acknowledged; `again` it is on its way once more. `order` counts what its socket gave to
+// the port up to it, when it was last sent.
 struct Segment {
     int64_t seq, end_seq;
     Time sent_ns;
-    bool push = false, sacked = false, lost = false, again = false, retransmitted = false, has_sent = false;
+    uint32_t order = 0;
+    bool push = false;
+    bool sacked : 1 = false, lost : 1 = false, again : 1 = false, retransmitted : 1 = false, has_sent : 1 = false;
     Sent sent{};
 };
 

@@ -68,6 +68,7 @@ struct Endpoint : Window {
     // Something that was set to happen at a time.
     void fire(What what, Time now);
     void release_acks(Time now);
+    const WheelPlace& place_of(What timer) const { return timer == What::kAckTimer ? ack_place_ : timer_place_; }
 
     int64_t in_flight() const { return packets_out - sacked_out - lost_out + retrans_out; }
 
@@ -91,13 +92,15 @@ struct Endpoint : Window {
   private:
     friend class Bbr;
     enum Again { kNothing, kResendLost, kSendNew };
+    enum Resent { kSentAgain, kNoRoom, kWaitsInPort };
     enum Timer : uint8_t { kNoTimer, kRto, kProbe, kReorder, kRoom };
     static constexpr int64_t kAckPortBytes = 2;  // an acknowledgement alone in its port (skb_set_tcp_pure_ack)
     static constexpr int64_t kUnpaced = 10;      // segments from which on it is paced (tcp_update_skb_after_send)
     static constexpr int64_t kLimitOutputBytes = 1 << 20;  // net.ipv4.tcp_limit_output_bytes
     // net.core.wmem_max, and that the kernel doubles what is asked for (sk_setsockopt).
     static constexpr int64_t kMostAskedBytes = 212'992, kLeastSendBuffer = 4608;
-    static constexpr int64_t kReordering = 3;
+    static constexpr int64_t kReordering = 3, kMostReordering = 300;  // net.ipv4.tcp_reordering, tcp_max_reordering
+    static constexpr int64_t kReorderRecoveries = 16;  // TCP_RACK_RECOVERY_THRESH
     static constexpr int64_t kLeastRtoJiffies = 200, kNoRoomJiffies = 500;  // TCP_RTO_MIN, TCP_RESOURCE_PROBE_INTERVAL
     static constexpr int64_t kTimeoutMinUs = 2000, kMaxRtoJiffies = 120'000;
     static constexpr int64_t kAtoMin = 40, kQuickAcks = 16;  // TCP_ATO_MIN in jiffies, TCP_MAX_QUICKACKS
@@ -128,6 +131,7 @@ struct Endpoint : Window {
     void cut(int64_t size);
     int64_t waits(Time now);
     bool holds_enough(int64_t length, Time now, int factor = 0);
+    bool waits_in_port(const Segment& segment, Time now);
     void throttle();
     void has_left(Time now);
     void go_on(Time now);
@@ -142,16 +146,23 @@ struct Endpoint : Window {
     // recovery.hpp
     void on_ack(const Packet& packet, Time now);
     void recover(Again again, Time now);
-    int64_t clean(bool ece, Time now, int64_t& rtt_us, int64_t& ca_rtt_us);
-    bool take_sacks(const Packet& packet, Time now);
-    Again alert(const Packet& packet, bool advanced, bool sacked, bool suspicious, Time now);
+    int64_t clean(const Packet& packet, int64_t prior_highest, Time now, int64_t& rtt_us, int64_t& ca_rtt_us);
+    void take_sacks(const Packet& packet, Time now);
+    int64_t take_duplicate(const Range& range, int64_t ack);
+    int64_t highest_sacked() const { return sacked_out ? highest_sacked_ : snd_una; }
+    void took(Segment& segment);
+    void meets_reordering(int64_t low_seq);
+    void widen_reordering();
+    int64_t reordering_window_us() const;
+    void end_recovery();
+    Again alert(const Packet& packet, Time now);
     void try_to_open(bool ece);
     void keep_open();
     void begin_cwr();
     void begin_reduction();
     void reduce(int64_t delivered, int64_t lost_now, bool advanced);
     void end_reduction() {
-        if (!paces) cwnd = ssthresh;
+        if (!paces && ssthresh < kInfiniteSsthresh && (state == kCwr || may_be_undone_)) cwnd = ssthresh;
     }
     void enter_recovery(bool ece);
     int64_t current_ssthresh() const;
@@ -160,11 +171,20 @@ struct Endpoint : Window {
     int64_t mark_losses(Time now);
     void lose(Segment& segment);
     void retransmit_lost(Time now);
-    bool send_again(uint32_t place, Time now, bool is_probe = false);
+    Resent send_again(uint32_t place, Time now, bool is_probe = false);
     bool split(uint32_t place);
-    Again process_loss(bool advanced, bool sacked, bool suspicious);
-    void undo();
-    void end_probe(const Packet& packet, bool advanced, bool sacked);
+    bool can_join(uint32_t place, int64_t room) const;
+    void join(uint32_t place);
+    void undo_loss();
+    Again process_loss();
+    void begin_undo();
+    bool any_resent() const { return retrans_out || (!unacked_.empty() && unacked_.front().retransmitted); }
+    bool was_delayed() const { return first_resent_ms_ < 0 || echoed_ms_ < first_resent_ms_; }
+    bool may_undo() const { return may_be_undone_ && (!undo_resent_ || was_delayed()); }
+    bool undo_by_duplicates();
+    void undo(bool unmarks);
+    int64_t control_undo_cwnd();
+    void end_probe(const Packet& packet);
 
     // timers.hpp
     void measured(int64_t rtt_us);
@@ -188,6 +208,7 @@ struct Endpoint : Window {
     // receiver.hpp
     void take(const Packet& packet, Time now);
     void keep(int64_t seq, int64_t end, Time now);
+    void tell_duplicate(int64_t seq, int64_t end);
     void tell_of(int64_t seq, int64_t end, Time now);
     void received(const Packet& packet, Time now);
     int64_t ahead_bytes() const;
@@ -226,6 +247,7 @@ struct Endpoint : Window {
     Ring<InPort> in_port_;
     Ring<Time> acks_in_port_;
     int64_t wmem_ = 1;
+    uint32_t given_ = 0, left_ = 0;  // packets with data that the port took; those that have left it
     int64_t charged_ = 0;  // the queue and what is not acknowledged, with what skbs count beyond data
     bool throttled_ = false, waits_for_port_ = false, tries_again_ = false, pace_timer_set_ = false;
     struct Unwritten {
@@ -243,7 +265,19 @@ struct Endpoint : Window {
     // Losses.
     int64_t retransmits_ = 0, high_seq_ = 0, prior_cwnd_ = 0, prr_delivered_ = 0, prior_ssthresh_ = 0;
     Time first_sacked_ns_ = 0, last_sacked_ns_ = 0;
-    bool original_acked_ = false, reorder_armed_ = false, frto_ = false, rack_advanced_ = false;
+    bool reorder_armed_ = false, frto_ = false, rack_advanced_ = false;
+    // What the acknowledgement at hand told (the flags of tcp_ack): FLAG_SND_UNA_ADVANCED, FLAG_DATA_SACKED,
+    // FLAG_WIN_UPDATE, FLAG_ORIG_SACK_ACKED, FLAG_DSACKING_ACK, FLAG_DSACK_TLP, and whether it counts as a duplicate.
+    bool advanced_ = false, sacked_ = false, window_updated_ = false, original_acked_ = false;
+    bool duplicates_ = false, duplicates_probe_ = false, is_duplicate_ = false;
+    int64_t echoed_ms_ = 0, window_from_seq_ = 0, sampled_delivered_ = 0;
+    int64_t highest_sacked_ = 0, reordering_ = kReordering, resent_out_ = 0;
+    bool has_seen_reordering_ = false, has_seen_duplicate_ = false;
+    int64_t reorder_steps_ = 1, reorder_persists_ = 0, reorder_delivered_ = 0, duplicates_seen_ = 0;
+    // Of a reduction that may be undone: since when, what was sent again that may come twice (-1: nothing yet), and
+    // when something was sent again first, -1 for never.
+    bool may_be_undone_ = false;
+    int64_t undo_from_seq_ = 0, undo_resent_ = -1, first_resent_ms_ = -1;
     int64_t rack_us_ = 0, rack_seq_ = 0, rack_rtt_us_ = 0;
     int64_t probe_seq_ = 0;
     bool probe_again_ = false;
@@ -252,6 +286,7 @@ struct Endpoint : Window {
     int64_t min_rto_us_, mdev_us_, rttvar_us_, mdev_max_us_, rtt_seq_ = 0, rto_jiffies_ = 0;
     Timer timer_ = kNoTimer;
     Time timer_ns_ = 0, timer_set_for_ = 0;
+    WheelPlace timer_place_, ack_place_;
 
     // The receiver.
     int64_t buffer_bytes_, window_clamp_;

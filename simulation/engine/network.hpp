@@ -22,6 +22,14 @@ class QueuePair;
 class Programs;
 class Choices;
 
+// Where a timer of a socket is on the kernel's timer wheel: until when, at what level, and since how many others were
+// put there.
+struct WheelPlace {
+    Time until = 0;
+    int level = 0;
+    uint64_t number = 0;
+};
+
 class Network {
   public:
     explicit Network(size_t ports) : ports(ports), wheel_(ports) {}
@@ -45,8 +53,22 @@ class Network {
         processes_.add(time, what, whose, value);
     }
 
-    // Has an end release its acknowledgements at the end of a range, or with what else is done at the
-    // end of its own: timers with slack expire together (kernel/time/hrtimer.c).
+    // A timer of the wheel is set. One that is in that place already stays there.
+    void put_on_wheel(WheelPlace& place, Time until, int level, Time now) {
+        if (place.until > now && place.until == until && place.level == level) return;
+        place = {until, level, ++put_on_wheel_};
+    }
+
+    // A program sleeps until then. Its timer has a slack of a nanosecond, as ranks ask for: it goes on in the nanosecond
+    // after that, or then if something else interrupts just then (kernel/time/hrtimer.c).
+    void sleeps_until(Time time, uint32_t program) {
+        if (time < now_ns) at_processes(now_ns, What::kAwake, program, 0);
+        else sleepers_.add(time + kSlackNs, What::kAwake, program);
+    }
+
+    // Has an end release its acknowledgements at the end of a range, or before that with what else is done at the
+    // end of its own range, or when a pace is over: timers with slack expire together, and timers of paces run in the
+    // same softirq (kernel/time/hrtimer.c: hrtimer_run_softirq).
     void within(Time from, Time until, uint32_t endpoint) {
         soft_.push_back({until, from, endpoint});
         soft_ns_ = std::min(soft_ns_, until);
@@ -94,6 +116,7 @@ class Network {
     };
 
     Time next_of(const Port& port) const;
+    void order_timers();
     void find_soft() {
         soft_ns_ = kNever;
         for (const Soft& each : soft_) soft_ns_ = std::min(soft_ns_, each.until);
@@ -106,9 +129,12 @@ class Network {
     void prefetch_place(const Packet& packet) const;
 
     PortWheel wheel_;
-    EventHeap timers_, tasklets_, processes_;
+    static constexpr Time kSlackNs = 1;
+    uint64_t put_on_wheel_ = 0;
+    EventHeap timers_, tasklets_, processes_, sleepers_;
     std::deque<Soft> soft_;
     Time soft_ns_ = kNever;
+    bool softirq_runs_ = false;  // in this nanosecond
     std::vector<uint32_t> arrived_;
     std::vector<Event> due_timers_, due_tasklets_, due_processes_;
 };

@@ -108,8 +108,6 @@ class Programs {
     }
 
   private:
-    static constexpr Time kWakesLateNs = 1;  // a process that sleeps in the virtual kernel goes on in the
-                                             // nanosecond after the one that it asked for
     static constexpr int32_t kNone = -1;
     struct Program {
         int64_t at = 0, end = 0;
@@ -198,7 +196,7 @@ class Programs {
     void watch(Watchers& watchers, int32_t program);
     void sleep(int32_t program, double until) {
         programs_[size_t(program)].asleep = true;
-        net_.at_processes(Time(std::nearbyint(until)) + kWakesLateNs, What::kAwake, uint32_t(program), 0);
+        net_.sleeps_until(Time(std::nearbyint(until)), uint32_t(program));
     }
     bool is_last(int32_t latch) { return !--latches_[size_t(latch)]; }
     void start_chunks(Slots& slots, Time now);

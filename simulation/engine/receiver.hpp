@@ -10,6 +10,12 @@
 
 inline void Endpoint::receive(const Packet& packet, Time now) {
     bool data = packet.data;
+    if (data && packet.end_seq() < rcv_wup_) {  // tcp_validate_incoming and tcp_send_dupack: what it acknowledges is not read
+        hurry(kQuickAcks);
+        tell_duplicate(packet.seq, packet.end_seq());
+        acknowledge(now);
+        return;
+    }
     if (packet.cwr) {
         demands_cwr_ = false;
         ack_now_ |= data;
@@ -17,11 +23,17 @@ inline void Endpoint::receive(const Packet& packet, Time now) {
     // As the kernel's fast path has it, data that tells nothing new has nothing sent. It needs memory that the
     // socket has already: what is left of its last page (sk_forward_alloc).
     bool slow = packet.window != window_bytes_ || packet.ece || packet.cwr;
-    slow = slow || !ahead_.empty() || packet.sacks || packet.dsack;
+    slow = slow || !ahead_.empty() || packet.sacks || packet.seq != rcv_nxt;
     int64_t spare = (kPageBytes - charged_ % kPageBytes) % kPageBytes;
     bool tells = slow || packet.ack != snd_una || packet.data + kSkbBytes > spare;
-    if (tells || !data) {
+    // As of tcp_ack_update_window.
+    window_updated_ = packet.ack > snd_una || packet.seq > window_from_seq_ ||
+                      (packet.seq == window_from_seq_ && packet.window > window_bytes_);
+    if (window_updated_) {
+        window_from_seq_ = packet.seq;
         window_bytes_ = packet.window;
+    }
+    if (tells || !data) {
         on_ack(packet, now);
         tells = true;
     }
@@ -48,10 +60,12 @@ inline void Endpoint::receive(const Packet& packet, Time now) {
 // As of tcp_data_queue.
 inline void Endpoint::take(const Packet& packet, Time now) {
     int64_t seq = packet.seq, end = packet.end_seq();
-    if (end <= rcv_nxt) {
-        has_duplicate_ = true;
-        duplicate_ = {seq, end};
+    if (has_duplicate_) {
+        has_duplicate_ = false;
         count_options();
+    }
+    if (end <= rcv_nxt) {
+        tell_duplicate(seq, end);
         hurry(kQuickAcks);
         scheduled_ = true;
         return;
@@ -64,6 +78,7 @@ inline void Endpoint::take(const Packet& packet, Time now) {
         keep(seq, end, now);
         return;
     }
+    if (seq < rcv_nxt) tell_duplicate(seq, rcv_nxt);
     rcv_nxt = end;
     received(packet, now);
     if (!ahead_.empty()) {
@@ -77,8 +92,21 @@ inline void Endpoint::take(const Packet& packet, Time now) {
     }
 }
 
+// What has come twice is told once, with what is sent next (tcp_dsack_set, tcp_dsack_extend).
+inline void Endpoint::tell_duplicate(int64_t seq, int64_t end) {
+    duplicate_ = {seq, end};
+    has_duplicate_ = true;
+    count_options();
+}
+
 // Keeps what has come ahead of what is missing, as ranges in order.
 inline void Endpoint::keep(int64_t seq, int64_t end, Time now) {
+    for (const Range& each : ahead_) {
+        int64_t first = std::max(seq, each.first), last = std::min(end, each.last);
+        if (first >= last) continue;
+        if (has_duplicate_) tell_duplicate(std::min(first, duplicate_.first), std::max(last, duplicate_.last));
+        else tell_duplicate(first, last);
+    }
     tell_of(seq, end, now);
     count_options();
     size_t from = 0;
@@ -101,13 +129,15 @@ inline void Endpoint::keep(int64_t seq, int64_t end, Time now) {
 inline void Endpoint::tell_of(int64_t seq, int64_t end, Time now) {
     size_t place = 0;
     while (place < sacks_.size() && (sacks_[place].last < seq || end < sacks_[place].first)) ++place;
+    bool is_new = place == sacks_.size();
+    if (!is_new) sacks_[place] = {std::min(sacks_[place].first, seq), std::max(sacks_[place].last, end)};
     if (place >= kBlocksExpected && held_acks_) acknowledge(now);
-    if (place == sacks_.size()) {
+    if (is_new) {
         if (sacks_.size() >= kKeptBlocks) sacks_.resize(kKeptBlocks - 1);
         sacks_.insert(sacks_.begin(), {seq, end});
         return;
     }
-    Range grown{std::min(sacks_[place].first, seq), std::max(sacks_[place].last, end)};
+    Range grown = sacks_[place];
     sacks_.erase(sacks_.begin() + ptrdiff_t(place));
     for (size_t i = 0; i < sacks_.size();) {
         if (sacks_[i].first <= grown.last && grown.first <= sacks_[i].last) {
@@ -289,6 +319,7 @@ inline void Endpoint::delay(Time now) {
         expires = std::min(expires, ack_timer_ns_);
     }
     ack_timer_ns_ = expires;
+    net.put_on_wheel(ack_place_, expires, wheel_level(ato), now);
     if (!ack_timer_set_for_) {
         ack_timer_set_for_ = expires;
         net.at_timers(expires, What::kAckTimer, number);
@@ -321,12 +352,15 @@ inline void Endpoint::send_ack(int64_t ack, Time now) {
     into_port(made, now);
 }
 
-// Has a packet tell what has come ahead of what is missing, or what has come twice.
+// Has a packet tell what has come twice, and what has come ahead of what is missing.
 inline void Endpoint::tell_ranges(Packet& packet) {
+    Range told[kMostBlocks];
     packet.dsack = has_duplicate_;
+    size_t count = 0;
+    if (has_duplicate_) told[count++] = duplicate_;
+    for (size_t i = 0; i < sacks_.size() && count < kMostBlocks; ++i) told[count++] = sacks_[i];
     has_duplicate_ = false;
-    size_t count = std::min(sacks_.size(), kMostBlocks - packet.dsack);
-    net.packets.tell(packet, sacks_.data(), uint8_t(count));
+    net.packets.tell(packet, told, uint8_t(count));
     packet.length += uint32_t(option_bytes_);
     count_options();
 }

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 // What acknowledgements do to a TCP sender: windows, losses, retransmissions. As tcp_ack and what it calls
 // do it (net/ipv4/tcp_input.c and tcp_recovery.c of Linux 6.12): proportional rate reduction (RFC 6937), RACK
-// (RFC 8985), F-RTO (RFC 5682). A reduction is undone where a timer was wrong, and not for what comes twice:
-// paths do not reorder.
+// (RFC 8985), F-RTO (RFC 5682), DSACK (RFC 2883), and reductions that are undone where nothing was lost.
 #pragma once
 #include "bbr.hpp"
 #include "endpoint.hpp"
@@ -11,24 +10,30 @@
 inline void Endpoint::on_ack(const Packet& packet, Time now) {
     int64_t ack = packet.ack;
     if (ack < snd_una) return;
-    bool advanced = ack > snd_una;
-    if (advanced) {
+    int64_t prior_highest = highest_sacked();
+    advanced_ = ack > snd_una;
+    if (advanced_) {
         retransmits_ = 0;
         snd_una = ack;
     }
     int64_t prior_delivered = delivered, prior_lost = lost;
     int64_t prior_in_flight = paces ? in_flight() : 0;
+    echoed_ms_ = packet.echo_ms;
     first_sacked_ns_ = last_sacked_ns_ = 0;
-    bool sacked_now = packet.sacks ? take_sacks(packet, now) : false;
+    sampled_delivered_ = 0;
+    sacked_ = original_acked_ = duplicates_ = duplicates_probe_ = false;
+    if (packet.sacks) take_sacks(packet, now);
     if (!packets_out) {
+        is_duplicate_ = false;
         control_in_ack_event();
-        if (probe_seq_) end_probe(packet, advanced, sacked_now);
+        if (duplicates_) alert(packet, now);
+        if (probe_seq_) end_probe(packet);
         return;
     }
     int64_t rtt_us = -1, ca_rtt_us = -1;
-    int64_t acked = advanced ? clean(packet.ece, now, rtt_us, ca_rtt_us) : 0;
+    int64_t acked = advanced_ ? clean(packet, prior_highest, now, rtt_us, ca_rtt_us) : 0;
     bool sets_timer = acked > 0;
-    if (sacked_now && first_sacked_ns_) {
+    if (sacked_ && first_sacked_ns_) {
         ca_rtt_us = now / 1000 - last_sacked_ns_ / 1000;
         int64_t sack_rtt_us = now / 1000 - first_sacked_ns_ / 1000;
         if (rtt_us < 0) rtt_us = sack_rtt_us;
@@ -40,13 +45,15 @@ inline void Endpoint::on_ack(const Packet& packet, Time now) {
         measured(rtt_us);
     }
     control_pkts_acked(ca_rtt_us, now);
+    widen_reordering();
     control_in_ack_event();
-    if (probe_seq_) end_probe(packet, advanced, sacked_now);
+    is_duplicate_ = !(packet.data || acked || advanced_ || window_updated_);
+    if (probe_seq_) end_probe(packet);
     Again again = kNothing;
-    bool suspicious = !(packet.data || acked || advanced);
-    if (suspicious || packet.ece || sacked_now || packet.dsack || state != kOpen) {
+    if (is_duplicate_ || packet.ece || sacked_ || duplicates_ || state != kOpen) {
         reorder_armed_ = false;
-        again = alert(packet, advanced, sacked_now, suspicious, now);
+        is_duplicate_ = is_duplicate_ && !duplicates_;
+        again = alert(packet, now);
         sets_timer &= !reorder_armed_;
     }
     if (sets_timer) acknowledged(now);
@@ -54,8 +61,8 @@ inline void Endpoint::on_ack(const Packet& packet, Time now) {
     if (paces) {
         bbr_->main(rate.sample(delivered, delivered_now, lost_now, prior_in_flight, ca_rtt_us, min_rtt_us, now), now);
     } else {
-        if (state == kCwr || state == kRecovery) reduce(delivered_now, lost_now, advanced);
-        else if (acked) control_cong_avoid(delivered_now, now);
+        if (state == kCwr || state == kRecovery) reduce(delivered_now, lost_now, advanced_);
+        else if (acked || (sacked_ && reordering_ > kReordering)) control_cong_avoid(delivered_now, now);
         update_pacing_rate();
     }
     if (again != kNothing) recover(again, now);
@@ -73,32 +80,33 @@ inline void Endpoint::recover(Again again, Time now) {
 
 // Takes what is acknowledged off the queue (tcp_clean_rtx_queue): segments, and the round trips of the first
 // and the last one, -1 where none tells.
-inline int64_t Endpoint::clean(bool ece, Time now, int64_t& rtt_us, int64_t& ca_rtt_us) {
-    int64_t acked = 0;
+inline int64_t Endpoint::clean(const Packet& packet, int64_t prior_highest, Time now, int64_t& rtt_us, int64_t& ca_rtt_us) {
+    int64_t acked = 0, low_seq = snd_nxt;
     Time first = -1, last = 0;
     bool resent = false;
-    Time oldest_ns = unacked_.empty() ? 0 : unacked_.front().sent_ns;
-    original_acked_ = false;
     while (!unacked_.empty() && unacked_.front().end_seq <= snd_una) {
         Segment& segment = unacked_.front();
         unacked_.pop_front();  // its place is not taken before this is done
         ++acked;
         if (segment.retransmitted) {
             retrans_out -= segment.again;
+            --resent_out_;
             resent = true;
         } else if (!segment.sacked) {
             last = segment.sent_ns;
             if (first < 0) first = last;
+            low_seq = std::min(low_seq, segment.seq);
             if (segment.end_seq <= high_seq_) original_acked_ = true;
         }
         if (segment.sacked) {
             --sacked_out;
         } else {
             ++delivered;
-            if (ece) ++delivered_ce;
-            rack(segment, now);
+            if (packet.ece) ++delivered_ce;
+            // What is echoed is older than the last copy: another one has come (tcp_skb_spurious_retrans).
+            if (!segment.retransmitted || echoed_ms_ >= segment.sent_ns / kJiffyNs) rack(segment, now);
         }
-        if (paces) rate.took(segment);
+        took(segment);
         lost_out -= segment.lost;
         --packets_out;
         charged_ -= segment.end_seq - segment.seq + kSkbBytes;
@@ -109,59 +117,133 @@ inline int64_t Endpoint::clean(bool ece, Time now, int64_t& rtt_us, int64_t& ca_
         ca_rtt_us = now / 1000 - last / 1000;
     } else if (acked && !first_sacked_ns_) {
         // The timestamp that comes back tells, in milliseconds, and at least one (tcp_rtt_tsopt_us).
-        rtt_us = ca_rtt_us = 1000 * std::max<int64_t>(1, now / kJiffyNs - oldest_ns / kJiffyNs);
+        rtt_us = ca_rtt_us = 1000 * std::max<int64_t>(1, now / kJiffyNs - echoed_ms_);
     }
+    if (acked && low_seq < prior_highest) meets_reordering(low_seq);
     return acked;
 }
 
-// As of tcp_sacktag_write_queue: whether something is new.
-inline bool Endpoint::take_sacks(const Packet& packet, Time now) {
-    bool found = false;
+inline void Endpoint::took(Segment& segment) {
+    sampled_delivered_ = std::max(sampled_delivered_, segment.sent.delivered);
+    if (paces) rate.took(segment);
+}
+
+// As of tcp_sacktag_write_queue.
+inline void Endpoint::take_sacks(const Packet& packet, Time now) {
     const Range* ranges = net.packets.ranges(packet);
+    int64_t low_seq = snd_nxt, delivered_now = packet.dsack ? take_duplicate(ranges[0], packet.ack) : 0;
     for (uint32_t i = 0; i < unacked_.size(); ++i) {
         Segment& segment = unacked_[i];
-        if (segment.sacked || segment.end_seq <= packet.ack) continue;
-        bool told = false;
-        for (uint8_t k = 0; k < packet.sacks && !told; ++k)
-            told = ranges[k].first <= segment.seq && segment.end_seq <= ranges[k].last;
-        if (!told) continue;
-        found = segment.sacked = true;
-        if (!segment.retransmitted) {
-            if (!first_sacked_ns_) first_sacked_ns_ = segment.sent_ns;
-            last_sacked_ns_ = segment.sent_ns;
+        if (segment.end_seq <= packet.ack) continue;
+        auto lies_in = [&](const Range& range) { return range.first <= segment.seq && segment.end_seq <= range.last; };
+        if (duplicates_ && segment.retransmitted && lies_in(ranges[0])) {
+            if (may_be_undone_ && undo_resent_ > 0 && segment.end_seq > undo_from_seq_) --undo_resent_;
+            if (segment.sacked) low_seq = std::min(low_seq, segment.seq);
         }
-        retrans_out -= segment.again;
-        segment.again = false;
-        lost_out -= segment.lost;
-        segment.lost = false;
-        ++sacked_out;
-        ++delivered;
-        if (packet.ece) ++delivered_ce;
+        if (segment.sacked || std::none_of(ranges, ranges + packet.sacks, lies_in)) continue;
         rack(segment, now);
-        if (paces) rate.took(segment);
+        if (segment.again) {
+            if (segment.lost) {
+                segment.lost = segment.again = false;
+                --lost_out;
+                --retrans_out;
+            }
+        } else {
+            if (!segment.retransmitted) {
+                if (segment.seq < highest_sacked()) low_seq = std::min(low_seq, segment.seq);
+                if (segment.end_seq <= high_seq_) original_acked_ = true;
+                if (!first_sacked_ns_) first_sacked_ns_ = segment.sent_ns;
+                last_sacked_ns_ = segment.sent_ns;
+            }
+            lost_out -= segment.lost;
+            segment.lost = false;
+        }
+        sacked_ = segment.sacked = true;
+        highest_sacked_ = sacked_out ? std::max(highest_sacked_, segment.end_seq) : segment.end_seq;
+        ++sacked_out;
+        ++delivered_now;
+        took(segment);
     }
-    return found;
+    if (packets_out && (state != kLoss || may_be_undone_)) meets_reordering(low_seq);
+    delivered += delivered_now;
+    if (packet.ece) delivered_ce += delivered_now;
+}
+
+// What came twice (tcp_check_dsack, tcp_dsack_seen): so many segments. More than was ever sent again is not believed.
+inline int64_t Endpoint::take_duplicate(const Range& range, int64_t ack) {
+    int64_t bytes = range.last - range.first, segments = 1;
+    if (bytes > mss) segments = (bytes + mss - 1) / mss;
+    else if (probe_seq_ && probe_seq_ == range.last) duplicates_probe_ = true;
+    duplicates_seen_ += segments;
+    if (duplicates_seen_ > retransmitted) return 0;
+    if (has_seen_reordering_ && !duplicates_probe_) has_seen_duplicate_ = true;
+    duplicates_ = true;
+    if (may_be_undone_ && undo_resent_ > 0 && range.last <= ack && range.last > undo_from_seq_)
+        undo_resent_ = std::max<int64_t>(0, undo_resent_ - segments);
+    return segments;
+}
+
+// Something that was never sent again comes below what has come already (tcp_check_sack_reordering).
+inline void Endpoint::meets_reordering(int64_t low_seq) {
+    int64_t highest = highest_sacked();
+    if (low_seq >= highest) return;
+    int64_t metric = highest - low_seq;
+    if (metric > reordering_ * mss) reordering_ = std::min((metric + mss - 1) / mss, kMostReordering);
+    has_seen_reordering_ = true;
+}
+
+// As of tcp_rack_update_reo_wnd.
+inline void Endpoint::widen_reordering() {
+    if (!sampled_delivered_) return;
+    if (sampled_delivered_ < reorder_delivered_) has_seen_duplicate_ = false;
+    if (has_seen_duplicate_) {
+        reorder_steps_ = std::min<int64_t>(0xFF, reorder_steps_ + 1);
+        has_seen_duplicate_ = false;
+        reorder_delivered_ = delivered;
+        reorder_persists_ = kReorderRecoveries;
+    } else if (!reorder_persists_) {
+        reorder_steps_ = 1;
+    }
 }
 
 // As of tcp_fastretrans_alert; what is to be sent then.
-inline Endpoint::Again Endpoint::alert(const Packet& packet, bool advanced, bool sacked, bool suspicious, Time now) {
+inline Endpoint::Again Endpoint::alert(const Packet& packet, Time now) {
     if (packet.ece) prior_ssthresh_ = 0;
-    bool beyond = state == kCwr && snd_una > high_seq_;
-    if (beyond || (state == kRecovery && snd_una >= high_seq_)) {
-        end_reduction();
-        state = kOpen;
+    if (state == kOpen) {
+        first_resent_ms_ = -1;
+    } else if (snd_una >= high_seq_) {
+        if (state == kCwr && snd_una != high_seq_) {
+            end_reduction();
+            state = kOpen;
+        } else if (state == kRecovery) {
+            end_recovery();
+            end_reduction();
+        }
     }
     if (state == kRecovery) {
+        if (advanced_ && may_be_undone_ && was_delayed()) {  // tcp_try_undo_partial
+            meets_reordering(packet.ack);
+            if (retrans_out) return kNothing;
+            if (!any_resent()) first_resent_ms_ = -1;
+            undo(true);
+            keep_open();
+        }
+        if (undo_by_duplicates()) try_to_open(packet.ece);
         find_losses(now);
+        if (state != kRecovery) {
+            if (!lost_out) return kNothing;
+            enter_recovery(packet.ece);
+        }
         return kResendLost;
     }
     Again again = kNothing;
     if (state == kLoss) {
-        again = process_loss(advanced, sacked, suspicious);
+        again = process_loss();
         int64_t under_way = retrans_out;
         find_losses(now);
-        if (state == kLoss && retrans_out >= under_way) return again;
+        if (state != kOpen && retrans_out >= under_way) return again;
     }
+    if (state <= kDisorder) undo_by_duplicates();
     find_losses(now);
     if (!lost_out) {
         try_to_open(packet.ece);
@@ -171,15 +253,22 @@ inline Endpoint::Again Endpoint::alert(const Packet& packet, bool advanced, bool
     return kResendLost;
 }
 
+// As of tcp_try_undo_recovery.
+inline void Endpoint::end_recovery() {
+    if (may_undo()) undo(false);
+    else if (reorder_persists_) --reorder_persists_;
+    state = kOpen;
+}
+
 inline void Endpoint::try_to_open(bool ece) {
+    if (!any_resent()) first_resent_ms_ = -1;
     if (ece) begin_cwr();
     if (state != kCwr) keep_open();
 }
 
 // As of tcp_try_keep_open.
 inline void Endpoint::keep_open() {
-    bool again = retrans_out || (!unacked_.empty() && unacked_.front().retransmitted);
-    CaState next = sacked_out || lost_out || again ? kDisorder : kOpen;
+    CaState next = sacked_out || lost_out || any_resent() ? kDisorder : kOpen;
     if (state != next) {
         state = next;
         high_seq_ = snd_nxt;
@@ -190,6 +279,7 @@ inline void Endpoint::keep_open() {
 inline void Endpoint::begin_cwr() {
     prior_ssthresh_ = 0;
     if (state < kCwr) {
+        may_be_undone_ = false;
         begin_reduction();
         state = kCwr;
     }
@@ -221,13 +311,15 @@ inline void Endpoint::reduce(int64_t delivered_now, int64_t lost_now, bool advan
     cwnd = flying + std::max<int64_t>(count, prr_out_ ? 0 : 1);
 }
 
+// As of tcp_enter_recovery.
 inline void Endpoint::enter_recovery(bool ece) {
+    if (!any_resent()) first_resent_ms_ = -1;
     prior_ssthresh_ = 0;
+    begin_undo();
     if (state != kCwr && state != kRecovery) {
         if (!ece) prior_ssthresh_ = current_ssthresh();
         begin_reduction();
     }
-    high_seq_ = snd_nxt;
     if (control == Control::kDctcp) dctcp_.react_to_loss(*this);
     state = kRecovery;
 }
@@ -250,9 +342,9 @@ inline void Endpoint::rack(const Segment& segment, Time now) {
     }
 }
 
-// As of tcp_rack_mark_lost.
+// As of tcp_identify_packet_loss and tcp_rack_mark_lost.
 inline void Endpoint::find_losses(Time now) {
-    if (!rack_advanced_) return;
+    if (!rack_advanced_ || unacked_.empty()) return;
     rack_advanced_ = false;
     int64_t timeout_us = mark_losses(now);
     if (timeout_us) {
@@ -261,20 +353,33 @@ inline void Endpoint::find_losses(Time now) {
     }
 }
 
-// As of tcp_rack_detect_loss: microseconds until a segment counts as lost, 0 for none.
+// As of tcp_rack_reo_wnd.
+inline int64_t Endpoint::reordering_window_us() const {
+    if (!has_seen_reordering_ && (state >= kRecovery || sacked_out >= reordering_)) return 0;
+    return std::min((min_rtt_us >> 2) * reorder_steps_, srtt_us >> 3);
+}
+
+// As of tcp_rack_detect_loss: microseconds until a segment counts as lost, 0 for none. Segments are looked at in the
+// order in which they were sent last, up to the first one that was not sent before what has come.
 inline int64_t Endpoint::mark_losses(Time now) {
-    int64_t window_us = 0;
-    if (!(state >= kRecovery || sacked_out >= kReordering)) window_us = std::min(min_rtt_us >> 2, srtt_us >> 3);
-    int64_t timeout_us = 0, now_us = now / 1000;
+    int64_t window_us = reordering_window_us(), timeout_us = 0, now_us = now / 1000;
+    auto is_out = [](const Segment& segment) { return !segment.sacked && !(segment.lost && !segment.again); };
+    auto is_before = [&](const Segment& segment) {
+        int64_t sent_us = segment.sent_ns / 1000;
+        return sent_us < rack_us_ || (sent_us == rack_us_ && segment.end_seq < rack_seq_);
+    };
+    const Segment* end = nullptr;
+    for (uint32_t i = 0; i < unacked_.size(); ++i) {
+        const Segment& segment = unacked_[i];
+        if (!is_out(segment) || is_before(segment)) continue;
+        if (!end || int32_t(segment.order - end->order) < 0) end = &segment;
+        if (!resent_out_) break;  // all are in the order of their sending
+    }
     for (uint32_t i = 0; i < unacked_.size(); ++i) {
         Segment& segment = unacked_[i];
-        if (segment.sacked || (segment.lost && !segment.again)) continue;
-        int64_t sent_us = segment.sent_ns / 1000;
-        if (sent_us > rack_us_ || (sent_us == rack_us_ && segment.end_seq >= rack_seq_)) {
-            if (segment.retransmitted) continue;
-            break;
-        }
-        int64_t left_us = rack_rtt_us_ + window_us - (now_us - sent_us);
+        if (!resent_out_ && &segment == end) break;
+        if (!is_out(segment) || (end && int32_t(segment.order - end->order) >= 0)) continue;
+        int64_t left_us = rack_rtt_us_ + window_us - (now_us - segment.sent_ns / 1000);
         if (left_us <= 0) lose(segment);
         else timeout_us = std::max(timeout_us, left_us);
     }
@@ -305,38 +410,52 @@ inline void Endpoint::retransmit_lost(Time now) {
         if (!segment.lost || segment.again || segment.sacked) continue;
         if (holds_enough(segment.end_seq - segment.seq, now, 1)) break;
         if (splits && option_bytes_) split(place);
-        if (!send_again(place, now)) break;
+        if (send_again(place, now) != kSentAgain) break;
         if (state == kCwr || state == kRecovery) ++prr_out_;
         rearms |= place == 0;
     }
     if (rearms) head_sent_again(now);
 }
 
-// As of tcp_retransmit_skb; whether the port had room. A probe does not count as what was sent again.
-inline bool Endpoint::send_again(uint32_t place, Time now, bool is_probe) {
-    if (option_bytes_) split(place);
-    int64_t ack = acknowledgement();
-    bool ece = demands_cwr_;
-    uint32_t made = make_packet(unacked_[place].seq, unacked_[place].end_seq, ack);
-    Packet& packet = net.packets[made];
-    packet.ece = ece;
-    packet.push = unacked_[place].push;
-    packet.ect = ecn && needs_ecn;
-    if (option_bytes_) tell_ranges(packet);
-    if (!in_flight()) control_tx_start(now);
-    last_sent_jiffies = now / kJiffyNs;
-    data_sent(now);
-    unacked_[place].retransmitted = true;
-    ++retransmitted;
-    if (!into_port(made, now)) return false;
-    Segment& segment = unacked_[place];
-    if (!segment.again && !is_probe) {
-        segment.again = true;
-        ++retrans_out;
+// As of tcp_retransmit_skb. A probe does not count as what was sent again.
+inline Endpoint::Resent Endpoint::send_again(uint32_t place, Time now, bool is_probe) {
+    Resent found = waits_in_port(unacked_[place], now) ? kWaitsInPort : kNoRoom;
+    if (found == kNoRoom) {
+        int64_t room = mss - option_bytes_;
+        if (option_bytes_) split(place);
+        while (unacked_[place].end_seq - unacked_[place].seq < room && can_join(place, room)) join(place);
+        int64_t ack = acknowledgement();
+        bool ece = demands_cwr_;
+        Segment& segment = unacked_[place];
+        uint32_t made = make_packet(segment.seq, segment.end_seq, ack);
+        Packet& packet = net.packets[made];
+        packet.ece = ece;
+        packet.push = segment.push;
+        packet.ect = ecn && needs_ecn;
+        if (option_bytes_) tell_ranges(packet);
+        if (!in_flight()) control_tx_start(now);
+        last_sent_jiffies = now / kJiffyNs;
+        data_sent(now);
+        resent_out_ += !segment.retransmitted;
+        segment.retransmitted = true;
+        segment.sent_ns = now;
+        ++retransmitted;
+        if (into_port(made, now)) {
+            found = kSentAgain;
+            segment.order = given_;
+            if (!segment.again && !is_probe) {
+                segment.again = true;
+                ++retrans_out;
+            }
+            if (paces) pace(segment, now);
+            else segment.sent.delivered = delivered;
+        }
     }
-    segment.sent_ns = now;
-    if (paces) pace(segment, now);
-    return true;
+    if (!is_probe) {
+        if (first_resent_ms_ < 0) first_resent_ms_ = unacked_[place].sent_ns / kJiffyNs;
+        undo_resent_ = std::max<int64_t>(0, undo_resent_) + 1;
+    }
+    return found;
 }
 
 // As of tcp_fragment: what does not fit beside the options of the header, and waits.
@@ -344,9 +463,10 @@ inline bool Endpoint::split(uint32_t place) {
     int64_t size = mss - option_bytes_;
     Segment& segment = unacked_[place];
     if (segment.end_seq - segment.seq <= size) return false;
-    Segment rest{segment.seq + size, segment.end_seq, segment.sent_ns, segment.push};
+    Segment rest{segment.seq + size, segment.end_seq, segment.sent_ns, segment.order, segment.push};
     rest.lost = segment.lost;
     rest.retransmitted = segment.retransmitted;
+    resent_out_ += rest.retransmitted;
     segment.end_seq = rest.seq;
     segment.push = false;
     unacked_.insert(place + 1, rest);
@@ -356,56 +476,106 @@ inline bool Endpoint::split(uint32_t place) {
     return true;
 }
 
+// Whether the next segment goes along with one that is sent again (tcp_retrans_try_collapse): there is room, and no
+// copy of it is anywhere, which those are taken to be that count as lost.
+inline bool Endpoint::can_join(uint32_t place, int64_t room) const {
+    if (place + 1 >= unacked_.size()) return false;
+    const Segment &segment = unacked_[place], &next = unacked_[place + 1];
+    return !next.sacked && next.lost && !next.again && next.end_seq - segment.seq <= room;
+}
+
+// As of tcp_collapse_retrans.
+inline void Endpoint::join(uint32_t place) {
+    Segment& segment = unacked_[place];
+    const Segment& next = unacked_[place + 1];
+    segment.end_seq = next.end_seq;
+    segment.push |= next.push;
+    if (next.retransmitted && segment.retransmitted) --resent_out_;
+    segment.retransmitted = segment.retransmitted || next.retransmitted;
+    lost_out -= next.lost;
+    --packets_out;
+    charged_ -= kSkbBytes;
+    unacked_.erase(place + 1);
+}
+
 // As of tcp_process_loss; what is to be sent then.
-inline Endpoint::Again Endpoint::process_loss(bool advanced, bool sacked, bool suspicious) {
+inline Endpoint::Again Endpoint::process_loss() {
     bool recovered = snd_una >= high_seq_;
+    if (advanced_ && may_undo()) {
+        undo_loss();
+        return kNothing;
+    }
     if (frto_) {
-        if (advanced && original_acked_) {
-            undo();
+        if (original_acked_) {
+            undo_loss();
             return kNothing;
         }
         if (snd_nxt > high_seq_) {
-            if (sacked || suspicious) frto_ = false;
-        } else if (advanced && !recovered) {
+            if (sacked_ || is_duplicate_) frto_ = false;
+        } else if (advanced_ && !recovered) {
             high_seq_ = snd_nxt;
             if (!queue_.empty() && snd_una + window_bytes_ > snd_nxt) return kSendNew;
             frto_ = false;
         }
     }
     if (recovered) {
-        state = kOpen;
+        end_recovery();
         return kNothing;
     }
     return kResendLost;
 }
 
-// The timer was wrong, as what it took to be lost has come (tcp_try_undo_loss).
-inline void Endpoint::undo() {
-    for (uint32_t i = 0; i < unacked_.size(); ++i) unacked_[i].lost = false;
-    lost_out = 0;
+// As of tcp_init_undo.
+inline void Endpoint::begin_undo() {
+    may_be_undone_ = true;
+    undo_from_seq_ = snd_una;
+    undo_resent_ = retrans_out + (probe_seq_ && probe_again_);
+    if (!undo_resent_) undo_resent_ = -1;
+}
+
+// As of tcp_try_undo_loss: the timer was wrong, as what it took to be lost has come.
+inline void Endpoint::undo_loss() {
+    undo(true);
+    retransmits_ = 0;
+    state = kOpen;
+}
+
+// As of tcp_try_undo_dsack: all that was sent again has come twice.
+inline bool Endpoint::undo_by_duplicates() {
+    if (!may_be_undone_ || undo_resent_) return false;
+    reorder_persists_ = std::min(kReorderRecoveries, reorder_persists_ + 1);
+    undo(false);
+    return true;
+}
+
+// As of tcp_undo_cwnd_reduction.
+inline void Endpoint::undo(bool unmarks) {
+    if (unmarks) {
+        for (uint32_t i = 0; i < unacked_.size(); ++i) unacked_[i].lost = false;
+        lost_out = 0;
+    }
     if (prior_ssthresh_) {
-        cwnd = std::max(cwnd, prior_cwnd_);
+        cwnd = control_undo_cwnd();
         if (prior_ssthresh_ > ssthresh) {
             ssthresh = prior_ssthresh_;
             sends_cwr_ = false;
         }
     }
+    may_be_undone_ = false;
     rack_advanced_ = true;
-    retransmits_ = 0;
-    state = kOpen;
 }
 
 // As of tcp_process_tlp_ack.
-inline void Endpoint::end_probe(const Packet& packet, bool advanced, bool sacked) {
+inline void Endpoint::end_probe(const Packet& packet) {
     if (packet.ack < probe_seq_) return;
-    if (!probe_again_ || packet.dsack) {
+    if (!probe_again_ || duplicates_probe_) {
         probe_seq_ = 0;
     } else if (packet.ack > probe_seq_) {
         begin_reduction();
         state = kCwr;
         end_reduction();
         keep_open();
-    } else if (!advanced && !sacked) {
+    } else if (is_duplicate_ && !sacked_) {
         probe_seq_ = 0;
     }
 }

@@ -56,6 +56,11 @@ class Ring {
         for (uint32_t i = size() - 1; i > at; --i) std::swap((*this)[i], (*this)[i - 1]);
     }
 
+    void erase(uint32_t at) {
+        for (uint32_t i = at; i + 1 < size(); ++i) (*this)[i] = (*this)[i + 1];
+        --tail_;
+    }
+
   private:
     void reserve() {
         if (data_ && size() <= mask_) return;

@@ -56,14 +56,22 @@ inline void Network::run() {
     for (;;) {
         Time now = std::min(std::min(wheel_.first_ns(), timers_.first_ns()),
                             std::min(tasklets_.first_ns(), processes_.first_ns()));
+        now = std::min(now, sleepers_.first_ns());
         if (now == kNever) return;
+        bool interrupted = now != now_ns;
         now_ns = now;
         // What is set for this nanosecond from here on is done once all of this is.
         bool tasklets = tasklets_.first_ns() == now, processes = processes_.first_ns() == now;
         if (tasklets) tasklets_.take(now, due_tasklets_);
+        if (interrupted) {
+            sleepers_.take(now, due_processes_);
+            sleepers_.take(now + kSlackNs, due_processes_);
+        }
         if (processes) processes_.take(now, due_processes_);
+        processes = !due_processes_.empty();
         if (timers_.first_ns() == now) {
             timers_.take(now, due_timers_);
+            if (due_timers_.size() > 1) order_timers();
             for (const Event& event : due_timers_) begin(event, now);
             due_timers_.clear();
         }
@@ -74,7 +82,8 @@ inline void Network::run() {
             for (const Event& event : due_tasklets_) begin(event, now);
             due_tasklets_.clear();
         }
-        if (now >= soft_ns_) expire(now);
+        if (now >= soft_ns_ || (softirq_runs_ && soft_ns_ != kNever)) expire(now);
+        softirq_runs_ = false;
         if (processes) {
             for (const Event& event : due_processes_) begin(event, now);
             due_processes_.clear();
@@ -143,6 +152,20 @@ inline bool Network::go_on(Time now) {
     return false;
 }
 
+// Timers of queue pairs interrupt. Those of sockets are the wheel's, which goes through its levels from the longest
+// timers on, and at each from what was put there last (kernel/time/timer.c: expire_timers).
+inline void Network::order_timers() {
+    auto place = [this](const Event& event) {
+        bool on_wheel = event.what == What::kRetransmitTimer || event.what == What::kAckTimer;
+        if (!on_wheel) return WheelPlace{0, INT32_MAX, 0};
+        return endpoints[event.whose]->place_of(event.what);
+    };
+    std::stable_sort(due_timers_.begin(), due_timers_.end(), [&](const Event& a, const Event& b) {
+        WheelPlace first = place(a), second = place(b);
+        return first.level != second.level ? first.level > second.level : first.number > second.number;
+    });
+}
+
 inline void Network::expire(Time now) {
     std::stable_sort(soft_.begin(), soft_.end(), [](const Soft& a, const Soft& b) { return a.until < b.until; });
     while (!soft_.empty() && soft_.front().from <= now) {
@@ -157,6 +180,9 @@ inline void Network::begin(const Event& event, Time now) {
     switch (event.what) {
         case What::kSoft:
             return;
+        case What::kPaceIsOver:
+            softirq_runs_ = true;
+            return endpoints[event.whose]->fire(event.what, now);
         case What::kRead:
             return programs->read(*endpoints[event.whose], event.value, now);
         case What::kWritable:

@@ -12,11 +12,14 @@ inline int64_t jiffies_of(int64_t microseconds) { return (microseconds + 999) / 
 // seconds after that.
 inline constexpr int64_t kJiffiesAtStart = 10'500 - 300'000;
 
+// The level of the timer wheel that holds a timer of so many jiffies.
+inline int wheel_level(int64_t jiffies) { return jiffies < 63 ? 0 : jiffies < 504 ? 1 : 2; }
+
 // When a timer of so many jiffies fires: later by up to a step of the wheel's level that holds it, of 1, 8 or
 // 64 jiffies (kernel/time/timer.c: calc_index).
 inline Time expiry_ns(Time now, int64_t jiffies) {
     int64_t expires = now / kJiffyNs + jiffies + kJiffiesAtStart;
-    int shift = 3 * (jiffies < 63 ? 0 : jiffies < 504 ? 1 : 2);
+    int shift = 3 * wheel_level(jiffies);
     int64_t step = int64_t(1) << shift;
     return (((expires + step) >> shift) * step - kJiffiesAtStart) * kJiffyNs;
 }
@@ -89,7 +92,9 @@ inline void Endpoint::rearm(Time now) {
 
 inline void Endpoint::arm(Timer timer, int64_t jiffies, Time now) {
     timer_ = timer;
-    timer_ns_ = expiry_ns(now, std::max<int64_t>(jiffies, 1));
+    jiffies = std::max<int64_t>(jiffies, 1);
+    timer_ns_ = expiry_ns(now, jiffies);
+    net.put_on_wheel(timer_place_, timer_ns_, wheel_level(jiffies), now);
     if (!timer_set_for_ || timer_ns_ < timer_set_for_) {
         timer_set_for_ = timer_ns_;
         net.at_timers(timer_ns_, What::kRetransmitTimer, number);
@@ -138,7 +143,7 @@ inline void Endpoint::send_probe(Time now) {
             xmit(now, 2);
             sent = packets_out > before;
         } else {
-            sent = probe_again_ = send_again(unacked_.size() - 1, now, true);
+            sent = probe_again_ = send_again(unacked_.size() - 1, now, true) == kSentAgain;
         }
         if (sent) {
             probe_seq_ = snd_nxt;
@@ -176,9 +181,11 @@ inline void Endpoint::timeout(Time now) {
         prior_cwnd_ = cwnd;
         ssthresh = control_ssthresh();
         if (control == Control::kDctcp) dctcp_.react_to_loss(*this);
+        begin_undo();
     }
     cwnd = in_flight() + 1;
     cwnd_cnt = 0;
+    if (state <= kDisorder && sacked_out >= kReordering) reordering_ = std::min(reordering_, kReordering);
     if (control == Control::kCubic) cubic_.enters_loss(*this, now);
     else if (control == Control::kBbr) bbr_->enters_loss();
     state = kLoss;
@@ -187,7 +194,7 @@ inline void Endpoint::timeout(Time now) {
     sends_cwr_ = ecn;
     frto_ = fresh || retransmits_ > 0;
     ++retransmits_;
-    if (!send_again(0, now)) {
+    if (send_again(0, now) == kNoRoom) {
         arm(kRto, kNoRoomJiffies, now);
         return;
     }

@@ -43,9 +43,12 @@ inline void Endpoint::connect(Endpoint& other) {
 inline void Endpoint::greet(Endpoint& other, int64_t size, Time now) {
     write_seq = snd_una = snd_nxt = size;
     delivered = max_packets_out = 1;
+    cwnd_limited = cwnd <= 1;
     control_pkts_acked(min_rtt_us, now);
     control_in_ack_event();
-    if (paces) {
+    if (!paces) {
+        control_cong_avoid(1, now);
+    } else {
         data_segments_ = 1;
         bbr_->main({1, min_rtt_us, 0, 1, min_rtt_us, 1, 0, true}, now);
     }
@@ -66,6 +69,12 @@ inline int64_t Endpoint::control_ssthresh() {
         default:
             return std::max<int64_t>(cwnd >> 1, 2);
     }
+}
+
+// What the window is again once a reduction turns out to have been wrong.
+inline int64_t Endpoint::control_undo_cwnd() {
+    if (control == Control::kBbr) return bbr_->undo();
+    return std::max(cwnd, control == Control::kDctcp ? dctcp_.loss_cwnd() : prior_cwnd_);
 }
 
 inline void Endpoint::control_cong_avoid(int64_t acked, Time now) {
@@ -216,6 +225,7 @@ inline int64_t Endpoint::waits(Time now) {
     while (!in_port_.empty() && in_port_.front().leaves <= now) {
         wmem_ -= in_port_.front().bytes;
         in_port_.pop_front();
+        ++left_;
     }
     while (!acks_in_port_.empty() && acks_in_port_.front() <= now) {
         acks_in_port_.pop_front();
@@ -230,6 +240,15 @@ inline bool Endpoint::holds_enough(int64_t length, Time now, int factor) {
     if (!paces) limit = std::min(limit, kLimitOutputBytes);
     if (waits(now) <= limit << factor) return false;
     if (unacked_.size() <= 1) return false;
+    throttle();
+    return true;
+}
+
+// Whether a segment's last copy waits in the port still; the end of its transmission goes on then
+// (skb_still_in_host_queue).
+inline bool Endpoint::waits_in_port(const Segment& segment, Time now) {
+    waits(now);
+    if (int32_t(segment.order - left_) <= 0) return false;
     throttle();
     return true;
 }
@@ -288,8 +307,9 @@ inline bool Endpoint::transmit(Skb skb, Time now) {
     if (option_bytes_) tell_ranges(packet);
     if (!into_port(made, now)) return false;
     queue_.pop_front();
-    unacked_.push_back({skb.seq, skb.end_seq, now, skb.push});
+    unacked_.push_back({skb.seq, skb.end_seq, now, given_, skb.push});
     if (paces) pace(unacked_.back(), now);
+    else unacked_.back().sent.delivered = delivered;
     ++packets_out;
     snd_nxt = skb.end_seq;
     return true;
@@ -318,6 +338,7 @@ inline bool Endpoint::into_port(uint32_t made, Time now) {
         }
         return false;
     }
+    given_ += is_data;
     if (leaves != kHeld) {
         if (is_data) in_port_.push_back({leaves, counts});
         else acks_in_port_.push_back(leaves);

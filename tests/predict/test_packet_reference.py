@@ -1,10 +1,9 @@
 """The predictor `packet`, to the nanosecond, on runs that were drawn.
 
-`packet_reference.jsonl` has a spec a line, with what the model in Python said that the engine was
-written from, and that was held against the guest: every time, and what was sent, sent again,
-dropped and marked. Fabrics, disciplines, congestion controls, programs and sizes are drawn. Six of
-them, where hosts' own ports have flows or virtual output queues and drop, are what the engine says:
-the model did not tell a socket of a packet that was dropped in its port's queue.
+`packet_reference.jsonl` has a spec a line, with every time, and what was sent, sent again, dropped
+and marked. Fabrics, disciplines, congestion controls, programs and sizes are drawn. Most of it was
+said by a model in Python that was held against the guest. Where packets are lost it is what the
+engine says since its recovery is Linux's, which `test_losses.py` holds against the guest.
 """
 
 from __future__ import annotations

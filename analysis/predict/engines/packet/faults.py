@@ -70,7 +70,9 @@ class LinkFaults:
             joint.compiled.program(-1, self._program(joint.begun(iteration), events))
 
     def _program(self, mark: int, events: list[_Event]) -> list[Operation]:
-        program: list[Operation] = [Await([], [], [mark])]
+        """The thread hears of an iteration through another process: it goes on in the nanosecond
+        of the iteration's begin, once all ranks have done what they do in it."""
+        program: list[Operation] = [Await([], [], [mark]), Pause(-_WAKES_LATE_NS)]
         active: dict[int, list[Followed]] = defaultdict(list)
         now_ns = 0
         for at_ns, _, fault, link, begins in sorted(events, key=lambda event: event[:2]):
