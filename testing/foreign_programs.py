@@ -79,9 +79,8 @@ def make(name: str, folder: Path) -> None:
         for found in (path for pattern in _TORCH for path in ours.glob(pattern)):
             (theirs / found.name).unlink(missing_ok=True)
             (theirs / found.name).symlink_to(found)
-    needed = ("filelock", "fsspec", "jinja2", "networkx", "sympy") if environment.torch else ()
     pip = (str(place / "bin/pip"), "install", "-q", "--disable-pip-version-check")
-    subprocess.run([*pip, *environment.pip, *needed], check=True)
+    subprocess.run([*pip, *environment.pip], check=True)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

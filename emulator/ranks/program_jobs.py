@@ -47,6 +47,8 @@ WORK = "work"
 _GRID_NS = 10_000_000
 _ROOT = str(OBSERVER.parent.parent)
 """Where the packages lie of which the backend groundwire is one."""
+# Hosts have their own /tmp, where each would compile the same anew.
+_COMPILED = "/run/torchinductor"
 _ALWAYS = {
     # A rank's output is to be seen when it is written.
     "PYTHONUNBUFFERED": "1",
@@ -262,6 +264,8 @@ class _Start:
             "GLOO_SOCKET_IFNAME": interface,
             "TP_SOCKET_IFNAME": interface,
         }
+        if not self.real_time:
+            found["TORCHINDUCTOR_CACHE_DIR"] = _COMPILED
         transport, kind = emulated(self.spec), self.spec.transport.kind
         logs = self.run_directory / "ranks"
         place = transport.place(self.spec, self.network, hosts[rank], logs)

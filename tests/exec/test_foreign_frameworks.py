@@ -517,7 +517,8 @@ _PROGRAMS: dict[str, _Program] = {
     ),
     "openshmem": _Program(
         "oshrun", 4, ("oshrun", "./program"), {"program.c": _OPENSHMEM},
-        {0: "pe 2 of 4: from 1, sum 10"}, before=("oshcc", "program.c", "-o", "program"),
+        {0: "pe 2 of 4: from 1, sum 10"}, ("barrier", "all_gather"),
+        before=("oshcc", "-no-pie", "program.c", "-o", "program"),
     ),
     "jax over mpi": _Program(
         "mpiwrapper/lib/libmpiwrapper.so", 4,

@@ -1,17 +1,14 @@
 """JAX's processes over Gloo: values, a row for each operation, and the times of the program's own
-clock. jax is none of our packages: `GROUNDWIRE_JAX_PYTHON` names a Python that has it, or an
-environment is made that does."""
+clock. jax is none of our packages: `make programs ONLY=jax` makes its environment."""
 
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from testing.foreign_programs import programs_folder
 from tests.exec.programs import execute
 
 _PROGRAM = """
@@ -79,24 +76,16 @@ _SUMS = {
 _BYTES = {"all_gather": 4 << 18, "reduce_scatter": 4 << 18}
 
 
-@pytest.fixture(scope="module")
-def jax_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    named = os.environ.get("GROUNDWIRE_JAX_PYTHON")
-    if named is not None:
-        return Path(named)
-    made = tmp_path_factory.mktemp("jax")
-    subprocess.run([sys.executable, "-m", "venv", made], check=True)
-    subprocess.run([made / "bin/pip", "install", "-q", "jax[cpu]==0.10.2"], check=True)
-    return made / "bin/python"
-
-
 @pytest.mark.long
-def test_operations_of_jax_take_their_time_and_have_rows(jax_python: Path, tmp_path: Path) -> None:
+def test_operations_of_jax_take_their_time_and_have_rows(tmp_path: Path) -> None:
+    python = programs_folder() / "jax/bin/python"
+    if not python.exists():
+        pytest.skip(f"{python} is missing: make programs ONLY=jax")
     (tmp_path / "program.py").write_text(_PROGRAM)
     (tmp_path / "fabric.yaml").write_text(_FABRIC)
     done = execute(
         tmp_path, "fabric.yaml", "--kernel", "virtual", "--out", "run",
-        "--env", "XLA_FLAGS=--xla_dump_to=xla", "--", str(jax_python), "program.py",
+        "--env", "XLA_FLAGS=--xla_dump_to=xla", "--", str(python), "program.py",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     result = json.loads((tmp_path / "run/result.json").read_text())
