@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from analysis.predict.engines.paths import Paths
 from analysis.predict.interface import PredictorError
 from analysis.predict.models.flow import Flow, FlowIdealEcmp
 from analysis.predict.models.packet import Packet
@@ -100,6 +101,19 @@ def test_a_spray_of_two_equal_paths_has_all_of_both() -> None:
         found = predict_workload(spec, setting_of_spec(spec), Packet())
         took.append(next(iter(found.collectives.values())).duration_ns)
     assert 0 <= took[0] - took[1] <= 4 * 340
+
+
+def test_static_paths_are_those_of_the_routes() -> None:
+    text = _SPEC.format(
+        routing="static", spines=2, hosts=4, rate="100Gbps", ranks=8, kind="all_to_all"
+    )
+    setting = setting_of_spec(parse_spec(text))
+    pairs = [(a, b) for a in range(8) for b in range(8) if a != b]
+    rows = Paths(setting).follow(*zip(*pairs, strict=True)).tolist()
+    for (a, b), row in zip(pairs, rows, strict=True):
+        (path,) = setting.routes.paths(setting.hosts[a], setting.hosts[b])
+        links = 2 * len(setting.fabric.links)
+        assert [each // 2 for each in row if each < links] == [hop.link for hop in path]
 
 
 def test_tcp_whose_packets_overtake_is_refused_by_name() -> None:

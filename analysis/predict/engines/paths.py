@@ -263,6 +263,8 @@ class Paths:
     def _option_of(self, node: Ints, goal: Ints) -> Ints:
         """Number of the equal-cost set of each (node, goal), asking the routes once for each."""
         target = np.where(node == self._root[goal], goal, self._root[goal])
+        if self.setting.routes.mode == "static":
+            target = goal.copy()  # which of equal ways is taken depends on the host
         # A host with one link has no choice, whatever the goal.
         target = np.where(self._root[node] != node, node, target)
         keys = node * len(self._nodes) + target
