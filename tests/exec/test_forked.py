@@ -46,7 +46,8 @@ def test_a_forked_rank_is_as_a_python_of_its_own(tmp_path: Path) -> None:
     for rank, one in enumerate(seen):
         assert one["argv"] == ["train.py", "a", "-b"]
         assert one["line"] == ["train.py", "a", "-b"]
-        assert (one["name"], one["file"], one["main"]) == ("__main__", "train.py", True)
+        assert (one["name"], one["main"]) == ("__main__", True)
+        assert one["file"].endswith("/work/train.py") and one["file"].startswith("/")
         assert one["early"] == [] and one["spec"] == "torch"
         assert (one["rank"], one["host"]) == (str(rank), f"h{rank}")
         assert one["private_kb"] < 150_000
@@ -61,5 +62,5 @@ def test_a_forked_rank_that_fails_has_its_own_last_words(tmp_path: Path) -> None
     assert done.returncode == 1
     words = (tmp_path / "run/ranks/001.err").read_text()
     trace = words[words.index("Traceback") :].splitlines()
-    assert trace[1].removeprefix("[rank1]: ") == '  File "train.py", line 24, in <module>'
+    assert trace[1].endswith('/work/train.py", line 24, in <module>')
     assert trace[-1].removeprefix("[rank1]: ") == "KeyError: 'missing'"

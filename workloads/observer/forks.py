@@ -365,7 +365,7 @@ def _run(args: Sequence[str]) -> None:
 
         vars(runpy)["_run_module_as_main"](words[1])  # what `python -m` calls
         return
-    path = words[0]
+    path = os.path.join(os.getcwd(), words[0])  # as Python has it, from 3.9 on
     sys.argv[:] = words
     if not safe:
         sys.path.insert(0, os.path.dirname(os.path.realpath(path)))
