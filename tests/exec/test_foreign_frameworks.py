@@ -508,7 +508,11 @@ _PROGRAMS: dict[str, _Program] = {
         "deepspeed/bin/deepspeed", 2,
         ("FOLDER/deepspeed/bin/python", "-m", "torch.distributed.run", "program.py"),
         {"program.py": _DEEPSPEED}, {0: "2 True"}, ("all_reduce", "all_gather", "broadcast"),
-        ("--env", "DS_ACCELERATOR=cpu", "--env", "TORCH_EXTENSIONS_DIR=extensions"),
+        ("--env", "DS_ACCELERATOR=cpu"),
+        (
+            "env", "DS_ACCELERATOR=cpu", "FOLDER/deepspeed/bin/python", "-c",
+            "from deepspeed.comm.torch import build_shm_op; build_shm_op()",
+        ),
     ),
     "petsc": _Program(
         _PETSC4PY, 4, ("mpirun", "-x", "PYTHONPATH", "/usr/bin/python3", "program.py"),
@@ -549,14 +553,15 @@ def test_a_program_of_others_runs_and_says_what_is_right(name: str, tmp_path: Pa
     (tmp_path / "fabric.yaml").write_text(_FABRIC)
     for file, text in program.files.items():
         (tmp_path / file).write_text(text)
-    if program.before:
-        subprocess.run(program.before, cwd=tmp_path, check=True)
-    command = [word.replace("FOLDER", str(folder)) for word in program.command]
+    before, options, command = (
+        [word.replace("FOLDER", str(folder)) for word in words]
+        for words in (program.before, program.options, program.command)
+    )
+    if before:
+        subprocess.run(before, cwd=tmp_path, check=True)
     done = execute(
         tmp_path, "fabric.yaml", "--kernel", "virtual", "--out", "run", "--memory", "3GB",
-        "-n", str(program.ranks),
-        *(word.replace("FOLDER", str(folder)) for word in program.options),
-        "--", *command, timeout_s=1_500,
+        "-n", str(program.ranks), *options, "--", *command, timeout_s=1_500,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     result: dict[str, Any] = json.loads((tmp_path / "run" / "result.json").read_text())
