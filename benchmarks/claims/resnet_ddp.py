@@ -1,6 +1,6 @@
 """Trains ResNet-50 (He et al., CVPR 2016) with a quarter of its channels by DDP: a script that
-knows nothing of switches. Its 1.6 million parameters are a sixteenth of ResNet-50's. It is trained
-once with each size of DDP's buckets in bytes, which are the arguments."""
+knows nothing of switches. Its 1.6 million parameters are a sixteenth of ResNet-50's; the argument
+is the size of DDP's buckets in bytes."""
 
 import sys
 
@@ -48,18 +48,16 @@ def resnet() -> nn.Sequential:
 
 
 dist.init_process_group("gloo")
-for size_bytes in sys.argv[1:]:
-    torch.manual_seed(1)
-    net = resnet()
-    model = DistributedDataParallel(
-        net, bucket_cap_mb=int(size_bytes) / 2**20, gradient_as_bucket_view=True
-    )
-    optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
-    torch.manual_seed(dist.get_rank())
-    images, labels = torch.randn(2, 3, 64, 64), torch.randint(CLASSES, (2,))
-    for _ in range(STEPS):
-        optimizer.zero_grad()
-        nn.functional.cross_entropy(model(images), labels).backward()
-        optimizer.step()
+torch.manual_seed(1)
+net = resnet()
+bucket_mb = int(sys.argv[1]) / 2**20
+model = DistributedDataParallel(net, bucket_cap_mb=bucket_mb, gradient_as_bucket_view=True)
+optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+torch.manual_seed(dist.get_rank())
+images, labels = torch.randn(2, 3, 64, 64), torch.randint(CLASSES, (2,))
+for _ in range(STEPS):
+    optimizer.zero_grad()
+    nn.functional.cross_entropy(model(images), labels).backward()
+    optimizer.step()
 print(sum(p.numel() for p in net.parameters()), "parameters", flush=True)
 dist.destroy_process_group()
