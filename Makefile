@@ -3,7 +3,7 @@
 VENV := .venv
 GROUNDWIRE := $(VENV)/bin/groundwire
 
-.PHONY: help setup demo picture site test wheel constraints lint types imports bench study claims hardware programs clean
+.PHONY: help setup demo picture site gallery test wheel constraints lint types imports bench study claims hardware programs clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -19,6 +19,9 @@ picture: setup ## run the demo and draw docs/demo.svg, README's picture of its t
 
 site: ## the documentation as a site, in build/site; needs what ./setup.sh test installs
 	@$(VENV)/bin/python -m testing.documentation_site
+
+gallery: setup ## run the experiments of docs/gallery.md and draw their pictures
+	@$(VENV)/bin/python -m testing.gallery
 
 # Guests keep virtual time, so they can share the machine. The native kernel runs in real time: alone.
 test: ## set up, then check style, types and behaviour

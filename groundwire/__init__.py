@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from analysis.chakra.errors import ChakraError
     from analysis.compare.comparison import Comparison
     from analysis.predict.interface import PredictorError
+    from analysis.report.pictures import Picture, pictures
     from analysis.runs.run import JobsRun, Run, RunError, load_run
     from collectives.schedule.schedule import CollectiveError
     from emulator.output_directory import DirectoryBusy
@@ -56,6 +57,7 @@ _HOMES = {
     "JobsRun": "analysis.runs.run",
     "KernelRefused": "emulator.session",
     "NotEmulated": "groundwire.designs.emulated_point",
+    "Picture": "analysis.report.pictures",
     "PredictorError": "analysis.predict.interface",
     "Progress": "emulator.progress",
     "RankFailed": "emulator.ranks.launcher",
@@ -75,6 +77,7 @@ _HOMES = {
     "frames": "groundwire.data_frames",
     "load_run": "analysis.runs.run",
     "load_spec": "topologies.spec.spec",
+    "pictures": "analysis.report.pictures",
     "predict": "groundwire.forecast",
     "resolve": "groundwire.pipeline",
     "run": "groundwire.pipeline",
@@ -97,6 +100,7 @@ __all__ = [
     "JobsRun",
     "KernelRefused",
     "NotEmulated",
+    "Picture",
     "PredictorError",
     "Progress",
     "RankFailed",
@@ -117,6 +121,7 @@ __all__ = [
     "frames",
     "load_run",
     "load_spec",
+    "pictures",
     "predict",
     "resolve",
     "run",

@@ -11,8 +11,9 @@ from pathlib import Path
 from markupsafe import Markup
 
 from analysis.report.page import page_environment
-from analysis.report.run_figures import RunFigures
+from analysis.report.run_figures import RunFigures, run_figures
 from analysis.report.sections import ReportSection, sections
+from analysis.runs.run import Run
 
 _WIDTH = 960
 _MARGIN = 16
@@ -31,6 +32,13 @@ class Picture:
     name: str
     svg: str
 
+    def _repr_svg_(self) -> str:
+        """The picture in a notebook."""
+        return self.svg
+
+    def __repr__(self) -> str:
+        return f"<Picture {self.name}, {len(self.svg):,} characters of SVG>"
+
 
 @dataclass(frozen=True)
 class _Key:
@@ -40,7 +48,16 @@ class _Key:
     swatch: Markup
 
 
-def pictures(runs: Sequence[RunFigures]) -> tuple[Picture, ...]:
+def pictures(run: Run) -> dict[str, Picture]:
+    """The pictures of a run by their names, such as `pictures(run)["timeline-iteration-0"]`; of a
+    run of several jobs with the job's name after that.
+
+    Raises RunError for a damaged run directory.
+    """
+    return {picture.name: picture for picture in draw(run_figures([run.directory]))}
+
+
+def draw(runs: Sequence[RunFigures]) -> tuple[Picture, ...]:
     """The drawings of all sections that have any, of each run.
 
     Raises RunError for a damaged run directory, ValueError for no runs.
@@ -63,11 +80,11 @@ def pictures(runs: Sequence[RunFigures]) -> tuple[Picture, ...]:
 def write_pictures(runs: Sequence[RunFigures], directory: Path) -> tuple[Path, ...]:
     """A file per drawing in `directory`, which is made where needed; returns their paths.
 
-    Raises what `pictures` raises, and OSError.
+    Raises what `draw` raises, and OSError.
     """
     directory.mkdir(parents=True, exist_ok=True)
     paths = []
-    for picture in pictures(runs):
+    for picture in draw(runs):
         path = directory / f"{picture.name}.svg"
         path.write_text(picture.svg, encoding="utf-8", errors="backslashreplace")
         paths.append(path)
