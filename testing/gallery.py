@@ -62,15 +62,19 @@ def _exposed(run: Run, frames: Frames) -> str:
 
 
 def _collisions(run: Run, frames: Frames) -> str:
-    return f"{_uplinks(frames)}, as a switch chooses by a hash of ports."
+    return f"{_uplinks(frames)}, as a switch chooses by a hash of ports. {_time(frames)}"
 
 
 def _sprayed(run: Run, frames: Frames) -> str:
     again = frames.flows.retransmitted_packets.sum()
     return (
         f"{_uplinks(frames)}: each packet takes the shortest queue. Packets overtake, and senders "
-        f"send {again:,.0f} again."
+        f"send {again:,.0f} again. {_time(frames)}"
     )
+
+
+def _time(frames: Frames) -> str:
+    return f"The iteration takes {frames.iterations.duration_ns.iloc[-1] / 1e3:,.0f} us."
 
 
 def _uplinks(frames: Frames) -> str:
