@@ -222,7 +222,8 @@ def _chunk_slices(log: RankLog, clock: _Clock) -> Iterator[Event]:
 
 
 def _message_arrows(run: Run, flows: Flows, clock: _Clock) -> Iterator[Event]:
-    """An arrow per message, from its collective's slice at the sender to that at the receiver."""
+    """An arrow per message, from its collective's slice at the sender to that at the receiver. None
+    where one of them has left no log, as a rank that was killed."""
     rows = {log.rank: flight_rows(log.collectives) for log in run.ranks}
     messages, collectives = flows.messages, flows.capture.attribution.collectives
     chosen = [
@@ -234,6 +235,8 @@ def _message_arrows(run: Run, flows: Flows, clock: _Clock) -> Iterator[Event]:
     for index in sorted(chosen):
         flow = flows.flows[int(messages.flow[index])]
         collective = collectives[int(messages.collective[index])]
+        if not {flow.source, flow.destination} <= collective.intervals_ns.keys():
+            continue
         size = int(messages.size_bytes[index])
         for phase, rank, time_ns in (
             ("s", flow.source, int(messages.start_ns[index])),
