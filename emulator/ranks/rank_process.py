@@ -112,7 +112,8 @@ class RankJob:
 
         join = ThreadGroups if packed or self.plan.lazy else DefaultGroups
         # Ranks that are threads would have too many mappings.
-        posts = None if packed else self.stderr.parent / POSTS / str(self.rank)
+        folder = self.stderr.parent / POSTS
+        posts = folder / str(self.rank) if not packed and folder.is_dir() else None
         run_rank(self.plan, on_iteration, join, lambda: self._begin(gate), posts)
 
 
