@@ -1,9 +1,9 @@
-"""The predictor `packet`, to the nanosecond, on runs that were drawn.
+"""The predictor `packet` answers as it did before, to the nanosecond, on runs that were drawn.
 
 `packet_reference.jsonl` has a spec a line, with every time, and what was sent, sent again, dropped
-and marked. Fabrics, disciplines, congestion controls, programs and sizes are drawn. Most of it was
-said by a model in Python that was held against the guest. Where packets are lost it is what the
-engine says since its recovery is Linux's, which `test_losses.py` holds against the guest.
+and marked. Fabrics, disciplines, congestion controls, programs and sizes are drawn. The engine said
+the lines itself, so they show what a change moves, and not that it is right: the tests against the
+guest do that (`test_losses.py` where packets are lost).
 """
 
 from __future__ import annotations
