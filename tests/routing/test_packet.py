@@ -109,7 +109,8 @@ def test_static_paths_are_those_of_the_routes() -> None:
     )
     setting = setting_of_spec(parse_spec(text))
     pairs = [(a, b) for a in range(8) for b in range(8) if a != b]
-    rows = Paths(setting).follow(*zip(*pairs, strict=True)).tolist()
+    sources, destinations = zip(*pairs, strict=True)
+    rows = Paths(setting).follow(sources, destinations).tolist()
     for (a, b), row in zip(pairs, rows, strict=True):
         (path,) = setting.routes.paths(setting.hosts[a], setting.hosts[b])
         links = 2 * len(setting.fabric.links)

@@ -90,7 +90,7 @@ def models_used(predictor: str, models: Iterable[str | None]) -> list[str]:
 
 _KNOWN = (
     "A predictor starts each collective when this run's ranks posted it, and each\n"
-    "iteration by itself. It knows which way the switches' hash sends each flow."
+    "iteration by itself. It knows the ports that the switches choose by."
 )
 
 
