@@ -163,13 +163,17 @@ def show_mounts_below(directory: Path, into: Path) -> None:
     for line in Path("/proc/self/mountinfo").read_text().splitlines():
         point = Path(_ESCAPED.sub(lambda code: chr(int(code[1], 8)), line.split()[4]))
         if directory in point.parents:
-            shown = into / point.relative_to(directory)
-            if point.is_dir():
-                shown.mkdir(parents=True, exist_ok=True)
-            else:
-                shown.parent.mkdir(parents=True, exist_ok=True)
-                shown.touch()
-            _bind(shown, point)
+            show(point, into / point.relative_to(directory))
+
+
+def show(point: Path, at: Path) -> None:
+    """Shows a directory or a file at another place, which is made. Raises OSError."""
+    if point.is_dir():
+        at.mkdir(parents=True, exist_ok=True)
+    else:
+        at.parent.mkdir(parents=True, exist_ok=True)
+        at.touch()
+    _bind(at, point)
 
 
 def _bind(covered: Path, by: Path, *, recursive: bool = False) -> None:

@@ -43,9 +43,11 @@ from emulator.ports.counters import (
 from emulator.ports.idle_filler import IdleFiller
 from emulator.ports.pauses import PauseControl
 from emulator.ports.port_watch import PortWatch
+from topologies.cache_folder import cache_folder
 from topologies.fabrics.fabric import Fabric, Link, NodeKind, Port
 from topologies.routing.routes import Routes
 
+_TEMPORARY = Path("/tmp")
 _MAX_BACKLOG = Path("/proc/sys/net/core/netdev_max_backlog")
 # What one CPU's receive backlog must hold at least: veth hands every packet through it, and what
 # does not fit is lost outside any queue.
@@ -283,14 +285,19 @@ class Network:
 
     def temporary(self, node: str) -> Path:
         """The directory that a node's processes have for /tmp: empty, but for what is mounted below
-        /tmp. Made when first asked for; it goes with the network.
+        /tmp, and the cache, where a guest keeps libraries that it compiles. Made when first asked
+        for; it goes with the network.
 
         Raises OSError, and KeyError for an unknown node."""
         made = self._session.netns_directory / "temporary" / self.fabric.by_name[node].name
         if not made.exists():
             made.mkdir(parents=True)
             made.chmod(0o1777)
-            namespaces.show_mounts_below(Path("/tmp"), made)
+            namespaces.show_mounts_below(_TEMPORARY, made)
+            cache = cache_folder("kernel", "the virtual kernel")
+            if _TEMPORARY in cache.parents:
+                cache.mkdir(parents=True, exist_ok=True)
+                namespaces.show(cache, made / cache.relative_to(_TEMPORARY))
         return made
 
     def enter(self, node: str) -> AbstractContextManager[None]:
