@@ -215,6 +215,9 @@ def _of_command(
         if spec.aggregation.middles is not None:
             expected = "expected none with a program: FRED's groups are routed before the run"
             yield Problem(("aggregation", "middles"), str(spec.aggregation.middles), expected)
+        if spec.aggregation.when_lost != "fail":
+            expected = "expected fail with a program, whose groups do not survive a node yet"
+            yield Problem(("aggregation", "when_lost"), spec.aggregation.when_lost, expected)
 
 
 def fall_back_problems(spec: Sections) -> Iterator[Problem]:

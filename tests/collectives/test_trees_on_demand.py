@@ -39,6 +39,8 @@ def test_a_script_without_a_tree_of_all_its_ranks_is_refused_before_the_run() ->
     assert makes_trees(spec_of(switches=["leaf"], when_full="fall-back"))
     with pytest.raises(SpecError, match=r"aggregation\.middles: found 3.*routed before the run"):
         spec_of(middles=3)
+    with pytest.raises(SpecError, match=r"aggregation\.when_lost: found fall-back.*expected fail"):
+        spec_of(when_lost="fall-back")
 
 
 def test_a_group_takes_half_of_what_is_left() -> None:

@@ -116,19 +116,3 @@ def test_ddp_ends_with_the_same_parameters_as_over_gloo(tmp_path: Path) -> None:
     assert totals(by_switches)[0] == pytest.approx(totals(by_gloo)[0], rel=1e-6)
     reduced = [c for c in collectives_of(by_switches) if c.phase == "all_reduce"]
     assert [(c.algorithm, c.iteration) for c in reduced] == [("aggregation", n) for n in range(3)]
-
-
-@pytest.mark.long
-def test_ranks_go_on_by_hosts_when_a_switch_dies(tmp_path: Path) -> None:
-    spec = """
-fabric: {kind: flat, hosts: 4, link: {rate: 100Gbps, delay: 500ns, mtu: 9000}}
-aggregation: {when_lost: fall-back, fall_back: {algorithm: gloo-ring}}
-faults: [{kind: node-dies, switch: s0, at: 20ms}]
-"""
-    run = run_script(tmp_path, spec + BY_SWITCHES, "long_script.py")
-    assert [node.switch for node in run.environment.lost_nodes] == ["s0"]
-    found = collectives_of(run)
-    assert found[0].algorithm == "aggregation"
-    assert found[-1].algorithm == "gloo-ring" and found[-1].fell_back
-    again = [c for c in found if c.phase == "fall-back"]
-    assert len(again) == 1 and again[0].id.endswith(".by-hosts")
