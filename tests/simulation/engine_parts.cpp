@@ -77,8 +77,11 @@ void print_voq(Network& network) {
     options.quantum_bytes = 1014;
     make_queued(network, 2, options);
     network.links = {0, 2, 1, 2};
-    for (int64_t seq : {0, 1000, 2000, 3000, 10'000, 11'000, 12'000})
-        network.send(2, add_packet(network, seq >= 10'000 ? 2 : 0, 2, seq, 1014), 0);
+    for (int64_t seq : {0, 1000, 2000, 3000, 10'000, 11'000, 12'000}) {
+        uint32_t route = seq >= 10'000 ? 2 : 0;
+        network.came_by = network.links[route];
+        network.send(2, add_packet(network, route, 2, seq, 1014), 0);
+    }
     print_served(network, 2);
 }
 
