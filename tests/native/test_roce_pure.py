@@ -6,6 +6,7 @@ import pytest
 
 from emulator.linux.soft_roce import SoftRoce
 from emulator.native import kernel as subject
+from emulator.transports import roce
 from topologies.spec.spec import parse_spec
 
 _SPEC = """
@@ -35,7 +36,7 @@ _OURS = SoftRoce(hears=True, controls=True)
 def test_what_a_kernel_lacks(
     monkeypatch: pytest.MonkeyPatch, found: SoftRoce, transport: str, said: str | None
 ) -> None:
-    monkeypatch.setattr(subject, "soft_roce", lambda: found)
+    monkeypatch.setattr(roce, "soft_roce", lambda: found)
     monkeypatch.setattr(subject, "missing_for_fabric", lambda _: [])
     missing = subject.missing_for(parse_spec(_SPEC % transport))
     assert len(missing) == (said is not None)
