@@ -28,6 +28,7 @@ from typing import Any, NoReturn
 
 from topologies.spec.document import read_document
 from topologies.spec.errors import SpecError
+from topologies.spec.foreign_files import ForeignFileError, text_of
 from topologies.units import format_rate, format_time, parse_rate_bps, parse_time_ns
 
 _MOST_NODES = 65_536
@@ -39,27 +40,13 @@ _DELAY = re.compile(r"(\d+(?:\.\d+)?)(ns|us|ms|s)")
 _SLICE = re.compile(r"(?P<name>[A-Za-z0-9_.-]+?)(?:\[(?P<range>[0-9: -]*)\])?")
 
 
-class GraphFileError(ValueError):
-    """A file of a graph that cannot be read: where, what was found and what is allowed."""
-
-    def __init__(self, place: str, found: str, expected: str) -> None:
-        super().__init__(f"{place}: found {found}, expected {expected}")
-        self.place = place
-        self.found = found
-        self.expected = expected
+class GraphFileError(ForeignFileError):
+    """A file of a graph that cannot be read."""
 
 
 def read_graph_file(path: Path) -> dict[str, Any]:
     """`nodes` and `links` of a `graph` fabric. Raises GraphFileError."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        found = error.strerror or type(error).__name__
-        raise GraphFileError(str(path), found, "a file of a graph") from error
-    except UnicodeDecodeError as error:
-        found = f"no UTF-8 at byte {error.start}"
-        raise GraphFileError(str(path), found, "a file of a graph") from error
-    return parse_graph(text, str(path))
+    return parse_graph(text_of(path, "a file of a graph", GraphFileError), str(path))
 
 
 def parse_graph(text: str, name: str) -> dict[str, Any]:

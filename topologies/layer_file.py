@@ -15,6 +15,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, get_args
 
+from topologies.spec.foreign_files import ForeignFileError, text_of
 from topologies.spec.workload_types import PlainCollective
 
 PARALLELISMS = {
@@ -31,28 +32,14 @@ _LARGEST = 10**15
 """Eleven days in nanoseconds, and a petabyte."""
 
 
-class LayerFileError(ValueError):
-    """A workload file that cannot be read: where, what was found and what is allowed."""
-
-    def __init__(self, place: str, found: str, expected: str) -> None:
-        super().__init__(f"{place}: found {found}, expected {expected}")
-        self.place = place
-        self.found = found
-        self.expected = expected
+class LayerFileError(ForeignFileError):
+    """A workload file that cannot be read."""
 
 
 def read_layer_file(path: Path) -> dict[str, Any]:
     """The file as keys of a `layers` workload: `layers`, and `parallelism` and `last_bottom_layer`
     where it has them. Raises LayerFileError."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        found = error.strerror or type(error).__name__
-        raise LayerFileError(str(path), found, "a file of layers") from error
-    except UnicodeDecodeError as error:
-        found = f"no UTF-8 at byte {error.start}"
-        raise LayerFileError(str(path), found, "a file of layers") from error
-    return parse_layers(text, str(path))
+    return parse_layers(text_of(path, "a file of layers", LayerFileError), str(path))
 
 
 def parse_layers(text: str, name: str) -> dict[str, Any]:

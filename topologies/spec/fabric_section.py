@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
-from pydantic_core import PydanticCustomError
 
-from topologies.graph_files import GraphFileError, read_graph_file
-from topologies.spec.errors import Problem
+from topologies.graph_files import read_graph_file
+from topologies.spec.foreign_files import keys_with_file
 from topologies.spec.queue_section import DropTail, QueueSpec, SpecSection
 from topologies.spec.routing_section import Routing
 from topologies.units import RateBps, TimeNs, format_rate, format_time, parse_size_bytes
@@ -370,15 +368,7 @@ class GraphSpec(FabricSection):
             return data
         if "nodes" in data or "links" in data:
             raise ValueError("expected either path, or nodes and links")
-        try:
-            read = read_graph_file(Path(data["path"]))
-        except GraphFileError as error:
-            found = f"{error.found} ({error.place})"
-            problem = Problem(("fabric", "path"), found, f"expected {error.expected}")
-            raise PydanticCustomError(
-                "graph_file", "{text}", {"text": str(error), "problems": [problem]}
-            ) from error
-        return read | {key: value for key, value in data.items() if key != "path"}
+        return keys_with_file(data, "fabric", read_graph_file)
 
 
 FabricSpec = Annotated[

@@ -1,12 +1,17 @@
-"""Files of other programs, told by how they begin, and what to do with them here."""
+"""Files of other programs: told by how they begin, and read in place of a section's keys."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic_core import PydanticCustomError
 
 from topologies.installation import page
+from topologies.spec.errors import Problem
 
 _LOOKED_AT = 4096
 
@@ -20,6 +25,44 @@ class ForeignFile:
 
     def __str__(self) -> str:
         return f"{self.name}; {self.instead}"
+
+
+class ForeignFileError(ValueError):
+    """A file that cannot be read: where, what was found and what is allowed."""
+
+    def __init__(self, place: str, found: str, expected: str) -> None:
+        super().__init__(f"{place}: found {found}, expected {expected}")
+        self.place = place
+        self.found = found
+        self.expected = expected
+
+
+def text_of(path: Path, expected: str, error: type[ForeignFileError]) -> str:
+    """The text of a file, which is `expected`. Raises `error`."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as caught:
+        found = caught.strerror or type(caught).__name__
+        raise error(str(path), found, expected) from caught
+    except UnicodeDecodeError as caught:
+        raise error(str(path), f"no UTF-8 at byte {caught.start}", expected) from caught
+
+
+def keys_with_file(
+    data: dict[str, Any], section: str, read: Callable[[Path], dict[str, Any]]
+) -> dict[str, Any]:
+    """The keys of a section, and for those that are not given the ones of the file that its `path`
+    names. Raises PydanticCustomError with the file's mistake."""
+    try:
+        found = read(Path(data["path"]))
+    except ForeignFileError as error:
+        problem = Problem(
+            (section, "path"), f"{error.found} ({error.place})", f"expected {error.expected}"
+        )
+        raise PydanticCustomError(
+            "foreign_file", "{text}", {"text": str(error), "problems": [problem]}
+        ) from error
+    return found | {key: value for key, value in data.items() if key != "path"}
 
 
 _GRAPH = "name it in a spec: fabric: {kind: graph, path: FILE} (" + page("spec.md") + ")"

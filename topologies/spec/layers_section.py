@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field, model_validator
-from pydantic_core import PydanticCustomError
 
-from topologies.layer_file import LayerFileError, read_layer_file
-from topologies.spec.errors import Problem
+from topologies.layer_file import read_layer_file
 from topologies.spec.fabric_section import Integer
+from topologies.spec.foreign_files import keys_with_file
 from topologies.spec.queue_section import SpecSection
 from topologies.spec.workload_types import MAX_SIZE_BYTES, Dtype, Iterations, PlainCollective, Ranks
 from topologies.units import SizeBytes, TimeNs
@@ -108,16 +106,7 @@ class LayersWorkload(SpecSection):
             return data
         if "layers" in data:
             raise ValueError("expected either path or layers")
-        path = data["path"]
-        try:
-            read = read_layer_file(Path(path))
-        except LayerFileError as error:
-            found = f"{error.found} ({error.place})"
-            problem = Problem(("workload", "path"), found, f"expected {error.expected}")
-            raise PydanticCustomError(
-                "layer_file", "{text}", {"text": str(error), "problems": [problem]}
-            ) from error
-        return read | {key: value for key, value in data.items() if key != "path"}
+        return keys_with_file(data, "workload", read_layer_file)
 
     @model_validator(mode="after")
     def _shape(self) -> LayersWorkload:
