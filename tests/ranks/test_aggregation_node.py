@@ -75,7 +75,6 @@ def _jobs(directory: Path, iterations: int, when_lost: str = "fail") -> list[Job
         names,
         directory / "s0.log",
         tells=pipes if losable else (),
-        losable=losable,
     )
     return [JobProcesses("", (*ranks, switch))]
 

@@ -343,7 +343,7 @@ class Observer:
     ) -> dict[str, Any] | None:
         """A collective of these ranks is about to run as a program; `group` is torch's name of the
         group, `details` are its own part of its record. Returns the record, None where there is
-        nobody to log for. One without an `id` is the group's next."""
+        nobody to log for."""
         self._settle()
         if self._path is None:
             return None
@@ -351,9 +351,9 @@ class Observer:
         everybody = ranks == list(range(len(self._plan["hosts"])))
         label = "default" if everybody else f"group.{group}"
         started_ns = time.monotonic_ns()
-        name = details.get("id") or self._names.program(label, details["kind"])
+        name = self._names.program(label, details["kind"])
         post = None
-        if self._posts is not None and "id" not in details:
+        if self._posts is not None:
             self._posts.group(label, ranks)
             size_bytes, root = details.get("size_bytes", ANY), details.get("root", 0)
             post = self._posts.collective(label, details["kind"], size_bytes, root)

@@ -31,12 +31,10 @@ class LoggedProgram:
         first_slot: int,
         op: str,
         phase: str = "",
-        id: str = "",
     ) -> LoggedProgram:
         """A collective starts now, of a group by torch's name for it and its ranks of the run.
         `entry` and `section` are what it was planned from, `op` is torch's name for how it reduces,
-        `phase` that of its row where this is not its kind. Without an `id` it is the group's next
-        one."""
+        `phase` that of its row where this is not its kind."""
         observer = getattr(distributed_c10d, "groundwire_observer", None)
         if observer is None:
             return cls(None, None)
@@ -56,14 +54,7 @@ class LoggedProgram:
             details["op"] = op
         if phase:
             details["phase"] = phase
-        if id:
-            details["id"] = id
         return cls(observer, observer.program(group, list(ranks), details))
-
-    @property
-    def id(self) -> str:
-        """Its name in the log; "" where nobody logs."""
-        return "" if self.record is None else str(self.record["id"])
 
     def chunk(self, times: ChunkTimes) -> None:
         """One of its chunks has run."""

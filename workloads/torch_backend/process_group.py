@@ -35,7 +35,6 @@ from collectives.kinds import Kind, Shape, barrier_shape
 from collectives.schedule.program import ProgramSchedule
 from collectives.settings import AGREEMENT, agreement_of, by_hosts, entry_of, schedule_of
 from collectives.start_order import CollectiveOrder
-from workloads.execution.aggregation.host_way import HostWay
 from workloads.execution.programs.agreement import find_highest
 from workloads.execution.programs.engine import FIRST_SLOT, ProgramEngine, ProgramWork
 from workloads.execution.programs.reductions import REDUCTIONS, SUM, Combine
@@ -345,29 +344,11 @@ class GroundwireGroup(dist.ProcessGroup):  # type: ignore[misc]
         phase: str = "",
     ) -> Any:
         first_slot = self._engine.take_slots(schedule)
-        way, number = None, 0
-        if schedule.aggregators and self._trees is not None and self._trees.rescue is not None:
-            take = self._engine.take_slots
-
-            def post(*planned: Any) -> ProgramWork:
-                return self._post_by_hosts(logged, combine, op, *planned)
-
-            way = HostWay(self._section, schedule.shape, self._ranks, take, post)
-            admitted = self._trees.rescue.admit()
-            if admitted is None:
-                entry, schedule, first_slot = way.entry, way.schedule, way.first_slot
-            else:
-                number = admitted
         logged = self._logged(schedule, entry, first_slot, op, phase)
-        if way is not None and logged.record is not None:
-            way.note_in(logged.record)
-            if not schedule.aggregators:
-                way.fell_back()
         if schedule.aggregators:
             assert self._trees is not None, "a schedule of switches needs trees"
-            name = _name_of(op)
             work = self._trees.start(
-                schedule, source, target, first_slot, logged.chunk, entry, name, number, way
+                schedule, source, target, first_slot, logged.chunk, entry, _name_of(op)
             )
         else:
             work = self._engine.start(
@@ -386,26 +367,6 @@ class GroundwireGroup(dist.ProcessGroup):  # type: ignore[misc]
         work.add_done_callback(partial(_complete, future, lambda: list(result)))
         return returned
 
-    def _post_by_hosts(
-        self,
-        instead_of: LoggedProgram,
-        combine: Combine,
-        op: object,
-        schedule: ProgramSchedule,
-        entry: Mapping[str, Any],
-        first_slot: int,
-        data: torch.Tensor,
-    ) -> ProgramWork:
-        """Start what stands in for a collective that switches have not completed. It has a row of
-        its own, and its chunks are not among those in flight."""
-        id = f"{instead_of.id}.by-hosts"
-        logged = self._logged(schedule, entry, first_slot, op, "fall-back", id)
-        work = self._engine.start(
-            schedule, self._carrier, data, data, first_slot, logged.chunk, combine=combine
-        )
-        work.add_done_callback(lambda _: logged.over())
-        return work
-
     def _logged(
         self,
         schedule: ProgramSchedule,
@@ -413,10 +374,9 @@ class GroundwireGroup(dist.ProcessGroup):  # type: ignore[misc]
         first_slot: int,
         op: object,
         phase: str = "",
-        id: str = "",
     ) -> LoggedProgram:
         """A program's place in the rank's log, where the run observes its ranks. Without a `phase`
-        it is its kind, without an `id` the next one of the group."""
+        it is its kind."""
         return LoggedProgram.begin(
             self._name,
             self._ranks,
@@ -426,7 +386,6 @@ class GroundwireGroup(dist.ProcessGroup):  # type: ignore[misc]
             first_slot,
             _name_of(op),
             phase,
-            id,
         )
 
     def _agree(self, proposal: int, agreed: Callable[[int | BaseException], None]) -> None:

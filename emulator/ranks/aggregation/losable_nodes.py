@@ -18,9 +18,7 @@ class LosableNodes:
 
     def __init__(self, processes: Iterable[object]) -> None:
         self._nodes = {
-            each.rank: each
-            for each in processes
-            if isinstance(each, AggregationJob) and each.losable
+            each.rank: each for each in processes if isinstance(each, AggregationJob) and each.tells
         }
         self._over = False
 
@@ -41,7 +39,7 @@ class LosableNodes:
                 with suppress(ProcessLookupError):
                     os.kill(pids[number], signal.SIGKILL)
         told = (json.dumps({"lost": node.plan.node.name}) + "\n").encode()
-        for pipe in node.pipes():
+        for pipe in node.tells:
             # For both ways, so that nobody is waited for: a rank may have ended (fifo(7)).
             descriptor = os.open(pipe, os.O_RDWR | os.O_NONBLOCK)
             os.write(descriptor, told)

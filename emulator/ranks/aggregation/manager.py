@@ -27,7 +27,6 @@ from workloads.execution.aggregation.given import (
     told,
 )
 from workloads.execution.aggregation.node_plan import NodePlan
-from workloads.execution.aggregation.place import rescue_pipe
 from workloads.execution.traffic_class import TrafficOfGroups
 
 
@@ -97,7 +96,6 @@ class AggregationManager:
                 names,
                 ranks / f"{node.name}.log",
                 real_time,
-                losable=_losable(spec),
             )
             for node in nodes_on_demand(spec)
         ]
@@ -123,15 +121,11 @@ class AggregationManager:
             tuple(map(str, places)),
             tuple(self._interfaces(spec, tree) for tree in trees),
             (traffic.sockets, traffic.rdma),
-            _losable(spec),
         )
         for place, tree in zip(places, trees, strict=True):
             place.mkdir()
             for participant in range(len(tree.members), len(tree.parents)):
                 os.mkfifo(place / f"requests.{participant}")
-        if trees and _losable(spec):
-            for member in range(len(asked.members)):
-                os.mkfifo(rescue_pipe(places[0], member))
         answer(asked, given)
         for part, tree in enumerate(trees):
             self._tell_nodes(directory, asked, part, tree, number)
@@ -154,7 +148,3 @@ def _shared(network: Network) -> Path:
     """The directory of all participants of a run's trees."""
     assert network.session is not None
     return network.session.directory / "aggregation"
-
-
-def _losable(spec: Spec) -> bool:
-    return spec.aggregation is not None and spec.aggregation.when_lost != "fail"

@@ -32,8 +32,7 @@ from workloads.execution.traffic_class import TrafficOfGroups
 @dataclass(frozen=True, slots=True)
 class AggregationJob:
     """An aggregation node and where it runs, started and watched as ranks are. Where ranks go on
-    without it, it is `losable`, and `tells` are the pipes by which they are told that it has
-    died."""
+    without it, `tells` are the pipes by which they are told that it has died."""
 
     plan: NodePlan
     netns: Path
@@ -41,7 +40,6 @@ class AggregationJob:
     stderr: Path
     real_time_priority: bool = False
     tells: tuple[Path, ...] = ()
-    losable: bool = False
 
     @property
     def serves_program(self) -> bool:
@@ -52,12 +50,6 @@ class AggregationJob:
         """Have such a node end. Raises OSError."""
         assert self.plan.directory is not None
         tell(node_pipe(self.plan.directory, self.plan.node.name), {})
-
-    def pipes(self) -> tuple[Path, ...]:
-        """All pipes in which ranks are told that it has died."""
-        if self.plan.directory is None:
-            return self.tells
-        return tuple(sorted(self.plan.directory.glob("*/rescue.*")))
 
     @property
     def rank(self) -> int:
@@ -200,7 +192,6 @@ class Trees:
                 ranks / f"{node.name}.log",
                 real_time,
                 self.rescues,
-                bool(self.rescues),
             )
             for node in nodes_of(self.settings)
         ]

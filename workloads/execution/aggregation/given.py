@@ -34,7 +34,6 @@ class GivenTrees:
     directories: tuple[str, ...]
     interfaces: tuple[tuple[str, ...], ...]
     traffic: tuple[int, int]
-    losable: bool
 
     @property
     def collectives(self) -> CollectivesOfRun:
@@ -53,7 +52,6 @@ class GivenTrees:
             own,
             tree.part,
             tree.parts,
-            self.losable,
         )
 
     def to_json(self) -> str:
