@@ -344,7 +344,7 @@ def _remove_notes(spec: Spec, directory: Path) -> None:
 
 
 def hangs_of(directory: Path) -> list[dict[str, Any]]:
-    """What is known of the jobs of a run that hangs, as `hang.json` of its directory has it; empty
+    """The jobs of a run that hangs, as `hang.json` of its directory has it; empty
     where nothing is."""
     try:
         found: list[dict[str, Any]] = json.loads((directory / HANG_FILE).read_text())

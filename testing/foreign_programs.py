@@ -3,7 +3,7 @@
     python -m testing.foreign_programs [NAME...]
 
 makes them, or some of them, in `GROUNDWIRE_PROGRAMS`, by default below the user's cache folder.
-What is there already stays. An environment with torch has Groundwire's own, by links.
+Environments that are there already stay. An environment with torch has Groundwire's own, by links.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ ENVIRONMENTS = {
 
 
 def programs_folder() -> Path:
-    """Where environments are. Raises NoCacheFolder for a user without a home."""
+    """The folder of environments. Raises NoCacheFolder for a user without a home."""
     named = os.environ.get("GROUNDWIRE_PROGRAMS")
     return Path(named) if named else cache_folder("programs", "programs of others")
 

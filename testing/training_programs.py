@@ -17,8 +17,8 @@ HERE = Path(__file__).resolve().parent / "training"
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """What is run: by torchrun on `servers` of `gpus` each, in a Python that has `packages`.
-    `before` is a script that makes its files first."""
+    """A program that is run: by torchrun on `servers` of `gpus` each, in a Python that has
+    `packages`. `before` is a script that makes its files first."""
 
     words: tuple[str, ...]
     packages: tuple[str, ...] = ()

@@ -33,8 +33,8 @@ from topologies.units import format_rate, format_time, parse_rate_bps, parse_tim
 
 _MOST_NODES = 65_536
 _MOST_CHARACTERS = 10
-"""Of a node's name in a spec. Where a file has longer ones, hosts are h0, h1 and so on by their
-places, switches s4, s5."""
+"""The longest name of a node in a spec. Where a file has longer ones, hosts are h0, h1 and so on
+by their places, switches s4, s5."""
 _RATE = re.compile(r"(\d+(?:\.\d+)?)([GMk]?)bps")
 _DELAY = re.compile(r"(\d+(?:\.\d+)?)(ns|us|ms|s)")
 _SLICE = re.compile(r"(?P<name>[A-Za-z0-9_.-]+?)(?:\[(?P<range>[0-9: -]*)\])?")

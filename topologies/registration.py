@@ -65,8 +65,8 @@ def complete(kinds: Iterable[str], table: Mapping[str, T], module: str) -> Mappi
 
 
 def _part(name: str, declared: type[object]) -> object:
-    """What a module declares. A class that is made without all of its abstract methods raises
-    TypeError while its module is imported."""
+    """The part that a module declares. A class that is made without all of its abstract methods
+    raises TypeError while its module is imported."""
     try:
         module = import_module(name)
     except ModuleNotFoundError as error:

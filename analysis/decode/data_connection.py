@@ -36,7 +36,7 @@ class DecodedTransport(ABC):
 
     @abstractmethod
     def logged(self, run: Run) -> Sequence[Any]:
-        """What ranks logged of its ends, as `found` takes it."""
+        """The ends that ranks logged, as `found` takes it."""
 
     @abstractmethod
     def found(

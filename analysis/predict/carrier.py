@@ -1,4 +1,4 @@
-"""What carries messages of programs where it is not TCP, and what a transport has to have for
+"""The carrier of programs' messages where it is not TCP, and what a transport has to have for
 predictors."""
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class PredictedTransport(ABC):
 
     @abstractmethod
     def carrier(self, spec: Sections) -> Carrier | None:
-        """What carries messages of programs; None where all goes through sockets."""
+        """The carrier of programs' messages; None where all goes through sockets."""
 
     @abstractmethod
     def unknown(self, spec: Sections) -> str | None:

@@ -61,7 +61,7 @@ def _group_ports(run: Run) -> dict[str, Mapping[tuple[int, int], tuple[int, int]
 
 
 def _carrier_ports(run: Run, carrier: Carrier) -> Iterator[tuple[str, tuple[int, int], int]]:
-    """Of each end of a carrier: the group, the pair of ranks, lower first, and the port."""
+    """Each end of a carrier: the group, the pair of ranks, lower first, and the port."""
     for log in run.ranks:
         for group, peer, port in carrier.ports(log):
             yield group, (min(log.rank, peer), max(log.rank, peer)), port
@@ -81,7 +81,8 @@ def _group_carrier_ports(
 def _by_ranks_too(
     by_name: Mapping[str, Mapping[tuple[int, int], T]],
 ) -> dict[str, Mapping[tuple[int, int], T]]:
-    """What is known by a group's name, by its ranks as well: of several groups the first one's."""
+    """Things known by a group's name, by its ranks as well: those of the first of several
+    groups."""
     found: dict[str, Mapping[tuple[int, int], T]] = {}
     for name, ports in by_name.items():
         found.setdefault(group_key(sorted({rank for pair in ports for rank in pair})), ports)

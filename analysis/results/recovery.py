@@ -1,5 +1,5 @@
-"""What failures cost a program: when they were noticed, when it went on, and how much of the time
-it made progress."""
+"""The cost of failures to a program: when they were noticed, when it went on, and how much of the
+time it made progress."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ class Recovery:
 def recoveries(
     kills: Sequence[tuple[int, str]], steps: Sequence[StepRecord], lives: Sequence[int]
 ) -> list[Recovery]:
-    """Of each of `kills`, (when, what) in order; `lives` are the times at which ranks were started
-    again."""
+    """A row for each of `kills`, (when, what) in order; `lives` are the times at which ranks were
+    started again."""
     found = []
     ends = sorted(step.end_ns for step in steps)
     for (at_ns, what), (until_ns, _) in pairwise([*kills, (2**63, "")]):

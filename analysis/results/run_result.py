@@ -116,7 +116,7 @@ def summary_of(
 
 
 def _of_transport(run: Run) -> dict[str, int]:
-    """What a transport's ends counted."""
+    """The counters of a transport's ends."""
     if run.environment.roce is not None:
         return run.environment.roce.model_dump()
     ends = [end for log in run.ranks for end in log.ends]

@@ -406,7 +406,7 @@ class Environment(Record):
     missed_faults: list[str] = Field(default_factory=list)
     """Faults of the spec that had not begun when the ranks were done."""
     faults: list[FaultEventRecord] = Field(default_factory=list)
-    """What faults have done, in order."""
+    """The effects of faults, in order."""
     origin_ns: int | None = None
     """From when on the jobs' starts are counted."""
     spinners: list[SpinnersRecord] = Field(default_factory=list)

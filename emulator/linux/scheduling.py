@@ -1,4 +1,4 @@
-"""What a process asks of the scheduler of ordinary processes (EEVDF)."""
+"""The request of a process to the scheduler of ordinary processes (EEVDF)."""
 
 from __future__ import annotations
 

@@ -144,7 +144,7 @@ class _Server:
         self._tell({"done": True})
 
     def _imports(self) -> int | None:
-        """What all programs import, in a Python that forks them; the socket for its orders."""
+        """Have a Python import what all programs do, and fork them; the socket for its orders."""
         programs = [p for job in self._jobs for p in job.processes if isinstance(p, ProgramJob)]
         together = len(self._jobs) == 1 and all(p.python is not None for p in programs)
         return start_importing(programs[0]) if programs and together else None

@@ -1,4 +1,4 @@
-"""What a transport has to have in a kernel."""
+"""The parts that a transport has to have in a kernel."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class EmulatedTransport(ABC):
 
     @abstractmethod
     def missing_natively(self, spec: Spec) -> list[str]:
-        """What this machine's own kernel lacks for it, in words."""
+        """The things that this machine's own kernel lacks for it, in words."""
 
     @abstractmethod
     def prepare(self, spec: Spec, polls: bool) -> Path | None:
@@ -38,8 +38,8 @@ class EmulatedTransport(ABC):
 
     @abstractmethod
     def place(self, spec: Spec, network: Network, host: str, logs: Path) -> Place | None:
-        """Where ranks on a host find their ends; None where they use sockets alone. `logs` are
-        those of the ranks. Raises VirtualKernelError."""
+        """The place where ranks on a host find their ends; None where they use sockets alone.
+        `logs` are those of the ranks. Raises VirtualKernelError."""
 
     @abstractmethod
     def environment(self, spec: Spec, place: Place | None) -> Mapping[str, str]:
@@ -47,7 +47,7 @@ class EmulatedTransport(ABC):
 
     @abstractmethod
     def counters(self, network: Network) -> dict[str, int] | None:
-        """What its ends have counted on all hosts, as environment.json has it below the
+        """The counters of its ends on all hosts, as environment.json has it below the
         transport's kind; None where they count nothing beside the hosts' TCP."""
 
     @abstractmethod

@@ -54,7 +54,7 @@ class EmulatedUdp(EmulatedTcp):
         return max(1, _SOCKETS_OF_PROCESS // (2 * (_of(spec).ports + 2)))
 
     def rank_bytes(self, spec: Spec, sent_bytes: int | None) -> int:
-        """What is unacknowledged is in queues and sockets, in twice the memory."""
+        """Unacknowledged datagrams are in queues and sockets, in twice the memory."""
         ranks, window = spec.workload.ranks, _of(spec).window_bytes
         most = ranks * (ranks - 1) * window
         return 2 * (most if sent_bytes is None else min(most, sent_bytes))

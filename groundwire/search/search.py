@@ -35,8 +35,8 @@ class Failure:
 
     @property
     def signature(self) -> str:
-        """What was said without numbers, names of files and addresses: alike for one fault of a
-        program."""
+        """The words of a failure without numbers, names of files and addresses: alike for one
+        fault of a program."""
         return signature_of(self.said)
 
 
@@ -142,7 +142,7 @@ class Search:
             found.smallest, found.said = smaller, words
 
     def _fails_alike(self, found: Found, spec: Spec) -> str | None:
-        """What a spec's run says, where it fails as the first one did."""
+        """The words of a spec's run, where it fails as the first one did."""
         found.tries += 1
         place = self._out / _CASES
         words = None
@@ -159,7 +159,7 @@ class Search:
         return words if words is not None and signature_of(words) == found.first.signature else None
 
     def _outcomes(self, specs: Sequence[Spec]) -> list[str | None]:
-        """What the run of each spec said when it failed; None where it did not."""
+        """The words of each spec's run when it failed; None where it did not."""
         jobs = [emulation(s, choose_kernel(s, self._kernel), f"seed {s.seed}") for s in specs]
         failures: dict[str, str] = {}
 

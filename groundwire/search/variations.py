@@ -1,4 +1,5 @@
-"""What a seed varies of a run, as a real cluster does: a spec, and a spec with other faults."""
+"""The parts of a run that a seed varies, as a real cluster does: a spec, and a spec with other
+faults."""
 
 from __future__ import annotations
 
@@ -84,7 +85,7 @@ VARIED: Mapping[str, Drawer] = {
 }
 """What `--vary` can name, and what it draws."""
 HARMLESS = ("order", "starts", "latency", "slow")
-"""What a program has to bear without an error."""
+"""The variations that a program has to bear without an error."""
 
 
 def variation(spec: Spec, seed: int, varied: Sequence[str], span_ns: int) -> Spec:

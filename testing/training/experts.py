@@ -37,7 +37,7 @@ class Experts(nn.Module):
         to = counts.view(self._ranks, -1).sum(1).tolist()
         from_ = coming.view(self._ranks, -1).sum(1).tolist()
         got = all_to_all_single(sent.new_empty(sum(from_), WIDTH), sent, from_, to, self._group)
-        # What comes is sorted by sender, and within it by expert.
+        # Words come sorted by sender, and within it by expert.
         expert = torch.arange(self._each, device=x.device).repeat(self._ranks)
         expert = expert.repeat_interleave(coming)
         by_expert = expert.argsort(stable=True)

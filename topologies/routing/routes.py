@@ -101,8 +101,8 @@ class Routes:
         """The weights of `next_hops`, in the same order: all 1 unless they are weighted, and then
         in the ratio of what can be sent by way of each, from 1 to `MAX_WEIGHT`.
 
-        What a node can send on is shared by the links that lead to it (WCMP: Zhou et al., EuroSys
-        2014).
+        The rate at which a node can send on is shared by the links that lead to it (WCMP: Zhou et
+        al., EuroSys 2014).
         """
         return self._weights(node, destination, self._links(node, destination))
 
@@ -130,7 +130,7 @@ class Routes:
         return rate_bps * min(arriving_bps, onward_bps) // arriving_bps
 
     def _capacity(self, node: str, destination: str) -> int:
-        """What a node can send towards a host, or the switch on which it hangs, in bits/s."""
+        """The rate of a node towards a host, or the switch on which it hangs, in bits/s."""
         root = self._root.get(destination, destination)
         if node in (destination, root):
             return _UNBOUNDED_BPS

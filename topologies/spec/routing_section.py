@@ -88,7 +88,7 @@ class Adaptive(_Chosen):
 
 
 BY_HASH = Ecmp()
-"""What is chosen by where nothing is said."""
+"""The choice where nothing is said."""
 
 NextHopChoice = Ecmp | Weighted | Spray | Flowlet | Adaptive
 _WORDS = ("ecmp", "static", "dimension-order")

@@ -288,7 +288,7 @@ class Kill(TimedFault):
 
     @property
     def victim(self) -> str:
-        """What dies, in words."""
+        """The victim, in words."""
         if self.rank is not None:
             return f"rank {self.rank}"
         kind = "host" if self.host else "switch" if self.switch else "job"

@@ -301,7 +301,7 @@ def _become(told: dict[str, Any]) -> None:
 
 
 def _renew(shelf: Shelf) -> None:
-    """What torch and numpy make at their import for one process alone."""
+    """Make anew what torch and numpy make at their import for one process alone."""
     torch, numpy = shelf.take("torch"), shelf.take("numpy.random")
     if torch is not None:
         torch.set_num_threads(torch.get_num_threads())  # its pool does not survive a fork

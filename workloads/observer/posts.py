@@ -17,7 +17,7 @@ from collections.abc import Sequence
 SLOT_BYTES = 128
 SLOTS = 64
 GROUPS = ".groups"
-"""What the name of the file with a rank's groups ends with: a line has a name, and ranks."""
+"""The end of the name of the file with a rank's groups: a line has a name, and ranks."""
 ANY = -1
 """A size that differs between ranks by right or is not known, and a sender that may be anybody."""
 
@@ -35,7 +35,7 @@ class Post:
 class Posts:
     """A ring of lines: number in the group, group, kind, size in bytes, root, state, time, tag.
 
-    Of a message the kind is `send` or `recv`, the root its other end, a rank of the run, and the
+    The kind of a message is `send` or `recv`, its root the other end, a rank of the run, and the
     number counts those of one group, direction, peer and tag. The state is `posted`, `queued` on a
     stream of a virtual GPU, `waits` when a thread of the rank waits for it, `over` or `failed`; the
     time is that of the last change, of what failed the one before, on the monotonic clock (ns). A

@@ -48,7 +48,7 @@ def from_environment() -> CollectivesSection:
 
 
 def place_of(environment: Mapping[str, str]) -> Place | None:
-    """Where this process finds the ends of its transport; None where messages of programs go
+    """The place of the ends of this process's transport; None where messages of programs go
     through sockets. Raises ConfigurationError."""
     kind = environment.get(TRANSPORT_VARIABLE, "") or "tcp"
     if kind not in RANK_TRANSPORTS:

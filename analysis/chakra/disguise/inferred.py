@@ -1,4 +1,4 @@
-"""What a reader of traces can still tell of the workload behind them."""
+"""The facts of a workload that a reader can still tell from its traces."""
 
 from __future__ import annotations
 

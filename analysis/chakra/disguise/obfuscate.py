@@ -9,7 +9,7 @@ from analysis.chakra.graph import Graph
 
 
 def obfuscated(graphs: Sequence[Graph]) -> tuple[Graph, ...]:
-    """What ranks compute for how long, what they send, to whom, after what.
+    """The times of computing, the messages, their ends and their order, and nothing else.
 
     Gone are names, ids, tags, starts, operations and bytes of memory, dependencies that others
     imply, and where one computation ends and the next begins. Groups, sizes and durations stay as

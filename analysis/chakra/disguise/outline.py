@@ -19,7 +19,7 @@ from analysis.chakra.graph import (
 from analysis.chakra.sources.graph_builder import direct
 
 _MOST_NODES = 20_000
-"""Of a rank; ancestors are kept as bits, a square of this many."""
+"""The most nodes of a rank; ancestors are kept as bits, a square of this many."""
 
 
 def outlines(graphs: Sequence[Graph]) -> tuple[Graph, ...]:

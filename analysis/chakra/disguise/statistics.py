@@ -5,7 +5,7 @@ world, of an inner group (neighbours) or of an outer one (every so-manieth rank)
 its `ranks` n, the ranks of an `inner` group t, and those of an outer one, d = n / t. All traces of
 a corpus have the same steps, and differ in size.
 
-Of each step the model keeps what it does, in which group, after which steps, and a law of its bytes
+The model keeps of each step what it does, in which group, after which steps, and a law of its bytes
 or its nanoseconds: y = a + b f(n, t, d), where f is one of n, t, d and their inverses, fitted by
 least squares to the means over ranks. A constant is taken where it fits within 0.1%, else the f
 that leaves the least; of several that fit within 0.1% an inverse, as work is divided. What single
@@ -87,7 +87,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """What is learned of a corpus."""
+    """The model that a corpus teaches."""
 
     steps: tuple[Step, ...]
     sizes: tuple[Size, ...]

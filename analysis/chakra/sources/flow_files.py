@@ -10,7 +10,7 @@ with `send_done_trigger 3` or `recv_done_trigger 3` set off, one (`trigger id 3 
 (`trigger id 3 barrier`). Source: Broadcom/csg-htsim, sim/datacenter/connection_matrix.cpp (load).
 
 A flow is a message, which its receiver awaits from the beginning; priorities and ports are not
-kept. What sets off a flow must end at the flow's own source: no rank sees the others' ends.
+kept. A flow that sets off another must end at the other's source: no rank sees the others' ends.
 """
 
 from __future__ import annotations

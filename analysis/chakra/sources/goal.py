@@ -255,7 +255,7 @@ def _host_of(operations: list[GoalOperation]) -> set[int]:
 
 
 def goal_notes(operations: list[GoalOperation]) -> Iterator[str]:
-    """What is read otherwise than it stands there."""
+    """Notes on parts that are read otherwise than they stand there."""
     empty = sum(each.kind != "calc" and not each.size for each in operations)
     if empty:
         yield f"{empty} messages have no bytes, and are sent with 1"

@@ -140,7 +140,7 @@ class _Profile:
         recorded: list[_HostCall],
         within: list[tuple[int, int]],
     ) -> list[NcclCall]:
-        """What a kernel communicates: by itself, else by what its host recorded."""
+        """The communication of a kernel: by itself, else by what its host recorded."""
         name = words.get("Collective name")
         own = communicates(str(name)) and self._sized(words)
         # Messages that go together are one kernel, which says one of them at most.

@@ -125,7 +125,7 @@ class ObserverFile:
     def world(self) -> tuple[int, ...]:
         """The ranks of the one process group.
 
-        Of several with the same ranks it does not matter which one a collective ran in. Raises
+        It does not matter in which of several with the same ranks a collective ran. Raises
         ChakraError when there is none, or several of unlike ranks: for Gloo the observer does not
         say which of them a collective ran in.
         """

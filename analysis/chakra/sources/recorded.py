@@ -1,4 +1,5 @@
-"""What a profiler saw on a device, as a graph that keeps its order without the profiler's network.
+"""The records of a profiler on a device, as a graph that keeps its order without the profiler's
+network.
 
 A profile says when each kernel was launched, when it began and when it ended, and on which stream;
 it does not say what a kernel waited for. The rules here give dependencies that never contradict the
@@ -37,7 +38,7 @@ from analysis.chakra.graph import (
 from collectives.call import CollectiveCall
 
 _LATE_NS = 1000
-"""What a launch may be late by without a node of its own: profilers' clocks differ by as much."""
+"""The lateness of a launch that needs no node of its own: profilers' clocks differ by as much."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ class EmulatedCodel(Discipline):
         return "codel", with_ce_threshold(options, queue, formats.CODEL_CE)
 
     def acts_at_bytes(self, queue: Codel, link: Link) -> int:
-        """What the link sends in the least time that counts."""
+        """The bytes that the link sends in the least time that counts."""
         target_ns = queue.target_ns
         if queue.ce_threshold_ns is not None:
             target_ns = min(target_ns, queue.ce_threshold_ns)
@@ -44,7 +44,7 @@ PART = EmulatedCodel()
 
 
 def times_and_limit(queue: Codel, link: Link) -> tuple[int, int, int, int]:
-    """What the options of codel and fq_codel begin with: target, limit in packets, interval, and
+    """The first options of codel and fq_codel: target, limit in packets, interval, and
     whether it marks."""
     return (
         _microseconds(queue.target_ns),

@@ -10,7 +10,7 @@ from topologies.spec.queue_section import DropTail
 
 
 class EmulatedDropTail(Discipline):
-    """What every port has."""
+    """The options that every port has."""
 
     def own(self, queue: DropTail, plain: PortOptions, port: EgressPort) -> PortOptions:
         """The part that every port has."""

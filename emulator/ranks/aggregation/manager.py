@@ -60,7 +60,7 @@ class AggregationManager:
         pipes = [ask_pipe(directory), *(node_pipe(directory, node.name) for node in nodes)]
         for pipe in pipes:
             os.mkfifo(pipe)
-        # What is told stays for who reads it later while somebody has the pipe open.
+        # A line stays for a later reader while somebody has the pipe open.
         opened = [os.open(pipe, os.O_RDWR) for pipe in pipes]
         server = Thread(target=self._serve, args=(job, directory), name="manager", daemon=True)
         server.start()

@@ -1,4 +1,4 @@
-"""Who waits for whom, where a run does not go on: by what each rank has called last.
+"""The waits of ranks on each other, where a run does not go on: by what each has called last.
 
 A rank waits in a call. For a collective it waits for those of its group that have not called it,
 for a message for its other end. Following these leads to ranks that wait for nobody, which are
@@ -31,9 +31,9 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class Doing:
-    """What a rank's process does. `python` is the stack of its main thread, innermost first, and
-    `native` what it waits in below that: a system call, and functions of libraries. Both are empty
-    where they cannot be had; `gone` says that the process has ended."""
+    """The doings of a rank's process. `python` is the stack of its main thread, innermost first,
+    and `native` what it waits in below that: a system call, and functions of libraries. Both are
+    empty where they cannot be had; `gone` says that the process has ended."""
 
     python: tuple[Frame, ...] = ()
     native: tuple[str, ...] = ()
@@ -155,7 +155,7 @@ def _plain(call: Call) -> dict[str, object]:
 def find_hang(
     calls: Calls, everybody: Sequence[int], doing: Mapping[int, Doing], at_ns: int, job: str = ""
 ) -> Hang:
-    """Who waits for whom among the ranks `everybody`, as far as their calls tell."""
+    """The waits among the ranks `everybody`, as far as their calls tell."""
     waiting = {rank: _awaited(calls, rank, everybody) for rank in everybody}
     waits_for = {
         rank: () if call is None else tuple(_missing(calls, rank, call, everybody))

@@ -24,7 +24,7 @@ from emulator.ranks.rank_process import set_name
 from emulator.virtual.guest import WATCHING_THREAD
 
 HANG_FILE = "hang.json"
-"""What is known of a run that hangs, in the run directory: a job each."""
+"""The file of a run that hangs, in the run directory: a part for each job."""
 _LOOKS = 4
 """So often a bound is looked for while it lasts."""
 

@@ -1,4 +1,4 @@
-"""What a thread waits in below Python: its system call, and the functions on its stack.
+"""The waits of a thread below Python: its system call, and the functions on its stack.
 
 Libraries keep no frame pointers, and to unwind their stacks takes tables that only debuggers read.
 So addresses on the stack are taken that follow an instruction that calls: they are, or were, where

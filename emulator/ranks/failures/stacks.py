@@ -22,12 +22,12 @@ _REAL_ANSWER_S = 1.0
 _FRAME = re.compile(r'  File "(.*)", line (\d+) in (.*)')
 _OURS = str(OBSERVER)
 _BELOW_OURS = threading.__file__
-"""Where the observer waits."""
+"""The modules in which the observer waits."""
 
 
 def doings(ranks: Path, pids: Mapping[int, int], real_time: bool) -> dict[int, Doing]:
-    """What each rank does whose log is in the folder `ranks`. `pids` are the processes that were
-    started for ranks, by rank."""
+    """The doings of each rank whose log is in the folder `ranks`. `pids` are the processes that
+    were started for ranks, by rank."""
     pythons = {rank: pid for rank, pid in _pythons(ranks) if _listens(pid)}
     before = {rank: _written(ranks, rank, pid) for rank, pid in pythons.items()}
     for pid in pythons.values():

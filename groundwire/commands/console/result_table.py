@@ -227,7 +227,7 @@ def _why_valid(judged: dict[str, Any] | None) -> str:
 
 
 def recovery_lines(section: dict[str, Any] | None) -> Iterable[str]:
-    """What failures cost, a line each, and the goodput; none where nothing was killed."""
+    """The cost of each failure in a line, and the goodput; none where nothing was killed."""
     if section is None:
         return
     yield ""

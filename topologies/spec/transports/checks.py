@@ -1,4 +1,4 @@
-"""What is checked of transports across the sections of a spec."""
+"""Checks of transports across the sections of a spec."""
 
 from __future__ import annotations
 

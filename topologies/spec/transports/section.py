@@ -1,4 +1,4 @@
-"""What every transport says of itself in a spec."""
+"""The statements of every transport in a spec."""
 
 from __future__ import annotations
 

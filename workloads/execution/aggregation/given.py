@@ -140,7 +140,7 @@ def tell(pipe: Path, what: dict[str, Any]) -> None:
 
 
 def told(pipe: Path) -> Iterator[dict[str, Any]]:
-    """What is told in a pipe, for ever; `{}` is the last."""
+    """The lines of a pipe, up to the last one, which is `{}`."""
     descriptor = os.open(pipe, os.O_RDWR)
     try:
         with os.fdopen(descriptor, closefd=False) as lines:

@@ -1,4 +1,4 @@
-"""What a transport has to have for ranks."""
+"""The parts that a transport has to have for ranks."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Links(Protocol):
 
 
 class EndLog(Protocol):
-    """Where ends are logged: with the rank's other events."""
+    """The log of ends: that of the rank's other events."""
 
     def end(self, event: str, group: str, peer: int, told: Mapping[str, Any]) -> None:
         """The `event` of an end with another rank, for a group's messages, and what is `told` of
@@ -47,7 +47,7 @@ class EndLog(Protocol):
 
 
 class RankEnds(ABC):
-    """What a rank has of a transport, once it is in its network namespace."""
+    """The ends that a rank has of a transport, once it is in its network namespace."""
 
     @property
     @abstractmethod
@@ -67,8 +67,8 @@ class RankEnds(ABC):
 
 
 class Place(ABC):
-    """Where a rank finds what its ends need, before it starts. `directory` has the logs of
-    ranks."""
+    """The place where a rank finds what its ends need, before it starts. `directory` has the logs
+    of ranks."""
 
     directory: Path
 

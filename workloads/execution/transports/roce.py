@@ -10,7 +10,7 @@ class RankRoce(RankTransport):
     """With queue pairs for the messages of programs."""
 
     def place(self, text: str | None) -> Place | None:
-        """Where a rank finds its devices."""
+        """The place of a rank's devices."""
         if text is None:
             raise LookupError(
                 "there are no RDMA devices, allowed: tcp; devices are in runs whose spec has "

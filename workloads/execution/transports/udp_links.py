@@ -33,7 +33,7 @@ from workloads.execution.transports.udp import UdpPlace
 _TIMEOUT = timedelta(days=1)  # as process groups have it: virtual time cannot tell slow from stuck
 _READY, _DATA, _ACK = range(3)
 _HEADER = struct.Struct("!BHIIQ")
-"""What it is, who sends it (its number in the group), its number, the message's slot, and where its
+"""Its kind, its sender (a number in the group), its number, the message's slot, and where its
 data belongs in that."""
 _SO_RCVBUFFORCE = 33  # include/uapi/asm-generic/socket.h
 _BUFFER_BYTES = 64 * 2**20
@@ -79,7 +79,7 @@ class _Datagram:
 
 @dataclass(slots=True)
 class _Peer:
-    """What passes between this rank and another."""
+    """The datagrams between this rank and another."""
 
     rank: int
     address: tuple[str, int]
@@ -91,7 +91,7 @@ class _Peer:
     again: int = 0
     unanswered: dict[int, _Datagram] = field(default_factory=dict)
     waiting: deque[tuple[int, int, int, UdpMessage | None]] = field(default_factory=deque)
-    """What is to be sent: kind, slot, where it begins, and the message."""
+    """A part that is to be sent: kind, slot, where it begins, and the message."""
     came_below: int = 0
     came: set[int] = field(default_factory=set)
     """The numbers that have come: all below the first, and these."""
@@ -109,7 +109,7 @@ class UdpEnds(RankEnds):
 
     @property
     def place(self) -> UdpPlace:
-        """Where it is."""
+        """Its place."""
         return self._place
 
     def links(
@@ -177,7 +177,7 @@ class UdpLinks:
         return message
 
     def log(self, group: str, log: EndLog) -> None:
-        """What was sent to each of the others: datagrams, and how many of them again."""
+        """The datagrams to each of the others, and how many of them were sent again."""
         for peer in self._peers.values():
             told = {"transport": "udp", "ports": self._ports, "sent": peer.sent}
             log.end("end", group, peer.rank, told | {"again": peer.again})

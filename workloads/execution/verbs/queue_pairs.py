@@ -98,7 +98,7 @@ class RankDevices(RankEnds):
 
     @property
     def place(self) -> RocePlace:
-        """Where its devices are."""
+        """The place of its devices."""
         return self._place
 
     def links(

@@ -32,7 +32,7 @@ _MASKED = -10000.0
 
 
 class NoSuchKernel(RuntimeError):
-    """What is compiled for CUDA, and has no stand-in."""
+    """Code that is compiled for CUDA, and has no stand-in."""
 
 
 class StandIns(importlib.abc.MetaPathFinder, importlib.abc.Loader):

@@ -13,7 +13,7 @@ from topologies.units import SizeBytes, TimeNs
 Whole = Annotated[int, Field(strict=True)]
 
 HEADER_BYTES = 19
-"""What each datagram begins with (workloads/execution/transports/udp_links.py)."""
+"""The header of each datagram (workloads/execution/transports/udp_links.py)."""
 IP_UDP_BYTES = 28
 """IPv4 20, UDP 8 (RFC 791, 768)."""
 
