@@ -63,7 +63,14 @@ def _norms() -> dict[str, Any]:
     torch = sys.modules["torch"]
     functional = torch.nn.functional
 
-    class FusedLayerNormAffineFunction:
+    class Function:
+        forward: Callable[..., Any]
+
+        @classmethod
+        def apply(cls, *args: Any) -> Any:
+            return cls.forward(None, *args)
+
+    class FusedLayerNormAffineFunction(Function):
         @staticmethod
         def forward(
             ctx: Any,
@@ -77,11 +84,7 @@ def _norms() -> dict[str, Any]:
             """Frameworks look at its parameters for what apex has."""
             return functional.layer_norm(input, normalized_shape, weight, bias, eps)
 
-        @classmethod
-        def apply(cls, *args: Any) -> Any:
-            return cls.forward(None, *args)
-
-    class FusedRMSNormAffineFunction:
+    class FusedRMSNormAffineFunction(Function):
         @staticmethod
         def forward(
             ctx: Any,
@@ -93,11 +96,9 @@ def _norms() -> dict[str, Any]:
         ) -> Any:
             return functional.rms_norm(input, normalized_shape, weight, eps)
 
-        @classmethod
-        def apply(cls, *args: Any) -> Any:
-            return cls.forward(None, *args)
+    class Norm:
+        """Before torch's own, which has no `memory_efficient`."""
 
-    class FusedLayerNorm(torch.nn.LayerNorm):  # type: ignore[misc,name-defined]
         def __init__(
             self,
             normalized_shape: Any,
@@ -105,17 +106,13 @@ def _norms() -> dict[str, Any]:
             elementwise_affine: bool = True,
             memory_efficient: bool = False,
         ) -> None:
-            super().__init__(normalized_shape, eps, elementwise_affine)
+            super().__init__(normalized_shape, eps, elementwise_affine)  # type: ignore[call-arg]
 
-    class FusedRMSNorm(torch.nn.RMSNorm):  # type: ignore[misc,name-defined]
-        def __init__(
-            self,
-            normalized_shape: Any,
-            eps: float = 1e-5,
-            elementwise_affine: bool = True,
-            memory_efficient: bool = False,
-        ) -> None:
-            super().__init__(normalized_shape, eps, elementwise_affine)
+    class FusedLayerNorm(Norm, torch.nn.LayerNorm):  # type: ignore[misc,name-defined]
+        pass
+
+    class FusedRMSNorm(Norm, torch.nn.RMSNorm):  # type: ignore[misc,name-defined]
+        pass
 
     return {
         "FusedLayerNormAffineFunction": FusedLayerNormAffineFunction,
