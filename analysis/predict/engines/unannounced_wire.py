@@ -11,17 +11,13 @@ from analysis.predict.engines.wire import (
     HEADER_BYTES,
     SEGMENTS_PER_ACK,
     TCP_IP_BYTES,
-    goodput_bps,
+    TcpWire,
 )
-from topologies.ethernet import full_frame_bytes
 
 
 @dataclass(frozen=True, slots=True)
-class UnannouncedWire:
-    """Messages over TCP. Nothing goes before them but their `header_bytes`."""
-
-    mtu_bytes: int
-    header_bytes: int
+class UnannouncedWire(TcpWire):
+    """Messages before which nothing goes but their headers."""
 
     @property
     def control_bytes(self) -> int:
@@ -32,11 +28,6 @@ class UnannouncedWire:
     def notice_bytes(self) -> int:
         """None, too."""
         return 0
-
-    @property
-    def full_frame_bytes(self) -> int:
-        """As of TCP."""
-        return full_frame_bytes(self.mtu_bytes)
 
     def data_bytes(self, size_bytes: Any) -> Any:
         """L1 bytes of a message with all headers; scalar or array."""
@@ -52,23 +43,3 @@ class UnannouncedWire:
     def sides(self, size_bytes: int) -> tuple[int, int]:
         """Acknowledgements."""
         return 0, int(self.beside_bytes(size_bytes))
-
-    @property
-    def least_frame_bytes(self) -> int:
-        """With one byte."""
-        return HEADER_BYTES + 1
-
-    @property
-    def completed_by_bytes(self) -> int | None:
-        """None: by the socket."""
-        return None
-
-    def cut(self, size_bytes: int) -> tuple[int, float, float]:
-        """A message's header is in its first segment."""
-        mss = self.mtu_bytes - TCP_IP_BYTES
-        full, rest = divmod(size_bytes + self.header_bytes, mss)
-        return full, mss + HEADER_BYTES, rest + HEADER_BYTES if rest else 0
-
-    def goodput_bps(self, rate_bps: int) -> float:
-        """As of TCP."""
-        return goodput_bps(rate_bps, self.mtu_bytes)

@@ -94,37 +94,16 @@ class Wire(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class GlooWire:
-    """Gloo's messages over TCP."""
+class TcpWire:
+    """Messages over TCP, each behind `header_bytes` of its own."""
 
     mtu_bytes: int
-
-    @property
-    def control_bytes(self) -> int:
-        """A RECV_READY."""
-        return CONTROL_BYTES
-
-    @property
-    def notice_bytes(self) -> int:
-        """A message's SEND_READY, and the RECV_READY of one that comes in."""
-        return 2 * CONTROL_BYTES
+    header_bytes: int = PREAMBLE_BYTES
 
     @property
     def full_frame_bytes(self) -> int:
         """As of `full_frame_bytes`."""
         return full_frame_bytes(self.mtu_bytes)
-
-    def data_bytes(self, size_bytes: Any) -> Any:
-        """As of `data_bytes`."""
-        return data_bytes(size_bytes, self.mtu_bytes)
-
-    def beside_bytes(self, size_bytes: Any) -> Any:
-        """Acknowledgements, on average: they are of a connection's bytes and not of messages."""
-        return packets(size_bytes, self.mtu_bytes) / SEGMENTS_PER_ACK * HEADER_BYTES
-
-    def sides(self, size_bytes: int) -> tuple[int, int]:
-        """Two notifications, and acknowledgements of every second segment."""
-        return CONTROL_BYTES, CONTROL_BYTES + int(self.beside_bytes(size_bytes))
 
     @property
     def least_frame_bytes(self) -> int:
@@ -137,11 +116,38 @@ class GlooWire:
         return None
 
     def cut(self, size_bytes: int) -> tuple[int, float, float]:
-        """A message's preamble is in its first segment."""
+        """A message's header is in its first segment."""
         mss = self.mtu_bytes - TCP_IP_BYTES
-        full, rest = divmod(size_bytes + PREAMBLE_BYTES, mss)
+        full, rest = divmod(size_bytes + self.header_bytes, mss)
         return full, mss + HEADER_BYTES, rest + HEADER_BYTES if rest else 0
 
     def goodput_bps(self, rate_bps: int) -> float:
         """As of `goodput_bps`."""
         return goodput_bps(rate_bps, self.mtu_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class GlooWire(TcpWire):
+    """Gloo's messages, whose header is a preamble."""
+
+    @property
+    def control_bytes(self) -> int:
+        """A RECV_READY."""
+        return CONTROL_BYTES
+
+    @property
+    def notice_bytes(self) -> int:
+        """A message's SEND_READY, and the RECV_READY of one that comes in."""
+        return 2 * CONTROL_BYTES
+
+    def data_bytes(self, size_bytes: Any) -> Any:
+        """As of `data_bytes`."""
+        return data_bytes(size_bytes, self.mtu_bytes)
+
+    def beside_bytes(self, size_bytes: Any) -> Any:
+        """Acknowledgements, on average: they are of a connection's bytes and not of messages."""
+        return packets(size_bytes, self.mtu_bytes) / SEGMENTS_PER_ACK * HEADER_BYTES
+
+    def sides(self, size_bytes: int) -> tuple[int, int]:
+        """Two notifications, and acknowledgements of every second segment."""
+        return CONTROL_BYTES, CONTROL_BYTES + int(self.beside_bytes(size_bytes))
