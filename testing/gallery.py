@@ -48,7 +48,7 @@ class Experiment:
     @property
     def command(self) -> str:
         """The command as a reader types it."""
-        return f"groundwire run {self.arguments} --out runs/{self.name}"
+        return f".venv/bin/groundwire run {self.arguments} --out runs/{self.name}"
 
 
 def _exposed(run: Run, frames: Frames) -> str:
@@ -275,7 +275,7 @@ def render() -> str:
 
 def _entry(experiment: Experiment) -> str:
     kept = json.loads((_KEPT / f"{experiment.name}.json").read_text())
-    report = f"groundwire report runs/{experiment.name} --format svg"
+    report = f".venv/bin/groundwire report runs/{experiment.name} --format svg"
     return (
         f"## {experiment.title}\n\n"
         f"```sh\n{kept['command']}\n{report}   # pictures/{experiment.picture}.svg\n```\n\n"
