@@ -42,6 +42,9 @@ from workloads.execution.clock import round_time_ns, sleep_until_ns
 # All set out together, at a round time.
 _START_MARGIN_NS = 50_000_000
 _START_GRID_NS = 500_000_000
+# Programs follow each other by this: two that begin in one nanosecond, and draw random numbers by
+# the clock, draw the same ones. Many count it in microseconds.
+_STEP_NS = 1_000
 # Random numbers start anew before that, when all have been forked.
 _RANDOM_MARGIN_NS = 10_000_000
 
@@ -153,10 +156,12 @@ class _Server:
         """The number of the job of each process, in order."""
         job_of: dict[int, int] = {}
         forked: list[tuple[int, Process]] = []
+        begun = 0
         for number, job in enumerate(self._jobs):
             for process in job.processes:
                 if isinstance(process, ProgramJob):
-                    beginning = self._beginning(process, start_ns)
+                    beginning = self._beginning(process, start_ns, begun * _STEP_NS)
+                    begun += 1
                     pid = self._watch.start(process, beginning, self._imported)
                 else:
                     pid = os.fork()
@@ -212,11 +217,11 @@ class _Server:
         self._process_of[pid] = again
         self._tell({"restarted": True, "rank": process.rank, "pid": pid, "job": self._jobs[0].name})
 
-    def _beginning(self, program: ProgramJob, start_ns: int) -> Callable[[], None]:
-        """The wait of a program's process before it is one."""
-        seat = program.seat
-        if seat is None:
-            return lambda: sleep_until_ns(start_ns)
+    def _beginning(self, program: ProgramJob, start_ns: int, after_ns: int) -> Callable[[], None]:
+        """The wait of a program's process before it is one, `after_ns` longer than the first's."""
+        if program.seat is None:
+            return lambda: sleep_until_ns(start_ns + after_ns)
+        seat = replace(program.seat, start_ns=program.seat.start_ns + after_ns)
         return lambda: self._gate.wait(seat)
 
     def _some_are_ready(self) -> None:

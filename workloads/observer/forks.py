@@ -21,6 +21,7 @@ import select
 import signal
 import socket
 import sys
+import time
 import types
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -36,6 +37,8 @@ _NAMESPACES = (("mnt", 0x00020000), ("uts", 0x04000000), ("ipc", 0x08000000), ("
 _QUERY = 0xFFFFFFFF
 _PR_SET_PDEATHSIG = 1
 _MESSAGE_BYTES = 1 << 20
+# Those that torchrun orders in one nanosecond begin apart, as other processes of programs do.
+_STEP_NS = 1_000
 _LAUNCHERS = "torch.distributed.elastic.multiprocessing.subprocess_handler.subprocess_handler"
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -147,6 +150,7 @@ class _Server:
     def __init__(self, orders: socket.socket) -> None:
         self._orders = orders
         self._children: list[_Child] = []
+        self._next_ns = 0
 
     def serve(self) -> dict[str, Any]:
         """Never returns in the server; in what it forks, returns its order."""
@@ -178,6 +182,9 @@ class _Server:
         handed = array.array("i", rights[0][2])
         answers = socket.socket(fileno=handed[0])
         told: dict[str, Any] = json.loads(answers.recv(_MESSAGE_BYTES))
+        while (left_ns := self._next_ns - time.monotonic_ns()) > 0:
+            time.sleep(left_ns / 1e9)
+        self._next_ns = time.monotonic_ns() + _STEP_NS
         pid = os.fork()
         if pid == 0:
             self._leave()
