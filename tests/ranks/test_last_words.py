@@ -65,6 +65,7 @@ def test_what_has_nothing_of_its_own_is_quoted_as_it_is(tmp_path: Path) -> None:
         ("AssertionError: Torch not compiled with CUDA enabled", "device cpu"),
         ("run.sh: 2: /tmp/venv/bin/python: not found", "the virtual kernel's own"),
         ("FileNotFoundError: [Errno 2] No such file or directory: '/tmp/data'", "kernel's own"),
+        ("[h1:36] [ 3] liboshmem.so.40(mca_memheap_base_reg+0x196)[0x40000fba56]", "-no-pie"),
         ("Read error [10.0.0.4]:65183: Connection reset by peer", "10.0.0.4 is rank 2 on h2"),
     ],
 )

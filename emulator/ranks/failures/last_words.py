@@ -35,6 +35,11 @@ _ADVICE = (
         "/tmp, /run and /dev/shm are the virtual kernel's own: what this machine has there is seen "
         "where a word of the command names it",
     ),
+    (
+        r"mca_memheap_base_reg|_load_segments\(\) too many segments",
+        "OpenSHMEM takes all that is mapped below a program for the program's own data, and has "
+        "room for 32 of these; in the virtual kernel libraries lie there: link it by oshcc -no-pie",
+    ),
 )
 
 
