@@ -132,7 +132,7 @@ def _in_order(
         seen = {key: by_rank for key, by_rank in seen.items() if not _missing(run, by_rank)}
     found = [_assemble(run, by_rank) for by_rank in seen.values()]
     found = [
-        replace(one, schedule=of_ranks(exchanges[one.id], one.ranks, _port_ns(run, one.ranks)))
+        replace(one, schedule=of_ranks(exchanges[one.id], one.ranks, two_frames_ns(run, one.ranks)))
         if one.id in exchanges
         else one
         for one in found
@@ -164,7 +164,7 @@ def _with_doubts(run: Run, found: Sequence[MeasuredCollective]) -> list[Measured
     return judged
 
 
-def _port_ns(run: Run, ranks: Sequence[int]) -> list[int]:
+def two_frames_ns(run: Run, ranks: Sequence[int]) -> list[int]:
     """The time of two full frames at the slowest port of each rank's host, as the run had it."""
     found = []
     for rank in ranks:

@@ -11,7 +11,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from collectives.kinds import Shape
-from collectives.schedule.operations import Await, CompiledPrograms, Gates, NumberOfMark, Start
+from collectives.schedule.operations import (
+    Await,
+    CompiledPrograms,
+    Gates,
+    Mark,
+    NumberOfMark,
+    Start,
+)
 from collectives.schedule.schedule import Post, Schedule
 
 _ANNOUNCED_BYTES = 18
@@ -82,9 +89,9 @@ class ObservedSchedule(Schedule):
         """It was read off a wire."""
         return True
 
-    def begins_by_sending(self, participant: int) -> bool:
-        """Whether the rank's first act was to send: no run shows when it came otherwise."""
-        return bool(self.acts[participant]) and self.acts[participant][0] >= 0
+    def sends_nothing(self, shape: Shape) -> bool:
+        """Messages without data, as a barrier's, have headers."""
+        return not self.messages
 
     def posts(self, shape: Shape, seed: int = 1) -> Iterator[Post]:
         """All messages, in the order in which they left."""
@@ -105,12 +112,14 @@ class ObservedSchedule(Schedule):
     ) -> None:
         """A rank's receives are posted from the beginning. A message that is announced has two
         small ones before it, there and back, which the rank's library handles whatever the rank
-        itself is doing: libraries are programs of their own, after those of the ranks."""
+        itself is doing: libraries are programs of their own, after those of the ranks. A rank is
+        done when what it has announced is sent."""
         first = len(into.programs)
         for rank in range(len(self.acts)):
             into.program(ends[rank], [gates.begin(0, rank)] if gates else [])
         posted, awaited = [], []
-        for source, destination, size_bytes in self.messages:
+        left: list[list[int]] = [[] for _ in self.acts]
+        for number, (source, destination, size_bytes) in enumerate(self.messages):
             here, there = ends[source], ends[destination]
             sender, receiver = first + source, first + destination
             if size_bytes <= self.eager_bytes:
@@ -122,7 +131,11 @@ class ObservedSchedule(Schedule):
             answer = into.message(there, here, _ANNOUNCED_BYTES, answers, sends)
             data = into.message(here, there, size_bytes, sends, receiver)
             into.programs[answers] += [Await([], [asked]), Start([answer], [])]
-            into.programs[sends] += [Await([], [answer]), Start([data], [])]
+            sent = mark("sent", first, number)
+            into.programs[sends] += [
+                Await([], [answer]), Start([data], []), Await([data], []), Mark(sent),
+            ]  # fmt: skip
+            left[source].append(sent)
             posted.append(asked)
             awaited.append(data)
         for rank, acts in enumerate(self.acts):
@@ -136,8 +149,8 @@ class ObservedSchedule(Schedule):
                     program.append(Await([], coming))
                     coming = []
                 program.append(Start([posted[act]], []))
-            if coming:
-                program.append(Await([], coming))
+            if coming or left[rank]:
+                program.append(Await([], coming, left[rank]))
             if gates:
                 program.append(gates.end(0, rank, 1))
 

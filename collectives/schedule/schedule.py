@@ -158,10 +158,6 @@ class Schedule(ABC):
         """Whether nobody is told of its end, so that it ends where a rank waits for it."""
         return False
 
-    def begins_by_sending(self, participant: int) -> bool:
-        """Whether a run shows when a participant came to it."""
-        return True
-
     def numbered_messages(self) -> Iterator[NumberedMessage]:
         """The messages that have slots of their own on the wire; none where tags tell them
         apart."""

@@ -8,8 +8,14 @@ from typing import Any
 import pytest
 
 from analysis.decode.mpi.collectives import mpi_collectives
+from analysis.decode.mpi.exchanges import (
+    INTERLEAVED,
+    PAUSED,
+    exchanges_of_messages,
+    unpredicted,
+)
 from analysis.decode.mpi.messages import kind_of_tag
-from analysis.decode.mpi.records import lines_of, named
+from analysis.decode.mpi.records import lines_of
 from analysis.predict.interface import Setting
 from analysis.predict.models.flow import Flow
 from analysis.runs.mpi_messages import MpiMessage, of_ranks
@@ -168,11 +174,9 @@ def test_what_two_ranks_reduce_follows_from_openmpis_choice(
     collectives, left = mpi_collectives(wire.messages)
     if found is None:
         assert not collectives and len(left) == 4
-        ids = [one.collective for one in named(left)]
-        assert ids == [
-            "default.0to1.all_reduce.0", "default.1to0.all_reduce.0",
-            "default.0to1.all_reduce.1", "default.1to0.all_reduce.1",
-        ]  # fmt: skip
+        rows, without = exchanges_of_messages(left)
+        assert [row.id for row in rows] == ["default.exchange.0", "default.exchange.1"]
+        assert all(row.ranks == (0, 1) and row.size_bytes == 2048 for row in rows) and not without
     else:
         assert [one.size_bytes for one in collectives] == found
 
@@ -193,7 +197,7 @@ def test_who_begins_by_receiving_is_there_from_the_first_message_on() -> None:
     wire = _Wire()
     wire.add("broadcast", [[(0, 1, 100)], [(1, 2, 100)]])
     found, _ = mpi_collectives(wire.messages)
-    lines = lines_of(found, (), 3)
+    lines = lines_of(found, 3, {})
     assert _starts(lines) == {0: (10, 15), 1: (10, 1025), 2: (10, 2020)}
     assert all(own[0]["ranks"] is None for own in lines.values())
 
@@ -203,10 +207,69 @@ def test_a_message_of_a_program_is_a_row_of_its_own() -> None:
     wire.add("send_recv", [[(2, 1, 100)]])
     found, left = mpi_collectives(wire.messages)
     assert not found
-    lines = lines_of((), named(left), 3)
+    rows, _ = exchanges_of_messages(left)
+    lines = lines_of(rows, 3, {})
     assert set(lines) == {1, 2}
     assert lines[1][0]["id"] == "default.2to1.7.0"
     assert lines[1][0]["ranks"] == [2, 1] and lines[1][0]["peer"] == 1
+
+
+def _message(
+    source: int, destination: int, sent_ns: int, come_ns: int, left_ns: int | None = None
+) -> MpiMessage:
+    left_ns = sent_ns + 5 if left_ns is None else left_ns
+    return MpiMessage(
+        0, source, destination, 7, "send_recv", 1, 100, sent_ns, left_ns, come_ns
+    )  # fmt: skip
+
+
+_PORT_NS = dict.fromkeys(range(4), 20)
+
+
+def test_messages_that_are_under_way_at_one_time_are_an_exchange() -> None:
+    window = [_message(0, 1, at, 1_000 + at) for at in (0, 10, 20)]
+    answer = _message(1, 0, 1_020, 2_020)
+    others = [_message(2, 3, 0, 5_000)]
+    rows, _ = exchanges_of_messages([*window, answer, *others])
+    assert [(row.id, row.ranks, len(row.messages)) for row in rows] == [
+        ("default.exchange.0", (0, 1), 3),
+        ("default.2to3.7.0", (2, 3), 1),
+        ("default.1to0.7.0", (1, 0), 1),
+    ]
+    assert unpredicted(rows, _PORT_NS) == {}
+    lines = lines_of(rows, 4, {})
+    assert [(line["kind"], line["start_ns"], line["end_ns"]) for line in lines[1]] == [
+        ("exchange", 0, 1_020), ("send_recv", 1_020, 1_025),
+    ]  # fmt: skip
+
+
+def test_an_exchange_in_which_a_rank_pauses_is_not_predicted() -> None:
+    pausing = [_message(0, 1, 0, 1_000), _message(0, 1, 500, 1_500)]
+    rows, _ = exchanges_of_messages(pausing)
+    assert unpredicted(rows, _PORT_NS) == {"default.exchange.0": PAUSED}
+    assert lines_of(rows, 2, unpredicted(rows, _PORT_NS))[0][0]["unpredicted"] == PAUSED
+    at_the_port = [_message(0, 1, 0, 1_000, left_ns=490), _message(0, 1, 500, 1_500)]
+    answered = [_message(0, 1, 0, 1_000), _message(2, 0, 0, 500), _message(0, 1, 500, 1_500)]
+    for explained in (at_the_port, answered):
+        rows, _ = exchanges_of_messages(explained)
+        assert len(rows) == 1 and unpredicted(rows, _PORT_NS) == {}
+
+
+def test_a_collective_between_a_posted_message_and_its_coming_is_not_predicted() -> None:
+    wire = _Wire()
+    wire.add("all_reduce", _doubling(8))
+    collectives, _ = mpi_collectives(wire.messages)
+    around, _ = exchanges_of_messages([_message(0, 3, 5, 400), _message(3, 0, 5, 5_000)])
+    found = unpredicted([*collectives, *around], _PORT_NS)
+    assert found == dict.fromkeys(("default.0.all_reduce", "default.exchange.0"), INTERLEAVED)
+
+
+def test_a_rank_that_begins_by_receiving_comes_when_it_is_through_with_what_was_before() -> None:
+    before, after = _message(1, 2, 900, 1_900), _message(0, 1, 0, 1_500)
+    rows, _ = exchanges_of_messages([before])
+    (late,), _ = exchanges_of_messages([after])
+    lines = lines_of([*rows, late], 3, {})
+    assert [line["start_ns"] for line in lines[1]] == [0 + 900, 900]
 
 
 def _setting() -> Setting:

@@ -9,12 +9,14 @@ from typing import Final
 
 from analysis.decode.gloo.wire_messages import HostTimes
 from analysis.decode.mpi.collectives import mpi_collectives
+from analysis.decode.mpi.exchanges import exchanges_of_messages, unpredicted
 from analysis.decode.mpi.frames import envelopes, rank_of_greeting
-from analysis.decode.mpi.records import lines_of, named
+from analysis.decode.mpi.records import lines_of
 from analysis.decode.run_capture import clock_offset_ns
 from analysis.decode.tcp.assembly import connections
 from analysis.decode.tcp.pcap import Packets, read_pcap
 from analysis.decode.tcp.stream import Direction
+from analysis.runs.collectives import two_frames_ns
 from analysis.runs.mpi_messages import MpiMessage, write_mpi_messages
 from analysis.runs.run import Run
 
@@ -120,13 +122,15 @@ def add_mpi_messages(run: Run) -> int:
     # Not all messages of ranks that share a host are on the wire.
     whole = len(set(run.hosts)) == len(run.hosts)
     found, left = mpi_collectives(messages) if whole else ([], messages)
-    singles = named(left)
-    every = [*(message for each in found for message in each.messages), *singles]
+    exchanges, left = exchanges_of_messages(left) if whole else ([], left)
+    rows = [*found, *exchanges]
+    every = [*(message for each in rows for message in each.messages), *left]
     every.sort(key=lambda one: (one.sent_ns or 0, one.source, one.destination, one.number))
     if not every:
         return 0
     write_mpi_messages(run.directory, every)
-    lines = lines_of(found, singles, len(run.ranks))
+    gaps_ns = dict(enumerate(two_frames_ns(run, range(len(run.hosts)))))
+    lines = lines_of(rows, len(run.ranks), unpredicted(rows, gaps_ns))
     if whole:
         for each in known:
             (rank, port), (peer, peer_port) = each.ends

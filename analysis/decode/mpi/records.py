@@ -1,80 +1,64 @@
-"""Lines of ranks' logs for what OpenMPI's messages are: collectives, and messages by themselves."""
+"""Lines of ranks' logs for rows of OpenMPI's messages: collectives, exchanges, single messages."""
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
-from typing import Any, Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
+from analysis.decode.mpi.algorithms import come_ns, sent_ns
 from analysis.decode.mpi.collectives import MpiCollective, group_of
-from analysis.runs.mpi_messages import MpiMessage
+from analysis.decode.mpi.exchanges import acts_of
 from collectives.kinds import Kind
-
-MOST_MESSAGES: Final = 10_000
-"""Beyond so many messages that are of no collective, none has a row."""
 
 _ELEMENT_BYTES = (8, 4, 2, 1)
 
 
-def named(messages: Iterable[MpiMessage]) -> list[MpiMessage]:
-    """Messages that are of no known collective, in order of time, each with an id where it has
-    times and there are not too many."""
-    found = sorted(messages, key=lambda one: one.sent_ns or 0)
-    if len(found) > MOST_MESSAGES:
-        return found
-    count: dict[str, int] = defaultdict(int)
-    ids = []
-    for each in found:
-        what = each.tag if each.tag >= 0 else each.kind
-        head = f"{group_of(each.context)}.{each.source}to{each.destination}.{what}"
-        ids.append(f"{head}.{count[head]}")
-        count[head] += 1
-    return [
-        each if each.come_ns is None or each.sent_ns is None else replace(each, collective=id)
-        for each, id in zip(found, ids, strict=True)
-    ]
-
-
 def lines_of(
-    collectives: Sequence[MpiCollective], messages: Iterable[MpiMessage], ranks: int
+    rows: Iterable[MpiCollective], ranks: int, unpredicted: Mapping[str, str]
 ) -> dict[int, list[dict[str, Any]]]:
-    """By rank, in order of time: its part of each collective, and of each message that has an id.
+    """By rank, in order of time: its part of each row. `unpredicted` has, by a row's id, why it has
+    no prediction.
 
     A rank that begins by sending is there when its first message leaves. Of one that begins by
     receiving it is not known, as MPI sends what nobody has asked for: it is taken to be there from
-    the collective's first message on.
+    the first message of all on, or from its last act of another row.
     """
+    ordered = sorted(rows, key=lambda each: sent_ns(each.messages[0]))
+    acts: dict[int, list[tuple[int, str]]] = defaultdict(list)
+    for one in ordered:
+        for rank, times in acts_of(one).items():
+            acts[rank] += ((time_ns, one.id) for time_ns in times)
+    for own in acts.values():
+        own.sort()
     found: dict[int, list[dict[str, Any]]] = defaultdict(list)
-    singles = [_of_message(each) for each in messages if each.collective is not None]
-    for one in sorted([*collectives, *singles], key=lambda each: each.messages[0].sent_ns or 0):
-        first_ns = min(each.sent_ns or 0 for each in one.messages)
+    for one in ordered:
+        first_ns = sent_ns(one.messages[0])
         for rank in one.ranks:
-            own = [each for each in one.messages if each.source == rank]
-            coming = [each for each in one.messages if each.destination == rank]
-            sent = [each.sent_ns for each in own if each.sent_ns is not None]
-            left = [each.left_ns for each in own if each.left_ns is not None]
-            come = [each.come_ns for each in coming if each.come_ns is not None]
-            sends_first = bool(sent) and (not come or min(sent) < min(come))
+            sent = [sent_ns(each) for each in one.messages if each.source == rank]
+            left = [each.left_ns for each in one.messages if each.source == rank]
+            come = [come_ns(each) for each in one.messages if each.destination == rank]
+            if sent and (not come or min(sent) < min(come)):
+                start_ns = min(sent)
+            else:
+                start_ns = max(first_ns, _before(acts[rank], min(come, default=0), one.id))
             # A rank's message has left it before, if not its host.
-            end_ns = max(come if come and one.kind.traits.ends_together else [*come, *left])
-            times = {"start_ns": min(sent) if sends_first else first_ns, "end_ns": end_ns}
-            found[rank].append(_line(one, ranks) | times)
+            together = come and one.kind.traits.ends_together
+            ends = come if together else [*come, *(each for each in left if each is not None)]
+            line = _line(one, ranks) | {"start_ns": start_ns, "end_ns": max(ends)}
+            if one.id in unpredicted:
+                line["unpredicted"] = unpredicted[one.id]
+            found[rank].append(line)
     return found
 
 
-def _of_message(each: MpiMessage) -> MpiCollective:
-    assert each.collective is not None
-    return MpiCollective(
-        each.collective,
-        Kind.SEND_RECV,
-        each.context,
-        each.size_bytes,
-        (each.source, each.destination),
-        0,
-        False,
-        (each,),
-    )
+def _before(acts: Sequence[tuple[int, str]], time_ns: int, but: str) -> int:
+    """When a rank last did something before a time that is of another row; 0: never."""
+    place = bisect_left(acts, (time_ns, ""))
+    while place and acts[place - 1][1] == but:
+        place -= 1
+    return acts[place - 1][0] if place else 0
 
 
 def _line(one: MpiCollective, ranks: int) -> dict[str, Any]:
@@ -97,8 +81,11 @@ def _line(one: MpiCollective, ranks: int) -> dict[str, Any]:
     }
     if one.kind is Kind.SEND_RECV:
         line |= {"peer": 1, "ranks": list(one.ranks)}
-        if one.messages[0].tag < 0:
-            line["phase"] = f"message of {one.messages[0].kind}"
+    if one.kind in (Kind.SEND_RECV, Kind.EXCHANGE):
+        parts = sorted({each.kind for each in one.messages if each.tag < 0})
+        if parts:
+            what = "message" if len(one.messages) == 1 else "messages"
+            line["phase"] = f"{what} of {' and '.join(parts)}"
     if one.uneven:
         line["uneven"] = True
     return line

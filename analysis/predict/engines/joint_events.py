@@ -116,14 +116,13 @@ class MeetingTime:
 class Posted:
     """A rank posts a call. Its chunks start with these marks, as its slots let them, or all at
     once; where the call has streams of switches, the first ones ask for what they need (`asks`),
-    and `asked` tells the switches. `counts` is false where no run knows when the rank came."""
+    and `asked` tells the switches."""
 
     joint: JointPrograms
     call: int
     rank: int
     marks: tuple[int, ...]
     slots: RankSlots | None
-    counts: bool
     priority: int
     agree: int | None
     asked: int | None
@@ -132,8 +131,7 @@ class Posted:
     def __call__(self, programs: Runner, now: float) -> None:
         """Post it."""
         joint = self.joint
-        if self.counts:
-            joint.posted_ns[self.call][self.rank] = now
+        joint.posted_ns[self.call][self.rank] = now
         if self.asked is not None:
             programs.mark(self.asked, now)
             for chunk in self.asks:

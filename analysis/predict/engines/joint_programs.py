@@ -271,7 +271,6 @@ class JointPrograms:
             self._marks.number("start", number, chunk, rank) for chunk in range(_parts(schedule))
         ]
         slots = self._slots_of(grouped, rank)
-        counts = schedule.begins_by_sending(grouped.call.ranks.index(rank))
         agree = asked = None
         if slots is not None and slots.order.agrees:
             agree = self._marks.number("agree", number, rank)
@@ -280,7 +279,7 @@ class JointPrograms:
             asked = self._marks.number("asked", number)
             asks = tuple(chunk.index for chunk in schedule.chunks[: schedule.in_flight])
         marked, priority = tuple(marks), schedule.priority
-        return Posted(self, number, rank, marked, slots, counts, priority, agree, asked, asks)
+        return Posted(self, number, rank, marked, slots, priority, agree, asked, asks)
 
     def _slots_of(self, grouped: GroupedCall, rank: int) -> RankSlots | None:
         queue = grouped.call.schedule.queue(grouped.call.shape.kind)

@@ -213,10 +213,8 @@ class EncodedPrograms:
                 raise TypeError(f"no data: {what!r}")
 
     def _post(self, what: Posted) -> None:
-        stamp = _NONE
-        if what.counts:
-            posted, rank = self.joint.posted_ns[what.call], what.rank
-            stamp = self._stamp(lambda now: posted.__setitem__(rank, now))
+        posted, rank = self.joint.posted_ns[what.call], what.rank
+        stamp = self._stamp(lambda now: posted.__setitem__(rank, now))
         agree = asked = place = _NONE
         if what.agree is not None:
             agree, place = self._mark(what.agree), self._places.of((what.call, what.rank))
