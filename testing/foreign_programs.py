@@ -39,6 +39,12 @@ ENVIRONMENTS = {
             "grpcio==1.85.3", "pyzmq==27.3.0", "nats-py==2.16.0", "redis==8.1.0", "flwr==1.42.0",
         )
     ),
+    "servers": Environment(
+        (
+            "rpyc==6.0.2", "pyro5==5.17", "aiohttp==3.14.5", "websockets==17.4",
+            "ipyparallel==9.2.0",
+        )
+    ),
     "mpi": Environment(("mpi4py==4.1.2", "mpich==5.0.2", "numpy==2.4.6")),
     "openmpi": Environment(("mpi4py==4.1.2", "numpy==2.4.6")),
     "tensorflow": Environment(("tensorflow-cpu==2.21.0",)),
@@ -50,7 +56,9 @@ ENVIRONMENTS = {
     "debian": Environment(
         debian=(
             "redis-server", "redis-tools", "nats-server", "liblzf1", "libjemalloc2",
-            "liblua5.1-0", "lua-bitop", "lua-cjson", "libatomic1",
+            "liblua5.1-0", "lua-bitop", "lua-cjson", "libatomic1", "etcd-server", "etcd-client",
+            "memcached", "libevent-2.1-7", "mosquitto", "mosquitto-clients", "libmosquitto1",
+            "libwebsockets17", "libcjson1", "libdlt2", "socat",
         )
     ),
 }  # fmt: skip

@@ -6,39 +6,11 @@ connections have no rows unless the documentation says so.
 
 from __future__ import annotations
 
-import json
-import shutil
-import subprocess
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from testing.foreign_programs import programs_folder
-from tests.exec.programs import execute
-
-_FABRIC = """
-fabric: {kind: flat, hosts: 4, link: {rate: 10Gbps, delay: 5us}}
-predict: [packet]
-"""
-
-
-@dataclass(frozen=True)
-class _Program:
-    """`files` are what it has in its folder, `command` what runs, in which FOLDER stands for the
-    environments'; `says` are what its ranks print, `kinds` its rows. `needs` is a file below the
-    folder, a program of the machine, or a path of it. `before` runs first, on the machine."""
-
-    needs: str
-    ranks: int
-    command: tuple[str, ...]
-    files: dict[str, str]
-    says: dict[int, str]
-    kinds: tuple[str, ...] = ()
-    options: tuple[str, ...] = ()
-    before: tuple[str, ...] = ()
-
+from tests.exec.foreign_program import ForeignProgram, check
 
 _GRPC = """
 import os, time
@@ -432,71 +404,71 @@ for function, outputs in (
 
 _PETSC4PY = "/usr/lib/petscdir/petsc3.18/x86_64-linux-gnu-real/lib/python3/dist-packages"
 """Debian's, which its Python finds by a link that other Pythons in PATH hide."""
-_PROGRAMS: dict[str, _Program] = {
-    "grpc": _Program(
+_PROGRAMS: dict[str, ForeignProgram] = {
+    "grpc": ForeignProgram(
         "messages/bin/python", 2, ("FOLDER/messages/bin/python", "program.py"),
         {"program.py": _GRPC}, {1: "10 True"},
     ),
-    "zeromq": _Program(
+    "zeromq": ForeignProgram(
         "messages/bin/python", 4, ("FOLDER/messages/bin/python", "program.py"),
         {"program.py": _ZEROMQ}, {0: "1000000 True"},
     ),
-    "xgboost": _Program(
+    "xgboost": ForeignProgram(
         "messages/bin/python", 4, ("FOLDER/messages/bin/python", "program.py"),
         {"program.py": _XGBOOST}, dict.fromkeys(range(4), "3 4"),
     ),
-    "lightgbm": _Program(
+    "lightgbm": ForeignProgram(
         "messages/bin/python", 4, ("FOLDER/messages/bin/python", "program.py"),
         {"program.py": _LIGHTGBM}, dict.fromkeys(range(4), "3"),
     ),
-    "flower": _Program(
+    "flower": ForeignProgram(
         "messages/bin/python", 4, ("FOLDER/messages/bin/python", "program.py"),
         {"program.py": _FLOWER}, {0: "[(1, 1.0), (2, 2.0)]"},
     ),
-    "nats": _Program(
+    "nats": ForeignProgram(
         "debian/usr/sbin/nats-server", 3, ("sh", "run.sh", "FOLDER"),
         {"client.py": _NATS, "run.sh": _NATS_SHELL}, {1: "500000", 2: "500000"},
     ),
-    "redis": _Program(
+    "redis": ForeignProgram(
         "debian/usr/bin/redis-server", 3, ("sh", "run.sh", "FOLDER"),
         {"client.py": _REDIS, "run.sh": _REDIS_SHELL}, {1: "300000", 2: "300000"},
     ),
-    "dask": _Program(
+    "dask": ForeignProgram(
         "messages/bin/dask", 4, ("sh", "run.sh", "FOLDER"),
         {"client.py": _DASK, "run.sh": _DASK_SHELL}, {0: "328350"},
     ),
-    "mpi4py on OpenMPI": _Program(
+    "mpi4py on OpenMPI": ForeignProgram(
         "openmpi/bin/python", 4, ("mpirun", "FOLDER/openmpi/bin/python", "program.py"),
         {"program.py": _MPI4PY}, {0: "3 6.0"}, ("all_reduce",),
     ),
-    "mpi4py on MPICH": _Program(
+    "mpi4py on MPICH": ForeignProgram(
         "mpi/bin/mpiexec", 4,
         ("FOLDER/mpi/bin/mpiexec", "-n", "4", "FOLDER/mpi/bin/python", "program.py"),
         {"program.py": _MPI4PY}, {0: "3 6.0"},
     ),
-    "iperf3": _Program(
+    "iperf3": ForeignProgram(
         "iperf3", 2, ("sh", "run.sh"),
         {"run.sh": "[ $RANK = 0 ] && exec iperf3 -s -1\nsleep 0.5; exec iperf3 -c h0 -t 1"},
         {1: "9.90 Gbits/sec"},
     ),
-    "tensorflow": _Program(
+    "tensorflow": ForeignProgram(
         "tensorflow/bin/python", 4, ("FOLDER/tensorflow/bin/python", "program.py"),
         {"program.py": _TENSORFLOW}, dict.fromkeys(range(4), "4.0"),
     ),
-    "accelerate": _Program(
+    "accelerate": ForeignProgram(
         "torch/bin/accelerate", 2,
         ("FOLDER/torch/bin/python", "-m", "torch.distributed.run", "program.py"),
         {"program.py": _ACCELERATE}, {0: "2"}, ("all_gather", "all_reduce", "broadcast"),
     ),
-    "lightning fabric": _Program(
+    "lightning fabric": ForeignProgram(
         "torch/bin/fabric", 2, ("FOLDER/torch/bin/python", "program.py"),
         {"program.py": _FABRIC_SCRIPT}, {0: "2 2.0"}, ("all_reduce",),
     ),
-    "ray": _Program(
+    "ray": ForeignProgram(
         "ray/bin/ray", 3, ("sh", "run.sh", "FOLDER"),
         {"client.py": "import socket, time" + _RAY, "run.sh": _RAY_SHELL}, {0: "2470 3"},
     ),
-    "nvflare": _Program(
+    "nvflare": ForeignProgram(
         "nvflare/bin/nvflare", 3, ("bash", "run.sh", "FOLDER"),
         {
             "job.py": _NVFLARE, "trained.py": _NVFLARE_TRAIN, "project.yml": _NVFLARE_PROJECT,
@@ -504,7 +476,7 @@ _PROGRAMS: dict[str, _Program] = {
         },
         {0: "trained (100, 100) 2.0"},
     ),
-    "deepspeed": _Program(
+    "deepspeed": ForeignProgram(
         "deepspeed/bin/deepspeed", 2,
         ("FOLDER/deepspeed/bin/python", "-m", "torch.distributed.run", "program.py"),
         {"program.py": _DEEPSPEED}, {0: "2 True"}, ("all_reduce", "all_gather", "broadcast"),
@@ -514,17 +486,17 @@ _PROGRAMS: dict[str, _Program] = {
             "from deepspeed.comm.torch import build_shm_op; build_shm_op()",
         ),
     ),
-    "petsc": _Program(
+    "petsc": ForeignProgram(
         _PETSC4PY, 4, ("mpirun", "-x", "PYTHONPATH", "/usr/bin/python3", "program.py"),
         {"program.py": _PETSC}, {0: "4 True 4000"}, ("all_reduce", "send_recv"),
         ("--env", f"PYTHONPATH={_PETSC4PY}"),
     ),
-    "openshmem": _Program(
+    "openshmem": ForeignProgram(
         "oshrun", 4, ("oshrun", "./program"), {"program.c": _OPENSHMEM},
         {0: "pe 2 of 4: from 1, sum 10"}, ("barrier", "all_gather"),
         before=("oshcc", "-no-pie", "program.c", "-o", "program"),
     ),
-    "jax over mpi": _Program(
+    "jax over mpi": ForeignProgram(
         "mpiwrapper/lib/libmpiwrapper.so", 4,
         ("mpirun", "-x", "MPITRAMPOLINE_LIB", "FOLDER/jax/bin/python", "program.py"),
         {"program.py": _JAX_MPI}, {0: "3 262144.0"},
@@ -534,39 +506,7 @@ _PROGRAMS: dict[str, _Program] = {
 }  # fmt: skip
 
 
-def _folder(needs: str) -> Path:
-    """Where environments are. Skips where that of this program is missing."""
-    if "/" not in needs:
-        if shutil.which(needs) is None:
-            pytest.skip(f"{needs} is not installed here (docs/exec.md#programs-of-others)")
-        return programs_folder()
-    if not (programs_folder() / needs).exists():
-        pytest.skip(f"{programs_folder() / needs} is missing: make programs")
-    return programs_folder()
-
-
 @pytest.mark.long
 @pytest.mark.parametrize("name", _PROGRAMS)
 def test_a_program_of_others_runs_and_says_what_is_right(name: str, tmp_path: Path) -> None:
-    program = _PROGRAMS[name]
-    folder = _folder(program.needs)
-    (tmp_path / "fabric.yaml").write_text(_FABRIC)
-    for file, text in program.files.items():
-        (tmp_path / file).write_text(text)
-    before, options, command = (
-        [word.replace("FOLDER", str(folder)) for word in words]
-        for words in (program.before, program.options, program.command)
-    )
-    if before:
-        subprocess.run(before, cwd=tmp_path, check=True)
-    done = execute(
-        tmp_path, "fabric.yaml", "--kernel", "virtual", "--out", "run", "--memory", "3GB",
-        "-n", str(program.ranks), *options, "--", *command, timeout_s=1_500,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    result: dict[str, Any] = json.loads((tmp_path / "run" / "result.json").read_text())
-    assert result["valid"], result["invalid_reasons"]
-    for rank, text in program.says.items():
-        assert text in (tmp_path / f"run/ranks/{rank:03d}.out").read_text()
-    found = {row["kind"] for row in result["collectives"]}
-    assert set(program.kinds) <= found if program.kinds else not found
+    check(_PROGRAMS[name], tmp_path)
