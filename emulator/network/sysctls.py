@@ -57,6 +57,10 @@ def node_sysctls(
         ("ipv6/conf/all/disable_ipv6", "1"),
         ("ipv4/ip_forward", "1" if node.forwards else "0"),
         ("ipv4/icmp_ratelimit", "0"),
+        # The namespace that is made from this one, the next node's, has a table of its own for its
+        # connections (tcp_set_hashinfo in net/ipv4/tcp_ipv4.c): a rank that reads its connections
+        # would otherwise go over those of all ranks.
+        ("ipv4/tcp_child_ehash_entries", "4096"),
     ]
     if node.forwards and node.kind is not NodeKind.HOST:
         # Linux looks for a socket of its own before it looks for the route: never found here.
@@ -98,6 +102,10 @@ def _host_sysctls(transport: TcpSettings, marks: bool) -> list[tuple[str, str]]:
         ("ipv4/tcp_wmem", f"4096 {send} {send}"),
         ("ipv4/tcp_slow_start_after_idle", "0"),
         ("ipv4/tcp_no_metrics_save", "1"),
+        # As with a table of 524,288 connections, which machines of 64 GiB have, however large this
+        # host's own is.
+        ("ipv4/tcp_max_syn_backlog", "4096"),
+        ("ipv4/tcp_max_tw_buckets", "262144"),
     ]
 
 
@@ -105,6 +113,7 @@ OPTIONAL = frozenset(
     {
         "ipv6/conf/all/disable_ipv6",
         "ipv4/fib_multipath_hash_seed",  # Linux 6.11 and later
+        "ipv4/tcp_child_ehash_entries",  # 6.1
     }
 )
 """Sysctls that a kernel may lack without the fabric being wrong."""

@@ -152,7 +152,9 @@ def _prepare(spec: dict[str, Any]) -> None:
     # them out backwards: each run of pages is one mapping on the host, of which a process may
     # have 65,530 (vm.max_map_count).
     Path("/proc/sys/vm/percpu_pagelist_high_fraction").write_text("1000000")
-    # Enough for a full mesh; more would be closed one by one by each of Mininet's shells (mnexec).
+    # A process of 1,024 ranks has 1,047,552 ends of connections for each of their groups.
+    Path("/proc/sys/fs/nr_open").write_text(str(1 << 22))
+    # Enough for most; more would be closed one by one by each of Mininet's shells (mnexec).
     resource.setrlimit(resource.RLIMIT_NOFILE, (4096, 1 << 20))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 

@@ -226,6 +226,21 @@ def test_transport_sysctls_are_set_on_hosts_only_inside() -> None:
     assert inside["tcp_wmem"] == ["4096", "2000000", "2000000"]
 
 
+def test_each_node_has_a_table_of_its_own_for_its_connections() -> None:
+    """A rank that reads its connections goes over the whole table: of 1,024 ranks it would have a
+    million."""
+    entries = {}
+    with network(flat(3)) as live:
+        for node in live.fabric.nodes[1:]:
+            with live.enter(node.name):
+                # Less than nothing where the table is another namespace's.
+                entries[node.name] = int(Path("/proc/sys/net/ipv4/tcp_ehash_entries").read_text())
+        with live.enter("h1"):
+            backlog = Path("/proc/sys/net/ipv4/tcp_max_syn_backlog").read_text()
+    assert set(entries.values()) == {4096}, entries
+    assert backlog.split() == ["4096"]
+
+
 def test_a_congestion_control_that_is_not_there_is_named() -> None:
     before = _state()
     with pytest.raises(OSError, match=r"no congestion control nosuch; it has .*reno"):

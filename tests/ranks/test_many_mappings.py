@@ -24,6 +24,15 @@ def _fabric(hosts: int) -> dict[str, Any]:
     }
 
 
+_LEAF_SPINE = {
+    "kind": "leaf-spine",
+    "leaves": 32,
+    "spines": 16,
+    "hosts_per_leaf": 32,
+    "link": {"rate": "100Gbps", "delay": "1us", "mtu": 9000},
+}
+
+
 def _collectives(ranks: int, size: str, iterations: int) -> dict[str, Any]:
     operations = [{"kind": kind, "size": size} for kind in ("all_reduce", "all_to_all")]
     return {
@@ -48,6 +57,16 @@ def _collectives(ranks: int, size: str, iterations: int) -> dict[str, Any]:
         pytest.param(64, _collectives(64, "32MB", 1), {}, id="64-ranks-of-32MB-captured"),
         pytest.param(16, _collectives(16, "32MB", 8), {}, id="16-ranks-of-32MB"),
         pytest.param(256, {"kind": "dlrm", "ranks": 256}, {}, id="dlrm-of-256"),
+        pytest.param(
+            1024,
+            {
+                "kind": "collectives",
+                "ranks": 1024,
+                "operations": [{"kind": "all_reduce", "size": "1MB"}],
+            },
+            {"fabric": _LEAF_SPINE},
+            id="1024-ranks",
+        ),
     ],
 )
 def test_many_ranks_run_by_default(

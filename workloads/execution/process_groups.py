@@ -31,6 +31,9 @@ _TIMEOUT = timedelta(days=1)
 # What torch gives Gloo per device (ProcessGroupGloo.cpp).
 _GLOO_THREADS = 2
 
+# From so many ranks on, Gloo's rendezvous sends what grows with their square, not with their cube.
+_MANY_RANKS = 256
+
 WORLD = "default"
 """The name of the group of all ranks in logs."""
 
@@ -70,7 +73,7 @@ class DefaultGroups:
         self._plan = plan
         self._names = [WORLD]
         self._known: set[EstablishedConnection] = set()
-        self._store: dist.TCPStore | None = _store_of(plan)
+        self._store: dist.TCPStore | None = _rendezvous(plan)
         dist.init_process_group(
             "gloo",
             store=self._store,
@@ -107,7 +110,7 @@ class ThreadGroups:
         """Raises torch's DistStoreError or RuntimeError when the fabric does not connect ranks."""
         self._plan = plan
         self._ranks = {IPv4Address(a): rank for rank, a in enumerate(plan.addresses)}
-        self._store: dist.TCPStore | None = _store_of(plan)
+        self._store: dist.TCPStore | None = _rendezvous(plan)
         self._groups: list[dist.ProcessGroup] = []
         self._members: dict[str, Sequence[int]] = {}
         self._known: set[EstablishedConnection] = set()
@@ -185,13 +188,22 @@ def _ports_of(plan: RankPlan, connections: Sequence[EstablishedConnection]) -> P
     return ports_to_later_ranks(connections, plan.rank, addresses, plan.store_port)
 
 
-def _store_of(plan: RankPlan) -> dist.TCPStore:
-    """A TCPStore at rank 0, as torchrun makes it.
+def _rendezvous(plan: RankPlan) -> dist.TCPStore:
+    """A TCPStore at rank 0, as torchrun makes it, where Gloo's ranks find each other.
+
+    A rank's entry there lists a number for each of its pairs, 8 bytes, and each rank reads all
+    entries and holds them until it is connected: 8.6 GB with 1,024 ranks, on the wire and in
+    memory. With `_MANY_RANKS` a pair goes by its peer's rank, so that entries have no list, and a
+    request reads 128 of them (Gloo: common/utils.cc, transport/tcp/context.cc). With fewer, ranks
+    do as torch does by default.
 
     Without libuv it closes its connections in the order in which they came. With libuv it closes
     them by their addresses in memory (TCPStoreLibUvBackend.cpp, `clients_`), so that a run's last
     packets hang on the length of a path.
     """
+    if plan.world_size >= _MANY_RANKS:
+        os.environ["GLOO_ENABLE_RANK_AS_SEQUENCE_NUMBER"] = "1"
+        os.environ["GLOO_ENABLE_STORE_V2_API"] = "1"
     return dist.TCPStore(
         plan.addresses[0],
         plan.store_port,
