@@ -5,7 +5,9 @@ It does not know which kernel that is. Everything that it learns goes into the r
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import platform
 import shlex
 import shutil
@@ -23,6 +25,7 @@ from collectives.settings import settings_of
 from emulator.capture import Capture, CaptureStats, capture_ports, start_capture
 from emulator.fidelity import FidelityMonitor, busy_pollers
 from emulator.job_directories import JOBS
+from emulator.linux.namespaces import become_host, enter
 from emulator.linux.random_numbers import renew_random_numbers
 from emulator.linux.real_time import real_time_priority
 from emulator.network.faults import FaultInjector, ProcessOrder
@@ -30,12 +33,14 @@ from emulator.network.network import Network, NetworkOptions
 from emulator.network.samples import write_samples
 from emulator.network.sysctls import TcpSettings
 from emulator.ports.arrangement import PortArrangement
-from emulator.progress import Progress, Report
+from emulator.progress import STANDS, Progress, Report
 from emulator.ranks.aggregation.process import AggregationJob
 from emulator.ranks.failures.hang_watch import HangWatch
 from emulator.ranks.launcher import FailedJob, Launcher
 from emulator.ranks.processes import processes_of_jobs
+from emulator.ranks.program import ProgramJob
 from emulator.ranks.server import JobProcesses
+from emulator.stand_still import stand_still
 from emulator.transports import emulated
 from topologies.fabrics.fabric import Fabric
 from topologies.spec.queue_section import ClassQueue, Lossless, queues_in
@@ -74,10 +79,14 @@ def run_experiment(
     kernel: KernelProfile,
     report: Report,
     prepared: Launcher | None = None,
+    seed: int | None = None,
+    until: Until | None = None,
 ) -> None:
     """Run `spec` and fill `run_directory`, which has the resolved spec already. Needs root.
 
-    `prepared` is a launcher of one job's ranks that is entered already.
+    `prepared` is a launcher of one job's ranks that is entered already; `seed` is one of random
+    numbers besides the guest's own.
+    A run with `until` stands still at its time, counted from when its programs are started.
 
     `run_directory/measured.json` says what the run itself cannot: counters, the kernel, the
     verdict. Raises RankFailed when a rank ends badly, DeadlockFound, RunHangs, OSError with the
@@ -86,7 +95,8 @@ def run_experiment(
     """
     with ExitStack() as stack:
         # First, so that it imports torch while the fabric is built.
-        launcher = prepared or stack.enter_context(_launcher(spec, report))
+        launcher = prepared or stack.enter_context(_launcher(spec))
+        launcher.on_output = lambda stream, line: report(Progress(stream, line))
         fabric, hosts = spec.plan.fabric, spec.plan.hosts
         lossless = any(isinstance(queue, Lossless) for queue in _queues(fabric))
         if lossless:
@@ -102,7 +112,7 @@ def run_experiment(
         )
         if not kernel.real_time:
             sleep_until_ns(round_time_ns(_IMPORT_MARGIN_NS, _FABRIC_GRID_NS))
-            renew_random_numbers()
+            renew_random_numbers(seed)
         network = stack.enter_context(Network(fabric, spec.plan.routes, options))
         report(
             Progress(
@@ -152,6 +162,13 @@ def run_experiment(
             monitor.start(launcher.running)
             faults.on_iteration(0, origin_ns)
             report(_started(spec, jobs, launcher))
+            if until is not None:
+                stand_still(
+                    origin_ns + until.at_ns,
+                    until.socket,
+                    lambda: report(Progress(STANDS)),
+                    partial(_become_host, network, jobs),
+                )
 
         jobs = stack.enter_context(
             processes_of_jobs(spec, network, run_directory, kernel.real_time)
@@ -172,7 +189,7 @@ def run_experiment(
             )
         )
         with real_time_priority(kernel.real_time):  # faults wait for word of an iteration
-            failed = launcher.run(jobs, on_iteration, on_origin)
+            failed = launcher.run(jobs, on_iteration, on_origin, seed)
         monitor.stop()
         report(Progress("collect", "all ranks done, reading the counters"))
         captured = capture.stop() if capture is not None else []
@@ -194,6 +211,30 @@ def run_experiment(
         (run_directory / "measured.json").write_text(json.dumps(measured, indent=1) + "\n")
 
 
+@dataclass(frozen=True, slots=True)
+class Until:
+    """When a run stands still, and the socket of the machine below at which copies are asked
+    for then."""
+
+    at_ns: int
+    socket: int
+
+
+def _become_host(network: Network, jobs: Sequence[JobProcesses], host: str) -> None:
+    """Become a process of a node of the fabric, one of its programs' where it has some. Raises
+    OSError."""
+    for job in jobs:
+        for process in job.processes:
+            if isinstance(process, ProgramJob) and process.host == host:
+                become_host(host, process.place)
+                os.chdir(process.directory)
+                return
+    if host not in network.fabric.by_name:
+        names = ", ".join(node.name for node in network.fabric.nodes)
+        raise OSError(errno.ENOENT, f"no such node; the fabric has {names}")
+    enter(network.netns_path(host))
+
+
 def _order(
     launcher: Launcher, hosts: Sequence[str], order: ProcessOrder, fault: Kill | Freeze
 ) -> None:
@@ -213,12 +254,12 @@ def _ranks_of(spec: Spec) -> list[tuple[str, int]]:
     return [(job.name, job.workload.ranks) for job in spec.jobs] or [("", spec.ranks)]
 
 
-def _launcher(spec: Spec, report: Report) -> Launcher:
+def _launcher(spec: Spec) -> Launcher:
     parts = [spec.of_job(job) for job in spec.jobs] or [spec]
     with_torch = any(
         not isinstance(part.workload, CommandWorkload) or makes_trees(part) for part in parts
     )
-    return Launcher(with_torch, lambda stream, line: report(Progress(stream, line)))
+    return Launcher(with_torch)
 
 
 def _started(spec: Spec, jobs: Sequence[JobProcesses], launcher: Launcher) -> Progress:

@@ -15,6 +15,12 @@ import os
 import sys
 
 STAGE = "/run/experiment"
+IMPORTING = f"{STAGE}/importing.json"
+"""The program's Python that a guest has import torch before it has a run directory."""
+UNTIL = f"{STAGE}/until.json"
+"""When a run stands still, and the socket of the machine below at which copies are asked for."""
+BOOT_SEED = 1
+"""The seed of guests that do so: that of the spec counts from where its fabric is made."""
 _MS_BIND_ALL = 4096 | 16384  # MS_BIND | MS_REC
 
 _ENVIRONMENT = {

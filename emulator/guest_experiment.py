@@ -6,13 +6,15 @@ depends on is done, and told; then the run directory is there.
 
 from __future__ import annotations
 
+import json
 import os
 import traceback
 from contextlib import ExitStack
 from pathlib import Path
 
 from emulator.capture import CaptureError
-from emulator.experiment import DeadlockFound, KernelProfile, run_experiment
+from emulator.experiment import DeadlockFound, KernelProfile, Until, run_experiment
+from emulator.guest_entry import BOOT_SEED, IMPORTING, UNTIL
 from emulator.home_directory import writable_homes
 from emulator.ports.arrangement import UnsupportedPort
 from emulator.ports.own_queues import QueueArrangement
@@ -21,9 +23,11 @@ from emulator.progress import FAILED, Progress
 from emulator.ranks.failures.full_directory import FULL
 from emulator.ranks.failures.hang_watch import RunHangs
 from emulator.ranks.launcher import Launcher, RankFailed
+from emulator.ranks.program_jobs import EarlyImport
 from topologies.fabrics.fabric import Fabric
 from topologies.spec.spec import load_spec
 
+SPEC_FILE = "spec.yaml"
 _PREPARED, _ORDERS = 3, 4
 """Files of a guest that stands still (emulator/virtual/guest.py)."""
 
@@ -32,8 +36,10 @@ def main(directory: Path) -> int:
     """Run the spec in a run directory; the last progress says what failed. Returns 0 or 1."""
     with ExitStack() as stack:
         launcher = None
-        if not directory.exists():
-            launcher = stack.enter_context(Launcher())
+        if not (directory / SPEC_FILE).exists():
+            importing = EarlyImport.read(Path(IMPORTING))
+            ours = importing is None
+            launcher = stack.enter_context(Launcher(with_torch=ours, importing=importing))
             launcher.wait_until_prepared()
             os.write(_PREPARED, b"p")
             os.read(_ORDERS, 1)
@@ -44,14 +50,16 @@ def main(directory: Path) -> int:
 
 def _run(directory: Path, launcher: Launcher | None) -> int:
     try:
-        spec = load_spec(directory / "spec.yaml")
+        spec = load_spec(directory / SPEC_FILE)
 
         def arrange(fabric: Fabric) -> QueueArrangement:
             return QueueArrangement(fabric, spec.seed, sampling_of(spec, fabric))
 
         profile = KernelProfile(arrange, real_time=False)
+        # Guests that import torch for a program have booted alike, whatever the seed.
+        seed = spec.seed if os.path.exists(IMPORTING) and spec.seed != BOOT_SEED else None
         with writable_homes(spec, directory):
-            run_experiment(spec, directory, profile, _print_progress, launcher)
+            run_experiment(spec, directory, profile, _print_progress, launcher, seed, _until())
     except (RankFailed, DeadlockFound, RunHangs, UnsupportedPort, CaptureError) as failure:
         _print_progress(Progress(FAILED, str(failure)))
         return 1
@@ -63,6 +71,13 @@ def _run(directory: Path, launcher: Launcher | None) -> int:
         _print_progress(Progress(FAILED, traceback.format_exc()))
         return 1
     return 0
+
+
+def _until() -> Until | None:
+    try:
+        return Until(**json.loads(Path(UNTIL).read_text()))
+    except FileNotFoundError:
+        return None
 
 
 def _print_progress(progress: Progress) -> None:

@@ -10,14 +10,15 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from emulator.guest_entry import STAGE
+from emulator.guest_entry import BOOT_SEED, IMPORTING, STAGE
 from emulator.guest_memory import guest_memory_bytes
+from emulator.ranks.caller import Caller, ProgramNotFound
+from emulator.ranks.program_jobs import EarlyImport, early_import
 from emulator.transports import emulated
 from emulator.virtual.building.image import KernelImage
 from emulator.virtual.failure import VirtualKernelError
@@ -51,27 +52,36 @@ class PreparedGuest:
     memory_bytes: int
     open_files: int
 
+    imports: str
+    """The program's Python that has imported torch, as JSON; empty for ranks of ours."""
+
     def serves(self, spec: Spec, kernel: KernelImage, guest: GuestSpec) -> bool:
         """Whether `spec` can run in a copy of it in place of `guest`."""
         return (
-            can_be_prepared(spec)
+            guest.prepares
             and spec.virtual.memory_bytes is None  # what is asked for is had
             and (self.kernel, self.seed) == (kernel.key, guest.seed)
+            and self.imports == guest.files.get(IMPORTING, "")
             and guest.memory_bytes <= self.memory_bytes
             and guest.open_files <= self.open_files
         )
 
 
-def can_be_prepared(spec: Spec) -> bool:
-    """Whether all that a run of `spec` does before it reads the spec is what any run does. Programs
-    of users, several jobs and some transports have servers of their own; files of algorithms lie
-    where a guest for any run does not look."""
+def can_be_prepared(spec: Spec, early: EarlyImport | None) -> bool:
+    """Whether all that a run of `spec` does before it reads the spec is what any run does, or any
+    of the program whose import is `early`. Several jobs and some transports have servers of
+    their own; files of algorithms lie where a guest for any run does not look."""
     return (
         not spec.jobs
         and not spec.program_files
-        and not isinstance(spec.workload, CommandWorkload)
+        and (early is not None or not isinstance(spec.workload, CommandWorkload))
         and emulated(spec).starts_alike
     )
+
+
+def early_import_of(spec: Spec, caller: Caller) -> EarlyImport | None:
+    """The import of torch by a program's Python in a guest that is prepared, where it has one."""
+    return early_import(spec, caller, Path(STAGE, "source"), Path(STAGE, "run"))
 
 
 def experiment_guest(
@@ -80,10 +90,12 @@ def experiment_guest(
     open_files: int,
     seed: int,
     readable: tuple[Path, ...] = (),
+    early: EarlyImport | None = None,
     *,
     prepares: bool,
 ) -> GuestSpec:
-    """The guest that runs the experiment in a run directory, or that `prepares` for any first."""
+    """The guest that runs the experiment in a run directory, or that `prepares` for any first,
+    or for any of the program whose import is `early`."""
     place = "" if prepares else str(directory)
     return GuestSpec(
         argv=(sys.executable, "-IS", str(_ENTRY), place, str(SOURCE), sys.prefix),
@@ -91,7 +103,8 @@ def experiment_guest(
         open_files=open_files,
         writable=() if directory is None or prepares else (directory,),
         readable=(SOURCE, *readable),
-        seed=seed,
+        seed=seed if early is None else BOOT_SEED,
+        files={} if early is None else early.files(IMPORTING),
         prepares=prepares,
         tells_of_hangs=True,
         places={} if directory is None else {directory: f"{STAGE}/run"},
@@ -129,27 +142,48 @@ def _guest_for(specs: Sequence[Spec]) -> GuestSpec | None:
     """The guest of which most of them can run in copies."""
     if VARIABLE in os.environ or not (has_seccomp_filters() and has_xsave()):
         return None  # user code is traced where these are missing
-    fitting = [
-        spec
-        for spec in specs
-        if can_be_prepared(spec)
-        and spec.virtual.memory_bytes is None
-        and not isinstance(spec.workload, ChakraWorkload)  # sized by files of its run directory
-    ]
-    seeds = Counter(spec.seed for spec in fitting)
-    if not seeds or max(seeds.values()) < _WORTH_RUNS:
+    sorts: dict[tuple[int, str], list[Spec]] = {}
+    programs: dict[tuple[int, str], tuple[EarlyImport, tuple[Path, ...]]] = {}
+    for spec in specs:
+        if spec.virtual.memory_bytes is not None or isinstance(spec.workload, ChakraWorkload):
+            continue  # sized by files of its run directory
+        early, readable = _program(spec)
+        if can_be_prepared(spec, early):
+            seed = spec.seed if early is None else BOOT_SEED
+            sort = seed, "" if early is None else json.dumps(early.files(IMPORTING))
+            sorts.setdefault(sort, []).append(spec)
+            if early is not None:
+                programs[sort] = early, readable
+    if not sorts or max(map(len, sorts.values())) < _WORTH_RUNS:
         return None
-    seed = seeds.most_common(1)[0][0]
-    served = [spec for spec in fitting if spec.seed == seed]
+    sort = max(sorts, key=lambda each: len(sorts[each]))
+    served = sorts[sort]
     most_bytes = max(guest_memory_bytes(spec, Path()) for spec in served)
     if available_memory().size_bytes < (1 + _RUNS_AT_ONCE) * most_bytes:
         return None
-    return experiment_guest(None, most_bytes, max(map(open_files, served)), seed, prepares=True)
+    most_files = max(map(open_files, served))
+    early, readable = programs.get(sort, (None, ()))
+    return experiment_guest(None, most_bytes, most_files, sort[0], readable, early, prepares=True)
+
+
+def _program(spec: Spec) -> tuple[EarlyImport | None, tuple[Path, ...]]:
+    """The import of a spec's program, where it has one, and the directories that it reads."""
+    workload = spec.workload
+    if spec.jobs or not isinstance(workload, CommandWorkload):
+        return None, ()
+    try:
+        caller = Caller.here(workload, emulated(spec).prepare(spec, polls=True))
+    except (ProgramNotFound, VirtualKernelError):
+        return None, ()  # each run says so
+    return early_import_of(spec, caller), caller.needed(workload)
 
 
 @contextmanager
 def _told(kernel: KernelImage, guest: GuestSpec, socket: Path) -> Iterator[None]:
-    found = PreparedGuest(str(socket), kernel.key, guest.seed, guest.memory_bytes, guest.open_files)
+    imports = guest.files.get(IMPORTING, "")
+    found = PreparedGuest(
+        str(socket), kernel.key, guest.seed, guest.memory_bytes, guest.open_files, imports
+    )
     os.environ[VARIABLE] = json.dumps(asdict(found))
     try:
         yield

@@ -9,6 +9,8 @@ from dataclasses import asdict, dataclass
 _MARK = "@groundwire "
 PROGRAM_STREAMS = ("stdout", "stderr")
 """Stages whose detail is a line that a program has written there."""
+STANDS = "stands"
+"""The stage of a progress that says that the run stands still in a moment."""
 FAILED = "failed"
 """The stage of a progress that says why the experiment has failed."""
 

@@ -16,13 +16,13 @@ import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from emulator.cut_off import cut_off_by_faults
-from emulator.guest_entry import STAGE
+from emulator.guest_entry import STAGE, UNTIL
 from emulator.guest_memory import guest_memory_bytes
 from emulator.idle_time import longest_idle_ns
 from emulator.job_directories import JOBS
@@ -31,11 +31,12 @@ from emulator.output_directory import claimed, refuse_taken
 from emulator.prepared_guest import (
     SOURCE,
     can_be_prepared,
+    early_import_of,
     experiment_guest,
     open_files,
     prepared_guest,
 )
-from emulator.progress import FAILED, Progress, Report
+from emulator.progress import FAILED, STANDS, Progress, Report
 from emulator.ranks.caller import (
     Caller,
     library_here,
@@ -46,13 +47,13 @@ from emulator.ranks.caller import (
 )
 from emulator.ranks.failures.different_collectives import different_collectives
 from emulator.ranks.failures.hang_watch import HANG_FILE
-from emulator.ranks.program_jobs import WORK
+from emulator.ranks.program_jobs import WORK, EarlyImport
 from emulator.ranks.working_directory import working_directory
 from emulator.transports import emulated
 from emulator.virtual.boot import GuestSpec, run_guest
 from emulator.virtual.building.build import ensure_kernel
 from emulator.virtual.host.features import has_seccomp_filters, has_xsave
-from emulator.virtual.standing import NoCopy
+from emulator.virtual.standing import NoCopy, Standing
 from emulator.virtual.standstill import with_functions
 from topologies.spec.errors import Key, Problem, SpecError, shown, suggestion
 from topologies.spec.scaling import scale_spec
@@ -60,6 +61,17 @@ from topologies.spec.spec import Spec
 from workloads.observer import POSTS, STACKS
 
 KernelKind = Literal["native", "virtual"]
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Have a run stand still `at_ns` after its programs have been started; `look` is called then,
+    and when it returns the run goes on as if nothing had been."""
+
+    at_ns: int
+    look: Callable[[Standing], None]
+
+
 MOST_RANKS = 1024
 """Specs of more ranks are predicted, not run."""
 
@@ -91,6 +103,7 @@ def run_session(
     meanwhile: Callable[[], None] | None = None,
     idle_times_ns: Callable[[Spec], Sequence[float]] | None = None,
     stall_timeout_s: float | None = None,
+    stop: Stop | None = None,
 ) -> None:
     """Run `spec` and leave a run directory (without result.json, which analysis writes).
 
@@ -99,6 +112,7 @@ def run_session(
     `idle_times_ns` tells how long the collectives of a spec take on an idle fabric, by which
     `scale: auto` is chosen natively.
     A guest whose time stands still for `stall_timeout_s` real seconds ends (None: 300).
+    With `stop` the run of a program stands still at its time, in the virtual kernel.
 
     `kernel` None chooses: native when we are root and the kernel has what the spec needs, else
     virtual. Raises UnknownKernel, KernelRefused, TooLittleMemory, SessionFailed,
@@ -145,8 +159,16 @@ def run_session(
                 times_ns = idle_times_ns(spec) if idle_times_ns else ()
                 extra = _run_native(spec, directory.resolve(), report, times_ns)
             else:
+                early = early_import_of(spec, callers[0]) if callers else None
                 extra = _run_virtual(
-                    spec, directory.resolve(), report, readable, meanwhile, stall_timeout_s
+                    spec,
+                    directory.resolve(),
+                    report,
+                    readable,
+                    early,
+                    meanwhile,
+                    stall_timeout_s,
+                    stop,
                 )
         _write_environment(directory, chosen, time.monotonic() - started, extra)
         if spec.jobs:
@@ -239,11 +261,13 @@ def _run_virtual(
     directory: Path,
     report: Report,
     readable: tuple[Path, ...],
+    early: EarlyImport | None,
     meanwhile: Callable[[], None] | None,
     stall_timeout_s: float | None,
+    stop: Stop | None,
 ) -> dict[str, object]:
-    """Run the spec in a guest, which reads these directories besides; returns what is known of that
-    afterwards."""
+    """Run the spec in a guest, which reads these directories besides, and has torch imported by
+    `early` before it reads the spec; returns what is known of that afterwards."""
     kernel = ensure_kernel(lambda text: report(Progress("kernel", text)))
     lines: list[str] = []
     failure: str | None = None
@@ -256,6 +280,8 @@ def _run_virtual(
             lines.append(line)
         elif progress.stage == FAILED:
             failure = progress.detail
+        elif progress.stage == STANDS:
+            stood.append(progress)
         else:
             processes.update(progress.processes or {})
             report(progress)
@@ -267,13 +293,17 @@ def _run_virtual(
         open_files(spec),
         spec.seed,
         readable,
-        prepares=can_be_prepared(spec),
+        early,
+        prepares=can_be_prepared(spec, early),
     )
     idle_s = longest_idle_ns(spec, directory) / 1e9
     guest = replace(guest, deadlock_timeout_s=guest.deadlock_timeout_s + idle_s)
     if stall_timeout_s is not None:
         guest = replace(guest, stall_timeout_s=stall_timeout_s)
-    prepared = prepared_guest()
+    if stop is not None:
+        guest = replace(guest, stands_at_ns=stop.at_ns, until_file=UNTIL)
+    prepared = prepared_guest() if stop is None else None
+    stood: list[Progress] = []
     lacks = "" if has_xsave() else " (on a processor without XSAVE: at half the speed)"
     if not has_seccomp_filters():
         lacks = " (without seccomp filters: at half the speed)"
@@ -297,6 +327,8 @@ def _run_virtual(
         on_time=on_time,
         on_start=meanwhile,
         on_standstill=on_standstill,
+        stands=lambda: bool(stood),
+        on_stand=lambda standing: stop.look(standing) if stop is not None else None,
     )
     result = None
     if prepared is not None and prepared.serves(spec, kernel, guest):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from emulator.output_directory import new_directory
 from emulator.progress import Progress, Report
 from emulator.ranks.failures.full_directory import full_directory_reported
-from emulator.session import KernelKind, KernelRefused, choose_kernel, run_session
+from emulator.session import KernelKind, KernelRefused, Stop, choose_kernel, run_session
 from groundwire.importing import imported
 from topologies.spec.partition.section import PartitionedInferenceWorkload
 from topologies.spec.spec import Spec, load_spec, parse_dict
@@ -85,6 +85,7 @@ def run(
     alone: bool = False,
     pages: bool = True,
     stall_timeout_s: float | None = None,
+    stop: Stop | None = None,
 ) -> Run:
     """Run a spec and return its run, with result.json, report.html and trace.json written.
 
@@ -101,6 +102,8 @@ def run(
 
     `stall_timeout_s` are the real seconds after which a run on the virtual kernel ends whose time
     stands still (None: 300).
+
+    With `stop` the run of a program stands still at its time, and goes on when that has looked.
 
     Without `pages` there are no report.html and no trace.json; `groundwire report` makes them.
 
@@ -123,6 +126,7 @@ def run(
             _import_what_follows,
             _idle_times_ns,
             stall_timeout_s,
+            stop,
         )
         if twin:
             progress(Progress("twin", "native run done; its twin follows on the virtual kernel"))

@@ -68,6 +68,12 @@ def mount_writable_layer(directory: Path, layer: Path) -> Path:
     return upper
 
 
+def mount_of_the_machine(directory: bytes, place: str) -> None:
+    """In a guest: mounts a directory of the machine below on `place`. Raises OSError."""
+    mounted = _libc.mount(b"none", os.fsencode(place), b"hostfs", 0, directory)
+    _check(mounted, f"mount {os.fsdecode(directory)} of the machine")
+
+
 @contextmanager
 def mounted_sysfs(directory: Path) -> Iterator[None]:
     """The sysfs of the calling thread's network namespace is at `directory` inside the block."""

@@ -27,6 +27,7 @@ from emulator.ranks.failures.different_collectives import different_collectives
 from emulator.ranks.failures.hang import find_hang
 from emulator.ranks.failures.last_words import advice, last_words
 from emulator.ranks.packed_process import PackedJob
+from emulator.ranks.program import Importing
 from emulator.ranks.rank_process import RankJob, send_report, set_name
 from emulator.ranks.server import JobProcesses, Process, send_jobs, serve
 
@@ -81,15 +82,15 @@ class Running:
 class Launcher:
     """The fork server and its processes. A context manager: leaving it kills whatever still runs.
 
-    Ranks of ours need a server `with_torch`. `on_output` gets (stream, line) of what is to be seen
-    at once, of several jobs with the name of the job before it.
+    Ranks of ours need a server `with_torch`; with `importing` it has a Python import torch for a
+    program's.
     """
 
-    def __init__(
-        self, with_torch: bool = True, on_output: Callable[[str, str], None] | None = None
-    ) -> None:
-        self._with_torch = with_torch
-        self._on_output = on_output
+    def __init__(self, with_torch: bool = True, importing: Importing | None = None) -> None:
+        self._with_torch, self._importing = with_torch, importing
+        self.on_output: Callable[[str, str], None] | None = None
+        """Gets (stream, line) of what is to be seen at once, of several jobs with the name of the
+        job before it."""
         self._pid: int | None = None
         self._orders: socket.socket | None = None
         self._stopped_by: Exception | None = None
@@ -106,7 +107,7 @@ class Launcher:
         pid = os.fork()
         if pid == 0:
             ours.close()
-            _fork_server_main(theirs, self._with_torch)
+            _fork_server_main(theirs, self._with_torch, self._importing)
         theirs.close()
         self._pid, self._orders = pid, ours
         return self
@@ -174,8 +175,10 @@ class Launcher:
         jobs: Sequence[JobProcesses],
         on_iteration: Callable[[str, int], None],
         on_origin: Callable[[int], None] = lambda origin_ns: None,
+        seed: int | None = None,
     ) -> dict[str, FailedJob]:
-        """Run all jobs to their ends; returns those that failed, by name.
+        """Run all jobs to their ends, with random numbers of a `seed` besides the guest's; returns
+        those that failed, by name.
 
         `on_iteration` is called with the name of the job and the number when its rank 0 begins an
         iteration, and `on_origin` with the time from which the starts of several jobs are counted,
@@ -186,7 +189,7 @@ class Launcher:
         """
         assert self._orders is not None, "Launcher is used as a context manager"
         with suppress(BrokenPipeError):  # it has died: what follows says so
-            send_jobs(self._orders, jobs)
+            send_jobs(self._orders, jobs, seed)
         failures = _Failures(jobs)
         with suppress(ConnectionResetError), self._orders.makefile("r") as reports:
             for line in reports:
@@ -209,9 +212,9 @@ class Launcher:
                 elif "raised" in report:
                     failures.add_raised(job, report)
                 elif "line" in report:
-                    if self._on_output is not None:
+                    if self.on_output is not None:
                         whose = f"{job}: " if job else ""
-                        self._on_output(report["stream"], whose + report["line"])
+                        self.on_output(report["stream"], whose + report["line"])
                 elif "full" in report:
                     raise OSError(report["full"], os.strerror(report["full"]))
                 elif "error" in report:
@@ -283,14 +286,14 @@ def _who_waited(words: str, logs: Path) -> str:
     return "".join(f"\n{line}" for line in hang.who_waits())
 
 
-def _fork_server_main(orders: socket.socket, with_torch: bool) -> None:
+def _fork_server_main(orders: socket.socket, with_torch: bool, importing: Importing | None) -> None:
     """Body of the fork server's process; never returns."""
     try:
         end_with_parent()
         set_name("fork server")
         ignore_ending_signals()
         try:
-            serve(orders, with_torch)
+            serve(orders, with_torch, importing)
         except BaseException:
             send_report(orders, {"error": traceback.format_exc()})
     finally:

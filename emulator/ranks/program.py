@@ -11,7 +11,7 @@ import re
 import selectors
 import signal
 import socket
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +23,7 @@ from emulator.linux.signals import end_with_parent
 from emulator.ranks.gate import Seat
 from emulator.ranks.rank_process import send_report
 from workloads.execution.traffic_class import NO_CLASS, TrafficClass
-from workloads.observer import LIFE, OBSERVER
+from workloads.observer import LIFE, OBSERVER, STACKS
 from workloads.observer.forks import order
 
 _PR_SET_CHILD_SUBREAPER = 36
@@ -80,6 +80,18 @@ class ProgramJob:
     python: tuple[str, ...] | None = None
     """The command line as one of a Python that imports torch, which can fork all such programs of a
     run from one import; None where it is none."""
+
+    def forked(self, ranks: Collection[int], itself: bool) -> list[int]:
+        """The processes of `ranks` of its own that have been forked from an import, and which no
+        process has started therefore; with that of the program `itself` where it starts ranks."""
+        found = []
+        for file in (self.stdout.parent / STACKS).glob("*.*"):
+            whose, _, pid = file.name.partition(".")
+            is_own = whose.isdigit() and self.rank <= int(whose) < self.rank + self.many
+            is_it = whose == f"host-{self.environment.get('GROUP_RANK', '')}"
+            if (is_own and int(whose) in ranks) or (is_it and itself):
+                found.append(int(pid))
+        return found
 
 
 def inherit_orphans() -> None:
@@ -221,10 +233,25 @@ class _LiveOutput:
             )
 
 
-def start_importing(job: ProgramJob) -> int | None:
-    """Have the Python of a program import torch; returns the socket that takes its orders, when it
-    has. None where that fails, which the programs themselves will tell."""
-    assert job.python is not None
+@dataclass(frozen=True, slots=True)
+class Importing:
+    """A Python that imports torch for all ranks of a program, and the environment of that."""
+
+    python: str
+    environment: Mapping[str, str]
+
+    @classmethod
+    def of(cls, job: ProgramJob) -> Importing:
+        """The one for a job with a Python."""
+        assert job.python is not None
+        of_one = (*_OF_A_RANK, "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME")
+        common = {n: value for n, value in job.environment.items() if n not in of_one}
+        return cls(job.python[0], common)
+
+
+def start_importing(importing: Importing) -> int | None:
+    """Have a Python import torch; returns the socket that takes its orders, when it has. None where
+    that fails, which the programs themselves will tell."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     pid = os.fork()
     if pid == 0:
@@ -238,12 +265,11 @@ def start_importing(job: ProgramJob) -> int | None:
                 os.dup2(null, target)
             for end in (ours, theirs):
                 os.set_inheritable(end.fileno(), True)
-            os.chdir(job.directory)
+            os.chdir("/")  # what is forked has its own directory
             ends = str(theirs.fileno()), str(ours.fileno())
-            python = job.python[0]
-            of_one = (*_OF_A_RANK, "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME")
-            common = {n: value for n, value in job.environment.items() if n not in of_one}
-            os.execvpe(python, (python, str(OBSERVER / "forks.py"), *ends), common)
+            python = importing.python
+            arguments = (python, str(OBSERVER / "forks.py"), *ends)
+            os.execvpe(python, arguments, importing.environment)
         finally:
             os._exit(_NOT_RUN)
     theirs.close()
@@ -253,12 +279,17 @@ def start_importing(job: ProgramJob) -> int | None:
     return ours.detach()
 
 
+def _life_of(job: ProgramJob) -> dict[str, str]:
+    return {LIFE: str(job.life)} if job.life else {}
+
+
 def _be_forked(job: ProgramJob, imported: int, outputs: Sequence[int]) -> None:
     """Have this process's program be forked from what has been imported, and end as it does.
     Returns where that cannot be."""
     assert job.python is not None
     try:
-        program = order(imported, job.python, job.environment, outputs)
+        environment = dict(job.environment) | _life_of(job)
+        program = order(imported, job.python, environment, outputs, job.slice_ns)
     except ConnectionError:
         return
     code = program.wait()
@@ -288,8 +319,7 @@ def _become_program(
         wait()
         if imported is not None:
             _be_forked(job, imported, (0, 1, 2))
-        environment = dict(job.environment) | ({LIFE: str(job.life)} if job.life else {})
-        os.execvpe(job.argv[0], job.argv, environment)
+        os.execvpe(job.argv[0], job.argv, dict(job.environment) | _life_of(job))
     except OSError as error:
         os.write(2, f"cannot run {job.argv[0]}: {error.strerror}\n".encode())
     except BaseException as error:

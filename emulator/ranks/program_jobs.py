@@ -6,9 +6,9 @@ from __future__ import annotations
 import json
 import random
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from emulator.network.network import Network
 from emulator.ranks.caller import Caller, python_line, read_library, read_times
 from emulator.ranks.gate import Seat
 from emulator.ranks.mpi.launch import mpi_variables, write_mpi_files
-from emulator.ranks.program import ProgramJob
+from emulator.ranks.program import Importing, ProgramJob
 from emulator.transports import emulated
 from topologies.spec.compute_section import ComputeSpec
 from topologies.spec.run_sections import Kill
@@ -85,21 +85,11 @@ def program_jobs(
     for rank, (host, address) in enumerate(zip(hosts, addresses, strict=True)):
         head = {"event": "rank", "rank": rank, "host": host, "address": address}
         (ranks / f"{rank:03d}.jsonl").write_text(json.dumps(head, separators=(",", ":")) + "\n")
-    (ranks / PLAN_FILE).write_text(
-        json.dumps(
-            {
-                "hosts": hosts,
-                "addresses": addresses,
-                "store_port": store_port(seat),
-                "observe": workload.observe,
-                "steps": any(isinstance(fault, Kill) for fault in spec.faults),
-                "grid_ns": None if real_time else _GRID_NS,
-                "charge": _charge_plan(spec.compute, workload, run_directory),
-                "programs": _ROOT if spec.collectives.backend != "gloo" else None,
-                PLAN_KEY: _gpus(spec.compute, workload, network, run_directory, hosts),
-            }
-        )
-    )
+    plan = _plan(spec, workload, real_time, seat) | {
+        "charge": _charge_plan(spec.compute, workload, run_directory),
+        PLAN_KEY: _gpus(spec.compute, workload, network, run_directory, hosts),
+    }
+    (ranks / PLAN_FILE).write_text(json.dumps(plan))
     for folder in (POSTS, STACKS):
         (ranks / folder).mkdir()
     places = make_host_places(network, dict.fromkeys(hosts), names, own_temporary=not real_time)
@@ -123,6 +113,70 @@ def program_jobs(
         shutil.rmtree(mpi, ignore_errors=True)
         shutil.rmtree(marks, ignore_errors=True)
         (ranks / PLAN_FILE).unlink(missing_ok=True)
+
+
+def _plan(
+    spec: Spec, workload: CommandWorkload, real_time: bool, seat: Seat | None
+) -> dict[str, Any]:
+    """The observer's plan, as far as it is known before there is a run directory."""
+    hosts, by_name = spec.plan.hosts, spec.plan.fabric.by_name
+    return {
+        "hosts": hosts,
+        "addresses": [str(by_name[host].address) for host in hosts],
+        "store_port": store_port(seat),
+        "observe": workload.observe,
+        "steps": any(isinstance(fault, Kill) for fault in spec.faults),
+        "grid_ns": None if real_time else _GRID_NS,
+        "charge": None,
+        "programs": _ROOT if spec.collectives.backend != "gloo" else None,
+        PLAN_KEY: None,
+    }
+
+
+def early_import(spec: Spec, caller: Caller, source: Path, run: Path) -> EarlyImport | None:
+    """The import of torch in a guest that does so before it has a run directory; None where the
+    program has none that is the same for all runs of the kind. `source` and `run` are Groundwire
+    and the run directory as the guest will see them."""
+    workload = spec.workload
+    if not isinstance(workload, CommandWorkload) or spec.jobs or workload.ranks < 2:
+        return None
+    given = workload.gpus_per_host is not None or workload.charges or workload.per == "job"
+    if given or spec.collectives.backend != "gloo" or not emulated(spec).starts_alike:
+        return None
+    line = python_line(caller.program, workload)
+    if line is None:
+        return None
+    plan = run / "ranks" / PLAN_FILE
+    found = dict(caller.environment) | _ALWAYS | {"TORCHINDUCTOR_CACHE_DIR": _COMPILED}
+    found |= _observed(found, source / OBSERVER.relative_to(_ROOT), plan) | workload.env
+    words = json.dumps(_plan(spec, workload, False, None) | {"steps": False})
+    return EarlyImport(Importing(line[0], found), str(plan), words)
+
+
+def _observed(environment: Mapping[str, str], observer: Path, plan: Path) -> dict[str, str]:
+    """The variables by which a Python loads the observer, with its plan."""
+    search = (str(observer), environment.get("PYTHONPATH", ""))
+    return {"PYTHONPATH": ":".join(filter(None, search)), PLAN_VARIABLE: str(plan)}
+
+
+@dataclass(frozen=True, slots=True)
+class EarlyImport:
+    """An import of torch before there is a run directory, and the observer's plan for it."""
+
+    importing: Importing
+    plan_file: str
+    plan: str
+
+    def files(self, place: str) -> dict[str, str]:
+        """The files, by name, that have it in a guest, `place` being where it is read from."""
+        return {place: json.dumps(asdict(self.importing)), self.plan_file: self.plan}
+
+    @staticmethod
+    def read(place: Path) -> Importing | None:
+        """The import that `files` has put there; None without."""
+        if not place.exists():
+            return None
+        return Importing(**json.loads(place.read_text()))
 
 
 def slice_of(order: int, rank: int) -> int:
@@ -205,11 +259,10 @@ class _Start:
 
     @cached_property
     def _python(self) -> tuple[str, ...] | None:
-        """The command line as one of a Python that imports torch, where the run has several. Faults
-        and slices are of a rank's own process and what that has started."""
-        workload, alone = self.workload, bool(self.spec.faults or self.spec.virtual.order)
+        """The command line as one of a Python that imports torch, where the run has several."""
+        workload = self.workload
         watched = workload.observe or not self.real_time
-        if alone or not watched or workload.per == "job" or workload.ranks < 2:
+        if not watched or workload.per == "job" or workload.ranks < 2:
             return None
         return python_line(self.caller.program, workload)
 
@@ -298,7 +351,5 @@ class _Start:
         if workload.gpus_per_host is not None:
             found["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, range(workload.gpus_per_host)))
         if workload.observe or not self.real_time:
-            search = (str(OBSERVER), found.get("PYTHONPATH", ""))
-            found["PYTHONPATH"] = ":".join(filter(None, search))
-            found[PLAN_VARIABLE] = str(self.run_directory / "ranks" / PLAN_FILE)
+            found |= _observed(found, OBSERVER, self.run_directory / "ranks" / PLAN_FILE)
         return found | workload.env

@@ -28,6 +28,7 @@ from emulator.ranks.aggregation.process import AggregationJob
 from emulator.ranks.gate import Gate
 from emulator.ranks.packed_process import PackedJob
 from emulator.ranks.program import (
+    Importing,
     ProgramJob,
     Watch,
     descendants,
@@ -73,27 +74,30 @@ class JobProcesses:
             yield from process.members if isinstance(process, PackedJob) else (process,)
 
 
-def serve(orders: socket.socket, with_torch: bool) -> None:
+def serve(orders: socket.socket, with_torch: bool, importing: Importing | None) -> None:
     """The body of the server. It reads jobs from the socket and sends reports, a line of JSON each;
     what runs is ended when the socket is closed. Ranks of ours need torch, which it imports once
-    for all."""
+    for all; those of a program have the Python that is `importing`, where one is known so early."""
     inherit_orphans()
     if with_torch:
         prepare_torch()
+    imported = None if importing is None else start_importing(importing)
     send_report(orders, {"prepared": True})
-    jobs: tuple[JobProcesses, ...] | None = _receive(orders)
-    if jobs is not None:
-        _Server(orders, jobs).run()
+    received = _receive(orders)
+    if received is not None:
+        jobs, seed = received
+        _Server(orders, jobs, imported, seed).run()
 
 
-def send_jobs(orders: socket.socket, jobs: Sequence[JobProcesses]) -> None:
-    """Tell the server what to run. Raises BrokenPipeError where it has died."""
-    order = pickle.dumps(tuple(jobs))
+def send_jobs(orders: socket.socket, jobs: Sequence[JobProcesses], seed: int | None = None) -> None:
+    """Tell the server what to run, with random numbers of a `seed` besides the guest's. Raises
+    BrokenPipeError where it has died."""
+    order = pickle.dumps((tuple(jobs), seed))
     orders.sendall(struct.pack("!Q", len(order)) + order)
 
 
 def _receive(orders: socket.socket) -> Any:
-    """The jobs that are sent; None when none ever are."""
+    """The jobs that are sent and their seed; None when none ever are."""
     header = orders.recv(8, socket.MSG_WAITALL)
     if len(header) < 8:
         return None
@@ -102,8 +106,14 @@ def _receive(orders: socket.socket) -> Any:
 
 
 class _Server:
-    def __init__(self, orders: socket.socket, jobs: Sequence[JobProcesses]) -> None:
-        self._jobs = jobs
+    def __init__(
+        self,
+        orders: socket.socket,
+        jobs: Sequence[JobProcesses],
+        imported: int | None,
+        seed: int | None,
+    ) -> None:
+        self._jobs, self._seed = jobs, seed
         self._tell: Callable[[dict[str, object]], None] = partial(send_report, orders)
         self._orders = orders
         self._gate = Gate()
@@ -116,16 +126,18 @@ class _Server:
         self._nodes = [LosableNodes(job.processes) for job in jobs]
         self._opened = False
         self._process_of: dict[int, Process] = {}
-        self._imported: int | None = None
+        self._known: dict[tuple[int, frozenset[int]], tuple[str, Sequence[int]]] = {}
+        self._imported = imported
 
     def run(self) -> None:
-        self._imported = self._imports()
+        if self._imported is None:
+            self._imported = self._imports()
         start_ns = round_time_ns(_START_MARGIN_NS, _START_GRID_NS)
         job_of = self._job_of = self._start_all(start_ns)
         self._tell({"pids": list(job_of)})
         # Random numbers from here on depend on nothing that was drawn before.
         sleep_until_ns(start_ns - _RANDOM_MARGIN_NS)
-        renew_random_numbers()
+        renew_random_numbers(self._seed)
         if any(isinstance(p, ProgramJob) and p.seat is None for p in self._jobs[0].processes):
             sleep_until_ns(start_ns)  # they wait for nobody else
             self._tell({"origin_ns": start_ns})
@@ -150,7 +162,7 @@ class _Server:
         """Have a Python import what all programs do, and fork them; the socket for its orders."""
         programs = [p for job in self._jobs for p in job.processes if isinstance(p, ProgramJob)]
         together = len(self._jobs) == 1 and all(p.python is not None for p in programs)
-        return start_importing(programs[0]) if programs and together else None
+        return start_importing(Importing.of(programs[0])) if programs and together else None
 
     def _start_all(self, start_ns: int) -> dict[int, int]:
         """The number of the job of each process, in order."""
@@ -204,14 +216,33 @@ class _Server:
                 self._killed.add(pid)
                 self._watch.due += order["again"]
             if itself:
-                _signal([*descendants(pid), pid], number)
-            elif own & ranks:  # it has started them, and sees to them
-                _signal([each for each in descendants(pid) if _rank_of(each) in ranks], number)
+                # What it has ordered looks at that when it can be found.
+                _signal([pid], number)
+            if itself or own & ranks:
+                _signal(self._found(process, pid, frozenset(ranks), itself), number)
+
+    def _found(
+        self, process: ProgramJob, pid: int, ranks: frozenset[int], itself: bool
+    ) -> Sequence[int]:
+        """The processes of some ranks of a program, besides its own if it is meant `itself`.
+        Nobody is looked for as long as no process begins: a straggler stops a thousand times a
+        second."""
+        began = Path("/proc/loadavg").read_text().rpartition(" ")[2]
+        known = self._known.get((pid, ranks))
+        if known is not None and known[0] == began:
+            return known[1]
+        found = descendants(pid)
+        if not itself:  # it has started them, and sees to them
+            found = [each for each in found if _rank_of(each) in ranks]
+        forked = process.forked(ranks, itself)
+        found = [*found, *forked, *descendants(*forked)]
+        self._known[pid, ranks] = began, found
+        return found
 
     def _start_again(self, process: ProgramJob) -> None:
         self._lives[process.rank] += 1
         again = replace(process, life=self._lives[process.rank])
-        pid = self._watch.start(again, lambda: None)
+        pid = self._watch.start(again, lambda: None, self._imported)
         self._watch.due -= 1
         self._job_of[pid] = 0
         self._process_of[pid] = again

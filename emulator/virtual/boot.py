@@ -3,6 +3,7 @@
 import json
 import os
 import select
+import socket
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
@@ -19,13 +20,14 @@ from emulator.virtual.interrupts import Interrupts
 from emulator.virtual.memory.host_memory import killed_for_memory, memory_directory
 from emulator.virtual.memory.reserve import kept_reserve
 from emulator.virtual.memory.thrashing import ThrashingDetector
-from emulator.virtual.standing import copied_guest
+from emulator.virtual.standing import Standing, bound_socket, copied_guest
 from emulator.virtual.standstill import describe_standstill
 from emulator.virtual.starting import GuestSpec, control_directory, guest_process, write_control
 from emulator.virtual.variables import VirtualClock
 
 __all__ = ["GuestSpec", "run_guest"]
 
+_STANDS: tuple[Reason, str] = ("stalled", "it stands at its time")
 _POLL_S = 0.02
 _INTERRUPTS_AFTER_S = 0.1  # of no virtual time
 _CONSOLE_KEPT_LINES = 4000  # a report of memory running out has a line for each process
@@ -39,6 +41,8 @@ def run_guest(
     on_time: Callable[[int, int], None] | None = None,
     on_start: Callable[[], None] | None = None,
     on_standstill: Callable[[str], None] | None = None,
+    stands: Callable[[], bool] = lambda: False,
+    on_stand: Callable[[Standing], None] = lambda standing: None,
 ) -> GuestResult:
     """Boot `kernel`, run the guest's command to its end, and leave nothing behind.
 
@@ -47,6 +51,8 @@ def run_guest(
     bytes that all ports together have sent. `on_start` is
     called once, when no more processes of the host are to be started. `on_standstill` is told who
     runs where virtual time has stood still for ten real seconds, and every ten from then on.
+    A guest that stands at its time does so once `stands` says so: then `on_stand` may look at it,
+    and when that returns a copy goes on in its place.
     An interrupt (KeyboardInterrupt) ends the guest at once and is passed on.
 
     Raises NoCopy when it is to be a copy and none is to be had, and VirtualKernelError when the
@@ -61,7 +67,10 @@ def run_guest(
     started, killed_before = time.monotonic(), killed_for_memory()
     with ExitStack() as until_ready:
         control = until_ready.enter_context(control_directory(memory))
-        write_control(control, guest)
+        requests = None
+        if guest.stands_at_ns is not None:
+            requests = until_ready.enter_context(bound_socket(control))
+        write_control(control, guest, requests)
         events: list[dict[str, Any]] = []
         refusals: list[str] = []
 
@@ -80,7 +89,8 @@ def run_guest(
 
         def record_event(line: str) -> None:
             events.append(json.loads(line))
-            until_ready.close()  # the guest has all of it open
+            if guest.stands_at_ns is None:
+                until_ready.close()  # the guest has all of it open
 
         console = FollowedFile(control / "console", read_console, keep=_CONSOLE_KEPT_LINES)
         # In this order: who sees a line of the command can kill us and nothing is left.
@@ -91,28 +101,43 @@ def run_guest(
             FollowedFile(control / "stderr", on_error_line or on_line),
         )
         try:
-            with _process(kernel, guest, control, memory) as process, ExitStack() as held:
-                clock = VirtualClock(process, kernel.symbols)
-                interrupts = Interrupts(process, kernel.symbols)
-                core = Core(process)
-                if guest.time_travel:
-                    held.enter_context(kept_reserve(process, kernel.symbols, core))
-                memory_watch = ThrashingDetector(process, kernel.symbols, guest.memory_bytes)
-                if on_start is not None:
-                    on_start()
-                standstill = _watch(
-                    process,
-                    guest,
-                    clock,
-                    interrupts,
-                    memory_watch,
-                    core,
-                    files,
-                    events,
-                    refusals,
-                    running,
-                    on_time,
-                )
+            with (
+                _process(kernel, guest, control, memory, requests) as first,
+                ExitStack() as copies,
+            ):
+                process, looks = first, stands
+                while True:
+                    with ExitStack() as held:
+                        clock = VirtualClock(process, kernel.symbols)
+                        interrupts = Interrupts(process, kernel.symbols)
+                        core = Core(process)
+                        if guest.time_travel:
+                            held.enter_context(kept_reserve(process, kernel.symbols, core))
+                        memory_watch = ThrashingDetector(
+                            process, kernel.symbols, guest.memory_bytes
+                        )
+                        if on_start is not None and process == first:
+                            on_start()
+                        standstill = _watch(
+                            process,
+                            guest,
+                            clock,
+                            interrupts,
+                            memory_watch,
+                            core,
+                            files,
+                            events,
+                            refusals,
+                            running,
+                            on_time,
+                            looks,
+                        )
+                    if standstill is not _STANDS:
+                        break
+                    standing = Standing(control, memory, guest.writable or tuple(guest.places))
+                    on_stand(standing)
+                    process = copies.enter_context(standing.going_on())
+                    looks = lambda: False  # noqa: E731
         finally:
             for file in files:
                 file.close()
@@ -132,11 +157,15 @@ def run_guest(
 
 
 def _process(
-    kernel: KernelImage, guest: GuestSpec, control: Path, memory: Path
+    kernel: KernelImage,
+    guest: GuestSpec,
+    control: Path,
+    memory: Path,
+    requests: socket.socket | None,
 ) -> AbstractContextManager[int]:
     if guest.copy_of is not None:
         return copied_guest(guest.copy_of, control)
-    return guest_process(kernel, guest, control, memory)
+    return guest_process(kernel, guest, control, memory, requests)
 
 
 def _watch(
@@ -151,9 +180,10 @@ def _watch(
     refusals: list[str],
     running: list[str],
     on_time: Callable[[int, int], None] | None,
+    stands: Callable[[], bool],
 ) -> tuple[Reason, str] | None:
     """Pass on output until the guest is gone, or the host has refused it something that it needs.
-    If it stands still: why, and what is known."""
+    If it stands still: why, and what is known; `_STANDS` once `stands` says so."""
     poller = select.poll()
     pidfd = os.pidfd_open(process)
     try:
@@ -167,6 +197,8 @@ def _watch(
                     break  # it is not ready, so there is nothing in the others
             if refusals:
                 return None
+            if stands():
+                return _STANDS
             now_ns = clock.read_ns()
             if now_ns != moved_ns or not guest.time_travel:
                 moved_ns, moved_at = now_ns, time.monotonic()

@@ -140,6 +140,9 @@ def _prepare(spec: dict[str, Any]) -> None:
                          ("stderr", "self/fd/2")):  # fmt: skip
         with contextlib.suppress(FileExistsError):
             os.symlink(f"/proc/{target}", f"/dev/{name}")
+    for name, text in spec["files"].items():
+        os.makedirs(os.path.dirname(name), exist_ok=True)
+        Path(name).write_text(text)
     socket.sethostname("groundwire")
     _interface_up("lo")
     Path("/proc/sys/vm/overcommit_memory").write_text("1")
@@ -199,7 +202,7 @@ def _run(spec: dict[str, Any], files: list[HostFile]) -> dict[str, Any]:
                 spec, files[:] = _become_copy(spec["requests"])
             for path, target in spec["places"].items():
                 _mount_from_host(path, 0)
-                os.makedirs(target)
+                os.makedirs(target, exist_ok=True)
                 _mount(path, "none", target, _MS_BIND_ALL, "")
             os.write(orders[1], b"g")
     outputs = files[1:]

@@ -11,13 +11,14 @@ Copies are asked for at a socket in the file system, by any process of the same 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import select
 import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -27,6 +28,8 @@ from emulator.virtual.host.limits import refuse_tight_limits
 from emulator.virtual.memory.host_memory import memory_directory
 from emulator.virtual.starting import GuestSpec, control_directory, guest_process, write_control
 
+ORDER, SAID = "order.json", "said"
+"""Files of the directory of a copy of a run that stands still (emulator/stand_still.py)."""
 _SOCKET = "requests"
 _ANSWER = "answer"
 _OUTPUTS = ("status", "console", "stdout", "stderr")
@@ -36,6 +39,73 @@ _PATIENCE_S = 120.0
 
 class NoCopy(VirtualKernelError):
     """There is no copy to be had: the guest has ended, or the host refuses something."""
+
+
+@contextmanager
+def bound_socket(control: Path) -> Iterator[socket.socket]:
+    """The socket at which copies of a guest are asked for, in its directory `control`. Raises
+    VirtualKernelError."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as requests:
+        try:
+            requests.bind(str(control / _SOCKET))
+        except OSError as error:  # a path that is longer than an address may be
+            raise VirtualKernelError(f"{control / _SOCKET}: {error}") from error
+        yield requests
+
+
+class Standing:
+    """A run that stands still: commands on its hosts, and at last a copy that goes on."""
+
+    def __init__(self, control: Path, memory: Path, written: Sequence[Path]) -> None:
+        """`control` is its directory, `memory` where those of copies are made, and `written` what
+        it may write to."""
+        self._requests, self._memory = control / _SOCKET, memory
+        self._outputs, self._written = [control / name for name in _OUTPUTS], tuple(written)
+
+    def run(self, host: str, command: str) -> str:
+        """Run a command of a shell on a host of the fabric, in a copy that ends with it; what it
+        has said. A command that waits lets time pass in that copy. Raises NoCopy."""
+        with control_directory(self._memory) as control, self._restored():
+            with self._copy(control, {"host": host, "command": command}) as pid:
+                ended = _pidfd(pid)
+                if ended is not None:
+                    select.select([ended], [], [])
+                    os.close(ended)
+            said = control / SAID
+            return said.read_text(errors="replace") if said.exists() else ""
+
+    @contextmanager
+    def _restored(self) -> Iterator[None]:
+        """What a copy writes in the block to the machine's files is undone at its end, in place, as
+        the guest has them open."""
+        kept = {file: file.read_bytes() for file in self._files()}
+        try:
+            yield
+        finally:
+            for file in self._files():
+                if file not in kept:
+                    file.unlink()
+                elif file.read_bytes() != kept[file]:
+                    with open(file, "r+b") as old:
+                        old.write(kept[file])
+                        old.truncate()
+
+    def _files(self) -> list[Path]:
+        found = [each for directory in self._written for each in directory.rglob("*")]
+        return [each for each in (*self._outputs, *found) if each.is_file()]
+
+    @contextmanager
+    def going_on(self) -> Iterator[int]:
+        """The first process of a copy that goes on with the run. Raises NoCopy."""
+        with control_directory(self._memory) as control, self._copy(control, {}) as pid:
+            yield pid
+
+    @contextmanager
+    def _copy(self, control: Path, order: Mapping[str, str]) -> Iterator[int]:
+        (control / ORDER).write_text(json.dumps(order))
+        (control / "console").touch()
+        with copied_guest(self._requests, control) as pid:
+            yield pid
 
 
 @contextmanager
@@ -50,11 +120,7 @@ def standing_guest(kernel: KernelImage, guest: GuestSpec) -> Iterator[Path]:
     memory = memory_directory(guest.memory_bytes)
     with ExitStack() as stack:
         control = stack.enter_context(control_directory(memory))
-        requests = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM))
-        try:
-            requests.bind(str(control / _SOCKET))
-        except OSError as error:  # a path that is longer than an address may be
-            raise VirtualKernelError(f"{control / _SOCKET}: {error}") from error
+        requests = stack.enter_context(bound_socket(control))
         write_control(control, guest, requests)
         for name in _OUTPUTS:
             (control / name).touch()

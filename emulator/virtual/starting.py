@@ -59,7 +59,12 @@ class GuestSpec:
     A command that `prepares` does what does not depend on its experiment, says so on file 3, and
     reads a byte of file 4: then the host's directories of `places` are where these say.
 
+    `files` of the guest's own have these contents from its boot on.
+
     A command that `tells_of_hangs` gets a SIGUSR1 before the guest ends for a deadlock.
+
+    A command that `stands_at_ns` finds this number, and that of the socket at which copies are
+    asked for then, as JSON in `until_file`.
 
     `copy_of` is the socket of a guest that stands still there (standing.py): the command goes on in
     a copy of it. Of the rest only `places`, `memory_bytes` and the timeouts are heeded then.
@@ -79,7 +84,10 @@ class GuestSpec:
     prepares: bool = False
     tells_of_hangs: bool = False
     places: Mapping[Path, str] = field(default_factory=dict)
+    files: Mapping[str, str] = field(default_factory=dict)
     copy_of: Path | None = None
+    stands_at_ns: int | None = None
+    until_file: str = ""
 
 
 @contextmanager
@@ -169,6 +177,11 @@ def write_control(control: Path, guest: GuestSpec, requests: socket.socket | Non
     program = Path(__file__).with_name("guest.py").read_text()
     init.write_text("#!/proc/self/cwd/python -IS\n" + program)
     init.chmod(0o700)
+    files = dict(guest.files)
+    if guest.stands_at_ns is not None and requests is not None:
+        until = {"at_ns": guest.stands_at_ns, "socket": requests.fileno()}
+        files[guest.until_file] = json.dumps(until)
+        requests = None  # it is no prepared guest
     environment = {
         "PATH": os.environ.get("PATH", "") + ":" + _PATH,
         "HOME": "/tmp",
@@ -195,6 +208,7 @@ def write_control(control: Path, guest: GuestSpec, requests: socket.socket | Non
                 "prepares": guest.prepares,
                 "tells_of_hangs": guest.tells_of_hangs,
                 "requests": None if requests is None else requests.fileno(),
+                "files": files,
                 "places": {str(path.resolve()): place for path, place in guest.places.items()},
             }
         )

@@ -12,8 +12,10 @@ import typer
 
 from emulator.ranks.mpi.launch import LAUNCHERS
 from emulator.ranks.script import script_importing
+from emulator.session import Stop
 from groundwire.commands.console.overrides import parse_overrides
 from groundwire.commands.console.report_style import ReportStyle
+from groundwire.commands.console.shell import Shell
 from groundwire.commands.run import (
     CustomOption,
     HangOption,
@@ -29,6 +31,7 @@ from groundwire.commands.run import (
     run_and_print,
 )
 from topologies.spec.spec import Spec, load_spec
+from topologies.units import parse_time_ns
 
 _ETHERNET_BYTES = 14
 _TORCHRUN = ("torchrun", "torch.distributed.run", "torch.distributed.launch")
@@ -145,6 +148,22 @@ def execute(
         str | None,
         typer.Option(metavar="SIZE", help="The virtual kernel's memory, such as 8GB."),
     ] = None,
+    until: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="With --shell: when the fabric stands still, from PROGRAM's start on. Virtual "
+            "kernel only.",
+        ),
+    ] = None,
+    shell: Annotated[
+        bool,
+        typer.Option(
+            "--shell",
+            help="With --until: a shell in any host (ss, py-spy, gdb, tcpdump); lines of standard "
+            "input where that is no terminal. The run goes on at its end.",
+        ),
+    ] = False,
     stall: StallOption = None,
     hang_after: HangOption = None,
     topo: TopoOption = None,
@@ -204,7 +223,17 @@ def execute(
         whole = max(link.mtu_bytes for link in spec.plan.fabric.links) + _ETHERNET_BYTES
         overrides = {"capture.snaplen": str(whole)} | overrides
     spec = spec.with_overrides(overrides, source="--set")
-    return run_and_print(spec, kernel, out, as_json=as_json, style=style, stall_timeout_s=stall)
+    stop = None
+    if until is not None or shell:
+        if until is None or not shell:
+            raise ExecRefused("--until TIME and --shell: expected both, or none of them")
+        if kernel is KernelChoice.native:
+            raise ExecRefused("--until: expected the virtual kernel; no other's time stands still")
+        kernel, at_ns = KernelChoice.virtual, parse_time_ns(until)
+        stop = Stop(at_ns, Shell(at_ns, spec.plan.hosts[0]).look)
+    return run_and_print(
+        spec, kernel, out, as_json=as_json, style=style, stall_timeout_s=stall, stop=stop
+    )
 
 
 def load_program(

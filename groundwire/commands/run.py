@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 
 from emulator.linux.signals import is_interrupt
-from emulator.session import KernelKind, hangs_of
+from emulator.session import KernelKind, Stop, hangs_of
 from groundwire import pipeline
 from groundwire.commands.console.overrides import parse_overrides
 from groundwire.commands.console.progress_display import ProgressDisplay
@@ -178,13 +178,22 @@ def run_and_print(
     twin: bool = False,
     alone: bool = False,
     stall_timeout_s: float | None = None,
+    stop: Stop | None = None,
 ) -> int:
     """Run a spec and print its result; returns the exit code."""
     output = sys.stderr if as_json else None
     with pipeline.run_directory(spec, out) as directory:
         try:
             made = run_showing(
-                spec, kernel, directory, Console(stderr=True), twin, output, alone, stall_timeout_s
+                spec,
+                kernel,
+                directory,
+                Console(stderr=True),
+                twin,
+                output,
+                alone,
+                stall_timeout_s,
+                stop,
             )
         except RuntimeError as failure:
             if as_json and not is_interrupt(failure):
@@ -215,6 +224,7 @@ def run_showing(
     output: TextIO | None = None,
     alone: bool = False,
     stall_timeout_s: float | None = None,
+    stop: Stop | None = None,
 ) -> Run:
     """Run one spec, and its twin or its jobs alone when asked for, with the progress on `console`,
     and what programs write on `output`."""
@@ -228,6 +238,7 @@ def run_showing(
                 twin=twin,
                 alone=alone,
                 stall_timeout_s=stall_timeout_s,
+                stop=stop,
             )
     except KeyboardInterrupt:
         with suppress(OSError):  # the terminal may have gone

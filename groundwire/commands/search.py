@@ -116,13 +116,14 @@ def search(
     with run_directory(spec.model_copy(update={"name": f"{spec.name}-search"}), out) as place:
         place.mkdir(parents=True, exist_ok=True)
         engine = DaskEngine(scheduler, workers)
-        looked = Search(spec, varied, parse_time_ns(within), place, KERNELS[kernel], engine, told)
-        found = looked.run(range(first_seed, first_seed + seeds))
-        for number, kind in enumerate(found, start=1):
-            if reduce:
-                told(f"failure {number}: {len(kind.seeds)} of {seeds} seeds; making it smaller")
-                looked.reduce(kind)
-            _leave(place / f"failure-{number}", kind)
+        span_ns, wanted = parse_time_ns(within), KERNELS[kernel]
+        with Search(spec, varied, span_ns, place, wanted, engine, told) as looked:
+            found = looked.run(range(first_seed, first_seed + seeds))
+            for number, kind in enumerate(found, start=1):
+                if reduce:
+                    told(f"failure {number}: {len(kind.seeds)} of {seeds} seeds; making it smaller")
+                    looked.reduce(kind)
+                _leave(place / f"failure-{number}", kind)
         seconds = time.monotonic() - began
         report = {
             "first_seed": first_seed,

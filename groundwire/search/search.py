@@ -5,11 +5,15 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from emulator.linux.signals import is_interrupt
+from emulator.prepared_guest import guest_prepared
 from emulator.session import KernelKind, choose_kernel
+from emulator.virtual.building.build import ensure_kernel
+from emulator.virtual.failure import VirtualKernelError
 from groundwire.pipeline import run
 from groundwire.search.variations import Fault, variation, with_faults
 from groundwire.studies.dask_engine import DaskEngine
@@ -70,7 +74,8 @@ def signature_of(said: str) -> str:
 
 
 class Search:
-    """A search below the directory `out`. `told` is called with each run's job and failure."""
+    """A search below the directory `out`. `told` is called with each run's job and failure. A
+    context manager: one guest boots for all runs that a copy of it serves, until the block ends."""
 
     def __init__(
         self,
@@ -85,11 +90,22 @@ class Search:
         self._spec, self._varied, self._span_ns = spec, tuple(varied), span_ns
         self._out, self._kernel = out, kernel
         self._engine, self._told = engine or DaskEngine(), told
+        self._held = ExitStack()
+
+    def __enter__(self) -> Search:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._held.close()
 
     def run(self, seeds: Sequence[int]) -> list[Found]:
         """Run each seed. Returns the kinds of failures, the one of most seeds first. Raises
         EngineError, SpecError."""
         specs = {seed: variation(self._spec, seed, self._varied, self._span_ns) for seed in seeds}
+        if choose_kernel(self._spec, self._kernel) == "virtual":
+            with suppress(VirtualKernelError):  # each run says so
+                kernel = ensure_kernel(lambda line: None)
+                self._held.enter_context(guest_prepared(kernel, list(specs.values())))
         said = self._outcomes(list(specs.values()))
         found: dict[str, Found] = {}
         for (seed, spec), words in zip(specs.items(), said, strict=True):

@@ -46,12 +46,13 @@ _STAR = "fabric: {kind: flat, hosts: 2, link: {rate: 1Gbps, delay: 1us, mtu: 150
 _TWO = "workload: {kind: command, argv: [python], ranks: 2}\n"
 
 
-def test_a_program_sees_each_fault_for_as_long_as_it_lasts(tmp_path: Path) -> None:
+@pytest.mark.parametrize("imports", ["", "import torch"], ids=["own", "forked-from-one-import"])
+def test_a_program_sees_each_fault_for_as_long_as_it_lasts(tmp_path: Path, imports: str) -> None:
     (tmp_path / "fabric.yaml").write_text(FABRIC + _FAULTS)
-    (tmp_path / "program.py").write_text(_PROGRAM)
+    (tmp_path / "program.py").write_text(imports + _PROGRAM)
     done = execute(
         tmp_path, "fabric.yaml", "--kernel", "virtual", "--out", "run", "--set",
-        "capture.points=[]", "--", "python3", "-S", "program.py",
+        "capture.points=[]", "--", "python3", *([] if imports else ["-S"]), "program.py",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     gaps = [line.split()[1:] for line in done.stdout.splitlines() if line.startswith("gap ")]

@@ -41,15 +41,92 @@ dist.barrier()
 dist.send(activations, other)
 dist.recv(activations, other)
 """
+# torchtitan#2899: two replicas of two ranks. The timeout between them has to be the shorter one:
+# rank 1 gives its peer up, and goes on with its own replica.
+_TIMEOUTS = """
+import datetime, os, sys, time, torch, torch.distributed as dist
+between, within = (datetime.timedelta(seconds=int(word)) for word in sys.argv[1:])
+dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=300))
+rank = dist.get_rank()
+peers = [dist.new_group(each, timeout=between) for each in ([0, 2], [1, 3])]
+replicas = [dist.new_group(each, timeout=within) for each in ([0, 1], [2, 3])]
+if rank == 3:
+    time.sleep(1000)
+    os._exit(0)
+if rank == 1:
+    try:
+        dist.all_reduce(torch.ones(4), group=peers[1])
+    except RuntimeError:
+        print("goes on without its peer", flush=True)
+if rank < 2:
+    dist.all_reduce(torch.ones(4), group=replicas[0])
+    print("has its replica's sum", flush=True)
+"""
+# pytorch#132644: a pipeline of four stages on Gloo, whose batches of messages are of several works.
+_PIPELINE = """
+import torch, torch.distributed as dist
+from torch.distributed import pipelining
+dist.init_process_group("gloo")
+rank, size = dist.get_rank(), dist.get_world_size()
+torch.manual_seed(0)
+stage = pipelining.PipelineStage(torch.nn.Linear(64, 64), rank, size, torch.device("cpu"))
+schedule = pipelining.Schedule1F1B(stage, 8, loss_fn=torch.nn.functional.mse_loss)
+for _ in range(2):
+    if rank == 0:
+        schedule.step(torch.ones(16, 64))
+    elif rank == size - 1:
+        schedule.step(target=torch.zeros(16, 64), losses=[])
+    else:
+        schedule.step()
+dist.barrier()
+print("is through", flush=True)
+"""
+# torchcomms#2964: messages between two ranks of a group, then a barrier of all.
+_MESSAGES_OF_SOME = """
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+for number in range(5):
+    x = torch.full((4,), float(number))
+    if dist.get_rank() == 0:
+        dist.send(x, 1)
+    elif dist.get_rank() == 1:
+        dist.recv(x, 0)
+dist.barrier()
+print("is through", flush=True)
+"""
+# vllm#52907: the ranks that share rank 0's host, found by a segment of memory, then a barrier.
+_SAME_HOST = """
+import torch, torch.distributed as dist
+from multiprocessing import resource_tracker, shared_memory
+resource_tracker.register = lambda *name: None
+dist.init_process_group("gloo")
+rank, size = dist.get_rank(), dist.get_world_size()
+group = dist.new_group(list(range(size)), backend="gloo")
+same, name, segment = torch.zeros(size, dtype=torch.int32), [None], None
+if rank == 0:
+    segment = shared_memory.SharedMemory(create=True, size=128)
+    name = [segment.name]
+dist.broadcast_object_list(name, src=0, group=group)
+try:
+    here = segment or shared_memory.SharedMemory(name=name[0])
+    same[rank] = 1
+except FileNotFoundError:
+    pass
+dist.barrier(group=group)
+dist.all_reduce(same, group=group)
+print("is one of", int(same.sum()), flush=True)
+"""
 
 
-def _run(directory: Path, script: str) -> tuple[int, str, str]:
-    (directory / "fabric.yaml").write_text(FABRIC)
+def _run(
+    directory: Path, script: str, *words: str, ranks: int = 2, each: int = 1
+) -> tuple[int, str, str]:
+    (directory / "fabric.yaml").write_text(FABRIC.replace("hosts: 3", "hosts: 4"))
     (directory / "script.py").write_text(script)
     done = execute(
-        directory, "fabric.yaml", "--kernel", "virtual", "--ranks", "2", "--hang-after", "600s",
-        "--set", "seed=1", "--tee", "all", "--out", "run", "--", "python", "script.py",
-        timeout_s=3000,
+        directory, "fabric.yaml", "--kernel", "virtual", "--ranks", str(ranks), "--hang-after",
+        "600s", "--ranks-per-host", str(each), "--set", "seed=1", "--tee", "all", "--out", "run",
+        "--", "python", "script.py", *words, timeout_s=3000,
     )  # fmt: skip
     return done.returncode, done.stdout, done.stderr
 
@@ -79,3 +156,40 @@ def test_a_rank_that_has_gone_and_lazy_connections(tmp_path: Path, gone: int, wo
     assert status == 0, said
     assert words in printed
     assert ("Connect timeout" in printed) == (gone == 1)
+
+
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize(
+    ("between", "within"),
+    [pytest.param("200", "120", id="wrong order"), pytest.param("120", "200", id="right order")],
+)
+def test_timeouts_in_the_wrong_order_end_a_replica(
+    tmp_path: Path, between: str, within: str
+) -> None:
+    status, printed, said = _run(tmp_path, _TIMEOUTS, between, within, ranks=4)
+    if within == "200":
+        assert status == 0, said
+        assert "[1] goes on without its peer" in printed
+        assert "[0] has its replica's sum" in printed
+        return
+    assert status == 1
+    assert "rank 0 on h0 exited" in said and "Timed out waiting 120000ms" in said
+    assert "rank 0 waits in all_reduce of 16 B (number 0 of group group.3) for rank 1" in said
+    assert "rank 1 waits in all_reduce of 16 B (number 0 of group group.2) for rank 3" in said
+
+
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize(
+    ("script", "ranks", "each", "says"),
+    [
+        pytest.param(_PIPELINE, 4, 1, "is through", id="pytorch#132644"),
+        pytest.param(_MESSAGES_OF_SOME, 4, 1, "is through", id="torchcomms#2964"),
+        pytest.param(_SAME_HOST, 16, 8, "is one of 8", id="vllm#52907"),
+    ],
+)
+def test_what_does_not_reproduce(
+    tmp_path: Path, script: str, ranks: int, each: int, says: str
+) -> None:
+    status, printed, said = _run(tmp_path, script, ranks=ranks, each=each)
+    assert status == 0, said
+    assert printed.count(says) == ranks

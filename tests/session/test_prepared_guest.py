@@ -19,6 +19,7 @@ from emulator.prepared_guest import SOURCE, guest_prepared, prepared_guest
 from emulator.progress import Progress
 from emulator.session import run_session
 from emulator.virtual.building.build import ensure_kernel
+from groundwire.search.variations import variation
 from topologies.spec.spec import Spec, parse_spec
 
 
@@ -81,6 +82,39 @@ def test_copies_leave_the_bytes_of_a_guest_of_their_own(
     for name in ("first", "second"):
         run_session(_spec(), "virtual", tmp_path / name, _ignore)
         assert _files(tmp_path / name) == own
+
+
+_MEETS = """
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+dist.all_reduce(torch.ones(1000))
+print(torch.randint(10**9, (1,)).item(), flush=True)
+"""
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+def test_copies_for_a_program_do_so_with_seeds_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With ranks that set out late, and so clients of a store that try again and again."""
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    (tmp_path / "meets.py").write_text(_MEETS)
+    workload = {
+        "kind": "command", "argv": ["python", "meets.py"], "ranks": 2, "directory": str(tmp_path)
+    }  # fmt: skip
+    plain = _spec(workload=workload, predict=[])
+    specs = [variation(plain, seed, ("order", "starts"), 10**9) for seed in (7, 8, 9)]
+    with guest_prepared(ensure_kernel(print), specs):
+        assert prepared_guest() is not None
+        for number, spec in enumerate((specs[0], specs[1])):
+            run_session(spec, "virtual", tmp_path / f"copy-{number}", _ignore)
+    assert prepared_guest() is None
+    run_session(specs[0], "virtual", tmp_path / "own", _ignore)
+    own = _files(tmp_path / "own")
+    assert len(own["ranks/000.jsonl"]) > 200
+    assert _files(tmp_path / "copy-0") == own
+    assert _files(tmp_path / "copy-1") != own
 
 
 _ASKS = """

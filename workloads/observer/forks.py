@@ -20,6 +20,7 @@ import os
 import select
 import signal
 import socket
+import struct
 import sys
 import time
 import types
@@ -36,6 +37,7 @@ _IMPORTED = (
 _NAMESPACES = (("mnt", 0x00020000), ("uts", 0x04000000), ("ipc", 0x08000000), ("net", 0x40000000))
 _QUERY = 0xFFFFFFFF
 _PR_SET_PDEATHSIG = 1
+_NR_SCHED_SETATTR = 314
 _MESSAGE_BYTES = 1 << 20
 # Those that torchrun orders in one nanosecond begin apart, as other processes of programs do.
 _STEP_NS = 1_000
@@ -98,10 +100,15 @@ class Ordered:
 
 
 def order(
-    orders: int, args: Sequence[str], environment: Mapping[str, str], files: Sequence[int]
+    orders: int,
+    args: Sequence[str],
+    environment: Mapping[str, str],
+    files: Sequence[int],
+    slice_ns: int = 0,
 ) -> Ordered:
     """Have `args` be a process of this one's host and working directory, with these standard
-    files. Raises OSError (ConnectionError: there is no server)."""
+    files, that asks the scheduler for a slice of so many nanoseconds (0: it does not). Raises
+    OSError (ConnectionError: there is no server)."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     spaces = [
         os.open(f"/proc/self/ns/{name}", os.O_RDONLY | os.O_CLOEXEC) for name, _ in _NAMESPACES
@@ -110,6 +117,7 @@ def order(
         told = {
             "args": list(args), "environment": dict(environment), "directory": os.getcwd(),
             "personality": _libc.personality(ctypes.c_ulong(_QUERY)), "umask": _umask(),
+            "orderer": os.getpid(), "slice_ns": slice_ns,
         }  # fmt: skip
         sent = array.array("i", [theirs.fileno(), *files, *spaces])
         # The order itself is a message of the pair's: one on the common socket has a limit.
@@ -271,8 +279,11 @@ def _import_once(before: set[str]) -> Shelf:
     for layer in _IMPORTED:
         shelf.show()
         for name in layer:
-            with suppress(Exception):  # what is not there is for the program to find out
+            try:
                 importlib.import_module(name)
+            except Exception:  # what is not there is for the program to find out
+                if name == "torch":  # half of it is loaded: Pythons of their own have to do so
+                    os._exit(1)
         shelf.put(before)
     return shelf
 
@@ -296,15 +307,36 @@ def _become(told: dict[str, Any]) -> None:
         os.close(descriptor)
     os.environ.clear()
     os.environ.update(told["environment"])
+    if told["slice_ns"]:
+        _ask_for_slice(told["slice_ns"])
     plan = os.environ[_PLAN_VARIABLE]
+    observer = getattr(sys.modules.get("groundwire_observer"), "of_process", None)
+    if observer is not None:
+        observer.renew()
     stacks = sys.modules.get("groundwire_observer.stacks")
     if stacks is not None:
         with suppress(OSError):  # as in a Python of its own, which goes on without
             stacks.listen(os.path.join(os.path.dirname(plan), "stacks"))
+    # Whoever freezes a rank stops the process that has ordered it, and then what listens.
+    if _is_stopped(told["orderer"]):
+        os.kill(os.getpid(), signal.SIGSTOP)
     place = sys.modules.get("groundwire_virtual_gpu.place")
     if place is not None:
         with open(plan) as file:
             place.enter(json.load(file)["gpu"])
+
+
+def _ask_for_slice(slice_ns: int) -> None:
+    """As emulator/linux/scheduling.py does."""
+    attributes = struct.pack("IIQiIQQQ", 48, os.SCHED_OTHER, 0, 0, 0, slice_ns, 0, 0)
+    if _libc.syscall(ctypes.c_long(_NR_SCHED_SETATTR), 0, attributes, 0) != 0:
+        raise OSError(ctypes.get_errno(), "sched_setattr")
+
+
+def _is_stopped(pid: int) -> bool:
+    with suppress(OSError), open(f"/proc/{pid}/stat") as file:
+        return file.read().rpartition(")")[2].split()[0] == "T"
+    return False
 
 
 def _renew(shelf: Shelf) -> None:
@@ -316,7 +348,7 @@ def _renew(shelf: Shelf) -> None:
         numpy.seed()
 
 
-def _watch_launcher(orders: int) -> None:
+def _watch_launcher(orders: int, slice_ns: int) -> None:
     """Has torchrun, in this process, order its ranks."""
 
     class Finder(importlib.abc.MetaPathFinder):
@@ -330,7 +362,7 @@ def _watch_launcher(orders: int) -> None:
 
                 def exec_module(module: Any) -> None:
                     load(module)
-                    _order_ranks(module.SubprocessHandler, orders)
+                    _order_ranks(module.SubprocessHandler, orders, slice_ns)
 
                 spec.loader.exec_module = exec_module  # type: ignore[method-assign]
             return spec
@@ -338,7 +370,7 @@ def _watch_launcher(orders: int) -> None:
     sys.meta_path.insert(0, Finder())
 
 
-def _order_ranks(handler: Any, orders: int) -> None:
+def _order_ranks(handler: Any, orders: int, slice_ns: int) -> None:
     start = handler._popen
 
     def popen(own: Any, args: Sequence[str], env: Mapping[str, str]) -> Any:
@@ -350,7 +382,7 @@ def _order_ranks(handler: Any, orders: int) -> None:
             for number, name in ((1, "_stdout"), (2, "_stderr"))
         ]
         try:
-            return order(orders, args, env, files)
+            return order(orders, args, env, files, slice_ns)
         except ConnectionError:
             return start(own, args, env)
 
@@ -431,7 +463,7 @@ def main(before: set[str]) -> None:
         _renew(shelf)
         if text:
             os.write(2, text)
-        _watch_launcher(further)
+        _watch_launcher(further, told["slice_ns"])
     except BaseException as error:
         _give_up(error)
     _run_and_end(told["args"])

@@ -25,6 +25,10 @@ class Meeting:
     """The meeting of a run whose ranks have these `hosts`."""
 
     def __init__(self, hosts: list[str]) -> None:
+        self.renew(hosts)
+
+    def renew(self, hosts: list[str]) -> None:
+        """In a process that has been forked from that of another run, or for another rank."""
         self._hosts = hosts
         self._on_one_host = len(set(hosts)) == 1
         self._here = int(os.environ.get("LOCAL_WORLD_SIZE") or 1)

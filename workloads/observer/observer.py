@@ -29,6 +29,7 @@ from .names import Names
 from .operations import MESSAGES, MONITORED, OPERATIONS, below, bytes_of, first_tensor, is_sparse
 from .pace import sleep_for, sleep_to_multiple
 from .posts import ANY, Post, Posts
+from .random_device import draw_from_the_kernel
 from .reducer import BackwardPasses
 from .works import Operation, Works
 
@@ -44,7 +45,7 @@ class Observer:
         """`plan` is a file."""
         with open(plan) as file:
             self._plan = json.load(file)
-        self._directory = os.path.dirname(plan)
+        self._file, self._directory = plan, os.path.dirname(plan)
         self.observes: bool = self._plan["observe"]
         self.gpus: dict[str, Any] | None = self._plan.get("gpu")
         self.virtual: bool = self._plan["grid_ns"] is not None
@@ -57,9 +58,7 @@ class Observer:
         self._groups = Groups()
         self._posts: Posts | None = None
         self._works = Works(self._over, self._settle, self._waits)
-        restarts = [os.environ.get(name, "") for name in (_LIFE, "TORCHELASTIC_RESTART_COUNT")]
-        self._life = sum(int(each) for each in restarts if each.isdigit())
-        self._restarted_ns = time.monotonic_ns()
+        self._begin_life()
         self._iteration = 0
         self._begun_ns: int | None = None
         self._optimizer: int | None = None
@@ -71,8 +70,22 @@ class Observer:
 
     # -- the beginning -----------------------------------------------------------------------------
 
+    def renew(self) -> None:
+        """In a process that has been forked: the plan may be another, and so may be its rank."""
+        with open(self._file) as file:
+            self._plan = json.load(file)
+        self.meeting.renew(self._plan["hosts"])
+        self._begin_life()
+
+    def _begin_life(self) -> None:
+        restarts = [os.environ.get(name, "") for name in (_LIFE, "TORCHELASTIC_RESTART_COUNT")]
+        self._life = sum(int(each) for each in restarts if each.isdigit())
+        self._restarted_ns = time.monotonic_ns()
+
     def watch(self, c10d: Any) -> None:
         """Have a `torch.distributed.distributed_c10d` that is being imported tell us of groups."""
+        if self.virtual:
+            self._quietly(draw_from_the_kernel)
         init, destroy = c10d.init_process_group, c10d.destroy_process_group
         if self._plan["programs"] is not None:
             init, c10d.new_group = by_programs(c10d, self._plan["programs"])

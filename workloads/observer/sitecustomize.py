@@ -94,6 +94,7 @@ def _begin() -> None:
     if plan is None or not os.path.exists(plan):
         return
     observer = _load("observer").Observer(plan)
+    sys.modules[_PACKAGE].of_process = observer  # type: ignore[attr-defined]
     if observer.gpus is not None:
         _begin_gpus(observer.gpus)
     observer._quietly(_load("stacks").listen, os.path.join(os.path.dirname(plan), "stacks"))
