@@ -36,11 +36,13 @@ if TYPE_CHECKING:
     from groundwire.data_frames import Frames, frames
     from groundwire.designs.design import Design, design
     from groundwire.designs.emulated_point import NotEmulated
-    from groundwire.forecast import Forecast, predict
+    from groundwire.driving import drive, write_network
+    from groundwire.forecast import Forecast, flow_times, predict
     from groundwire.pipeline import JobsMissing, resolve, run
     from groundwire.studies.engine import EngineError
     from groundwire.studies.study import Study, study
     from groundwire.sweeping import SweepCase, SweepFailed, sweep, sweep_at_once
+    from simulation.driven_engine import DrivenEngine
     from topologies.spec.spec import Spec, SpecError, load_spec
 
 _HOMES = {
@@ -50,6 +52,7 @@ _HOMES = {
     "Comparison": "analysis.compare.comparison",
     "Design": "groundwire.designs.design",
     "DirectoryBusy": "emulator.output_directory",
+    "DrivenEngine": "simulation.driven_engine",
     "EngineError": "groundwire.studies.engine",
     "Forecast": "groundwire.forecast",
     "Frames": "groundwire.data_frames",
@@ -74,6 +77,8 @@ _HOMES = {
     "VirtualKernelError": "emulator.virtual.failure",
     "compare": "groundwire.comparing",
     "design": "groundwire.designs.design",
+    "drive": "groundwire.driving",
+    "flow_times": "groundwire.forecast",
     "frames": "groundwire.data_frames",
     "load_run": "analysis.runs.run",
     "load_spec": "topologies.spec.spec",
@@ -84,6 +89,7 @@ _HOMES = {
     "study": "groundwire.studies.study",
     "sweep": "groundwire.sweeping",
     "sweep_at_once": "groundwire.sweeping",
+    "write_network": "groundwire.driving",
 }
 
 __all__ = [
@@ -93,6 +99,7 @@ __all__ = [
     "Comparison",
     "Design",
     "DirectoryBusy",
+    "DrivenEngine",
     "EngineError",
     "Forecast",
     "Frames",
@@ -118,6 +125,8 @@ __all__ = [
     "__version__",
     "compare",
     "design",
+    "drive",
+    "flow_times",
     "frames",
     "load_run",
     "load_spec",
@@ -128,6 +137,7 @@ __all__ = [
     "study",
     "sweep",
     "sweep_at_once",
+    "write_network",
 ]
 
 

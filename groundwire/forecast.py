@@ -9,17 +9,21 @@ from typing import Any
 
 from analysis.calibration.calibration import read_calibration
 from analysis.predict.added_up import Adapted, AddedUp
+from analysis.predict.flow_times import FlowTime
 from analysis.predict.interface import Setting, load_predictor
+from analysis.predict.models.packet import Packet
 from analysis.predict.planned_run import (
     JobToPredict,
     PredictedIteration,
     PredictedJob,
     jobs_of,
     mean_of,
+    planned_scenario,
     predict_run,
     predict_workload,
 )
 from analysis.predict.setting import setting_of_spec
+from analysis.predict.simulator import Progress, Simulator
 from collectives.call import CollectiveCall, CollectiveError
 from groundwire.pipeline import SpecLike, resolve
 from topologies.spec.spec import Spec
@@ -142,6 +146,7 @@ def predict(
     calibration: str | Path | None = None,
     setting: Setting | None = None,
     draws: int = 0,
+    progress: Progress | None = None,
 ) -> Forecast:
     """Predict every collective of one iteration of a spec, each alone on the fabric, and the
     iteration as a whole; of a spec of several jobs how long each takes, beside the others and
@@ -152,20 +157,44 @@ def predict(
     `setting` knows them (`groundwire.connected`). With `draws` they are drawn that many times more,
     and each answer has the interval from the least to the largest of these: another draw, such as
     a run's, lies in it in (draws - 1) of (draws + 1) cases (order statistics of exchangeable draws;
-    Wilks 1941). Raises SpecError, PredictorError, CalibrationError.
+    Wilks 1941). `progress` is called some times a second by a predictor that takes long, with the
+    time in the run and the share of its messages that have come. Raises SpecError, PredictorError,
+    CalibrationError.
     """
     resolved = resolve(spec, overrides)
     names = tuple(predictors or resolved.predict)
     known = None if calibration is None else read_calibration(Path(calibration))
-    asked = {
-        name: Adapted(load_predictor(name) if known is None else known.load(name)) for name in names
-    }
+    loaded = {name: load_predictor(name) if known is None else known.load(name) for name in names}
+    for each in loaded.values():
+        if isinstance(each, Simulator):
+            each.progress = progress
+    asked = {name: Adapted(each) for name, each in loaded.items()}
     setting = setting or setting_of_spec(resolved)
     found = _forecast(resolved, setting, asked)
     drawn = [
         _forecast(resolved, replace(setting, draw=draw), asked) for draw in range(1, draws + 1)
     ]
     return _with_intervals(found, drawn) if drawn else found
+
+
+def flow_times(
+    spec: SpecLike,
+    overrides: Mapping[str, object] | None = None,
+    *,
+    setting: Setting | None = None,
+    progress: Progress | None = None,
+) -> list[FlowTime]:
+    """When each message of a spec's collectives is sent and received, in all iterations, by
+    `packet`, in the order in which they come; without those by which ranks agree when to begin.
+    `setting` and `progress` are as in `predict`. Raises SpecError, PredictorError.
+    """
+    resolved = resolve(spec, overrides)
+    packet = Packet(keeps_flows=True)
+    packet.progress = progress
+    asked = setting or setting_of_spec(resolved)
+    scenario, own = planned_scenario(jobs_of(resolved), asked)
+    packet.run(scenario)
+    return [flow for flow in packet.flows if flow.call in own]
 
 
 def _with_intervals(found: Forecast, drawn: Sequence[Forecast]) -> Forecast:

@@ -2,5 +2,6 @@
 
 The engine follows every segment of Linux's TCP in integer nanoseconds (`engine/`, C++, GPL-2.0). It
 knows no spec and no collective: it reads ports, connections and programs as columns, and writes a
-timeline. Three names to know: `run_engine`, `Column` and `engine_program`.
+timeline. It can be driven from outside, too. Three names to know: `run_engine`, `DrivenEngine` and
+`Column`.
 """

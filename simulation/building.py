@@ -1,7 +1,8 @@
 """The packet engine's program: compiled once for each version of its source, and kept.
 
 `python -m simulation.building` builds it, with the standard library alone: setup.sh does so while
-pip installs packages.
+pip installs packages. With `--flags` it prints those of a compiler for a program that includes the
+engine's headers.
 """
 
 from __future__ import annotations
@@ -81,7 +82,10 @@ def _cache() -> Path:
 
 
 def main() -> None:
-    """Build the program and print where it is."""
+    """Build the program and print where it is, or print the flags."""
+    if sys.argv[1:] == ["--flags"]:
+        print(shlex.join(INCLUDES))
+        return
     try:
         print(build_here())
     except SimulationError as error:

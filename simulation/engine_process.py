@@ -2,22 +2,48 @@
 
 from __future__ import annotations
 
+import struct
 import subprocess
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import IO
+
+import numpy as np
 
 from simulation.building import engine_program
 from simulation.columns import Column, pack, unpack
 from simulation.failure import SimulationError
 from simulation.timeline import EngineTimeline
 
+_MAGIC_BYTES = 8
+_PROGRESS = b"GWPROG01"
+_PROGRESS_MS = 200
+_NUMBERS = struct.Struct("<3q")
 
-def run_engine(scenario: Mapping[str, Column]) -> EngineTimeline:
-    """The timeline of a scenario (engine/README.md has the columns of both).
+
+@dataclass(frozen=True, slots=True)
+class EngineProgress:
+    """How far the engine is: the time that it is in the scenario, and of its messages those that
+    have been received."""
+
+    now_ns: int
+    received: int
+    messages: int
+
+
+Report = Callable[[EngineProgress], None]
+
+
+def run_engine(scenario: Mapping[str, Column], progress: Report | None = None) -> EngineTimeline:
+    """The timeline of a scenario (engine/README.md has the columns of both). `progress` is called
+    some times a second.
 
     Raises SimulationError when the engine refuses the scenario, in its own words, or cannot be had.
-    An exception that comes meanwhile, such as KeyboardInterrupt, ends the engine.
+    An exception that comes meanwhile, such as KeyboardInterrupt or one of `progress`, ends the
+    engine.
     """
+    asked = np.array([0 if progress is None else _PROGRESS_MS], dtype=np.int64)
     with subprocess.Popen(
         [str(engine_program())],
         stdin=subprocess.PIPE,
@@ -25,14 +51,16 @@ def run_engine(scenario: Mapping[str, Column]) -> EngineTimeline:
         stderr=subprocess.PIPE,
     ) as process:
         try:
-            return _exchange(process, pack(scenario))
+            return _exchange(process, pack({**scenario, "progress_ms": asked}), progress)
         except BaseException:
             process.kill()
             raise
 
 
 def _exchange(
-    process: subprocess.Popen[bytes], parts: Iterable[bytes | memoryview]
+    process: subprocess.Popen[bytes],
+    parts: Iterable[bytes | memoryview],
+    progress: Report | None,
 ) -> EngineTimeline:
     assert process.stdin is not None
     assert process.stdout is not None
@@ -46,10 +74,19 @@ def _exchange(
         process.stdin.close()
     except BrokenPipeError:
         pass  # it says why
-    timeline = process.stdout.read()
+    timeline = _answer(process.stdout, progress)
     status = process.wait()
     listener.join()
     if status != 0:
         words = b"".join(said).decode(errors="replace").strip()
         raise SimulationError(f"packet engine: {words or f'ended with status {status}'}")
     return EngineTimeline(unpack(timeline))
+
+
+def _answer(stream: IO[bytes], progress: Report | None) -> bytes:
+    """The bytes of the timeline, before which the engine says how far it is."""
+    while (magic := stream.read(_MAGIC_BYTES)) == _PROGRESS:
+        numbers = stream.read(_NUMBERS.size)
+        if progress is not None and len(numbers) == _NUMBERS.size:
+            progress(EngineProgress(*_NUMBERS.unpack(numbers)))
+    return magic + stream.read()

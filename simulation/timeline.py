@@ -45,6 +45,12 @@ class EngineTimeline:
         return self.columns["port.marks"]
 
     @property
+    def messages_ns(self) -> tuple[Column, Column]:
+        """When each message was posted by its sender and received, where the scenario asked for
+        it; -1 for never."""
+        return self.columns["message.posted_ns"], self.columns["message.received_ns"]
+
+    @property
     def packets(self) -> int:
         """Packets that left hosts."""
         return int(self.columns["packets"][0])

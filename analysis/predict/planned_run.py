@@ -156,6 +156,18 @@ def predict_run(
     return plan.read(simulator.run(plan.scenario))
 
 
+def planned_scenario(
+    jobs: Sequence[JobToPredict], setting: Setting
+) -> tuple[Scenario, frozenset[int]]:
+    """What ranks of jobs do, all iterations, and which of the scenario's calls are the jobs' own:
+    by the others ranks agree when to begin. Raises PredictorError for workloads that are not
+    predicted ahead."""
+    for job in jobs:
+        _expect_undisturbed(job.spec)
+    plan = _Plan(jobs, setting, aligned=len(jobs) == 1 and not jobs[0].name)
+    return plan.scenario, frozenset(plan.places)
+
+
 def _expect_undisturbed(spec: Spec) -> None:
     """Raises PredictorError for what no simulator follows."""
     if spec.virtual.receive_coalescing_ns:
@@ -206,7 +218,8 @@ class _Plan:
         self._iterations = iterations
         self._calls: list[GroupedCall] = []
         self._acts: dict[int, list[Act]] = defaultdict(list)
-        self._places: dict[int, _Place] = {}
+        self.places: dict[int, _Place] = {}
+        """By the number of the call, those that are the jobs' own."""
         self._computed_ns: dict[str, int] = defaultdict(int)
         self._meetings = 0
         for job in jobs:
@@ -257,7 +270,7 @@ class _Plan:
             if not number:
                 self._begin(job, iteration)
             place = self._post(job, planned.call, str(tuple(job.ranks)))
-            self._places[place] = _Place(job.name, iteration, planned.name, planned.call.ranks)
+            self.places[place] = _Place(job.name, iteration, planned.name, planned.call.ranks)
             for rank in self._calls[place].call.ranks:
                 self._acts[rank] += [PostCall(place), WaitForCall(place)]
 
@@ -285,7 +298,7 @@ class _Plan:
                                 group = tuple(job.first + member for member in ranks)
                             known[key] = self._post(job, model.call(action, ranks), str(group))
                             place = _Place(job.name, iteration, action.name, ranks)
-                            self._places[known[key]] = place
+                            self.places[known[key]] = place
                         mine[action.name] = known[key]
                         acts.append(PostCall(known[key]))
                     case WaitFor(name):
@@ -344,7 +357,7 @@ class _Plan:
     ) -> Iterator[tuple[tuple[int, str, Ranks], PredictedCollective]]:
         measured_ns = timeline.measured_ns()
         at_once = self._aligned and isinstance(job.spec.workload, CollectivesWorkload)
-        for number, place in self._places.items():
+        for number, place in self.places.items():
             if place.job == job.name:
                 start_ns = 0.0
                 if not at_once:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from analysis.predict.interface import Setting
@@ -13,19 +14,24 @@ if TYPE_CHECKING:
     from analysis.predict.engines.wire import Floats, Ints
 
 
+Progress = Callable[[int, float], None]
+
+
 class Simulator(ABC):
     """A predictor that follows what all ranks do. One that knows a collective alone is no simulator
     by itself; `added_up` makes one of it.
 
     `remembers` says that connections carry over from one collective to the next, so that a run is
     asked about as a whole. `knows_links` says that the simulator knows which links messages take,
-    and so what jobs do to each other.
+    and so what jobs do to each other. `progress` is called meanwhile by those that take long: with
+    the time in the scenario, in nanoseconds, and the share of its messages that have come.
     """
 
     name: str
     ignores: str
     remembers = False
     knows_links = False
+    progress: Progress | None = None
 
     @abstractmethod
     def run(self, scenario: Scenario) -> Timeline:

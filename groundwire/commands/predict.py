@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -10,8 +11,10 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from analysis.predict.flow_times import FORMATS
 from analysis.predict.interface import Setting, available_predictors
 from analysis.predict.planned_run import PredictedIteration
+from analysis.predict.simulator import Progress
 from groundwire import forecast as forecasting
 from groundwire.commands.console.figures import Figures, microseconds, output_console, size_scale
 from groundwire.commands.console.overrides import parse_overrides
@@ -26,6 +29,8 @@ from topologies.spec.spec import Spec, load_spec
 PREDICTOR_NAMES = (
     f"Names: {', '.join(name for name in available_predictors() if name != 'external')}."
 )
+
+_SAYS_EVERY_S = 5.0
 
 
 def predict_command(
@@ -58,6 +63,15 @@ def predict_command(
             "far as the predictor is exact.",
         ),
     ] = False,
+    fct_format: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FORMAT",
+            help="Print when each message of the whole run is sent and received, by packet, and "
+            "nothing else: ns3 (a line of HPCC's and ASTRA-sim's fct.txt) or htsim (a line of a "
+            "flow that is over).",
+        ),
+    ] = None,
     set_: SetOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the predictions as JSON.")] = False,
 ) -> int:
@@ -71,19 +85,57 @@ def predict_command(
     if interval and (connect or spec.jobs):
         what = "of one job" if spec.jobs else "whose ports are not known: without --connect"
         raise typer.BadParameter(f"--interval is for a spec {what}")
+    if fct_format is not None:
+        _expect_flows(fct_format, predictor, interval, as_json)
     setting = _connected(spec) if connect else None
-    forecast = forecasting.predict(
-        spec,
-        predictors=predictor,
-        calibration=calibration,
-        setting=setting,
-        draws=forecasting.DRAWS_OF_90_PERCENT if interval else 0,
-    )
+    with ProgressDisplay(Console(stderr=True)) as display:
+        progress = _progress(display)
+        if fct_format is not None:
+            line = FORMATS[fct_format]
+            for flow in forecasting.flow_times(spec, setting=setting, progress=progress):
+                print(line(flow))
+            return 0
+        forecast = forecasting.predict(
+            spec,
+            predictors=predictor,
+            calibration=calibration,
+            setting=setting,
+            draws=forecasting.DRAWS_OF_90_PERCENT if interval else 0,
+            progress=progress,
+        )
     if as_json:
         print(json.dumps(_document(forecast, connect), indent=1))
     else:
         _print(forecast, connect)
     return 0
+
+
+def _expect_flows(
+    fct_format: str, predictors: list[str] | None, interval: bool, as_json: bool
+) -> None:
+    if fct_format not in FORMATS:
+        allowed = ", ".join(FORMATS)
+        raise typer.BadParameter(f"--fct-format: found {fct_format}, allowed {allowed}")
+    others = [name for name in predictors or () if name != "packet"]
+    if others or interval or as_json:
+        raise typer.BadParameter(
+            "--fct-format prints the flows of packet alone: without --interval, --json and "
+            "other predictors"
+        )
+
+
+def _progress(display: ProgressDisplay) -> Progress:
+    """Says how far a prediction is that takes long."""
+    said = time.monotonic()
+
+    def report(now_ns: int, share: float) -> None:
+        nonlocal said
+        if time.monotonic() - said >= _SAYS_EVERY_S:
+            said = time.monotonic()
+            done = f"{share:.0%} of the messages have come"
+            display.stage("predict", f"{done}, {now_ns / 1e9:.6f} s of the run")
+
+    return report
 
 
 def _connected(spec: Spec) -> Setting:

@@ -14,7 +14,7 @@ struct BadScenario : std::runtime_error {
     using std::runtime_error::runtime_error;
 };
 
-inline constexpr char kMagic[9] = "GWCOLS01";
+inline constexpr char kMagic[9] = "GWCOLS01", kProgressMagic[9] = "GWPROG01";
 inline constexpr size_t kNameBytes = 24;
 enum ColumnType : uint64_t { kInt64 = 0, kInt32 = 1, kFloat64 = 2 };
 
@@ -55,6 +55,7 @@ class Columns {
         }
     }
 
+    bool has(const std::string& name) const { return columns_.contains(name); }
     Span<int64_t> ints(const std::string& name) const { return get<int64_t>(name, kInt64); }
     Span<int32_t> shorts(const std::string& name) const { return get<int32_t>(name, kInt32); }
     Span<double> floats(const std::string& name) const { return get<double>(name, kFloat64); }

@@ -21,6 +21,7 @@ enum class What : uint32_t {
     kReceiveTask,      // of a queue pair
     kCompletions,      // a thread takes what has been completed
     kWritable,         // a thread writes what an end's send buffer has room for now
+    kDriver,           // whoever drives the network goes on
 };
 
 struct Event {

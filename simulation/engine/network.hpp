@@ -10,6 +10,7 @@
 #pragma once
 #include <algorithm>
 #include <deque>
+#include <functional>
 #include <vector>
 
 #include "heap.hpp"
@@ -66,6 +67,12 @@ class Network {
         else sleepers_.add(time + kSlackNs, What::kAwake, program);
     }
 
+    // Whoever drives the network wants to go on then: as a process, or as one that sleeps until then.
+    void tell_driver(Time time, int64_t what, bool sleeps) {
+        if (sleeps) sleepers_.add(time + kSlackNs, What::kDriver, 0, what);
+        else at_processes(time, What::kDriver, 0, what);
+    }
+
     // Has an end release its acknowledgements at the end of a range, or before that with what else is done at the
     // end of its own range, or when a pace is over: timers with slack expire together, and timers of paces run in the
     // same softirq (kernel/time/hrtimer.c: hrtimer_run_softirq).
@@ -106,8 +113,12 @@ class Network {
     // The ports of both directions of a link change from now on (gwport_change).
     void impair(uint32_t link, int64_t rate_bps, Time delay_ns, int64_t loss_q32, int64_t corrupt_q32, Time now);
 
-    // Follows all that happens, until nothing does.
-    void run();
+    // When the next thing happens, kNever if nothing does.
+    Time next_ns() const;
+    // All that falls on a nanosecond and is set by now; whether all programs are over.
+    bool turn(Time now);
+    // Follows all that happens, until nothing does or all programs are over; `looks` is called now and then.
+    void run(const std::function<void()>& looks);
 
   private:
     struct Soft {

@@ -62,6 +62,15 @@ struct Message {
     uint8_t state;
 };
 
+// Whoever posts messages from outside, and is told what becomes of them (driven.hpp).
+class Driver {
+  public:
+    virtual ~Driver() = default;
+    virtual void has_sent(int32_t message, Time now) = 0;
+    virtual void has_received(int32_t message, Time now) = 0;
+    virtual void is_due(int64_t what, Time now) = 0;
+};
+
 class Programs {
   public:
     Programs(const Columns& from, Network& network, const TcpSetting& tcp);
@@ -71,9 +80,36 @@ class Programs {
     void begin() {
         for (size_t i = programs_.size(); i--;) advance(int32_t(i), 0);
     }
-    bool are_over() const { return !left_; }
+    bool are_over() const { return !left_ && !driver_; }
     const std::vector<int64_t>& stamps() const { return stamps_; }
     const Pair& pair(uint32_t number) const { return pairs_[number]; }
+    size_t pairs() const { return pairs_.size(); }
+    size_t messages() const { return messages_.size(); }
+    size_t received() const { return received_; }
+    // When each message was posted by its sender and received, where the scenario wants to know; -1 for never.
+    const std::vector<int64_t>& posted_ns() const { return posted_ns_; }
+    const std::vector<int64_t>& received_ns() const { return received_ns_; }
+
+    Driver* driver() const { return driver_; }
+    void drive_by(Driver* driver) { driver_ = driver; }
+    // A message that the driver posts; its number, which it has until it is sent and received.
+    int32_t add(int32_t pair, int64_t size_bytes, int64_t header_bytes, bool announced) {
+        Message made{size_bytes, size_bytes + header_bytes, 0, pair, kDriver, kDriver, {}, {}, announced, 0};
+        if (free_messages_.empty()) {
+            messages_.push_back(made);
+            return int32_t(messages_.size()) - 1;
+        }
+        int32_t number = free_messages_.back();
+        free_messages_.pop_back();
+        messages_[size_t(number)] = made;
+        return number;
+    }
+    void post_send(int32_t message, Time now) { announce({&message, 1}, now); }
+    void post_receive(int32_t message, Time now) { start(false, {}, {&message, 1}, now); }
+    int64_t size_bytes(int32_t message) const { return messages_[size_t(message)].size_bytes; }
+    bool is_received(int32_t message) const { return messages_[size_t(message)].state & kReceived; }
+    // The number is free once both ends are told.
+    void drop(int32_t message) { free_messages_.push_back(message); }
 
     // The thread that reads an end takes in what has come, and sends what that invites, before those that wait
     // for a message go on: it holds the connection's lock.
@@ -108,7 +144,7 @@ class Programs {
     }
 
   private:
-    static constexpr int32_t kNone = -1;
+    static constexpr int32_t kNone = -1, kDriver = -2;  // in place of a program
     struct Program {
         int64_t at = 0, end = 0;
         int32_t waited = 0;  // of a wait, what is over already
@@ -176,11 +212,15 @@ class Programs {
     }
     void has_sent(int32_t message, Time now) {
         messages_[size_t(message)].state |= kSent;
+        if (messages_[size_t(message)].sender == kDriver) return driver_->has_sent(message, now);
         wake(messages_[size_t(message)].sender, now);
         tell(messages_[size_t(message)].watched_sent, now);
     }
     void has_received(int32_t message, Time now) {
         messages_[size_t(message)].state |= kReceived;
+        ++received_;
+        if (!received_ns_.empty()) received_ns_[size_t(message)] = now;
+        if (messages_[size_t(message)].receiver == kDriver) return driver_->has_received(message, now);
         if (has_nodes_) advance(messages_[size_t(message)].receiver, now);
         tell(messages_[size_t(message)].watched_received, now);
     }
@@ -219,6 +259,10 @@ class Programs {
     Span<int64_t> faults_;
     std::vector<Pair> pairs_;
     std::vector<Message> messages_;
+    std::vector<int32_t> free_messages_;  // of the driver
+    std::vector<int64_t> posted_ns_, received_ns_;
+    size_t received_ = 0;
+    Driver* driver_ = nullptr;
     std::vector<bool> marked_;
     std::vector<Program> programs_;
     std::vector<Steps> steps_;
@@ -286,6 +330,10 @@ inline Programs::Programs(const Columns& from, Network& network, const TcpSettin
     for (size_t i = 0; i < pair.size; ++i)
         messages_.push_back({size_bytes[i], size_bytes[i] + header_bytes[i], asked_bytes[i], pair[i], sender[i], receiver[i],
                              {}, {}, announced[i] != 0, 0});
+    if (from.number("keeps_messages")) {
+        posted_ns_.assign(messages_.size(), -1);
+        received_ns_.assign(messages_.size(), -1);
+    }
 
     auto first = from.ints("program.first");
     for (size_t i = 0; i + 1 < first.size; ++i) programs_.emplace_back().at = first[i], programs_.back().end = first[i + 1];
@@ -556,6 +604,7 @@ inline void Programs::announce(Span<int32_t> messages, Time now) {
     for (int32_t each : messages) {
         Message& message = messages_[size_t(each)];
         message.state |= kPosted;
+        if (!posted_ns_.empty()) posted_ns_[size_t(each)] = now;
         if (message.state & kInvited || !message.announced) admit(each, now);
     }
 }

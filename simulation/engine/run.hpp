@@ -52,43 +52,53 @@ inline Time Network::send(uint32_t number, uint32_t packet, Time now) {
     return port.queued ? Queued(*this, number).send(packet, now) : fifo_send(port, packet, packets[packet], now);
 }
 
-inline void Network::run() {
-    for (;;) {
-        Time now = std::min(std::min(wheel_.first_ns(), timers_.first_ns()),
-                            std::min(tasklets_.first_ns(), processes_.first_ns()));
-        now = std::min(now, sleepers_.first_ns());
-        if (now == kNever) return;
-        bool interrupted = now != now_ns;
-        now_ns = now;
-        // What is set for this nanosecond from here on is done once all of this is.
-        bool tasklets = tasklets_.first_ns() == now, processes = processes_.first_ns() == now;
-        if (tasklets) tasklets_.take(now, due_tasklets_);
-        if (interrupted) {
-            sleepers_.take(now, due_processes_);
-            sleepers_.take(now + kSlackNs, due_processes_);
-        }
-        if (processes) processes_.take(now, due_processes_);
-        processes = !due_processes_.empty();
-        if (timers_.first_ns() == now) {
-            timers_.take(now, due_timers_);
-            if (due_timers_.size() > 1) order_timers();
-            for (const Event& event : due_timers_) begin(event, now);
-            due_timers_.clear();
-        }
-        wheel_.turn(now);
-        fire_ports(now);
-        if (!arrived_.empty() && go_on(now)) return;
-        if (tasklets) {
-            for (const Event& event : due_tasklets_) begin(event, now);
-            due_tasklets_.clear();
-        }
-        if (now >= soft_ns_ || (softirq_runs_ && soft_ns_ != kNever)) expire(now);
-        softirq_runs_ = false;
-        if (processes) {
-            for (const Event& event : due_processes_) begin(event, now);
-            due_processes_.clear();
-        }
+inline Time Network::next_ns() const {
+    Time first = std::min(std::min(wheel_.first_ns(), timers_.first_ns()),
+                          std::min(tasklets_.first_ns(), processes_.first_ns()));
+    return std::min(first, sleepers_.first_ns());
+}
+
+inline void Network::run(const std::function<void()>& looks) {
+    constexpr uint32_t kTurnsBetween = 1 << 12;
+    for (uint32_t turns = 1;; ++turns) {
+        Time now = next_ns();
+        if (now == kNever || turn(now)) return;
+        if (turns % kTurnsBetween == 0) looks();
     }
+}
+
+inline bool Network::turn(Time now) {
+    bool interrupted = now != now_ns;
+    now_ns = now;
+    // What is set for this nanosecond from here on is done once all of this is.
+    bool tasklets = tasklets_.first_ns() == now, processes = processes_.first_ns() == now;
+    if (tasklets) tasklets_.take(now, due_tasklets_);
+    if (interrupted) {
+        sleepers_.take(now, due_processes_);
+        sleepers_.take(now + kSlackNs, due_processes_);
+    }
+    if (processes) processes_.take(now, due_processes_);
+    processes = !due_processes_.empty();
+    if (timers_.first_ns() == now) {
+        timers_.take(now, due_timers_);
+        if (due_timers_.size() > 1) order_timers();
+        for (const Event& event : due_timers_) begin(event, now);
+        due_timers_.clear();
+    }
+    wheel_.turn(now);
+    fire_ports(now);
+    if (!arrived_.empty() && go_on(now)) return true;
+    if (tasklets) {
+        for (const Event& event : due_tasklets_) begin(event, now);
+        due_tasklets_.clear();
+    }
+    if (now >= soft_ns_ || (softirq_runs_ && soft_ns_ != kNever)) expire(now);
+    softirq_runs_ = false;
+    if (processes) {
+        for (const Event& event : due_processes_) begin(event, now);
+        due_processes_.clear();
+    }
+    return false;
 }
 
 // Takes what has arrived by ports whose timers fire, which are set anew. Many fire at once: what one reads is on its
@@ -189,6 +199,8 @@ inline void Network::begin(const Event& event, Time now) {
             return programs->write_on(*endpoints[event.whose], now);
         case What::kAwake:
             return programs->has_slept(int32_t(event.whose), now);
+        case What::kDriver:
+            return programs->driver()->is_due(event.value, now);
         case What::kCompletions:
             return programs->take_completions(event.whose, now);
         case What::kQueuePairTimer:

@@ -124,6 +124,12 @@ class JointPrograms:
         for number in range(len(calls)):
             self._add(number, seed)
 
+    def add_ends(self, ranks: Iterable[int]) -> None:
+        """Ranks have ends, of the group of all, whether or not a call has them exchange
+        anything."""
+        for rank in ranks:
+            self._ends.setdefault(("", rank), len(self._ends))
+
     @property
     def ends(self) -> Ints:
         """The rank of each end."""

@@ -192,8 +192,7 @@ class Paths:
         address = np.array([int(by_name[end].address) for end in self.ends], dtype=np.uint64)
         ports: list[int] = []
         for i, pair in enumerate(zip(at.tolist(), to.tolist(), strict=True)):
-            known = self._known_ports(ours[i], groups[i])
-            found = self._ports_of(pair, ours[i], groups[i]) if known else None
+            found = self.ports_of(pair, ours[i], groups[i])
             if found is None:
                 name = f"{self.setting.seed}/{self.setting.draw}/{min(pair)}/{max(pair)}".encode()
                 drawn = crc32(name) & 0xFFFF
@@ -204,6 +203,15 @@ class Paths:
         protocol = np.where(ours, own, TCP).astype(np.uint64)
         ends = _splitmix64(address[at] << np.uint64(32) | address[to])
         return _splitmix64(ends ^ (np.array(ports, dtype=np.uint64) << np.uint64(8) | protocol))
+
+    def ports_of(
+        self, pair: tuple[int, int], carried: bool, group: str | None
+    ) -> tuple[int, int] | None:
+        """From which port to which the first of a pair of ranks sends to the second; None where
+        the setting does not know it."""
+        if not self._known_ports(carried, group):
+            return None
+        return self._ports_of(pair, carried, group)
 
     def _known_ports(self, carried: bool, group: str | None) -> Mapping[tuple[int, int], object]:
         if carried and group is not None:

@@ -7,6 +7,8 @@ queue pairs, whose state carries over from one collective to the next.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from analysis.predict.engines.joint_programs import JointPrograms
@@ -17,13 +19,14 @@ from analysis.predict.engines.packet.ports import FabricPorts
 from analysis.predict.engines.packet.programs import EncodedPrograms
 from analysis.predict.engines.paths import Paths, paths_of
 from analysis.predict.engines.wire import TCP_IP_BYTES, Ints
+from analysis.predict.flow_times import FlowTime, flow_times
 from analysis.predict.interface import PredictorError, Setting
 from analysis.predict.scenario import Scenario, Timeline, at_most
 from analysis.predict.simulator import Simulator
 from collectives.schedule.gloo import PREAMBLE_BYTES
 from collectives.schedule.observed import ObservedSchedule
 from simulation.columns import Column
-from simulation.engine_process import run_engine
+from simulation.engine_process import EngineProgress, run_engine
 from simulation.failure import SimulationError
 from simulation.timeline import EngineTimeline
 
@@ -58,9 +61,12 @@ class Packet(Simulator):
     knows_links = True
     ignores = "what a message costs a rank's processor; reordering, and reductions undone for it"
 
-    def __init__(self) -> None:
+    def __init__(self, *, keeps_flows: bool = False) -> None:
+        """`keeps_flows`: `flows` has the messages of what was followed last."""
         self.last: EngineTimeline | None = None
         """The timeline of what was followed last, for those who look closer."""
+        self.flows: list[FlowTime] = []
+        self._keeps_flows = keeps_flows
 
     def run(self, scenario: Scenario) -> Timeline:
         """Follow every packet. Raises PredictorError."""
@@ -75,12 +81,19 @@ class Packet(Simulator):
         faults.add(joint, scenario.faults)
         encoded = EncodedPrograms(joint)
         columns = encoded.columns() | scenario_of(setting, joint, faults)
+        columns["keeps_messages"] = np.array([int(self._keeps_flows)], dtype=np.int64)
         try:
-            self.last = run_engine(columns)
+            self.last = run_engine(columns, self._report)
         except SimulationError as error:
             raise PredictorError(str(error)) from error
+        if self._keeps_flows:
+            self.flows = list(flow_times(setting, joint, *self.last.messages_ns))
         encoded.take_back(self.last.stamps)
         return joint.timeline()
+
+    def _report(self, engine: EngineProgress) -> None:
+        if self.progress is not None:
+            self.progress(engine.now_ns, engine.received / engine.messages)
 
 
 def scenario_of(
@@ -88,10 +101,6 @@ def scenario_of(
 ) -> dict[str, Column]:
     """Columns of ports, connections and messages. Raises PredictorError for what is not
     followed."""
-    paths = paths_of(setting)
-    faults = faults or LinkFaults(setting.fabric)
-    carrier = setting.transport.carrier
-    fabric = FabricPorts(paths, faults.are_any)
     compiled = joint.compiled
     messages = np.stack(
         [
@@ -100,7 +109,45 @@ def scenario_of(
             np.frombuffer(compiled.destination, dtype=np.int32),
         ]
     )
-    _expect_order(paths, messages, joint)
+    _expect_order(setting, joint.size_bytes[messages[0] == 0].max(initial=0))
+    columns, pairs = network_of(setting, joint, messages, faults or LinkFaults(setting.fabric))
+    return columns | {
+        "message.pair": pairs.numbers_of(messages).astype(np.int32),
+        "message.sender": np.frombuffer(compiled.sender, dtype=np.int32),
+        "message.receiver": np.frombuffer(compiled.receiver, dtype=np.int32),
+        "message.bytes": joint.size_bytes,
+        **_headers(joint),
+    }
+
+
+def driven_scenario(setting: Setting, pairs: Iterable[tuple[int, int]]) -> dict[str, Column]:
+    """Columns of ports and of connections of pairs of ranks, without messages. Raises
+    PredictorError for what is not followed."""
+    joint = JointPrograms([], {}, setting.seed)
+    joint.add_ends(range(len(setting.hosts)))
+    carried = setting.transport.carrier is not None
+    if not carried:
+        _expect_order(setting, None)
+    rows = np.array([(int(carried), *pair) for pair in pairs], dtype=np.int64).reshape(-1, 3)
+    columns, _ = network_of(setting, joint, rows.T, LinkFaults(setting.fabric))
+    none = np.zeros(0, dtype=np.int32)
+    names = ("pair", "sender", "receiver", "header", "announced")
+    return {
+        **EncodedPrograms(joint).columns(),
+        **columns,
+        **{f"message.{name}": none for name in names},
+        **{f"message.{name}": none.astype(np.int64) for name in ("bytes", "asked")},
+    }
+
+
+def network_of(
+    setting: Setting, joint: JointPrograms, messages: Ints, faults: LinkFaults
+) -> tuple[dict[str, Column], PairsOfEnds]:
+    """Columns of ports and connections, and the pairs that messages go between (`PairsOfEnds.of`
+    has their rows)."""
+    paths = paths_of(setting)
+    carrier = setting.transport.carrier
+    fabric = FabricPorts(paths, faults.are_any)
     pairs = PairsOfEnds.of(paths, joint, messages)
     choices = NextHopChoices(paths)
     of_pairs = pairs.columns(fabric, choices)
@@ -113,22 +160,20 @@ def scenario_of(
         **of_pairs,
         **_WITHOUT_CARRIER,
         **({} if carrier is None else carrier.columns(setting, pairs.line_rates_bps)),
-        "message.pair": pairs.numbers_of(messages).astype(np.int32),
-        "message.sender": np.frombuffer(compiled.sender, dtype=np.int32),
-        "message.receiver": np.frombuffer(compiled.receiver, dtype=np.int32),
-        "message.bytes": joint.size_bytes,
-        **_headers(joint),
-    }
+        "keeps_messages": np.zeros(1, dtype=np.int64),
+    }, pairs
 
 
-def _expect_order(paths: Paths, messages: Ints, joint: JointPrograms) -> None:
-    """Raises PredictorError for TCP whose segments may overtake each other."""
-    choice = paths.setting.fabric.choice
-    longest = joint.size_bytes[messages[0] == 0].max(initial=0)
-    if not choice.by_hash and longest > paths.mtu_bytes - TCP_IP_BYTES:
+def _expect_order(setting: Setting, longest_bytes: int | None) -> None:
+    """Raises PredictorError for TCP whose segments may overtake each other, where messages are so
+    long at most (None: any)."""
+    mtu_bytes = paths_of(setting).mtu_bytes
+    fits = longest_bytes is not None and longest_bytes <= mtu_bytes - TCP_IP_BYTES
+    if not setting.fabric.choice.by_hash and not fits:
         raise PredictorError(
             "packet does not follow TCP whose packets overtake each other (routing "
-            f"{choice.kind}); allowed: ecmp, weighted, static, or transport.kind: roce"
+            f"{setting.fabric.choice.kind}); allowed: ecmp, weighted, static, or transport.kind: "
+            "roce"
         )
 
 

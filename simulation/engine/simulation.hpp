@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: GPL-2.0-only
+// A scenario put together: its ports, switches' memories and choices, and programs; and its timeline.
+#pragma once
+#include <cstdio>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "run.hpp"
+
+class Simulation {
+  public:
+    explicit Simulation(Columns columns) : scenario(std::move(columns)), network(scenario.ints("port.kind").size) {
+        options_ = read_options(scenario);
+        make_ports();
+        TcpSetting tcp{Control(scenario.number("tcp.control")), bool(scenario.number("tcp.ecn")),
+                       scenario.number("tcp.initial_window"), scenario.number("tcp.min_rto_us"),
+                       scenario.number("tcp.receive_buffer"), scenario.number("tcp.send_buffer"),
+                       scenario.number("tcp.mss")};
+        programs_ = std::make_unique<Programs>(scenario, network, tcp);
+        network.programs = programs_.get();
+        choices_ = std::make_unique<Choices>(scenario, network);
+        network.choices = choices_.get();
+    }
+    Simulation(const Simulation&) = delete;
+    Simulation& operator=(const Simulation&) = delete;
+
+    const Columns scenario;
+    Network network;
+    Programs& programs() { return *programs_; }
+
+    // Writes what has happened by now, which took the processor so long.
+    void write_timeline(FILE* to, double processor_s) const;
+
+  private:
+    static std::vector<QueueOptions> read_options(const Columns& from);
+    void make_ports();
+    void make_queued(Port& port, int64_t first, int64_t count, SwitchMemory* memory);
+
+    std::vector<QueueOptions> options_;
+    std::map<int64_t, std::unique_ptr<LineCosts>> costs_;
+    std::vector<std::unique_ptr<SharedMemory>> shared_;
+    std::vector<std::unique_ptr<SwitchMemory>> switches_;
+    std::unique_ptr<Programs> programs_;
+    std::unique_ptr<Choices> choices_;
+};
+
+inline std::vector<QueueOptions> Simulation::read_options(const Columns& from) {
+    auto numbers = from.ints("queue.options");
+    std::vector<QueueOptions> found(numbers.size / QueueOptions::kNumbers);
+    static_assert(sizeof(QueueOptions) == QueueOptions::kNumbers * sizeof(int64_t));
+    if (numbers.size % QueueOptions::kNumbers) throw BadScenario("queue.options: the column ends within a queue");
+    memcpy(found.data(), numbers.data, numbers.size * sizeof(int64_t));
+    for (QueueOptions& each : found) {
+        if (each.k_bytes < 0) each.k_bytes = INT64_MAX;
+        if (each.kind > QueueKind::kLossless)
+            throw BadScenario("queue.options: found kind " + std::to_string(int64_t(each.kind)) + ", allowed 0 to 7");
+    }
+    return found;
+}
+
+// A port by its options, or by those of all its classes.
+inline void Simulation::make_queued(Port& port, int64_t first, int64_t count, SwitchMemory* memory) {
+    if ((count != 1 && count != QueuedState::kClasses) || first < 0 || size_t(first + count) > options_.size())
+        throw BadScenario("port.second: found " + std::to_string(count) + " queues, allowed 1 or 8 of queue.options");
+    port.queued = new QueuedState;
+    port.queued->memory = memory;
+    port.queued->apply(&options_[size_t(first)], count > 1);
+}
+
+inline void Simulation::make_ports() {
+    auto kind = scenario.ints("port.kind"), rate = scenario.ints("port.rate_bps"), delay = scenario.ints("port.delay_ns");
+    auto buffer = scenario.ints("port.buffer"), mark = scenario.ints("port.mark_above"), memory = scenario.ints("port.memory");
+    auto first = scenario.ints("port.first"), second = scenario.ints("port.second"), third = scenario.ints("port.third");
+    auto fourth = scenario.ints("port.fourth"), fifth = scenario.ints("port.fifth"), sixth = scenario.ints("port.sixth");
+    auto memory_of = [&](auto& memories, int64_t number) {
+        while (int64_t(memories.size()) <= number)
+            memories.push_back(std::make_unique<typename std::decay_t<decltype(memories)>::value_type::element_type>());
+        return memories[size_t(number)].get();
+    };
+    for (size_t i = 0; i < kind.size; ++i) {
+        network.links.push_back(uint32_t(i));  // of a route that is this link, for pause frames
+        Port& port = network.ports[i];
+        if (kind[i] < 0) continue;  // nothing goes over it
+        port.discipline = Discipline(kind[i]);
+        port.rate_bps = rate[i];
+        port.delay_ns = delay[i];
+        port.buffer_bytes = buffer[i];
+        if (mark[i] >= 0) port.mark_above = mark[i];
+        auto& line = costs_[rate[i]];
+        if (!line) line = std::make_unique<LineCosts>(rate[i]);
+        port.costs = line.get();
+        switch (port.discipline) {
+            case Discipline::kFifo:
+                break;
+            case Discipline::kShared:
+                port.shared = new SharedState{first[i], memory_of(shared_, memory[i])};
+                break;
+            case Discipline::kRed:
+                port.red = new RedState{{first[i], second[i], third[i]}, fourth[i], bool(fifth[i] & 1), fifth[i] >> 1,
+                                        PortRandom(uint64_t(sixth[i]))};
+                break;
+            case Discipline::kQueued:
+                make_queued(port, first[i], second[i], memory_of(switches_, memory[i]));
+                port.queued->class_map = uint32_t(third[i]);
+                port.queued->frame_bytes = fourth[i];
+                port.queued->packet_ns = fifth[i];
+                port.queued->random = PortRandom(uint64_t(sixth[i]));
+                break;
+            default:
+                throw BadScenario("port.kind: found " + std::to_string(kind[i]) + ", allowed 0 to 3");
+        }
+    }
+}
+
+inline void Simulation::write_timeline(FILE* to, double processor_s) const {
+    const Programs& programs = *programs_;
+    std::vector<int64_t> drops, marks, packets, source, destination, retransmitted, received, written, acknowledged, srtt, ssthresh;
+    for (const Port& port : network.ports) {
+        drops.push_back(port.drops);
+        marks.push_back(port.marks);
+        packets.push_back(port.packets);
+    }
+    for (const Endpoint* each : network.endpoints) {
+        if (!each) continue;
+        source.push_back(programs.pair(each->number).source);
+        destination.push_back(programs.pair(each->number).destination);
+        retransmitted.push_back(each->retransmitted);
+        received.push_back(each->rcv_nxt);
+        written.push_back(each->write_seq);
+        acknowledged.push_back(each->snd_una);
+        srtt.push_back(each->srtt_us);
+        ssthresh.push_back(each->ssthresh);
+    }
+    auto write = [to](const char* name, const std::vector<int64_t>& column) {
+        write_column(to, name, kInt64, column.data(), column.size());
+    };
+    fwrite(kMagic, 1, 8, to);
+    write("stamps", programs.stamps());
+    write("port.drops", drops);
+    write("port.marks", marks);
+    write("port.packets", packets);
+    write("switch.moves", network.choices->moves());
+    write("end.source", source);
+    write("end.destination", destination);
+    write("end.retransmitted", retransmitted);
+    write("end.received", received);
+    write("end.written", written);
+    write("end.acknowledged", acknowledged);
+    write("end.srtt_us_x8", srtt);
+    write("end.ssthresh", ssthresh);
+    write("message.posted_ns", programs.posted_ns());
+    write("message.received_ns", programs.received_ns());
+    write("packets", {network.sent});
+    write("hops", {network.hops});
+    write("now_ns", {network.now_ns});
+    write_column(to, "processor_s", kFloat64, &processor_s, 1);
+    write("", {});
+}

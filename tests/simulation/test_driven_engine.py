@@ -1,0 +1,262 @@
+"""The engine driven from outside says what it says of the same scenario, to the nanosecond."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+import groundwire
+from analysis.predict.engines.joint_programs import JointPrograms
+from analysis.predict.engines.member_programs import Programs
+from analysis.predict.models.packet import Packet
+from analysis.predict.scenario import (
+    Act,
+    Compute,
+    GroupedCall,
+    PostCall,
+    Scenario,
+    WaitForCall,
+)
+from analysis.predict.setting import setting_of_spec
+from collectives.schedule.operations import Start
+from simulation.driven_engine import DrivenEngine
+from simulation.failure import SimulationError
+from topologies.spec.spec import Spec, parse_spec
+from workloads.models.planned import planned_calls
+
+_FRAME_NS = (8948 + 66 + 24) * 8 // 100
+"""A full segment at 100 Gb/s with an MTU of 9000."""
+
+_TCP = "{congestion_control: cubic}"
+_PROGRAMS = "{backend: programs, all_reduce: {algorithm: %s}}"
+
+
+def _spec(
+    ranks: int = 2,
+    operation: str = "{kind: barrier}",
+    fabric: str = "kind: flat, hosts: 8",
+    queue: str = "{kind: droptail}",
+    transport: str = _TCP,
+    collectives: str = "{backend: gloo}",
+) -> Spec:
+    return parse_spec(
+        f"""
+name: test
+fabric: {{{fabric}, link: {{rate: 100Gbps, delay: 1us, mtu: 9000}}, queue: {queue}}}
+transport: {transport}
+workload: {{kind: collectives, ranks: {ranks}, operations: [{operation}]}}
+collectives: {collectives}
+"""
+    )
+
+
+class _SystemLayer(Programs):
+    """Programs of ranks that a network is driven by."""
+
+    def __init__(self, joint: JointPrograms, network: DrivenEngine) -> None:
+        super().__init__(joint.compiled)
+        self._sizes = joint.size_bytes.tolist()
+        self._ranks = joint.ends.tolist()
+        self._network = network
+
+    def run(self) -> None:
+        """From time 0 until nothing happens."""
+        self._begin()
+        self._network.run()
+
+    def _start(self, operation: Start, now: float) -> None:
+        if operation.sends_first:
+            self._send(operation.sends)
+        for message in operation.receives:
+            then = partial(self._call, self._has_received, message)
+            self._network.receive(*self._of(message), tag=message, then=then)
+        if not operation.sends_first:
+            self._send(operation.sends)
+
+    def _send(self, messages: list[int]) -> None:
+        for message in messages:
+            then = partial(self._call, self._has_sent, message)
+            self._network.send(*self._of(message), tag=message, then=then)
+
+    def _of(self, message: int) -> tuple[int, int, int]:
+        source, destination = self._source[message], self._destination[message]
+        return self._ranks[source], self._ranks[destination], self._sizes[message]
+
+    def _call(self, what: Any, number: int) -> None:
+        what(number, float(self._network.now_ns))
+
+    def _wake_at(self, member: int, at: float) -> None:
+        then = partial(self._call, self._has_slept, member)
+        self._network.sleep(round(at) - self._network.now_ns, then)
+
+    def _admit(self, message: int, now: float) -> None:
+        raise AssertionError("the network does so")
+
+
+def _expect_the_same(spec: Spec) -> None:
+    """Two collectives with computing between and after them."""
+    setting = setting_of_spec(spec)
+    (planned,) = planned_calls(spec)
+    calls = [GroupedCall(planned.call, "")] * 2
+    acts: dict[int, list[Act]] = {
+        rank: [
+            PostCall(0),
+            Compute(3_000.0 + 70 * rank),
+            WaitForCall(0),
+            Compute(5_000.0),
+            PostCall(1),
+            WaitForCall(1),
+        ]
+        for rank in planned.call.ranks
+    }
+    expected = Packet().run(Scenario(setting, calls, acts))
+    joint = JointPrograms(calls, acts, setting.seed)
+    with groundwire.drive(spec) as network:
+        _SystemLayer(joint, network).run()
+    found = joint.timeline()
+    assert found.completed_ns == expected.completed_ns
+    assert found.posted_ns == expected.posted_ns
+    assert found.ended_ns == expected.ended_ns
+    assert found.waited_ns == expected.waited_ns
+
+
+@given(
+    operation=st.sampled_from(["all_reduce", "all_to_all", "broadcast", "all_gather"]),
+    words=st.integers(1, 6_000),
+    ranks=st.integers(2, 6),
+    fabric=st.sampled_from(["kind: flat, hosts: 8", "kind: fat-tree, k: 4"]),
+    queue=st.sampled_from(
+        ["{kind: dctcp, k: 50KB, buffer: 12MB}", "{kind: droptail, buffer: 60KB}", "{kind: voq}"]
+    ),
+    control=st.sampled_from(["cubic", "dctcp", "bbr"]),
+)
+@hypothesis_settings(max_examples=12, deadline=None)
+def test_gloo_s_collectives_take_what_they_take_in_a_scenario(
+    operation: str, words: int, ranks: int, fabric: str, queue: str, control: str
+) -> None:
+    told = f"{{kind: {operation}, size: {240 * words}B}}"  # which all these ranks can share
+    transport = f"{{congestion_control: {control}}}"
+    _expect_the_same(_spec(ranks, told, fabric, queue, transport))
+
+
+@pytest.mark.parametrize("algorithm", ["ring", "halving-doubling", "direct"])
+@pytest.mark.parametrize("transport", [_TCP, "{kind: roce, congestion_control: dcqcn}"])
+def test_programs_take_what_they_take_in_a_scenario(algorithm: str, transport: str) -> None:
+    """Of those in which a rank has one sequence: of several, another one may go on before a send is
+    told that is complete at once."""
+    queue = "{kind: droptail}" if transport == _TCP else "{kind: lossless, kmin: 50KB, kmax: 200KB}"
+    _expect_the_same(
+        _spec(
+            ranks=8,
+            operation="{kind: all_reduce, size: 700KB}",
+            fabric="kind: fat-tree, k: 4",
+            queue=queue,
+            transport=transport,
+            collectives=_PROGRAMS % algorithm,
+        )
+    )
+
+
+def test_time_goes_as_far_as_it_is_told_to() -> None:
+    heard: list[tuple[str, int]] = []
+    with groundwire.drive(_spec()) as network:
+
+        def hear(what: str) -> None:
+            heard.append((what, network.now_ns))
+
+        assert network.next_ns() is None
+        assert not network.step()
+        network.run(2_000)
+        network.schedule(500, partial(hear, "due"))
+        network.sleep(700, partial(hear, "slept"))
+        assert network.next_ns() == 2_500
+        assert network.step()
+        assert heard == [("due", 2_500)]
+        network.run(10_000)
+        assert heard[1:] == [("slept", 2_701)]  # a sleeper is late by its slack
+        network.receive(0, 1, 5_000, then=partial(hear, "received"))
+        network.run(20_000)
+        network.send(0, 1, 5_000, then=partial(hear, "sent"))
+        network.run(21_000)
+        assert heard[2:] == [("sent", 20_000)]  # it was invited by then
+        assert network.now_ns == 21_000
+        with pytest.raises(ValueError, match="allowed 21000 and later"):
+            network.run(20_999)
+        network.run()
+        assert heard[3][0] == "received"
+        assert network.finish().packets > 2
+
+
+def test_what_is_not_announced_leaves_when_it_is_sent() -> None:
+    """A receive that is posted long after its message has come is complete at once."""
+    heard: list[int] = []
+    with groundwire.drive(_spec(), announced=False) as network:
+        network.send(0, 1, 8 * 8948)
+        network.run(1_000_000)
+        network.receive(0, 1, 8 * 8948, then=lambda: heard.append(network.now_ns))
+        network.receive(1, 0, 8 * 8948, then=lambda: heard.append(network.now_ns))
+        network.send(1, 0, 8 * 8948)
+        network.run()
+    assert heard[0] == 1_000_000
+    assert heard[1] - heard[0] == pytest.approx(9 * _FRAME_NS + 2 * 1000, abs=30)
+
+
+def test_messages_of_one_tag_meet_in_the_order_of_posting() -> None:
+    heard: list[str] = []
+    with groundwire.drive(_spec(), announced=False) as network:
+        for name in "ab":
+            network.receive(0, 1, 100, tag=7, then=partial(heard.append, name))
+        network.receive(0, 1, 200, tag=8, then=partial(heard.append, "c"))
+        network.send(0, 1, 200, tag=8)
+        network.send(0, 1, 100, tag=7)
+        network.send(0, 1, 100, tag=7)
+        network.run()
+    assert heard == ["c", "a", "b"]
+
+
+def test_mistakes_are_named() -> None:
+    with groundwire.drive(_spec()) as network:
+        network.send(0, 1, 100)
+        network.receive(0, 1, 99)
+        with pytest.raises(SimulationError, match="found 99 bytes at one end of a message from 0"):
+            network.run()
+    with groundwire.drive(_spec(4), pairs=[(0, 1), (2, 3)]) as network:
+        network.send(0, 2, 100)
+        with pytest.raises(SimulationError, match="from 0 to 2, which are no pair"):
+            network.run()
+        with pytest.raises(SimulationError):
+            network.run()
+    with groundwire.drive(_spec()) as network:
+        network.schedule(1, network.run)
+        with pytest.raises(ValueError, match="a callback runs the engine"):
+            network.run()
+
+
+def test_what_a_callback_raises_comes_through_and_the_engine_ends() -> None:
+    def fail() -> None:
+        raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"), groundwire.drive(_spec()) as network:
+        network.schedule(1, fail)
+        network.run()
+    with pytest.raises(SimulationError, match="it has ended"):
+        network.run()
+
+
+def test_what_is_not_followed_is_refused() -> None:
+    spray = _spec(fabric="kind: fat-tree, k: 4, routing: {kind: spray}")
+    with pytest.raises(groundwire.PredictorError, match="overtake each other"):
+        groundwire.drive(spray)
+    roce = _spec(
+        operation="{kind: all_reduce, size: 1MB}",
+        transport="{kind: roce}",
+        queue="{kind: lossless}",
+        collectives=_PROGRAMS % "ring",
+    )
+    with pytest.raises(groundwire.PredictorError, match="not announced do not go over RoCE"):
+        groundwire.drive(roce, announced=False)
