@@ -8,7 +8,7 @@ times in microseconds with nanosecond decimals, from the run's first event on.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from analysis.metrics.flow import Flows, NoFlows, read_flows
 from analysis.metrics.phase_names import phase_name
 from analysis.runs.collectives import ALIGNMENT
 from analysis.runs.records import ChunkRecord, CollectiveRecord
-from analysis.runs.run import RankLog, Run, load_run
+from analysis.runs.run import JobsRun, RankLog, Run, load_run
 from analysis.runs.samples.ports import PortSeries, port_series, ports_that_queued
 from analysis.runs.samples.rates import RateSeries, rate_series
 
@@ -50,13 +50,43 @@ def write_trace(directory: Path) -> Path:
 
 def write_trace_of(run: Run, queues: Sequence[PortSeries], flows: Flows | None) -> Path:
     """The same for a run whose queue samples and captures are loaded already."""
+    return _write(run, trace_events(run, queues, flows))
+
+
+def write_jobs_trace(run: JobsRun) -> Path:
+    """Write the trace of several jobs on their common clock, and return its path: each job's ranks
+    behind those of the job before, and the ports once. Messages' arrows are in the jobs' own
+    traces. Raises RunError."""
+    return _write(run, _jobs_events(run))
+
+
+def _jobs_events(run: JobsRun) -> Iterator[Event]:
+    finished = run.finished
+    clock = _Clock(*(own for _, own in finished))
+    first = 0
+    for job, own in finished:
+        for event in (*_rank_events(own, clock), *_rate_counters(rate_series(own), clock)):
+            if event["pid"] != FABRIC_PROCESS:
+                event["pid"] += first
+                if "tid" in event:
+                    event["tid"] += first * _THREADS_PER_RANK
+            if event["name"] == "process_name":
+                event["args"]["name"] = f"{job.name}: {event['args']['name']}"
+            elif event["name"] == "process_sort_index":
+                event["args"]["sort_index"] += first
+            yield event
+        first += len(own.ranks)
+    yield from _queue_counters(run, port_series(run), clock)
+
+
+def _write(run: Run, events: Iterable[Event]) -> Path:
     path = run.directory / "trace.json"
     encode = json.JSONEncoder(separators=(",", ":")).encode
     with path.open("w") as file:
         file.write('{"displayTimeUnit":"ns","otherData":')
         file.write(encode({"name": run.spec.name, "kernel": run.environment.kernel}))
         file.write(',"traceEvents":[\n')
-        file.write(",\n".join(map(encode, trace_events(run, queues, flows))))
+        file.write(",\n".join(map(encode, events)))
         file.write("\n]}\n")
     return path
 
@@ -66,10 +96,7 @@ def trace_events(
 ) -> Iterator[Event]:
     """The events of a run."""
     clock = _Clock(run)
-    for log in run.ranks:
-        yield from _rank_names(log)
-        yield from _rank_slices(log, clock)
-        yield from _chunk_slices(log, clock)
+    yield from _rank_events(run, clock)
     if flows is not None:
         yield from _message_arrows(run, flows, clock)
     yield from _queue_counters(run, queues, clock)
@@ -78,18 +105,26 @@ def trace_events(
         yield from _notification_instants(notifications(flows.capture), clock)
 
 
-class _Clock:
-    """Log time to microseconds of the trace, in target time."""
+def _rank_events(run: Run, clock: _Clock) -> Iterator[Event]:
+    for log in run.ranks:
+        yield from _rank_names(log)
+        yield from _rank_slices(log, clock)
+        yield from _chunk_slices(log, clock)
 
-    def __init__(self, run: Run) -> None:
+
+class _Clock:
+    """Log time to microseconds of the trace, in target time, from the first event of these runs."""
+
+    def __init__(self, *runs: Run) -> None:
         starts = [
             event.start_ns
+            for run in runs
             for log in run.ranks
             for events in (log.iterations, log.computes, log.collectives)
             for event in events
         ]
         self.origin_ns = min(starts, default=0)
-        self._scale = run.environment.scale
+        self._scale = runs[0].environment.scale
 
     def microseconds(self, time_ns: int) -> float:
         return round((time_ns - self.origin_ns) / self._scale / 1000, 3)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from analysis.exporters.perfetto import write_trace_of
+from analysis.exporters.perfetto import write_jobs_trace, write_trace_of
 from analysis.report.html import render_html
 from analysis.report.run_figures import RunFigures, figures_of, figures_of_jobs
 from analysis.runs.run import JobsRun, Run
@@ -13,8 +13,8 @@ from analysis.runs.run import JobsRun, Run
 
 @dataclass(frozen=True)
 class FinishedRun:
-    """The files that `finish_run` wrote. Each of several jobs has a trace of its own; where all of
-    them failed there is no report."""
+    """The files that `finish_run` wrote. Several jobs have a trace together, before those of each;
+    where all of them failed there is no report."""
 
     report: Path | None
     traces: tuple[Path, ...]
@@ -40,8 +40,10 @@ def finish_run(run: Run, figures: RunFigures | None = None) -> FinishedRun:
         if not finished:
             return FinishedRun(None, ())
         report = run.directory / "report.html"
-        report.write_text(render_html(figures_of_jobs(run)), encoding="utf-8")
-        return FinishedRun(report, tuple(trace for each in finished for trace in each.traces))
+        page = render_html(figures_of_jobs(run), run.spec.name)
+        report.write_text(page, encoding="utf-8")
+        own = tuple(trace for each in finished for trace in each.traces)
+        return FinishedRun(report, (write_jobs_trace(run), *own))
     figures = figures or figures_of(run)
     report = run.directory / "report.html"
     report.write_text(render_html([figures]), encoding="utf-8")

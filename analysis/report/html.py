@@ -19,8 +19,9 @@ _WIDTH = 1080.0
 _WIDTH_BESIDE = 620.0
 
 
-def render_html(runs: Sequence[RunFigures]) -> str:
-    """The page. Raises RunError for a damaged run directory, ValueError for no runs."""
+def render_html(runs: Sequence[RunFigures], title: str | None = None) -> str:
+    """The page; its title is the specs' names where there is no `title`. Raises RunError for a
+    damaged run directory, ValueError for no runs."""
     if not runs:
         raise ValueError("a report needs at least one run")
     width = _WIDTH if len(runs) == 1 else _WIDTH_BESIDE
@@ -38,7 +39,7 @@ def render_html(runs: Sequence[RunFigures]) -> str:
         sections=sections(runs, width),
         tables=table_panels(runs),
         command="report",
-        title=" · ".join(dict.fromkeys(run.run.spec.name for run in runs)),
+        title=title or " · ".join(dict.fromkeys(run.run.spec.name for run in runs)),
     )
 
 
