@@ -58,12 +58,14 @@ class Drawing:
         self._parts.append("</g>")
 
     def render(self) -> Markup:
-        # Everything in the parts was escaped when it was added.
+        # All parts were escaped when they were added. What stands beside its own words, as
+        # a legend's marks do, says nothing more.
+        said = (
+            f'role="img" aria-label="{escape(self.label)}"' if self.label else 'aria-hidden="true"'
+        )
         return Markup(
-            f'<svg viewBox="0 0 {_number(self.width)} {_number(self.height)}" role="img" '
-            f'width="{_number(self.width)}" aria-label="{escape(self.label)}">'
-            + "".join(self._parts)
-            + "</svg>"
+            f'<svg viewBox="0 0 {_number(self.width)} {_number(self.height)}" '
+            f'width="{_number(self.width)}" {said}>' + "".join(self._parts) + "</svg>"
         )
 
     def _element(self, name: str, css: str, tip: str, **attributes: float | str) -> None:

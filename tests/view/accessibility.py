@@ -1,0 +1,15 @@
+"""What Lighthouse asks of a page, as far as a browser tells it without Lighthouse."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.report.chromium import Page
+
+_SCRIPT = Path(__file__).with_suffix(".js").read_text()
+
+
+def faults_of(page: Page) -> list[str]:
+    """What is wrong with the page that is open, a rule and an element each."""
+    found: list[str] = page.evaluate(_SCRIPT)
+    return found
