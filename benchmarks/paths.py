@@ -33,7 +33,9 @@ ROUTINGS = {
 }
 TRANSPORTS = {
     "TCP": "{kind: tcp}",
+    "DCTCP": "{kind: tcp, congestion_control: dctcp}",
     "RoCE, go-back-N": "{kind: roce, path_mtu: 4096}",
+    "RoCE, selective repeat": "{kind: roce, path_mtu: 4096, loss_recovery: selective-repeat}",
 }
 COLLECTIVES = {
     "all-to-all": "{kind: all_to_all, size: 4MB}",

@@ -419,6 +419,7 @@ def _measured(
         "retransmits": sum(tcp.retransmits for tcp in network.tcp_counters().values()),
         **({} if counted is None else {spec.transport.kind: counted}),
         "unrouted": network.unrouted(),
+        "next_hops": network.next_hop_choices(),
         "captures": [stats.as_dict() for stats in captured],
         "spinners": [each.as_dict() for each in busy_pollers.spinners()],
         "details": _details(network),

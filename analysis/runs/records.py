@@ -343,7 +343,8 @@ class JobRecord(Record):
 class RoceRecord(Record):
     """The counters of the queue pairs of all hosts: how often one went back and sent again, NAKs
     that came for a PSN that was not the expected one and for a receiver that was not ready,
-    requests that came with a CE mark, and congestion notifications."""
+    requests that came with a CE mark, congestion notifications, requests that were sent again
+    alone, and those that came before their turn."""
 
     retries: int
     sequence_naks: int
@@ -351,6 +352,16 @@ class RoceRecord(Record):
     ce_packets: int = 0
     cnps_sent: int = 0
     cnps_received: int = 0
+    resent_alone: int = 0
+    early_requests: int = 0
+
+
+class ChoicesRecord(Record):
+    """For how many packets a node chose among next hops, and how often a flow went on by
+    another."""
+
+    packets: int
+    moves: int
 
 
 class LostNodeRecord(Record):
@@ -403,6 +414,8 @@ class Environment(Record):
     """Aggregation nodes that died, where ranks went on by hosts."""
     unrouted: dict[str, int] = Field(default_factory=dict)
     """Node -> packets that it lost for lack of a route."""
+    next_hops: dict[str, ChoicesRecord] = Field(default_factory=dict)
+    """Node -> what it chose among next hops by more than a hash."""
     missed_faults: list[str] = Field(default_factory=list)
     """Faults of the spec that had not begun when the ranks were done."""
     faults: list[FaultEventRecord] = Field(default_factory=list)

@@ -26,9 +26,12 @@ capture: {{points: []}}
 predict: []
 """
 ROCE = "{kind: roce, path_mtu: 4096}"
+SELECTIVE = "{kind: roce, path_mtu: 4096, loss_recovery: selective-repeat}"
 TRANSPORTS = {
     "RoCE, time-out 1 ms": ROCE,
     "RoCE, time-out 67 ms": "{kind: roce, path_mtu: 4096, qp_timeout: 67ms}",
+    "RoCE, selective repeat, time-out 1 ms": SELECTIVE,
+    "RoCE, selective repeat, time-out 131 us": SELECTIVE[:-1] + ", qp_timeout: 131us}",
     "TCP, SACK": "{kind: tcp}",
 }
 GBPS = (100, 400, 800)
@@ -50,9 +53,11 @@ collectives: {backend: programs, broadcast: {algorithm: tree}}
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--runs", type=Path, required=True)
+    parser.add_argument("--runs", type=Path, required=True, metavar="DIR")
+    parser.add_argument("--losses", action="store_true", help="losses alone")
     options = parser.parse_args(arguments)
-    _bandwidth(options.runs)
+    if not options.losses:
+        _bandwidth(options.runs)
     _losses(options.runs)
 
 

@@ -35,6 +35,7 @@ from emulator.ports.counters import (
     TcpCounters,
     port_counters,
     read_interfaces,
+    read_next_hop_choices,
     read_qdiscs,
     read_softnet_drops,
     read_tcp,
@@ -363,6 +364,18 @@ class Network:
             with self.enter(node.name):
                 found[node.name] = read_unrouted(node.kind is NodeKind.SWITCH)
         return {name: lost for name, lost in found.items() if lost}
+
+    def next_hop_choices(self) -> dict[str, dict[str, int]]:
+        """Node -> for how many packets it chose among next hops by more than a hash (`packets`),
+        and how often a flow went on by another (`moves`); those that hash are left out."""
+        found = {}
+        for node in self.fabric.nodes:
+            if node.forwards:
+                with self.enter(node.name):
+                    packets, moves = read_next_hop_choices()
+                if packets:
+                    found[node.name] = {"packets": packets, "moves": moves}
+        return found
 
     def softnet_drops(self) -> int:
         """Packets that the machine's receive backlogs have dropped since `up`. Must be zero."""

@@ -209,6 +209,16 @@ def read_unrouted(at_switch: bool) -> int:
     return lost + (table["Icmp"]["OutDestUnreachs"] if at_switch else 0)
 
 
+def read_next_hop_choices() -> tuple[int, int]:
+    """For how many packets the namespace in which the calling thread is chose among next hops by
+    more than a hash, and how many flows went on by another; zeros on a kernel that hashes all."""
+    path = Path("/proc/sys/net/gwroute/counts")
+    if not path.exists():
+        return 0, 0
+    packets, moves = map(int, path.read_text().split())
+    return packets, moves
+
+
 def read_softnet_drops() -> int:
     """Packets that the per-CPU backlogs of the whole machine have dropped since boot
     (second column of /proc/net/softnet_stat, hexadecimal)."""

@@ -24,6 +24,8 @@ struct DeviceSetting {
     bool window_by_rate = false;
     int64_t ack_every = 0;
     uint8_t int_hops = 0;
+    bool selective = false;    // what is lost is sent again alone,
+    int64_t reordering_ns = 0;  // and what is missed for longer is lost
 };
 
 // A queue pair's controller (rxe_congestion.c).

@@ -16,6 +16,7 @@ enum class What : uint32_t {
     kAwake,            // a program goes on
     kQueuePairTimer,   // a queue pair has waited for an acknowledgement
     kQueuePairPace,    // a queue pair may send its next request
+    kQueuePairLost,    // a packet of a queue pair is lost by now
     kHasLeftPort,      // a packet of a queue pair has left its host's port
     kSendTask,         // of a queue pair
     kReceiveTask,      // of a queue pair

@@ -30,13 +30,15 @@ enum class Frame : uint8_t {
     kRequest,      // of a queue pair: a packet of a message or of a credit
     kAcknowledge,  // of a queue pair: of all requests up to `seq`
     kNak,          // of a queue pair: of all requests before `seq`, which is missing
+    kBitmap,       // of a queue pair: as kAcknowledge, and which have come of those up to `ack`
     kCnp,          // of a queue pair: it got a marked request
     kPause,        // of a port: its neighbour stops, or goes on
 };
 
 // A frame: `length` as Linux counts it; `seq` and `data` bytes from there, none for an acknowledgement
 // alone. `target` is an end of a connection, a queue pair or, for a pause frame, a port. `seq` of queue pairs
-// counts packets, and `ranges` says where their telemetry is.
+// counts packets, and `ranges` says where their telemetry is; a bitmap is in `stamp_ms` and, its upper half, in
+// `echo_ms`.
 struct alignas(64) Packet {
     int64_t seq, ack;
     uint32_t data, length, window, stamp_ms, echo_ms;

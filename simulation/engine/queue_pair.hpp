@@ -7,7 +7,7 @@
 // workqueue, one at a time and in the order in which they were queued (rxe_task.c). Packet numbers start at 0
 // and are not cut to 24 bits.
 #pragma once
-#include <deque>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -62,7 +62,7 @@ class QueuePair {
     uint32_t peer = kNobody;
     uint32_t route = 0;
     uint8_t hops = 0, selector = 0;
-    int64_t sent = 0, resent = 0, naks = 0, timeouts = 0, cnps = 0;
+    int64_t sent = 0, resent = 0, naks = 0, timeouts = 0, cnps = 0, came_early = 0;
 
     Controller& controller() { return controller_; }
 
@@ -74,6 +74,8 @@ class QueuePair {
     static constexpr int64_t kMostUnacknowledged = 16384;  // RXE_MAX_UNACKED_PSNS
     static constexpr int64_t kPortHigh = 8, kPortLow = 4;  // RXE_INFLIGHT_SKBS_PER_QP_HIGH and _LOW
     static constexpr int64_t kMostRuns = 1024;             // RXE_MAX_ITERATIONS
+    static constexpr int64_t kBitmapPackets = 64;          // RXE_SACK_PACKETS
+    static constexpr int64_t kBitmapBytes = 12;            // struct rxe_sack
     static constexpr size_t kSentTimes = 1024;             // RXE_SENT_TIMES
     static constexpr int32_t kMostUnderWay = 127;          // _DEPTH of workloads/execution/verbs/queue_pairs.py
     static constexpr int64_t kIntHeaderBytes = GW_INT_HEADER_BYTES, kIntHopBytes = GW_INT_HOP_BYTES;
@@ -93,6 +95,14 @@ class QueuePair {
         int32_t message;
         uint8_t hops;
         uint32_t telemetry;
+        bool is_early = false;  // a request that came before its turn, and has been answered
+        int64_t answers = 0;    // of an acknowledgement with a bitmap: the request,
+        uint64_t came = 0;      // and bit n says whether the one n before it has come
+    };
+    struct Hole {  // a packet that has been sent, and is not known to have come
+        enum State : uint8_t { kOvertaken, kLost, kSent } state;
+        Time since_ns = 0;           // when one that was sent later had come
+        int64_t sent_before_psn = 0;  // sent again: what was first sent at or after it, was sent later
     };
     enum class Task : uint8_t { kIdle, kBusy, kArmed };
     struct SentTime {
@@ -108,9 +118,19 @@ class QueuePair {
     bool complete(Time now);
     bool respond(Time now);
     void retry();
+    void send_packet(const Work& work, int64_t psn, bool asks, Time now);
+    bool is_full(Time now);
+    bool has_lost(Time now);
+    void send_again(Time now);
+    bool retry_selectively();
+    bool knows(int64_t psn) const;
+    bool has_heard(const Told& told, Time now);
+    void keep(Told told, Time now);
+    void take_early(Time now);
+    bool waits_for_port(Time now);
     void emit(uint32_t packet, Time now);
     uint32_t make(Frame frame, int64_t psn, int64_t bytes);
-    void acknowledge(Frame frame, int64_t psn, const Told* answered, Time now);
+    void acknowledge(Frame frame, int64_t psn, const Told* answered, Time now, uint64_t came = 0);
     void tell(Completion::Kind kind, int32_t message, Time now);
     void has_been_acked(const Told& told, Time now);
     void free_telemetry(const Told& told);
@@ -159,6 +179,14 @@ class QueuePair {
     uint64_t bits_ = 0;
     Time pace_ns_ = kNever;
 
+    // Selective repeat: what was sent below known_psn_ is acknowledged, or is a hole. Lists may name holes that
+    // are none any more.
+    std::map<int64_t, Hole> holes_;
+    int64_t known_psn_ = 0;
+    Ring<int64_t> overtaken_, lost_, sent_again_;
+    Time lost_timer_ns_ = kNever;
+    bool timed_out_once_ = false;
+
     // The completer.
     Ring<Told> responses_;
     int64_t acked_psn_ = 0;  // the first that is not
@@ -174,6 +202,8 @@ class QueuePair {
     Ring<Told> requests_;
     int64_t expected_psn_ = 0;
     bool sent_nak_ = false;
+    std::map<int64_t, Told> early_;
+    bool has_caught_up_ = false;
     Time cnp_after_ns_ = 0;
 
     // Its packets in the host's port.

@@ -67,6 +67,10 @@ inline void QueuePair::fire(What what, Time now) {
             if (pace_ns_ != now) return;
             pace_ns_ = kNever;
             return schedule(sender_, What::kSendTask, now);
+        case What::kQueuePairLost:
+            if (lost_timer_ns_ != now) return;
+            lost_timer_ns_ = kNever;
+            return schedule(sender_, What::kSendTask, now);
         default:
             left_event_ns_ = kNever;
             if (waits_for_port_ && in_port(now) < kPortLow) schedule(sender_, What::kSendTask, now);
@@ -83,32 +87,52 @@ inline bool QueuePair::send_step(Time now) {
 // Sends a packet where it may (rxe_requester). Whether there may be more to do.
 inline bool QueuePair::request(Time now) {
     if (needs_retry_) {
-        retry();
+        if (!retry_selectively()) retry();
         needs_retry_ = false;
     }
+    if (has_lost(now)) {
+        if (waits_for_port(now) || is_paced(now)) return false;
+        send_again(now);
+        return true;
+    }
     if (next_work_ == works_.size()) return false;
-    if (next_psn_ >= acked_psn_ + window(now)) {
+    if (is_full(now)) {
         waits_for_psn_ = true;
         return false;
     }
-    if (in_port(now) > kPortHigh && retry_ns_ != kNever) {
-        waits_for_port_ = true;
-        watch_port(now);
-        return false;
-    }
-    if (is_paced(now)) return false;
+    if (waits_for_port(now) || is_paced(now)) return false;
 
     Work& work = works_[next_work_];
     int64_t mtu = roce_.path_mtu_bytes;
     int64_t count = std::max<int64_t>(1, (work.size_bytes + mtu - 1) / mtu);
-    int64_t payload = std::min(mtu, work.size_bytes - work.packets * mtu);
     bool is_first = !work.packets, is_last = work.packets + 1 == count;
-    int64_t bytes = kBthBytes + payload + (-payload & 3) + kCrcBytes;
-    if (is_first && work.is_write) bytes += kRethBytes;
-    if (is_last) bytes += kImmediateBytes;
+    if (is_first) {
+        work.first_psn = next_psn_;
+        work.last_psn = next_psn_ + count - 1;
+    }
     bool asks = is_last || ++unasked_ >= std::min(device_.ack_every, window(now));
     if (asks) unasked_ = 0;
-    uint32_t made = make(Frame::kRequest, next_psn_, bytes);
+    send_packet(work, next_psn_, asks, now);
+    if (next_psn_ < highest_psn_) ++resent;
+
+    work.state = is_last ? Work::kPending : Work::kProcessing;
+    ++work.packets;
+    ++next_psn_;
+    highest_psn_ = std::max(highest_psn_, next_psn_);
+    if (is_last) ++next_work_;
+    waits_for_port_ = false;
+    if (retry_ns_ == kNever) set_retry_timer(now);
+    return true;
+}
+
+inline void QueuePair::send_packet(const Work& work, int64_t psn, bool asks, Time now) {
+    int64_t mtu = roce_.path_mtu_bytes;
+    int64_t payload = std::min(mtu, work.size_bytes - (psn - work.first_psn) * mtu);
+    bool is_first = psn == work.first_psn, is_last = psn == work.last_psn;
+    int64_t bytes = kBthBytes + payload + (-payload & 3) + kCrcBytes;
+    if (work.is_write && (is_first || device_.selective)) bytes += kRethBytes;
+    if (is_last) bytes += kImmediateBytes;
+    uint32_t made = make(Frame::kRequest, psn, bytes);
     Packet& packet = net.packets[made];
     packet.ect = device_.ecn;
     packet.data = uint32_t(payload);
@@ -119,19 +143,13 @@ inline bool QueuePair::request(Time now) {
     emit(made, now);
     has_sent(bytes, now);
     ++sent;
-    if (next_psn_ < highest_psn_) ++resent;
+}
 
-    work.state = is_last ? Work::kPending : Work::kProcessing;
-    if (is_first) {
-        work.first_psn = next_psn_;
-        work.last_psn = next_psn_ + count - 1;
-    }
-    ++work.packets;
-    ++next_psn_;
-    highest_psn_ = std::max(highest_psn_, next_psn_);
-    if (is_last) ++next_work_;
-    waits_for_port_ = false;
-    if (retry_ns_ == kNever) set_retry_timer(now);
+// Whether its packets in the host's port are so many that no other may follow.
+inline bool QueuePair::waits_for_port(Time now) {
+    if (in_port(now) <= kPortHigh || retry_ns_ == kNever) return false;
+    waits_for_port_ = true;
+    watch_port(now);
     return true;
 }
 
@@ -161,6 +179,7 @@ inline bool QueuePair::complete(Time now) {
         responses_.pop_front();
         timed_out = false;
         has_been_acked(told, now);
+        if (has_heard(told, now)) reset_retry_counters();
     }
     auto exits = [&] {
         bool found = again_;
@@ -286,15 +305,20 @@ inline void QueuePair::has_sent(int64_t bytes, Time now) {
 inline void QueuePair::has_been_acked(const Told& told, Time now) {
     auto kind = controller_.set.kind;
     if (kind != RXE_RATE_TIMELY && kind != RXE_RATE_HPCC) return;
-    bool round_over = !in_round_ || told.psn >= round_psn_;
+    int64_t psn = told.frame == Frame::kBitmap ? told.answers : told.psn;
+    if (knows(psn)) {
+        if (told.telemetry != kNobody) free_telemetry(told);
+        return;
+    }
+    bool round_over = !in_round_ || psn >= round_psn_;
     if (kind == RXE_RATE_HPCC) {
         if (told.telemetry != kNobody) {
             rxe_hpcc_ack(&controller_.hpcc, &controller_.set, net.packets.telemetry(told.telemetry), told.hops, round_over);
             free_telemetry(told);
         }
     } else {
-        SentTime& found = sent_times_[size_t(told.psn) % kSentTimes];
-        if (!round_over || found.psn != told.psn) return;
+        SentTime& found = sent_times_[size_t(psn) % kSentTimes];
+        if (!round_over || found.psn != psn) return;
         found.psn = -1;
         rxe_timely_rtt(&controller_.timely, &controller_.set, uint64_t(now - found.left_ns));
     }

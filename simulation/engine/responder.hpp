@@ -2,7 +2,7 @@
 // What a queue pair does with what arrives: as rxe_recv.c and rxe_resp.c. A receive is posted for whatever comes:
 // each end has as many as the other has works under way, and its rank posts them anew at once.
 #pragma once
-#include "queue_pair.hpp"
+#include "selective.hpp"
 
 inline void QueuePair::receive(uint32_t number, Time now) {
     Packet& packet = net.packets[number];
@@ -17,6 +17,10 @@ inline void QueuePair::receive(uint32_t number, Time now) {
         emit(make(Frame::kCnp, 0, kBthBytes + kCnpBytes + kCrcBytes), now);
     }
     Told told{packet.seq, packet.frame, packet.is_write, packet.is_last, packet.asks, packet.message, packet.hops_told, kNobody};
+    if (packet.frame == Frame::kBitmap) {
+        told.answers = packet.ack;
+        told.came = uint64_t(packet.echo_ms) << 32 | packet.stamp_ms;
+    }
     if (packet.hops_asked) {
         told.telemetry = packet.ranges;
         packet.hops_asked = 0;  // it is ours now
@@ -28,10 +32,13 @@ inline void QueuePair::receive(uint32_t number, Time now) {
 
 // Answers a request (rxe_receiver). Whether there was one.
 inline bool QueuePair::respond(Time now) {
+    if (device_.selective) take_early(now);
     if (requests_.empty()) return false;
     Told told = requests_.front();
     requests_.pop_front();
-    if (told.psn > expected_psn_) {
+    if (told.psn > expected_psn_ && device_.selective) {
+        keep(told, now);
+    } else if (told.psn > expected_psn_) {
         if (!sent_nak_) {
             sent_nak_ = true;
             acknowledge(Frame::kNak, expected_psn_, nullptr, now);
@@ -42,14 +49,21 @@ inline bool QueuePair::respond(Time now) {
         sent_nak_ = false;
         ++expected_psn_;
         if (told.is_last) tell(told.is_write ? Completion::kMessageCame : Completion::kCreditCame, told.message, now);
-        if (told.asks) acknowledge(Frame::kAcknowledge, told.psn, &told, now);
+        if (told.asks && !told.is_early) acknowledge(Frame::kAcknowledge, told.psn, &told, now);
     }
     if (told.telemetry != kNobody) free_telemetry(told);
     return true;
 }
 
-inline void QueuePair::acknowledge(Frame frame, int64_t psn, const Told* answered, Time now) {
-    uint32_t made = make(frame, psn, kBthBytes + kAethBytes + kCrcBytes);
+inline void QueuePair::acknowledge(Frame frame, int64_t psn, const Told* answered, Time now, uint64_t came) {
+    int64_t more = frame == Frame::kBitmap ? kBitmapBytes : 0;
+    uint32_t made = make(frame, psn, kBthBytes + kAethBytes + more + kCrcBytes);
+    if (came) {
+        Packet& packet = net.packets[made];
+        packet.ack = answered->psn;
+        packet.stamp_ms = uint32_t(came);
+        packet.echo_ms = uint32_t(came >> 32);
+    }
     if (answered && answered->telemetry != kNobody) {
         Packet& packet = net.packets[made];
         packet.ranges = net.packets.make_telemetry();

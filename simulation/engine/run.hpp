@@ -205,6 +205,7 @@ inline void Network::begin(const Event& event, Time now) {
             return programs->take_completions(event.whose, now);
         case What::kQueuePairTimer:
         case What::kQueuePairPace:
+        case What::kQueuePairLost:
         case What::kHasLeftPort:
         case What::kSendTask:
         case What::kReceiveTask:

@@ -20,7 +20,7 @@ inline void Programs::read_devices(const Columns& from) {
             &device.rate.rtt_high_ns, &device.rate.ewma_q32, &device.rate.beta_q32, &device.rate.hyper_after,
             &device.rate.base_rtt_ns, &device.rate.target_q32, &device.rate.max_stage,
         };
-        constexpr ptrdiff_t kOthers = 5;
+        constexpr ptrdiff_t kOthers = 7;
         if (numbers.end() - next < ptrdiff_t(std::size(fields)) + kOthers)
             throw BadScenario("roce.devices: the column ends within a device");
         for (uint64_t* field : fields) *field = uint64_t(*next++);
@@ -29,6 +29,8 @@ inline void Programs::read_devices(const Columns& from) {
         device.window_by_rate = *next++;
         device.ack_every = *next++;
         device.int_hops = uint8_t(*next++);
+        device.selective = *next++;
+        device.reordering_ns = *next++;
     }
 }
 

@@ -22,7 +22,7 @@ from analysis.decode.phase_bytes import bytes_by_phase
 from analysis.decode.roce.packets import roce_packets
 from analysis.decode.roce.queue_pair_metrics import queue_pair_metrics
 from analysis.decode.roce.queue_pairs import queue_pairs
-from analysis.decode.roce.scapy_layers import RETH, ImmediateData
+from analysis.decode.roce.scapy_layers import RETH, Bitmap, ImmediateData
 from analysis.decode.roce.wire_format import NAK_SEQUENCE_ERROR, TRAITS, Trait
 from analysis.decode.tcp.pcap import CaptureFormatError, read_pcap
 from collectives.algorithms import algorithm
@@ -54,6 +54,10 @@ def frames(draw: st.DrawFn) -> Packet:
         )
     if traits & Trait.AETH:
         packet /= AETH(syndrome=draw(st.integers(0, 255)), msn=draw(st.integers(0, 2**24 - 1)))
+    if traits & Trait.BITMAP:
+        packet /= Bitmap(
+            answers=draw(st.integers(0, 2**24 - 1)), came=draw(st.integers(0, 2**64 - 1))
+        )
     if traits & Trait.IMMEDIATE:
         packet /= ImmediateData(immediate=draw(WORD))
     if payload:

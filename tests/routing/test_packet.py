@@ -24,7 +24,8 @@ _RUNS: list[dict[str, Any]] = [json.loads(line) for line in _LINES]
 
 def _name(run: dict[str, Any]) -> str:
     routing = run["spec"]["fabric"]["routing"]
-    return f"{routing['kind']}-{routing.get('choose', 'own')}"
+    recovery = run["spec"]["transport"].get("loss_recovery", "go-back-n")
+    return f"{routing['kind']}-{routing.get('choose', 'own')}-{recovery}"
 
 
 @pytest.mark.parametrize("run", _RUNS, ids=_name)

@@ -66,7 +66,7 @@ class RocePackets:
     virtual_address: npt.NDArray[np.uint64]
     rkey: Int64
     dma_length: Int64
-    """The RETH's length: bytes of the whole message."""
+    """The RETH's length: bytes of the message from this packet on."""
     immediate: Int64
     syndrome: Int64
     message_number: Int64

@@ -18,6 +18,7 @@ BTH_BYTES: Final = 12
 RETH_BYTES: Final = 16
 AETH_BYTES: Final = 4
 IMMEDIATE_BYTES: Final = 4
+BITMAP_BYTES: Final = 12
 ICRC_BYTES: Final = 4
 
 PSN_BITS: Final = 24
@@ -25,7 +26,8 @@ PSN_MASK: Final = (1 << PSN_BITS) - 1
 
 
 class Opcode(IntEnum):
-    """The opcodes of reliable connections (table 38 of the specification), and the CNP."""
+    """The opcodes of reliable connections (table 38 of the specification), the CNP, and those of
+    selective repeat, which are a manufacturer's (emulator/kernel/rxe/rxe_selective.h)."""
 
     SEND_FIRST = 0x00
     SEND_MIDDLE = 0x01
@@ -52,6 +54,10 @@ class Opcode(IntEnum):
     SEND_ONLY_WITH_INVALIDATE = 0x17
     CNP = 0x81
     """Congestion Notification Packet (annex A17.9.3)."""
+    SELECTIVE_WRITE_MIDDLE = 0xC7
+    SELECTIVE_WRITE_LAST = 0xC8
+    SELECTIVE_WRITE_LAST_WITH_IMMEDIATE = 0xC9
+    SELECTIVE_ACKNOWLEDGE = 0xD1
 
 
 class Trait(IntFlag):
@@ -71,6 +77,8 @@ class Trait(IntFlag):
     WRITES = 128
     """A packet of an RDMA WRITE, which a receiver's buffer has been told for."""
     CNP = 256
+    BITMAP = 512
+    """Behind the AETH: the PSN that is answered, and which of the 64 up to it have come."""
 
 
 _F, _L, _C = Trait.FIRST, Trait.LAST, Trait.CARRIES
@@ -91,6 +99,10 @@ TRAITS: Final[dict[Opcode, Trait]] = {
     Opcode.WRITE_ONLY_WITH_IMMEDIATE: _W | _F | _L | _RETH | _IMMEDIATE,
     Opcode.ACKNOWLEDGE: Trait.AETH | Trait.ANSWERS,
     Opcode.CNP: Trait.CNP,
+    Opcode.SELECTIVE_WRITE_MIDDLE: _W | _RETH,
+    Opcode.SELECTIVE_WRITE_LAST: _W | _L | _RETH,
+    Opcode.SELECTIVE_WRITE_LAST_WITH_IMMEDIATE: _W | _L | _RETH | _IMMEDIATE,
+    Opcode.SELECTIVE_ACKNOWLEDGE: Trait.AETH | Trait.ANSWERS | Trait.BITMAP,
 }
 """The headers of the opcodes that are followed: others (reads, atomics) keep their BTH alone."""
 
@@ -115,6 +127,7 @@ def header_bytes(opcode: Opcode) -> int:
         + RETH_BYTES * bool(traits & Trait.RETH)
         + AETH_BYTES * bool(traits & Trait.AETH)
         + IMMEDIATE_BYTES * bool(traits & Trait.IMMEDIATE)
+        + BITMAP_BYTES * bool(traits & Trait.BITMAP)
     )
 
 

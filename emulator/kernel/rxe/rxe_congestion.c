@@ -212,8 +212,8 @@ static void rxe_hpcc_acked(struct rxe_congestion *c, struct sk_buff *skb, bool r
 	rxe_hpcc_ack(&c->hpcc, &c->set.rate, hops, n, round_over);
 }
 
-/* An acknowledgement of requests up to pkt->psn has come. */
-void rxe_congestion_acked(struct rxe_qp *qp, struct rxe_pkt_info *pkt, struct sk_buff *skb)
+/* An acknowledgement that answers a request has come. */
+void rxe_congestion_acked(struct rxe_qp *qp, u32 psn, struct sk_buff *skb)
 {
 	struct rxe_congestion *c = &qp->congestion;
 	struct rxe_sent_time *sent;
@@ -221,12 +221,12 @@ void rxe_congestion_acked(struct rxe_qp *qp, struct rxe_pkt_info *pkt, struct sk
 
 	if (c->set.rate.kind != RXE_RATE_TIMELY && c->set.rate.kind != RXE_RATE_HPCC)
 		return;
-	round_over = !c->in_round || psn_compare(pkt->psn, c->round_psn) >= 0;
+	round_over = !c->in_round || psn_compare(psn, c->round_psn) >= 0;
 	if (c->set.rate.kind == RXE_RATE_HPCC) {
 		rxe_hpcc_acked(c, skb, round_over);
 	} else {
-		sent = &c->sent[pkt->psn % RXE_SENT_TIMES];
-		if (!round_over || !sent->known || sent->psn != pkt->psn)
+		sent = &c->sent[psn % RXE_SENT_TIMES];
+		if (!round_over || !sent->known || sent->psn != psn)
 			return;
 		sent->known = false;
 		rxe_timely_rtt(&c->timely, &c->set.rate, ktime_get_ns() - sent->time_ns);
@@ -332,6 +332,7 @@ int rxe_congestion_init(struct rxe_dev *rxe, struct rxe_qp *qp)
 	c->set = rxe->congestion.set;
 	hrtimer_init(&c->timer, CLOCK_MONOTONIC, HRTIMER_MODE_ABS);
 	c->timer.function = rxe_congestion_timer;
+	rxe_selective_init(qp, c->set.selective, c->set.reordering_ns);
 	switch (c->set.rate.kind) {
 	case RXE_RATE_DCQCN:
 		rxe_dcqcn_init(&c->dcqcn, &c->set.rate);
@@ -352,12 +353,14 @@ void rxe_congestion_stop(struct rxe_qp *qp)
 {
 	if (qp->congestion.timer.function)
 		hrtimer_cancel(&qp->congestion.timer);
+	rxe_selective_stop(qp);
 }
 
 void rxe_congestion_free(struct rxe_qp *qp)
 {
 	kfree(qp->congestion.sent);
 	qp->congestion.sent = NULL;
+	rxe_selective_forget(qp);
 }
 
 void rxe_congestion_init_device(struct rxe_dev *rxe)
@@ -411,6 +414,8 @@ static const struct {
 	RXE_SETTING("window_by_rate", window_by_rate),
 	RXE_SETTING("ack_every", ack_every),
 	RXE_SETTING("int_hops", int_hops),
+	RXE_SETTING("selective", selective),
+	RXE_SETTING("reordering_ns", reordering_ns),
 	RXE_SETTING("sample_interval_ns", sample_interval_ns),
 	RXE_SETTING("sample_capacity", sample_capacity),
 };
@@ -435,6 +440,7 @@ static bool rxe_settings_right(const struct rxe_congestion_settings *set)
 	const struct rxe_rate_settings *r = &set->rate;
 
 	if (r->kind >= __RXE_RATE_KINDS || !set->ack_every ||
+	    set->reordering_ns >= NSEC_PER_SEC ||
 	    (set->window_by_rate && !r->line_bps))
 		return false;
 	if (r->kind == RXE_RATE_FIXED)

@@ -12,6 +12,7 @@
 #include <linux/sysfs.h>
 
 #include "rxe_rate.h"
+#include "rxe_selective.h"
 
 struct rxe_qp;
 struct rxe_dev;
@@ -25,6 +26,8 @@ struct rxe_congestion_settings {
 	u64	window_by_rate;		/* .. times rate / line rate */
 	u64	ack_every;		/* packets */
 	u64	int_hops;		/* HPCC: room for so many */
+	u64	selective;		/* selective repeat, not go-back-N */
+	u64	reordering_ns;		/* .. what is missed for longer is lost */
 	u64	sample_interval_ns;	/* 0: none */
 	u64	sample_capacity;
 };
@@ -74,6 +77,8 @@ struct rxe_congestion {
 
 	/* The request that an acknowledgement being built answers: its telemetry goes back */
 	struct sk_buff		*answered;
+
+	struct rxe_selective	selective;
 };
 
 void rxe_congestion_init_device(struct rxe_dev *rxe);
@@ -87,7 +92,7 @@ void rxe_congestion_sent(struct rxe_qp *qp, struct rxe_pkt_info *pkt);
 u32 rxe_congestion_window(struct rxe_qp *qp);
 bool rxe_congestion_wants_ack(struct rxe_qp *qp);
 void rxe_congestion_left_port(struct rxe_qp *qp, struct sk_buff *skb);
-void rxe_congestion_acked(struct rxe_qp *qp, struct rxe_pkt_info *pkt, struct sk_buff *skb);
+void rxe_congestion_acked(struct rxe_qp *qp, u32 psn, struct sk_buff *skb);
 void rxe_congestion_received(struct rxe_qp *qp, struct rxe_pkt_info *pkt, struct sk_buff *skb);
 void rxe_congestion_cnp(struct rxe_qp *qp);
 

@@ -47,7 +47,7 @@ class EmulatedRoce(EmulatedTransport):
         elif not found.controls and not _of(spec).as_linux_has_it:
             lacks.append(
                 "transport: this kernel's Soft-RoCE has neither congestion_control nor ecn, "
-                "window or ack_every"
+                "window, ack_every or loss_recovery: selective-repeat"
             )
         return lacks
 

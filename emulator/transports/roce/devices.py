@@ -56,6 +56,8 @@ def make_devices(
 
 _COUNTERS = {
     "retries": "completer_retry_err",
+    "resent_alone": "resent_requests",
+    "early_requests": "out_of_seq_request",
     "sequence_naks": "rcvd_seq_err",
     "not_ready_naks": "rcvd_rnr_err",
     "ce_packets": "ecn_marked",
@@ -67,8 +69,9 @@ _COUNTERS = {
 
 def read_counters(devices: Iterable[str]) -> dict[str, int]:
     """The sums of what the queue pairs of devices have counted: how often one went back and sent
-    again, the NAKs that came, requests that came with a CE mark, and CNPs; 0 of what the
-    kernel does not count. Raises OSError."""
+    again, the requests that were sent again alone, those that came before their turn (of go-back-N
+    the first of a row), the NAKs that came, requests that came with a CE mark, and CNPs; 0 of what
+    the kernel does not count. Raises OSError."""
     counted = [Path(f"/sys/class/infiniband/{name}/ports/1/hw_counters") for name in devices]
     return {
         name: sum(

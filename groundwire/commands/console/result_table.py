@@ -58,7 +58,7 @@ def print_result(result: dict[str, Any], directory: Path, console: OutputConsole
                 console.print(said, highlight=False)
     console.print()
     summary = result["summary"]
-    counted = ("retries", "sequence_naks", "not_ready_naks", "cnps_received")
+    counted = ("retries", "sequence_naks", "not_ready_naks", "cnps_received", "resent_alone")
     naks = "".join(
         f", {name.replace('_', ' ')} {summary[name]}" for name in counted if name in summary
     )

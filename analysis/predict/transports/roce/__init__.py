@@ -33,7 +33,9 @@ class RoceCarrier(Carrier):
 
     def wire(self, mtu_bytes: int) -> Wire:
         """Packets of the path MTU, whatever links can take."""
-        return RoceWire(self.settings.path_mtu_bytes, self.settings.packets_per_ack)
+        return RoceWire(
+            self.settings.path_mtu_bytes, self.settings.packets_per_ack, self.settings.is_selective
+        )
 
     @property
     def trains(self) -> type[PacketTrains]:

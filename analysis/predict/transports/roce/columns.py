@@ -18,6 +18,7 @@ _DEVICE = (
     *("rtt_min_ns", "rtt_low_ns", "rtt_high_ns", "ewma_q32", "beta_q32", "hyper_after"),
     *("base_rtt_ns", "target_q32", "max_stage"),
     *("ecn", "window_bytes", "window_by_rate", "ack_every", "int_hops"),
+    *("selective", "reordering_ns"),
 )
 """The numbers of a device, in the order of `roce.devices` (simulation/engine/verbs.hpp)."""
 

@@ -15,7 +15,7 @@ PACKET_BYTES = 20 + 8 + 12 + 4 + ETHERNET_BYTES
 and Ethernet."""
 
 RETH_BYTES = 16
-"""Where a WRITE goes, in its first packet."""
+"""Where a WRITE goes, in its first packet; with selective repeat in each."""
 
 IMMEDIATE_BYTES = 4
 """In the last packet of a message, and in a credit."""
@@ -41,6 +41,7 @@ class RoceWire:
 
     path_mtu_bytes: int
     packets_per_ack: int = STOCK_ACK_EVERY
+    is_selective: bool = False
 
     @property
     def control_bytes(self) -> int:
@@ -56,7 +57,7 @@ class RoceWire:
     @property
     def full_frame_bytes(self) -> int:
         """L1 bytes of a full packet."""
-        return self.path_mtu_bytes + PACKET_BYTES
+        return self.path_mtu_bytes + PACKET_BYTES + RETH_BYTES * self.is_selective
 
     def packets(self, size_bytes: Any) -> Any:
         """Packets of a message."""
@@ -66,7 +67,9 @@ class RoceWire:
         """L1 bytes of a message with all headers, padded to four bytes."""
         size = np.asarray(size_bytes)
         padded = size + -size % 4
-        return padded + self.packets(size) * PACKET_BYTES + RETH_BYTES + IMMEDIATE_BYTES
+        packets = self.packets(size)
+        reths = packets if self.is_selective else 1
+        return padded + packets * PACKET_BYTES + reths * RETH_BYTES + IMMEDIATE_BYTES
 
     def beside_bytes(self, size_bytes: Any) -> Any:
         """Acknowledgements of the message, its credit, and the acknowledgement of the one that its
@@ -93,10 +96,10 @@ class RoceWire:
         """Full packets of a message, the L1 bytes of each, and those of its last one, if that is
         not full as well; the headers of first and last are spread over the full ones."""
         full, rest = divmod(size_bytes, self.path_mtu_bytes)
-        extra = RETH_BYTES + IMMEDIATE_BYTES
+        extra = RETH_BYTES * (not self.is_selective) + IMMEDIATE_BYTES
         if not full:
             return 0, 0.0, float(self.data_bytes(size_bytes))
-        last = rest + -rest % 4 + PACKET_BYTES if rest else 0
+        last = rest + -rest % 4 + PACKET_BYTES + RETH_BYTES * self.is_selective if rest else 0
         return full, self.full_frame_bytes + extra / full, float(last)
 
     def goodput_bps(self, rate_bps: int) -> float:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from topologies.fabrics.fabric import L1_OVERHEAD_BYTES, Fabric
 from topologies.routing.extent import Extent, longest_path
 from topologies.spec.transports.roce.section import (
+    REORDERING_NS,
     Dcqcn,
     Hpcc,
     RoceTransport,
@@ -35,6 +36,11 @@ def device_settings(transport: RoceTransport, fabric: Fabric, line_bps: int) -> 
         "ack_every": transport.packets_per_ack,
         "window_bytes": transport.window_bytes or 0,
     }
+    if transport.is_selective:
+        settings["selective"] = 1
+        settings["reordering_ns"] = (
+            REORDERING_NS if transport.reordering_ns is None else transport.reordering_ns
+        )
     if controller is None:
         return settings
     rates = controller_rates(controller, line_bps)

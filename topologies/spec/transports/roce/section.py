@@ -20,6 +20,9 @@ from topologies.units import RateBps, SizeBytes, TimeNs
 Whole = Annotated[int, Field(strict=True)]
 Rate = Annotated[RateBps | None, Field(default=None, gt=0)]
 
+REORDERING_NS = 50_000
+"""How long packets may overtake each other, where a spec does not say: flowlets' gap."""
+
 STOCK_ACK_EVERY = 66
 """How many packets of a message rxe sends before it asks for an acknowledgement."""
 
@@ -97,6 +100,10 @@ class RoceTransport(TransportSection):
     sockets. `rate_interval` is the least time between two records of a queue pair's rate; 0 records
     none. Two ranks have so many `connections`, each two queue pairs: a message is `split` over all
     of them, or `messages` go whole, each by one of them.
+
+    What is lost is sent again with all that follows it (`loss_recovery: go-back-n`), or alone
+    (`selective-repeat`): it is lost where a packet that was sent later has come `reordering` ago
+    (None: 50us).
     """
 
     of_programs: ClassVar[bool] = True
@@ -111,6 +118,8 @@ class RoceTransport(TransportSection):
     rate_interval_ns: TimeNs = Field(default=10_000, alias="rate_interval")
     connections: Whole = Field(default=1, ge=1, le=64)
     spread: Literal["split", "messages"] = "split"
+    loss_recovery: Literal["go-back-n", "selective-repeat"] = "go-back-n"
+    reordering_ns: TimeNs | None = Field(default=None, alias="reordering", lt=10**9)
     traffic_class: TrafficClassName = Field(default=None, alias="class")
     dcqcn: Dcqcn | None = None
     timely: Timely | None = None
@@ -126,6 +135,8 @@ class RoceTransport(TransportSection):
                 )
         if self.window_bytes is not None and self.window_bytes < self.path_mtu_bytes:
             raise ValueError("expected a window of at least one packet of the path MTU")
+        if self.reordering_ns is not None and not self.is_selective:
+            raise ValueError("`reordering` is for loss_recovery: selective-repeat")
         return self
 
     @property
@@ -137,6 +148,8 @@ class RoceTransport(TransportSection):
         """With its congestion control and path MTU."""
         said = f"RoCE, congestion control {self.congestion_control}"
         said += f", path MTU {self.path_mtu_bytes}"
+        if self.is_selective:
+            said += ", selective repeat"
         return f"{said}, ECN" if self.ecn_capable else said
 
     @property
@@ -170,6 +183,11 @@ class RoceTransport(TransportSection):
         return self.congestion_control == "dcqcn" if self.ecn is None else self.ecn
 
     @property
+    def is_selective(self) -> bool:
+        """Whether a lost packet is sent again alone."""
+        return self.loss_recovery == "selective-repeat"
+
+    @property
     def as_linux_has_it(self) -> bool:
         """Whether queue pairs are those of stock Soft-RoCE."""
         return (
@@ -177,6 +195,7 @@ class RoceTransport(TransportSection):
             and not self.ecn_capable
             and self.packets_per_ack == STOCK_ACK_EVERY
             and self.window_bytes is None
+            and not self.is_selective
         )
 
     @property
