@@ -1,4 +1,5 @@
-"""The ready axes: the mission's six factors, each with levels that are sets of a spec's keys.
+"""The ready axes: the mission's six factors, and how packets use many paths; each with levels that
+are sets of a spec's keys.
 
 A level of an axis may depend on the number of ranks: a fabric is made just large enough for them.
 """
@@ -126,6 +127,15 @@ def _transport(control: str, queue: str) -> LevelOf:
     return _always(transport__congestion_control=control, fabric__queue__kind=queue)
 
 
+def _roce(**keys: object) -> LevelOf:
+    of_roce = {f"transport__{key}": value for key, value in keys.items()}
+    return _always(transport__kind="roce", **of_roce)
+
+
+def _routing(kind: str, **keys: object) -> LevelOf:
+    return _always(fabric__routing={"kind": kind, **keys})
+
+
 AXES: Mapping[str, Mapping[str, LevelOf]] = MappingProxyType(
     {
         "strategy": {
@@ -158,6 +168,23 @@ AXES: Mapping[str, Mapping[str, LevelOf]] = MappingProxyType(
             "dctcp": _transport("dctcp", "dctcp"),
             "cubic-red": _transport("cubic", "red"),
             "lossless": _transport("cubic", "lossless"),
+            "roce": _roce(),
+            "roce-lossless": _always(transport__kind="roce", fabric__queue__kind="lossless"),
+            "roce-selective": _roce(loss_recovery="selective-repeat"),
+            "udp": _always(transport__kind="udp"),
+        },
+        "connections": {str(number): _roce(connections=number) for number in (1, 2, 4, 8, 16)},
+        "routing": {
+            "static": _always(fabric__routing="static"),
+            "ecmp": _routing("ecmp"),
+            "ecmp-addresses": _routing("ecmp", fields=["addresses"]),
+            "weighted": _routing("weighted"),
+            "spray-random": _routing("spray", choose="random"),
+            "spray-round-robin": _routing("spray", choose="round-robin"),
+            "spray-least-of-two": _routing("spray", choose="least-of-two"),
+            "spray-least-queue": _routing("spray", choose="least-queue"),
+            "flowlet": _routing("flowlet"),
+            "adaptive": _routing("adaptive"),
         },
         "hardware": _hardware(),
         "concurrency": {

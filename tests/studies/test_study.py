@@ -155,8 +155,10 @@ def test_every_ready_level_is_a_valid_spec(tmp_path: Path) -> None:
         ):
             if not names:
                 continue
+            programs = "{backend: programs, all_to_all: {algorithm: direct}}"
             text = (
-                f"spec: {{fabric: {{kind: fat-tree, k: 4}}, workload: {workload}}}\n"
+                f"spec: {{fabric: {{kind: fat-tree, k: 4}}, workload: {workload}, "
+                f"collectives: {programs}}}\n"
                 f"factors: {{{axis}: {json.dumps(names)}}}\n"
             )
             assert len(plan_study(_file(tmp_path, text)).cases) == len(names)
