@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from analysis.metrics.collective import collective_metrics
+from analysis.metrics.ecmp import ecmp_groups
 from analysis.metrics.iteration import iteration_breakdowns
 from analysis.metrics.link import port_metrics
 from analysis.results.verdict import verdict_of
@@ -34,6 +35,17 @@ def render_openmetrics(run: Run) -> str:
             "Times that queue pairs went back and sent again, over all hosts",
             [({}, run.environment.roce.retries)],
         )
+        text.counter(
+            "roce_requests_sent_again",
+            "Requests that selective repeat sent again alone, over all hosts",
+            [({}, run.environment.roce.resent_alone)],
+        )
+        text.counter(
+            "roce_early_requests",
+            "Requests that came before their turn, over all hosts",
+            [({}, run.environment.roce.early_requests)],
+        )
+    _add_paths(text, run)
     _add_collectives(text, run)
     text.gauge(
         "iteration_duration_seconds",
@@ -42,6 +54,37 @@ def render_openmetrics(run: Run) -> str:
         unit="seconds",
     )
     return text.render()
+
+
+def _add_paths(text: _Exposition, run: Run) -> None:
+    groups = ecmp_groups(run)
+    labels = [
+        {"node": group.node, "peers": " ".join(port.record.peer for port in group.ports)}
+        for group in groups
+    ]
+    text.gauge(
+        "paths_imbalance_ratio",
+        "Load of the busiest of equal-cost ports over their mean",
+        zip(labels, (group.imbalance for group in groups), strict=True),
+        unit="ratio",
+    )
+    text.gauge(
+        "paths_used",
+        "Equal-cost ports that an even spread of the same entropy would use",
+        zip(labels, (group.paths_used for group in groups), strict=True),
+    )
+    choices = run.environment.next_hops
+    nodes = [{"node": node} for node in choices]
+    text.counter(
+        "next_hop_choices",
+        "Packets for which a node chose among next hops by more than a hash",
+        zip(nodes, (each.packets for each in choices.values()), strict=True),
+    )
+    text.counter(
+        "next_hop_moves",
+        "Times that a flow went on by another next hop of a node",
+        zip(nodes, (each.moves for each in choices.values()), strict=True),
+    )
 
 
 def _add_ports(text: _Exposition, run: Run) -> None:

@@ -17,6 +17,7 @@ from analysis.decode.segmented import SortedSegments, starts_of
 from analysis.metrics.packets import (
     PayloadPackets,
     reordered,
+    reordering_extents,
     round_trips,
     sent_again,
     sent_and_received,
@@ -40,8 +41,10 @@ class FlowMetrics:
     """One direction of one connection, from its first capture (the sender's) to its last (the
     receiver's). Times are the target fabric's.
 
-    `reordered` counts packets that arrived behind a later one though they were sent only once,
-    `ce_packets` data packets that arrived marked, `rtt_ns` a sample per packet that was sent once.
+    `reordering` has a number for each packet that arrived behind a later one though it was sent
+    only once: how many arrived from the first later one on until itself (RFC 4737, 4.2).
+    `ce_packets` are data packets that arrived marked, `rtt_ns` a sample per packet that was sent
+    once.
     """
 
     source: int
@@ -52,8 +55,13 @@ class FlowMetrics:
     packets: int
     retransmitted_packets: int
     ce_packets: int
-    reordered: int
+    reordering: Int64
     rtt_ns: Int64
+
+    @property
+    def reordered(self) -> int:
+        """Packets that arrived behind a later one."""
+        return len(self.reordering)
 
     @property
     def ce_fraction(self) -> float:
@@ -96,6 +104,11 @@ class Flows:
     capture: RunCapture
     flows: tuple[FlowMetrics, ...]
     messages: Messages
+
+    @cached_property
+    def reordering(self) -> Int64:
+        """The extents of all packets that arrived behind a later one."""
+        return np.concatenate([flow.reordering for flow in self.flows] or [np.zeros(0, np.int64)])
 
     @cached_property
     def rtt_ns(self) -> Int64:
@@ -149,7 +162,9 @@ def flows_of(capture: RunCapture) -> Flows:
     packets = np.bincount(sent.direction, minlength=count)
     again = np.bincount(sent.direction[sent_again(sent)], minlength=count).tolist()
     marked = np.bincount(received.direction[received.marked], minlength=count).tolist()
-    late = np.bincount(received.direction[reordered(received, sent)], minlength=count).tolist()
+    late = reordered(received, sent)
+    extents = reordering_extents(received, late)
+    late_bounds = np.searchsorted(received.direction[late], np.arange(count + 1)).tolist()
     rtt_ns, rtt_direction = round_trips(files, sent, connections)
     rtt_bounds = np.searchsorted(rtt_direction, np.arange(count + 1)).tolist()
     found: list[FlowMetrics] = []
@@ -173,7 +188,7 @@ def flows_of(capture: RunCapture) -> Flows:
                 int(packets[number]),
                 again[number],
                 marked[number],
-                late[number],
+                extents[late_bounds[number] : late_bounds[number + 1]],
                 rtt_ns[rtt_bounds[number] : rtt_bounds[number + 1]] // scale,
             )
         )

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -127,6 +128,19 @@ def reordered(received: PayloadPackets, sent: PayloadPackets) -> Bool:
     for row in np.flatnonzero(late).tolist():
         late[row] = (int(received.direction[row]), int(received.position[row])) not in twice
     return late
+
+
+def reordering_extents(received: PayloadPackets, late: Bool) -> Int64:
+    """For each packet of `late`, how many arrived of its direction from the first later one on
+    until itself (the reordering extent of RFC 4737, 4.2)."""
+    found = np.zeros(len(received), dtype=np.int64)
+    bounds = np.append(starts_of(received.direction), len(received)).tolist()
+    for begin, end in pairwise(bounds):
+        rows = begin + np.flatnonzero(late[begin:end])
+        highest = np.maximum.accumulate(received.position[begin:end])
+        overtaker = begin + np.searchsorted(highest, received.position[rows], side="right")
+        found[rows] = rows - overtaker
+    return found[late]
 
 
 def round_trips(

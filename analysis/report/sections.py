@@ -351,6 +351,10 @@ def _flows(runs: Sequence[RunFigures], colours: PhaseColours, width: float) -> R
         drawing = cdf_chart(round_trips, "round-trip time", width, is_time=True)
         if drawing is not None:
             views.append(("round trips", drawing.render()))
+        behind = {"reordering": ("p0", run.flows.reordering)}
+        drawing = cdf_chart(behind, "behind", width, is_time=False, unit="packets")
+        if drawing is not None:
+            views.append(("reordering", drawing.render()))
         note = "" if views else "The capture holds no messages of collectives."
         panels.append(Panel(run, tuple(views), note))
     legend = tuple((phase_name(phase), _swatch(css)) for phase, css in colours.legend)
@@ -360,7 +364,8 @@ def _flows(runs: Sequence[RunFigures], colours: PhaseColours, width: float) -> R
         "Flow completion",
         "Share of Gloo's messages that were complete within a time: from the first bit leaving the "
         "sender's port to the last one at the receiver's. Slowdown is that over the time in an "
-        "empty network. Round trips are from a packet's departure to its acknowledgement.",
+        "empty network. Round trips are from a packet's departure to its acknowledgement. "
+        "Reordering: how many packets came before one that they should have followed.",
         tuple(panels),
         legend if drawn else (),
     )

@@ -13,7 +13,7 @@ from analysis.decode.run_capture import load_capture
 from analysis.decode.tcp.pcap import CaptureFormatError
 from analysis.exporters.perfetto import process_of, write_trace
 from analysis.metrics.flow import Flows, NoFlows, flows_of, read_flows
-from analysis.metrics.packets import PayloadPackets, reordered, sent_again
+from analysis.metrics.packets import PayloadPackets, reordered, reordering_extents, sent_again
 from analysis.metrics.port_traffic import port_traffic
 from analysis.metrics.traffic import CAPTURE, SCHEDULE, captured_traffic
 from analysis.report import render_html
@@ -203,7 +203,14 @@ def test_reordering_counts_packets_behind_later_ones(order: list[int]) -> None:
     sent = make_segments([100 * i for i in range(12)], 100)
     received = make_segments([100 * i for i in order], 100)
     overtaken = sum(any(before > here for before in order[:i]) for i, here in enumerate(order))
-    assert int(reordered(received, sent).sum()) == overtaken
+    late = reordered(received, sent)
+    assert int(late.sum()) == overtaken
+    behind = [
+        i - min(j for j in range(i) if order[j] > here)
+        for i, here in enumerate(order)
+        if any(before > here for before in order[:i])
+    ]
+    assert reordering_extents(received, late).tolist() == behind
 
 
 @given(st.lists(st.integers(0, 11), max_size=20))

@@ -23,9 +23,10 @@ def cdf_chart(
     title: str,
     width: float,
     is_time: bool,
+    unit: str = "×",
 ) -> Drawing | None:
-    """Name -> (CSS class, values; nanoseconds where they are times): the share of the values up to
-    each one, on a logarithmic axis. None when no series has a positive value."""
+    """Name -> (CSS class, values; nanoseconds where they are times, else of `unit`): the share of
+    the values up to each one, on a logarithmic axis. None when no series has a positive value."""
     positive = {name: np.sort(np.asarray(values)) for name, (_, values) in series.items()}
     positive = {name: values[values > 0] for name, values in positive.items()}
     positive = {name: values for name, values in positive.items() if len(values)}
@@ -37,7 +38,7 @@ def cdf_chart(
         low = min(low, 1.0)
     if high <= low * 1.05:
         low, high = low / 1.5, high * 1.5
-    factor, unit = time_unit(high) if is_time else (1.0, "×")
+    factor, unit = time_unit(high) if is_time else (1.0, unit)
     left = 48.0
     drawing = Drawing(width, _HEIGHT + 40, f"Distribution: {title}")
     scale = LogScale(low / factor, high / factor, left, width - 16)

@@ -36,6 +36,7 @@ def flows_table(flows: Flows) -> Table:
         Column("retransmitted_packets", "retransmitted", Unit.COUNT),
         Column("ce_share", "CE marked", Unit.SHARE),
         Column("reordered", "reordered", Unit.COUNT),
+        Column("most_reordered", "behind at most", Unit.COUNT),
     )
     messages, count = flows.messages, len(flows.flows)
     known = np.flatnonzero(messages.collective >= 0)
@@ -59,9 +60,31 @@ def flows_table(flows: Flows) -> Table:
             flow.retransmitted_packets,
             round(flow.ce_fraction, 6),
             flow.reordered,
+            int(flow.reordering.max(initial=0)),
         ]
         rows.append(row)
     return table("flows", "Flows", columns, rows)
+
+
+def reordering_table(flows: Flows) -> Table:
+    """A histogram: how many packets arrived behind so many others, of all flows; none of those that
+    arrived in order."""
+    columns = (
+        Column("least", "behind at least", Unit.COUNT),
+        Column("most", "at most", Unit.COUNT),
+        Column("packets", "packets", Unit.COUNT),
+        Column("share", "of all packets", Unit.SHARE),
+    )
+    total = sum(flow.packets for flow in flows.flows)
+    extents = flows.reordering
+    rows = []
+    least = 1
+    while least <= int(extents.max(initial=0)):
+        most = 2 * least - 1
+        held = int(np.count_nonzero((extents >= least) & (extents <= most)))
+        rows.append((least, most, held, round(held / total, 9)))
+        least = most + 1
+    return table("reordering", "Packets that arrived behind later ones", columns, rows)
 
 
 def queue_pairs_table(attribution: Attribution) -> Table:

@@ -17,6 +17,7 @@ from analysis.report.tables.capture_tables import (
     flows_table,
     phases_table,
     queue_pairs_table,
+    reordering_table,
     wire_table,
 )
 from analysis.report.tables.slots_table import slots_table
@@ -52,6 +53,8 @@ def tables(run: Run, flows: Flows | None = None) -> dict[str, Table]:
         found += [flows_table(flows), wire_table(flows.capture.attribution)]
         pairs = queue_pairs_table(flows.capture.attribution)
         found += [pairs] if pairs.rows else []
+        reordering = reordering_table(flows)
+        found += [reordering] if reordering.rows else []
         phases = phases_table(flows.capture.attribution)
         found += [phases] if phases.rows else []
     return {each.name: each for each in found}
