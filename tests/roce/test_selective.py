@@ -85,8 +85,9 @@ def test_captures_show_what_is_sent_again(tmp_path: Path) -> None:
 
 
 def test_a_hundredth_lost_keeps_nine_tenths_of_goodput(tmp_path: Path) -> None:
-    """A broadcast of 32 MiB to one rank. Go-back-N keeps less than a third. The packet engine loses
-    the same packets, and follows both to the nanosecond but for ranks' threads."""
+    """A broadcast of 32 MiB to one rank. With go-back-N each loss costs a round trip of 4 us at
+    least. The packet engine loses the same packets, and follows both to the nanosecond but for
+    ranks' threads."""
     size = 2**25
     wire_ns = size * (4096 + _HEADERS) / 4096 * 8 / 100
     took = {}
@@ -101,7 +102,7 @@ def test_a_hundredth_lost_keeps_nine_tenths_of_goodput(tmp_path: Path) -> None:
         if recovery == "selective-repeat":  # of 8,192 packets 1% and 1% of these, three sigmas
             assert 55 <= result["summary"]["resent_alone"] <= 110
     assert wire_ns <= took["selective-repeat"] <= wire_ns / 0.9
-    assert took["go-back-n"] >= 3 * wire_ns
+    assert took["go-back-n"] >= wire_ns + 55 * 4_000
 
 
 @pytest.mark.parametrize(
