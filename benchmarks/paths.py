@@ -3,8 +3,8 @@
     .venv/bin/python -m benchmarks.paths --runs DIR
 
 All links have 100 Gb/s and 500 ns, so the fabric is not oversubscribed. The virtual kernel runs
-them; runs are kept in DIR by name. "Sent again" are TCP's retransmits, or how often a queue pair
-went back.
+them; runs are kept in DIR by name. "Sent again" are TCP's retransmits, how often a queue
+pair went back, and what selective repeat sent again alone.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         )
         took_us = found["collectives"][0]["duration_ns"] / 1000
         summary = found["summary"]
-        again = summary["retransmits"] + summary.get("retries", 0)
+        again = sum(summary.get(name, 0) for name in ("retransmits", "retries", "resent_alone"))
         told = "" if imbalance is None else f"{imbalance:.2f}"
         row = (collective, transport, routing, f"{took_us:,.0f}", told, again, summary["drops"])
         print("| " + " | ".join(map(str, row)) + " |", flush=True)

@@ -1,0 +1,151 @@
+"""Routing kinds over RoCE, by the predictor `packet`: many fabrics, collectives and seeds.
+
+    .venv/bin/python -m benchmarks.path_models
+
+All links have 100 Gb/s and 500 ns, queues 4 MB. Each figure is the median of so many seeds, in
+microseconds, and the worst of them. `benchmarks/paths.py` runs some of it in the virtual kernel;
+the engine is within 0.2% of that (tests/routing/test_packet.py).
+
+`--table grey` has one uplink of the first leaf lose packets, by routing kind: what an all-to-all
+takes, and what share of the packets that left the leaf went over that link.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from analysis.predict.models.packet import Packet
+from analysis.predict.planned_run import predict_workload
+from analysis.predict.setting import setting_of_spec
+from topologies.spec.spec import Spec, parse_spec
+
+ROUTINGS = {
+    "static": "static",
+    "ecmp": "ecmp",
+    "spray, random": "{kind: spray, choose: random}",
+    "spray, round robin": "{kind: spray, choose: round-robin}",
+    "spray, least queue": "{kind: spray, choose: least-queue}",
+    "flowlet, 50 us": "{kind: flowlet, gap: 50us}",
+    "adaptive": "adaptive",
+}
+RECOVERIES = {"go-back-N": "go-back-n", "selective": "selective-repeat"}
+FABRICS = {
+    "k=4": ("kind: fat-tree, k: 4", 16),
+    "leaf-spine": ("kind: leaf-spine, leaves: 4, spines: 4, hosts_per_leaf: 4", 16),
+    "leaf-spine 2:1": ("kind: leaf-spine, leaves: 4, spines: 2, hosts_per_leaf: 4", 16),
+    "k=8": ("kind: fat-tree, k: 8", 128),
+}
+_OPERATIONS = "{{kind: collectives, ranks: {ranks}, operations: [{{kind: {kind}, size: {size}}}]}}"
+WORKLOADS = {
+    "all-to-all": (_OPERATIONS, "all_to_all", "{algorithm: direct}"),
+    "ring all-reduce": (_OPERATIONS, "all_reduce", "{algorithm: ring}"),
+    "tree all-reduce": (_OPERATIONS, "all_reduce", "{algorithm: double-binary-tree}"),
+    "DLRM step": ("{{kind: dlrm, ranks: {ranks}}}", "all_reduce", "{algorithm: ring}"),
+}
+_SPEC = """
+name: paths
+seed: {seed}
+fabric: {{{fabric}, link: {{rate: 100Gbps, delay: 500ns, mtu: 4200}},
+  queue: {{kind: droptail, buffer: 4MB}}, routing: {routing}}}
+transport: {{kind: roce, path_mtu: 4096, loss_recovery: {recovery}}}
+workload: {workload}
+collectives: {{backend: programs, all_to_all: {{algorithm: direct}}, {kind}: {program}}}
+{faults}
+"""
+_GREY = "faults: [{{kind: loss, link: leaf0-spine0, at: 0ns, value: {}}}]"
+GREY_LOSSES = ("none", "0.1%", "1%", "10%")
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What seeds gave: microseconds, and the share of the first uplink among its leaf's."""
+
+    times_us: tuple[float, ...]
+    share: float
+
+    @property
+    def text(self) -> str:
+        """Median and worst."""
+        return f"{statistics.median(self.times_us):,.0f} ({max(self.times_us):,.0f})"
+
+
+def spec_of(
+    fabric: str, workload: str, routing: str, recovery: str, seed: int, faults: str = ""
+) -> Spec:
+    """A row's spec."""
+    made, ranks = FABRICS[fabric]
+    work, kind, program = WORKLOADS[workload]
+    entry = "" if kind == "all_to_all" else f"{kind}: {program}"
+    text = _SPEC.replace("{kind}: {program}", "{entry}")
+    return parse_spec(
+        text.format(
+            seed=seed,
+            fabric=made,
+            routing=ROUTINGS[routing],
+            recovery=RECOVERIES[recovery],
+            workload=work.format(ranks=ranks, kind=kind, size="4MB" if ranks < 64 else "16MB"),
+            entry=entry,
+            faults=faults,
+        )
+    )
+
+
+def measure(
+    fabric: str, workload: str, routing: str, recovery: str, seeds: int, faults: str = ""
+) -> Found:
+    """The first iteration of a row."""
+    times, shares = [], []
+    for seed in range(1, seeds + 1):
+        spec = spec_of(fabric, workload, routing, recovery, seed, faults)
+        predictor = Packet()
+        found = predict_workload(spec, setting_of_spec(spec), predictor)
+        times.append(found.iterations[0].duration_ns / 1000)
+        assert predictor.last is not None
+        passed = predictor.last.columns["port.packets"]
+        up = [
+            int(passed[2 * link.index + (link.a.node != "leaf0")])
+            for link in spec.plan.fabric.links
+            if "leaf0" in (link.a.node, link.b.node) and link.link_class == "leaf-spine"
+        ]
+        shares.append(up[0] / sum(up) if up and sum(up) else 0.0)
+    return Found(tuple(times), statistics.mean(shares))
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--table", choices=["paths", "grey"], default="paths")
+    parser.add_argument("--seeds", type=int, default=8, metavar="N")
+    parser.add_argument("--fabrics", nargs="*", default=list(FABRICS), metavar="NAME")
+    options = parser.parse_args(arguments)
+    if options.table == "grey":
+        _grey(options.seeds)
+        return
+    print(f"| fabric | workload | routing | {' | '.join(RECOVERIES)} |\n|---|---|---|---|---|")
+    for fabric, workload, routing in itertools.product(options.fabrics, WORKLOADS, ROUTINGS):
+        seeds = options.seeds if FABRICS[fabric][1] < 64 else 1
+        cells = [measure(fabric, workload, routing, each, seeds).text for each in RECOVERIES]
+        print(f"| {fabric} | {workload} | {routing} | {' | '.join(cells)} |", flush=True)
+
+
+def _grey_faults(loss: str) -> str:
+    return "" if loss == "none" else _GREY.format(loss)
+
+
+def _grey(seeds: int) -> None:
+    print(f"| recovery | routing | its share | {' | '.join(GREY_LOSSES)} |")
+    print(f"|{'---|' * (3 + len(GREY_LOSSES))}")
+    for recovery, routing in itertools.product(RECOVERIES, ROUTINGS):
+        found = [
+            measure("leaf-spine", "all-to-all", routing, recovery, seeds, _grey_faults(loss))
+            for loss in GREY_LOSSES
+        ]
+        cells = " | ".join(each.text for each in found)
+        print(f"| {recovery} | {routing} | {found[-1].share:.0%} | {cells} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
