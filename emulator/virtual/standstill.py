@@ -11,6 +11,8 @@ from bisect import bisect_right
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
 
+from emulator.linux.system_calls import system_call
+
 # pr_notice() of emulator/kernel/patches/0026-um-threads-that-wait-by-computing.patch
 _SAID = re.compile(
     r"standstill: rank (-?\d+) pid (\d+) tid (\d+) call (-?\d+) "
@@ -19,11 +21,6 @@ _SAID = re.compile(
 _CODE = re.compile(r"(/[^\s+\"]+)\+0x([0-9a-f]+)")
 _ARGUMENTS = re.compile(r"\((?!anonymous).*$")
 _libc = ctypes.CDLL(None)
-_CALLS = {
-    0: "read", 1: "write", 7: "poll", 23: "select", 24: "sched_yield", 39: "getpid", 45: "recvfrom",
-    47: "recvmsg", 61: "wait4", 202: "futex", 228: "clock_gettime", 232: "epoll_wait",
-    262: "newfstatat", 270: "pselect6", 271: "ppoll", 281: "epoll_pwait",
-}  # fmt: skip
 
 
 def describe_standstill(line: str) -> str | None:
@@ -38,12 +35,8 @@ def describe_standstill(line: str) -> str | None:
     whose = f"a process (pid {pid})" if rank == "-1" else f"rank {rank}'s process {pid}"
     thread = f"thread {name!r}" if tid == pid else f"thread {name!r} ({tid})"
     if call != "-1":
-        return f"{whose}, {thread}, makes system calls again and again: {_call(int(call))}"
+        return f"{whose}, {thread}, makes system calls again and again: {system_call(int(call))}"
     return f"{whose}, {thread}, computes in {_place(file, int(offset, 16))}"
-
-
-def _call(number: int) -> str:
-    return _CALLS.get(number, f"number {number}")
 
 
 def _place(file: str, offset: int) -> str:

@@ -73,6 +73,9 @@ def test_a_standstill_is_described() -> None:
     assert describe_standstill(said) == (
         "rank 3's process 71, thread 'loop' (72), makes system calls again and again: epoll_wait"
     )
+    for number, name in ((3, "close"), (186, "gettid"), (441, "epoll_pwait2"), (400, "number 400")):
+        line = said.replace("call 232", f"call {number}")
+        assert (describe_standstill(line) or "").endswith(f" again and again: {name}")
     said = "[   10.0] standstill: rank -1 pid 71 tid 71 call -1 code -+0x0 name my prog"
     assert describe_standstill(said) == (
         "a process (pid 71), thread 'my prog', computes in code of no file"

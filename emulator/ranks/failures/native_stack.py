@@ -18,6 +18,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from emulator.linux.system_calls import system_call
+
 _PTRACE_GETREGS, _PTRACE_DETACH = 12, 17
 _PTRACE_SEIZE, _PTRACE_INTERRUPT = 0x4206, 0x4207
 _WALL = 0x40000000
@@ -25,11 +27,6 @@ _REGISTERS = 27  # of struct user_regs_struct, 8 bytes each
 _ORIG_AX, _IP, _SP = 15, 16, 19
 _STACK_BYTES = 4096
 _FUNCTIONS = 8
-_CALLS = {
-    0: "read", 1: "write", 7: "poll", 23: "select", 35: "nanosleep", 42: "connect", 43: "accept",
-    45: "recvfrom", 47: "recvmsg", 61: "wait4", 202: "futex", 230: "clock_nanosleep",
-    232: "epoll_wait", 247: "waitid", 270: "pselect6", 271: "ppoll", 281: "epoll_pwait",
-}  # fmt: skip
 _LIBRARY = re.compile(r"(libtorch|libc10|libgloo|libmpi|libjax|xla_extension|libucp)[^/]*\.so")
 
 _libc = ctypes.CDLL("libc.so.6", use_errno=True)
@@ -54,7 +51,7 @@ def native_stack(pid: int) -> tuple[str, ...]:
             return ()
         registers, stack = held
         call = registers[_ORIG_AX]
-        said = [] if call > 2**32 else [f"system call {_CALLS.get(call, f'number {call}')}"]
+        said = [] if call > 2**32 else [f"system call {system_call(call)}"]
         return (*said, *_places(pid, stack))
     return ()
 
