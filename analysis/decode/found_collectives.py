@@ -100,11 +100,11 @@ def on_wire(
     return shown
 
 
-def add_found_collectives(run: Run) -> int:
+def add_found_collectives(run: Run) -> bool:
     """Append to `ranks/NNN.jsonl` what the captures show, where no rank told of anything; returns
-    how many collectives were found. Raises CaptureFormatError, RunError, OSError."""
+    whether it has. Raises CaptureFormatError, RunError, OSError."""
     if any(log.observed or log.collectives for log in run.ranks) or not run.captures:
-        return 0
+        return False
     modules = modules_of(run)
     shown = wire_collectives(run, group_names(modules))
     found = shown.collectives
@@ -154,7 +154,7 @@ def add_found_collectives(run: Run) -> int:
     for rank, of_rank in lines.items():
         with (run.directory / "ranks" / f"{rank:03d}.jsonl").open("a") as file:
             file.write("".join(json.dumps(x, separators=(",", ":")) + "\n" for x in of_rank))
-    return len(found)
+    return True
 
 
 def _named(each: WireCollective, name: HloName, line: Mapping[str, Any]) -> dict[str, Any]:

@@ -178,7 +178,7 @@ def _of_sources(run: Run) -> list[str]:
     elif observed:
         found.append(f"only {len(observed)} of {len(run.ranks)} ranks told of their collectives")
     elif (run.directory / MPI_MESSAGES).exists():
-        found.append(_of_mpi(run))
+        found += [_of_mpi(run), *_of_mpis_others(run)]
     elif captured := [each for log in run.ranks for each in log.captured]:
         found += _of_captures(run, captured[0])
     elif isinstance(run.spec.workload, CommandWorkload) and run.spec.workload.per == "job":
@@ -224,13 +224,19 @@ def _of_captures(run: Run, captured: CapturedRecord) -> list[str]:
             "are in no row: a message could not be read or fits nothing. Whole packets tell most "
             "(capture.snaplen above the MTU)"
         )
-    if others:
-        ports = ", ".join(sorted(captured.other_bytes, key=int)[:_QUOTED])
-        found.append(
-            f"{others:,} B, {others / total:.2%} of all payload between ranks, went over "
-            f"connections that are not Gloo's (to port {ports}), which have no rows"
-        )
-    return found
+    return found + _of_others(captured, total, "Gloo")
+
+
+def _of_others(captured: CapturedRecord, total_bytes: int, library: str) -> list[str]:
+    """A note on what other connections than a library's have carried, of so much."""
+    others = sum(captured.other_bytes.values())
+    if not others:
+        return []
+    by_bytes = sorted(captured.other_bytes, key=lambda port: (-captured.other_bytes[port], port))
+    return [
+        f"{others:,} B, {others / total_bytes:.2%} of all payload between ranks, went over "
+        f"connections that are not {library}'s (to port {_quoted(by_bytes)}), which have no rows"
+    ]
 
 
 def _of_unseen(run: Run) -> list[str]:
@@ -306,9 +312,20 @@ def _of_mpi(run: Run) -> str:
         said += f"{unnamed:,} of them have no row. "
     return said + (
         "A collective's kind and messages are read from the wire, how many there are and of what "
-        "size follows from the algorithms of OpenMPI 4.1; what fits none has a row for each "
-        "message. flow predicts what these messages take, not which ones OpenMPI chooses"
+        "size follows from the algorithms of OpenMPI 4.1; what fits none has a row for "
+        "each message, or exchange of several at one time. packet and flow predict what these "
+        "messages take, not which ones OpenMPI chooses"
     )
+
+
+def _of_mpis_others(run: Run) -> list[str]:
+    of_messages = sum(each.size_bytes for each in load_mpi_messages(run.directory))
+    return [
+        note
+        for log in run.ranks
+        for each in log.captured
+        for note in _of_others(each, of_messages + sum(each.other_bytes.values()), "OpenMPI")
+    ]
 
 
 def _of_spinners(run: Run) -> list[str]:

@@ -72,6 +72,12 @@ def _found(run: Path, rank: int) -> dict[str, object]:
     return found
 
 
+def test_what_no_row_explains_is_told_with_its_share(looked: tuple[Path, str, str]) -> None:
+    notes = json.loads((looked[0] / "result.json").read_text())["notes"]
+    (note,) = [one for one in notes if "have no rows" in one]
+    assert note.startswith("6 B, 100.00% of all payload between ranks") and "29500" in note
+
+
 def test_each_rank_is_a_process_on_a_host_of_its_own(looked: tuple[Path, str, str]) -> None:
     run = looked[0]
     addresses = [f"10.0.0.{2 + rank}" for rank in range(3)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -60,14 +61,21 @@ class MpiConnection:
 
 
 def mpi_connections(
-    files: Sequence[Packets], captured: Mapping[int, frozenset[int]], offset_ns: int = 0
+    files: Sequence[Packets],
+    captured: Mapping[int, frozenset[int]],
+    offset_ns: int = 0,
+    other_bytes: Counter[int] | None = None,
 ) -> Iterator[MpiConnection]:
     """All that captures show. `captured` has the numbers of the files of each host, by its address.
-    `offset_ns` is packet time minus the ranks'."""
+    `offset_ns` is packet time minus the ranks'. `other_bytes` gets those of other connections, by
+    the port that was connected to."""
     for connection in connections(files):
         ranks = [rank_of_greeting(direction) for direction in connection.directions]
         first, second = ranks
         if first is None or second is None:
+            if other_bytes is not None:
+                carried = sum(direction.length_bytes for direction in connection.directions)
+                other_bytes[connection.forward.destination.port] += carried
             continue
         found: list[MpiMessage] = []
         for direction, ends in zip(
@@ -117,7 +125,8 @@ def add_mpi_messages(run: Run) -> int:
         ports = [link.port(host).interface for link in run.fabric.links_of[host]]
         address = int(run.fabric.by_name[host].address)
         captured[address] = frozenset(number_of[port] for port in ports if port in number_of)
-    known = list(mpi_connections(files, captured, clock_offset_ns(run) or 0))
+    others: Counter[int] = Counter()
+    known = list(mpi_connections(files, captured, clock_offset_ns(run) or 0, others))
     messages = [message for each in known for message in each.messages]
     # Not all messages of ranks that share a host are on the wire.
     whole = len(set(run.hosts)) == len(run.hosts)
@@ -136,6 +145,9 @@ def add_mpi_messages(run: Run) -> int:
             (rank, port), (peer, peer_port) = each.ends
             line = {"event": "connection", "group": "default", "peer": peer}
             lines[rank].insert(0, line | {"port": port, "peer_port": peer_port})
+    told = {str(port): many for port, many in others.items()}
+    line = {"event": "captured", "gloo_bytes": 0, "row_bytes": 0, "named": 0}
+    lines[0].insert(0, line | {"other_bytes": told})
     for rank, own in lines.items():
         with (run.directory / "ranks" / f"{rank:03d}.jsonl").open("a") as file:
             file.write("".join(json.dumps(x, separators=(",", ":")) + "\n" for x in own))
