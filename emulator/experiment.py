@@ -39,6 +39,7 @@ from emulator.ranks.failures.hang_watch import HangWatch
 from emulator.ranks.launcher import FailedJob, Launcher
 from emulator.ranks.processes import processes_of_jobs
 from emulator.ranks.program import ProgramJob
+from emulator.ranks.seen_calls import LIVE, SeenCalls
 from emulator.ranks.server import JobProcesses
 from emulator.stand_still import stand_still
 from emulator.transports import emulated
@@ -140,10 +141,24 @@ def run_experiment(
                 DeadlockWatch(network, lambda found: launcher.stop(DeadlockFound(str(found))))
             )
 
+        places = [
+            (job, (run_directory / JOBS / job if job else run_directory) / "ranks", many)
+            for job, many in _ranks_of(spec)
+        ]
         origin: list[int] = []
         iterations = {name: part.workload.iterations for name, part in spec.parts.items()}
 
+        live = run_directory / LIVE
+        noted = not kernel.real_time and live.is_dir()
+        seen = SeenCalls([(job, place) for job, place, _ in places])
+
+        def note_calls() -> None:
+            if noted:
+                seen.look()
+                seen.write(live)
+
         def on_iteration(job: str, iteration: int) -> None:
+            note_calls()
             if not job:  # else the common time of the jobs counts
                 if iteration == 0:
                     monitor.start(launcher.running)
@@ -173,10 +188,6 @@ def run_experiment(
         jobs = stack.enter_context(
             processes_of_jobs(spec, network, run_directory, kernel.real_time)
         )
-        places = [
-            (job, (run_directory / JOBS / job if job else run_directory) / "ranks", many)
-            for job, many in _ranks_of(spec)
-        ]
         stack.enter_context(
             HangWatch(
                 network,
@@ -190,6 +201,7 @@ def run_experiment(
         )
         with real_time_priority(kernel.real_time):  # faults wait for word of an iteration
             failed = launcher.run(jobs, on_iteration, on_origin, seed)
+        note_calls()
         monitor.stop()
         report(Progress("collect", "all ranks done, reading the counters"))
         captured = capture.stop() if capture is not None else []

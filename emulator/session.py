@@ -19,7 +19,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from emulator.cut_off import cut_off_by_faults
 from emulator.guest_entry import STAGE, UNTIL
@@ -59,6 +59,9 @@ from topologies.spec.errors import Key, Problem, SpecError, shown, suggestion
 from topologies.spec.scaling import scale_spec
 from topologies.spec.spec import Spec
 from workloads.observer import POSTS, STACKS
+
+if TYPE_CHECKING:
+    from emulator.live_notes import LiveNotes
 
 KernelKind = Literal["native", "virtual"]
 
@@ -104,6 +107,7 @@ def run_session(
     idle_times_ns: Callable[[Spec], Sequence[float]] | None = None,
     stall_timeout_s: float | None = None,
     stop: Stop | None = None,
+    live: bool = False,
 ) -> None:
     """Run `spec` and leave a run directory (without result.json, which analysis writes).
 
@@ -113,6 +117,8 @@ def run_session(
     `scale: auto` is chosen natively.
     A guest whose time stands still for `stall_timeout_s` real seconds ends (None: 300).
     With `stop` the run of a program stands still at its time, in the virtual kernel.
+    A run that is `live` says in its directory how far it is, for who looks at it meanwhile
+    (emulator/live_notes.py).
 
     `kernel` None chooses: native when we are root and the kernel has what the spec needs, else
     virtual. Raises UnknownKernel, KernelRefused, TooLittleMemory, SessionFailed,
@@ -142,6 +148,12 @@ def run_session(
             path.write_text(content)
         started = time.monotonic()
         with ExitStack() as stack:
+            notes = None
+            if live:
+                from emulator.live_notes import LiveNotes
+
+                notes = stack.enter_context(LiveNotes(spec, directory, report))
+                report = notes.report
             readable = tuple(file.parent for file in spec.program_files)
             for (workload, place), caller, times, library in zip(
                 programs, callers, recorded, libraries, strict=True
@@ -169,6 +181,7 @@ def run_session(
                     meanwhile,
                     stall_timeout_s,
                     stop,
+                    notes,
                 )
         _write_environment(directory, chosen, time.monotonic() - started, extra)
         if spec.jobs:
@@ -265,9 +278,11 @@ def _run_virtual(
     meanwhile: Callable[[], None] | None,
     stall_timeout_s: float | None,
     stop: Stop | None,
+    notes: LiveNotes | None,
 ) -> dict[str, object]:
     """Run the spec in a guest, which reads these directories besides, and has torch imported by
-    `early` before it reads the spec; returns what is known of that afterwards."""
+    `early` before it reads the spec; returns what is known of that afterwards. `notes` get the
+    guest's ports."""
     kernel = ensure_kernel(lambda text: report(Progress("kernel", text)))
     lines: list[str] = []
     failure: str | None = None
@@ -320,6 +335,10 @@ def _run_virtual(
         who = _with_ranks(who, processes)
         report(Progress("standstill", f"virtual time stands still: {who}"))
 
+    def on_process(pid: int) -> None:
+        if notes is not None:
+            notes.watch(pid, kernel.symbols)
+
     run = partial(
         run_guest,
         kernel,
@@ -329,6 +348,7 @@ def _run_virtual(
         on_standstill=on_standstill,
         stands=lambda: bool(stood),
         on_stand=lambda standing: stop.look(standing) if stop is not None else None,
+        on_process=on_process,
     )
     result = None
     if prepared is not None and prepared.serves(spec, kernel, guest):

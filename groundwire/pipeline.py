@@ -86,6 +86,7 @@ def run(
     pages: bool = True,
     stall_timeout_s: float | None = None,
     stop: Stop | None = None,
+    live: bool = False,
 ) -> Run:
     """Run a spec and return its run, with result.json, report.html and trace.json written.
 
@@ -104,6 +105,7 @@ def run(
     stands still (None: 300).
 
     With `stop` the run of a program stands still at its time, and goes on when that has looked.
+    A `live` run says in `live/` of its directory how far it is (docs/formats.md).
 
     Without `pages` there are no report.html and no trace.json; `groundwire report` makes them.
 
@@ -127,6 +129,7 @@ def run(
             _idle_times_ns,
             stall_timeout_s,
             stop,
+            live,
         )
         if twin:
             progress(Progress("twin", "native run done; its twin follows on the virtual kernel"))

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from analysis.metrics.collective import collective_metrics
 from analysis.metrics.spans import Span, union
-from analysis.report.charts.fabric_layout import lay_out
+from analysis.report.charts.fabric_layout import Layout, lay_out
 from analysis.runs.collectives import ALIGNMENT
+from analysis.runs.records import LinkRecord
 from analysis.runs.run import JobsRun, Run
-from analysis.runs.samples.ports import port_series
+from analysis.runs.samples.ports import PortSeries, port_series
 from analysis.view.paths import RankPath, rank_paths
-from topologies.fabrics.fabric import NodeKind
+from topologies.fabrics.fabric import Fabric, NodeKind
 
 WIDTH = 1080.0
 _SHORT_GAP = 50
@@ -33,7 +34,8 @@ class ViewNode:
 
 @dataclass(frozen=True)
 class ViewPort:
-    """An egress port with its totals and its samples. Times are since the page's origin; each
+    """An egress port with its totals and its samples. `by_job` has the bytes of each job's
+    collectives where several jobs shared it. Times are since the page's origin; each
     column has a value for each of `times_ns`, of which `sent`, `drops` and `marks` count up."""
 
     port: str
@@ -51,6 +53,7 @@ class ViewPort:
     drop_counts: tuple[int, ...]
     mark_counts: tuple[int, ...]
     paused: tuple[int, ...]
+    by_job: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -83,9 +86,26 @@ class ViewSpan:
 
 
 @dataclass(frozen=True)
+class ViewProgress:
+    """How far a run is that goes on: in words, its iterations, its clock, what all ports have sent,
+    and how many operations each rank has posted and finished; `operations` says of what kind."""
+
+    words: str
+    iteration: int | None
+    iterations: int | None
+    clock_ns: int | None
+    sent_bytes: int | None
+    wall_s: float
+    operations: str
+    posted: tuple[int, ...]
+    over: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class ViewDocument:
     """Everything that the page shows of a run. `stretches_ns` are the parts of its time in which
-    something happened, since `origin_ns` on the clock of the logs."""
+    something happened, since `origin_ns` on the clock of the logs. `progress` is that of a run that
+    goes on; without it the run is done."""
 
     label: str
     name: str
@@ -104,6 +124,7 @@ class ViewDocument:
     paths: tuple[RankPath, ...]
     notes: tuple[str, ...]
     spec: dict[str, str]
+    progress: ViewProgress | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data, as the page's script reads it."""
@@ -120,41 +141,25 @@ def view_document(run: Run, label: str) -> ViewDocument:
     series = {each.port: each for each in port_series(run)}
     if not spans:
         spans = [(s.begin_ns, s.end_ns) for each in series.values() for s in each.sent()]
-    stretches = _stretches(spans)
+    stretches = stretches_of(spans)
     origin_ns = stretches[0][0] if stretches else 0
     collectives = _collectives(run, origin_ns)
     index = {(each.group, each.id): i for i, each in enumerate(collectives)}
     layout = lay_out(run.fabric, WIDTH)
-    ranks_of: dict[str, list[int]] = {}
-    for rank, host in enumerate(run.hosts):
-        ranks_of.setdefault(host, []).append(rank)
-    ports = []
-    for record in run.links:
-        own = series.get(record.port)
-        ports.append(
-            ViewPort(
-                record.port,
-                record.node,
-                record.peer,
-                record.rate_bps,
-                record.bytes,
-                record.drops,
-                record.ecn_marks or 0,
-                record.pauses or 0,
-                own.interval_ns if own else 0,
-                tuple(at - origin_ns for at in own.times_ns) if own else (),
-                own.sent_bytes if own else (),
-                own.peak_bytes if own else (),
-                own.drops if own else (),
-                own.marks if own else (),
-                own.paused_classes if own else (),
-            )
-        )
+    ports = tuple(view_port(record, series.get(record.port), origin_ns) for record in run.links)
+    result = run.result
+    shared = {
+        (link["link"], link["node"], link["peer"]): link["bytes"]
+        for link in result.get("shared_links", ())
+    }
+    keys = [(record.link, record.node, record.peer) for record in run.links]
+    ports = tuple(
+        replace(port, by_job=shared.get(key, {})) for port, key in zip(ports, keys, strict=True)
+    )
     paths, note = rank_paths(run)
     notes = [note] if note else []
     if not series:
         notes.append("This run kept no samples of its ports: only totals are shown.")
-    result = run.result
     return ViewDocument(
         label,
         run.spec.name,
@@ -166,22 +171,51 @@ def view_document(run: Run, label: str) -> ViewDocument:
         tuple((begin - origin_ns, end - origin_ns) for begin, end in stretches),
         layout.height,
         layout.radius,
-        tuple(
-            ViewNode(
-                node.name,
-                round(layout.places[node.name][0], 1),
-                round(layout.places[node.name][1], 1),
-                node.kind is NodeKind.SWITCH,
-                tuple(ranks_of.get(node.name, ())),
-            )
-            for node in run.fabric.nodes
-        ),
-        tuple(ports),
+        view_nodes(run.fabric, run.hosts, layout),
+        ports,
         collectives,
         tuple(tuple(_spans(log.computes, log.collectives, index, origin_ns)) for log in logs),
         paths,
         tuple(notes),
-        dict(_flat(run.spec.to_dict())),
+        dict(flat_keys(run.spec.to_dict())),
+    )
+
+
+def view_nodes(fabric: Fabric, hosts: Sequence[str], layout: Layout) -> tuple[ViewNode, ...]:
+    """The nodes of a fabric at their places; `hosts` are those of the ranks."""
+    ranks_of: dict[str, list[int]] = {}
+    for rank, host in enumerate(hosts):
+        ranks_of.setdefault(host, []).append(rank)
+    return tuple(
+        ViewNode(
+            node.name,
+            round(layout.places[node.name][0], 1),
+            round(layout.places[node.name][1], 1),
+            node.kind is NodeKind.SWITCH,
+            tuple(ranks_of.get(node.name, ())),
+        )
+        for node in fabric.nodes
+    )
+
+
+def view_port(record: LinkRecord, own: PortSeries | None, origin_ns: int) -> ViewPort:
+    """A port with its totals, and its samples where it has any."""
+    return ViewPort(
+        record.port,
+        record.node,
+        record.peer,
+        record.rate_bps,
+        record.bytes,
+        record.drops,
+        record.ecn_marks or 0,
+        record.pauses or 0,
+        own.interval_ns if own else 0,
+        tuple(at - origin_ns for at in own.times_ns) if own else (),
+        own.sent_bytes if own else (),
+        own.peak_bytes if own else (),
+        own.drops if own else (),
+        own.marks if own else (),
+        own.paused_classes if own else (),
     )
 
 
@@ -194,7 +228,7 @@ def _busy(computes: Sequence[Any], collectives: Sequence[Any]) -> Iterator[Span]
     yield from ((c.start_ns, c.end_ns) for c in collectives if c.phase != ALIGNMENT)
 
 
-def _stretches(spans: Sequence[Span]) -> list[Span]:
+def stretches_of(spans: Sequence[Span]) -> list[Span]:
     """The busy time, with short gaps in it."""
     parts = union(spans)
     shortest = sum(end - begin for begin, end in parts) // _SHORT_GAP
@@ -254,13 +288,13 @@ def _spans(
             yield ViewSpan(began, record.end_ns - origin_ns, record.id, at)
 
 
-def _flat(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
+def flat_keys(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
     """Every value of a spec by its dotted key, for telling two specs apart."""
     if isinstance(value, dict):
         for name, inner in value.items():
-            yield from _flat(inner, f"{key}.{name}" if key else str(name))
+            yield from flat_keys(inner, f"{key}.{name}" if key else str(name))
     elif isinstance(value, list | tuple) and any(isinstance(each, dict) for each in value):
         for number, inner in enumerate(value):
-            yield from _flat(inner, f"{key}[{number}]")
+            yield from flat_keys(inner, f"{key}[{number}]")
     else:
         yield key, str(value)

@@ -18,18 +18,27 @@ _POLICY = (
 class ViewServer(ThreadingHTTPServer):
     """Answers GET of `url` with a page, and of `runs/NUMBER.json` below it with a run's document.
 
-    `documents` make them when they are first asked for; a text is kept. Everything that does not
-    know the token is refused, as is a request by another name than this machine's (DNS rebinding).
+    `documents` make them when they are first asked for; a text is kept, unless they `change`.
+    Everything that does not know the token is refused, as is a request by another name than this
+    machine's (DNS rebinding).
     """
 
     daemon_threads = True
 
-    def __init__(self, page: str, documents: Sequence[Callable[[], str]], port: int = 0) -> None:
+    def __init__(
+        self,
+        page: str,
+        documents: Sequence[Callable[[], str]],
+        port: int = 0,
+        *,
+        change: bool = False,
+    ) -> None:
         """Raises OSError when the port is taken."""
         super().__init__(("127.0.0.1", port), _Answer)
         self.page = page
         self.token = secrets.token_urlsafe(16)
         self._documents = documents
+        self._change = change
         self._made: dict[int, str] = {}
         self._lock = Lock()
 
@@ -49,7 +58,7 @@ class ViewServer(ThreadingHTTPServer):
         if path != f"runs/{name}.json" or not name.isdecimal() or int(name) >= len(self._documents):
             return None
         with self._lock:
-            if int(name) not in self._made:
+            if self._change or int(name) not in self._made:
                 self._made[int(name)] = self._documents[int(name)]()
             return "application/json", self._made[int(name)]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
@@ -19,10 +19,11 @@ def write_samples(network: Network, path: Path) -> None:
             names = {c.ifindex: c.port.interface for c in network.contexts(node.name)}
             with network.enter(node.name):
                 for ifindex, samples in groupby(read_samples(), attrgetter("ifindex")):
-                    file.write(_line(names[ifindex], samples))
+                    file.write(line_of(names[ifindex], samples))
 
 
-def _line(port: str, samples: Iterator[PortSample]) -> str:
+def line_of(port: str, samples: Iterable[PortSample]) -> str:
+    """A line of ports.jsonl, for one port with a sample at least."""
     found = list(samples)
     columns = {
         "times_ns": [s.time_ns for s in found],

@@ -43,13 +43,15 @@ def run_guest(
     on_standstill: Callable[[str], None] | None = None,
     stands: Callable[[], bool] = lambda: False,
     on_stand: Callable[[Standing], None] = lambda standing: None,
+    on_process: Callable[[int], None] | None = None,
 ) -> GuestResult:
     """Boot `kernel`, run the guest's command to its end, and leave nothing behind.
 
     `on_line` gets each line of the command's standard output, `on_error_line` (default: the same)
     of its standard error, `on_time` now and then the virtual nanoseconds since boot and the
     bytes that all ports together have sent. `on_start` is
-    called once, when no more processes of the host are to be started. `on_standstill` is told who
+    called once, when no more processes of the host are to be started; `on_process` with the guest's
+    first process, whose memory has what the kernel knows. `on_standstill` is told who
     runs where virtual time has stood still for ten real seconds, and every ten from then on.
     A guest that stands at its time does so once `stands` says so: then `on_stand` may look at it,
     and when that returns a copy goes on in its place.
@@ -116,6 +118,8 @@ def run_guest(
                         memory_watch = ThrashingDetector(
                             process, kernel.symbols, guest.memory_bytes
                         )
+                        if on_process is not None:
+                            on_process(process)
                         if on_start is not None and process == first:
                             on_start()
                         standstill = _watch(

@@ -19,10 +19,7 @@ class KernelVariable:
     ) -> None:
         """`symbols` is the kernel's System.map; `index` counts in an array of such variables.
         Raises ValueError when the kernel does not have `name`."""
-        address = _addresses(symbols).get(name)
-        if address is None:
-            raise ValueError(f"{symbols} has no symbol {name}")
-        self._address = address + index * size_bytes
+        self._address = address_of(symbols, name) + index * size_bytes
         self._size_bytes = size_bytes
         self._memory = Path(f"/proc/{pid}/mem")
 
@@ -36,6 +33,14 @@ class KernelVariable:
         if len(data) != self._size_bytes:
             return None
         return int.from_bytes(data, "little", signed=True)
+
+
+def address_of(symbols: Path, name: str) -> int:
+    """Where a variable of the kernel is. Raises ValueError when the kernel does not have `name`."""
+    address = _addresses(symbols).get(name)
+    if address is None:
+        raise ValueError(f"{symbols} has no symbol {name}")
+    return address
 
 
 @functools.cache  # a kernel's files never change: their directory is named by what they are made of

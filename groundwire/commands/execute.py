@@ -22,6 +22,7 @@ from groundwire.commands.run import (
     JsonOption,
     KernelChoice,
     KernelOption,
+    LiveOption,
     OutOption,
     SetOption,
     StallOption,
@@ -173,6 +174,7 @@ def execute(
     set_: SetOption = None,
     as_json: JsonOption = False,
     style: StyleOption = ReportStyle.groundwire,
+    live: LiveOption = False,
 ) -> int:
     """Run a program of your own on a fabric: groundwire exec SPEC -- python train.py
 
@@ -232,7 +234,7 @@ def execute(
         kernel, at_ns = KernelChoice.virtual, parse_time_ns(until)
         stop = Stop(at_ns, Shell(at_ns, spec.plan.hosts[0]).look)
     return run_and_print(
-        spec, kernel, out, as_json=as_json, style=style, stall_timeout_s=stall, stop=stop
+        spec, kernel, out, as_json=as_json, style=style, stall_timeout_s=stall, stop=stop, live=live
     )
 
 

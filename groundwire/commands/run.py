@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TextIO
@@ -23,6 +23,7 @@ from topologies.spec.spec import Spec, load_spec
 
 if TYPE_CHECKING:
     from analysis.runs.run import Run
+    from groundwire.commands.live_view import LiveView
 
 
 class KernelChoice(StrEnum):
@@ -109,6 +110,14 @@ AloneOption = Annotated[
         "slowed down, and how fair that is.",
     ),
 ]
+LiveOption = Annotated[
+    bool,
+    typer.Option(
+        "--live",
+        help="Serve the run's page while it goes, on this machine alone: what it does, its clock, "
+        "its ports over time. It ends in what `groundwire view` shows, until Ctrl-C.",
+    ),
+]
 TopoOption = Annotated[
     str | None,
     typer.Option(
@@ -134,6 +143,7 @@ def run(
     hang_after: HangOption = None,
     topo: TopoOption = None,
     custom: CustomOption = None,
+    live: LiveOption = False,
 ) -> int:
     """Run a spec: build the fabric, run the ranks on it, measure, and compare with predictions.
 
@@ -154,6 +164,7 @@ def run(
         twin=twin,
         alone=alone,
         stall_timeout_s=stall,
+        live=live,
     )
 
 
@@ -179,26 +190,45 @@ def run_and_print(
     alone: bool = False,
     stall_timeout_s: float | None = None,
     stop: Stop | None = None,
+    live: bool = False,
 ) -> int:
-    """Run a spec and print its result; returns the exit code."""
-    output = sys.stderr if as_json else None
-    with pipeline.run_directory(spec, out) as directory:
+    """Run a spec and print its result; returns the exit code. With `live` its page is served from
+    the beginning until an interrupt after its end."""
+    output, console = sys.stderr if as_json else None, Console(stderr=True)
+    with pipeline.run_directory(spec, out) as directory, ExitStack() as stack:
+        view = None
+        if live:
+            from groundwire.commands.live_view import LiveView
+
+            view = stack.enter_context(LiveView(directory, spec.name))
+            console.print(f"{view.url}  (the run's page)", highlight=False, soft_wrap=True)
         try:
             made = run_showing(
                 spec,
                 kernel,
                 directory,
-                Console(stderr=True),
+                console,
                 twin,
                 output,
                 alone,
                 stall_timeout_s,
                 stop,
+                view,
             )
         except RuntimeError as failure:
             if as_json and not is_interrupt(failure):
                 print(json.dumps({"failed": str(failure), "hangs": hangs_of(directory)}, indent=1))
             raise
+        code = _print_run(made, directory, as_json=as_json, style=style)
+        if view is not None:
+            sys.stdout.flush()
+            console.print(f"{view.url}  (Ctrl-C ends it)", highlight=False, soft_wrap=True)
+            view.serve_finished()
+    return code
+
+
+def _print_run(made: Run, directory: Path, *, as_json: bool, style: ReportStyle) -> int:
+    """Print a run; returns the exit code."""
     if as_json:
         print(json.dumps(made.result, indent=1))
     elif style is ReportStyle.nccl_tests:
@@ -225,20 +255,22 @@ def run_showing(
     alone: bool = False,
     stall_timeout_s: float | None = None,
     stop: Stop | None = None,
+    view: LiveView | None = None,
 ) -> Run:
-    """Run one spec, and its twin or its jobs alone when asked for, with the progress on `console`,
-    and what programs write on `output`."""
+    """Run one spec, and its twin or its jobs alone when asked for, with the progress on `console`
+    and in `view`, and what programs write on `output`."""
     try:
         with ProgressDisplay(console, output) as display:
             return pipeline.run(
                 spec,
                 kernel=KERNELS[kernel],
                 out=directory,
-                progress=display.report,
+                progress=display.report if view is None else view.telling(display.report),
                 twin=twin,
                 alone=alone,
                 stall_timeout_s=stall_timeout_s,
                 stop=stop,
+                live=view is not None,
             )
     except KeyboardInterrupt:
         with suppress(OSError):  # the terminal may have gone

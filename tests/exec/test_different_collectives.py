@@ -14,8 +14,8 @@ dist.init_process_group("gloo")
 rank = dist.get_rank()
 dist.barrier()
 """
-_OVER = " over 5 0"
-"""What follows of a line: the state of the call, since when, and its tag."""
+_OVER = " over 5 0 4"
+"""What follows of a line: the state of the call, since when, its tag, and when it was posted."""
 
 
 def _posted(ranks: Path, *calls: str) -> str:

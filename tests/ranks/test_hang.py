@@ -73,6 +73,8 @@ def test_what_a_rank_writes_is_read(tmp_path: Path) -> None:
         posts.mark(posts.message("part", "recv", 16, 5, 9), "waits")
     calls = read_calls(tmp_path)
     assert calls.members == {"part": (3, 5)}
+    assert calls.counts == {3: (3, 1)}
+    assert all(0 < call.posted_ns <= call.at_ns for call in calls.by_rank[3])
     shown = [(c.number, c.what, c.state, c.tag) for c in calls.by_rank[3]]
     assert shown == [
         (0, "broadcast of 8 B with root 1", "over", 0),

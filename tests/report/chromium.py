@@ -108,11 +108,15 @@ class Page:
 
     def open(self, path: Path) -> None:
         """Load a file and wait until it has loaded."""
-        self.call("Page.navigate", url=path.resolve().as_uri())
+        self.open_address(path.resolve().as_uri())
+
+    def open_address(self, url: str) -> None:
+        """Load a page and wait until it has loaded."""
+        self.call("Page.navigate", url=url)
         deadline = time.monotonic() + _TIMEOUT_S
         while not any(e["method"] == "Page.loadEventFired" for e in self.events):
             if time.monotonic() > deadline:
-                raise TimeoutError(f"{path} did not load")
+                raise TimeoutError(f"{url} did not load")
             self.events.append(self._read())
 
     def evaluate(self, script: str) -> Any:

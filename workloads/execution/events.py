@@ -14,6 +14,8 @@ from workloads.observer.posts import Post, Posts
 
 _UNDER_WAY = 16
 """So many collectives at a time are told of to whoever asks what a rank waits for."""
+_ALIGNMENT = "align"
+"""The phase of what ranks begin together by, which is no collective of the workload."""
 
 
 class EventLog:
@@ -120,7 +122,10 @@ class EventLog:
         if self.posts is not None:
             group = pending.group if members is None else f"{pending.group}:{_joined(members)}"
             label = f"{group}/{pending.id}"
-            pending.post = self.posts.collective(label, pending.kind, pending.size_bytes, 0)
+            counted = pending.phase != _ALIGNMENT
+            pending.post = self.posts.collective(
+                label, pending.kind, pending.size_bytes, 0, counted
+            )
 
     def mark(self, pending: Pending, state: str) -> None:
         """A collective is in one of the states that `Posts` has."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 from typing import Annotated
 
 from annotated_types import Ge
@@ -84,7 +85,14 @@ def port_series(run: Run) -> tuple[PortSeries, ...]:
 
     Raises RunError for a line that is no series.
     """
-    path = run.directory / "ports.jsonl"
+    return series_of(run.directory / "ports.jsonl")
+
+
+def series_of(path: Path) -> tuple[PortSeries, ...]:
+    """The series in a file, by name of the port; none where there is no file.
+
+    Raises RunError for a line that is no series.
+    """
     if not path.exists():
         return ()
     try:

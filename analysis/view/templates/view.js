@@ -4,7 +4,8 @@ const $ = (id) => document.getElementById(id);
 const SVG = "http://www.w3.org/2000/svg";
 const SHADES = 7;
 const GAP_SHARE = 0.01;
-const state = { runs: [], cursor: 0, from: 0, to: 1, measure: "use", port: null, path: "", find: "" };
+const ASK_AGAIN_MS = 1000;
+const state = { runs: [], follow: false, cursor: 0, from: 0, to: 1, measure: "use", port: null, path: "", find: "" };
 
 const make = (tag, attributes = {}, text = "") => {
   const element = document.createElement(tag);
@@ -150,6 +151,8 @@ const buildMap = (run, panel) => {
   run.map = svg;
   panel.append(svg);
 };
+// Of a port that several jobs shared: the bytes of each one's collectives.
+const whose = (port) => Object.entries(port.by_job).map(([job, bytes]) => `\n${job}: ${size(bytes)}`).join("");
 const colourMap = (run) => {
   const [begin, end] = window_(run);
   const onPath = new Set(run.byPath.get(state.path) ?? []);
@@ -160,7 +163,8 @@ const colourMap = (run) => {
     const shade = found > 0 && most > 0 ? Math.min(SHADES - 1, 1 + Math.floor((SHADES - 1) * found / most * 0.9999)) : 0;
     const lane = run.lanes.get(port.port);
     lane.setAttribute("class", `link s${shade} w${shade}${onPath.has(port.port) ? " on-path" : ""}${state.port === `${port.node} → ${port.peer}` ? " chosen" : ""}`);
-    lane.dataset.tip = `${port.node} → ${port.peer}\n${WORDS[state.measure](found)}; in all ${size(port.bytes)}, ${grouped(port.marks)} marks, ${grouped(port.drops)} drops`;
+    lane.classList.toggle("shared", Object.keys(port.by_job).length > 0);
+    lane.dataset.tip = `${port.node} → ${port.peer}\n${WORDS[state.measure](found)}; in all ${size(port.bytes)}, ${grouped(port.marks)} marks, ${grouped(port.drops)} drops${whose(port)}`;
     if (found > highest) { highest = found; busiest = port; }
   }
   const told = busiest ? `Most at ${busiest.node} → ${busiest.peer}: ${WORDS[state.measure](highest)}.` : `Nothing of this at any port now.`;
@@ -224,7 +228,7 @@ const buildLanes = (run, panel) => {
   canvas.addEventListener("pointerup", (event) => {
     const to = at(event);
     if (drag !== null && Math.abs(to - drag) > 0.004 * (state.to - state.from)) show(Math.min(drag, to), Math.max(drag, to));
-    else setCursor(to);
+    else choosesTime(to);
     drag = null;
   });
   canvas.addEventListener("wheel", (event) => {
@@ -299,7 +303,7 @@ const buildTable = () => {
     const cells = [one.id, one.kind, one.iteration, size(one.size_bytes), duration(one.duration_ns)];
     if (predictor) cells.push(duration(predicted), predicted ? percent(predicted / one.duration_ns - 1) : "–");
     cells.forEach((text, i) => row.append(make("td", i < 2 ? {} : { class: "number" }, String(text))));
-    const go = () => { const a = run.axis.shown(one.start_ns), b = run.axis.shown(one.end_ns); show(a - 0.1 * (b - a), b + 0.1 * (b - a)); setCursor(b); };
+    const go = () => { const a = run.axis.shown(one.start_ns), b = run.axis.shown(one.end_ns); show(a - 0.1 * (b - a), b + 0.1 * (b - a)); choosesTime(b); };
     row.addEventListener("click", go);
     row.addEventListener("keydown", (event) => { if (event.key === "Enter") go(); });
     row.dataset.index = run.collectives.indexOf(one);
@@ -307,7 +311,7 @@ const buildTable = () => {
   }
   table.replaceChildren(make("thead"), body);
   table.tHead.append(header);
-  $("collectives-caption").textContent = run.collectives.length ? `${run.collectives.length} collectives of ${run.label}, from first post to last end. A row is a way to its time.` : "The run had no collectives.";
+  $("collectives-caption").textContent = run.collectives.length ? `${run.collectives.length} collectives of ${run.label}, from first post to last end. A row is a way to its time.` : run.progress ? "No collectives so far." : "The run had no collectives.";
 };
 
 // Two runs: which keys of the spec differ, which collectives changed most, and the ports that did.
@@ -360,7 +364,8 @@ const paint = () => {
   $("now").textContent = duration(run.axis.time(state.cursor) / run.scale);
   $("cursor").setAttribute("aria-valuetext", $("now").textContent);
   for (const each of state.runs) { colourMap(each); drawPlot(each); drawLanes(each); }
-  $("port-caption").textContent = state.port ? `${state.port}: what it sent, and the most that waited there.` : "Choose a link of the fabric, or a port here.";
+  const chosen = run.ports.find((port) => `${port.node} → ${port.peer}` === state.port);
+  $("port-caption").textContent = chosen ? `${state.port}: what it sent, and the most that waited there.${whose(chosen) ? ` Collectives of jobs, in bytes: ${whose(chosen).trim().replaceAll("\n", ", ")}.` : ""}` : "Choose a link of the fabric, or a port here.";
   const most = run.most[state.measure];
   $("legend").replaceChildren(...Array.from({ length: SHADES }, (_, i) => {
     const bound = most * i / (SHADES - 1);
@@ -376,6 +381,7 @@ const refresh = () => {
   requestAnimationFrame(() => { pending = false; paint(); });
 };
 const setCursor = (u) => { state.cursor = clamp(u, 0, 1); $("cursor").value = Math.round(1000 * state.cursor); refresh(); };
+const choosesTime = (u) => { state.follow = false; setCursor(u); };
 const show = (from, to) => {
   const wide = clamp(to - from, 1e-5, 1);
   state.from = clamp(from, 0, 1 - wide);
@@ -384,6 +390,18 @@ const show = (from, to) => {
 };
 const zoom = (factor, around) => show(around - (around - state.from) * factor, around + (state.to - around) * factor);
 
+const fill = (select, words, first) => { select.replaceChildren(...first, ...words.map((word) => make("option", { value: word[0] }, word[1]))); };
+// The ports that carried something, deepest queue first. A list that has all of them stays.
+const fillPorts = (run) => {
+  const sampled = run.ports.filter((port) => port.times_ns.length);
+  if (sampled.length === $("ports").options.length && state.port) return;
+  const deepest = new Map(sampled.map((port) => [port, port.peak.reduce((a, b) => Math.max(a, b), 0)]));
+  const names = sampled.sort((a, b) => deepest.get(b) - deepest.get(a)).map((port) => `${port.node} → ${port.peer}`);
+  fill($("ports"), names.map((name) => [name, name]), []);
+  if (!names.includes(state.port)) state.port = names[0] ?? null;
+  if (state.port) $("ports").value = state.port;
+};
+const tellNotes = (run) => { $("fabric-caption").textContent = ["Each link has two lanes, one for each direction, coloured by what it did up to the chosen time.", ...(run.ports.some((port) => Object.keys(port.by_job).length) ? ["Thick lanes carried collectives of several jobs; the port's own words say how many bytes of each."] : []), ...run.notes].join(" "); };
 const build = () => {
   const [run] = state.runs;
   for (const id of ["maps", "plots", "lanes"]) $(id).replaceChildren();
@@ -396,14 +414,10 @@ const build = () => {
       $(id).append(panel);
     }
   }
-  const fill = (select, words, first) => { select.replaceChildren(...first, ...words.map((word) => make("option", { value: word[0] }, word[1]))); };
   fill($("path"), run.paths.map((p) => [`${p.source}-${p.destination}`, `rank ${p.source} → ${p.destination}`]), [make("option", { value: "" }, "none")]);
-  const names = run.ports.filter((port) => port.times_ns.length).sort((a, b) => Math.max(0, ...b.peak) - Math.max(0, ...a.peak)).map((port) => `${port.node} → ${port.peer}`);
-  fill($("ports"), names.map((name) => [name, name]), []);
-  if (!names.includes(state.port)) state.port = names[0] ?? null;
-  if (state.port) $("ports").value = state.port;
   $("path").value = run.byPath.has(state.path) ? state.path : "";
-  $("fabric-caption").textContent = ["Each link has two lanes, one for each direction, coloured by what it did up to the chosen time.", ...run.notes].join(" ");
+  fillPorts(run);
+  tellNotes(run);
   const phases = [...new Set(run.collectives.map((each) => each.phase))];
   $("phases").replaceChildren(legendItem("compute", "computes"), ...phases.map((phase, i) => legendItem(`p${i % 6}`, `waits: ${phase.replaceAll("_", " ") || "collective"}`)));
   buildTable();
@@ -411,22 +425,69 @@ const build = () => {
   setCursor(state.cursor || run.axis.shown(run.collectives[0]?.end_ns ?? run.axis.time(0.5)));
 };
 
+// Null while a run has not begun.
 const load = async (number) => {
   if (DOCUMENTS) return prepare(DOCUMENTS[number]);
   const answer = await fetch(`runs/${number}.json`);
   if (!answer.ok) throw new Error(await answer.text());
-  return prepare(await answer.json());
+  const found = await answer.json();
+  return found && prepare(found);
 };
 const chosen = [0, LABELS.length === 2 ? 1 : -1];
 const choose = async () => {
+  const began = performance.now();
+  let loaded;
   try {
-    state.runs = await Promise.all(chosen.filter((number) => number >= 0).map(load));
+    loaded = await Promise.all(chosen.filter((number) => number >= 0).map(load));
   } catch (error) {
-    $("runs").append(make("p", { class: "verdict invalid" }, error.message));
+    const gone = $("live").hidden ? error.message : "The run has ended, and its page with it: the terminal says how.";
+    $("live").hidden = true;
+    $("runs").append(make("p", { class: "verdict invalid" }, gone));
     return;
   }
-  buildRuns();
-  build();
+  const runs = loaded.filter(Boolean);
+  showProgress(loaded);
+  if (runs.length && runs.every((run, i) => run.progress && state.runs[i]?.progress)) update(runs);
+  else if (runs.length) {
+    if (state.follow) state.cursor = 0; // of a run that is done: as in a page that is opened then
+    state.follow = Boolean(runs[0].progress);
+    state.runs = runs;
+    buildRuns();
+    build();
+    if (state.follow) setCursor(1);
+  }
+  if (!loaded.every((run) => run && !run.progress)) setTimeout(choose, Math.max(ASK_AGAIN_MS, 4 * (performance.now() - began)));
+};
+// How far the run is that goes on.
+const showProgress = ([run]) => {
+  const told = run ? run.progress : { words: "the run begins", over: [] };
+  $("live").hidden = !told;
+  if (!told) return;
+  if ($("doing").textContent !== told.words) $("doing").textContent = told.words;
+  const { iteration, iterations, clock_ns, sent_bytes, over } = told;
+  if (iterations && iteration !== null) { $("done").max = iterations; $("done").value = iteration; } else $("done").removeAttribute("value");
+  const counts = [];
+  if (clock_ns) counts.push(`${(clock_ns / 1e9).toFixed(6)} s on its clock`);
+  if (over.length) {
+    const least = Math.min(...over), most = Math.max(...over);
+    counts.push(least === most ? `${grouped(least)} ${told.operations} done by every rank` : `${grouped(least)} ${told.operations} done by every rank, ${grouped(most)} by some`);
+  }
+  if (sent_bytes) counts.push(`${size(sent_bytes)} sent by all ports`);
+  if (told.wall_s) counts.push(`${told.wall_s.toFixed(0)} s since it began`);
+  $("counts").textContent = counts.join("; ");
+};
+// A run goes on: the drawings stay, what they show is new, and times that a reader chose stay those.
+const update = (runs) => {
+  const { axis } = state.runs[0], [cursor, from, to] = [state.cursor, state.from, state.to].map((u) => axis.time(u));
+  const whole = state.from === 0 && state.to === 1, row = document.activeElement?.dataset?.index;
+  runs.forEach((next, i) => Object.assign(state.runs[i], next));
+  const now = state.runs[0].axis;
+  if (!whole) show(now.shown(from), now.shown(to));
+  tellNotes(state.runs[0]);
+  fillPorts(state.runs[0]);
+  buildTable();
+  if (row !== undefined) document.querySelector(`#rows [data-index="${row}"]`)?.focus();
+  setCursor(state.follow ? 1 : now.shown(cursor));
 };
 const buildRuns = () => {
   const parts = [];
@@ -443,7 +504,7 @@ const buildRuns = () => {
     });
     parts.push(bar);
   }
-  for (const run of state.runs) {
+  for (const run of state.runs.filter((each) => !each.progress)) {
     const line = make("p", { class: `verdict ${run.valid ? "valid" : "invalid"}` });
     line.append(make("b", {}, run.valid ? "VALID" : "NOT VALID"), `${run.label}: ${run.kernel} kernel, ${run.ranks.length} ranks, ${run.nodes.length} nodes, ${run.collectives.length} collectives`);
     parts.push(line);
@@ -452,7 +513,7 @@ const buildRuns = () => {
   $("runs").replaceChildren(...parts);
 };
 
-$("cursor").addEventListener("input", () => { state.cursor = $("cursor").value / 1000; refresh(); });
+$("cursor").addEventListener("input", () => { state.follow = false; state.cursor = $("cursor").value / 1000; refresh(); });
 $("measure").addEventListener("change", () => { state.measure = $("measure").value; refresh(); });
 $("path").addEventListener("change", () => { state.path = $("path").value; refresh(); });
 $("ports").addEventListener("change", () => { state.port = $("ports").value; refresh(); });
@@ -460,6 +521,7 @@ $("find").addEventListener("input", () => { state.find = $("find").value.trim().
 $("whole").addEventListener("click", () => show(0, 1));
 let playing = 0;
 $("play").addEventListener("click", () => {
+  state.follow = false;
   if (playing) { clearInterval(playing); playing = 0; }
   else playing = setInterval(() => {
     const next = state.cursor + (state.to - state.from) / 400;

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -20,7 +20,7 @@ _ROOTED = ("broadcast", "reduce", "gather", "scatter")
 class Call:
     """An operation of a rank. `number` counts those of its group, or the messages between two ranks
     of one tag. `root` is the other end of a message (-1: anybody), `at_ns` when it came into its
-    state (monotonic clock), and a size of -1 is not known."""
+    state and `posted_ns` when it was posted (monotonic clock), and a size of -1 is not known."""
 
     number: int
     group: str
@@ -30,6 +30,7 @@ class Call:
     state: State
     at_ns: int
     tag: int
+    posted_ns: int = 0
 
     @property
     def is_message(self) -> bool:
@@ -62,10 +63,12 @@ class Call:
 @dataclass(frozen=True, slots=True)
 class Calls:
     """The calls of each rank that has noted any, in order, and the ranks of groups. A group without
-    ranks there is everybody's."""
+    ranks there is everybody's. `counts` has how many operations a rank has posted in all, and how
+    many of these are over."""
 
     by_rank: Mapping[int, Sequence[Call]]
     members: Mapping[str, Sequence[int]]
+    counts: Mapping[int, tuple[int, int]] = field(default_factory=dict)
 
     @property
     def everybody(self) -> Sequence[int]:
@@ -88,6 +91,7 @@ def read_calls(ranks: Path) -> Calls:
     says nothing."""
     by_rank: dict[int, Sequence[Call]] = {}
     members: dict[str, Sequence[int]] = {}
+    counts: dict[int, tuple[int, int]] = {}
     for file in sorted((ranks / POSTS).glob("*")):
         text = file.read_text(errors="replace")
         if file.name.endswith(GROUPS):
@@ -98,21 +102,39 @@ def read_calls(ranks: Path) -> Calls:
                     members[name] = tuple(int(number) for number in numbers)
         elif file.name.isdigit():
             by_rank[int(file.name)] = tuple(sorted(_calls(text), key=lambda each: each.at_ns))
-    return Calls(by_rank, members)
+            counts[int(file.name)] = _count(text)
+    return Calls(by_rank, members, counts)
 
 
 def _calls(text: str) -> Iterator[Call]:
     for line in text.split("\n"):
         words = line.strip("\0 ").split()
-        if len(words) != 8 or words[5] not in get_args(State):
+        if len(words) != 9 or words[5] not in get_args(State):
             continue
-        number, group, kind, size, root, state, at_ns, tag = words
+        number, group, kind, size, root, state, at_ns, tag, posted_ns = words
         try:
             yield Call(
-                int(number), group, kind, int(size), int(root), _state(state), int(at_ns), int(tag)
+                int(number),
+                group,
+                kind,
+                int(size),
+                int(root),
+                _state(state),
+                int(at_ns),
+                int(tag),
+                int(posted_ns),
             )
         except ValueError:
             continue
+
+
+def _count(text: str) -> tuple[int, int]:
+    """What the last line of a file counts; zeros where it does not."""
+    for line in reversed(text.split("\n")):
+        words = line.strip("\0 ").split()
+        if len(words) == 3 and words[0] == "posted" and words[1].isdigit() and words[2].isdigit():
+            return int(words[1]), int(words[2])
+    return 0, 0
 
 
 def _state(word: str) -> State:
