@@ -105,6 +105,17 @@ def test_the_measurements_of_a_run_are_data_frames(tmp_path: Path) -> None:
         _ = frames.colectives
 
 
+def test_data_frames_go_on_by_arrow(tmp_path: Path) -> None:
+    """As polars takes them: by the stream that pandas offers, with no table of mixed types."""
+    pytest.importorskip("pandas")
+    arrow = pytest.importorskip("pyarrow")
+    frames = groundwire.frames(load_run(make_run(tmp_path / "run", queues=True)))
+    for name, frame in frames.items():
+        read = arrow.RecordBatchReader.from_stream(frame).read_all()
+        assert read.column_names == list(frame.columns), name
+        assert read.num_rows == len(frame), name
+
+
 def test_a_run_prints_as_a_line_with_its_verdict(tmp_path: Path) -> None:
     run = load_run(make_run(tmp_path / "run", invalid=("a <b>hog</b> ran",)))
     assert repr(run).startswith(
