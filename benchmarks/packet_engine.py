@@ -2,6 +2,8 @@
 with all of RoCE at 16 and 128.
 
     .venv/bin/python -m benchmarks.packet_engine [--rounds N] [--largest HOSTS] [--beside CLONE]
+    .venv/bin/python -m benchmarks.packet_engine --only set-up      # of programs, a message
+    .venv/bin/python -m benchmarks.packet_engine --only callbacks   # of a network that is driven
 
 On fat-trees (MTU 1500, 100 Gb/s, 1 us a link), over TCP a permutation (every rank sends to the one
 half the ranks on), over RoCE a ring all-reduce with lossless queues and DCQCN: processor time of
@@ -25,10 +27,15 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+import groundwire
+from analysis.predict.engines.joint_programs import JointPrograms
+from analysis.predict.engines.packet.programs import EncodedPrograms
 from analysis.predict.models.packet import Packet
 from analysis.predict.planned_run import predict_workload
+from analysis.predict.scenario import GroupedCall, PostCall
 from analysis.predict.setting import setting_of_spec
 from topologies.spec.spec import parse_spec
+from workloads.models.planned import planned_calls
 
 _SIZES = {16: (4, "8MB"), 128: (8, "4MB"), 1024: (16, "1MB")}
 """By hosts: k of the fat-tree, and what a rank sends."""
@@ -117,13 +124,76 @@ def model_s(clone: Path, hosts: int, expected: tuple[int, ...]) -> float:
     return float(seconds)
 
 
+_PROGRAMS = {
+    "ring": ((64, 128, 192), "ring", ""),
+    "hierarchical, direct": ((64, 256), "hierarchical", ", dimensions: [{side}, {side}]"),
+}
+"""By name: ranks, the algorithm, and what else its section has."""
+
+
+def set_up_table() -> Table:
+    """Processor time of Python before the engine begins, of all-reduces that run as programs: to
+    read the spec, which makes the program and checks it; and to compile it for the engine."""
+    table = Table("program", title="Set-up of programs, by message")
+    for heading in ("ranks", "messages", "spec us", "compiling us"):
+        table.add_column(heading, justify="right")
+    for name, (sizes, algorithm, more) in _PROGRAMS.items():
+        for ranks in sizes:
+            section = f"algorithm: {algorithm}{more.format(side=round(ranks**0.5))}"
+            began = time.process_time()
+            spec = parse_spec(
+                f"""
+name: program
+fabric: {{kind: flat, hosts: {ranks}}}
+workload:
+  {{kind: collectives, ranks: {ranks}, operations: [{{kind: all_reduce, size: {ranks * 4096}B}}]}}
+collectives: {{backend: programs, all_reduce: {{{section}}}}}
+"""
+            )
+            (planned,) = planned_calls(spec)
+            read = time.process_time()
+            acts = dict.fromkeys(range(ranks), (PostCall(0),))
+            calls = [GroupedCall(planned.call, "")]
+            EncodedPrograms(JointPrograms(calls, acts, 1, follows_steps=True)).columns()
+            compiled = time.process_time()
+            count = planned.call.schedule.count(planned.call.shape)
+            parts = (f"{1e6 * s / count:.0f}" for s in (read - began, compiled - read))
+            table.add_row(name, f"{ranks:,}", f"{count:,}", *parts)
+    return table
+
+
+def callbacks_table(callbacks: int = 20_000) -> Table:
+    """Processor time of a callback of a network that is driven, which has something scheduled."""
+    left = callbacks
+    with groundwire.drive(parse_spec(_spec(16))) as network:
+
+        def again() -> None:
+            nonlocal left
+            left -= 1
+            if left:
+                network.schedule(100, again)
+
+        network.schedule(100, again)
+        began = time.process_time()
+        network.run()
+        python_s = time.process_time() - began
+        engine_s = network.finish().processor_s
+    table = Table("callbacks", "Python us", "engine us", title="A callback")
+    table.add_row(f"{callbacks:,}", *(f"{1e6 * s / callbacks:.1f}" for s in (python_s, engine_s)))
+    return table
+
+
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", choices=["set-up", "callbacks"])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--largest", type=int, default=1024)
     parser.add_argument("--beside", type=Path)
     arguments = parser.parse_args()
+    if arguments.only is not None:
+        Console().print(set_up_table() if arguments.only == "set-up" else callbacks_table())
+        return
     table = Table("transport", "hosts", title="A packet's hop")
     for heading in ("hops", "engine us a hop", "engine s", "Python beside it s", "model / engine"):
         table.add_column(heading, justify="right")

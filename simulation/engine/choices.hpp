@@ -97,7 +97,7 @@ class Choices {
     std::vector<uint64_t> flow_to_;  // by the end that packets are for
 };
 
-// What waits at a port, twice its bytes, and 1 where the transmitter is busy (gw_route_load).
+// The load of a port: twice the bytes that wait there, and 1 where the transmitter is busy (gw_route_load).
 inline uint64_t Network::load(uint32_t number, Time now) {
     Port& port = ports[number];
     if (port.queued) {

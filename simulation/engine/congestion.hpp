@@ -14,11 +14,11 @@
 enum class Control : int64_t { kReno = 0, kCubic, kDctcp, kBbr };
 
 inline constexpr int64_t kInfiniteSsthresh = 0x7FFFFFFF;
-// What a connection gives its port at once, at most: 64 KiB without the largest header (sk_setup_caps in
+// The most that a connection gives its port at once: 64 KiB without the largest header (sk_setup_caps in
 // net/core/sock.c).
 inline constexpr int64_t kGsoBytes = 65'216;
 
-// What congestion control sees of a sender, and changes.
+// The part of a sender that congestion control sees, and changes.
 struct Window {
     int64_t cwnd = 0, cwnd_cnt = 0, ssthresh = kInfiniteSsthresh;
     int64_t snd_una = 0, snd_nxt = 0, write_seq = 0;

@@ -7,7 +7,7 @@
 
 #include "packet.hpp"
 
-// What was known when a segment was sent (tcp_skb_cb's tx).
+// The state of a connection when a segment was sent (tcp_skb_cb's tx).
 struct Sent {
     int64_t first_sent_us, delivered_us, delivered;
     bool app_limited;
@@ -24,7 +24,7 @@ struct Segment {
     Sent sent{};
 };
 
-// What an acknowledgement tells (struct rate_sample); `delivered` is below 0 where it tells no rate,
+// The sample that an acknowledgement gives (struct rate_sample); `delivered` is below 0 where it tells no rate,
 // `rtt_us` where it tells no round trip.
 struct RateSample {
     int64_t delivered, interval_us, prior_delivered, prior_in_flight, rtt_us, acked, losses;

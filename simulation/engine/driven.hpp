@@ -151,7 +151,7 @@ class DrivenNetwork : private Driver {
         if (!--ends_[size_t(message)].untold) programs_.drop(message);
         tell(std::move(then));
     }
-    // What happens while a callback is at work, or while nobody runs the network, is told after that.
+    // A callback that is due while another one is at work, or while nobody runs the network, comes after that.
     void tell(Callback then) {
         if (!then) return;
         told_.push_back(std::move(then));

@@ -18,11 +18,11 @@
 // enum tcp_ca_state of include/uapi/linux/tcp.h.
 enum CaState : uint8_t { kOpen, kDisorder, kCwr, kRecovery, kLoss };
 
-// What an skb counts beyond its data in the virtual kernel: SKB_TRUESIZE of a small head without tunnels
+// The bytes that an skb counts beyond its data in the virtual kernel: SKB_TRUESIZE of a small head without tunnels
 // (include/net/tcp.h: MAX_TCP_HEADER; net/core/skbuff.c: SKB_SMALL_HEAD_CACHE_SIZE).
 inline constexpr int64_t kSkbBytes = 832;
 
-// What the hosts' TCP is set to.
+// The settings of the hosts' TCP.
 struct TcpSetting {
     Control control;
     bool ecn;
@@ -49,7 +49,7 @@ struct Endpoint : Window {
 
     // Both ends know each other.
     void connect(Endpoint& other);
-    // What a connection carries when it is made: a few bytes from here to the other end, which
+    // The greeting of a connection when it is made: a few bytes from here to the other end, which
     // acknowledges them at once.
     void greet(Endpoint& other, int64_t size, Time now);
     // The application hands over a message of `size` bytes at once. Whether all of it is written; else the rest
@@ -59,7 +59,7 @@ struct Endpoint : Window {
     std::optional<int32_t> write_on(Time now);
     // The application asks for a send buffer of this size (SO_SNDBUF), unless it has it.
     void ask_for_send_buffer(int64_t size);
-    // Where the stream ends, with what is not written yet.
+    // The end of the stream, with what is not written yet.
     int64_t stream_end() const { return write_seq + unwritten_bytes_; }
     // A packet has arrived: take in what it acknowledges, then its data, then answer.
     void receive(const Packet& packet, Time now);
@@ -266,7 +266,7 @@ struct Endpoint : Window {
     int64_t retransmits_ = 0, high_seq_ = 0, prior_cwnd_ = 0, prr_delivered_ = 0, prior_ssthresh_ = 0;
     Time first_sacked_ns_ = 0, last_sacked_ns_ = 0;
     bool reorder_armed_ = false, frto_ = false, rack_advanced_ = false;
-    // What the acknowledgement at hand told (the flags of tcp_ack): FLAG_SND_UNA_ADVANCED, FLAG_DATA_SACKED,
+    // The flags of the acknowledgement at hand (those of tcp_ack): FLAG_SND_UNA_ADVANCED, FLAG_DATA_SACKED,
     // FLAG_WIN_UPDATE, FLAG_ORIG_SACK_ACKED, FLAG_DSACKING_ACK, FLAG_DSACK_TLP, and whether it counts as a duplicate.
     bool advanced_ = false, sacked_ = false, window_updated_ = false, original_acked_ = false;
     bool duplicates_ = false, duplicates_probe_ = false, is_duplicate_ = false;
@@ -274,7 +274,7 @@ struct Endpoint : Window {
     int64_t highest_sacked_ = 0, reordering_ = kReordering, resent_out_ = 0;
     bool has_seen_reordering_ = false, has_seen_duplicate_ = false;
     int64_t reorder_steps_ = 1, reorder_persists_ = 0, reorder_delivered_ = 0, duplicates_seen_ = 0;
-    // Of a reduction that may be undone: since when, what was sent again that may come twice (-1: nothing yet), and
+    // A reduction that may be undone: since when, what was sent again that may come twice (-1: nothing yet), and
     // when something was sent again first, -1 for never.
     bool may_be_undone_ = false;
     int64_t undo_from_seq_ = 0, undo_resent_ = -1, first_resent_ms_ = -1;

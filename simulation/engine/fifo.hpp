@@ -7,7 +7,7 @@
 #include "network.hpp"
 #include "red.hpp"
 
-// What waits in a switch whose ports share one memory.
+// The memory of a switch that its ports share.
 struct SharedMemory {
     int64_t bytes = 0;
     void joined(Time starts, int64_t length) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 // The clock of a simulated fabric: packets that arrive, and timers, in the order of their times.
 //
-// What falls on a nanosecond is done in phases, as the kernel's softirqs are ordered: timers of the
+// Events of a nanosecond are done in phases, as the kernel's softirqs are ordered: timers of the
 // wheel; ports, which hand over what has arrived and go on to transmit; the packets that were handed
 // over; tasklets; processes. Within a phase it is done in the order in which the timers were set
 // (include/linux/interrupt.h; emulator/kernel: gw_arm_timer). A port has one timer: for what arrives
@@ -23,7 +23,7 @@ class QueuePair;
 class Programs;
 class Choices;
 
-// Where a timer of a socket is on the kernel's timer wheel: until when, at what level, and since how many others were
+// The place of a socket's timer on the kernel's timer wheel: until when, at what level, and since how many others were
 // put there.
 struct WheelPlace {
     Time until = 0;
@@ -108,7 +108,7 @@ class Network {
     // Queues a packet at a port: when its last bit leaves, of which nobody is told yet, kLost, or kHeld while that
     // is not known.
     Time send(uint32_t port, uint32_t packet, Time now);
-    // What waits at a port for who chooses next hops.
+    // The load of a port, by which next hops are chosen.
     uint64_t load(uint32_t port, Time now);
     // The ports of both directions of a link change from now on (gwport_change).
     void impair(uint32_t link, int64_t rate_bps, Time delay_ns, int64_t loss_q32, int64_t corrupt_q32, Time now);

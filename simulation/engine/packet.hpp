@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-// What goes over links: segments and acknowledgements of TCP connections, packets of queue pairs, and pause frames.
+// Packets that go over links: segments and acknowledgements of TCP connections, packets of queue pairs, and pause frames.
 #pragma once
 #include <sys/mman.h>
 

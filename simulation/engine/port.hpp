@@ -24,7 +24,7 @@ struct Flying {
     uint32_t packet, length;
 };
 
-// What frames of each length take of a line: nanoseconds, and what is left over in parts of the rate.
+// The time that frames of each length take of a line: nanoseconds, and what is left over in parts of the rate.
 class LineCosts {
   public:
     struct Cost {
@@ -51,7 +51,7 @@ struct SharedState;
 struct RedState;
 struct QueuedState;
 
-// What every packet of a port reads lies in its first two cache lines.
+// The fields that every packet of a port reads lie in its first two cache lines.
 struct alignas(64) Port {
     Time free_ns = 0;
     int64_t free_frac = 0;

@@ -37,7 +37,7 @@ enum class Operation : int32_t {
     kImpair,       // row of the faults
 };
 
-// Where a pair's messages go: the number of a pair is that of its sending end as well.
+// The way of a pair's messages: the number of a pair is that of its sending end as well.
 struct Pair {
     int32_t source, destination, reverse;
     uint32_t route;
@@ -153,7 +153,7 @@ class Programs {
         bool waits = false;       // whether the operation is a wait
         bool sends_first = false;
         Span<int32_t> sends, receives, marks;  // of a wait, or of a post of a kFollow
-        // Of a kFollow, how many of the program's messages come before a post and before a wait.
+        // In a kFollow: how many of the program's messages come before a post and before a wait.
         int32_t posted[2] = {}, awaited[2] = {};
     };
     // Steps that programs go through together. `own` has the messages that each sends, and that each receives, by
@@ -435,7 +435,7 @@ inline void Programs::run_to_wait(int32_t number, Time now) {
         if (waits && !is_over(number)) break;
         Span<int32_t> sends = program.sends, receives = program.receives;
         bool sends_first = program.sends_first;
-        // What follows may come back here, and must find this operation behind it.
+        // The next operation may come back here, and must find this operation behind it.
         if (operation == Operation::kFollow) ++program.step;
         else program.at += length_of(at);
         settle(number);
@@ -569,7 +569,7 @@ inline void Programs::watch(Watchers& watchers, int32_t program) {
     watchers.last = made;
 }
 
-// Who waited first goes on first, as it holds the lock of what all of them wait for.
+// The program that waited first goes on first, as it holds the lock of what all of them wait for.
 inline void Programs::tell(Watchers& watchers, Time now) {
     if (watchers.first < 0) return;
     std::vector<int32_t> waited;

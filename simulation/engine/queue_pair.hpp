@@ -16,7 +16,7 @@
 #include "network.hpp"
 #include "ring.hpp"
 
-// What a rank is told by a completion queue.
+// An entry of a completion queue, which a rank is told.
 struct Completion {
     enum Kind : uint8_t { kCreditCame, kMessageCame, kCreditSent, kMessageSent } kind;
     uint32_t queue_pair;
@@ -29,7 +29,7 @@ struct CompletionQueue {
     bool told = false;  // whether the thread is about to look
 };
 
-// What all queue pairs of a run are set to.
+// The settings of all queue pairs of a run.
 struct RoceSetting {
     int64_t path_mtu_bytes, timeout_ns, retries;
 };

@@ -60,7 +60,7 @@ struct TrafficClass {
     bool xoff_sent = false;
 };
 
-// What waits at the ports of a switch that share its memory, and what of that is set aside.
+// The bytes that wait at the ports of a switch that share its memory, and those of them that are set aside.
 struct SwitchMemory {
     int64_t bytes = 0, headroom_bytes = 0;
 };
@@ -239,7 +239,7 @@ inline bool Queued::admits(const Packet& packet, TrafficClass& found, Queue& que
     switch (options.kind) {
         case QueueKind::kRed: {
             bool fits = waits(found) + length <= options.buffer_bytes;
-            // What does not fit is an arrival all the same.
+            // A packet that does not fit is an arrival all the same.
             if (!port_.backlog && state_.idle_since_ns && state_.idle_since_ns < now)
                 found.red.fall((now - state_.idle_since_ns) / state_.packet_ns, options.weight_q32);
             found.red.meet(queue.bytes, options.weight_q32);
@@ -285,7 +285,7 @@ inline bool Queued::lossless_admits(const Packet& packet, const TrafficClass& fo
     return state_.memory->bytes + length <= room;
 }
 
-// Where bytes are counted that came in by a port whose neighbour can be paused, else null.
+// The count of bytes that came in by a port whose neighbour can be paused, else null.
 inline TrafficClass* Queued::ingress_class(const Packet& packet, const Held& held) const {
     int number = class_of(packet);
     if (held.ingress == kNobody || (state_.classes[size_t(number)].options->lossy_classes >> number & 1)) return nullptr;

@@ -92,7 +92,7 @@ inline void Endpoint::take(const Packet& packet, Time now) {
     }
 }
 
-// What has come twice is told once, with what is sent next (tcp_dsack_set, tcp_dsack_extend).
+// A range that has come twice is told once, with what is sent next (tcp_dsack_set, tcp_dsack_extend).
 inline void Endpoint::tell_duplicate(int64_t seq, int64_t end) {
     duplicate_ = {seq, end};
     has_duplicate_ = true;
@@ -169,7 +169,7 @@ inline void Endpoint::received(const Packet& packet, Time now) {
     if (packet.data >= kGrowsFromBytes) widen(packet.data + kSkbBytes);
 }
 
-// What packets that have come ahead take.
+// The memory that packets take that have come ahead.
 inline int64_t Endpoint::ahead_bytes() const {
     int64_t bytes = 0;
     for (const Range& each : ahead_) bytes += ((each.last - each.first) << 8) / ratio_;
@@ -186,8 +186,8 @@ inline void Endpoint::widen(int64_t held) {
     }
 }
 
-// What is advertised, in the unit that the header has (__tcp_select_window): what there is room for beside what
-// waits to be read, and never less than before.
+// The window that is advertised, in the unit that the header has (__tcp_select_window): the room beside what waits to
+// be read, and never less than before.
 inline int64_t Endpoint::window() {
     int64_t room = ((buffer_bytes_ - held_bytes_) * ratio_) >> 8;
     int64_t window = std::max(std::min(room, receive_window_), edge_ - rcv_nxt);
@@ -274,7 +274,7 @@ inline void Endpoint::answer_ahead(Time now) {
     }
     ++held_acks_;
     if (!waits_to_release_) {
-        // What both ends know of the round trip, the least, eightfold; the receiver measures in milliseconds,
+        // The least of what both ends know of the round trip, eightfold; the receiver measures in milliseconds,
         // and nothing until one has passed in a round trip.
         int64_t rtt_us = std::min(receiver_rtt_, srtt_us);
         Time wait_ns = std::min(kCompressedNs, rtt_us * (1000 >> 3) / 20);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-// What acknowledgements do to a TCP sender: windows, losses, retransmissions. As tcp_ack and what it calls
+// Acknowledgements and what they do to a TCP sender: windows, losses, retransmissions. As tcp_ack and what it calls
 // do it (net/ipv4/tcp_input.c and tcp_recovery.c of Linux 6.12): proportional rate reduction (RFC 6937), RACK
 // (RFC 8985), F-RTO (RFC 5682), DSACK (RFC 2883), and reductions that are undone where nothing was lost.
 #pragma once
@@ -103,7 +103,7 @@ inline int64_t Endpoint::clean(const Packet& packet, int64_t prior_highest, Time
         } else {
             ++delivered;
             if (packet.ece) ++delivered_ce;
-            // What is echoed is older than the last copy: another one has come (tcp_skb_spurious_retrans).
+            // The echoed time is older than the last copy: another one has come (tcp_skb_spurious_retrans).
             if (!segment.retransmitted || echoed_ms_ >= segment.sent_ns / kJiffyNs) rack(segment, now);
         }
         took(segment);
@@ -169,7 +169,7 @@ inline void Endpoint::take_sacks(const Packet& packet, Time now) {
     if (packet.ece) delivered_ce += delivered_now;
 }
 
-// What came twice (tcp_check_dsack, tcp_dsack_seen): so many segments. More than was ever sent again is not believed.
+// Segments that came twice, so many (tcp_check_dsack, tcp_dsack_seen). More than was ever sent again is not believed.
 inline int64_t Endpoint::take_duplicate(const Range& range, int64_t ack) {
     int64_t bytes = range.last - range.first, segments = 1;
     if (bytes > mss) segments = (bytes + mss - 1) / mss;

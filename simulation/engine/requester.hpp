@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-// What a queue pair sends, and what acknowledgements do to it: as rxe_req.c, rxe_comp.c and rxe_congestion.c.
+// The sending half of a queue pair, and what acknowledgements do to it: as rxe_req.c, rxe_comp.c and rxe_congestion.c.
 #pragma once
 #include "queue_pair.hpp"
 
@@ -296,7 +296,7 @@ inline void QueuePair::has_sent(int64_t bytes, Time now) {
     if (controller_.is_fixed()) return;
     Time now_q8 = now << 8;
     Time due_q8 = started_q8_ + Time(bits_ * uint64_t(kSecondNs) * 256 / controller_.rate_bps(now));
-    // What was due within this nanosecond began when it was due.
+    // A request that was due within this nanosecond began when it was due.
     started_q8_ = due_q8 + 256 > now_q8 && due_q8 <= now_q8 ? due_q8 : now_q8;
     if (device_.int_hops) bytes += kIntHeaderBytes + device_.int_hops * kIntHopBytes;
     bits_ = 8 * uint64_t(bytes + kEthernetBytes + kIpBytes + kUdpBytes + kWireOverheadBytes);

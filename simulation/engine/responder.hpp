@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-// What a queue pair does with what arrives: as rxe_recv.c and rxe_resp.c. A receive is posted for whatever comes:
+// The receiving half of a queue pair: as rxe_recv.c and rxe_resp.c. A receive is posted for whatever comes:
 // each end has as many as the other has works under way, and its rank posts them anew at once.
 #pragma once
 #include "selective.hpp"

@@ -70,7 +70,7 @@ inline void Network::run(const std::function<void()>& looks) {
 inline bool Network::turn(Time now) {
     bool interrupted = now != now_ns;
     now_ns = now;
-    // What is set for this nanosecond from here on is done once all of this is.
+    // Events that are set for this nanosecond from here on are done once all of this is.
     bool tasklets = tasklets_.first_ns() == now, processes = processes_.first_ns() == now;
     if (tasklets) tasklets_.take(now, due_tasklets_);
     if (interrupted) {

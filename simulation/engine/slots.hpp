@@ -78,7 +78,7 @@ class StartOrder {
     std::deque<Posted> pending_, waiting_;
 };
 
-// Who has what. A stream takes its locks one by one and keeps those that it has while it waits for the next; a
+// The holders of locks. A stream takes its locks one by one and keeps those that it has while it waits for the next; a
 // lock goes to who has waited longest.
 class StreamQueues {
   public:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-// What a TCP socket sends: its queue, its windows, and what waits in its host's port. As tcp_write_xmit and
+// The sending half of a TCP socket: its queue, its windows, and what waits in its host's port. As tcp_write_xmit and
 // what it calls do it (net/ipv4/tcp_output.c and tcp.c of Linux 6.12), with TCP small queues and auto
 // corking.
 #pragma once
@@ -71,7 +71,7 @@ inline int64_t Endpoint::control_ssthresh() {
     }
 }
 
-// What the window is again once a reduction turns out to have been wrong.
+// The window that counts again once a reduction turns out to have been wrong.
 inline int64_t Endpoint::control_undo_cwnd() {
     if (control == Control::kBbr) return bbr_->undo();
     return std::max(cwnd, control == Control::kDctcp ? dctcp_.loss_cwnd() : prior_cwnd_);
@@ -118,7 +118,7 @@ inline void Endpoint::ask_for_send_buffer(int64_t size) {
     send_buffer_bytes_ = asked_bytes_ = std::max(2 * std::min(size, kMostAskedBytes), kLeastSendBuffer);
 }
 
-// What is acknowledged makes room for what is not written yet, once a third is free (tcp_check_space,
+// Acknowledged bytes make room for what is not written yet, once a third is free (tcp_check_space,
 // sk_stream_write_space).
 inline void Endpoint::check_space(Time now) {
     if (!has_no_space_ || send_buffer_bytes_ - charged_ < charged_ >> 1) return;

@@ -250,6 +250,9 @@ def test_it_is_named_and_refuses_what_it_does_not_follow() -> None:
     ("key", "value", "named"),
     [
         ("faults", "[{kind: link-down, link: h0-s0, at: 1ms}]", "kind link-down"),
+        ("faults", "[{kind: link-up, link: h0-s0, at: 1ms}]", "kind link-up"),
+        ("faults", "[{kind: flap, link: h0-s0, at: 0ms, every: 5ms, down: 1ms}]", "kind flap"),
+        ("faults", "[{kind: partition, nodes: [h0], at: 1ms}]", "kind partition"),
         ("virtual.receive_coalescing", "10us", "receive_coalescing"),
     ],
 )
@@ -257,6 +260,29 @@ def test_what_befalls_a_run_is_refused_by_name(key: str, value: str, named: str)
     spec = _spec(2).with_overrides({key: value})
     with pytest.raises(PredictorError, match=named):
         predict_workload(spec, setting_of_spec(spec), Packet())
+
+
+def test_an_aggregation_node_that_dies_is_refused_by_name() -> None:
+    spec = parse_spec(
+        """
+name: test
+fabric: {kind: flat, hosts: 4}
+workload: {kind: collectives, ranks: 4, operations: [{kind: all_reduce, size: 1MB}]}
+collectives: {backend: programs, all_reduce: {algorithm: aggregation}}
+aggregation: {when_lost: fall-back, fall_back: {algorithm: gloo-ring}}
+faults: [{kind: node-dies, switch: s0, at: 50us}]
+"""
+    )
+    with pytest.raises(PredictorError, match="kind node-dies are not followed"):
+        predict_workload(spec, setting_of_spec(spec), Packet())
+
+
+def test_ranks_that_share_a_host_are_refused_by_name() -> None:
+    """No link carries what these exchange."""
+    setting = _setting(2)
+    shared = replace(setting, hosts=(setting.hosts[0],) * 2)
+    with pytest.raises(PredictorError, match="ranks of it share a host"):
+        Packet().predict(shared, _send(1000))
 
 
 def test_connections_of_a_group_take_the_paths_of_their_own_ports() -> None:
