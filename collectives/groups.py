@@ -8,14 +8,11 @@ ports serve by strict priority, or by weight: what has begun to be sent is one f
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Literal, TypeAlias
 
 from topologies.spec.errors import Problem, shown
-from topologies.spec.layers_section import LayersWorkload
 from topologies.spec.sections import Sections
-from topologies.spec.workload_section import TrainingWorkload, WorkloadSpec
-
-GroupName: TypeAlias = Literal["world", "tensor", "data", "model"]
+from topologies.spec.workload_section import WorkloadSpec
+from topologies.spec.workload_types import GroupName
 
 _SORTS = {"tensor": "model", "model": "model", "data": "data"}
 """The purposes of the groups of `collectives.classes`."""
@@ -23,12 +20,7 @@ _SORTS = {"tensor": "model", "model": "model", "data": "data"}
 
 def groups_of(workload: WorkloadSpec) -> dict[GroupName, list[list[int]]]:
     """The groups of ranks of a step's collectives; each kind of group covers all ranks."""
-    groups: dict[GroupName, list[list[int]]] = {"world": [list(range(workload.ranks))]}
-    if isinstance(workload, TrainingWorkload):
-        groups |= training_groups(workload)
-    elif isinstance(workload, LayersWorkload):
-        groups |= layer_groups(workload)
-    return groups
+    return {"world": [list(range(workload.ranks))], **workload.groups_of_ranks()}
 
 
 def used_groups(workload: WorkloadSpec) -> tuple[tuple[int, ...], ...]:
@@ -44,39 +36,6 @@ def used_groups(workload: WorkloadSpec) -> tuple[tuple[int, ...], ...]:
 def sort_of(members: Sequence[int]) -> tuple[int, int]:
     """The form of groups that run the same collectives at once: size and stride."""
     return len(members), members[1] - members[0]
-
-
-def layer_groups(workload: LayersWorkload) -> dict[GroupName, list[list[int]]]:
-    """The groups of ranks that exchange activations and those that reduce gradients, where these
-    are not all ranks. Neighbours are in the innermost dimension."""
-    ranks, inner = workload.ranks, workload.innermost
-    if inner is None:
-        return {}
-    each = ranks // workload.stages
-    inside = [list(range(first, first + inner)) for first in range(0, ranks, inner)]
-    across = [
-        list(range(stage + first, stage + each, inner))
-        for stage in range(0, ranks, each)
-        for first in range(inner)
-    ]
-    if workload.parallelism == "hybrid-data-model":
-        return {"model": inside, "data": across}
-    return {"model": across, "data": inside}
-
-
-def training_groups(spec: TrainingWorkload) -> dict[GroupName, list[list[int]]]:
-    """The groups of ranks that reduce together: activations among the ranks that share a layer,
-    gradients among those that hold the same parameters. Each kind of group covers all ranks.
-    """
-    data, tensor = spec.parallelism.data, spec.parallelism.tensor
-    return {
-        "tensor": [list(range(first, first + tensor)) for first in range(0, spec.ranks, tensor)],
-        "data": [
-            [stage * data * tensor + replica * tensor + shard for replica in range(data)]
-            for stage in range(spec.parallelism.pipeline)
-            for shard in range(tensor)
-        ],
-    }
 
 
 def selectors_of_groups(spec: Sections) -> dict[tuple[int, ...], int]:
@@ -96,20 +55,11 @@ def _groups(workload: WorkloadSpec) -> Iterator[tuple[str, tuple[int, ...]]]:
     """The purpose of each group of ranks. All ranks come first: where they are a group of another
     sort, too, they are of that."""
     groups = groups_of(workload)
-    everybody = tuple(range(workload.ranks))
-    if isinstance(workload, LayersWorkload) and workload.parallelism in ("data", "model"):
-        yield workload.parallelism, everybody
-    elif _stages(workload) > 1:
-        yield "pipeline", everybody
+    if workload.whole is not None:
+        yield workload.whole, tuple(range(workload.ranks))
     for name, parts in groups.items():
         if name in _SORTS:
             yield from ((_SORTS[name], tuple(part)) for part in parts if len(part) > 1)
-
-
-def _stages(workload: WorkloadSpec) -> int:
-    if isinstance(workload, LayersWorkload):
-        return workload.stages
-    return workload.parallelism.pipeline if isinstance(workload, TrainingWorkload) else 1
 
 
 def class_problems(spec: Sections) -> Iterator[Problem]:

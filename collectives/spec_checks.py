@@ -25,13 +25,10 @@ from topologies.spec.errors import Key, Problem, shown
 from topologies.spec.sections import Sections
 from topologies.spec.spec import Spec
 from topologies.spec.workload_section import (
-    ITEM_BYTES,
     Barrier,
-    ChakraWorkload,
     CollectiveOperation,
     CollectivesWorkload,
     CommandWorkload,
-    DlrmWorkload,
     Incast,
     Operation,
     Permutation,
@@ -60,9 +57,10 @@ _NOMINAL_BYTES = 1 << 20
 
 def workload_problems(spec: Sections) -> Iterator[Problem]:
     """Every mistake in the operations of a workload."""
-    workload = spec.workload
-    if isinstance(workload, CollectivesWorkload):
-        item_bytes = ITEM_BYTES[workload.dtype]
+    yield from spec.workload.problems()
+    workload = spec.workload.listed
+    if workload is not None:
+        item_bytes = workload.item_bytes
         for index, operation in enumerate(workload.operations):
             key: Key = ("workload", "operations", index)
             yield from _operation_problems(operation, key, workload.ranks, item_bytes)
@@ -74,14 +72,6 @@ def workload_problems(spec: Sections) -> Iterator[Problem]:
                 "collectives"
             )
             yield Problem(("workload", "dtype"), workload.dtype, allowed)
-    elif isinstance(workload, DlrmWorkload):
-        elements = workload.batch_size * workload.sparse_features * workload.embedding_dimension
-        if elements % workload.ranks:
-            yield Problem(
-                ("workload",),
-                f"batch_size * sparse_features * embedding_dimension = {elements}",
-                f"expected a multiple of ranks = {workload.ranks}, to split the AlltoAll evenly",
-            )
 
 
 _OF_NCCL = ("version", "gpu", "cpu", "network", "env", "tuner")
@@ -108,8 +98,8 @@ def nccl_problems(spec: Sections) -> Iterator[Problem]:
             return
         workload = spec.workload
         kinds = [kind for kind in PROGRAM_KINDS if not getattr(section, kind)]
-        if isinstance(workload, CollectivesWorkload):
-            asked = {operation.kind for operation in workload.operations}
+        if workload.listed is not None:
+            asked = {operation.kind for operation in workload.listed.operations}
             kinds = [kind for kind in kinds if kind in asked]
         for kind in kinds:
             for shape, members in _shapes(workload, kind, every=False):
@@ -136,7 +126,7 @@ def program_problems(spec: Sections) -> Iterator[Problem]:
     """Every entry of the `collectives` section, and of an operation, that does not fit."""
     section = _settings(spec)
     workload = spec.workload
-    if section.backend != "gloo" and isinstance(workload, ChakraWorkload):
+    if section.backend != "gloo" and workload.from_files:
         yield Problem(
             ("collectives", "backend"),
             section.backend,
@@ -144,8 +134,8 @@ def program_problems(spec: Sections) -> Iterator[Problem]:
         )
         return
     yield from _unused_problems(spec)
-    if isinstance(workload, CommandWorkload):
-        yield from _of_command(spec, section, workload)
+    if workload.program is not None:
+        yield from _of_command(spec, section, workload.program)
     if section.dimensions is not None and prod(section.dimensions) != workload.ranks:
         yield Problem(
             ("collectives", "dimensions"),
@@ -164,14 +154,14 @@ def program_problems(spec: Sections) -> Iterator[Problem]:
                 if problem is not None:
                     yield problem
                     break
-    if isinstance(workload, CollectivesWorkload):
-        for index, operation in enumerate(workload.operations):
+    if workload.listed is not None:
+        for index, operation in enumerate(workload.listed.operations):
             if isinstance(operation, _PROGRAMMED) and operation.program:
                 key = ("workload", "operations", index, "program")
                 if isinstance(operation, Barrier):
                     shape = barrier_shape(workload.ranks)
                 else:
-                    shape = _shape(workload, operation)
+                    shape = _shape(workload.listed, operation)
                 problem = _program_problem(section, shape, operation.program, key)
                 if problem is not None:
                     yield problem
@@ -236,13 +226,14 @@ def fall_back_problems(spec: Sections) -> Iterator[Problem]:
 def unused_transport(spec: Sections) -> Iterator[Problem]:
     """A transport of programs for a workload of which nothing would use it."""
     workload = spec.workload
-    if not spec.transport.of_programs or isinstance(workload, CommandWorkload):
+    if not spec.transport.of_programs or workload.program is not None:
         return
-    asked = isinstance(workload, CollectivesWorkload) and any(map(_has_own, workload.operations))
+    listed = () if workload.listed is None else workload.listed.operations
+    asked = any(map(_has_own, listed))
     section = _settings(spec)
     kinds = {Kind(kind) for kind in PROGRAM_KINDS}
-    if isinstance(workload, CollectivesWorkload):
-        kinds &= {Kind(operation.kind) for operation in workload.operations}
+    if listed:
+        kinds &= {Kind(operation.kind) for operation in listed}
     if asked or any(entry_of(section, kind) for kind in kinds):
         return
     if section.backend == "gloo":
@@ -298,11 +289,11 @@ def _shapes(
 ) -> Iterator[tuple[Shape, tuple[int, ...] | None]]:
     """The collectives of a kind in a workload, and their groups (None: all): of models, by every
     one of their groups, or one of each sort."""
-    if isinstance(workload, CollectivesWorkload):
-        asked = [op for op in workload.operations if op.kind == kind and not _has_own(op)]
+    if workload.listed is not None:
+        asked = [op for op in workload.listed.operations if op.kind == kind and not _has_own(op)]
         for operation in asked:
             if isinstance(operation, (CollectiveOperation, RootedCollective)):
-                yield _shape(workload, operation), None
+                yield _shape(workload.listed, operation), None
         if asked:
             return
     groups = used_groups(workload)
@@ -325,7 +316,7 @@ def _shape(
     workload: CollectivesWorkload, operation: CollectiveOperation | RootedCollective
 ) -> Shape:
     kind = Kind(operation.kind)
-    item_bytes = ITEM_BYTES[workload.dtype]
+    item_bytes = workload.item_bytes
     elements = rounded_elements(kind, operation.size_bytes, workload.ranks, item_bytes)
     root = min(getattr(operation, "root", 0), workload.ranks - 1)
     return Shape(kind, elements * item_bytes, workload.ranks, item_bytes, root)

@@ -47,7 +47,6 @@ from topologies.fabrics.fabric import Fabric
 from topologies.spec.queue_section import ClassQueue, Lossless, queues_in
 from topologies.spec.run_sections import Freeze, Kill
 from topologies.spec.spec import Spec
-from topologies.spec.workload_section import CommandWorkload
 from workloads.execution.clock import round_time_ns, sleep_until_ns
 
 # In virtual time a fabric is made at a round time, once the launcher has imported everything: ports
@@ -268,17 +267,15 @@ def _ranks_of(spec: Spec) -> list[tuple[str, int]]:
 
 def _launcher(spec: Spec) -> Launcher:
     parts = [spec.of_job(job) for job in spec.jobs] or [spec]
-    with_torch = any(
-        not isinstance(part.workload, CommandWorkload) or makes_trees(part) for part in parts
-    )
+    with_torch = any(part.workload.program is None or makes_trees(part) for part in parts)
     return Launcher(with_torch)
 
 
 def _started(spec: Spec, jobs: Sequence[JobProcesses], launcher: Launcher) -> Progress:
     """Several jobs begin, or a program, of which only that is known, has been started."""
     if not spec.jobs:
-        workload = spec.workload
-        assert isinstance(workload, CommandWorkload)
+        workload = spec.workload.program
+        assert workload is not None
         many = workload.ranks // workload.ranks_per_process
         return Progress(
             "started",

@@ -2,19 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
+from emulator.guest_work import guest_work
 from topologies.spec.spec import Spec
-from topologies.spec.workload_section import (
-    ITEM_BYTES,
-    ChakraWorkload,
-    CollectivesWorkload,
-    CommandWorkload,
-)
-from workloads.models.build import step_of
-from workloads.models.replay import DIRECTORY, ReplayCompute, read_program
-from workloads.models.step import ComputeKernel, Pause
 
 
 def longest_idle_ns(spec: Spec, run_directory: Path) -> int:
@@ -26,24 +17,5 @@ def longest_idle_ns(spec: Spec, run_directory: Path) -> int:
     longest_ns = 0
     for name, part in spec.parts.items():
         place = run_directory / "jobs" / name if spec.jobs else run_directory
-        longest_ns = max(longest_ns, *_computations_ns(part, place), 0)
+        longest_ns = max(longest_ns, *guest_work(part).computations_ns(part, place), 0)
     return begins_ns + longest_ns
-
-
-def _computations_ns(spec: Spec, place: Path) -> Iterator[int]:
-    workload, compute = spec.workload, spec.compute
-    if isinstance(workload, CollectivesWorkload | CommandWorkload):
-        return
-    if isinstance(workload, ChakraWorkload):
-        for rank in range(workload.ranks):
-            for node in read_program(place / DIRECTORY, rank):
-                if isinstance(node, ReplayCompute):
-                    yield node.duration_ns * compute.slowdown
-        return
-    item_bytes = ITEM_BYTES[workload.dtype]
-    for rank in range(workload.ranks):
-        for action in step_of(workload, rank):
-            if isinstance(action, Pause):
-                yield action.duration_ns * compute.slowdown
-            elif isinstance(action, ComputeKernel) and compute.device != "real":
-                yield compute.time_ns(action.flops, action.moved_bytes, item_bytes)

@@ -28,7 +28,6 @@ from emulator.virtual.standing import standing_guest
 from emulator.virtual.starting import GuestSpec
 from topologies.fabrics.selectors import select_ports
 from topologies.spec.spec import Spec
-from topologies.spec.workload_section import ChakraWorkload, CommandWorkload
 
 VARIABLE = "GROUNDWIRE_PREPARED_GUEST"
 """Where processes of a sweep find it: JSON of a `PreparedGuest`."""
@@ -74,7 +73,7 @@ def can_be_prepared(spec: Spec, early: EarlyImport | None) -> bool:
     return (
         not spec.jobs
         and not spec.program_files
-        and (early is not None or not isinstance(spec.workload, CommandWorkload))
+        and (early is not None or spec.workload.program is None)
         and emulated(spec).starts_alike
     )
 
@@ -145,7 +144,7 @@ def _guest_for(specs: Sequence[Spec]) -> GuestSpec | None:
     sorts: dict[tuple[int, str], list[Spec]] = {}
     programs: dict[tuple[int, str], tuple[EarlyImport, tuple[Path, ...]]] = {}
     for spec in specs:
-        if spec.virtual.memory_bytes is not None or isinstance(spec.workload, ChakraWorkload):
+        if spec.virtual.memory_bytes is not None or spec.workload.from_files:
             continue  # sized by files of its run directory
         early, readable = _program(spec)
         if can_be_prepared(spec, early):
@@ -168,9 +167,9 @@ def _guest_for(specs: Sequence[Spec]) -> GuestSpec | None:
 
 def _program(spec: Spec) -> tuple[EarlyImport | None, tuple[Path, ...]]:
     """The import of a spec's program, where it has one, and the directories that it reads."""
-    workload = spec.workload
-    if spec.jobs or not isinstance(workload, CommandWorkload):
+    if spec.jobs or spec.workload.program is None:
         return None, ()
+    workload = spec.workload.program
     try:
         caller = Caller.here(workload, emulated(spec).prepare(spec, polls=True))
     except (ProgramNotFound, VirtualKernelError):

@@ -15,9 +15,8 @@ from emulator.progress import Progress, Report
 from emulator.ranks.failures.full_directory import full_directory_reported
 from emulator.session import KernelKind, KernelRefused, Stop, choose_kernel, run_session
 from groundwire.importing import imported
-from topologies.spec.partition.section import PartitionedInferenceWorkload
 from topologies.spec.spec import Spec, load_spec, parse_dict
-from topologies.spec.workload_section import ChakraWorkload
+from workloads.models.build import inputs_of
 
 if TYPE_CHECKING:
     from analysis.runs.run import Run
@@ -194,31 +193,9 @@ def _native_for_twin(spec: Spec, kernel: KernelKind | None) -> KernelKind:
 
 
 def _inputs(spec: Spec) -> dict[str, str]:
-    """The files that the workload reads, or those of jobs: a trace's programs, read and checked
-    here; or a network that is trained and split here."""
+    """The files that the workload's ranks read, or those of jobs, below the run directory."""
     found: dict[str, str] = {}
     for name, part in spec.parts.items():
         place = f"jobs/{name}/" if spec.jobs else ""
-        if isinstance(part.workload, ChakraWorkload):
-            from analysis.chakra.errors import ChakraError
-            from analysis.chakra.sources.read import read_workload
-            from analysis.chakra.summary import problems
-            from analysis.exporters.replay import replay_files
-
-            workload = part.workload
-            groups = None if workload.groups is None else Path(workload.groups)
-            read = read_workload(Path(workload.path), part.compute, groups, workload.memory)
-            if len(read.graphs) != workload.ranks:
-                there = f"has traces of {len(read.graphs)} ranks, workload.ranks is"
-                raise ChakraError(workload.path, None, f"{there} {workload.ranks}")
-            if wrong := problems(read.graphs):
-                raise ChakraError(workload.path, None, wrong[0])
-            files = replay_files(read.graphs, read.notes)
-            found |= {f"{place}replay/{file}": content for file, content in files.items()}
-        elif isinstance(part.workload, PartitionedInferenceWorkload):
-            from workloads.models.partition.split_file import NETWORK_FILE, split_text
-            from workloads.models.partition.splitting import batch_of, split_of
-
-            split = split_of(part.workload)
-            found[place + NETWORK_FILE] = split_text(split, batch_of(part.workload))
+        found |= {place + file: content for file, content in inputs_of(part).items()}
     return found

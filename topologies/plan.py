@@ -11,11 +11,7 @@ from topologies.fabrics.build import build_fabric
 from topologies.fabrics.fabric import Fabric
 from topologies.fabrics.placement import place
 from topologies.routing.routes import Routes, compute_routes
-from topologies.spec.workload_section import (
-    WorkloadSpec,
-    model_stage_data_degrees,
-    ranks_per_host,
-)
+from topologies.spec.workload_section import WorkloadSpec
 
 if TYPE_CHECKING:
     from topologies.spec.sections import Sections
@@ -98,7 +94,7 @@ def _hosts(
     taken: Collection[str] = (),
 ) -> tuple[str, ...]:
     """The host of each rank of a workload. Raises ValueError."""
-    together = ranks_per_host(workload)
+    together = workload.ranks_on_host
     if placement != MODEL_STAGE_DATA:
         return place(placement, fabric, workload.ranks, seed, together, taken)
     hosts = place("linear", fabric, workload.ranks, seed, together, taken)
@@ -109,7 +105,7 @@ def _model_stage_data(workload: WorkloadSpec) -> Iterator[int]:
     """By rank its place where model-parallel ranks are neighbours, then the stages of a pipeline,
     then the data-parallel groups, as FRED has them (Rashidi et al., ISCA 2025). Ranks themselves
     are numbered by stage, data, model."""
-    shape = model_stage_data_degrees(workload)
+    shape = workload.degrees
     if shape is None:
         raise ValueError(f"{MODEL_STAGE_DATA}: expected a workload with model-parallel groups")
     model, stages, data = shape

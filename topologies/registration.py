@@ -27,9 +27,14 @@ def parts(kinds: Iterable[str], module: str, declared: type[T]) -> Mapping[str, 
 
     `module` is a module's name in which `{}` stands for the kind. Raises IncompleteRegistration.
     """
+    return named({kind: module.format(kind) for kind in kinds}, declared)
+
+
+def named(places: Mapping[str, str], declared: type[T]) -> Mapping[str, T]:
+    """As `parts`, where each kind says where its part is: `module:name`, or a module that has
+    `PART`."""
     found = {}
-    for kind in kinds:
-        name = module.format(kind)
+    for kind, name in places.items():
         part = _part(name, declared)
         if not isinstance(part, declared):
             raise IncompleteRegistration(
@@ -41,9 +46,13 @@ def parts(kinds: Iterable[str], module: str, declared: type[T]) -> Mapping[str, 
 
 def section_parts(kinds: Iterable[str], module: str, declared: type[T]) -> Mapping[str, type[T]]:
     """As `parts`, where the part is a section of the spec: a subclass of `declared`."""
+    return named_sections({kind: module.format(kind) for kind in kinds}, declared)
+
+
+def named_sections(places: Mapping[str, str], declared: type[T]) -> Mapping[str, type[T]]:
+    """As `named`, where the part is a section of the spec: a subclass of `declared`."""
     found = {}
-    for kind in kinds:
-        name = module.format(kind)
+    for kind, name in places.items():
         part = _part(name, declared)
         if not (isinstance(part, type) and issubclass(part, declared)) or isabstract(part):
             lacks = ", ".join(sorted(getattr(part, "__abstractmethods__", ())))
@@ -64,20 +73,24 @@ def complete(kinds: Iterable[str], table: Mapping[str, T], module: str) -> Mappi
     return MappingProxyType(dict(table))
 
 
-def _part(name: str, declared: type[object]) -> object:
+def _part(place: str, declared: type[object]) -> object:
     """The part that a module declares. A class that is made without all of its abstract methods
     raises TypeError while its module is imported."""
+    name, _, attribute = place.partition(":")
+    attribute = attribute or "PART"
     try:
         module = import_module(name)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
             raise
         raise IncompleteRegistration(
-            f"{name}: found no such module; expected one with PART, a {declared.__name__}"
+            f"{name}: found no such module; expected one with {attribute}, a {declared.__name__}"
         ) from error
     except TypeError as error:
         raise IncompleteRegistration(f"{name}: {error}") from error
-    if not hasattr(module, "PART"):
-        raise IncompleteRegistration(f"{name}: found no PART; expected one, a {declared.__name__}")
-    part: object = module.PART
+    if not hasattr(module, attribute):
+        raise IncompleteRegistration(
+            f"{name}: found no {attribute}; expected one, a {declared.__name__}"
+        )
+    part: object = getattr(module, attribute)
     return part

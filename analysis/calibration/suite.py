@@ -77,8 +77,9 @@ def standard_suite(largest_bytes: int | None = None) -> tuple[Spec, ...]:
                 "predict: [alpha-beta, flow]\n",
                 source=f"the standard suite's {fabric}-{part.name}",
             )
-            sizes = [operation.size_bytes for operation in spec.workload.operations]  # type: ignore[union-attr]
-            if largest_bytes is None or max(sizes) <= largest_bytes:
+            assert spec.workload.listed is not None, "as it is written"
+            largest = max(operation.size_bytes for operation in spec.workload.listed.operations)
+            if largest_bytes is None or largest <= largest_bytes:
                 found.append(spec)
     return tuple(found)
 

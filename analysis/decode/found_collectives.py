@@ -23,7 +23,6 @@ from analysis.decode.tcp.assembly import connections
 from analysis.decode.tcp.pcap import Packets, read_pcap
 from analysis.runs.run import Run
 from collectives.kinds import Kind
-from topologies.spec.workload_section import CommandWorkload
 
 _NO_NAMES: Final[Mapping[tuple[int, ...], str]] = {}
 _DUMP: Final = re.compile(r"--xla_dump_to=(\S+)")
@@ -31,8 +30,8 @@ _DUMP: Final = re.compile(r"--xla_dump_to=(\S+)")
 
 def modules_of(run: Run) -> list[HloModule]:
     """The modules that XLA compiled in a run, where its program had it dumped. Raises OSError."""
-    workload = run.spec.workload
-    flags = workload.env.get("XLA_FLAGS", "") if isinstance(workload, CommandWorkload) else ""
+    program = run.spec.workload.program
+    flags = "" if program is None else program.env.get("XLA_FLAGS", "")
     named = _DUMP.search(flags)
     return [] if named is None else read_modules(run.directory / "work" / named[1])
 

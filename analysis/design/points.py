@@ -13,7 +13,12 @@ from analysis.design.models.transformer import work_of_transformer
 from analysis.design.network import Dimension, dimension_of, network_cost
 from analysis.design.point import Point, Strategy, Work
 from topologies.spec.design.document import DesignSection, DesignSections
-from topologies.spec.design.models import HostSection, RecommenderModel, TransformerModel
+from topologies.spec.design.models import (
+    ClosedModel,
+    HostSection,
+    RecommenderModel,
+    TransformerModel,
+)
 from topologies.spec.layers_section import LayersWorkload
 from topologies.spec.workload_section import CollectivesWorkload
 from topologies.units import format_bandwidth, format_flops, format_size
@@ -25,12 +30,12 @@ def points_of(sections: DesignSections) -> Iterator[Point]:
     """Every combination, in the order of the file's lists. Degrees whose product is not the ranks,
     and sizes whose product is not a listed workload's, are left out."""
     design, workload = sections.design, sections.workload
-    wanted = workload.ranks if isinstance(workload, CollectivesWorkload | LayersWorkload) else None
+    wanted = None if isinstance(workload, ClosedModel) else workload.ranks
     for dimensions, of_network in _networks(design):
         ranks = prod(dimension.size for dimension in dimensions)
         if wanted not in (None, ranks):
             continue
-        if not isinstance(workload, TransformerModel | RecommenderModel):
+        if not isinstance(workload, ClosedModel):
             yield Point(dimensions, chosen=of_network)
             continue
         for host, of_host in _hosts(design.host):

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from analysis.chakra.collective_order import Order, collective_orders
+from analysis.chakra.errors import ChakraError
 from analysis.chakra.graph import (
     CollectiveNode,
     ComputeNode,
@@ -18,8 +19,12 @@ from analysis.chakra.graph import (
     ReceiveNode,
     SendNode,
 )
+from analysis.chakra.sources.replayed import traces_of
+from analysis.chakra.summary import problems
 from collectives.kinds import Kind, rounded_elements
-from workloads.models.replay import NOTES, replayed_element_bytes, whole_elements
+from topologies.spec.spec import Spec
+from topologies.spec.workload_section import ChakraWorkload
+from workloads.models.replay import DIRECTORY, NOTES, replayed_element_bytes, whole_elements
 
 
 def replay_files(graphs: Sequence[Graph], notes: Sequence[str] = ()) -> dict[str, str]:
@@ -102,3 +107,18 @@ def _line(node: GraphNode, order: Order) -> dict[str, Any]:
                 "tag": node.tag,
             }
     raise ValueError(f"node {node.id} ({node.name}): a {type(node).__name__} cannot be replayed")
+
+
+def inputs(spec: Spec) -> dict[str, str]:
+    """The programs of a spec's traces, below its run directory, read and checked. Raises
+    ChakraError for traces that do not fit, OSError."""
+    read = traces_of(spec)
+    workload = spec.workload
+    assert isinstance(workload, ChakraWorkload)
+    if len(read.graphs) != workload.ranks:
+        there = f"has traces of {len(read.graphs)} ranks, workload.ranks is"
+        raise ChakraError(workload.path, None, f"{there} {workload.ranks}")
+    if wrong := problems(read.graphs):
+        raise ChakraError(workload.path, None, wrong[0])
+    files = replay_files(read.graphs, read.notes)
+    return {f"{DIRECTORY}/{file}": content for file, content in files.items()}

@@ -3,30 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from types import FunctionType
+from typing import Any, cast
 
-from analysis.astra.files.export import InputSet, write_inputs
 from analysis.chakra.files import write_graphs
 from analysis.chakra.graph import CollectiveNode, Graph
 from analysis.chakra.sources.goal_binary import goal_binary
 from analysis.exporters.goal import goal_lines, goal_operations
 from analysis.exporters.msccl import COLLECTIVES, build_program, render_program
-from analysis.predict.models.astra import AstraAnalytical
-from analysis.predict.setting import setting_of_spec
 from collectives.call import CollectiveCall
-from collectives.kinds import Kind
 from collectives.msccl.write import NotWritable, write
 from collectives.program import Program
+from topologies.registration import named
 from topologies.spec.spec import Spec
-
-_MEMORY_GBPS = 1600.0
-"""Local memory of the system file, as in ASTRA-sim's own examples."""
-_SAMPLE_BYTES = 1 << 20
 
 
 class TraceFormat(StrEnum):
@@ -41,12 +35,24 @@ class TraceFormat(StrEnum):
 
 @dataclass(frozen=True)
 class WrittenTrace:
-    """The files that were written, what was left out and why, and ASTRA-sim's inputs if it is for
-    ASTRA-sim."""
+    """The files that were written, what was left out and why, and the command line that has the
+    format's own simulator run them, where there is one."""
 
     paths: tuple[Path, ...]
     left_out: tuple[str, ...] = ()
-    inputs: InputSet | None = None
+    command: str | None = None
+
+
+Writer = Callable[[Path, Spec, Sequence[Graph], Mapping[str, Any]], WrittenTrace]
+
+_WRITERS = {
+    TraceFormat.chakra: "analysis.exporters.write:write_chakra",
+    TraceFormat.astra_sim: "analysis.exporters.astra_sim:write_astra_sim",
+    TraceFormat.goal: "analysis.exporters.write:write_goal",
+    TraceFormat.goal_binary: "analysis.exporters.write:write_goal_binary",
+    TraceFormat.msccl_xml: "analysis.exporters.write:write_msccl",
+}
+"""A function for each format, imported when it is asked for."""
 
 
 def write_trace_as(
@@ -62,35 +68,34 @@ def write_trace_as(
     cannot say.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    match format_:
-        case TraceFormat.chakra:
-            return WrittenTrace(tuple(write_graphs(folder / spec.name, graphs, seed=spec.seed)))
-        case TraceFormat.astra_sim:
-            return _astra(folder, spec, graphs, fitted or {})
-        case TraceFormat.goal:
-            path = folder / f"{spec.name}.goal"
-            with path.open("w") as file:
-                file.writelines(f"{line}\n" for line in goal_lines(graphs, seed=spec.seed))
-            return WrittenTrace((path,))
-        case TraceFormat.goal_binary:
-            path = folder / f"{spec.name}.bin"
-            path.write_bytes(goal_binary(list(goal_operations(graphs, seed=spec.seed))))
-            return WrittenTrace((path,))
-        case TraceFormat.msccl_xml:
-            return _msccl(folder, spec, graphs)
+    (writer,) = named({"": _WRITERS[format_]}, FunctionType).values()
+    return cast(Writer, writer)(folder, spec, graphs, fitted or {})
 
 
-def _astra(
+def write_chakra(
     folder: Path, spec: Spec, graphs: Sequence[Graph], fitted: Mapping[str, Any]
 ) -> WrittenTrace:
-    setting = setting_of_spec(spec)
-    world = CollectiveCall(Kind.ALL_TO_ALL, _SAMPLE_BYTES, tuple(range(len(graphs))))
-    # One network for all kinds of collectives: the backend that takes several dimensions.
-    planned = AstraAnalytical(backend="unaware", **fitted).simulation(setting, world)
-    # The predictor's reductions are free; the files need a bandwidth to be exact (write_inputs).
-    system = replace(planned.system, local_mem_bw_gbps=_MEMORY_GBPS)
-    inputs = write_inputs(folder, graphs, planned.network, system, seed=spec.seed)
-    return WrittenTrace((), inputs=inputs)
+    """A file for each rank."""
+    return WrittenTrace(tuple(write_graphs(folder / spec.name, graphs, seed=spec.seed)))
+
+
+def write_goal(
+    folder: Path, spec: Spec, graphs: Sequence[Graph], fitted: Mapping[str, Any]
+) -> WrittenTrace:
+    """A text of all ranks."""
+    path = folder / f"{spec.name}.goal"
+    with path.open("w") as file:
+        file.writelines(f"{line}\n" for line in goal_lines(graphs, seed=spec.seed))
+    return WrittenTrace((path,))
+
+
+def write_goal_binary(
+    folder: Path, spec: Spec, graphs: Sequence[Graph], fitted: Mapping[str, Any]
+) -> WrittenTrace:
+    """A binary file of all ranks."""
+    path = folder / f"{spec.name}.bin"
+    path.write_bytes(goal_binary(list(goal_operations(graphs, seed=spec.seed))))
+    return WrittenTrace((path,))
 
 
 def _programs(calls: Iterable[CollectiveCall]) -> Iterator[tuple[str, Program]]:
@@ -109,7 +114,11 @@ def _programs(calls: Iterable[CollectiveCall]) -> Iterator[tuple[str, Program]]:
             yield (f"{name}-{number}" if number else name), program
 
 
-def _msccl(folder: Path, spec: Spec, graphs: Sequence[Graph]) -> WrittenTrace:
+def write_msccl(
+    folder: Path, spec: Spec, graphs: Sequence[Graph], fitted: Mapping[str, Any]
+) -> WrittenTrace:
+    """A file for each program of its collectives. Raises ValueError where MSCCL has none of
+    them."""
     calls = [n.call for graph in graphs for n in graph if isinstance(n, CollectiveNode)]
     shapes = sorted({(call.kind, call.world) for call in calls if not call.schedule.chunks})
     paths, left_out = [], []

@@ -37,8 +37,8 @@ from collectives.groups import groups_of
 from collectives.kinds import Kind
 from collectives.settings import schedule_of, settings_of
 from topologies.spec.spec import Spec
-from topologies.spec.workload_section import ITEM_BYTES, CollectivesWorkload, ModelWorkload
-from workloads.models.build import step_of
+from topologies.spec.workload_section import WorkloadSpec
+from workloads.models.build import has_actions, step_of
 from workloads.models.planned import PlannedCall, planned_calls
 from workloads.models.step import (
     ComputeKernel,
@@ -177,7 +177,7 @@ def _expect_undisturbed(spec: Spec) -> None:
 def _repeated(job: JobToPredict, setting: Setting, simulator: Adapted) -> PredictedJob:
     """A spec's one workload, one iteration of which stands for all."""
     count = job.spec.workload.iterations
-    if isinstance(job.spec.workload, CollectivesWorkload):
+    if job.spec.workload.listed is not None:
         # Each begins on an idle fabric.
         calls = [planned.call for planned in planned_calls(job.spec)]
         total = sum(round(simulator.predict(setting, call)) for call in calls)
@@ -238,13 +238,13 @@ class _Plan:
         workload = job.spec.workload
         for rank in job.ranks:
             self._acts[rank].append(Compute(job.start_ns))
-        if isinstance(workload, CollectivesWorkload):
+        if workload.listed is not None:
             planned = planned_calls(job.spec)
             for iteration in range(self._count(job)):
                 self._pass(job, 2 * iteration)
                 self._add_benchmark(job, planned, iteration)
                 self._pass(job, 2 * iteration + 1)
-        elif isinstance(workload, ModelWorkload):
+        elif has_actions(workload):
             model = _Model(job.spec, workload)
             for iteration in range(self._count(job)):
                 if self._aligned:
@@ -344,7 +344,7 @@ class _Plan:
         ended_ns = max(timeline.passed_ns[rank, last][0] for rank in job.ranks)
         collectives = dict(self._collectives(job, timeline))
         iterations = [self._iteration(job, i, timeline) for i in range(self._count(job))]
-        if self._aligned and isinstance(job.spec.workload, CollectivesWorkload):
+        if self._aligned and job.spec.workload.listed is not None:
             sums = [0.0] * len(iterations)
             for (iteration, _, _), found in collectives.items():
                 sums[iteration] += found.duration_ns
@@ -356,7 +356,7 @@ class _Plan:
         self, job: JobToPredict, timeline: Timeline
     ) -> Iterator[tuple[tuple[int, str, Ranks], PredictedCollective]]:
         measured_ns = timeline.measured_ns()
-        at_once = self._aligned and isinstance(job.spec.workload, CollectivesWorkload)
+        at_once = self._aligned and job.spec.workload.listed is not None
         for number, place in self.places.items():
             if place.job == job.name:
                 start_ns = 0.0
@@ -382,10 +382,10 @@ class _Model:
     """A model's workload: the steps of its ranks, who takes part in what a rank posts, and what
     it costs."""
 
-    def __init__(self, spec: Spec, workload: ModelWorkload) -> None:
+    def __init__(self, spec: Spec, workload: WorkloadSpec) -> None:
         self._spec = spec
         self._groups = groups_of(workload)
-        self._item_bytes = ITEM_BYTES[workload.dtype]
+        self._item_bytes = workload.item_bytes
         self.steps = [tuple(step_of(workload, rank)) for rank in range(workload.ranks)]
 
     def members(self, action: StartCollective | StartMessage, rank: int) -> Ranks:

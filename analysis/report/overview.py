@@ -10,7 +10,7 @@ from analysis.decode.roce.queue_pair_metrics import queue_pair_metrics
 from analysis.metrics.phase_names import phase_name
 from analysis.report.run_figures import RunFigures
 from analysis.report.tables.figures import count, duration, number, share, signed_percent, size
-from analysis.results.partition import in_words
+from analysis.results.rows import row_figures, rows_in_words
 from analysis.runs.collectives import unseen_iterations
 
 _UNEVEN = 1.25
@@ -47,7 +47,7 @@ def key_figures(figures: RunFigures) -> tuple[KeyFigure, ...]:
         if error["count"]:
             remark = f"mean; largest {signed_percent(error['largest'])}"
             found.append(KeyFigure(f"{name} error", share(error["mean"]), remark))
-    found += _partition_figures(figures)
+    found += _row_figures(figures)
     again = [f"{count(summary['retransmits'])} retransmits"]
     if "retries" in summary:
         again.append(f"{count(summary['retries'])} retries of queue pairs")
@@ -79,17 +79,14 @@ def _job_figures(figures: RunFigures) -> list[KeyFigure]:
     return found
 
 
-def _partition_figures(figures: RunFigures) -> list[KeyFigure]:
-    row = figures.result.get("partition")
-    if row is None:
-        return []
-    across = row["bytes_across"]
-    told = f"for each batch; {size(row['most_bytes_across'])} if all did"
-    right = f"unsplit {share(row['unsplit_accuracy'])}"
-    return [
-        KeyFigure("bytes across workers", size(across), told, across),
-        KeyFigure("accuracy", share(row["accuracy"]), right, row["accuracy"]),
-    ]
+def _row_figures(figures: RunFigures) -> list[KeyFigure]:
+    """Those of sections that a workload has of its own."""
+    found = []
+    for row in row_figures(figures.result):
+        words = size if row.unit == "bytes" else share
+        remark = row.remark.format(words(row.beside))
+        found.append(KeyFigure(row.title, words(row.amount), remark, row.amount))
+    return found
 
 
 def _iteration_figures(figures: RunFigures) -> list[KeyFigure]:
@@ -121,7 +118,7 @@ def findings(figures: RunFigures) -> tuple[str, ...]:
             _prediction(figures),
             _losses(figures),
             _attributed(figures),
-            _partition(figures),
+            *(f"{words}." for _, words in rows_in_words(figures.result)),
             *(f"{note[0].upper()}{note[1:]}." for note in figures.result.get("notes", ())),
         )
         if text
@@ -222,11 +219,6 @@ def _went_back(summary: Mapping[str, Any]) -> str:
     return (
         f", queue pairs went back {count(summary['retries'])} times" if "retries" in summary else ""
     )
-
-
-def _partition(figures: RunFigures) -> str:
-    row = figures.result.get("partition")
-    return "" if row is None else f"{in_words(row)}."
 
 
 def _attributed(figures: RunFigures) -> str:

@@ -18,7 +18,6 @@ from analysis.runs.mpi_messages import MPI_MESSAGES, described, load_mpi_message
 from analysis.runs.records import CapturedRecord
 from analysis.runs.run import Run
 from topologies.spec.spec import Spec
-from topologies.spec.workload_section import CommandWorkload
 from topologies.units import format_size
 from workloads.models.replay import DIRECTORY, NOTES
 
@@ -43,7 +42,7 @@ _SPINNERS = {
 
 def payload_checked(spec: Spec) -> bool | None:
     """Whether each rank has checked the numbers that it received; None where no rank is ours."""
-    if all(isinstance(workload, CommandWorkload) for workload in spec.workloads):
+    if all(workload.program is not None for workload in spec.workloads):
         return None
     return spec.payload == "checked"
 
@@ -56,7 +55,7 @@ def notes_of(run: Run) -> list[str]:
         for fault in run.environment.missed_faults
     ]
     of_network += _of_routes(run)
-    if not isinstance(run.spec.workload, CommandWorkload):
+    if run.spec.workload.program is None:
         own = [*_of_payload(run), *_of_replay(run), *_of_connections(run), *_of_lost_nodes(run)]
         return own + _of_spinners(run) + of_network
     return [
@@ -112,8 +111,8 @@ def _of_gpus(run: Run) -> list[str]:
     totals = [total for gpu in gpus for total in gpu.kernels.values()]
     kernels, flops = sum(total[0] for total in totals), sum(total[2] for total in totals)
     how = f"the roofline's time of {device}" if run.spec.compute.modelled else "no time"
-    workload = run.spec.workload
-    if isinstance(workload, CommandWorkload) and workload.charge_by is not None:
+    program = run.spec.workload.program
+    if program is not None and program.charge_by is not None:
         how = f"the time of a table, and what that lacks {how}"
     peak_bytes = max((gpu.peak_reserved_bytes for gpu in gpus), default=0)
     computed = (
@@ -133,7 +132,8 @@ def _of_gpus(run: Run) -> list[str]:
 
 
 def _of_compute(run: Run) -> list[str]:
-    if isinstance(run.spec.workload, CommandWorkload) and run.spec.workload.gpus_per_host:
+    program = run.spec.workload.program
+    if program is not None and program.gpus_per_host:
         return _of_gpus(run)
     computes = [compute for log in run.ranks for compute in log.computes]
     if computes:
@@ -152,7 +152,7 @@ def _of_compute(run: Run) -> list[str]:
             "operations take the time of their bytes. Nothing was charged for threads of the "
             "program's own, compiled code, and what is not torch's"
         ]
-    if isinstance(run.spec.workload, CommandWorkload) and run.spec.workload.charges:
+    if program is not None and program.charges:
         return [
             "computing took no time: it was to be charged, but no rank's torch told of operations"
         ]
@@ -181,7 +181,7 @@ def _of_sources(run: Run) -> list[str]:
         found += [_of_mpi(run), *_of_mpis_others(run)]
     elif captured := [each for log in run.ranks for each in log.captured]:
         found += _of_captures(run, captured[0])
-    elif isinstance(run.spec.workload, CommandWorkload) and run.spec.workload.per == "job":
+    elif (program := run.spec.workload.program) is not None and program.per == "job":
         found.append(_of_mpi(run))
     else:
         found.append("no collectives were found")

@@ -15,9 +15,9 @@ from analysis.predict.setting import setting_of
 from analysis.results.gpus import gpu_section
 from analysis.results.judged import exact_times, twin_of
 from analysis.results.notes import notes_of, payload_checked
-from analysis.results.partition import partition_row
 from analysis.results.recovery import recovery_section
 from analysis.results.retransmits import retransmits_of
+from analysis.results.rows import rows_of
 from analysis.results.verdict import JudgedRun, judge_run
 from analysis.runs.collectives import (
     MeasuredCollective,
@@ -74,7 +74,6 @@ def assemble(run: Run, predictions: Predictions, judged: JudgedRun) -> dict[str,
     ]
     iterations = _iterations(run, collectives, scale)
     _add_predictions(iterations, predictions.iterations)
-    partition, gpus = partition_row(run.spec, collectives), gpu_section(run)
     return {
         "schema": RESULT_SCHEMA,
         "name": run.spec.name,
@@ -89,13 +88,10 @@ def assemble(run: Run, predictions: Predictions, judged: JudgedRun) -> dict[str,
         "collectives": rows,
         "iterations": iterations,
         "summary": summary_of(run, rows, iterations),
+        **rows_of(run.spec, collectives),
     } | {
         name: section
-        for name, section in (
-            ("partition", partition),
-            ("gpus", gpus),
-            ("recovery", recovery_section(run)),
-        )
+        for name, section in (("gpus", gpu_section(run)), ("recovery", recovery_section(run)))
         if section is not None
     }
 

@@ -20,7 +20,6 @@ from collectives.schedule.gloo import GLOO
 from collectives.schedule.schedule import Schedule
 from collectives.settings import schedule_of, settings_of
 from topologies.spec.collectives_section import CollectivesOfRun
-from topologies.spec.workload_section import CommandWorkload
 
 _FRAME_BYTES = 38
 """Ethernet's own on a link: preamble 8, header 14, check 4, gap 12 (IEEE 802.3)."""
@@ -128,7 +127,7 @@ def _in_order(
     for log in run.ranks:
         for record in filter(wanted, log.collectives):
             seen[record.group, record.id][log.rank] = record
-    if isinstance(run.spec.workload, CommandWorkload):
+    if run.spec.workload.program is not None:
         seen = {key: by_rank for key, by_rank in seen.items() if not _missing(run, by_rank)}
     found = [_assemble(run, by_rank) for by_rank in seen.values()]
     found = [
@@ -137,7 +136,7 @@ def _in_order(
         else one
         for one in found
     ]
-    if isinstance(run.spec.workload, CommandWorkload):
+    if run.spec.workload.program is not None:
         found = _with_doubts(run, found)
     return tuple(sorted(found, key=lambda c: (c.start_ns, c.group, c.id)))
 
@@ -191,7 +190,7 @@ def iterations_of(run: Run, collectives: Sequence[MeasuredCollective]) -> tuple[
     workloads all in which something was communicated. The acts of a program before, between and
     after its steps are part of none."""
     found = {i.index for log in run.ranks for i in log.iterations}
-    if not isinstance(run.spec.workload, CommandWorkload):
+    if run.spec.workload.program is None:
         found |= {c.iteration for c in collectives}
     return tuple(sorted(found))
 

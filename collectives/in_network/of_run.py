@@ -36,17 +36,9 @@ from topologies.spec.collectives_section import (
     TreeOfGroup,
 )
 from topologies.spec.errors import Problem, shown
-from topologies.spec.jobs.flows import FlowsWorkload
 from topologies.spec.sections import Sections
 from topologies.spec.spec import Spec
-from topologies.spec.workload_section import (
-    ChakraWorkload,
-    CollectiveOperation,
-    CollectivesWorkload,
-    CommandWorkload,
-    RootedCollective,
-    WorkloadSpec,
-)
+from topologies.spec.workload_section import WorkloadSpec
 
 
 def aggregation_problems(spec: Sections) -> Iterator[Problem]:
@@ -132,25 +124,15 @@ def _asked(
     job: str, workload: WorkloadSpec, hosts: Sequence[str], quota: int | None, trees: int
 ) -> tuple[AskedTree, ...]:
     """The trees of a job, in the order in which its groups are made."""
-    if isinstance(workload, CommandWorkload | ChakraWorkload | FlowsWorkload):
+    if workload.reductions is None:
         return ()  # its groups are made as it runs (`on_demand`), or have no collectives
     types = (workload.dtype,)
-    ops = tuple(sorted({*_ops(workload)}))
+    ops = tuple(sorted({*workload.reductions}))
     return tuple(
         AskedTree(job, members, tuple(hosts[rank] for rank in members), types, ops, quota)
         for members in used_groups(workload)
         for _ in range(trees)
     )
-
-
-def _ops(workload: WorkloadSpec) -> Iterator[str]:
-    """How its collectives reduce."""
-    if isinstance(workload, CollectivesWorkload):
-        for each in workload.operations:
-            if isinstance(each, CollectiveOperation | RootedCollective):
-                yield each.op
-    else:
-        yield "sum"
 
 
 @lru_cache(maxsize=64)

@@ -20,7 +20,6 @@ from topologies.spec.aggregation.section import AggregationSection
 from topologies.spec.collectives_section import AggregationOfRun, TreeOfGroup
 from topologies.spec.sections import Sections
 from topologies.spec.spec import Spec
-from topologies.spec.workload_section import CommandWorkload
 
 
 class TreesOnDemand:
@@ -98,7 +97,8 @@ def makes_trees(spec: Sections) -> bool:
     """Whether the workload is a program whose collectives switches may do."""
     entries = [getattr(spec.collectives, kind) for kind in PROGRAM_KINDS]
     return (
-        isinstance(spec.only_workload, CommandWorkload)
+        spec.only_workload is not None
+        and spec.only_workload.program is not None
         and spec.aggregation is not None
         and spec.collectives.backend != "gloo"
         and any(entry.get("algorithm") == Aggregation.name for entry in entries)

@@ -24,7 +24,6 @@ from emulator.transports import emulated
 from topologies.fabrics.fabric import Fabric, Port
 from topologies.spec.queue_section import Classes
 from topologies.spec.spec import Spec
-from topologies.spec.workload_section import CommandWorkload
 
 
 def missing_for(spec: Spec) -> list[str]:
@@ -36,9 +35,10 @@ def missing_for(spec: Spec) -> list[str]:
     if any((one.socket_priority, one.rdma_priority) != (0, 0) for one in spec.parts.values()):
         missing.append("class: stock kernels give no class to what programs send")
     missing += emulated(spec).missing_natively(spec)
-    if any(isinstance(each, CommandWorkload) and each.charges for each in spec.workloads):
+    programs = [each.program for each in spec.workloads if each.program is not None]
+    if any(program.charges for program in programs):
         missing.append("workload.charge: a program's computing takes its own time there")
-    if any(isinstance(each, CommandWorkload) and each.gpus_per_host for each in spec.workloads):
+    if any(program.gpus_per_host for program in programs):
         missing.append("workload.gpus_per_host: a virtual GPU's time is virtual time")
     if isinstance(spec.counters.interval_ns, int):
         missing.append("counters.interval: stock queue disciplines keep no history")

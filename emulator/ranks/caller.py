@@ -126,7 +126,7 @@ def programs_of(spec: Spec, directory: Path) -> list[tuple[CommandWorkload, Path
         from emulator.job_directories import JOBS
 
         places = [(job.workload, directory / JOBS / job.name) for job in spec.jobs]
-    return [(each, place) for each, place in places if isinstance(each, CommandWorkload)]
+    return [(each.program, place) for each, place in places if each.program is not None]
 
 
 def times_for(workload: CommandWorkload) -> OperationTimes | None:

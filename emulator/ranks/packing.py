@@ -5,7 +5,6 @@ from __future__ import annotations
 from emulator.transports import emulated
 from topologies.spec.queue_section import Dctcp, DropTail
 from topologies.spec.spec import Spec
-from topologies.spec.workload_section import CommandWorkload
 
 _PACKED_FROM = 16
 _ALWAYS_FROM = 64
@@ -26,7 +25,7 @@ def ranks_per_process(spec: Spec) -> int:
     if not isinstance(asked, str):
         return asked
     ranks = spec.workload.ranks
-    if isinstance(spec.workload, CommandWorkload):
+    if spec.workload.program is not None:
         return 1
     if ranks >= _ALWAYS_FROM or (ranks >= _PACKED_FROM and _measures_the_same(spec)):
         most = emulated(spec).most_ranks_per_process(spec)

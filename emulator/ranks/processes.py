@@ -20,7 +20,6 @@ from emulator.ranks.rank_process import RankJob
 from emulator.ranks.server import JobProcesses, Process
 from emulator.transports import emulated
 from topologies.spec.spec import Spec
-from topologies.spec.workload_section import CommandWorkload
 from workloads.execution.rank_plan import RankPlan
 from workloads.execution.traffic_class import TrafficOfGroups
 from workloads.observer import POSTS
@@ -69,12 +68,12 @@ def _processes_of(
     it is `idle` its ranks are connected and do nothing. The `manager` gives the groups of programs
     their trees."""
     processes: list[Process]
-    if isinstance(spec.workload, CommandWorkload):
+    if spec.workload.program is not None:
         own = "" if seat is None else seat.job
         with (
             manager.program(own) as asked,
             program_jobs(
-                spec, spec.workload, network, run_directory, real_time, seat, asked
+                spec, spec.workload.program, network, run_directory, real_time, seat, asked
             ) as programs,
         ):
             processes = [*programs]

@@ -137,8 +137,8 @@ def early_import(spec: Spec, caller: Caller, source: Path, run: Path) -> EarlyIm
     """The import of torch in a guest that does so before it has a run directory; None where the
     program has none that is the same for all runs of the kind. `source` and `run` are Groundwire
     and the run directory as the guest will see them."""
-    workload = spec.workload
-    if not isinstance(workload, CommandWorkload) or spec.jobs or workload.ranks < 2:
+    workload = spec.workload.program
+    if workload is None or spec.jobs or workload.ranks < 2:
         return None
     given = workload.gpus_per_host is not None or workload.charges or workload.per == "job"
     if given or spec.collectives.backend != "gloo" or not emulated(spec).starts_alike:

@@ -17,7 +17,6 @@ from groundwire.studies.engine import Engine, JobEvent
 from groundwire.studies.jobs import JOB_FILE, Job, emulation
 from groundwire.studies.workers.worker import remove_parts
 from topologies.spec.spec import Spec
-from topologies.spec.workload_section import CollectivesWorkload
 
 CASES = "cases"
 
@@ -76,7 +75,7 @@ def _measured(
 def _times(result: Mapping[str, Any], spec: Spec) -> tuple[float, float | None]:
     """The times of an iteration, measured and by packets: listed collectives count without the
     barriers between them."""
-    if not isinstance(spec.workload, CollectivesWorkload):
+    if spec.workload.listed is None:
         rows = result["iterations"]
         found = [(row.get("predicted") or {}).get("packet", {}).get("duration_ns") for row in rows]
         by_packets = sum(found) / len(rows) if None not in found else None

@@ -33,7 +33,6 @@ from groundwire.designs.emulated_workload import (
 from topologies.spec.design.document import DesignFile, DesignSections
 from topologies.spec.errors import SpecError
 from topologies.spec.spec import Spec, parse_dict
-from topologies.spec.workload_section import CollectivesWorkload
 
 WINNER = "winner"
 EQUAL = "equal split"
@@ -294,7 +293,7 @@ def _rules(found: Found, points: Sequence[_Point], scale: Scale) -> tuple[str, .
             f"{before} is emulated as {after}: the largest dimension halved until there are at "
             f"most {confirm.ranks} ranks.{best}"
         )
-    if not isinstance(found.file.sections.workload, CollectivesWorkload):
+    if found.file.sections.workload.listed is None:
         told.append(
             "The iteration is a table of layers: what the model adds up is joined in few rows, "
             "with its computing as time. A dimension that two degrees of parallelism share is "

@@ -16,7 +16,7 @@ from analysis.design.point import Point
 from collectives.kinds import Kind
 from groundwire.designs.emulated_network import Part, degrees_of
 from topologies.spec.design.document import DesignSections
-from topologies.spec.workload_section import ITEM_BYTES, CollectivesWorkload
+from topologies.spec.workload_section import CollectivesWorkload
 from topologies.spec.workload_types import Dtype
 
 Degrees = Sequence[Sequence[int]]
@@ -88,7 +88,7 @@ class Operations:
 
     def section(self, parts: Sequence[Part], scale: Scale) -> dict[str, Any]:
         ranks = prod(part.size for part in parts)
-        step = ranks * ITEM_BYTES[self.workload.dtype]
+        step = ranks * self.workload.item_bytes
 
         def scaled(size_bytes: int) -> int:
             return max(1, round(size_bytes * scale.size / step)) * step
@@ -180,8 +180,8 @@ class Table:
 def emulated_workload(sections: DesignSections, point: Point) -> Emulated:
     """The emulated part of a point."""
     workload = sections.workload
-    if isinstance(workload, CollectivesWorkload):
-        return Operations(workload, point.sizes)
+    if workload.listed is not None:
+        return Operations(workload.listed, point.sizes)
     return Table(table_of(sections, point), workload.dtype)
 
 

@@ -18,7 +18,6 @@ from analysis.runs.run import Run, load_run
 from emulator.output_directory import claimed
 from groundwire.remote.playbook import HostEvent, RemoteError, run_playbook
 from topologies.spec.spec import Spec
-from topologies.spec.workload_section import ChakraWorkload, CommandWorkload
 
 _RECORD = "remote.json"
 Say = Callable[[str, str], None]
@@ -57,9 +56,8 @@ def remote_run(spec: Spec, hosts: Hosts, out: Path, say: Say) -> list[RemoteOutc
     Interrupted, it ends the runs on the hosts as Ctrl-C does. Raises FileExistsError for a
     directory that is not empty, RemoteError, InventoryError.
     """
-    if isinstance(spec.workload, ChakraWorkload | CommandWorkload):
-        workload = spec.workload
-        read = workload.path if isinstance(workload, ChakraWorkload) else workload.directory
+    read = spec.workload.reads
+    if read is not None:
         raise RemoteError(
             f"{spec.name}: its workload reads {read}, and files of a spec are not copied to hosts"
         )

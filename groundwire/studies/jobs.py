@@ -10,7 +10,6 @@ from emulator.guest_memory import guest_memory_bytes
 from emulator.session import KernelKind
 from groundwire.studies.software import JobKind, software
 from topologies.spec.spec import Spec
-from topologies.spec.workload_section import ChakraWorkload
 
 PREDICTION = "prediction.json"
 JOB_FILE = "job.json"
@@ -83,18 +82,14 @@ def _guest_bytes(spec: Spec) -> int:
     """Raises OSError for a trace, whose programs only a run writes: then its own setting counts."""
     if spec.virtual.memory_bytes is not None:
         return spec.virtual.memory_bytes
-    if any(isinstance(workload, ChakraWorkload) for workload in spec.workloads):
+    if any(workload.from_files for workload in spec.workloads):
         return 2 * 2**30 + spec.ranks * 64 * 2**20
     return guest_memory_bytes(spec, Path())
 
 
 def _files(spec: Spec) -> str:
     """A digest of the files that a spec names: traces and MSCCL programs."""
-    named: list[Path] = []
-    for workload in spec.workloads:
-        if isinstance(workload, ChakraWorkload):
-            named += [Path(f"{workload.path}.{rank}.et") for rank in range(workload.ranks)]
-            named += [] if workload.groups is None else [Path(workload.groups)]
+    named = [file for workload in spec.workloads for file in workload.files]
     named += spec.program_files
     return " ".join(hashlib.sha256(p.read_bytes()).hexdigest() for p in named if p.is_file())
 

@@ -4,20 +4,33 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from types import FunctionType
+from typing import get_args
 
 import pytest
 
 from analysis.decode.transports import DECODED_TRANSPORTS
 from analysis.predict.transports import PREDICTED_TRANSPORTS
+from analysis.results.rows import ResultRow
 from emulator.ports.disciplines import BY_KIND
 from emulator.transports import EMULATED_TRANSPORTS
-from topologies.registration import IncompleteRegistration, complete, parts, section_parts
+from topologies.registration import (
+    IncompleteRegistration,
+    complete,
+    named,
+    parts,
+    section_parts,
+)
 from topologies.spec.queue_section import DISCIPLINES
 from topologies.spec.run_sections import TRANSPORT_SECTIONS
 from topologies.spec.transports import TRANSPORTS
 from topologies.spec.transports.section import TransportSection
+from topologies.spec.workload_section import WORKLOAD_SECTIONS
+from topologies.spec.workloads import WORKLOADS, WorkloadParts, named_parts
+from workloads.execution.rank_work import RankWork
 from workloads.execution.transports import RANK_TRANSPORTS
 from workloads.execution.transports.interface import RankTransport
+from workloads.models.guest_work import GuestWork
 
 _WHOLE = """
 from workloads.execution.transports.interface import RankTransport
@@ -86,6 +99,28 @@ def test_every_transport_is_in_every_room() -> None:
         PREDICTED_TRANSPORTS,
     ):
         assert tuple(room) == TRANSPORTS
+
+
+def test_every_workload_has_its_parts() -> None:
+    assert tuple(WORKLOAD_SECTIONS) == tuple(WORKLOADS)
+    for kind, section in WORKLOAD_SECTIONS.items():
+        assert get_args(section.model_fields["kind"].annotation) == (kind,)
+    assert set(named_parts("ranks", RankWork)) == set(WORKLOADS)
+    assert set(named_parts("guest", GuestWork)) == set(WORKLOADS)
+    assert {*named_parts("inputs", FunctionType)} == {"chakra", "partitioned_inference"}
+    assert {part.key for part in named_parts("row", ResultRow).values()} == {"partition"}
+    for kind in WORKLOADS:  # ranks do what is listed, what actions say, or what is in files
+        known = (kind == "collectives", kind in named_parts("actions", FunctionType))
+        assert sum(known) == (kind not in ("chakra", "command")), kind
+
+
+def test_a_workload_without_actions_says_what_its_ranks_run() -> None:
+    with pytest.raises(IncompleteRegistration, match="mine:New: found neither actions nor guest"):
+        WorkloadParts(section="mine:New", ranks="mine:RANKS")
+    with pytest.raises(IncompleteRegistration, match="gw_nowhere: found no such module"):
+        named({"new": "gw_nowhere:PART"}, GuestWork)
+    with pytest.raises(IncompleteRegistration, match="found no ABSENT; expected one, a RankWork"):
+        named({"new": "workloads.execution.rank_work:ABSENT"}, RankWork)
 
 
 def test_every_discipline_is_in_every_room() -> None:

@@ -20,7 +20,11 @@ ROOMS = (
 def _lint_imports(directory: Path) -> subprocess.CompletedProcess[str]:
     program = Path(sys.executable).with_name("lint-imports")
     return subprocess.run(
-        [program, "--no-cache"], cwd=directory, capture_output=True, text=True, timeout=300
+        [program, "--cache-dir", directory / "read"],
+        cwd=directory,
+        capture_output=True,
+        text=True,
+        timeout=300,
     )
 
 
@@ -52,6 +56,11 @@ def copied(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ),
         ("emulator/virtual/boot.py", "import emulator.ranks.server", "The emulator has floors"),
         ("groundwire/pipeline.py", "import groundwire.labs.lab", "The core names no extensions"),
+        (
+            "groundwire/pipeline.py",
+            "import workloads.models.partition.split",
+            "The core names no reproductions",
+        ),
         ("collectives/kinds.py", "import torch", "No torch below what runs"),
         ("analysis/runs/run.py", "import workloads.execution.clock", "Analysis knows of workloads"),
         ("analysis/runs/run.py", "import pyroute2", "No code that needs root outside of emulator"),

@@ -217,8 +217,8 @@ def test_the_standard_suite_is_the_issues() -> None:
         cells = {
             (operation.kind, operation.size_bytes)
             for spec in specs
-            if spec.fabric.kind == fabric
-            for operation in spec.workload.operations  # type: ignore[union-attr]
+            if spec.fabric.kind == fabric and spec.workload.listed is not None
+            for operation in spec.workload.listed.operations
         }
         assert {kind for kind, _ in cells} == set(KINDS)
         assert {size for _, size in cells} == {64_000 * 4**i for i in range(2)} | {

@@ -20,7 +20,7 @@ from collectives.call import CollectiveCall
 from collectives.kinds import Kind
 from groundwire.commands.app import app
 from topologies.spec.spec import Spec, parse_dict
-from topologies.spec.workload_section import ITEM_BYTES, DlrmWorkload, TrainingWorkload
+from topologies.spec.workload_section import DlrmWorkload, TrainingWorkload
 from workloads.models.build import step_of
 from workloads.models.step import ComputeKernel, StartCollective
 
@@ -57,7 +57,7 @@ def _iteration(spec: Spec, predictor: Predictor) -> PredictedIteration:
 def _compute_ns(spec: Spec) -> int:
     workload = spec.workload
     assert isinstance(workload, DlrmWorkload | TrainingWorkload)
-    item_bytes = ITEM_BYTES[workload.dtype]
+    item_bytes = workload.item_bytes
     kernels = [a for a in step_of(workload, 0) if isinstance(a, ComputeKernel)]
     return sum(spec.compute.time_ns(k.flops, k.moved_bytes, item_bytes) for k in kernels)
 
@@ -75,7 +75,7 @@ def test_without_overlap_everything_is_one_after_another() -> None:
     spec = _spec({"kind": "dlrm", "ranks": 8, "overlap": False}, compute={"device": "v100"})
     setting, total = setting_of_spec(spec), 0.0
     assert isinstance(spec.workload, DlrmWorkload)
-    item_bytes = ITEM_BYTES[spec.workload.dtype]
+    item_bytes = spec.workload.item_bytes
     for action in step_of(spec.workload, 0):
         if isinstance(action, StartCollective):
             call = CollectiveCall(

@@ -192,7 +192,8 @@ def test_overrides_reach_into_lists_and_absent_sections() -> None:
             "placement": "{0: h1, 1: h0}",
         }
     )
-    assert spec.workload.operations[0].size_bytes == 2_000_000  # type: ignore[union-attr]
+    assert spec.workload.listed is not None
+    assert spec.workload.listed.operations[0].size_bytes == 2_000_000
     assert spec.virtual.memory_bytes == 2 * 2**30
     assert spec.fabric.queues == {"hosts": DropTail(buffer="64MB")}  # type: ignore[arg-type]
     assert spec.placement == {0: "h1", 1: "h0"}

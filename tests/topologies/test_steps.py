@@ -7,7 +7,6 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collectives.groups import training_groups
 from collectives.kinds import Kind
 from topologies.spec.workload_section import DlrmWorkload, TrainingWorkload
 from workloads.models.dlrm import DlrmModel, dlrm_step
@@ -101,7 +100,7 @@ def test_a_groups_ranks_begin_the_same_collectives_in_the_same_order(
     workload: TrainingWorkload,
 ) -> None:
     steps = [list(training_step(Stage(workload, rank))) for rank in range(workload.ranks)]
-    for name, partition in training_groups(workload).items():
+    for name, partition in workload.groups_of_ranks().items():
         assert sorted(rank for part in partition for rank in part) == [*range(workload.ranks)]
         for part in partition:
             begun = [

@@ -19,15 +19,7 @@ from topologies.spec.queue_section import Classes, QueueSpec
 from topologies.spec.run_sections import Freeze, Kill, NodeDies, Partition
 from topologies.spec.sections import Sections
 from topologies.spec.transports.checks import transport_problems
-from topologies.spec.workload_section import (
-    CommandWorkload,
-    model_stage_data_degrees,
-    ranks_per_host,
-)
 from topologies.units import format_time
-
-_OWN_CONTENTS = ("command", "partitioned_inference")
-"""Workloads whose messages hold what the workload has made."""
 
 _ETHERNET_BYTES = 14
 """The bytes that a queue counts of a frame beside its packet: the header, and no check sum."""
@@ -61,7 +53,7 @@ def check(spec: Sections) -> list[Problem]:
 
 def _connect_only_problems(spec: Sections) -> list[Problem]:
     """Where nothing is known once all ranks are connected."""
-    if spec.workload.kind == "command":
+    if spec.workload.program is not None:
         what = "workload.kind: command: when programs connect is theirs to say"
     elif spec.virtual.connections == "lazy":
         what = "virtual.connections: lazy: ranks connect when they first communicate"
@@ -96,7 +88,7 @@ def _check_one(spec: Sections) -> list[Problem]:
         problems.append(
             Problem(("scale",), shown(spec.scale), "expected 1 or auto with compute.device: real")
         )
-    if spec.workload.kind == "command" and spec.virtual.ranks_per_process not in ("auto", 1):
+    if spec.workload.program is not None and spec.virtual.ranks_per_process not in ("auto", 1):
         problems.append(
             Problem(
                 ("virtual", "ranks_per_process"),
@@ -107,7 +99,7 @@ def _check_one(spec: Sections) -> list[Problem]:
     if spec.virtual.connect_only:
         problems += _connect_only_problems(spec)
     problems += _charge_problems(spec)
-    if spec.payload == "timing" and spec.workload.kind in _OWN_CONTENTS:
+    if spec.payload == "timing" and spec.workload.own_contents:
         problems.append(
             Problem(
                 ("payload",),
@@ -126,7 +118,7 @@ def _check_one(spec: Sections) -> list[Problem]:
     problems += _routing_problems(fabric)
     problems += transport_problems(spec, fabric)
     hosts = len(fabric.hosts)
-    together = ranks_per_host(spec.workload)
+    together = spec.workload.ranks_on_host
     if spec.workload.ranks > hosts * together:
         of_each = "one rank" if together == 1 else f"{together} ranks"
         problems.append(
@@ -147,8 +139,8 @@ def _check_one(spec: Sections) -> list[Problem]:
 
 
 def _charge_problems(spec: Sections) -> Iterator[Problem]:
-    workload = spec.workload
-    if not isinstance(workload, CommandWorkload) or not workload.charges:
+    workload = spec.workload.program
+    if workload is None or not workload.charges:
         return
     key = ("workload", "charge" if workload.charge_by is None else "charge_by")
     found = "true" if workload.charge_by is None else workload.charge_by
@@ -220,14 +212,14 @@ def _class_problems(spec: Sections) -> Iterator[Problem]:
 
 def _placement_problems(spec: Sections, fabric: Fabric) -> Iterator[Problem]:
     if isinstance(spec.placement, str):
-        if spec.placement == "model-stage-data" and model_stage_data_degrees(spec.workload) is None:
+        if spec.placement == "model-stage-data" and spec.workload.degrees is None:
             expected = "expected a workload of kind training, or layers with hybrid-data-model"
             yield Problem(("placement",), spec.placement, expected)
         return
     ranks = spec.workload.ranks
     hosts = [host.name for host in fabric.hosts]
     taken: dict[str, int] = {}
-    together = ranks_per_host(spec.workload)
+    together = spec.workload.ranks_on_host
     for rank, host in spec.placement.items():
         first = spec.placement.get(rank // together * together, host)
         if not 0 <= rank < ranks:
@@ -296,7 +288,7 @@ def _victim_problems(
     """Ranks of Groundwire's own cannot go on without one of them, nor join again."""
     if fault.rank is not None and fault.rank >= spec.ranks:
         yield Problem((*key, "rank"), str(fault.rank), f"expected at most {spec.ranks - 1}")
-    programs = all(isinstance(workload, CommandWorkload) for workload in spec.workloads)
+    programs = [workload.program for workload in spec.workloads if workload.program is not None]
     if (isinstance(fault, Freeze) or fault.switch is None) and (not programs or spec.jobs):
         expected = "expected one workload of kind command: only programs are killed or frozen"
         yield Problem((*key, "kind"), fault.kind, expected)
@@ -306,10 +298,7 @@ def _victim_problems(
         yield Problem((*key, "host"), fault.host, "expected a host of the fabric")
     if fault.switch is not None and fault.switch not in {node.name for node in fabric.routers}:
         yield Problem((*key, "switch"), fault.switch, "expected a switch of the fabric")
-    starts_ranks = any(
-        isinstance(workload, CommandWorkload) and workload.per != "rank"
-        for workload in spec.workloads
-    )
+    starts_ranks = any(program.per != "rank" for program in programs)
     if fault.rank is not None and fault.restart_ns is not None and starts_ranks:
         expected = "expected none: what starts the ranks of a host starts them again, or a host"
         yield Problem((*key, "restart"), format_time(fault.restart_ns), expected)

@@ -10,7 +10,15 @@ from topologies.layer_file import read_layer_file
 from topologies.spec.fabric_section import Integer
 from topologies.spec.foreign_files import keys_with_file
 from topologies.spec.queue_section import SpecSection
-from topologies.spec.workload_types import MAX_SIZE_BYTES, Dtype, Iterations, PlainCollective, Ranks
+from topologies.spec.workload_types import (
+    MAX_SIZE_BYTES,
+    Dtype,
+    GroupName,
+    Iterations,
+    PlainCollective,
+    Ranks,
+)
+from topologies.spec.workloads import WorkloadSection
 from topologies.units import SizeBytes, TimeNs
 
 
@@ -64,7 +72,7 @@ Strategy = Literal[
 ]
 
 
-class LayersWorkload(SpecSection):
+class LayersWorkload(WorkloadSection):
     """Passes over a table of layers: given in `layers`, or read from an ASTRA-sim 1 file at `path`.
 
     An iteration is all `passes`, as a pass waits for gradients of the one before. `innermost` are
@@ -148,3 +156,35 @@ class LayersWorkload(SpecSection):
         if (self.stages > 1) != (self.activation_bytes > 0):
             raise ValueError("expected stages above 1 and their activation, or neither")
         return self
+
+    @property
+    def degrees(self) -> tuple[int, int, int] | None:
+        """Those of `hybrid-data-model`, whose innermost dimension is model-parallel."""
+        if self.parallelism != "hybrid-data-model":
+            return None
+        assert self.innermost is not None, "checked"
+        return self.innermost, self.stages, self.ranks // (self.innermost * self.stages)
+
+    @property
+    def whole(self) -> str | None:
+        """As all ranks are parallel, or the pipeline where it has stages."""
+        if self.parallelism in ("data", "model"):
+            return self.parallelism
+        return "pipeline" if self.stages > 1 else None
+
+    def groups_of_ranks(self) -> dict[GroupName, list[list[int]]]:
+        """The groups of ranks that exchange activations and those that reduce gradients, where
+        these are not all ranks. Neighbours are in the innermost dimension."""
+        ranks, inner = self.ranks, self.innermost
+        if inner is None:
+            return {}
+        each = ranks // self.stages
+        inside = [list(range(first, first + inner)) for first in range(0, ranks, inner)]
+        across = [
+            list(range(stage + first, stage + each, inner))
+            for stage in range(0, ranks, each)
+            for first in range(inner)
+        ]
+        if self.parallelism == "hybrid-data-model":
+            return {"model": inside, "data": across}
+        return {"model": across, "data": inside}

@@ -3,40 +3,31 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Union
 
 from pydantic import BeforeValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
+from topologies.registration import named_sections
 from topologies.spec.collectives_section import AlgorithmEntry
-from topologies.spec.errors import SpecError
+from topologies.spec.errors import Problem, SpecError
 from topologies.spec.fabric_section import Integer
-from topologies.spec.jobs.flows import FlowsWorkload
-from topologies.spec.layers_section import LayersWorkload
 from topologies.spec.memory_section import MemorySpec, read_remote_memory
-from topologies.spec.partition.section import PartitionedInferenceWorkload
 from topologies.spec.queue_section import SpecSection
 from topologies.spec.workload_types import (
     MAX_SIZE_BYTES,
     Dtype,
     ElementType,
+    GroupName,
     Iterations,
     PlainCollective,
     Ranks,
     ReduceOp,
 )
+from topologies.spec.workloads import WORKLOADS, WorkloadSection
 from topologies.units import SizeBytes
-
-ITEM_BYTES: dict[str, int] = {
-    "int16": 2,
-    "int32": 4,
-    "int64": 8,
-    "float16": 2,
-    "bfloat16": 2,
-    "float32": 4,
-    "float64": 8,
-}
 
 Width = Annotated[Integer, Field(ge=1, le=1_000_000)]
 
@@ -111,7 +102,7 @@ Operation = Annotated[
 ]
 
 
-class CollectivesWorkload(SpecSection):
+class CollectivesWorkload(WorkloadSection):
     """Each operation once per iteration, in order, each after a barrier."""
 
     kind: Literal["collectives"]
@@ -120,8 +111,19 @@ class CollectivesWorkload(SpecSection):
     dtype: ElementType = "float32"
     operations: tuple[Operation, ...] = Field(min_length=1)
 
+    @property
+    def listed(self) -> CollectivesWorkload:
+        """Itself."""
+        return self
 
-class DlrmWorkload(SpecSection):
+    @property
+    def reductions(self) -> tuple[str, ...]:
+        """The `op` of each collective."""
+        collectives = (CollectiveOperation, RootedCollective)
+        return tuple(each.op for each in self.operations if isinstance(each, collectives))
+
+
+class DlrmWorkload(WorkloadSection):
     """Deep learning recommendation model (Naumov et al., arXiv 1906.00091), embeddings
     model-parallel, MLPs data-parallel.
 
@@ -146,6 +148,16 @@ class DlrmWorkload(SpecSection):
     bucket_bytes: SizeBytes = Field(default=4_000_000, alias="bucket", gt=0)
     overlap: bool = Field(default=True, strict=True)
 
+    def problems(self) -> Iterator[Problem]:
+        """An AlltoAll that does not split evenly."""
+        elements = self.batch_size * self.sparse_features * self.embedding_dimension
+        if elements % self.ranks:
+            yield Problem(
+                ("workload",),
+                f"batch_size * sparse_features * embedding_dimension = {elements}",
+                f"expected a multiple of ranks = {self.ranks}, to split the AlltoAll evenly",
+            )
+
 
 class Parallelism(SpecSection):
     """Degrees of parallelism; a rank's index is (pipeline, data, tensor), tensor fastest."""
@@ -164,7 +176,7 @@ def _ranks_of_training(data: dict[str, object]) -> int:
     return parallelism.ranks if isinstance(parallelism, Parallelism) else 2
 
 
-class TrainingWorkload(SpecSection):
+class TrainingWorkload(WorkloadSection):
     """Training steps of a transformer: tensor-parallel all-reduces in each layer, pipeline
     send/recv between stages, data-parallel gradient all-reduces. `batch_size` is the samples of one
     microbatch and data-parallel replica."""
@@ -195,6 +207,31 @@ class TrainingWorkload(SpecSection):
             raise ValueError("expected hidden to be a multiple of parallelism.tensor")
         return self
 
+    @property
+    def degrees(self) -> tuple[int, int, int]:
+        """Tensor, pipeline and data."""
+        return self.parallelism.tensor, self.parallelism.pipeline, self.parallelism.data
+
+    @property
+    def whole(self) -> str | None:
+        """The pipeline, where it has stages."""
+        return "pipeline" if self.parallelism.pipeline > 1 else None
+
+    def groups_of_ranks(self) -> dict[GroupName, list[list[int]]]:
+        """The groups of ranks that reduce together: activations among the ranks that share a layer,
+        gradients among those that hold the same parameters."""
+        data, tensor = self.parallelism.data, self.parallelism.tensor
+        return {
+            "tensor": [
+                list(range(first, first + tensor)) for first in range(0, self.ranks, tensor)
+            ],
+            "data": [
+                [stage * data * tensor + replica * tensor + shard for replica in range(data)]
+                for stage in range(self.parallelism.pipeline)
+                for shard in range(tensor)
+            ],
+        }
+
 
 def _ranks_of_trace(data: dict[str, object]) -> int:
     ranks = 0
@@ -214,13 +251,14 @@ def _read_memory(value: object) -> object:
         raise PydanticCustomError("remote_memory", "{text}", {"text": str(error)}) from error
 
 
-class ChakraWorkload(SpecSection):
+class ChakraWorkload(WorkloadSection):
     """Replay of Chakra execution traces `PATH.RANK.et`, one per rank. `ranks` is the number of
     files when left out, and of the hosts of `memory` behind them. `groups` is ASTRA-sim's file of
     communicator groups, for traces that name groups and do not say who is in them. `memory` is what
     memory nodes load from and store to, or ASTRA-sim's file of it. Relative paths are relative to
     the spec's folder."""
 
+    from_files: ClassVar[bool] = True
     kind: Literal["chakra"]
     path: str = Field(min_length=1)
     groups: str | None = None
@@ -233,6 +271,21 @@ class ChakraWorkload(SpecSection):
         if self.ranks < 1:
             raise ValueError(f"expected traces {self.path}.0.et, {self.path}.1.et, ... or `ranks`")
         return self
+
+    @property
+    def reductions(self) -> None:
+        """Its groups are made as it runs."""
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The traces, and the groups."""
+        traces = (Path(f"{self.path}.{rank}.et") for rank in range(self.ranks))
+        return (*traces, *(() if self.groups is None else (Path(self.groups),)))
+
+    @property
+    def reads(self) -> str:
+        """The traces."""
+        return self.path
 
 
 def _parse_argv(value: object) -> object:
@@ -254,7 +307,7 @@ def _parse_env(value: object) -> object:
     return {name: _word(text) for name, text in value.items()} if isinstance(value, dict) else value
 
 
-class CommandWorkload(SpecSection):
+class CommandWorkload(WorkloadSection):
     """A program that is not ours, started once per rank, once per host, or once on the first host,
     with the environment that `torchrun` gives or takes, or `mpirun` takes (docs/exec.md).
 
@@ -269,6 +322,7 @@ class CommandWorkload(SpecSection):
     shown as it comes, where these are not rank 0 alone with the rank before each line.
     """
 
+    own_contents: ClassVar[bool] = True
     kind: Literal["command"]
     argv: Annotated[tuple[str, ...], BeforeValidator(_parse_argv)] = Field(min_length=1)
     ranks: Ranks
@@ -281,6 +335,25 @@ class CommandWorkload(SpecSection):
     charge_by: str | None = Field(default=None, min_length=1)
     gpus_per_host: Integer | None = Field(default=None, ge=1, le=64)
     tee: Literal["all"] | tuple[Annotated[Integer, Field(ge=0)], ...] = (0,)
+
+    @property
+    def program(self) -> CommandWorkload:
+        """Itself."""
+        return self
+
+    @property
+    def ranks_on_host(self) -> int:
+        """As it says."""
+        return self.ranks_per_host
+
+    @property
+    def reductions(self) -> None:
+        """Its groups are made as it runs."""
+
+    @property
+    def reads(self) -> str:
+        """Its working directory."""
+        return self.directory
 
     def tees(self, first: int) -> bool:
         """Whether the output of the process that is, or starts, rank `first` is shown."""
@@ -329,28 +402,15 @@ class CommandWorkload(SpecSection):
         return self
 
 
-ModelWorkload: TypeAlias = (
-    DlrmWorkload | TrainingWorkload | LayersWorkload | PartitionedInferenceWorkload | FlowsWorkload
+WORKLOAD_SECTIONS = named_sections(
+    {kind: parts.section for kind, parts in WORKLOADS.items()}, WorkloadSection
 )
-WorkloadSpec = Annotated[
-    CollectivesWorkload | ModelWorkload | ChakraWorkload | CommandWorkload,
-    Field(discriminator="kind"),
-]
+"""By kind."""
 
-
-def model_stage_data_degrees(workload: WorkloadSpec) -> tuple[int, int, int] | None:
-    """Degrees of model (or tensor) parallelism, of the pipeline and of data parallelism, of a
-    workload whose model-parallel ranks are numbered consecutively; None for others."""
-    if isinstance(workload, TrainingWorkload):
-        degrees = workload.parallelism
-        return degrees.tensor, degrees.pipeline, degrees.data
-    if isinstance(workload, LayersWorkload) and workload.parallelism == "hybrid-data-model":
-        assert workload.innermost is not None, "checked"
-        each = workload.innermost * workload.stages
-        return workload.innermost, workload.stages, workload.ranks // each
-    return None
-
-
-def ranks_per_host(workload: WorkloadSpec) -> int:
-    """How many ranks share a host; only programs can have more than one there."""
-    return workload.ranks_per_host if isinstance(workload, CommandWorkload) else 1
+if TYPE_CHECKING:
+    WorkloadSpec = WorkloadSection
+else:
+    WorkloadSpec = Annotated[
+        Union[tuple(WORKLOAD_SECTIONS.values())],  # noqa: UP007
+        Field(discriminator="kind"),
+    ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeAlias
 
 from pydantic import Field
 
@@ -36,3 +36,17 @@ SeveralRanks = Annotated[Integer, Field(ge=2, le=4096)]
 Iterations = Annotated[Integer, Field(ge=1, le=1_000_000)]
 
 MAX_SIZE_BYTES = 2**36
+
+GroupName: TypeAlias = Literal["world", "tensor", "data", "model"]
+"""The groups of ranks in which steps run collectives; `world` is all ranks."""
+
+ITEM_BYTES: dict[str, int] = {
+    "int16": 2,
+    "int32": 4,
+    "int64": 8,
+    "float16": 2,
+    "bfloat16": 2,
+    "float32": 4,
+    "float64": 8,
+}
+"""The bytes of an element."""

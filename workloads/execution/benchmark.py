@@ -8,6 +8,7 @@ from functools import partial
 from topologies.spec.workload_section import CollectivesWorkload
 from workloads.execution.communicator import Communicator
 from workloads.execution.operations import RankOperation
+from workloads.execution.rank_work import RankWork, Seat
 
 
 def run_collectives(
@@ -41,3 +42,13 @@ def run_collectives(
             ).start()
             world.wait(pending)
             del pending  # and its buffers, before those of the next one
+
+
+class _Listed(RankWork):
+    def run(self, seat: Seat) -> None:
+        assert seat.plan.workload.listed is not None
+        run_collectives(seat.plan.workload.listed, seat.world, seat.plan.seed, seat.on_iteration)
+
+
+PART = _Listed()
+"""The part of workloads that are a list of collectives."""

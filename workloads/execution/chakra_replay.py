@@ -10,15 +10,13 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from queue import SimpleQueue
 from threading import Thread
 
 from collectives.kinds import Kind
 from topologies.spec.workload_section import (
     Barrier,
-    ChakraWorkload,
     CollectiveOperation,
     Operation,
     RootedCollective,
@@ -27,10 +25,11 @@ from topologies.spec.workload_types import Dtype
 from workloads.execution.clock import now_ns
 from workloads.execution.communicator import Communicator, subgroups
 from workloads.execution.compute_model import ComputeModel
-from workloads.execution.events import EventLog, Pending
+from workloads.execution.events import Pending
 from workloads.execution.operations import RankOperation, post_message
-from workloads.execution.process_groups import ProcessGroups
+from workloads.execution.rank_work import RankWork, Seat
 from workloads.models.replay import (
+    DIRECTORY,
     ReplayCollective,
     ReplayCompute,
     ReplayMessage,
@@ -45,44 +44,35 @@ _ROOTED = (Kind.BROADCAST, Kind.REDUCE, Kind.GATHER, Kind.SCATTER)
 AnyNode = ReplayCompute | ReplayCollective | ReplayMessage
 
 
-def run_replay(
-    spec: ChakraWorkload,
-    directory: Path,
-    process_groups: ProcessGroups,
-    world: Communicator,
-    compute: ComputeModel,
-    log: EventLog,
-    on_iteration: Callable[[int], None],
-    *,
-    lazy: bool = False,
-) -> None:
-    """Replay this rank's program from `directory` in every iteration.
+class _Replayed(RankWork):
+    """Replays the rank's program of the run directory in every iteration. Raises ValueError for a
+    program whose nodes wait for each other, too."""
 
-    Raises numbers.WrongResult when a collective delivered wrong numbers, ValueError for a program
-    whose nodes wait for each other.
-    """
-    program = read_program(directory, world.rank)
-    groups = {world.ranks: world}
-    for number, ranks in enumerate(read_groups(directory)):
-        # Every rank takes part in making every group (torch.distributed.new_group).
-        mine = subgroups(
-            process_groups,
-            log,
-            f"group{number}",
-            [ranks],
-            world.rank,
-            world.size,
-            tensors=world.tensors,
-            lazy=lazy,
-        )
-        if mine is not None:
-            groups[tuple(ranks)] = mine
-    for iteration in range(spec.iterations):
-        world.align(iteration)
-        on_iteration(iteration)
-        start_ns = now_ns()
-        _Replay(program, groups, world, compute, iteration).run()
-        log.iteration(iteration, start_ns, now_ns())
+    def run(self, seat: Seat) -> None:
+        world = seat.world
+        directory = seat.plan.events.parent.parent / DIRECTORY
+        program = read_program(directory, world.rank)
+        groups = {world.ranks: world}
+        for number, ranks in enumerate(read_groups(directory)):
+            # Every rank takes part in making every group (torch.distributed.new_group).
+            mine = subgroups(
+                seat.process_groups,
+                seat.log,
+                f"group{number}",
+                [ranks],
+                world.rank,
+                world.size,
+                tensors=world.tensors,
+                lazy=seat.plan.lazy,
+            )
+            if mine is not None:
+                groups[tuple(ranks)] = mine
+        for iteration in range(seat.plan.workload.iterations):
+            world.align(iteration)
+            seat.on_iteration(iteration)
+            start_ns = now_ns()
+            _Replay(program, groups, world, seat.compute, iteration).run()
+            seat.log.iteration(iteration, start_ns, now_ns())
 
 
 class _Replay:
@@ -228,3 +218,7 @@ def _operation(node: ReplayCollective) -> Operation:
             {"kind": kind, "size": node.size_bytes, "root": node.root}
         )
     return CollectiveOperation.model_validate({"kind": kind, "size": node.size_bytes})
+
+
+PART = _Replayed()
+"""The part of workloads that are replayed traces."""

@@ -9,13 +9,18 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from topologies.spec.workload_types import Dtype
+from topologies.spec.partition.section import PartitionedInferenceWorkload
+from topologies.spec.workload_types import Dtype, GroupName
+from workloads.execution.communicator import Communicator
 from workloads.execution.operations import DTYPES
 from workloads.execution.payload.numbers import WrongResult
+from workloads.execution.rank_work import RankWork, Seat
+from workloads.execution.step_runner import run_steps
 from workloads.models.partition.network import KERNEL, Floats, Ints, Layer
 from workloads.models.partition.objective import EVERYWHERE
 from workloads.models.partition.split import SplitNetwork
-from workloads.models.partition.step import OWN, layer_of
+from workloads.models.partition.split_file import read_split
+from workloads.models.partition.step import OWN, inference_step, layer_of
 from workloads.models.step import ComputeKernel, StartMessage
 
 _ROUNDINGS = 16
@@ -145,3 +150,18 @@ def _given(layer: Layer, sums: torch.Tensor) -> torch.Tensor:
     samples, neurons = sums.shape[:2]
     maps = sums.relu().reshape(samples, neurons, layer.side, layer.side)
     return torch.nn.functional.max_pool2d(maps, 2).flatten(2)
+
+
+class _Inference(RankWork):
+    def run(self, seat: Seat) -> None:
+        workload = seat.plan.workload
+        assert isinstance(workload, PartitionedInferenceWorkload)
+        split, inputs = read_split(seat.plan.events.parent.parent)
+        step = inference_step(workload, split, seat.plan.rank)
+        share = InferenceShare(split, seat.plan.rank, inputs, workload.dtype)
+        groups: dict[GroupName, Communicator] = {"world": seat.world}
+        run_steps(workload, step, groups, seat.compute, seat.log, seat.on_iteration, share)
+
+
+PART = _Inference()
+"""The part of `partitioned_inference`, whose steps send real activations."""

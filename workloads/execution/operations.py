@@ -19,13 +19,12 @@ from collectives.derangement import derangement
 from collectives.kinds import Kind, Shape, barrier_shape, rounded_elements
 from collectives.schedule.program import ProgramSchedule
 from topologies.spec.workload_section import (
-    ITEM_BYTES,
     Incast,
     Operation,
     Permutation,
     SendRecv,
 )
-from topologies.spec.workload_types import ElementType, ReduceOp
+from topologies.spec.workload_types import ITEM_BYTES, ElementType, ReduceOp
 from workloads.execution.communicator import Communicator
 from workloads.execution.events import Pending
 from workloads.execution.payload import numbers

@@ -5,31 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from collectives.groups import GroupName, groups_of
-from topologies.spec.partition.section import PartitionedInferenceWorkload
-from topologies.spec.workload_section import (
-    ChakraWorkload,
-    CollectivesWorkload,
-    CommandWorkload,
-    ModelWorkload,
-)
+from topologies.spec.workloads import named_parts
 from workloads.execution.aggregation.client import Trees
-from workloads.execution.benchmark import run_collectives
-from workloads.execution.chakra_replay import run_replay
 from workloads.execution.clock import set_minimal_timer_slack
-from workloads.execution.communicator import AT_THE_END, Communicator, subgroups
+from workloads.execution.communicator import AT_THE_END, Communicator
 from workloads.execution.compute_model import ComputeModel
 from workloads.execution.events import EventLog
-from workloads.execution.inference import InferenceShare
 from workloads.execution.payload.tensors import tensors_of
 from workloads.execution.process_groups import WORLD, DefaultGroups, ProcessGroups
 from workloads.execution.rank_plan import RankPlan
-from workloads.execution.step_runner import run_steps
-from workloads.execution.transports.interface import RankEnds
-from workloads.models.build import step_of
-from workloads.models.partition.split_file import read_split
-from workloads.models.partition.step import inference_step
-from workloads.models.replay import DIRECTORY
+from workloads.execution.rank_work import RankWork, Seat
+
+_RANK_WORKS = named_parts("ranks", RankWork)
 
 
 def run_rank(
@@ -89,7 +76,8 @@ def _take_part(
     )
     compute = ComputeModel(plan.compute, log)
     tell = on_iteration if plan.rank == 0 else lambda iteration: None
-    _workload(plan, groups, world, compute, log, tell, ends, trees)
+    seat = Seat(plan, groups, world, compute, log, tell, ends, trees)
+    _RANK_WORKS[plan.workload.kind].run(seat)
     world.begin()
     # Nobody closes connections, and rank 0 its store, while others still use them.
     world.align(AT_THE_END)
@@ -101,65 +89,3 @@ def _take_part(
         for name in groups.names:
             log.connections(name, groups.ports(name))
         world.align(AT_THE_END)
-
-
-def _workload(
-    plan: RankPlan,
-    process_groups: ProcessGroups,
-    world: Communicator,
-    compute: ComputeModel,
-    log: EventLog,
-    on_iteration: Callable[[int], None],
-    ends: RankEnds | None,
-    trees: Trees,
-) -> None:
-    workload = plan.workload
-    if isinstance(workload, CollectivesWorkload):
-        run_collectives(workload, world, plan.seed, on_iteration)
-    elif isinstance(workload, ChakraWorkload):
-        program = plan.events.parent.parent / DIRECTORY
-        run_replay(
-            workload, program, process_groups, world, compute, log, on_iteration, lazy=plan.lazy
-        )
-    elif isinstance(workload, CommandWorkload):
-        raise TypeError("programs are not ranks of ours")
-    elif isinstance(workload, PartitionedInferenceWorkload):
-        split, inputs = read_split(plan.events.parent.parent)
-        step = inference_step(workload, split, plan.rank)
-        share = InferenceShare(split, plan.rank, inputs, workload.dtype)
-        run_steps(workload, step, {"world": world}, compute, log, on_iteration, share)
-    else:
-        step = step_of(workload, plan.rank)
-        groups = _groups(plan, workload, process_groups, world, log, ends, trees)
-        run_steps(workload, step, groups, compute, log, on_iteration)
-
-
-def _groups(
-    plan: RankPlan,
-    workload: ModelWorkload,
-    process_groups: ProcessGroups,
-    world: Communicator,
-    log: EventLog,
-    ends: RankEnds | None,
-    trees: Trees,
-) -> dict[GroupName, Communicator]:
-    groups: dict[GroupName, Communicator] = {"world": world}
-    for name, partition in groups_of(workload).items():
-        if name not in groups and len(partition[0]) > 1:
-            mine = subgroups(
-                process_groups,
-                log,
-                name,
-                partition,
-                world.rank,
-                world.size,
-                plan.collectives,
-                ends,
-                world.tensors,
-                trees,
-                plan.classes,
-                lazy=plan.lazy,
-            )
-            assert mine is not None  # the parts cover all ranks
-            groups[name] = mine
-    return groups

@@ -10,15 +10,13 @@ from typing import Protocol, assert_never
 
 import torch
 
-from collectives.groups import GroupName
 from collectives.kinds import Kind
-from topologies.spec.jobs.flows import FlowsWorkload
 from topologies.spec.workload_section import (
-    ITEM_BYTES,
     CollectiveOperation,
-    ModelWorkload,
     RootedCollective,
+    WorkloadSpec,
 )
+from topologies.spec.workload_types import GroupName
 from workloads.execution.clock import now_ns
 from workloads.execution.communicator import Communicator
 from workloads.execution.compute_model import ComputeModel
@@ -58,7 +56,7 @@ class Contents(Protocol):
 
 
 def run_steps(
-    workload: ModelWorkload,
+    workload: WorkloadSpec,
     step: Iterable[Action],
     groups: Mapping[GroupName, Communicator],
     compute: ComputeModel,
@@ -116,7 +114,7 @@ class _Step:
 
     def __init__(
         self,
-        workload: ModelWorkload,
+        workload: WorkloadSpec,
         groups: Mapping[GroupName, Communicator],
         compute: ComputeModel,
         iteration: int,
@@ -126,13 +124,13 @@ class _Step:
         self._watchers = watchers
         self._contents = contents
         self._dtype = workload.dtype
-        self._item_bytes = ITEM_BYTES[workload.dtype]
+        self._item_bytes = workload.item_bytes
         self._groups = groups
         self._compute = compute
         self._iteration = iteration
         self._posted: dict[str, tuple[Communicator, Pending]] = {}
         # A flow's end is when it is over, not when somebody waits for it.
-        self._awaits_at_once = isinstance(workload, FlowsWorkload)
+        self._awaits_at_once = workload.awaits_at_once
         self._awaited: dict[str, _Awaited] = {}
 
     def run(self, actions: Iterable[Action]) -> None:

@@ -1,32 +1,39 @@
-"""A step and its process groups, whichever model a workload trains or infers with."""
+"""The actions of a rank and the files that it reads, whichever workload it has: found by
+`topologies.spec.workloads`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from types import FunctionType
+from typing import cast
 
-from topologies.spec.jobs.flows import FlowsWorkload
-from topologies.spec.layers_section import LayersWorkload
-from topologies.spec.partition.section import PartitionedInferenceWorkload
-from topologies.spec.workload_section import DlrmWorkload, ModelWorkload
-from workloads.models.dlrm import DlrmModel, dlrm_step
-from workloads.models.flow_sizes import flow_steps
-from workloads.models.layer_table import layer_steps
+from topologies.registration import named
+from topologies.spec.spec import Spec
+from topologies.spec.workload_section import WorkloadSpec
+from topologies.spec.workloads import WORKLOADS, named_parts
 from workloads.models.step import Action
-from workloads.models.transformer import Stage, training_step
+
+Actions = Callable[[WorkloadSpec, int], Iterator[Action]]
+
+_ACTIONS = cast(Mapping[str, Actions], named_parts("actions", FunctionType))
 
 
-def step_of(workload: ModelWorkload, rank: int) -> Iterator[Action]:
-    """One iteration of a rank."""
-    if isinstance(workload, DlrmWorkload):
-        return dlrm_step(DlrmModel(workload))
-    if isinstance(workload, LayersWorkload):
-        return layer_steps(workload, rank)
-    if isinstance(workload, PartitionedInferenceWorkload):
-        # Numpy is a fifth of what a command imports before it boots a guest.
-        from workloads.models.partition.splitting import split_of
-        from workloads.models.partition.step import inference_step
+def has_actions(workload: WorkloadSpec) -> bool:
+    """Whether its ranks do actions: it is no list, no replay and no program."""
+    return workload.kind in _ACTIONS
 
-        return inference_step(workload, split_of(workload), rank)
-    if isinstance(workload, FlowsWorkload):
-        return flow_steps(workload, rank)
-    return training_step(Stage(workload, rank))
+
+def step_of(workload: WorkloadSpec, rank: int) -> Iterator[Action]:
+    """One iteration of a rank. Raises KeyError for a workload without actions."""
+    return _ACTIONS[workload.kind](workload, rank)
+
+
+def inputs_of(spec: Spec) -> dict[str, str]:
+    """The files that a workload's ranks read, made here: their contents, by their place below the
+    run directory. Raises what the workload raises for files that it reads itself."""
+    place = WORKLOADS[spec.workload.kind].inputs
+    if place is None:
+        return {}
+    # Imported when it is used: a command boots a guest sooner without.
+    (made,) = named({"": place}, FunctionType).values()
+    return cast(Callable[[Spec], dict[str, str]], made)(spec)

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from collectives.kinds import Kind
-from topologies.spec.workload_section import ITEM_BYTES, DlrmWorkload
+from topologies.spec.workload_section import DlrmWorkload
 from workloads.models.gradient_buckets import GradientBuckets
 from workloads.models.step import Action, ComputeKernel, StartCollective, WaitFor
 
@@ -59,7 +59,7 @@ class DlrmModel:
 
     @property
     def item_bytes(self) -> int:
-        return ITEM_BYTES[self.spec.dtype]
+        return self.spec.item_bytes
 
     @property
     def columns(self) -> int:
@@ -158,3 +158,8 @@ def _pass(model: DlrmModel, layer: Layer, phase: str, products: int) -> ComputeK
     return ComputeKernel(
         layer.name, phase, flops, products * layer.moved_bytes(batch, model.item_bytes)
     )
+
+
+def actions(workload: DlrmWorkload, rank: int) -> Iterator[Action]:
+    """One iteration of a rank."""
+    return dlrm_step(DlrmModel(workload))

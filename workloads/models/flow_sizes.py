@@ -12,7 +12,6 @@ from itertools import pairwise
 from topologies.spec.errors import Problem
 from topologies.spec.jobs.flows import FlowsWorkload
 from topologies.spec.sections import Sections
-from topologies.spec.workload_section import ITEM_BYTES
 from workloads.models.step import Action, Pause, StartMessage, WaitFor
 
 CDFS: dict[str, tuple[tuple[int, float], ...]] = {
@@ -102,7 +101,7 @@ CHECKS = (flow_problems,)
 
 def flow_steps(workload: FlowsWorkload, rank: int) -> Iterator[Action]:
     """The work of a rank: it posts its ends of flows when these begin, and waits for all."""
-    item_bytes = ITEM_BYTES[workload.dtype]
+    item_bytes = workload.item_bytes
     mine = [flow for flow in flows_of(workload) if rank in (flow.source, flow.destination)]
     now_ns = 0
     for flow in mine:
@@ -143,7 +142,7 @@ def _destination(workload: FlowsWorkload, source: int, draw: random.Random) -> i
 
 
 def _size(workload: FlowsWorkload, draw: random.Random) -> int:
-    item_bytes = ITEM_BYTES[workload.dtype]
+    item_bytes = workload.item_bytes
     sizes = workload.sizes
     wanted = float(sizes) if isinstance(sizes, int) else size_at(CDFS[sizes], 100 * draw.random())
     return max(1, round(wanted / item_bytes)) * item_bytes

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from collectives.groups import GroupName
 from collectives.kinds import Kind
+from topologies.spec.workload_types import GroupName
 from workloads.models.step import StartCollective, WaitFor
 
 

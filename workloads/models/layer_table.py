@@ -33,10 +33,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal
 
-from collectives.groups import GroupName, layer_groups
 from collectives.kinds import Kind, rounded_elements
 from topologies.spec.layers_section import LayerPass, LayersWorkload
-from topologies.spec.workload_section import ITEM_BYTES
+from topologies.spec.workload_types import GroupName
 from workloads.models.step import Action, Pause, StartCollective, StartMessage, WaitFor
 
 Pass = tuple[Literal["forward", "backward"], int]
@@ -65,7 +64,7 @@ class _Loop:
         self._rank = rank
         self._stride = workload.ranks // workload.stages
         self._layers = workload.layers
-        self._sizes = {name: len(parts[0]) for name, parts in layer_groups(workload).items()}
+        self._sizes = {name: len(parts[0]) for name, parts in workload.groups_of_ranks().items()}
         self._under_way: dict[str, None] = {}
 
     def run(self) -> Iterator[Action]:
@@ -150,7 +149,7 @@ class _Loop:
     def _message(self, one: Pass, number: int, source: int, destination: int) -> StartMessage:
         name = self._handed(one, number, source)
         self._under_way[name] = None
-        elements = max(1, self._workload.activation_bytes // ITEM_BYTES[self._workload.dtype])
+        elements = max(1, self._workload.activation_bytes // self._workload.item_bytes)
         return StartMessage(name, f"pipeline_{one[0]}", elements, source, destination)
 
     def _handed(self, one: Pass, number: int, source: int | None) -> str:
@@ -283,7 +282,7 @@ class _Loop:
             return
         # A table counts what a rank brings; the size of an all-gather is all that comes together.
         size_bytes = brought_bytes * kind.traits.contributions(ranks)
-        elements = rounded_elements(kind, size_bytes, ranks, ITEM_BYTES[self._workload.dtype])
+        elements = rounded_elements(kind, size_bytes, ranks, self._workload.item_bytes)
         self._under_way[name] = None
         yield StartCollective(name, phase, kind, elements, group)
 

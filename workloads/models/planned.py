@@ -12,15 +12,14 @@ from collectives.kinds import Kind, barrier_shape, rounded_elements
 from collectives.settings import schedule_of, settings_of
 from topologies.spec.spec import Spec
 from topologies.spec.workload_section import (
-    ITEM_BYTES,
     CollectivesWorkload,
     Incast,
-    ModelWorkload,
     Permutation,
     RootedCollective,
     SendRecv,
+    WorkloadSpec,
 )
-from workloads.models.build import step_of
+from workloads.models.build import has_actions, step_of
 from workloads.models.step import StartCollective, StartMessage
 
 
@@ -38,9 +37,9 @@ def planned_calls(spec: Spec) -> tuple[PlannedCall, ...]:
     Raises CollectiveError for workloads whose collectives only a run shows.
     """
     workload = spec.workload
-    if isinstance(workload, CollectivesWorkload):
-        return tuple(_of_benchmark(spec, workload))
-    if isinstance(workload, ModelWorkload):
+    if workload.listed is not None:
+        return tuple(_of_benchmark(spec, workload.listed))
+    if has_actions(workload):
         return tuple(_of_model(spec, workload))
     raise CollectiveError(
         f"workload.kind: {workload.kind} is not predicted ahead; run it, then compare"
@@ -56,7 +55,7 @@ def _with_schedule(
 
 def _of_benchmark(spec: Spec, workload: CollectivesWorkload) -> Iterator[PlannedCall]:
     ranks = tuple(range(workload.ranks))
-    item_bytes = ITEM_BYTES[workload.dtype]
+    item_bytes = workload.item_bytes
     for index, operation in enumerate(workload.operations):
         # As the benchmark rounds.
         kind = Kind(operation.kind)
@@ -83,9 +82,9 @@ def _of_benchmark(spec: Spec, workload: CollectivesWorkload) -> Iterator[Planned
         yield PlannedCall(f"{operation.kind}.{index}", call)
 
 
-def _of_model(spec: Spec, workload: ModelWorkload) -> Iterator[PlannedCall]:
+def _of_model(spec: Spec, workload: WorkloadSpec) -> Iterator[PlannedCall]:
     """Each name once: what several groups do alike stands for the group with the lowest rank."""
-    item_bytes = ITEM_BYTES[workload.dtype]
+    item_bytes = workload.item_bytes
     groups = groups_of(workload)
     named: set[str] = set()
     for rank in range(workload.ranks):

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from collectives.groups import GroupName
 from collectives.kinds import Kind
+from topologies.spec.workload_types import GroupName
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from collectives.kinds import Kind
-from topologies.spec.workload_section import ITEM_BYTES, TrainingWorkload
+from topologies.spec.workload_section import TrainingWorkload
 from workloads.models.gradient_buckets import GradientBuckets
 from workloads.models.step import (
     Action,
@@ -73,7 +73,7 @@ class Stage:
 
     @property
     def item_bytes(self) -> int:
-        return ITEM_BYTES[self.spec.dtype]
+        return self.spec.item_bytes
 
     @property
     def bucket_parameters(self) -> int:
@@ -164,3 +164,8 @@ def _message(
     phase = f"pipeline_{direction}"
     name = f"{phase}.{microbatch}.{source}"
     return StartMessage(name, phase, stage.activation, source, destination)
+
+
+def actions(workload: TrainingWorkload, rank: int) -> Iterator[Action]:
+    """One iteration of a rank."""
+    return training_step(Stage(workload, rank))

@@ -7,13 +7,12 @@ from collections.abc import Iterator
 from topologies.spec.errors import Problem
 from topologies.spec.fabric_section import RailsSpec
 from topologies.spec.sections import Sections
-from topologies.spec.workload_section import CommandWorkload
 
 
 def gpu_problems(spec: Sections) -> Iterator[Problem]:
     """Disagreements between virtual GPUs and the other sections."""
-    workload = spec.workload
-    if not isinstance(workload, CommandWorkload) or workload.gpus_per_host is None:
+    workload = spec.workload.program
+    if workload is None or workload.gpus_per_host is None:
         return
     key, found = ("workload", "gpus_per_host"), str(workload.gpus_per_host)
     if workload.ranks_per_host > 1:

@@ -14,7 +14,6 @@ from analysis.runs.collectives import ALIGNMENT, schedule_of_record
 from analysis.runs.records import CollectiveRecord, ComputeRecord
 from analysis.runs.run import RankLog, Run, RunError
 from collectives.call import CollectiveCall
-from topologies.spec.workload_section import ChakraWorkload
 
 Event = ComputeRecord | CollectiveRecord
 
@@ -37,7 +36,7 @@ def graphs_of_run(run: Run, iteration: int | None = None) -> list[Graph]:
     origin_ns = min(
         e.start_ns for log in run.ranks for e in _work(log.events) if e.iteration == chosen
     )
-    if isinstance(run.spec.workload, ChakraWorkload):
+    if run.spec.workload.from_files:
         graphs = graphs_of_replay(run, chosen)
     else:
         graphs = [_graph(run, log, chosen) for log in run.ranks]

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from pathlib import Path
-from typing import assert_never
+from types import FunctionType
+from typing import assert_never, cast
 
 from analysis.chakra.errors import ChakraError
 from analysis.chakra.graph import Graph
 from analysis.chakra.sources.graph_builder import GraphBuilder
-from analysis.chakra.sources.read import read_workload
 from collectives.call import CollectiveCall
-from collectives.groups import GroupName, groups_of
+from collectives.groups import groups_of
 from collectives.kinds import Kind
 from collectives.settings import schedule_of, settings_of
 from topologies.spec.spec import Spec
-from topologies.spec.workload_section import (
-    ITEM_BYTES,
-    ChakraWorkload,
-    CollectivesWorkload,
-    CommandWorkload,
-)
-from workloads.models.build import step_of
+from topologies.spec.workload_types import GroupName
+from topologies.spec.workloads import named_parts
+from workloads.models.build import has_actions, step_of
 from workloads.models.planned import planned_calls
 from workloads.models.step import (
     Action,
@@ -33,6 +28,8 @@ from workloads.models.step import (
     WaitFor,
 )
 
+_OWN_GRAPHS = cast(Mapping[str, Callable[[Spec], list[Graph]]], named_parts("graphs", FunctionType))
+
 
 def graphs_of_spec(spec: Spec) -> list[Graph]:
     """Every rank's graph of one iteration; computation takes what the spec's roofline says.
@@ -40,21 +37,20 @@ def graphs_of_spec(spec: Spec) -> list[Graph]:
     Raises ChakraError for compute.device: real.
     """
     workload = spec.workload
-    if isinstance(workload, ChakraWorkload):
-        file = None if workload.groups is None else Path(workload.groups)
-        read = read_workload(Path(workload.path), spec.compute, file, workload.memory)
-        return list(read.graphs)
-    if isinstance(workload, CollectivesWorkload):
+    own = _OWN_GRAPHS.get(workload.kind)
+    if own is not None:
+        return own(spec)
+    if workload.listed is not None:
         program = GraphBuilder(spec.compute)
         for planned in planned_calls(spec):
             program.wait(program.post(planned.name, planned.call))
         return [program.graph()] * workload.ranks
-    if isinstance(workload, CommandWorkload):
+    if not has_actions(workload):
         raise ChakraError(
             spec.name,
             None,
-            "workload.kind is command: only a run shows what a program does; run it and export the "
-            "run",
+            f"workload.kind is {workload.kind}: only a run shows what it does; run it and export "
+            "the run",
         )
     if spec.compute.device == "real":
         raise ChakraError(
@@ -63,7 +59,7 @@ def graphs_of_spec(spec: Spec) -> list[Graph]:
             "compute.device is real: only a run shows how long that takes; run it and export the "
             "run",
         )
-    item_bytes = ITEM_BYTES[workload.dtype]
+    item_bytes = workload.item_bytes
     partitions = groups_of(workload)
     graphs = []
     for rank in range(workload.ranks):

@@ -22,7 +22,7 @@ from analysis.design.network import Dimension
 from analysis.design.point import Work
 from collectives.kinds import Kind
 from topologies.spec.design.models import RecommenderModel
-from topologies.spec.workload_section import ITEM_BYTES
+from topologies.spec.workload_types import ITEM_BYTES
 
 EXCHANGE, EXCHANGE_BACK, FIRST_LAYER = 0, 1, 2
 """Windows of the vectors, of their gradients, and of the first layer's gradients; those of other

@@ -20,7 +20,7 @@ from analysis.design.network import Dimension
 from analysis.design.point import Strategy, Work
 from collectives.kinds import Kind
 from topologies.spec.design.models import TransformerModel
-from topologies.spec.workload_section import ITEM_BYTES
+from topologies.spec.workload_types import ITEM_BYTES
 
 LAST_BACKWARD = "the last microbatch's backward pass"
 

@@ -13,7 +13,6 @@ from emulator.transports.interface import TooLittleMemory
 from topologies.fabrics.fabric import Fabric, NodeKind
 from topologies.spec.spec import Spec
 from topologies.spec.transports.roce.section import RoceTransport
-from topologies.spec.workload_section import ChakraWorkload, CollectivesWorkload, CommandWorkload
 from topologies.units import format_size
 
 # 57 to 60 KB with room for 127 sends and receives; with TIMELY 16 KB more.
@@ -33,11 +32,9 @@ def queue_pairs_of(spec: Spec) -> int:
     """How many the ranks of a spec make for one connection of each two, of all groups together; 0
     for programs, of which nothing is known."""
     workload = spec.workload
-    if isinstance(workload, CommandWorkload):
+    if workload.program is not None:
         return 0
     found = workload.ranks * (workload.ranks - 1)
-    if isinstance(workload, CollectivesWorkload | ChakraWorkload):
-        return found
     for name, partition in groups_of(workload).items():
         if name != "world":
             found += sum(len(part) * (len(part) - 1) for part in partition)

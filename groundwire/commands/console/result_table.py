@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from analysis.results.partition import in_words
+from analysis.results.rows import rows_in_words
 from groundwire.commands.console.figures import (
     Figures,
     OutputConsole,
@@ -67,8 +67,8 @@ def print_result(result: dict[str, Any], directory: Path, console: OutputConsole
         f"pauses {summary['pauses']:,}, retransmits {summary['retransmits']:,}{naks}",
         highlight=False,
     )
-    if "partition" in result:
-        console.print(f"partition: {in_words(result['partition'])}", highlight=False)
+    for key, words in rows_in_words(result):
+        console.print(f"{key}: {words}", highlight=False)
     console.print(_verdict(result), highlight=False)
     for note in result.get("notes", ()):
         console.print(f"note: {unstyled(note)}", highlight=False)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -110,8 +109,8 @@ def export(
         print(path)
     for note in written.left_out:
         print(f"note: {note}", file=sys.stderr)
-    if written.inputs is not None:
-        print(f"groundwire astra {shlex.join(written.inputs.options())}")
+    if written.command is not None:
+        print(written.command)
     return 0
 
 

@@ -10,6 +10,7 @@ import yaml
 from pydantic import Field, ValidationError
 
 from topologies.spec.design.models import (
+    ClosedModel,
     HostSection,
     RecommenderModel,
     StrategySection,
@@ -151,7 +152,7 @@ def _disagreements(sections: DesignSections, raw: dict[str, Any]) -> list[Proble
                 "expected constraints.time with it: a time to reach",
             )
         )
-    if not isinstance(workload, TransformerModel | RecommenderModel):
+    if not isinstance(workload, ClosedModel):
         for part in ("strategy", "host"):
             if part in raw["design"]:
                 expected = "expected it with workload.kind transformer or recommender only"
@@ -159,8 +160,8 @@ def _disagreements(sections: DesignSections, raw: dict[str, Any]) -> list[Proble
     if isinstance(workload, RecommenderModel) and "strategy" in raw["design"]:
         expected = "expected it with workload.kind transformer only"
         problems.append(Problem(("design", "strategy"), "a section", expected))
-    if isinstance(workload, CollectivesWorkload):
-        for index, operation in enumerate(workload.operations):
+    if workload.listed is not None:
+        for index, operation in enumerate(workload.listed.operations):
             if not isinstance(operation, CollectiveOperation):
                 problems.append(
                     Problem(

@@ -16,7 +16,15 @@ from topologies.units import BytesPerSecond, FlopsPerSecond, SizeBytes
 Degree = Annotated[Integer, Field(ge=1, le=4096)]
 
 
-class TransformerModel(SpecSection):
+class ClosedModel(SpecSection):
+    """A workload whose ranks follow from the dimensions, and that only a design can have."""
+
+    @property
+    def listed(self) -> None:
+        """No list of collectives."""
+
+
+class TransformerModel(ClosedModel):
     """A transformer, trained on `batch_size` samples of `sequence` tokens in an iteration.
     `recompute` keeps only the inputs of layers and computes the rest again."""
 
@@ -31,7 +39,7 @@ class TransformerModel(SpecSection):
     recompute: bool = Field(default=True, strict=True)
 
 
-class RecommenderModel(SpecSection):
+class RecommenderModel(ClosedModel):
     """A DLRM: `batch_size` samples in an iteration of all ranks, tables spread over the ranks, MLPs
     data-parallel. `interaction` cat joins the tables' vectors and the dense one."""
 

@@ -13,7 +13,6 @@ from topologies.spec.errors import Problem, shown
 from topologies.spec.jobs.beside import jobs_beside
 from topologies.spec.jobs.section import JobSpec
 from topologies.spec.sections import Sections
-from topologies.spec.workload_section import CommandWorkload
 
 _OF_JOB = ("workload", "placement", "compute", "class")
 """Sections that a job has of its own."""
@@ -85,7 +84,7 @@ def _shared_problems(spec: Sections) -> Iterator[Problem]:
         if count > 1:
             yield Problem(("jobs",), f"{count} jobs named {name}", "expected each name once")
     for number, job in enumerate(spec.jobs):
-        if isinstance(job.workload, CommandWorkload) and job.repeat > 1:
+        if job.workload.program is not None and job.repeat > 1:
             expected = "expected 0 or 1: a program repeats what it does by itself"
             yield Problem(("jobs", number, "repeat"), str(job.repeat), expected)
         device = (job.compute or spec.compute).device

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, PlainSerializer, PlainValidator, model_validator
 
 from topologies.spec.fabric_section import Integer
-from topologies.spec.queue_section import SpecSection
-from topologies.spec.workload_types import MAX_SIZE_BYTES, Dtype, Iterations, SeveralRanks
+from topologies.spec.workload_types import (
+    MAX_SIZE_BYTES,
+    Dtype,
+    Iterations,
+    SeveralRanks,
+)
+from topologies.spec.workloads import WorkloadSection
 from topologies.units import RateBps, TimeNs, format_size, parse_size_bytes
 
 SizeDistribution = Literal["websearch", "storage", "hadoop"]
@@ -37,7 +42,7 @@ Sizes = Annotated[
 ]
 
 
-class FlowsWorkload(SpecSection):
+class FlowsWorkload(WorkloadSection):
     """Flows between ranks, each a message over the connection of its two ends.
 
     `sizes` is one size for all, or the distribution that they are drawn from. A sender begins flows
@@ -46,6 +51,7 @@ class FlowsWorkload(SpecSection):
     rank to any other. Drawn from `seed`, the same in every iteration.
     """
 
+    awaits_at_once: ClassVar[bool] = True
     kind: Literal["flows"]
     ranks: SeveralRanks
     iterations: Iterations = 1
@@ -63,3 +69,7 @@ class FlowsWorkload(SpecSection):
         if self.pattern == "pairs" and self.ranks % 2:
             raise ValueError("expected an even number of ranks with pattern: pairs")
         return self
+
+    @property
+    def reductions(self) -> None:
+        """It has no collectives."""

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field, PlainValidator
 from topologies.spec.compute_section import ComputeSpec
 from topologies.spec.fabric_section import Integer
 from topologies.spec.queue_section import SpecSection, TrafficClassName
-from topologies.spec.workload_section import CommandWorkload, WorkloadSpec
+from topologies.spec.workload_section import WorkloadSpec
 from topologies.units import TimeNs
 
 
@@ -67,7 +67,7 @@ class JobSpec(SpecSection):
     @property
     def repeated(self) -> dict[str, Any]:
         """The keys of the workload that `repeat` changes."""
-        if self.idle or isinstance(self.workload, CommandWorkload):
+        if self.idle or self.workload.program is not None:
             return {}
         return {"iterations": self.workload.iterations * self.repeat}
 

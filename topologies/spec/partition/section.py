@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, ClassVar, Literal, TypeAlias
 
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
@@ -11,6 +11,7 @@ from topologies.spec.errors import Problem, shown
 from topologies.spec.fabric_section import Integer
 from topologies.spec.queue_section import SpecSection
 from topologies.spec.workload_types import Dtype, Iterations, SeveralRanks
+from topologies.spec.workloads import WorkloadSection
 
 Units = Annotated[Integer, Field(ge=1, le=4096)]
 Seed = Annotated[Integer, Field(ge=0, lt=2**32)]
@@ -91,10 +92,11 @@ class PartitionSpec(SpecSection):
     sweeps: Annotated[Integer, Field(ge=1, le=100)] = 3
 
 
-class PartitionedInferenceWorkload(SpecSection):
+class PartitionedInferenceWorkload(WorkloadSection):
     """Inference by a network whose neurons are divided among the ranks: batch after batch, each
     rank computes its neurons and sends others the activations that they need."""
 
+    own_contents: ClassVar[bool] = True
     kind: Literal["partitioned_inference"]
     ranks: SeveralRanks
     iterations: Iterations = 3

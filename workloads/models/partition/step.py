@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from topologies.spec.partition.section import PartitionedInferenceWorkload
-from topologies.spec.workload_section import ITEM_BYTES
 from workloads.models.partition.split import SplitNetwork
 from workloads.models.step import Action, ComputeKernel, StartMessage, WaitFor
 
@@ -85,5 +84,5 @@ def _kernel(
         f"layer{number}.{which}",
         "inference",
         batch * layer.flops * neurons * units,
-        elements * ITEM_BYTES[workload.dtype],
+        elements * workload.item_bytes,
     )

@@ -48,7 +48,7 @@ PART = RoceChecks()
 def _problems(spec: Sections, transport: RoceTransport, fabric: Fabric) -> Iterator[Problem]:
     extent = longest_path(fabric)
     yield from _path_mtu(transport, fabric, extent)
-    if spec.workload.kind != "command":  # programs say themselves how long they wait
+    if spec.workload.program is None:  # programs say themselves how long they wait
         yield from _timeout(transport, extent)
     queues = _switch_queues(fabric)
     if transport.congestion_control == "dcqcn" and not any(map(marks, queues)):
