@@ -11,10 +11,9 @@ from analysis.decode.found_collectives import add_found_collectives
 from analysis.decode.mpi.messages import add_mpi_messages
 from analysis.report.finish import figures_read_ahead, finish_run
 from analysis.results.result import write_result
-from analysis.runs.run import JobsRun, Run, load_run
+from analysis.runs.run import Run, load_run
 from emulator.linux.signals import end_with_parent
 from emulator.progress import Progress, Report
-from topologies.spec.workload_section import CommandWorkload
 
 
 def finish(directory: Path, progress: Report, *, pages: bool) -> Run:
@@ -26,7 +25,7 @@ def finish(directory: Path, progress: Report, *, pages: bool) -> Run:
         made = load_run(directory)
     if not pages:
         write_result(made)
-    elif isinstance(made, JobsRun) or len(os.sched_getaffinity(0)) == 1:
+    elif len(os.sched_getaffinity(0)) == 1:
         write_result(made)
         progress(Progress("report", "writing the report"))
         finish_run(made)
@@ -76,11 +75,10 @@ class _PageProcess(AbstractContextManager["_PageProcess"]):
 
 def _find_collectives(run: Run) -> bool:
     """Add to the logs of programs what only the captures tell; whether there was any."""
-    runs = [own for _, own in run.finished] if isinstance(run, JobsRun) else [run]
-    programs = [each for each in runs if isinstance(each.spec.workload, CommandWorkload)]
     found = []
-    for each in programs:
-        assert isinstance(each.spec.workload, CommandWorkload)
-        by_mpi = each.spec.workload.per == "job" and add_mpi_messages(each)
-        found.append(by_mpi or add_found_collectives(each))
+    for _, each in run.parts:
+        program = each.spec.workload.program
+        if program is not None:
+            by_mpi = program.per == "job" and add_mpi_messages(each)
+            found.append(by_mpi or add_found_collectives(each))
     return any(found)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,32 +21,34 @@ class FinishedRun:
     traces: tuple[Path, ...]
 
 
-def figures_read_ahead(run: Run) -> RunFigures:
-    """The figures of a run of one workload, with those computed that take long and need no result:
+def figures_read_ahead(run: Run) -> tuple[RunFigures, ...]:
+    """The figures of each part of a run, with those computed that take long and need no result:
     what the captures hold. Raises RunError, CaptureFormatError."""
-    figures = figures_of(run)
-    _ = figures.flows, figures.collectives, figures.traffic
-    return figures
+    found = tuple(figures_of(own) for _, own in run.parts)
+    for figures in found:
+        _ = figures.flows, figures.collectives, figures.traffic
+    return found
 
 
-def finish_run(run: Run, figures: RunFigures | None = None) -> FinishedRun:
-    """Write report.html and trace.json of a run whose directory has its result.json; of several
-    jobs those of each, and a report that has them side by side. `figures` are those of a run of one
-    workload, when they are known.
+def finish_run(run: Run, known: Sequence[RunFigures] = ()) -> FinishedRun:
+    """Write report.html and trace.json of each part of a run whose directory has its result.json,
+    and of several jobs a report that has them side by side. `known` are the figures of all parts,
+    where these are known.
 
     Raises RunError for a damaged run directory.
     """
+    every = known or [figures_of(own) for _, own in run.parts]
+    traces = []
+    for figures in every:
+        _write_report(figures.run, [figures])
+        traces.append(write_trace_of(figures.run, figures.queues, figures.flows))
+    if not traces:
+        return FinishedRun(None, ())
     if isinstance(run, JobsRun):
-        finished = [finish_run(own) for _, own in run.finished]
-        if not finished:
-            return FinishedRun(None, ())
-        report = run.directory / "report.html"
-        page = render_html(figures_of_jobs(run), run.spec.name)
-        report.write_text(page, encoding="utf-8")
-        own = tuple(trace for each in finished for trace in each.traces)
-        return FinishedRun(report, (write_jobs_trace(run), *own))
-    figures = figures or figures_of(run)
-    report = run.directory / "report.html"
-    report.write_text(render_html([figures]), encoding="utf-8")
-    trace = write_trace_of(figures.run, figures.queues, figures.flows)
-    return FinishedRun(report, (trace,))
+        _write_report(run, figures_of_jobs(run), run.spec.name)
+        traces.insert(0, write_jobs_trace(run))
+    return FinishedRun(run.directory / "report.html", tuple(traces))
+
+
+def _write_report(run: Run, figures: Sequence[RunFigures], name: str | None = None) -> None:
+    (run.directory / "report.html").write_text(render_html(figures, name), encoding="utf-8")

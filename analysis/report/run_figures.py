@@ -24,7 +24,6 @@ from analysis.report.tables.table import Table
 from analysis.runs.run import JobsRun, Run, RunError, load_run
 from analysis.runs.samples.ports import PortSeries, port_series
 from analysis.runs.samples.rates import RateSeries, rate_series
-from topologies.spec.workload_section import CommandWorkload
 
 
 @dataclass(frozen=True)
@@ -59,14 +58,14 @@ class RunFigures:
     @property
     def why_no_collectives(self) -> str:
         """The words in place of figures of collectives."""
-        workload = self.run.spec.workload
-        if not isinstance(workload, CommandWorkload):
+        program = self.run.spec.workload.program
+        if program is None:
             return "This run had no collectives."
         if any(log.observed for log in self.run.ranks):
             return "The program called no collectives. What it sent is in the tables of links."
         asked = (
             "and its ranks are no observed PyTorch program"
-            if workload.observe
+            if program.observe
             else ("and it ran unobserved")
         )
         return (
@@ -169,7 +168,7 @@ def figures_of(run: Run) -> RunFigures:
 
 def figures_of_jobs(run: JobsRun) -> tuple[RunFigures, ...]:
     """The figures of the jobs that came to their end, labelled by their names."""
-    return tuple(RunFigures(own, job.name, run.result) for job, own in run.finished)
+    return tuple(RunFigures(own, name, run.result) for name, own in run.parts)
 
 
 def run_figures(directories: Sequence[Path]) -> tuple[RunFigures, ...]:
@@ -185,11 +184,7 @@ def run_figures(directories: Sequence[Path]) -> tuple[RunFigures, ...]:
             raise RunError(f"{run.directory}: no job of it came to its end:{reasons}")
     if len(loaded) == 1 and isinstance(loaded[0], JobsRun):
         return figures_of_jobs(loaded[0])
-    runs = [
-        own
-        for run in loaded
-        for own in ([each for _, each in run.finished] if isinstance(run, JobsRun) else [run])
-    ]
+    runs = [own for run in loaded for _, own in run.parts]
     labels = labels_of([run.directory for run in runs])
     return tuple(RunFigures(run, label) for run, label in zip(runs, labels, strict=True))
 

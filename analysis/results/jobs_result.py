@@ -1,4 +1,5 @@
-"""The result.json of several jobs that shared a fabric: each by itself, and all."""
+"""The result.json of several jobs that shared a fabric, beside that of each. `result.py` builds
+them."""
 
 from __future__ import annotations
 
@@ -7,45 +8,26 @@ from dataclasses import asdict
 from statistics import mean
 from typing import Any
 
-from analysis.predict.interface import PredictorError
-from analysis.predict.planned_run import (
-    JobToPredict,
-    PredictedIteration,
-    PredictedJob,
-    predict_run,
-)
-from analysis.predict.run_predictions import RunPredictor
 from analysis.predict.setting import setting_of
 from analysis.results.notes import payload_checked
-from analysis.results.run_result import (
-    PORTS,
-    Predictions,
-    assemble,
-    error_of,
-    predictions_of,
-    predictors_of,
-    summary_of,
-    unanswered,
-)
+from analysis.results.predicted_run import PredictedRun
+from analysis.results.run_result import summary_of
 from analysis.results.shared_links import SharedLink, shared_links
-from analysis.results.verdict import judge_run, verdict_of_jobs
+from analysis.results.verdict import JudgedRun, verdict_of_jobs
 from analysis.runs.collectives import collectives_of
 from analysis.runs.run import RESULT_SCHEMA, JobOfRun, JobsRun, Run, load_run
-from collectives.call import CollectiveError
 
 ALONE = "alone"
 """Below a run directory: by job, runs in which the others are idle."""
 
 
-def build_jobs_results(run: JobsRun) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-    """result.json of the run, and by name that of each job that came to its end
-    (docs/formats.md has the keys). Times are in target units. Raises RunError."""
-    predicted = _Predicted(run)
-    judged = {job.name: judge_run(own, shared=True) for job, own in run.finished}
-    of_jobs = {
-        job.name: assemble(own, predicted.of(job, own), judged[job.name])
-        for job, own in run.finished
-    }
+def whole_of_jobs(
+    run: JobsRun,
+    of_jobs: Mapping[str, dict[str, Any]],
+    judged: Sequence[JudgedRun],
+    predicted: PredictedRun,
+) -> dict[str, Any]:
+    """result.json of the run; those of its jobs get notes on each other. Raises RunError."""
     for job, _ in run.finished:
         _mark(run, job, of_jobs[job.name])
     jobs = [_job(run, job, of_jobs.get(job.name), predicted) for job in run.jobs]
@@ -56,9 +38,9 @@ def build_jobs_results(run: JobsRun) -> tuple[dict[str, Any], dict[str, dict[str
     rows = _merged(run, of_jobs, "collectives")
     iterations = _merged(run, of_jobs, "iterations")
     rows.sort(key=lambda row: (row["start_ns"], row["job"], row["id"]))
-    verdict = verdict_of_jobs(run, list(judged.values()))
+    verdict = verdict_of_jobs(run, judged)
     environment = run.environment
-    whole = {
+    return {
         "schema": RESULT_SCHEMA,
         "name": run.spec.name,
         "kernel": environment.kernel,
@@ -76,71 +58,6 @@ def build_jobs_results(run: JobsRun) -> tuple[dict[str, Any], dict[str, dict[str
         "iterations": iterations,
         "summary": summary_of(run, rows, iterations),
     }
-    return whole, of_jobs
-
-
-class _Predicted:
-    """Predictions for all jobs together, and for each with the others idle."""
-
-    def __init__(self, run: JobsRun) -> None:
-        self._run = run
-        merged, predictors = collectives_of(run), predictors_of(run)
-        entries = predictions_of(run, merged, predictors)
-        self._entries = {(c.group, c.id): e for c, e in zip(merged, entries, strict=True)}
-        self._jobs = [
-            JobToPredict(job.name, own.spec, job.first, job.start_ns) for job, own in run.finished
-        ]
-        self.together = {name: self._all(predictor) for name, predictor in predictors.items()}
-        self.alone = {name: self._each(predictor) for name, predictor in predictors.items()}
-
-    def _all(self, predictor: RunPredictor) -> Mapping[str, PredictedJob] | CollectiveError:
-        failed = [job.name for job in self._run.jobs if job.failed is not None]
-        if failed:
-            return PredictorError(f"job {failed[0]} failed; until when it sent is not predicted")
-        return self._predict(self._jobs, predictor)
-
-    def _each(self, predictor: RunPredictor) -> dict[str, PredictedJob | CollectiveError]:
-        found: dict[str, PredictedJob | CollectiveError] = {}
-        for job in self._jobs:
-            answer = self._predict([job], predictor)
-            found[job.name] = answer if isinstance(answer, CollectiveError) else answer[job.name]
-        return found
-
-    def _predict(
-        self, jobs: list[JobToPredict], predictor: RunPredictor
-    ) -> Mapping[str, PredictedJob] | CollectiveError:
-        try:
-            return predict_run(jobs, predictor.setting, predictor.simulator)
-        except CollectiveError as error:
-            return error
-
-    def of(self, job: JobOfRun, own: Run) -> Predictions:
-        """The predictions beside a job's figures."""
-        collectives = [self._entries[f"{job.name}/{c.group}", c.id] for c in collectives_of(own)]
-        iterations = {name: self._iterations(name, job.name) for name in self.together}
-        return Predictions(collectives, iterations)
-
-    def _iterations(
-        self, predictor: str, job: str
-    ) -> Sequence[PredictedIteration] | CollectiveError:
-        answer = self.together[predictor]
-        return answer if isinstance(answer, CollectiveError) else answer[job].iterations
-
-    def entry(self, predictor: str, job: str, measured_ns: int) -> dict[str, Any]:
-        """A predictor's word on how long a job took, beside the others and alone."""
-        together, alone = self.together[predictor], self.alone[predictor].get(job)
-        if isinstance(together, CollectiveError):
-            return unanswered(together)
-        duration_ns = together[job].duration_ns
-        entry = {
-            "duration_ns": duration_ns,
-            "error": error_of(duration_ns, measured_ns),
-            "conditioned": [PORTS],
-        }
-        if isinstance(alone, PredictedJob) and alone.duration_ns:
-            entry["alone_ns"] = alone.duration_ns
-            entry["slowdown"] = round(duration_ns / alone.duration_ns, 6)
-        return entry
 
 
 def _mark(run: JobsRun, job: JobOfRun, result: dict[str, Any]) -> None:
@@ -178,7 +95,7 @@ def _notes(of_jobs: Mapping[str, dict[str, Any]]) -> list[str]:
 
 
 def _job(
-    run: JobsRun, job: JobOfRun, result: dict[str, Any] | None, predicted: _Predicted
+    run: JobsRun, job: JobOfRun, result: dict[str, Any] | None, predicted: PredictedRun
 ) -> dict[str, Any]:
     spec = next(each for each in run.spec.jobs if each.name == job.name)
     entry: dict[str, Any] = {

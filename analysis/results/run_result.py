@@ -1,5 +1,5 @@
 """The result.json of one workload: its measurements, with the predictions beside it and the
-verdict on top."""
+verdict on top. `result.py` builds it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from analysis.predict.interface import Predictor, load_predictor
-from analysis.predict.planned_run import PredictedIteration, predict_workload
+from analysis.predict.planned_run import PredictedIteration
 from analysis.predict.run_predictions import RunPredictor
 from analysis.predict.setting import setting_of
 from analysis.results.gpus import gpu_section
@@ -18,7 +18,7 @@ from analysis.results.notes import notes_of, payload_checked
 from analysis.results.recovery import recovery_section
 from analysis.results.retransmits import retransmits_of
 from analysis.results.rows import rows_of
-from analysis.results.verdict import JudgedRun, judge_run
+from analysis.results.verdict import JudgedRun
 from analysis.runs.collectives import (
     MeasuredCollective,
     collectives_of,
@@ -45,20 +45,6 @@ class Predictions:
 
     collectives: Sequence[dict[str, dict[str, Any]]]
     iterations: Mapping[str, Sequence[PredictedIteration] | CollectiveError]
-
-
-def build_result(run: Run) -> dict[str, Any]:
-    """result.json (docs/formats.md has its keys) of a run with one workload. Times are in target
-    units."""
-    predictors = predictors_of(run)
-    return assemble(
-        run,
-        Predictions(
-            predictions_of(run, collectives_of(run), predictors),
-            {name: _iterations_predicted(run, one) for name, one in predictors.items()},
-        ),
-        judge_run(run),
-    )
 
 
 def assemble(run: Run, predictions: Predictions, judged: JudgedRun) -> dict[str, Any]:
@@ -221,15 +207,6 @@ def predictions_of(
             if answer.model is not None:
                 entry[name]["model"] = answer.model
     return found
-
-
-def _iterations_predicted(
-    run: Run, predictor: RunPredictor
-) -> Sequence[PredictedIteration] | CollectiveError:
-    try:
-        return predict_workload(run.spec, predictor.setting, predictor.simulator).iterations
-    except CollectiveError as error:
-        return error
 
 
 def _add_predictions(

@@ -111,6 +111,12 @@ class Run:
         return self.spec.plan.routes
 
     @property
+    def parts(self) -> tuple[tuple[str, Run], ...]:
+        """The run of each job that came to its end, by name; a run with one workload is its own
+        only part, without a name."""
+        return (("", self),)
+
+    @property
     def hosts(self) -> tuple[str, ...]:
         """Name of the host of each rank."""
         return tuple(self.environment.hosts)
@@ -173,6 +179,11 @@ class JobsRun(Run):
 
     jobs: tuple[JobOfRun, ...] = ()
     """Those that did something, in order."""
+
+    @property
+    def parts(self) -> tuple[tuple[str, Run], ...]:
+        """The run of each job that came to its end, by name."""
+        return tuple((job.name, own) for job, own in self.finished)
 
     @property
     def finished(self) -> tuple[tuple[JobOfRun, Run], ...]:

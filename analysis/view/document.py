@@ -11,7 +11,7 @@ from analysis.metrics.spans import Span, union
 from analysis.report.charts.fabric_layout import Layout, lay_out
 from analysis.runs.collectives import ALIGNMENT
 from analysis.runs.records import LinkRecord
-from analysis.runs.run import JobsRun, Run
+from analysis.runs.run import Run
 from analysis.runs.samples.ports import PortSeries, port_series
 from analysis.view.paths import RankPath, rank_paths
 from topologies.fabrics.fabric import Fabric, NodeKind
@@ -220,7 +220,7 @@ def view_port(record: LinkRecord, own: PortSeries | None, origin_ns: int) -> Vie
 
 
 def _runs_of(run: Run) -> Sequence[Run]:
-    return [own for _, own in run.finished] if isinstance(run, JobsRun) else [run]
+    return [own for _, own in run.parts]
 
 
 def _busy(computes: Sequence[Any], collectives: Sequence[Any]) -> Iterator[Span]:
