@@ -145,7 +145,7 @@ def _refuse_foreign_rooms() -> None:
     """Raises ImportError when one of our packages is hidden by somebody else's of that name.
 
     The rooms are packages of their own beside this one, in a clone as in an installation
-    (docs/architecture.md says why). A directory or distribution that comes first on `sys.path`
+    (docs/rooms.md says why). A directory or distribution that comes first on `sys.path`
     with the same name would be imported in place of ours.
     """
     ours = Path(__file__).resolve().parents[1]
