@@ -236,6 +236,7 @@ struct gw_port {
 	u32			 ordinal;	/* of this port among those of its switch */
 	u32			 n_samples;
 
+	struct list_head	 listed;	/* among all ports */
 	struct rnd_state	 random;
 	siphash_key_t		 flow_key;
 	struct rcu_head		 rcu;

@@ -10,6 +10,24 @@
 #include "gwport_report.h"
 #include "gwport_switch.h"
 
+/*
+ * All ports, for who watches from the host (emulator/virtual/watched_ports.py), and where in
+ * them is what is looked at. Who watches takes no lock: a port's last sample may be half
+ * written, and while its interval changes all of them.
+ */
+LIST_HEAD(gwport_listed);
+const u32 gwport_layout[] = {
+	offsetof(struct gw_port, listed),
+	offsetof(struct gw_port, dev),
+	offsetof(struct net_device, name),
+	offsetof(struct gw_port, samples),
+	offsetof(struct gw_port, n_samples),
+	offsetof(struct gw_port, sample_interval_ns),
+	offsetof(struct gw_sample_block, sample),
+	sizeof(struct gw_sample),
+	GW_BLOCK_SAMPLES,
+};
+
 /* Whoever looks at a port finds it as it is now. */
 static void gw_bring_up_to_date(struct gw_port *p, u64 now)
 {

@@ -337,6 +337,7 @@ static int gwport_init(struct Qdisc *sch, struct nlattr *nested, struct netlink_
 	p->dev = qdisc_dev(sch);
 	gw_link_init(p);
 	INIT_LIST_HEAD(&p->samples);
+	INIT_LIST_HEAD(&p->listed);
 	for (i = 0; i < GWPORT_CLASSES; i++) {
 		INIT_LIST_HEAD(&p->class[i].new_flows);
 		INIT_LIST_HEAD(&p->class[i].old_flows);
@@ -375,7 +376,10 @@ static int gwport_init(struct Qdisc *sch, struct nlattr *nested, struct netlink_
 	gw_apply(p, &opt, classes, p->since_ns);
 	gw_start_samples(p, p->since_ns);
 	gw_tell_speed(p);
-	return gw_switch_join(p);
+	err = gw_switch_join(p);
+	if (!err)
+		list_add_tail(&p->listed, &gwport_listed);
+	return err;
 }
 
 static void gw_drop_list(struct gw_port *p, struct sk_buff *skb)
@@ -428,6 +432,7 @@ static void gwport_destroy(struct Qdisc *sch)
 		return;
 	gw_link_stop(p);
 	gw_switch_leave(p);
+	list_del(&p->listed);
 	kvfree(p->queues);
 	kfree(p->class_opt);
 	gw_free_samples(&p->samples);

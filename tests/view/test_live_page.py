@@ -107,7 +107,16 @@ def test_the_page_follows_a_run_and_ends_in_its_view(page: Page, tmp_path: Path)
     done = [min(each["progress"]["over"], default=0) for each in going]
     assert done == sorted(done) and 0 < done[-1] <= _COLLECTIVES
     assert any(0 < each < _COLLECTIVES for each in done)
-    last = seen[-1]
+    # Each port as it is afterwards, but for what had not happened: what counts up is that far.
+    last, sampled = seen[-1], [each for each in going if any(p["times_ns"] for p in each["ports"])]
+    assert sampled
+    finally_sent = {port["port"]: port["sent"][-1] for port in last["ports"]}
+    for document in sampled:
+        for port in document["ports"]:
+            if port["times_ns"]:
+                assert port["sent"][-1] <= finally_sent[port["port"]]
+                assert list(port["sent"]) == sorted(port["sent"])
+    assert any(port["sent"][-1] > 0 for port in sampled[-1]["ports"] if port["times_ns"])
     known = {(each["id"], each["kind"], each["size_bytes"]) for each in last["collectives"]}
     for document in going:
         for each in document["collectives"]:
