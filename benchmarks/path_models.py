@@ -33,6 +33,7 @@ ROUTINGS = {
     "adaptive": "adaptive",
 }
 RECOVERIES = {"go-back-N": "go-back-n", "selective": "selective-repeat"}
+SOON = {"selective, time-out 131 us": "selective-repeat, qp_timeout: 131us"}
 FABRICS = {
     "k=4": ("kind: fat-tree, k: 4", 16),
     "leaf-spine": ("kind: leaf-spine, leaves: 4, spines: 4, hosts_per_leaf: 4", 16),
@@ -86,7 +87,7 @@ def spec_of(
             seed=seed,
             fabric=made,
             routing=ROUTINGS[routing],
-            recovery=RECOVERIES[recovery],
+            recovery=(RECOVERIES | SOON)[recovery],
             workload=work.format(ranks=ranks, kind=kind, size="4MB" if ranks < 64 else "16MB"),
             entry=entry,
             faults=faults,
@@ -138,7 +139,7 @@ def _grey_faults(loss: str) -> str:
 def _grey(seeds: int) -> None:
     print(f"| recovery | routing | its share | {' | '.join(GREY_LOSSES)} |")
     print(f"|{'---|' * (3 + len(GREY_LOSSES))}")
-    for recovery, routing in itertools.product(RECOVERIES, ROUTINGS):
+    for recovery, routing in itertools.product(RECOVERIES | SOON, ROUTINGS):
         found = [
             measure("leaf-spine", "all-to-all", routing, recovery, seeds, _grey_faults(loss))
             for loss in GREY_LOSSES

@@ -10,6 +10,7 @@ from benchmarks.claims.sources import (
     in_network,
     operators,
     partitions,
+    paths,
     themis,
 )
 
@@ -21,6 +22,7 @@ PARTS: dict[str, tuple[Claim, ...]] = {
     "Switches that reduce": in_network.CLAIMS,
     "Algorithms of collectives": algorithms.CLAIMS,
     "Congestion, queues, RoCE": congestion.CLAIMS,
+    "Paths": paths.CLAIMS,
     "Networks split over workers": partitions.CLAIMS,
     "Operators, simulators, Gloo": operators.CLAIMS,
 }

@@ -1,0 +1,110 @@
+"""Claims of sprays, flowlets, and transports that bear reordering."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from benchmarks.claims.claim import Claim
+from benchmarks.claims.experiment import Bench, Experiment
+from benchmarks.claims.rules import Above, AtLeast, AtMost
+
+_ALL_TO_ALL = """
+name: paths
+fabric: {{kind: fat-tree, k: 4, link: {{rate: 100Gbps, delay: 500ns, mtu: 4200}},
+  queue: {{kind: droptail, buffer: 4MB}}, routing: {routing}}}
+transport: {{kind: roce, path_mtu: 4096, loss_recovery: {recovery}}}
+workload: {{kind: collectives, ranks: 16, operations: [{{kind: all_to_all, size: 4MB}}]}}
+collectives: {{backend: programs, all_to_all: {{algorithm: direct}}}}
+capture: {{points: []}}
+predict: []
+"""
+_ROUTINGS = {
+    "ecmp": "ecmp",
+    "spray": "{kind: spray, choose: random}",
+    "flowlet": "{kind: flowlet, gap: 50us}",
+}
+
+
+def _sprays(bench: Bench) -> Mapping[str, Any]:
+    """Microseconds of an all-to-all, by recovery and routing."""
+    return {
+        name: {
+            routing: bench.draws_us(_ALL_TO_ALL.format(routing=text, recovery=recovery))
+            for routing, text in _ROUTINGS.items()
+        }
+        for name, recovery in (("selective", "selective-repeat"), ("go_back", "go-back-n"))
+    }
+
+
+_PATH = """
+name: losses
+fabric: {{kind: flat, hosts: 2, link: {{rate: 100Gbps, delay: 1us, mtu: 4200}},
+  queue: {{kind: droptail, buffer: 64MB}}}}
+transport: {{kind: roce, path_mtu: 4096, qp_timeout: 131us, loss_recovery: {recovery}}}
+workload: {{kind: collectives, ranks: 2, operations: [{{kind: broadcast, size: 64MiB}}]}}
+collectives: {{backend: programs, broadcast: {{algorithm: tree}}}}
+capture: {{points: []}}
+predict: []
+{faults}
+"""
+_LOSS = "faults: [{kind: loss, link: h0-s0, at: 0ns, value: 1%}]"
+
+
+def _losses(bench: Bench) -> Mapping[str, Any]:
+    """The share of its goodput that a message keeps with 1% lost."""
+    found = {}
+    for name, recovery in (("selective", "selective-repeat"), ("go_back", "go-back-n")):
+        clean, lossy = (
+            bench.draws_us(_PATH.format(recovery=recovery, faults=faults)) for faults in ("", _LOSS)
+        )
+        found[name] = [a / b for a, b in zip(clean, lossy, strict=True)]
+    return {"kept": found}
+
+
+_SPRAYS = Experiment("sprays", "the packet engine", _sprays)
+_LOSSES = Experiment("losses", "the packet engine", _losses)
+_SETTING = "k=4 fat-tree, 16 ranks, 100 Gb/s, a direct all-to-all of 4 MB over RoCE"
+
+CLAIMS = (
+    Claim(
+        "reps-sprays",
+        "Packets that are sprayed balance better than flows that are hashed",
+        "REPS, arXiv 2407.21625",
+        "in words",
+        setting=f"{_SETTING}, selective repeat",
+        experiment=_SPRAYS,
+        shows="{selective[ecmp]:.0f} us by ECMP, {selective[spray]:.0f} us by a random spray",
+        rules=(Above("selective.ecmp", "selective.spray"),),
+    ),
+    Claim(
+        "conweave-reordering",
+        "Sprays make RoCE slower, where network cards take reordering for losses",
+        "ConWeave, SIGCOMM 2023",
+        "in words",
+        setting=f"{_SETTING}, go-back-N",
+        experiment=_SPRAYS,
+        shows="{go_back[ecmp]:.0f} us by ECMP, {go_back[spray]:.0f} us by a random spray",
+        rules=(Above("go_back.spray", "go_back.ecmp"),),
+    ),
+    Claim(
+        "conweave-flowlets",
+        "Flowlets are rare in RDMA's traffic, and balance it worse than sprays do",
+        "ConWeave, SIGCOMM 2023",
+        "in words",
+        setting=f"{_SETTING}, gaps of 50 us, selective repeat",
+        experiment=_SPRAYS,
+        shows="{selective[flowlet]:.0f} us by flowlets, {selective[spray]:.0f} us by a spray",
+        rules=(Above("selective.flowlet", "selective.spray"),),
+    ),
+    Claim(
+        "irn-losses",
+        "RoCE needs no lossless fabric, where it sends again only what is lost",
+        "IRN, SIGCOMM 2018",
+        "in words",
+        setting="one path of 100 Gb/s, 64 MiB, 1% of packets lost, time-outs of 131 us",
+        experiment=_LOSSES,
+        shows="{kept[selective]:.0%} of goodput kept; with go-back-N {kept[go_back]:.0%}",
+        rules=(AtLeast("kept.selective", 0.9), AtMost("kept.go_back", 0.9)),
+    ),
+)
