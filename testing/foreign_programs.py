@@ -52,6 +52,7 @@ ENVIRONMENTS = {
     "deepspeed": Environment(("deepspeed==0.19.8",), torch=True),
     "jax": Environment(("jax[cpu]==0.10.2",)),
     "ray": Environment(("ray==2.60.0",)),
+    "torchft": Environment(("torchft==0.2.0",), torch=True),
     "nvflare": Environment(("nvflare==2.9.0",)),
     "debian": Environment(
         debian=(
