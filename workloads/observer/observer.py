@@ -205,8 +205,8 @@ class Observer:
 
     def _charge(self) -> None:
         """Charge what this thread computes from now on, where the run is to."""
-        plan = self._plan["charge"]
-        if plan is None:
+        prices = self._plan["charge"]
+        if prices is None:
             return
         if self._charging is None:
 
@@ -214,7 +214,7 @@ class Observer:
                 said = f"an operation was not charged: {type(error).__name__}: {error}"
                 self._add({"event": "note", "text": said})
 
-            self._charging = Charging(plan, sleep_for, self._computed, trouble)
+            self._charging = Charging(prices, sleep_for, self._computed, trouble)
         self._charging.begin()
 
     def _settle(self) -> None:

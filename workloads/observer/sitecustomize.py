@@ -90,14 +90,14 @@ def _begin_gpus(plan: Any) -> None:
 
 
 def _begin() -> None:
-    plan = os.environ.get(_PLAN_VARIABLE)
-    if plan is None or not os.path.exists(plan):
+    file = os.environ.get(_PLAN_VARIABLE)
+    if file is None or not os.path.exists(file):
         return
-    observer = _load("observer").Observer(plan)
+    observer = _load("observer").Observer(file)
     sys.modules[_PACKAGE].of_process = observer  # type: ignore[attr-defined]
     if observer.gpus is not None:
         _begin_gpus(observer.gpus)
-    observer._quietly(_load("stacks").listen, os.path.join(os.path.dirname(plan), "stacks"))
+    observer._quietly(_load("stacks").listen, os.path.join(os.path.dirname(file), "stacks"))
     if observer.virtual:
         atexit.register(_linger)  # goes last
     if observer.observes:
