@@ -1,4 +1,4 @@
-"""What the DLRM case study's cases say: tables, figures, and a line for each of its claims.
+"""The results of the DLRM case study: tables, figures, and a line for each of its claims.
 
     .venv/bin/groundwire study studies/dlrm-case-study.yaml --out DIR
     .venv/bin/python -m benchmarks.dlrm_study DIR --page docs/dlrm-study.md
@@ -172,7 +172,7 @@ def published_table(found: Outcomes) -> str:
 
 
 def changes_table(found: Outcomes) -> str:
-    """What each change does to the two passes, with the ratio to as published."""
+    """The effect of each change on the two passes, with the ratio to as published."""
     changes = dict.fromkeys(change for outcomes in found.values() for change in outcomes)
     text = _head(found, "two passes, us (times as published)")
     return text + "".join(_row(change, *_cells(found, change)) for change in changes)

@@ -92,7 +92,7 @@ class Case:
         return f"{kind}{self.rate}-{self.ranks}-{self.queue}-{self.mtu}{size}"
 
     def spec(self) -> Spec:
-        """What is run, on both kernels."""
+        """A case that is run, on both kernels."""
         control, queue = _QUEUES[self.queue]
         delay = "1ms" if queue is not None else 0
         link = {"rate": self.rate, "delay": delay, "mtu": self.mtu}
@@ -200,13 +200,13 @@ def twin_run(case: Case, directory: Path) -> Path:
 
 
 def _remove(place: Path) -> None:
-    """What an interrupted run left."""
+    """The leavings of an interrupted run."""
     if place.exists():
         place.rename(place.with_name(f"{place.name}.unfinished-{time.time_ns()}"))
 
 
 def row(case: Case, native: Path, twin: Path) -> dict[str, Any]:
-    """What a case shows."""
+    """The findings of a case."""
     run, exact = load_run(native), load_run(twin)
     shares = [difference.share for difference in differences(run, exact)]
     without, with_twin = build_result(run), _with_twin(run, twin)

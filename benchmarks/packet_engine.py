@@ -1,4 +1,4 @@
-"""What a packet's hop costs the packet engine, with all of TCP, at 16, 128 and 1,024 hosts, and
+"""The cost of a packet's hop in the packet engine, with all of TCP, at 16, 128 and 1,024 hosts, and
 with all of RoCE at 16 and 128.
 
     .venv/bin/python -m benchmarks.packet_engine [--rounds N] [--largest HOSTS] [--beside CLONE]

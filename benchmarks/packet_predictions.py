@@ -328,7 +328,7 @@ def _verdict(rows: list[Row], predictor: str, mean: float | None, worst: float) 
 
 
 def bars_of(rows: list[Row]) -> str:
-    """What is asked for, and whether it is met."""
+    """The targets, and whether it is met."""
     lines = ["| bar | of | asked for | from the spec | with ports |", "|---|---|---|---|---|"]
     for label, (belongs, mean, worst) in _BARS.items():
         found = [row for row in rows if belongs(row)]
@@ -367,7 +367,7 @@ def table_of(rows: list[Row], each_random: bool) -> str:
 
 
 def furthest_off(rows: list[Row], count: int) -> str:
-    """What is missed most with the run's ports known."""
+    """The rows that are missed most with the run's ports known."""
     off = [
         (abs(math.log(answer / row.measured_ns)), row, answer)
         for row in rows

@@ -1,4 +1,4 @@
-"""What a packet through a port costs this machine: the port qdisc against netem.
+"""The cost of a packet through a port on this machine: the port qdisc against netem.
 
     .venv/bin/python benchmarks/port_cost.py [--packets N] [--rounds N] [--json]
 

@@ -1,5 +1,5 @@
-"""What a workload's ranks take of a guest, beside what every rank takes: memory of tensors, what is
-sent, and how long they compute.
+"""The needs of a workload's ranks in a guest, beside those of any rank: memory, what is sent,
+and how long they compute.
 
 `topologies.spec.workloads` names the part of each workload. The whole of a guest's memory is
 `guest_memory.py`. Three names to know: `GuestWork` (what each declares,

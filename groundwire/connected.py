@@ -17,7 +17,7 @@ from topologies.spec.spec import Spec
 
 
 def connected_setting(spec: Spec, progress: Report = silent) -> Setting:
-    """Where the spec's collectives will run on the virtual kernel, with the ports of its
+    """The setting of the spec's collectives on the virtual kernel, with the ports of its
     connections, and so the paths that ECMP chooses.
 
     A guest builds the fabric and connects the ranks. Until then a run of the whole spec does the

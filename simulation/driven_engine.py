@@ -151,7 +151,7 @@ class DrivenEngine:
         return self._next_ns
 
     def finish(self) -> EngineTimeline:
-        """What has happened at ports and connections by now; the engine ends."""
+        """The counts of ports and connections by now; the engine ends."""
         self._command(_Command.FINISH, 0, 0, 0, 0, -1)
         self._flush()
         assert self._process.stdout is not None

@@ -1,4 +1,4 @@
-"""What a simulator cannot do."""
+"""The refusal of a simulator."""
 
 
 class SimulationError(Exception):

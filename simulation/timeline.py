@@ -1,4 +1,4 @@
-"""What the packet engine answers."""
+"""The answer of the packet engine."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class EngineTimeline:
 
     @property
     def processor_s(self) -> float:
-        """What it took of a processor."""
+        """The processor time that it took."""
         return float(self.columns["processor_s"][0])
 
     @cached_property

@@ -1,4 +1,4 @@
-"""What docs/torch-interfaces.md lists of torch, and a program that says what a torch lacks."""
+"""Torch's interfaces in docs/torch-interfaces.md, and a program that says what a torch lacks."""
 
 from __future__ import annotations
 

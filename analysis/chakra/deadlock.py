@@ -73,7 +73,7 @@ class _Replay:
         return found
 
     def _meeting(self, place: _Place) -> object:
-        """What the two ends of a message have in common; None for what is over by itself."""
+        """The key that a message's two ends have in common; None for what is over by itself."""
         rank, node = place[0], self._nodes[place]
         if not isinstance(node, SendNode | ReceiveNode):
             return None

@@ -51,8 +51,8 @@ class FlowTime:
         return f"{ends} {ports} {self.size_bytes} {times}"
 
     def as_htsim(self) -> str:
-        """What htsim prints of a flow that is over, in microseconds (sim/hpcc.cpp; its names are
-        those of sim/datacenter/main_roce.cpp)."""
+        """htsim's line of a flow that is over, in microseconds (sim/hpcc.cpp; its names are those
+        of sim/datacenter/main_roce.cpp)."""
         name = f"{'Roce' if self.over_roce else 'Tcp'}_{self.source}_{self.destination}"
         at_us = f"{self.end_ns / 1000:.3f}"
         return f"Flow {name} finished at {at_us} total bytes {self.size_bytes}"

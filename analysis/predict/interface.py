@@ -80,7 +80,7 @@ class Transport:
 
 @dataclass(frozen=True, eq=False)
 class Setting:
-    """Where collectives run: fabric, routes, the host of each rank, transport and seed.
+    """The surroundings of collectives: fabric, routes, the host of each rank, transport and seed.
 
     `hosts[rank]` is the name of the host that runs `rank`. `ports` has, for a pair of ranks (lower
     first), the TCP ports of their connection in the same order, where a run recorded them: then

@@ -12,7 +12,7 @@ from collectives.kinds import Kind
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Where a calibration looks for a parameter: its value in the physical ideal, and bounds."""
+    """The range of a calibrated parameter: its value in the physical ideal, and bounds."""
 
     ideal: float
     low: float

@@ -159,7 +159,7 @@ def predict_run(
 def planned_scenario(
     jobs: Sequence[JobToPredict], setting: Setting
 ) -> tuple[Scenario, frozenset[int]]:
-    """What ranks of jobs do, all iterations, and which of the scenario's calls are the jobs' own:
+    """The acts of jobs' ranks, all iterations, and which of the scenario's calls are their own:
     by the others ranks agree when to begin. Raises PredictorError for workloads that are not
     predicted ahead."""
     for job in jobs:

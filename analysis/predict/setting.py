@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 def setting_of_spec(spec: Spec) -> Setting:
-    """Where the spec's collectives will run. Ports are not known yet: collisions are drawn."""
+    """The setting of a spec's collectives. Ports are not known yet: collisions are drawn."""
     return Setting(
         spec.plan.fabric,
         spec.plan.routes,
@@ -27,7 +27,7 @@ def setting_of_spec(spec: Spec) -> Setting:
 
 
 def setting_of(run: Run) -> Setting:
-    """Where a run's collectives ran, as predictors are told."""
+    """The setting of a run's collectives, as predictors are told."""
     transport = Transport.of(run.spec)
     carried = [] if transport.carrier is None else list(_carrier_ports(run, transport.carrier))
     return Setting(

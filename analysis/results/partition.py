@@ -35,7 +35,7 @@ class PartitionRow(ResultRow):
         } | figures
 
     def in_words(self, row: Mapping[str, Any]) -> str:
-        """What crosses, and what splitting costs."""
+        """The bytes that cross, and the cost of splitting."""
         most = row["most_bytes_across"]
         share = f" ({row['bytes_across'] / most:.1%} of what could)" if most else ""
         return (
@@ -45,7 +45,7 @@ class PartitionRow(ResultRow):
         )
 
     def figures(self, row: Mapping[str, Any]) -> tuple[RowFigure, ...]:
-        """What crosses, and how many inputs are told right."""
+        """The bytes that cross, and the share of inputs that are told right."""
         most, unsplit = row["most_bytes_across"], row["unsplit_accuracy"]
         told = "for each batch; {} if all did"
         return (

@@ -56,7 +56,7 @@ def cases(name: str) -> Iterator[Case]:
 
 
 def moved_bytes(name: str, variant: str) -> int:
-    """What an endpoint sends: the message, all of it up the tree, or a ring's share."""
+    """The bytes that an endpoint sends: the message, all of it up the tree, or a ring's share."""
     ranks = RANKS.get(name)
     if ranks is None or variant in IN_SWITCH:
         return SIZE_BYTES

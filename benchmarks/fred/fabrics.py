@@ -34,7 +34,7 @@ def fabric(variant: str) -> str:
 
 
 def settings(variant: str, ranks: int) -> str:
-    """What all specs have alike."""
+    """The keys that all specs have alike."""
     return f"""
 capture: {{points: []}}
 transport: {{congestion_control: cubic, initial_window: 100}}

@@ -1,1 +1,1 @@
-"""What RoCE does, beside TCP and by congestion controller; docs/roce.md has the commands."""
+"""RoCE beside TCP and by congestion controller; docs/roce.md has the commands."""

@@ -30,7 +30,7 @@ BIN_NS = 100_000
 
 @dataclass(frozen=True, slots=True)
 class Path:
-    """What all flows have in common; links are alike."""
+    """The settings that all flows have in common; links are alike."""
 
     line_bps: int
     delay_ns: int

@@ -24,7 +24,7 @@ def _given() -> dict[str, bool]:
 
 @dataclass(frozen=True, kw_only=True)
 class Nccl(Algorithm):
-    """What NCCL would do on the servers of the fabric; it has no options of its own.
+    """NCCL's own choice on the servers of the fabric; it has no options of its own.
 
     `way` is ring, tree, pat or p2p. A channel's part of the data is cut into `loops` chunks for
     each member (a ring) or in all, and each of them into `slices`. A rank posts `ahead` receives

@@ -86,7 +86,7 @@ class Environment:
         return name in self.given
 
     def enabled(self, name: str) -> Mapping[tuple[str, str], int]:
-        """What NCCL_ALGO or NCCL_PROTO says of each function and algorithm or protocol: 1 or 0; 2
+        """The word of NCCL_ALGO or NCCL_PROTO on each function and algorithm or protocol: 1 or 0; 2
         where LL128 is left to NCCL. Follows parseList of src/graph/tuning.cc."""
         elements = ALGORITHMS if name == "NCCL_ALGO" else PROTOCOLS
         found = {(f, e): 2 if e == "LL128" else 1 for f in FUNCTIONS for e in elements}

@@ -158,7 +158,7 @@ def _shown(ring: Sequence[int]) -> str:
 
 
 def compared(tuner: Tuner, text: str) -> tuple[LoggedChoices, list[str]]:
-    """What a log has, and where it differs from what is chosen here for the same sizes."""
+    """The choices of a log, and where it differs from what is chosen here for the same sizes."""
     theirs = read_log(text)
     kinds = {name: kind for kind, name in FUNCTION_OF.items()}
     asked = [(kinds[function], size) for function, size in theirs.choices if function in kinds]

@@ -157,7 +157,7 @@ def _place(coordinates: tuple[int, ...]) -> tuple[int, int]:
 
 
 def _searches(comm: Communicator) -> list[tuple[str, tuple[Server, bool, int, bool]]]:
-    """What is searched for a communicator, each with a name."""
+    """The graphs that are searched for a communicator, each with a name."""
     cross = comm.environment.number("NCCL_CROSS_NIC", 2)
     several = comm.nodes > 1
     return [

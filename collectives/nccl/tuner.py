@@ -146,7 +146,7 @@ class Tuner:
         return latency + size_bytes / (1000 * bandwidth)
 
     def choose(self, kind: Kind, size_bytes: int) -> Choice:
-        """What NCCL does for a collective of this size, as its kind counts it. Raises DoesNotFit
+        """NCCL's choice for a collective of this size, as its kind counts it. Raises DoesNotFit
         where variables leave nothing."""
         function = FUNCTION_OF[kind]
         best: tuple[float, str, str] | None = None

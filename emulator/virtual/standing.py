@@ -76,7 +76,7 @@ class Standing:
 
     @contextmanager
     def _restored(self) -> Iterator[None]:
-        """What a copy writes in the block to the machine's files is undone at its end, in place, as
+        """Writes of a copy in the block to the machine's files are undone at its end, in place, as
         the guest has them open."""
         kept = {file: file.read_bytes() for file in self._files()}
         try:

@@ -47,7 +47,7 @@ class Emulated(Protocol):
 
     @property
     def microbatches(self) -> int:
-        """That are run one by one."""
+        """Microbatches that are run one by one."""
         ...
 
     def demand(self, degrees: Degrees, dimensions: Sequence[Dimension]) -> Demand: ...

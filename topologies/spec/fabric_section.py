@@ -285,7 +285,7 @@ class RailsSpec(RegularSection):
 
     @property
     def preset(self) -> ServerPreset | None:
-        """What its servers are known to be."""
+        """The model of its servers, where it is known."""
         return None if self.server is None else SERVERS[self.server]
 
     @property

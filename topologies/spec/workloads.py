@@ -123,7 +123,7 @@ class WorkloadSection(SpecSection, ABC):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadParts:
-    """Where the parts of a workload are, each as `module:name`.
+    """The places of a workload's parts, each as `module:name`.
 
     section: its keys, a WorkloadSection.
     actions: what a rank does in an iteration, a function of the section and the rank; None where it

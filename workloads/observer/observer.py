@@ -414,7 +414,7 @@ class Observer:
             self._log_unfinished(operation, operation.error, operation.ended_ns)
 
     def _name_sender(self, operation: Operation) -> None:
-        """Of a message from anybody the sender is known when it has come."""
+        """The sender of a message from anybody is known when it has come."""
         record = operation.records[0]
         if "from_anybody" in record and operation.error is None:
             label, ranks, tag = record.pop("from_anybody")

@@ -1,1 +1,1 @@
-"""Where traces come from: specs, runs, replays, files, PyTorch's observer."""
+"""The sources of traces: specs, runs, replays, files, PyTorch's observer."""

@@ -141,7 +141,7 @@ class ObserverFile:
 
     @cached_property
     def calls(self) -> dict[int, NcclCall]:
-        """What NCCL was told, by the id of the operator that recorded it. Raises ChakraError."""
+        """NCCL's calls, by the id of the operator that recorded each. Raises ChakraError."""
         found = {}
         for operator in self.operators:
             if operator.name == _RECORDED:

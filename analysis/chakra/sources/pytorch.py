@@ -237,8 +237,8 @@ class _Builder:
 
 
 def _within(observed: ObserverFile) -> dict[int, NcclCall]:
-    """What NCCL was told, by the c10d operator around it: the last one that began before it on its
-    thread and ended behind it."""
+    """NCCL's call, by the c10d operator around it: the last one that began before it on its thread
+    and ended behind it."""
     calls = observed.calls
     found: dict[int, NcclCall] = {}
     around: dict[int, Operator] = {}

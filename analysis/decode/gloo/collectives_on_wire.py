@@ -294,7 +294,7 @@ def _exchanges(group: WireGroup, messages: Sequence[WireMessage]) -> Iterator[Wi
 def _intervals_ns(
     messages: Sequence[WireMessage], kind: Kind, done_ns: Mapping[int, int] = _NOTHING
 ) -> dict[int, tuple[int, int]]:
-    """Of ranks that have sent something, or received something that nobody asked for.
+    """Ranks that have sent something, or received something that nobody asked for.
 
     Where ranks send nothing that they had to receive first, or all end together, one has done its
     part when all that is for it has come: what it sends has left the rank before, if not its host.

@@ -129,7 +129,7 @@ def _calls(text: str) -> Iterator[Call]:
 
 
 def _count(text: str) -> tuple[int, int]:
-    """What the last line of a file counts; zeros where it does not."""
+    """The counts of the last line of a file; zeros where it does not."""
     for line in reversed(text.split("\n")):
         words = line.strip("\0 ").split()
         if len(words) == 3 and words[0] == "posted" and words[1].isdigit() and words[2].isdigit():

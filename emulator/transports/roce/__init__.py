@@ -34,8 +34,7 @@ class EmulatedRoce(EmulatedTransport):
     starts_alike = False
 
     def missing_natively(self, spec: Spec) -> list[str]:
-        """What TCP lacks, and Soft-RoCE that hears in namespaces and has what the spec asks of
-        it."""
+        """The lacks of TCP, and Soft-RoCE that hears in namespaces and has all that is asked."""
         lacks = EmulatedTcp().missing_natively(spec)
         found = soft_roce()
         if not found.hears:

@@ -17,7 +17,7 @@ _CUDA = 1
 
 
 class Refused(RuntimeError):
-    """What a virtual GPU does not do."""
+    """The refusals of a virtual GPU."""
 
 
 def complete(C: Any, gpu: Any, plan: dict[str, Any]) -> None:

@@ -154,7 +154,7 @@ class RoceTransport(TransportSection):
 
     @property
     def own_class(self) -> TrafficClassName:
-        """That of queue pairs' packets."""
+        """The class of queue pairs' packets."""
         return self.traffic_class
 
     @property
