@@ -180,7 +180,7 @@ def _rendered(source: Path, student: Student) -> str:
 
 
 def _drop(document: Any, key: str) -> None:
-    """Remove a dotted key, where it is there; a number goes into a list."""
+    """Remove a dotted key, where it is there; a number goes into a list, which stays as long."""
     *way, last = key.split(".")
     for part in way:
         if isinstance(document, list) and part.isdecimal() and int(part) < len(document):
@@ -189,6 +189,8 @@ def _drop(document: Any, key: str) -> None:
             document = document.get(part) if isinstance(document, dict) else None
     if isinstance(document, dict):
         document.pop(last, None)
+    elif isinstance(document, list) and last.isdecimal() and int(last) < len(document):
+        document[int(last)] = None
 
 
 def _mapping(file: Path) -> dict[Any, Any]:

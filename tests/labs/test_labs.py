@@ -206,6 +206,19 @@ def test_what_is_the_students_own_may_lie_in_a_list(tmp_path: Path) -> None:
         handed_in(folder.path, tmp_path / "other")
 
 
+def test_what_is_the_students_own_may_be_a_word_of_a_command(tmp_path: Path) -> None:
+    folder = start(Student("Ada", load_lab("outage")), tmp_path / "ada")
+    spec = folder.path / "train.yaml"
+    text = spec.read_text()
+    assert text.count(", 60]") == 1
+    spec.write_text(text.replace(", 60]", ", 7]"))
+    assert ", 7]" in (handed_in(folder.path, tmp_path / "fresh").path / "train.yaml").read_text()
+    for wrong in (", 7, 8]", "]"):
+        spec.write_text(text.replace(", 60]", wrong))
+        with pytest.raises(LabError, match="found a change in workload"):
+            handed_in(folder.path, tmp_path / str(len(wrong)))
+
+
 def test_programs_belong_to_the_runs_that_read_them() -> None:
     """So that a run is stale when its program has changed."""
     for lab in map(load_lab, _LABS):
