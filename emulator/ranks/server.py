@@ -168,12 +168,14 @@ class _Server:
         """The number of the job of each process, in order."""
         job_of: dict[int, int] = {}
         forked: list[tuple[int, Process]] = []
-        begun = 0
+        programs = [p for job in self._jobs for p in job.processes if isinstance(p, ProgramJob)]
+        # Who asks for a shorter slice goes first in this, too: in that of ranks without slices.
+        order = sorted(range(len(programs)), key=lambda index: programs[index].slice_ns)
+        after_ns = iter([order.index(index) * _STEP_NS for index in range(len(programs))])
         for number, job in enumerate(self._jobs):
             for process in job.processes:
                 if isinstance(process, ProgramJob):
-                    beginning = self._beginning(process, start_ns, begun * _STEP_NS)
-                    begun += 1
+                    beginning = self._beginning(process, start_ns, next(after_ns))
                     pid = self._watch.start(process, beginning, self._imported)
                 else:
                     pid = os.fork()
