@@ -402,6 +402,10 @@ const fillPorts = (run) => {
   if (state.port) $("ports").value = state.port;
 };
 const tellNotes = (run) => { $("fabric-caption").textContent = ["Each link has two lanes, one for each direction, coloured by what it did up to the chosen time.", ...(run.ports.some((port) => Object.keys(port.by_job).length) ? ["Thick lanes carried collectives of several jobs; the port's own words say how many bytes of each."] : []), ...run.notes].join(" "); };
+const tellPhases = (run) => {
+  const phases = [...new Set(run.collectives.map((each) => each.phase))];
+  $("phases").replaceChildren(legendItem("compute", "computes"), ...phases.map((phase, i) => legendItem(`p${i % 6}`, `waits: ${phase.replaceAll("_", " ") || "collective"}`)));
+};
 const build = () => {
   const [run] = state.runs;
   for (const id of ["maps", "plots", "lanes"]) $(id).replaceChildren();
@@ -418,8 +422,7 @@ const build = () => {
   $("path").value = run.byPath.has(state.path) ? state.path : "";
   fillPorts(run);
   tellNotes(run);
-  const phases = [...new Set(run.collectives.map((each) => each.phase))];
-  $("phases").replaceChildren(legendItem("compute", "computes"), ...phases.map((phase, i) => legendItem(`p${i % 6}`, `waits: ${phase.replaceAll("_", " ") || "collective"}`)));
+  tellPhases(run);
   buildTable();
   buildDifferences();
   setCursor(state.cursor || run.axis.shown(run.collectives[0]?.end_ns ?? run.axis.time(0.5)));
@@ -484,6 +487,7 @@ const update = (runs) => {
   const now = state.runs[0].axis;
   if (!whole) show(now.shown(from), now.shown(to));
   tellNotes(state.runs[0]);
+  tellPhases(state.runs[0]);
   fillPorts(state.runs[0]);
   buildTable();
   if (row !== undefined) document.querySelector(`#rows [data-index="${row}"]`)?.focus();
