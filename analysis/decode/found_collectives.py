@@ -100,10 +100,13 @@ def on_wire(
 
 
 def add_found_collectives(run: Run) -> bool:
-    """Append to `ranks/NNN.jsonl` what the captures show, where no rank told of anything; returns
-    whether it has. Raises CaptureFormatError, RunError, OSError."""
-    if any(log.observed or log.collectives for log in run.ranks) or not run.captures:
+    """Append to `ranks/NNN.jsonl` what the captures show and no rank told of: collectives, or where
+    ranks told of theirs, what went over other connections; returns whether anything was appended.
+    Raises CaptureFormatError, RunError, OSError."""
+    if not run.captures:
         return False
+    if any(log.observed or log.collectives for log in run.ranks):
+        return _add_other_connections(run)
     modules = modules_of(run)
     shown = wire_collectives(run, group_names(modules))
     found = shown.collectives
@@ -153,6 +156,34 @@ def add_found_collectives(run: Run) -> bool:
     for rank, of_rank in lines.items():
         with (run.directory / "ranks" / f"{rank:03d}.jsonl").open("a") as file:
             file.write("".join(json.dumps(x, separators=(",", ":")) + "\n" for x in of_rank))
+    return True
+
+
+def _add_other_connections(run: Run) -> bool:
+    """Append to rank 0's log what connections between ranks carried that are neither Gloo's nor in
+    the ranks' logs, if any did."""
+    address = {log.rank: int(IPv4Address(log.address)) for log in run.ranks}
+    told = {
+        frozenset({(address[log.rank], each.port), (address[each.peer], each.peer_port)})
+        for log in run.ranks
+        for each in log.connections
+    }
+    shown = OnWire()
+    for connection in connections([read_pcap(path) for path in run.captures]):
+        ends = connection.forward.source, connection.forward.destination
+        if not all(end.address in address.values() for end in ends):
+            continue
+        carried = sum(direction.length_bytes for direction in connection.directions)
+        if is_gloo(connection) or frozenset((end.address, end.port) for end in ends) in told:
+            shown.gloo_bytes += carried
+        else:
+            shown.other_bytes[ends[1].port] += carried
+    if not shown.other_bytes.total():
+        return False
+    line = {"event": "captured", "row_bytes": shown.gloo_bytes, "gloo_bytes": shown.gloo_bytes}
+    line |= {"other_bytes": {str(port): many for port, many in shown.other_bytes.items()}}
+    with (run.directory / "ranks" / "000.jsonl").open("a") as file:
+        file.write(json.dumps(line | {"named": 0}, separators=(",", ":")) + "\n")
     return True
 
 

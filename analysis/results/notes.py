@@ -177,6 +177,10 @@ def _of_sources(run: Run) -> list[str]:
             )
     elif observed:
         found.append(f"only {len(observed)} of {len(run.ranks)} ranks told of their collectives")
+    if observed:
+        for each in (each for log in run.ranks for each in log.captured):
+            total = each.gloo_bytes + sum(each.other_bytes.values())
+            found += _of_others(each, total, "the process groups'")
     elif (run.directory / MPI_MESSAGES).exists():
         found += [_of_mpi(run), *_of_mpis_others(run)]
     elif captured := [each for log in run.ranks for each in log.captured]:
@@ -224,18 +228,18 @@ def _of_captures(run: Run, captured: CapturedRecord) -> list[str]:
             "are in no row: a message could not be read or fits nothing. Whole packets tell most "
             "(capture.snaplen above the MTU)"
         )
-    return found + _of_others(captured, total, "Gloo")
+    return found + _of_others(captured, total, "Gloo's")
 
 
-def _of_others(captured: CapturedRecord, total_bytes: int, library: str) -> list[str]:
-    """A note on what other connections than a library's have carried, of so much."""
+def _of_others(captured: CapturedRecord, total_bytes: int, whose: str) -> list[str]:
+    """A note on what connections that are not `whose` have carried, of so much."""
     others = sum(captured.other_bytes.values())
     if not others:
         return []
     by_bytes = sorted(captured.other_bytes, key=lambda port: (-captured.other_bytes[port], port))
     return [
         f"{others:,} B, {others / total_bytes:.2%} of all payload between ranks, went over "
-        f"connections that are not {library}'s (to port {_quoted(by_bytes)}), which have no rows"
+        f"connections that are not {whose} (to port {_quoted(by_bytes)}), which have no rows"
     ]
 
 
@@ -324,7 +328,7 @@ def _of_mpis_others(run: Run) -> list[str]:
         note
         for log in run.ranks
         for each in log.captured
-        for note in _of_others(each, of_messages + sum(each.other_bytes.values()), "OpenMPI")
+        for note in _of_others(each, of_messages + sum(each.other_bytes.values()), "OpenMPI's")
     ]
 
 

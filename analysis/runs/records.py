@@ -194,9 +194,10 @@ class UnseenRecord(Record):
 
 
 class CapturedRecord(Record):
-    """The collectives that were found, as no rank told of them: of `gloo_bytes` in the streams of
-    Gloo's connections so many are of messages that a row has, and `named` of the rows by what XLA
-    compiled. `other_bytes` are those of other connections, by the port that was connected to."""
+    """What captures show beside what ranks told. Where no rank told of collectives, of `gloo_bytes`
+    in the streams of Gloo's connections so many are of messages that a row has, and `named` of the
+    rows by what XLA compiled; where ranks did, `gloo_bytes` are those of their groups' connections.
+    `other_bytes` are those of other connections, by the port that was connected to."""
 
     event: Literal["captured"]
     gloo_bytes: int

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -126,6 +127,15 @@ def test_the_steps_of_the_optimizer_are_iterations(observed: Path) -> None:
     result = json.loads((observed / "result.json").read_text())
     assert [row["index"] for row in result["iterations"]] == [0, 1]
     assert any("computing took no time" in note for note in result["notes"])
+
+
+def test_what_went_past_the_process_groups_is_told_with_its_share(observed: Path) -> None:
+    """Bytes of torch's store are no collective's."""
+    notes = json.loads((observed / "result.json").read_text())["notes"]
+    (note,) = (note for note in notes if "are not the process groups'" in note)
+    told = re.match(r"([\d,]+) B, ([\d.]+)% of all payload between ranks", note)
+    assert told and "(to port 29500)" in note
+    assert int(told[1].replace(",", "")) > 1000 and 0 < float(told[2]) < 10
 
 
 def test_the_log_and_the_capture_agree_to_the_byte(observed: Path) -> None:
