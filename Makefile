@@ -64,8 +64,10 @@ study: setup ## run the DLRM case study, small, and write docs/dlrm-study.md; go
 claims: setup ## run the experiments behind docs/claims.md, ONLY=NAME some of them, and make the page
 	@$(VENV)/bin/python -m benchmarks.claims $(addprefix --only ,$(ONLY))
 
-hardware: setup ## price the published measurements of hardware, and make docs/hardware.md
+hardware: setup ## predict the published measurements of hardware (an hour), and make docs/hardware.md
 	@$(VENV)/bin/python -m benchmarks.hardware.predictions
+	@$(VENV)/bin/python -m benchmarks.hardware.simulations
+	@$(VENV)/bin/python -m benchmarks.hardware.training
 	@$(VENV)/bin/python -m benchmarks.hardware.page
 
 programs: setup ## make the environments of programs of others for long tests, ONLY=NAME some of them

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from benchmarks.hardware import simulations, training
 from benchmarks.hardware.measurements import measurements
 from benchmarks.hardware.page import CAUSES, PAGE, page
 from benchmarks.hardware.predictions import KEPT, predicted
@@ -29,6 +30,25 @@ def test_kept_predictions_are_the_models(table: str) -> None:
     for one in measurements():
         if one.table == table:
             assert kept[one.id] == predicted(one, one.tuner())
+
+
+def test_kept_times_of_packets_are_its_own() -> None:
+    choices = json.loads(KEPT.read_text(encoding="utf-8"))
+    kept = json.loads(simulations.KEPT.read_text(encoding="utf-8"))
+    assert kept.keys() == {one.id for one in measurements()}
+    for one in measurements():
+        if one.id in ("d01.01", "d03.01"):
+            assert kept[one.id] == simulations.simulated(one, choices[one.id])
+
+
+def test_kept_rates_of_training_are_the_models() -> None:
+    kept = json.loads(training.KEPT.read_text(encoding="utf-8"))
+    rows = {run.id: run for run in training.runs()}
+    assert kept.keys() == rows.keys()
+    fitted = [run for run in rows.values() if run.fitted]
+    assert len({run.source for run in fitted}) == len(fitted), "one row a source is fitted"
+    again = training.rate(rows["t6.6"], kept["t6.6"]["share"])
+    assert again == pytest.approx(kept["t6.6"]["value"], rel=1e-4)
 
 
 def test_choices_that_were_logged() -> None:

@@ -1,0 +1,104 @@
+"""Follows every measurement packet by packet, by the program that NCCL's choice becomes here.
+
+A row's servers are `rails` over RoCE with lossless switches, its algorithm and protocol those that
+NCCL's model chooses (`predictions.py`). What `packet` says of the program is the time on the wire
+and on NVLink; the launch of a kernel, which takes no time there, is the model's base latency.
+Sizes above STEADY_BYTES go on at the rate between half of it and it.
+
+`python -m benchmarks.hardware.simulations` writes the kept result. It takes some minutes.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from benchmarks.hardware.measurements import Measurement, measurements
+from benchmarks.hardware.predictions import KEPT as CHOICES
+from collectives.nccl.environment import PROTOCOLS
+from collectives.nccl.tuner import WIRE_FACTOR
+from collectives.nccl.tuner_tables import TABLES
+from groundwire.forecast import predict
+from topologies.spec.spec import parse_dict
+
+KEPT = Path(__file__).parents[1] / "results" / "2026-11-26-hardware-simulated.json"
+
+STEADY_BYTES = 128 << 20
+"""Larger sizes are taken to go on at the rate that is reached by then."""
+
+_SERVERS = {"a100": "dgx-a100", "h100": "dgx-h100", "h200": "dgx-h200", "b200": "dgx-h200"}
+_SCALE_UP_GBPS = {"b200": 5774.4}
+"""Where no server is known: 18 links of 40.1 GB/s (SM100_NVLINK_BW of NCCL's src/graph/topo.h)."""
+
+
+def simulated(one: Measurement, choice: dict[str, Any]) -> dict[str, object]:
+    """The time of a measurement by `packet` in us, and how much of it is the launch; or why there
+    is none."""
+    if choice["algorithm"] in ("NVLS", "NVLSTree"):
+        return {"reason": f"{choice['algorithm']} has no program"}
+    wire = WIRE_FACTOR[choice["protocol"]]
+    column = PROTOCOLS.index(choice["protocol"])
+    launch_us = TABLES["2.27"].base_latency[choice["algorithm"]][column]
+    sizes = [one.size_bytes]
+    if one.size_bytes > STEADY_BYTES:
+        sizes = [STEADY_BYTES // 2, STEADY_BYTES]
+    times_us = [_packet_us(one, choice, round(size * wire) // 1024 * 1024) for size in sizes]
+    if len(sizes) == 2:
+        slope = (times_us[1] - times_us[0]) / (sizes[1] - sizes[0])
+        times_us = [times_us[1] + slope * (one.size_bytes - sizes[1])]
+    return {"time_us": round(times_us[0] + launch_us, 1), "launch_us": launch_us}
+
+
+def _packet_us(one: Measurement, choice: dict[str, Any], size_bytes: int) -> float:
+    scale_up = {}
+    if one.gpu in _SCALE_UP_GBPS:
+        scale_up = {"scale-up": {"rate": f"{_SCALE_UP_GBPS[one.gpu]}Gbps"}}
+    nic = {"rate": f"{one.nic_gbps}Gbps", "mtu": 4200}
+    # Where NCCL has a GPU send by its neighbour's NIC (PXN), here its own NIC sends across rails:
+    # the spine takes all of a rail's servers at once.
+    spine = nic | {"rate": f"{one.nic_gbps * one.servers}Gbps"}
+    raw = {
+        "name": "hardware",
+        "fabric": {
+            "kind": "rails",
+            "server": _SERVERS[one.gpu],
+            "servers": one.servers,
+            "hosts_per_server": one.gpus,
+            "spines": 1,
+            "links": {"nic": nic, "spine": spine, **scale_up},
+            "queue": {"kind": "lossless"},
+        },
+        "workload": {
+            "kind": "collectives",
+            "ranks": one.servers * one.gpus,
+            "operations": [{"kind": str(one.kind), "size": max(1024, size_bytes)}],
+        },
+        "collectives": {
+            "backend": "nccl",
+            "gpu": one.gpu,
+            "cpu": one.cpu,
+            "env": {"NCCL_ALGO": choice["algorithm"], "NCCL_PROTO": choice["protocol"]},
+        },
+        "transport": {"kind": "roce", "path_mtu": 4096},
+        "payload": "timing",
+        "predict": ["packet"],
+    }
+    answer = predict(parse_dict(raw, "hardware")).collectives[0].predicted["packet"]
+    if answer.duration_ns is None:
+        raise RuntimeError(f"{one.id}: {answer.reason}")
+    return answer.duration_ns / 1000
+
+
+def all_simulated() -> dict[str, dict[str, object]]:
+    """Every measurement's figure, by id."""
+    choices = json.loads(CHOICES.read_text(encoding="utf-8"))
+    found = {}
+    for one in measurements():
+        found[one.id] = simulated(one, choices[one.id])
+        print(one.id, one.size_bytes, one.time_us, choices[one.id], found[one.id], flush=True)
+    return found
+
+
+if __name__ == "__main__":
+    KEPT.write_text(json.dumps(all_simulated(), indent=1) + "\n", encoding="utf-8")
