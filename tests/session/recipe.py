@@ -51,7 +51,9 @@ class System:
     """A root file system in which a recipe's steps are done."""
 
     def __init__(self, root: Path, context: Path) -> None:
-        """`context` is the folder that COPY reads."""
+        """`context` is the folder that COPY reads. The system gets a file of hosts, as engines give
+        each container one."""
+        (root / "etc" / "hosts").write_text("127.0.0.1 localhost\n")
         self.root, self.context = root, context
         self.user, self.directory = "root", "/"
         self.environment = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8"}
