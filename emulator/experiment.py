@@ -105,7 +105,7 @@ def run_experiment(
             arrangement=kernel.arrange(fabric),
             transport=_transport(spec),
             hash_seed=spec.seed,
-            receive_coalescing_ns=spec.virtual.receive_coalescing_ns,
+            receive_coalescing_ns=spec.held_ns,
             watched=kernel.watches_ports,
             aggregating=_aggregating(spec),
             set_up=emulated(spec).set_up(spec),
@@ -356,7 +356,7 @@ def _start_capture(
         spec.capture.backend,
         spec.capture.filter,
         real_time=kernel.real_time,
-        held_ns=spec.virtual.receive_coalescing_ns,
+        held_ns=spec.held_ns,
     )
 
 

@@ -32,11 +32,20 @@ _ENVIRONMENT = {
     "PYTHONDONTWRITEBYTECODE": "1",
 }
 
+# Of a guest whose hosts are charged (emulator/host_time/library.py).
+_CHARGED = ("GROUNDWIRE_HOST", "GROUNDWIRE_HOST_OUTSIDE")
+
 
 def main(run_directory: str, source: str, prefix: str) -> None:
     """Bind everything to its place and start the experiment there. Raises OSError."""
     libc = ctypes.CDLL(None, use_errno=True)
-    for name, target in (("run", run_directory), ("source", source), ("python", prefix)):
+    library = os.environ.get("LD_PRELOAD", "")
+    charged = {}
+    if library:
+        charged = {name: os.environ[name] for name in _CHARGED if name in os.environ}
+        charged["LD_PRELOAD"] = f"{STAGE}/host/{os.path.basename(library)}"
+    places = ("run", run_directory), ("source", source), ("python", prefix)
+    for name, target in (*places, ("host", os.path.dirname(library))):
         if not target:
             continue
         place = f"{STAGE}/{name}"
@@ -47,7 +56,7 @@ def main(run_directory: str, source: str, prefix: str) -> None:
     os.chdir(STAGE)
     python = f"{STAGE}/python/bin/python3"
     arguments = [python, "-m", "emulator.guest_start", f"{STAGE}/run"]
-    os.execve(python, arguments, _ENVIRONMENT)
+    os.execve(python, arguments, _ENVIRONMENT | charged)
 
 
 if __name__ == "__main__":

@@ -73,7 +73,7 @@ def _rings_bytes(spec: Spec, free_bytes: int) -> int:
     return ring_bytes_of_guest(
         spec.capture.backend,
         rates,
-        spec.virtual.receive_coalescing_ns,
+        spec.held_ns,
         spec.capture.snaplen_bytes,
         free_bytes,
     )

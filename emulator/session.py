@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from emulator.cut_off import cut_off_by_faults
 from emulator.guest_entry import STAGE, UNTIL
 from emulator.guest_memory import guest_memory_bytes
+from emulator.host_time.library import charging_environment
 from emulator.idle_time import longest_idle_ns
 from emulator.job_directories import JOBS
 from emulator.native.kernel import can_watch_ports, missing_for, native_arrangement
@@ -311,6 +312,8 @@ def _run_virtual(
         early,
         prepares=can_be_prepared(spec, early),
     )
+    charged = charging_environment(spec.host)
+    guest = replace(guest, environment={**guest.environment, **charged})
     idle_s = longest_idle_ns(spec, directory) / 1e9
     guest = replace(guest, deadlock_timeout_s=guest.deadlock_timeout_s + idle_s)
     if stall_timeout_s is not None:

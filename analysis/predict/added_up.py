@@ -48,6 +48,7 @@ class AddedUp(Simulator):
 
     def alone(self, setting: Setting, call: CollectiveCall) -> _Alone:
         """Nanoseconds on an idle fabric, and the model that says so. Raises CollectiveError."""
+        setting.expect_free_hosts()
         key = setting, call
         if key not in self._known:
             try:
@@ -102,6 +103,7 @@ class Adapted(Simulator):
 
     def run(self, scenario: Scenario) -> Timeline:
         """Follow a scenario, or add it up. Raises CollectiveError."""
+        scenario.setting.expect_free_hosts()
         if self._follows is None or scenario.silent or scenario.only is not None:
             return self.added_up.run(scenario)
         try:
@@ -111,6 +113,7 @@ class Adapted(Simulator):
 
     def follow(self, scenario: Scenario) -> Timeline:
         """Follow a scenario. Raises CollectiveError for one that is not followed."""
+        scenario.setting.expect_free_hosts()
         if self._follows is None:
             raise PredictorError(f"{self.name} knows one collective alone")
         return self._follows.run(scenario)

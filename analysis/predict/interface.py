@@ -91,7 +91,8 @@ class Setting:
     groups other than that of all ranks. `priorities` has, by rank, the DSCP
     class selector of what it sends by TCP, and by the carrier; empty: all 0. `group_priorities`
     has that of groups which have one of their own, by name and by `group_key`. `draw` numbers the
-    draws of paths that are not known. Settings are compared by identity.
+    draws of paths that are not known. `charged` says what hosts' processors are charged, where they
+    are. Settings are compared by identity.
     """
 
     fabric: Fabric
@@ -108,6 +109,14 @@ class Setting:
     group_priorities: Mapping[str, int] = field(default_factory=dict)
     group_carrier_ports: Mapping[str, Mapping[tuple[int, int], int]] = field(default_factory=dict)
     draw: int = 0
+    charged: str = ""
+
+    def expect_free_hosts(self) -> None:
+        """Raises PredictorError where hosts are charged for their ranks' traffic."""
+        if self.charged:
+            raise PredictorError(
+                f"host: no predictor follows what processors take ({self.charged})"
+            )
 
     def __post_init__(self) -> None:
         for rank, host in enumerate(self.hosts):

@@ -170,7 +170,7 @@ def planned_scenario(
 
 def _expect_undisturbed(spec: Spec) -> None:
     """Raises PredictorError for what no simulator follows."""
-    if spec.virtual.receive_coalescing_ns:
+    if spec.held_ns:
         raise PredictorError("virtual.receive_coalescing is not followed")
 
 

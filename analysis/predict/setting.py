@@ -23,6 +23,7 @@ def setting_of_spec(spec: Spec) -> Setting:
         spec.seed,
         priorities=(spec.priorities(False), spec.priorities(True)),
         group_priorities=group_priorities_of(spec),
+        charged=_charged(spec),
     )
 
 
@@ -47,7 +48,13 @@ def setting_of(run: Run) -> Setting:
         group_ports=_group_ports(run),
         group_priorities=group_priorities_of(run.spec),
         group_carrier_ports=_group_carrier_ports(carried),
+        charged=_charged(run.spec),
     )
+
+
+def _charged(spec: Spec) -> str:
+    """What hosts are charged, in words; none where it is nothing."""
+    return spec.host.described() if spec.host.charged else ""
 
 
 def _group_ports(run: Run) -> dict[str, Mapping[tuple[int, int], tuple[int, int]]]:

@@ -262,13 +262,16 @@ def _iterations(
             sum(c.end_ns - c.start_ns for c in log.computes if c.iteration == index)
             for log in run.ranks
         ]
-        exposed = [sum(exposed_by_phase(log, index).values()) for log in run.ranks]
+        exposed_ns = max(sum(exposed_by_phase(log, index).values()) for log in run.ranks)
+        if not spans:
+            # A rank goes on after a collective has ended, by what waking it up takes.
+            exposed_ns = min(exposed_ns, duration_ns)
         found.append(
             {
                 "index": index,
                 "duration_ns": duration_ns // scale,
                 "compute_ns": max(computes) // scale,
-                "exposed_comm_ns": None if index in unseen else max(exposed) // scale,
+                "exposed_comm_ns": None if index in unseen else exposed_ns // scale,
             }
         )
     return found

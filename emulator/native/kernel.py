@@ -40,6 +40,10 @@ def missing_for(spec: Spec) -> list[str]:
         missing.append("workload.charge: a program's computing takes its own time there")
     if any(program.gpus_per_host for program in programs):
         missing.append("workload.gpus_per_host: a virtual GPU's time is virtual time")
+    if spec.host.charged or spec.host.interrupt_moderation_ns:
+        missing.append(
+            "host: its costs are charged in virtual time; here they are the machine's own"
+        )
     if isinstance(spec.counters.interval_ns, int):
         missing.append("counters.interval: stock queue disciplines keep no history")
     if needs_switch_memory(fabric) and any(f.kind in ("link-down", "link-up") for f in spec.faults):

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from collectives.settings import settings_of
+from emulator.host_time.library import charged_variables
 from emulator.linux.namespaces import HostPlace
 from emulator.network.host_places import make_host_places
 from emulator.network.network import Network
@@ -141,7 +142,9 @@ def early_import(spec: Spec, caller: Caller, source: Path, run: Path) -> EarlyIm
     if workload is None or spec.jobs or workload.ranks < 2:
         return None
     given = workload.gpus_per_host is not None or workload.charges or workload.per == "job"
-    if given or spec.collectives.backend != "gloo" or not emulated(spec).starts_alike:
+    if given or spec.collectives.backend != "gloo" or spec.host.charged:
+        return None
+    if not emulated(spec).starts_alike:
         return None
     line = python_line(caller.program, workload)
     if line is None:
@@ -317,6 +320,7 @@ class _Start:
             "GLOO_SOCKET_IFNAME": interface,
             "TP_SOCKET_IFNAME": interface,
         }
+        found |= charged_variables(found.get("LD_PRELOAD"))
         if not self.real_time:
             found["TORCHINDUCTOR_CACHE_DIR"] = _COMPILED
         transport, kind = emulated(self.spec), self.spec.transport.kind

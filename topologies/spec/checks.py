@@ -131,6 +131,7 @@ def _check_one(spec: Sections) -> list[Problem]:
         )
     problems += _queue_problems(spec, fabric)
     problems += _coalescing_problems(spec, fabric)
+    problems += _host_problems(spec)
     problems += _class_problems(spec)
     problems += _placement_problems(spec, fabric)
     problems += _selector_problems(spec, fabric)
@@ -179,10 +180,23 @@ def _queue_problems(spec: Sections, fabric: Fabric) -> Iterator[Problem]:
 def _coalescing_problems(spec: Sections, fabric: Fabric) -> Iterator[Problem]:
     """A host that forwards would pass on what it has merged as one packet."""
     forwarding = next((host.name for host in fabric.hosts if host.forwards), None)
-    if spec.virtual.receive_coalescing_ns and forwarding is not None:
-        found = format_time(spec.virtual.receive_coalescing_ns)
+    if spec.held_ns and forwarding is not None:
+        found = format_time(spec.held_ns)
         expected = f"expected 0 where hosts forward, as {forwarding} does"
-        yield Problem(("virtual", "receive_coalescing"), found, expected)
+        moderated = spec.host.interrupt_moderation_ns >= spec.held_ns
+        key = ("host", "interrupt_moderation") if moderated else ("virtual", "receive_coalescing")
+        yield Problem(key, found, expected)
+
+
+def _host_problems(spec: Sections) -> Iterator[Problem]:
+    """Where what hosts are charged for does not happen in calls of sockets."""
+    if spec.host.charged and spec.transport.kind == "roce":
+        found = spec.host.described()
+        yield Problem(
+            ("host",), found, "expected nothing with transport.kind: roce, which copies nothing"
+        )
+    if spec.host.charged and spec.aggregation is not None:
+        yield Problem(("host",), spec.host.described(), "expected nothing with aggregation")
 
 
 def _buffers(key: Key, queue: QueueSpec) -> Iterator[tuple[Key, int]]:

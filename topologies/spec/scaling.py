@@ -20,6 +20,10 @@ _SECTION_TIMES = (
     ("transport", "rate_interval"),
     ("counters", "interval"),
     ("virtual", "receive_coalescing"),
+    ("host", "syscall"),
+    ("host", "wakeup"),
+    ("host", "per_packet"),
+    ("host", "interrupt_moderation"),
 )
 _CONTROLLER_TIMES = (
     *("cnp_interval", "alpha_interval", "decrease_interval", "increase_interval"),

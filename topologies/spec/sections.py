@@ -10,6 +10,7 @@ from topologies.spec.aggregation.section import AggregationSection
 from topologies.spec.collectives_section import CollectivesSection
 from topologies.spec.compute_section import ComputeSpec
 from topologies.spec.fabric_section import FabricSpec, GraphSpec, Integer
+from topologies.spec.host_section import HostSpec
 from topologies.spec.jobs.section import JobBeside, JobSpec, check_name, parse_placement
 from topologies.spec.queue_section import Classes, SpecSection, TrafficClassName, marks
 from topologies.spec.run_sections import (
@@ -63,6 +64,7 @@ class Sections(SpecSection):
     hang_after_ns: TimeNs | None = Field(default=None, alias="hang_after", gt=0)
     counters: CountersSpec = CountersSpec()
     virtual: VirtualSpec = VirtualSpec()
+    host: HostSpec = HostSpec()
 
     @property
     def workload(self) -> WorkloadSpec:
@@ -86,6 +88,11 @@ class Sections(SpecSection):
         if self.only_workload is not None:
             return (self.only_workload,)
         return tuple(job.workload for job in self.jobs)
+
+    @property
+    def held_ns(self) -> int:
+        """How long a port may hold received packets to hand them up together."""
+        return max(self.virtual.receive_coalescing_ns, self.host.interrupt_moderation_ns)
 
     @property
     def ranks(self) -> int:

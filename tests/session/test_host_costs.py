@@ -1,0 +1,107 @@
+"""What a host's processors take for traffic: charged in virtual time, refused elsewhere by name."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from emulator.native.kernel import missing_for
+from groundwire.forecast import predict
+from tests.session.command import groundwire, result_of
+from topologies.spec.errors import SpecError
+from topologies.spec.spec import Spec, parse_dict
+
+_COPY_BYTES_PER_S = 1_000_000_000
+_WAKEUP_NS = 20_000
+
+
+def _raw(**sections: Any) -> dict[str, Any]:
+    operations = [{"kind": "all_gather", "size": "8MB"}, {"kind": "all_reduce", "size": "64B"}]
+    return {
+        "name": "host",
+        "fabric": {"kind": "flat", "hosts": 2, "link": {"rate": "100Gbps", "delay": "1us"}},
+        "workload": {"kind": "collectives", "ranks": 2, "operations": operations},
+        "compute": {"device": "none"},
+        "capture": {"points": []},
+        "host": {"copy_rate": "1GB/s", "wakeup": "20us", "cores": 1},
+        **sections,
+    }
+
+
+def _spec(**sections: Any) -> Spec:
+    return parse_dict(_raw(**sections), "host.yaml")
+
+
+def _durations_ns(tmp_path: Path, name: str, *settings: str) -> list[int]:
+    spec = tmp_path / f"{name}.yaml"
+    spec.write_text(_spec().to_yaml())
+    options = [part for one in settings for part in ("--set", one)]
+    done = groundwire(
+        "run", spec, "--kernel", "virtual", "--out", tmp_path / name, "--json", *options
+    )
+    assert done.returncode == 0, done.stderr
+    result = result_of(tmp_path / name)
+    assert all(not c["predicted"]["packet"].get("duration_ns") for c in result["collectives"])
+    return [c["duration_ns"] for c in result["collectives"]]
+
+
+def test_copies_and_wake_ups_take_their_time(tmp_path: Path) -> None:
+    gathered, reduced = _durations_ns(tmp_path, "charged")
+    # Each rank copies 4 MB out and 4 MB in, on one core. What is beside it: some wake-ups, and the
+    # first piece's way.
+    copied_ns = 8_000_000 * 1e9 / _COPY_BYTES_PER_S
+    assert copied_ns <= gathered <= 1.05 * copied_ns
+    # Messages of 64 bytes are copied in no time: two steps, each with a thread to be woken.
+    assert 2 * _WAKEUP_NS <= reduced <= 12 * _WAKEUP_NS
+
+
+@pytest.mark.long
+def test_two_runs_are_the_same_and_cores_share_the_work(tmp_path: Path) -> None:
+    one = _durations_ns(tmp_path, "one")
+    assert _durations_ns(tmp_path, "again") == one
+    free = _durations_ns(tmp_path, "wide", "host.cores=64", "host.wakeup=0ns")
+    assert free[0] <= one[0] and free[1] < one[1]
+
+
+@pytest.mark.long
+def test_a_program_is_charged_as_ranks_are(tmp_path: Path) -> None:
+    """torchrun's ranks, which are not forked from one import then."""
+    (tmp_path / "train.py").write_text(
+        "import torch, torch.distributed as dist\n"
+        "dist.init_process_group('gloo')\n"
+        "dist.all_reduce(torch.ones(1_000_000))\n"
+    )
+    took_ns = []
+    for name in ("free", "charged"):
+        raw = _raw() if name == "charged" else _raw(host={})
+        del raw["workload"], raw["compute"]
+        spec, program = tmp_path / f"{name}.yaml", tmp_path / "train.py"
+        spec.write_text(json.dumps(raw))
+        done = groundwire("exec", spec, "--out", tmp_path / name, "--", "torchrun", program)
+        assert done.returncode == 0, done.stderr
+        (row,) = result_of(tmp_path / name)["collectives"]
+        took_ns.append(row["duration_ns"])
+    # A ring of two sends 4 MB of each rank and takes in as many, on one core of 1 GB/s.
+    assert took_ns[1] >= 8_000_000 and took_ns[0] < 1_000_000
+
+
+@pytest.mark.parametrize("predictor", ["packet", "flow", "alpha-beta", "textbook"])
+def test_no_predictor_answers_for_hosts_that_are_charged(predictor: str) -> None:
+    forecast = predict(_spec(), predictors=[predictor])
+    for each in forecast.collectives:
+        answer = each.predicted[predictor]
+        assert answer.duration_ns is None
+        assert answer.reason is not None and answer.reason.startswith("host: ")
+
+
+def test_a_native_run_is_refused_by_name() -> None:
+    assert any(one.startswith("host: ") for one in missing_for(_spec()))
+    assert not any(one.startswith("host: ") for one in missing_for(_spec(host={})))
+
+
+def test_what_is_not_charged_is_refused() -> None:
+    with pytest.raises(SpecError, match=r"host: .*expected nothing with transport.kind: roce"):
+        _spec(transport={"kind": "roce"}, collectives={"backend": "nccl"})
