@@ -138,8 +138,10 @@ def early_import(spec: Spec, caller: Caller, source: Path, run: Path) -> EarlyIm
     """The import of torch in a guest that does so before it has a run directory; None where the
     program has none that is the same for all runs of the kind. `source` and `run` are Groundwire
     and the run directory as the guest will see them."""
+    if spec.jobs:
+        return None
     workload = spec.workload.program
-    if workload is None or spec.jobs or workload.ranks < 2:
+    if workload is None or workload.ranks < 2:
         return None
     given = workload.gpus_per_host is not None or workload.charges or workload.per == "job"
     if given or spec.collectives.backend != "gloo" or spec.host.charged:
