@@ -145,8 +145,8 @@ def _guest_for(specs: Sequence[Spec]) -> GuestSpec | None:
     sorts: dict[tuple[int, str], list[Spec]] = {}
     programs: dict[tuple[int, str], tuple[EarlyImport, tuple[Path, ...]]] = {}
     for spec in specs:
-        if spec.virtual.memory_bytes is not None or spec.workload.from_files:
-            continue  # sized by files of its run directory
+        if spec.jobs or spec.virtual.memory_bytes is not None or spec.workload.from_files:
+            continue  # servers of their own, or sized by files of the run directory
         early, readable = _program(spec)
         if can_be_prepared(spec, early):
             seed = spec.seed if early is None else BOOT_SEED

@@ -148,6 +148,7 @@ const buildMap = (run, panel) => {
       svg.append(text);
     }
   }
+  svg.setAttribute("aria-label", `Fabric of ${run.label}`);
   run.map = svg;
   panel.append(svg);
 };
@@ -174,7 +175,7 @@ const colourMap = (run) => {
 
 // One port over the shown part of the time: rate above, queue below.
 const buildPlot = (run, panel) => {
-  run.plot = draw("svg", { viewBox: "0 0 1080 190", role: "img" });
+  run.plot = draw("svg", { viewBox: "0 0 1080 190", role: "img", "aria-label": "No port is chosen." });
   panel.append(run.plot);
 };
 const drawPlot = (run) => {
@@ -216,7 +217,7 @@ const drawPlot = (run) => {
 const matches = (collective) => !state.find ||
   [collective.id, collective.kind, collective.phase, collective.group].some((word) => word.toLowerCase().includes(state.find));
 const buildLanes = (run, panel) => {
-  const canvas = make("canvas", { tabindex: "0", role: "img" });
+  const canvas = make("canvas", { tabindex: "0", role: "img", "aria-label": `Ranks of ${run.label}` });
   run.canvas = canvas;
   panel.append(canvas);
   let drag = null;
