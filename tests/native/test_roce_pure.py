@@ -29,7 +29,9 @@ _OURS = SoftRoce(hears=True, controls=True)
         (_LINUX, "retry_count: 7", None),
         (_LINUX, "congestion_control: dcqcn", "neither congestion_control nor ecn"),
         (_LINUX, "window: 1MB", "neither congestion_control nor ecn"),
-        (_LINUX, "ack_every: 8", "window or ack_every"),
+        (_LINUX, "ack_every: 8", "window, ack_every or loss_recovery"),
+        (_LINUX, "loss_recovery: selective-repeat", "loss_recovery: selective-repeat"),
+        (_OURS, "loss_recovery: selective-repeat", None),
         (_OURS, "congestion_control: dcqcn", None),
     ],
 )
