@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
-import subprocess
-import tempfile
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
-from emulator.virtual.building.build_process import build_environment
-from emulator.virtual.building.cache import writable_kernel_cache
-from emulator.virtual.failure import VirtualKernelError
+from emulator.virtual.building.library import compiled_library
 from topologies.spec.host_section import HostSpec
 
 _SOURCE = Path(__file__).with_name("charging.c")
@@ -44,27 +39,4 @@ def charged_variables(preloaded: str | None) -> Mapping[str, str]:
 @cache
 def charging_library() -> Path:
     """The library, compiled when it is absent. Raises VirtualKernelError: it cannot be compiled."""
-    source = _SOURCE.read_bytes()
-    directory = writable_kernel_cache() / "host"
-    library = directory / f"charging-{hashlib.sha256(source).hexdigest()[:16]}.so"
-    if library.exists():
-        return library
-    directory.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=directory) as scratch:
-        made = Path(scratch) / library.name
-        command = ["gcc", "-O2", "-shared", "-fPIC", "-o", str(made), str(_SOURCE), "-ldl"]
-        try:
-            done = subprocess.run(
-                command, env=build_environment(), capture_output=True, text=True, check=False
-            )
-        except FileNotFoundError:
-            said = "there is no gcc"
-        else:
-            said = "" if done.returncode == 0 else done.stderr.strip()
-        if said:
-            raise VirtualKernelError(
-                f"host needs a library that cannot be compiled here: {said}\n"
-                "Install what it needs with `sudo apt-get install gcc libc6-dev`"
-            )
-        made.rename(library)
-    return library
+    return compiled_library(_SOURCE, "-ldl", folder="host", needed_by="host needs")
