@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from analysis.runs.collectives import (
     collectives_of,
@@ -167,20 +167,9 @@ def _of_compute(run: Run) -> list[str]:
 
 
 def _of_sources(run: Run) -> list[str]:
-    observed = [log.rank for log in run.ranks if log.observed]
     found = []
-    if len(observed) == len(run.ranks):
-        if any(log.iterations and not log.gpus for log in run.ranks):
-            found.append(
-                "an iteration is a step of the program's optimizer; exposed communication is when "
-                "a rank's main thread waited for collectives, in Python or in torch's own code"
-            )
-    elif observed:
-        found.append(f"only {len(observed)} of {len(run.ranks)} ranks told of their collectives")
-    if observed:
-        for each in (each for log in run.ranks for each in log.captured):
-            total = each.gloo_bytes + sum(each.other_bytes.values())
-            found += _of_others(each, total, "the process groups'")
+    if observed := [log.rank for log in run.ranks if log.observed]:
+        found += _of_observed(run, observed)
     elif (run.directory / MPI_MESSAGES).exists():
         found += [_of_mpi(run), *_of_mpis_others(run)]
     elif captured := [each for log in run.ranks for each in log.captured]:
@@ -202,6 +191,22 @@ def _of_sources(run: Run) -> list[str]:
             f"{_quoted(refused)} ({next(iter(refused.values()))})"
         )
     return found + _of_unseen(run)
+
+
+def _of_observed(run: Run, observed: Sequence[int]) -> list[str]:
+    """Notes on what these ranks told, and on what captures have besides."""
+    found: list[str] = []
+    if len(observed) < len(run.ranks):
+        found.append(f"only {len(observed)} of {len(run.ranks)} ranks told of their collectives")
+    elif any(log.iterations and not log.gpus for log in run.ranks):
+        found.append(
+            "an iteration is a step of the program's optimizer; exposed communication is when "
+            "a rank's main thread waited for collectives, in Python or in torch's own code"
+        )
+    for each in (each for log in run.ranks for each in log.captured):
+        total = each.gloo_bytes + sum(each.other_bytes.values())
+        found += _of_others(each, total, "the process groups'")
+    return found
 
 
 def _of_captures(run: Run, captured: CapturedRecord) -> list[str]:
