@@ -63,7 +63,7 @@ GREY_LOSSES = ("none", "0.1%", "1%", "10%")
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What seeds gave: microseconds, and the share of the first uplink among its leaf's."""
+    """The answers of seeds: microseconds, and the share of the first uplink among its leaf's."""
 
     times_us: tuple[float, ...]
     share: float

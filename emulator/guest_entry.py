@@ -32,7 +32,7 @@ _ENVIRONMENT = {
     "PYTHONDONTWRITEBYTECODE": "1",
 }
 
-# Of a guest whose hosts are charged (emulator/host_time/library.py).
+# The variables of a guest whose hosts are charged (emulator/host_time/library.py).
 _CHARGED = ("GROUNDWIRE_HOST", "GROUNDWIRE_HOST_OUTSIDE")
 
 

@@ -53,7 +53,7 @@ def setting_of(run: Run) -> Setting:
 
 
 def _charged(spec: Spec) -> str:
-    """What hosts are charged, in words; none where it is nothing."""
+    """The costs that hosts are charged, in words; empty where there are none."""
     return spec.host.described() if spec.host.charged else ""
 
 

@@ -194,10 +194,11 @@ class UnseenRecord(Record):
 
 
 class CapturedRecord(Record):
-    """What captures show beside what ranks told. Where no rank told of collectives, of `gloo_bytes`
-    in the streams of Gloo's connections so many are of messages that a row has, and `named` of the
-    rows by what XLA compiled; where ranks did, `gloo_bytes` are those of their groups' connections.
-    `other_bytes` are those of other connections, by the port that was connected to."""
+    """The bytes that captures show between ranks. `gloo_bytes` are in the streams of Gloo's
+    connections, and where ranks told of collectives in all connections that these told of.
+    `row_bytes` of them are of messages that a row has. `other_bytes` are those of other
+    connections, by the port that was connected to. `named` rows have the names of what XLA
+    compiled."""
 
     event: Literal["captured"]
     gloo_bytes: int

@@ -29,7 +29,7 @@ STEADY_BYTES = 128 << 20
 
 _SERVERS = {"a100": "dgx-a100", "h100": "dgx-h100", "h200": "dgx-h200", "b200": "dgx-h200"}
 _SCALE_UP_GBPS = {"b200": 5774.4}
-"""Where no server is known: 18 links of 40.1 GB/s (SM100_NVLINK_BW of NCCL's src/graph/topo.h)."""
+"""Rates where no server is known: 18 links of 40.1 GB/s (SM100_NVLINK_BW, NCCL's graph/topo.h)."""
 
 
 def simulated(one: Measurement, choice: dict[str, Any]) -> dict[str, object]:
@@ -55,7 +55,7 @@ def _packet_us(one: Measurement, choice: dict[str, Any], size_bytes: int) -> flo
     if one.gpu in _SCALE_UP_GBPS:
         scale_up = {"scale-up": {"rate": f"{_SCALE_UP_GBPS[one.gpu]}Gbps"}}
     nic = {"rate": f"{one.nic_gbps}Gbps", "mtu": 4200}
-    # Where NCCL has a GPU send by its neighbour's NIC (PXN), here its own NIC sends across rails:
+    # NCCL has a GPU send by its neighbour's NIC (PXN). Here its own NIC sends across rails:
     # the spine takes all of a rail's servers at once.
     spine = nic | {"rate": f"{one.nic_gbps * one.servers}Gbps"}
     raw = {

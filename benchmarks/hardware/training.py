@@ -49,7 +49,7 @@ class Model:
 
     @property
     def layer_parameters(self) -> int:
-        """Of a layer's matrices."""
+        """The parameters of a layer's matrices."""
         attention = 2 * self.hidden * (self.hidden + self.key_value)
         return attention + (3 if self.gated else 2) * self.hidden * self.inner
 
@@ -132,7 +132,7 @@ class Kernels:
 
 
 def kernels(run: Run, share: float) -> Kernels:
-    """What a GPU computes where matrix products reach this share of the peak."""
+    """The computing of a GPU whose matrix products reach this share of the peak."""
     model, gpu = MODELS[run.model], GPUS[run.gpu]
     tokens, split = run.tokens, run.tensor
     faster = FLOAT8_FACTOR if run.technique == "float8" else 1.0

@@ -1,5 +1,5 @@
-"""What sending, receiving and waking up cost a host, charged to its ranks in virtual time.
+"""The costs of sending, receiving and waking up, charged to a host's ranks in virtual time.
 
-It is not a model of a processor: arithmetic is `compute`'s. `charging.c` is what charges, in each
-process of a guest; `library.py` compiles it; `measure.py` measures this machine's own costs.
+It is not a model of a processor: arithmetic is `compute`'s. `charging.c` charges in each process of
+a guest; `library.py` compiles it.
 """

@@ -387,7 +387,7 @@ int poll(struct pollfd *files, nfds_t count, int timeout)
 	return found;
 }
 
-/* Who was woken has the lock only when it runs. */
+/* A thread that was woken has the lock only when it runs. */
 static int charged_waiter(int status, pthread_mutex_t *lock, int64_t since_ns)
 {
 	if (!status && wakeup_ns && now_ns() > since_ns && host_cores()) {

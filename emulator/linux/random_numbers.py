@@ -11,7 +11,7 @@ _ONLY_IN_THE_VIRTUAL_KERNEL = Path("/proc/busy_pollers")
 # _IO('R', 0x06), _IOW('R', 0x03, int[2]) and _IO('R', 0x07), include/uapi/linux/random.h
 _RNDCLEARPOOL, _RNDADDENTROPY, _RNDRESEEDCRNG = 0x5206, 0x40085203, 0x5207
 _SEED = struct.Struct("iiQ")
-"""What `RNDADDENTROPY` takes: bits to be counted, bytes, and these."""
+"""The argument of `RNDADDENTROPY`: bits to be counted, bytes, and these."""
 
 
 def renew_random_numbers(seed: int | None = None) -> None:

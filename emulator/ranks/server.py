@@ -169,7 +169,7 @@ class _Server:
         job_of: dict[int, int] = {}
         forked: list[tuple[int, Process]] = []
         programs = [p for job in self._jobs for p in job.processes if isinstance(p, ProgramJob)]
-        # Who asks for a shorter slice goes first in this, too: in that of ranks without slices.
+        # A program that asks for a shorter slice goes first in this, too; others in order of ranks.
         order = sorted(range(len(programs)), key=lambda index: programs[index].slice_ns)
         after_ns = iter([order.index(index) * _STEP_NS for index in range(len(programs))])
         for number, job in enumerate(self._jobs):

@@ -37,7 +37,7 @@ class ForeignProgram:
 
 
 def _folder(needs: str) -> Path:
-    """Where environments are. Skips where that of this program is missing."""
+    """The folder of environments. Skips where that of this program is missing."""
     if "/" not in needs:
         if shutil.which(needs) is None:
             pytest.skip(f"{needs} is not installed here (docs/exec.md#programs-of-others)")

@@ -29,7 +29,7 @@ print(json.dumps(drawn), flush=True)
 
 
 def _draws(tmp_path: Path, name: str, *command: str) -> list[dict[str, Any]]:
-    """What each process has drawn, in order of ranks where they have one."""
+    """The numbers that each process has drawn, in order of ranks where they have one."""
     done = execute(tmp_path, "flat.yaml", "--kernel", "virtual", "--out", name, *command)
     assert done.returncode == 0, done.stderr
     outputs = sorted((tmp_path / name / "ranks").glob("*.out"))

@@ -15,7 +15,7 @@ rank = dist.get_rank()
 dist.barrier()
 """
 _OVER = " over 5 0 4"
-"""What follows of a line: the state of the call, since when, its tag, and when it was posted."""
+"""The rest of a line: the state of the call, since when, its tag, and when it was posted."""
 
 
 def _posted(ranks: Path, *calls: str) -> str:

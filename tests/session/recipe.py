@@ -15,7 +15,7 @@ from tests.remote.system import CERTIFICATES
 
 _DROPPED = ("--bounding-set=-all", "--inh-caps=-all", "--no-new-privs")
 _SHM_BYTES = 64 << 20
-"""What containers have by default in /dev/shm."""
+"""The size of /dev/shm that containers have by default."""
 _CERTIFICATES = "/run/certificates.crt"
 """This machine's: its way to the index may have one of its own."""
 _SUITES = {

@@ -1,4 +1,4 @@
-"""What a host's processors take for traffic: charged in virtual time, refused elsewhere by name."""
+"""The time of processors that traffic takes: charged in virtual time, refused elsewhere by name."""
 
 from __future__ import annotations
 

@@ -147,7 +147,7 @@ def test_gloo_s_collectives_take_what_they_take_in_a_scenario(
 @pytest.mark.parametrize("algorithm", ["ring", "halving-doubling", "direct"])
 @pytest.mark.parametrize("transport", [_TCP, "{kind: roce, congestion_control: dcqcn}"])
 def test_programs_take_what_they_take_in_a_scenario(algorithm: str, transport: str) -> None:
-    """Of those in which a rank has one sequence: of several, another one may go on before a send is
+    """Programs in which a rank has one sequence: of several, another one may go on before a send is
     told that is complete at once."""
     queue = "{kind: droptail}" if transport == _TCP else "{kind: lossless, kmin: 50KB, kmax: 200KB}"
     _expect_the_same(

@@ -1,4 +1,4 @@
-"""What Lighthouse asks of a page, as far as a browser tells it without Lighthouse."""
+"""The rules of Lighthouse for a page, as far as a browser tells them without Lighthouse."""
 
 from __future__ import annotations
 
@@ -10,6 +10,6 @@ _SCRIPT = Path(__file__).with_suffix(".js").read_text()
 
 
 def faults_of(page: Page) -> list[str]:
-    """What is wrong with the page that is open, a rule and an element each."""
+    """The faults of the page that is open, a rule and an element each."""
     found: list[str] = page.evaluate(_SCRIPT)
     return found

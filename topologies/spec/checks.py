@@ -189,7 +189,7 @@ def _coalescing_problems(spec: Sections, fabric: Fabric) -> Iterator[Problem]:
 
 
 def _host_problems(spec: Sections) -> Iterator[Problem]:
-    """Where what hosts are charged for does not happen in calls of sockets."""
+    """The charges of hosts whose messages do not go through calls of sockets."""
     if spec.host.charged and spec.transport.kind == "roce":
         found = spec.host.described()
         yield Problem(

@@ -1,4 +1,4 @@
-"""The `host` section of a spec: what sending, receiving and waking up cost a host's processors."""
+"""The `host` section of a spec: the costs of sending, receiving and waking up."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from topologies.units import BytesPerSecond, TimeNs, format_bandwidth, format_ti
 
 
 class HostSpec(SpecSection):
-    """What a host's processors take for its ranks' traffic over sockets, in the virtual kernel; by
-    default nothing.
+    """The time of a host's processors that its ranks' traffic over sockets takes, in the virtual
+    kernel; by default none.
 
     `copy_rate`: bytes a second that one core copies into or out of a socket. `syscall`: each call
     that sends or receives. `wakeup`: each time that a thread which waited for a socket or another
@@ -35,7 +35,7 @@ class HostSpec(SpecSection):
         return self.copy_bytes_per_s is not None or any(costs)
 
     def described(self) -> str:
-        """What is charged, in words."""
+        """The charges, in words."""
         copies = (
             "none" if self.copy_bytes_per_s is None else format_bandwidth(self.copy_bytes_per_s)
         )

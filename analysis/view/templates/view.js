@@ -152,7 +152,7 @@ const buildMap = (run, panel) => {
   run.map = svg;
   panel.append(svg);
 };
-// Of a port that several jobs shared: the bytes of each one's collectives.
+// The bytes of each job's collectives at a port that several shared.
 const whose = (port) => Object.entries(port.by_job).map(([job, bytes]) => `\n${job}: ${size(bytes)}`).join("");
 const colourMap = (run) => {
   const [begin, end] = window_(run);

@@ -15,7 +15,7 @@ PACKET_BYTES = 20 + 8 + 12 + 4 + ETHERNET_BYTES
 and Ethernet."""
 
 RETH_BYTES = 16
-"""Where a WRITE goes, in its first packet; with selective repeat in each."""
+"""The address of a WRITE, in its first packet; with selective repeat in each."""
 
 IMMEDIATE_BYTES = 4
 """In the last packet of a message, and in a credit."""
