@@ -29,7 +29,7 @@ STEADY_BYTES = 128 << 20
 
 _SERVERS = {"a100": "dgx-a100", "h100": "dgx-h100", "h200": "dgx-h200", "b200": "dgx-h200"}
 _SCALE_UP_GBPS = {"b200": 5774.4}
-"""Rates where no server is known: 18 links of 40.1 GB/s (SM100_NVLINK_BW, NCCL's graph/topo.h)."""
+"""Links where no server is known: 18 of 40.1 GB/s (SM100_NVLINK_BW, NCCL graph/topo.h)."""
 
 
 def simulated(one: Measurement, choice: dict[str, Any]) -> dict[str, object]:

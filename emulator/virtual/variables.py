@@ -36,7 +36,7 @@ class KernelVariable:
 
 
 def address_of(symbols: Path, name: str) -> int:
-    """The address of a kernel's variable. Raises ValueError when the kernel does not have `name`."""
+    """The address of a variable. Raises ValueError when the kernel does not have `name`."""
     address = _addresses(symbols).get(name)
     if address is None:
         raise ValueError(f"{symbols} has no symbol {name}")

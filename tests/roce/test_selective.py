@@ -30,7 +30,7 @@ workload: {kind: collectives, ranks: 2, operations: [{kind: broadcast, size: 32M
 collectives: {backend: programs, broadcast: {algorithm: tree}}
 """
 _HEADERS = 82 + 16
-"""A full packet's with a RETH, and the wire's (analysis/predict/transports/roce/wire.py)."""
+"""Headers of a full packet, a RETH with them (analysis/predict/transports/roce/wire.py)."""
 
 _SPRAY = """
 name: sprayed
