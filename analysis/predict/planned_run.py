@@ -171,7 +171,7 @@ def planned_scenario(
 def _expect_undisturbed(spec: Spec) -> None:
     """Raises PredictorError for what no simulator follows."""
     if spec.held_ns:
-        raise PredictorError("virtual.receive_coalescing is not followed")
+        raise PredictorError(f"{'.'.join(spec.held_by)} is not followed")
 
 
 def _repeated(job: JobToPredict, setting: Setting, simulator: Adapted) -> PredictedJob:

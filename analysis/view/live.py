@@ -38,7 +38,7 @@ def live_document(run: LiveRun, label: str, words: str) -> ViewDocument:
     spec, state = run.spec, run.state
     hosts = _hosts(run)
     ranks = {(each.job, each.rank): each for each in run.ranks}
-    order = [(job, rank) for job, many in _many(run) for rank in range(many)]
+    order = [(job, rank) for job, many in spec.ranks_by_job.items() for rank in range(many)]
     calls = [
         [call for call in ranks[key].calls if not _ALIGNMENT.search(call.group)]
         if key in ranks
@@ -105,11 +105,6 @@ def live_document(run: LiveRun, label: str, words: str) -> ViewDocument:
             tuple(each.over for each in known),
         ),
     )
-
-
-def _many(run: LiveRun) -> list[tuple[str, int]]:
-    """The jobs by name, each with how many ranks it has; the only one has no name."""
-    return [(job.name, job.workload.ranks) for job in run.spec.jobs] or [("", run.spec.ranks)]
 
 
 def _hosts(run: LiveRun) -> tuple[str, ...]:

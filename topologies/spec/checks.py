@@ -183,9 +183,7 @@ def _coalescing_problems(spec: Sections, fabric: Fabric) -> Iterator[Problem]:
     if spec.held_ns and forwarding is not None:
         found = format_time(spec.held_ns)
         expected = f"expected 0 where hosts forward, as {forwarding} does"
-        moderated = spec.host.interrupt_moderation_ns >= spec.held_ns
-        key = ("host", "interrupt_moderation") if moderated else ("virtual", "receive_coalescing")
-        yield Problem(key, found, expected)
+        yield Problem(spec.held_by, found, expected)
 
 
 def _host_problems(spec: Sections) -> Iterator[Problem]:

@@ -95,6 +95,18 @@ class Sections(SpecSection):
         return max(self.virtual.receive_coalescing_ns, self.host.interrupt_moderation_ns)
 
     @property
+    def held_by(self) -> tuple[str, str]:
+        """The section and the key that say so."""
+        if self.virtual.receive_coalescing_ns > self.host.interrupt_moderation_ns:
+            return "virtual", "receive_coalescing"
+        return "host", "interrupt_moderation"
+
+    @property
+    def ranks_by_job(self) -> dict[str, int]:
+        """How many ranks each job has, by name; the only job has none."""
+        return {job.name: job.workload.ranks for job in self.jobs} or {"": self.ranks}
+
+    @property
     def ranks(self) -> int:
         """How many ranks there are, those of all jobs together."""
         return sum(workload.ranks for workload in self.workloads)
