@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from importlib import import_module
 from inspect import isabstract
-from types import MappingProxyType
+from types import FunctionType, MappingProxyType
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -42,6 +42,12 @@ def named(places: Mapping[str, str], declared: type[T]) -> Mapping[str, T]:
             )
         found[kind] = part
     return MappingProxyType(found)
+
+
+def function_at(place: str) -> FunctionType:
+    """The function at `module:name`, imported when it is asked for: a command boots a guest sooner
+    without. Raises IncompleteRegistration."""
+    return named({"": place}, FunctionType)[""]
 
 
 def section_parts(kinds: Iterable[str], module: str, declared: type[T]) -> Mapping[str, type[T]]:

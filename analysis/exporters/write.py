@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from operator import itemgetter
 from pathlib import Path
-from types import FunctionType
 from typing import Any, cast
 
 from analysis.chakra.files import write_graphs
@@ -19,7 +18,7 @@ from analysis.exporters.msccl import COLLECTIVES, build_program, render_program
 from collectives.call import CollectiveCall
 from collectives.msccl.write import NotWritable, write
 from collectives.program import Program
-from topologies.registration import named
+from topologies.registration import function_at
 from topologies.spec.spec import Spec
 
 
@@ -68,8 +67,7 @@ def write_trace_as(
     cannot say.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    (writer,) = named({"": _WRITERS[format_]}, FunctionType).values()
-    return cast(Writer, writer)(folder, spec, graphs, fitted or {})
+    return cast(Writer, function_at(_WRITERS[format_]))(folder, spec, graphs, fitted or {})
 
 
 def write_chakra(

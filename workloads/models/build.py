@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from types import FunctionType
 from typing import cast
 
-from topologies.registration import named
+from topologies.registration import function_at
 from topologies.spec.spec import Spec
 from topologies.spec.workload_section import WorkloadSpec
 from topologies.spec.workloads import WORKLOADS, named_parts
@@ -34,6 +34,4 @@ def inputs_of(spec: Spec) -> dict[str, str]:
     place = WORKLOADS[spec.workload.kind].inputs
     if place is None:
         return {}
-    # Imported when it is used: a command boots a guest sooner without.
-    (made,) = named({"": place}, FunctionType).values()
-    return cast(Callable[[Spec], dict[str, str]], made)(spec)
+    return cast(Callable[[Spec], dict[str, str]], function_at(place))(spec)
