@@ -24,7 +24,7 @@ from collectives.in_network.on_demand import makes_trees, nodes_on_demand
 from collectives.settings import settings_of
 from emulator.capture import Capture, CaptureStats, capture_ports, start_capture
 from emulator.fidelity import FidelityMonitor, busy_pollers
-from emulator.job_directories import JOBS
+from emulator.job_directories import job_directory
 from emulator.linux.namespaces import become_host, enter
 from emulator.linux.random_numbers import renew_random_numbers
 from emulator.linux.real_time import real_time_priority
@@ -141,8 +141,8 @@ def run_experiment(
             )
 
         places = [
-            (job, (run_directory / JOBS / job if job else run_directory) / "ranks", many)
-            for job, many in _ranks_of(spec)
+            (job, job_directory(run_directory, job) / "ranks", many)
+            for job, many in spec.ranks_by_job.items()
         ]
         origin: list[int] = []
         iterations = {name: part.workload.iterations for name, part in spec.parts.items()}
@@ -258,11 +258,6 @@ def _order(
         ranks = range(len(hosts))
     again = isinstance(fault, Kill) and fault.restart_ns is not None
     launcher.order(order, ranks, whole=fault.rank is None, again=again)
-
-
-def _ranks_of(spec: Spec) -> list[tuple[str, int]]:
-    """The jobs of a run, by name, and how many ranks each has; the only job has no name."""
-    return [(job.name, job.workload.ranks) for job in spec.jobs] or [("", spec.ranks)]
 
 
 def _launcher(spec: Spec) -> Launcher:

@@ -15,6 +15,12 @@ _CAPTURE, _TWIN = "capture", "twin"
 _INDEX = "index.json"
 
 
+def job_directory(directory: Path, job: str) -> Path:
+    """The run directory of a job, in that of the run; it is that where the job has no name, as the
+    only one."""
+    return directory / JOBS / job if job else directory
+
+
 def complete_job_directories(spec: Spec, directory: Path) -> None:
     """Put into `jobs/NAME/` what makes it a run directory: the job's own spec and environment, the
     counters of all ports, and links to the captures at its hosts.
@@ -25,7 +31,7 @@ def complete_job_directories(spec: Spec, directory: Path) -> None:
     environment = json.loads((directory / "environment.json").read_text())
     outcomes = {each["name"]: each for each in environment.pop("jobs")}
     for name, part in spec.parts.items():
-        place, outcome = directory / JOBS / name, outcomes[name]
+        place, outcome = job_directory(directory, name), outcomes[name]
         if outcome["failed"] is not None:
             continue
         (place / "spec.yaml").write_text(part.to_yaml())

@@ -19,7 +19,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from emulator.job_directories import JOBS
+from emulator.job_directories import job_directory
 from emulator.network.samples import line_of
 from emulator.progress import PROGRAM_STREAMS, Progress, Report
 from emulator.ranks.seen_calls import LIVE, SeenCalls, write_whole
@@ -36,12 +36,12 @@ class LiveNotes:
     def __init__(self, spec: Spec, directory: Path, report: Report) -> None:
         """`report` is told what `report` of this is told."""
         self._folder = directory / LIVE
-        places = [(job.name, directory / JOBS / job.name / "ranks") for job in spec.jobs]
-        places = places or [("", directory / "ranks")]
         self._report = report
         self._state = Progress("start", "the run begins")
         self._iteration: Progress | None = None
-        self._calls = SeenCalls(places)
+        self._calls = SeenCalls(
+            [(job, job_directory(directory, job) / "ranks") for job in spec.ranks_by_job]
+        )
         self._ports: WatchedPorts | None = None
         self._clock: VirtualClock | None = None
         self._started = time.monotonic()

@@ -26,7 +26,7 @@ from emulator.guest_entry import STAGE, UNTIL
 from emulator.guest_memory import guest_memory_bytes
 from emulator.host_time.library import charging_environment
 from emulator.idle_time import longest_idle_ns
-from emulator.job_directories import JOBS
+from emulator.job_directories import job_directory
 from emulator.native.kernel import can_watch_ports, missing_for, native_arrangement
 from emulator.output_directory import claimed, refuse_taken
 from emulator.prepared_guest import (
@@ -393,9 +393,10 @@ def _run_virtual(
 
 def _remove_notes(spec: Spec, directory: Path) -> None:
     """Remove what ranks have noted of their calls, which a guest that ended early has left."""
-    for place in (directory, *(directory / JOBS / job.name for job in spec.jobs)):
+    for job in {"", *spec.ranks_by_job}:
         for folder in (POSTS, STACKS):
-            shutil.rmtree(place / "ranks" / folder, ignore_errors=True)
+            ranks = job_directory(directory, job) / "ranks"
+            shutil.rmtree(ranks / folder, ignore_errors=True)
 
 
 def hangs_of(directory: Path) -> list[dict[str, Any]]:

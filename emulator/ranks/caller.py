@@ -123,9 +123,9 @@ def programs_of(spec: Spec, directory: Path) -> list[tuple[CommandWorkload, Path
     if not spec.jobs:
         places = [(spec.workload, directory)]
     else:
-        from emulator.job_directories import JOBS
+        from emulator.job_directories import job_directory
 
-        places = [(job.workload, directory / JOBS / job.name) for job in spec.jobs]
+        places = [(job.workload, job_directory(directory, job.name)) for job in spec.jobs]
     return [(each.program, place) for each, place in places if each.program is not None]
 
 

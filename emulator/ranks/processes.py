@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from collectives.settings import settings_of
-from emulator.job_directories import JOBS
+from emulator.job_directories import job_directory
 from emulator.network.network import Network
 from emulator.ranks.aggregation.manager import AggregationManager
 from emulator.ranks.aggregation.process import Trees
@@ -36,7 +36,7 @@ def processes_of_jobs(
         (
             job.name,
             spec.of_job(job),
-            run_directory / JOBS / job.name,
+            job_directory(run_directory, job.name),
             Seat(job.name, number, job.start_ns),
             job.idle,
         )
