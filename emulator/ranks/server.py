@@ -39,13 +39,11 @@ from emulator.ranks.program import (
 from emulator.ranks.rank_process import RankJob, send_report
 from emulator.ranks.torch_import import prepare_torch
 from workloads.execution.clock import round_time_ns, sleep_until_ns
+from workloads.observer.forks import STEP_NS
 
 # All set out together, at a round time.
 _START_MARGIN_NS = 50_000_000
 _START_GRID_NS = 500_000_000
-# Programs follow each other by this: two that begin in one nanosecond, and draw random numbers by
-# the clock, draw the same ones. Many count it in microseconds.
-_STEP_NS = 1_000
 # Random numbers start anew before that, when all have been forked.
 _RANDOM_MARGIN_NS = 10_000_000
 
@@ -171,7 +169,7 @@ class _Server:
         programs = [p for job in self._jobs for p in job.processes if isinstance(p, ProgramJob)]
         # A program that asks for a shorter slice goes first in this, too; others in order of ranks.
         order = sorted(range(len(programs)), key=lambda index: programs[index].slice_ns)
-        after_ns = iter([order.index(index) * _STEP_NS for index in range(len(programs))])
+        after_ns = iter([order.index(index) * STEP_NS for index in range(len(programs))])
         for number, job in enumerate(self._jobs):
             for process in job.processes:
                 if isinstance(process, ProgramJob):

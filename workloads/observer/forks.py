@@ -39,8 +39,9 @@ _QUERY = 0xFFFFFFFF
 _PR_SET_PDEATHSIG = 1
 _NR_SCHED_SETATTR = 314
 _MESSAGE_BYTES = 1 << 20
-# Those that torchrun orders in one nanosecond begin apart, as other processes of programs do.
-_STEP_NS = 1_000
+STEP_NS = 1_000
+"""Processes of programs follow each other by this: two that begin in one nanosecond, and draw
+random numbers by the clock, draw the same ones. Many count it in microseconds."""
 _LAUNCHERS = "torch.distributed.elastic.multiprocessing.subprocess_handler.subprocess_handler"
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -192,7 +193,7 @@ class _Server:
         told: dict[str, Any] = json.loads(answers.recv(_MESSAGE_BYTES))
         while (left_ns := self._next_ns - time.monotonic_ns()) > 0:
             time.sleep(left_ns / 1e9)
-        self._next_ns = time.monotonic_ns() + _STEP_NS
+        self._next_ns = time.monotonic_ns() + STEP_NS
         pid = os.fork()
         if pid == 0:
             self._leave()

@@ -13,9 +13,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from emulator.linux import namespaces
-
-# Hosts that are reached in one nanosecond begin apart, as programs do (emulator/ranks/server.py).
-_STEP_S = 1e-6
+from workloads.observer.forks import STEP_NS
 
 
 def main(hosts_file: str) -> NoReturn:
@@ -32,7 +30,7 @@ def main(hosts_file: str) -> NoReturn:
         place = namespaces.HostPlace(Path(host["netns"]), Path(host["ipc"]), covers)
         namespaces.become_host(name, place)
         os.chdir(known["directory"])
-        time.sleep(list(known["hosts"]).index(name) * _STEP_S)
+        time.sleep(list(known["hosts"]).index(name) * STEP_NS / 1e9)
         os.execv("/bin/sh", ["sh", "-c", " ".join(command)])
     except OSError as error:
         _fail(f"{name}: {error}")
