@@ -58,7 +58,7 @@ def guest_memory_bytes(spec: Spec, run_directory: Path) -> int:
     work = guest_work(spec)
     sent = work.sent_bytes(spec)
     an_iteration = None if sent is None else sent // max(1, workload.iterations)
-    more_bytes = _samples_bytes(spec) + emulated(spec).fabric_bytes(spec)
+    more_bytes = _samples_bytes(spec, sent) + emulated(spec).fabric_bytes(spec)
     more_bytes += emulated(spec).rank_bytes(spec, an_iteration)
     more_bytes += work.tensors_bytes(spec, run_directory)
     needed_bytes = system_bytes + _ranks_bytes(spec) + more_bytes
@@ -79,16 +79,15 @@ def _rings_bytes(spec: Spec, free_bytes: int) -> int:
     )
 
 
-def _samples_bytes(spec: Spec) -> int:
-    """The most memory of samples of ports: two for each packet at each port that it passes, as its
-    coming and its going change the backlog, and two packets and an acknowledgement for each full
-    frame."""
+def _samples_bytes(spec: Spec, sent_bytes: int | None) -> int:
+    """The most memory of samples of ports, where ranks send so much (None: nobody knows): two for
+    each packet at each port that it passes, as its coming and its going change the backlog, and two
+    packets and an acknowledgement for each full frame."""
     fabric = spec.plan.fabric
     sampling = sampling_of(spec, fabric)
     if sampling is None:
         return 0
     most = len(sampling.ports) * sampling.capacity
-    sent_bytes = guest_work(spec).sent_bytes(spec)
     if sent_bytes is not None:
         import networkx as nx
 

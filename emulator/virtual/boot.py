@@ -33,6 +33,10 @@ _INTERRUPTS_AFTER_S = 0.1  # of no virtual time
 _CONSOLE_KEPT_LINES = 4000  # a report of memory running out has a line for each process
 
 
+def _never() -> bool:
+    return False
+
+
 def run_guest(
     kernel: KernelImage,
     guest: GuestSpec,
@@ -41,7 +45,7 @@ def run_guest(
     on_time: Callable[[int, int], None] | None = None,
     on_start: Callable[[], None] | None = None,
     on_standstill: Callable[[str], None] | None = None,
-    stands: Callable[[], bool] = lambda: False,
+    stands: Callable[[], bool] = _never,
     on_stand: Callable[[Standing], None] = lambda standing: None,
     on_process: Callable[[int], None] | None = None,
 ) -> GuestResult:
@@ -141,7 +145,7 @@ def run_guest(
                     standing = Standing(control, memory, guest.writable or tuple(guest.places))
                     on_stand(standing)
                     process = copies.enter_context(standing.going_on())
-                    looks = lambda: False  # noqa: E731
+                    looks = _never
         finally:
             for file in files:
                 file.close()

@@ -50,7 +50,7 @@ class _Replayed(RankWork):
 
     def run(self, seat: Seat) -> None:
         world = seat.world
-        directory = seat.plan.events.parent.parent / DIRECTORY
+        directory = seat.run_directory / DIRECTORY
         program = read_program(directory, world.rank)
         groups = {world.ranks: world}
         for number, ranks in enumerate(read_groups(directory)):

@@ -156,7 +156,7 @@ class _Inference(RankWork):
     def run(self, seat: Seat) -> None:
         workload = seat.plan.workload
         assert isinstance(workload, PartitionedInferenceWorkload)
-        split, inputs = read_split(seat.plan.events.parent.parent)
+        split, inputs = read_split(seat.run_directory)
         step = inference_step(workload, split, seat.plan.rank)
         share = InferenceShare(split, seat.plan.rank, inputs, workload.dtype)
         groups: dict[GroupName, Communicator] = {"world": seat.world}

@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 from collectives.groups import groups_of
 from topologies.spec.workload_types import GroupName
@@ -36,6 +37,11 @@ class Seat:
     on_iteration: Callable[[int], None]
     ends: RankEnds | None
     trees: Trees
+
+    @property
+    def run_directory(self) -> Path:
+        """The run directory, with what the workload's ranks read."""
+        return self.plan.events.parent.parent
 
     def groups(self) -> dict[GroupName, Communicator]:
         """Communicators of the groups of the workload's actions. Every rank makes all of them."""
