@@ -260,6 +260,8 @@ def _attribute(record: int | bytes, version: str) -> Attribute:
             values += _values(kind, wire, value)
     if kind is None:
         return Attribute(name, None, None, doc)
+    if not values and not kind.endswith("_list"):
+        raise ValueError(f"attribute {name!r} has no value, expected one")
     return Attribute(name, kind, tuple(values) if kind.endswith("_list") else values[-1], doc)
 
 

@@ -121,6 +121,15 @@ def test_the_first_files_of_the_present_schema_have_no_version(tmp_path: Path) -
     assert found.nodes == trace.nodes and notes == ()
 
 
+def test_an_attribute_with_an_empty_value_is_told(tmp_path: Path) -> None:
+    """A number may be packed, and then there may be none."""
+    path = Path(f"{_write(tmp_path, '0.0.2')}.0.et")
+    node = _node("0.0.2", 9, "COMP", ()) + _field(11, _field(1, "size") + _field(5, b""))
+    _file(path, [node])
+    with pytest.raises(ChakraError, match="attribute 'size' has no value, expected one"):
+        import_trace(path)
+
+
 @given(st.sampled_from(["0.0.1", *_TAGS]), st.data())
 def test_a_broken_old_file_is_told(
     tmp_path_factory: pytest.TempPathFactory, version: str, data: st.DataObject
