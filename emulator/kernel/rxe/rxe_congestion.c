@@ -105,9 +105,9 @@ bool rxe_congestion_waits(struct rxe_qp *qp)
 	return true;
 }
 
-static enum hrtimer_restart rxe_congestion_timer(struct hrtimer *timer)
+/* A timer of a queue pair has its sender look again. */
+enum hrtimer_restart rxe_congestion_wake(struct rxe_qp *qp)
 {
-	struct rxe_qp *qp = container_of(timer, struct rxe_qp, congestion.timer);
 	unsigned long flags;
 
 	if (!rxe_get(qp))
@@ -118,6 +118,11 @@ static enum hrtimer_restart rxe_congestion_timer(struct hrtimer *timer)
 	spin_unlock_irqrestore(&qp->state_lock, flags);
 	rxe_put(qp);
 	return HRTIMER_NORESTART;
+}
+
+static enum hrtimer_restart rxe_congestion_timer(struct hrtimer *timer)
+{
+	return rxe_congestion_wake(container_of(timer, struct rxe_qp, congestion.timer));
 }
 
 /* A request has been sent. */

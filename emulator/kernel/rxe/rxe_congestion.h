@@ -87,6 +87,7 @@ int rxe_congestion_init(struct rxe_dev *rxe, struct rxe_qp *qp);
 void rxe_congestion_stop(struct rxe_qp *qp);
 void rxe_congestion_free(struct rxe_qp *qp);
 
+enum hrtimer_restart rxe_congestion_wake(struct rxe_qp *qp);
 bool rxe_congestion_waits(struct rxe_qp *qp);
 void rxe_congestion_sent(struct rxe_qp *qp, struct rxe_pkt_info *pkt);
 u32 rxe_congestion_window(struct rxe_qp *qp);

@@ -101,17 +101,7 @@ bool rxe_selective_full(struct rxe_qp *qp, u32 window)
 
 static enum hrtimer_restart rxe_selective_timer(struct hrtimer *timer)
 {
-	struct rxe_qp *qp = container_of(timer, struct rxe_qp, congestion.selective.timer);
-	unsigned long flags;
-
-	if (!rxe_get(qp))
-		return HRTIMER_NORESTART;
-	spin_lock_irqsave(&qp->state_lock, flags);
-	if (qp->valid)
-		rxe_sched_task(&qp->send_task);
-	spin_unlock_irqrestore(&qp->state_lock, flags);
-	rxe_put(qp);
-	return HRTIMER_NORESTART;
+	return rxe_congestion_wake(container_of(timer, struct rxe_qp, congestion.selective.timer));
 }
 
 /* Whether a packet is lost, and which is to be sent again first */
