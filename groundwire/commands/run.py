@@ -208,12 +208,12 @@ def run_and_print(
                 kernel,
                 directory,
                 console,
-                twin,
-                output,
-                alone,
-                stall_timeout_s,
-                stop,
-                view,
+                twin=twin,
+                output=output,
+                alone=alone,
+                stall_timeout_s=stall_timeout_s,
+                stop=stop,
+                view=view,
             )
         except RuntimeError as failure:
             if as_json and not is_interrupt(failure):
@@ -250,6 +250,7 @@ def run_showing(
     kernel: KernelChoice,
     directory: Path,
     console: Console,
+    *,
     twin: bool = False,
     output: TextIO | None = None,
     alone: bool = False,
