@@ -45,7 +45,7 @@ def finish_run(run: Run, known: Sequence[RunFigures] = ()) -> FinishedRun:
     if not traces:
         return FinishedRun(None, ())
     if isinstance(run, JobsRun):
-        _write_report(run, figures_of_jobs(run), run.spec.name)
+        _write_report(run, figures_of_jobs(run, every), run.spec.name)
         traces.insert(0, write_jobs_trace(run))
     return FinishedRun(run.directory / "report.html", tuple(traces))
 

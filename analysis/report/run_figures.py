@@ -108,6 +108,11 @@ class RunFigures:
     def _flows(self) -> Flows | NoFlows:
         return read_flows(self.run)
 
+    def take_flows(self, other: RunFigures) -> None:
+        """Take what the captures hold from other figures of the same run, where these have it."""
+        if "_flows" in other.__dict__:
+            self.__dict__["_flows"] = other._flows
+
     @property
     def flows(self) -> Flows | None:
         """The contents of the captures; None where `why_no_flows` says why not."""
@@ -166,9 +171,13 @@ def figures_of(run: Run) -> RunFigures:
     return RunFigures(run, label)
 
 
-def figures_of_jobs(run: JobsRun) -> tuple[RunFigures, ...]:
-    """The figures of the jobs that came to their end, labelled by their names."""
-    return tuple(RunFigures(own, name, run.result) for name, own in run.parts)
+def figures_of_jobs(run: JobsRun, known: Sequence[RunFigures] = ()) -> tuple[RunFigures, ...]:
+    """The figures of the jobs that came to their end, labelled by their names. `known` are the
+    figures of the same parts with labels of their own; their captures are not read again."""
+    found = tuple(RunFigures(own, name, run.result) for name, own in run.parts)
+    for figures, other in zip(found, known, strict=bool(known)):
+        figures.take_flows(other)
+    return found
 
 
 def run_figures(directories: Sequence[Path]) -> tuple[RunFigures, ...]:
