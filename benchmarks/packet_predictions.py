@@ -1,11 +1,11 @@
 """The predictor `packet` on fabrics, sizes and seeds that it was not made with: run once.
 
-    .venv/bin/python -m benchmarks.packet_predictions --runs DIR [--random N] [--table FILE]
+    .venv/bin/python -m benchmarks.packet_predictions --runs DIR [--random N] [--bars FILE]
 
 Such a set is one only once: what has been looked at is replaced here before the model is changed.
 Random specs are drawn by a seed. A prediction "from the spec" knows nothing of the run, and draws
-its paths through ECMP; one "with ports" knows the run's paths. Prints a table; `--table` writes it
-between two marks of a page.
+its paths through ECMP; one "with ports" knows the run's paths. Prints its tables; `--bars` writes
+the first one, of what was asked for, between two marks of a page (docs/packet.md).
 """
 
 from __future__ import annotations
@@ -338,7 +338,7 @@ def bars_of(rows: list[Row]) -> str:
     return "\n".join(lines)
 
 
-def table_of(rows: list[Row], each_random: bool) -> str:
+def table_of(rows: list[Row]) -> str:
     """Geometric mean and worst by set, by effect and by run, of collectives and of iterations."""
     lines = [
         "| what | of | `packet` from the spec | `packet` with ports | `flow`, conditioned |",
@@ -360,9 +360,7 @@ def table_of(rows: list[Row], each_random: bool) -> str:
     for effect in sorted({effect for row in rows for effect in row.effects}):
         add(f"*{effect}*", [row for row in rows if effect in row.effects])
     for run in dict.fromkeys(row.run for row in rows):
-        found = [row for row in rows if row.run == run]
-        if each_random or not found[0].of_set.startswith("random"):
-            add(run, found)
+        add(run, [row for row in rows if row.run == run])
     return "\n".join(lines)
 
 
@@ -387,7 +385,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--runs", type=Path, required=True, help="where runs are kept")
     parser.add_argument("--random", type=int, default=50, help="how many random specs (50)")
-    parser.add_argument("--table", type=Path, help="a page to write the table into")
+    parser.add_argument("--bars", type=Path, help="a page to write what was asked for into")
     options = parser.parse_args()
     rows: list[Row] = []
     for of_set, name, text in [*held_out(), *drawn(options.random)]:
@@ -398,9 +396,9 @@ def main() -> None:
             continue
         rows += rows_of(of_set, name, directory)
         print(f"{name}: done", file=sys.stderr)
-        if options.table is not None:
-            write_table(options.table, f"{bars_of(rows)}\n\n{table_of(rows, False)}")
-    print(f"{bars_of(rows)}\n\n{table_of(rows, True)}\n\n{furthest_off(rows, 40)}")
+        if options.bars is not None:
+            write_table(options.bars, bars_of(rows))
+    print(f"{bars_of(rows)}\n\n{table_of(rows)}\n\n{furthest_off(rows, 40)}")
 
 
 def write_table(page: Path, table: str) -> None:

@@ -23,6 +23,7 @@ ROOT = Path(__file__).resolve().parents[1]
 _PAGES = ("*.md", "*.svg", "*.png", "benchmarks/results/*")
 _LEFT_OUT = ("tests/", ".github/", "labs/")  # labs have solutions, and pages of their own
 _LINK = re.compile(r"\]\(([^)#:\s]+)(?:#[^)\s]*)?\)")
+_COLOURS = re.compile(r"\x1b\[[\d;]*m")  # zensical has them in a pipe, too
 _ROW = re.compile(r"\[([^\]]+)\]\(([\w/.-]+\.md)\)")
 
 
@@ -47,7 +48,7 @@ def build_site(tree: Path, out: Path) -> None:
         command, cwd=out, env=environment, capture_output=True, text=True, check=False
     )
     if done.returncode:
-        said = (done.stdout + done.stderr).partition("Traceback")[0]
+        said = _COLOURS.sub("", (done.stdout + done.stderr).partition("Traceback")[0])
         raise RuntimeError(f"the site was not built:\n{said}")
 
 

@@ -1,1 +1,1 @@
-"""Fits predictors' parameters to runs, and says how far to trust the fit (docs/prediction.md)."""
+"""Fits predictors' parameters to runs, and says how far to trust the fit (docs/comparing.md)."""

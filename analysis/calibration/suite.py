@@ -50,7 +50,7 @@ _PARTS = (
 _START_S = 10.0
 _PACKETS_PER_S = 18_000.0
 """The time of a run in the virtual kernel on one core of an AMD EPYC: boot and torch's import, then
-packets times links, acknowledgements and payload checks included (docs/prediction.md)."""
+packets times links, acknowledgements and payload checks included (docs/comparing.md)."""
 
 
 def standard_suite(largest_bytes: int | None = None) -> tuple[Spec, ...]:

@@ -1,1 +1,1 @@
-"""Measured against predicted: errors, and what a gap is made of (docs/prediction.md)."""
+"""Measured against predicted: errors, and what a gap is made of (docs/comparing.md)."""

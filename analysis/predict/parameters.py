@@ -1,4 +1,4 @@
-"""The parameters of a predictor that a calibration may fit (docs/prediction.md)."""
+"""The parameters of a predictor that a calibration may fit (docs/comparing.md)."""
 
 from __future__ import annotations
 

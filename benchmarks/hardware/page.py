@@ -66,7 +66,7 @@ RDMA. Nothing was fitted on any row: all rows are held out.
 `rails` of these servers, and adds the model's latency of a launch. Sizes above 128 MiB go on at the
 rate that is reached by then. NVLS and NVLSTree have no program, so their rows have no figure. The
 rate of the spines was mended after the first errors were seen: these figures are not blind. No row
-is emulated; how far `packet` is from runs is in [prediction.md](prediction.md).
+is emulated; how far `packet` is from runs is in [packet.md](packet.md).
 
 """
 
