@@ -12,7 +12,8 @@ Float64 = npt.NDArray[np.float64]
 
 
 def starts_of(segment: Int64) -> Int64:
-    """Where each segment begins, for the ascending numbers of the segments of all elements."""
+    """The index at which each segment begins, for the ascending numbers of the segments of all
+    elements."""
     return np.flatnonzero(np.diff(segment, prepend=segment[:1] - 1)).astype(np.int64)
 
 
@@ -30,7 +31,7 @@ class SortedSegments:
 
     def __init__(self, values: Int64, segment: Int64, count: int) -> None:
         self.bounds: Int64 = np.searchsorted(segment, np.arange(count + 1))
-        """Where each segment begins, and the last one ends."""
+        """The index at which each segment begins, and the index at which the last one ends."""
         self._tops = np.full(count, -1, dtype=np.int64)
         some = np.flatnonzero(np.diff(self.bounds))
         self._tops[some] = values[self.bounds[some + 1] - 1]

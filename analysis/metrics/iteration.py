@@ -1,4 +1,4 @@
-"""Where an iteration's time went: compute, and communication exposed or overlapped, by phase."""
+"""The parts of an iteration's time: compute, and communication exposed or overlapped, by phase."""
 
 from __future__ import annotations
 

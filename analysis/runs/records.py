@@ -128,10 +128,10 @@ class CollectiveRecord(Record):
     uneven: bool = False
     """Whether ranks send each other unequal parts, so that the size does not say who sends what."""
     messages: list[tuple[int, int, int]] | None = None
-    """Of an exchange: (source, destination, bytes) of its messages, by positions in its ranks."""
+    """The messages of an exchange: (source, destination, bytes), by positions in its ranks."""
     sends: list[tuple[int, int, int, int]] | None = None
-    """Of one that was found in captures, which of this rank's messages are its own: destination,
-    slot, number of the first one between the two, and how many."""
+    """This rank's messages in a collective that was found in captures: destination, slot, number of
+    the first one between the two, and how many."""
     unpredicted: str | None = None
     """Why no predictor knows what it sends."""
     awaited: bool = False

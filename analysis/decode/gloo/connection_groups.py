@@ -47,7 +47,8 @@ collective's, and how many are."""
 
 @dataclass(frozen=True)
 class LoggedConnection:
-    """Where a connection belongs by the log; `ends` are the (address, port) of the two ranks."""
+    """The group and the two ranks that the log names for a connection; `ends` are their (address,
+    port)."""
 
     group: str
     ranks: tuple[int, int]
@@ -99,8 +100,8 @@ class LoggedCollective:
 
     @property
     def edges(self) -> tuple[Edge, ...]:
-        """Where switches take part in its programs: who has a connection of their own, in each
-        tree."""
+        """The pairs of participants with a connection of their own, in each tree; empty where no
+        switch takes part."""
         if not self.schedule.aggregators:
             return ()
         numbers = self.participants

@@ -179,7 +179,7 @@ class _Port:
         return group
 
     def _of_one_group(self, waiting: Sequence[WireGroup], groups: list[WireGroup]) -> None:
-        """Where numbers were not captured: all of a port's connections are one group's."""
+        """Take all of a port's connections as one group's, as their numbers were not captured."""
         callers = {self._caller(one) for one in self._heard}
         group = next((g for g in waiting if set(self._members(g)) == callers), None)
         self._add(group or self._new(self._heard, groups), self._heard)

@@ -198,7 +198,7 @@ class _Computations:
 
 
 def _parts(name: str, lines: Sequence[str]) -> dict[int, str]:
-    """Where the program asks for each array of an instruction that the compiler combined."""
+    """Array of an instruction that the compiler combined -> the operation that asks for it."""
     taken = re.compile(rf'get-tuple-element\(%{re.escape(name)}\), index=(\d+).*op_name="([^"]*)"')
     return {int(m[1]): m[2] for line in lines if (m := taken.search(line)) is not None}
 

@@ -126,7 +126,7 @@ def _envelope(position: int, end: int, content: bytes, size_bytes: int) -> Envel
 
 
 def _next(stream: Stream, position: int) -> int | None:
-    """Where the next frame begins whose header was captured."""
+    """The position of the next frame whose header was captured; None where there is no more."""
     for start, data in stream.runs_from(position + 1):
         found = _CANDIDATE.search(data)
         if found is not None:

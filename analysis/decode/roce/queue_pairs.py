@@ -326,7 +326,8 @@ class _Stream:
         return cls(number, position, messages, int(payload.sum()))
 
     def position_of(self, number: Int64) -> Int64:
-        """Where each packet's payload begins; of one that nobody saw, where what follows does."""
+        """The position at which each packet's payload begins. A packet that nobody saw has the
+        position of the next one that was seen."""
         bounds = np.append(self.position, self.length_bytes)
         found: Int64 = bounds[np.searchsorted(self.number, number)]
         return found

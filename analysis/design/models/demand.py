@@ -52,7 +52,7 @@ class Demand:
 
     @property
     def ends(self) -> tuple[str, ...]:
-        """Where hidden traffic is waited for, each once."""
+        """The points at which hidden traffic is waited for, each once."""
         return tuple(dict.fromkeys(window.end for window in self.windows))
 
     def behind(self, window: Window) -> tuple[int, ...]:

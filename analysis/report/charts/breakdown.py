@@ -1,4 +1,4 @@
-"""Where the time of the iterations went: stacked bars, exposed above, overlapped beside."""
+"""The parts of the iterations' time as stacked bars: exposed above, overlapped beside."""
 
 from __future__ import annotations
 

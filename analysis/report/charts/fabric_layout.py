@@ -1,4 +1,4 @@
-"""Where the nodes of a fabric stand in its drawing: tiers, or a grid for a torus."""
+"""The places of a fabric's nodes in its drawing: tiers, or a grid for a torus."""
 
 from __future__ import annotations
 

@@ -118,7 +118,7 @@ class NextHopChoices:
         return self._numbers[node, destination]
 
     def _start(self, link: int, node: str, destination: str) -> int:
-        """Where the route begins that goes on over a link to a node."""
+        """The index at which the route begins that goes on over a link to a node."""
         key = link, node, destination
         if key not in self._starts:
             row = [link, *self._row(node, destination)]
