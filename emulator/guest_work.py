@@ -202,8 +202,8 @@ class _Call:
 
 
 _RESCUE_COPIES = 2
-"""Of what a collective moves, where ranks may have to do it again: inputs, and what trees work
-on (`workloads.execution.aggregation.rescue`)."""
+"""Copies of a collective's data where ranks may have to do it again: its inputs, and the buffers
+that trees work on (`workloads.execution.aggregation.rescue`)."""
 
 
 class _ProgramBytes:

@@ -16,7 +16,7 @@ from emulator.ranks.caller import Caller, programs_of
 from topologies.spec.spec import Spec
 
 HOME = "home"
-"""Where in the run directory lies what was written."""
+"""The folder of the run directory that holds what programs wrote into their homes."""
 
 
 @contextmanager

@@ -30,7 +30,7 @@ from topologies.fabrics.selectors import select_ports
 from topologies.spec.spec import Spec
 
 VARIABLE = "GROUNDWIRE_PREPARED_GUEST"
-"""Where processes of a sweep find it: JSON of a `PreparedGuest`."""
+"""The variable in which processes of a sweep find the JSON of a `PreparedGuest`."""
 
 SOURCE = Path(__file__).resolve().parent.parent
 _ENTRY = SOURCE / "emulator" / "guest_entry.py"

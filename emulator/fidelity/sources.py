@@ -1,4 +1,4 @@
-"""Where the figures come from: /proc, and the counters of the network's ports."""
+"""The sources of the monitor's figures: /proc, and the counters of the network's ports."""
 
 from __future__ import annotations
 

@@ -37,7 +37,8 @@ SYSCTLS = Path("/proc/sys")
 
 
 def state_directory() -> Path:
-    """Where the sessions of this user are: /run/groundwire for root, else below XDG_RUNTIME_DIR."""
+    """The directory of this user's sessions: /run/groundwire for root, else below
+    XDG_RUNTIME_DIR."""
     if os.geteuid() == 0:
         return Path("/run/groundwire")
     runtime = os.environ.get("XDG_RUNTIME_DIR")
@@ -102,7 +103,7 @@ class Session:
 
     @property
     def netns_directory(self) -> Path:
-        """Where the session's namespaces are mounted."""
+        """The directory in which the session's namespaces are mounted."""
         return self.directory / "netns"
 
     def _owner(self) -> dict[str, int]:
@@ -287,8 +288,8 @@ def remove_dead() -> dict[str, Removal]:
 
 @contextmanager
 def none_left_by_an_interrupt() -> Iterator[None]:
-    """Where an interrupt ends the block, the sessions that this process has made in it are removed,
-    too: it may come when a network is up, and nobody has been told yet to take it down."""
+    """Remove the sessions that this process has made in the block, where an interrupt ends it: a
+    network may be up then, and nobody has been told yet to take it down."""
     before = {session.id for session in sessions()}
     try:
         yield

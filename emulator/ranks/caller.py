@@ -45,7 +45,7 @@ _DEFAULTS = {"PATH": os.defpath, "HOME": "/tmp", "LANG": "C.UTF-8"}
 _ACTIVE = ("VIRTUAL_ENV", "CONDA_PREFIX")
 """Variables that an environment sets which somebody has activated."""
 _OWN_PROGRAMS = str(Path(sys.executable).parent)
-"""Where the programs of Groundwire's own environment lie: python, torchrun and the like."""
+"""The directory of the programs of Groundwire's own environment: python, torchrun and the like."""
 _HAS_TORCH = "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)"
 _LACKS_TORCH = 1
 _ANSWERS_WITHIN_S = 30

@@ -1,4 +1,5 @@
-"""Where the processes of several jobs wait for each other, to set out from a common time."""
+"""A gate at which the processes of several jobs wait for each other, to set out from a common
+time."""
 
 from __future__ import annotations
 

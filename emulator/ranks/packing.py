@@ -10,9 +10,9 @@ _PACKED_FROM = 16
 _ALWAYS_FROM = 64
 
 _MOST_THREADS = 4096
-"""Of a process. What it has mapped of the guest's memory, page by page, are mappings of the host,
-which allows a process 65,530 (vm.max_map_count): Python and torch have 5,000 to 10,000, a thread 5
-to 6, mostly of its stack."""
+"""The most threads of a process. The guest's memory that a process has mapped, page by page, is as
+many mappings of the host, which allows a process 65,530 (vm.max_map_count): Python and torch have
+5,000 to 10,000, a thread 5 to 6, mostly of its stack."""
 _THREADS = 4
 _SEQUENCES = 3
 """A thread each, of a chunk under way."""

@@ -47,7 +47,7 @@ WORK = "work"
 # Observed ranks make their first process group at a multiple of this in virtual time.
 _GRID_NS = 10_000_000
 _ROOT = str(OBSERVER.parent.parent)
-"""Where the packages lie of which the backend groundwire is one."""
+"""The directory of the packages to which the backend groundwire belongs."""
 # Hosts have their own /tmp, where each would compile the same anew.
 _COMPILED = "/run/torchinductor"
 _ALWAYS = {
@@ -62,7 +62,7 @@ _ALWAYS = {
 
 
 def store_port(seat: Seat | None) -> int:
-    """Where rank 0 listens. Jobs may share hosts, so each has one of its own."""
+    """The port on which rank 0 listens. Jobs may share hosts, so each has one of its own."""
     return MASTER_PORT + (0 if seat is None else seat.number)
 
 
@@ -190,7 +190,8 @@ def slice_of(order: int, rank: int) -> int:
 
 
 def _marks(run_directory: Path) -> Path:
-    """Where ranks tell each other which tensors of a collective have no contents."""
+    """The directory in which ranks tell each other which tensors of a collective have no
+    contents."""
     return run_directory / "ranks" / "marks"
 
 
@@ -306,8 +307,8 @@ class _Start:
         return f"server{rank // self.workload.local_ranks}"
 
     def environment(self, rank: int) -> dict[str, str]:
-        """Where several say something of a variable: the spec, then what launchers set, then the
-        caller."""
+        """The environment of a rank's program. The spec overrides what launchers set, and that
+        overrides the caller's variables."""
         workload, fabric, hosts = self.workload, self.network.fabric, self.spec.plan.hosts
         together = workload.local_ranks
         interface = fabric.links_of[hosts[rank]][0].port(hosts[rank]).interface

@@ -138,7 +138,7 @@ class Shape:
 
 
 def _lengths(short: bytes, long: bytes, before: int, by: int) -> set[int]:
-    """Where a length stands, ahead of `before`, that grew by so many bytes."""
+    """The offsets ahead of `before` that hold a length which grew by so many bytes."""
     return {
         at
         for at in range(0, before, 4)

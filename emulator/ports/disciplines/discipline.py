@@ -12,7 +12,7 @@ from topologies.fabrics.fabric import Link
 
 @dataclass(frozen=True, slots=True)
 class EgressPort:
-    """Where a queue stands: at one end of `link`, on a node of so many ports."""
+    """A port with a queue: one end of `link`, on a node of so many ports."""
 
     link: Link
     ingress_ports: int

@@ -124,8 +124,8 @@ class Trees:
 
     @property
     def rescues(self) -> tuple[Path, ...]:
-        """Where nodes may be lost: the pipe of each rank in each of its groups, in which it is told
-        that one has died, and how far the others have come."""
+        """The pipe of each rank in each of its groups, through which it is told that a node has
+        died, and how far the others have come. Empty where no node may be lost."""
         of_run = self.settings.aggregation
         if of_run is None or of_run.section.when_lost == "fail":
             return ()
@@ -137,13 +137,13 @@ class Trees:
         )
 
     def directory_of(self, number: int) -> Path:
-        """Where the participants of a tree agree on what comes."""
+        """The directory through which the participants of a tree agree on what comes."""
         return self.directory / str(number)
 
     def places_of(
         self, rank: int, network: Network
     ) -> dict[tuple[int, ...], tuple[TreePlace, ...]]:
-        """Where a rank stands in each tree of its groups, by the ranks of these."""
+        """A rank's places in the trees of its groups, by the ranks of these."""
         found: dict[tuple[int, ...], tuple[TreePlace, ...]] = {}
         for number, tree in enumerate(trees_of(self.settings)):
             if rank in tree.members:

@@ -1,4 +1,4 @@
-"""Where the ranks of a run find their RDMA devices."""
+"""The places of a run's ranks on RDMA: their devices, addresses and library."""
 
 from __future__ import annotations
 

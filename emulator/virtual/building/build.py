@@ -103,7 +103,7 @@ def _image(key: str) -> KernelImage:
 
 
 def source_tree(source: kernel_source.KernelSource) -> Path:
-    """Where a source is unpacked and built."""
+    """The directory in which a source is unpacked and built."""
     return kernel_cache() / f"tree-{kernel_source.unpacked_name(source)}" / "linux"
 
 

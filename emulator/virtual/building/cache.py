@@ -1,4 +1,4 @@
-"""Where built kernels live: the user's cache folder, never the clone."""
+"""The directory of built kernels: the user's cache folder, never the clone."""
 
 import os
 import re

@@ -10,7 +10,7 @@ from emulator.virtual.failure import VirtualKernelError
 
 KERNEL_VARIABLE = "GROUNDWIRE_KERNEL_IMAGE"
 CARRIED = Path(__file__).resolve().parents[2] / "kernel" / "carried"
-"""Where `make wheel` puts it; a clone has no such directory."""
+"""The directory into which `make wheel` puts a kernel; a clone has no such directory."""
 PROGRAM, SYMBOLS, KEY = "linux", "System.map", "key"
 
 

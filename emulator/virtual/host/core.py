@@ -94,8 +94,8 @@ class Core:
 
 
 def better_core(core: int, others: float, idle: Mapping[int, float]) -> int:
-    """Where a guest on `core` should go: elsewhere only if others took much of it (a share of the
-    time) while another core idled (`idle`, core -> share of the time)."""
+    """The core to which a guest on `core` should go: another one only if others took much of this
+    one (a share of the time) while that one idled (`idle`, core -> share of the time)."""
     idlest = max(idle, key=lambda other: idle[other])
     return idlest if others > _CROWDED and idle[idlest] > _IDLE_ENOUGH else core
 

@@ -37,7 +37,7 @@ def tightest_memory_limit(root: Path = Path("/")) -> MemoryLimit | None:
 
 
 def _memory_groups(root: Path) -> Iterator[tuple[Path, Path]]:
-    """Where a hierarchy that knows of memory is mounted, and this process's group below that."""
+    """The mount of each hierarchy that knows of memory, and this process's group below it."""
     paths: dict[str, PurePosixPath] = {}
     for line in _lines(root / "proc/self/cgroup"):
         _, controllers, group_path = line.split(":", 2)
