@@ -39,7 +39,7 @@ class LabFolder:
         return self.student.lab
 
     def run_directory(self, run: str) -> Path:
-        """Where the lab's run of that name goes."""
+        """The directory of the lab's run of that name."""
         return self.path / "runs" / run
 
 

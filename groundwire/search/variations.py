@@ -83,7 +83,7 @@ VARIED: Mapping[str, Drawer] = {
     "loss": _loss,
     "kill": _kill,
 }
-"""What `--vary` can name, and what it draws."""
+"""The names that `--vary` takes, each with the function that draws its faults."""
 HARMLESS = ("order", "starts", "latency", "slow")
 """The variations that a program has to bear without an error."""
 

@@ -1,4 +1,4 @@
-"""Where jobs are: how many are done, running and failed, and the time that is left."""
+"""The progress of jobs: how many are done, running and failed, and the time that is left."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from groundwire.studies.outcomes import is_done
 
 @dataclass(frozen=True, slots=True)
 class StudyProgress:
-    """Where a study is. `kept` jobs were done before; `left_s` is when the others will be, if they
-    take as long as those so far, None while nothing is known. `event` is what has just happened."""
+    """How far a study is. `kept` jobs were done before. `left_s` is the time until the others are
+    done, if they take as long as those so far; None while nothing is known. `event` has just
+    happened."""
 
     total: int
     kept: int

@@ -80,7 +80,7 @@ class ProgressDisplay:
         print(event.detail, file=stream, flush=True)
 
     def _show_iteration(self, clock_ns: int | None, always: bool) -> None:
-        """Where the iterations are; unless `always`, lines are kept apart by some time."""
+        """Print how far the iterations are. Unless `always`, some time passes between two lines."""
         began, now_s = self._iteration, time.monotonic()
         if began is None or began.iteration is None or began.iterations is None:
             return

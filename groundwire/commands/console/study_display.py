@@ -1,4 +1,4 @@
-"""Where a study is, on stderr: one changing line on a terminal, lines now and then elsewhere."""
+"""A study's progress on stderr: one changing line on a terminal, lines now and then elsewhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a design is, on stderr: how many points are searched, and which run has begun or ended."""
+"""A design's progress on stderr: how many points are searched, and which run has begun or ended."""
 
 from __future__ import annotations
 

@@ -32,8 +32,8 @@ _NO_PROCESS = 1
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where cases go: the study's directory of cases, and what is written in its token file, by
-    which a worker knows that it sees the same directory."""
+    """The directory in which a study's cases are, and the text of its token file, by which a worker
+    knows that it sees the same directory."""
 
     directory: str
     token: str
