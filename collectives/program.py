@@ -28,7 +28,8 @@ from collectives.kinds import Kind
 
 
 class Buffer(StrEnum):
-    """Where blocks lie. In place, input and output are one buffer, which is called input."""
+    """The buffers in which blocks lie. In place, input and output are one buffer, which is called
+    input."""
 
     INPUT = "input"
     OUTPUT = "output"

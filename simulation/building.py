@@ -20,7 +20,7 @@ from topologies.cache_folder import NoCacheFolder, cache_folder
 
 ENGINE = Path(__file__).resolve().parent / "engine"
 CARRIED = ENGINE / "carried" / "packet-engine"
-"""Where `make wheel` puts it; a clone has no such file."""
+"""The file into which `make wheel` puts the engine; a clone has no such file."""
 _KERNEL = ENGINE.parents[1] / "emulator" / "kernel"
 """The virtual kernel's own source: controllers of RoCE and choices of next hops are compiled from
 it."""

@@ -16,7 +16,7 @@ _HEAD = struct.Struct("<24sQQ")
 _TYPES: tuple[np.dtype[Any], ...] = (np.dtype("<i8"), np.dtype("<i4"), np.dtype("<f8"))
 
 Column = npt.NDArray[Any]
-"""Of 64-bit integers, of 32-bit integers, or of 64-bit floating-point numbers; one dimension."""
+"""One dimension of 64-bit integers, 32-bit integers, or 64-bit floating-point numbers."""
 
 
 def pack(columns: Mapping[str, Column]) -> Iterator[bytes | memoryview]:

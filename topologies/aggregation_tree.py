@@ -163,7 +163,7 @@ def _next_to(
 
 
 def _around(fabric: Fabric, host: str) -> list[str]:
-    """Where a rank's contribution can go first."""
+    """The nodes to which a rank's contribution can go first."""
     if fabric.by_name[host] in fabric.routers:
         return [host]
     return [link.other(host).node for link in fabric.links_of[host]]

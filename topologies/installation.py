@@ -1,4 +1,4 @@
-"""Where Groundwire is: messages point to files that are there, in a clone as in an installation."""
+"""The paths that messages name: files that are there, in a clone as in an installation."""
 
 from __future__ import annotations
 

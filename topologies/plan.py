@@ -42,7 +42,7 @@ class Plan:
     fabric: Fabric
     hosts: tuple[str, ...]
     jobs: tuple[PlacedJob, ...] = ()
-    """Where the jobs of a spec of several are; empty for one workload."""
+    """The hosts of each job of a spec of several; empty for one workload."""
 
     @classmethod
     def of(cls, spec: Spec) -> Plan:

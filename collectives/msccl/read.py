@@ -286,7 +286,7 @@ class _Reader:
         return self._needs_work_buffer or (self.kind is Kind.ALL_GATHER and self.in_place)
 
     def _place(self, rank: int, buffer: Buffer) -> tuple[Buffer, int]:
-        """Where a buffer of the file begins."""
+        """The buffer of a program, and the block in it, at which a buffer of the file begins."""
         shard = rank * self.pieces
         if buffer is Buffer.SCRATCH:
             return buffer, 0

@@ -76,7 +76,7 @@ class Choice:
     slices: int
     ahead: int
     step_ns: int = 0
-    """What a GPU takes for each message: the tuner's latency of an NVLink step."""
+    """A GPU's time for each message: the tuner's latency of an NVLink step."""
 
 
 class Tuner:

@@ -171,8 +171,8 @@ class _Rank:
 
 
 def _block_of(rank: int, world: int) -> tuple[int, int, int, int]:
-    """Where the rank's block begins, its size, that of the next smaller one and of the next larger
-    one; 0 where there is none."""
+    """The first rank of the rank's block, the block's size, and the sizes of the next smaller and
+    the next larger block; 0 where there is none."""
     sizes = [1 << bit for bit in range(world.bit_length()) if world >> bit & 1]
     end = world
     for number, size in enumerate(sizes):

@@ -70,8 +70,8 @@ class NumberedMessage:
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """Where a rank's collectives of a group wait for their start: `at_once` of them run, and
-    `order` says which goes next. Collectives whose `name` is equal wait in one queue."""
+    """The queue in which a rank's collectives of a group wait for their start: `at_once` of them
+    run, and `order` says which goes next. Collectives whose `name` is equal wait in one queue."""
 
     name: tuple[object, ...]
     order: CollectiveOrder
@@ -147,7 +147,8 @@ class Schedule(ABC):
         return self
 
     def queue(self, kind: Kind) -> Queue | None:
-        """Where a collective of this kind waits for its start; None where it starts at once."""
+        """The queue in which a collective of this kind waits for its start; None where it starts at
+        once."""
         return None
 
     def sends_nothing(self, shape: Shape) -> bool:

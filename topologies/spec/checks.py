@@ -52,7 +52,8 @@ def check(spec: Sections) -> list[Problem]:
 
 
 def _connect_only_problems(spec: Sections) -> list[Problem]:
-    """Where nothing is known once all ranks are connected."""
+    """The problem of `connect_only` in a run that knows nothing more once all ranks are
+    connected."""
     if spec.workload.program is not None:
         what = "workload.kind: command: when programs connect is theirs to say"
     elif spec.virtual.connections == "lazy":
@@ -63,7 +64,8 @@ def _connect_only_problems(spec: Sections) -> list[Problem]:
 
 
 def _routing_problems(fabric: Fabric) -> Iterator[Problem]:
-    """Where hosts would choose, which only hash, or where there are too many next hops."""
+    """Problems of a routing that is no hash: hosts would choose, which only hash, or a node has too
+    many next hops."""
     choice = fabric.choice
     if choice.by_hash:
         return

@@ -65,8 +65,8 @@ def _keeps_preambles(snaplen_bytes: int) -> int:
 
 
 class CaptureSpec(SpecSection):
-    """Where packets are captured (selectors, see `topologies.fabrics.selectors`; empty captures
-    nothing), and how many bytes of each. `filter` is a pcap filter expression."""
+    """The points at which packets are captured (selectors, see `topologies.fabrics.selectors`;
+    empty captures nothing), and how many bytes of each. `filter` is a pcap filter expression."""
 
     points: tuple[str, ...] = ("hosts",)
     snaplen_bytes: Annotated[Integer, AfterValidator(_keeps_preambles)] = Field(

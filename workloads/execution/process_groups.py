@@ -1,4 +1,4 @@
-"""Where a rank's process groups come from: torch's default group, or groups of the rank's own.
+"""A rank's process groups: torch's default group, or groups of the rank's own.
 
 torch keeps the default group and the names of groups per process. A rank that is one of several
 threads of a process makes its groups without them: same Gloo, same store, same keys in it.

@@ -1,4 +1,4 @@
-"""Where a script's ranks meet, looked at before they wait there for ever.
+"""A check of the place where a script's ranks meet, before they wait there for ever.
 
 A run's ranks are on several hosts, each started by Groundwire. A script that starts its own ranks
 on one machine, or that has them meet at this machine's own address, would wait until its store

@@ -490,7 +490,7 @@ class Observer:
         self._begun_ns = now_ns
 
     def _tell_step(self, start_ns: int, end_ns: int) -> None:
-        """Where a rank may be killed, what it has done so far is in its log by then."""
+        """Log a step at once: a rank that is killed after it has all that it did in its log."""
         step = {"life": self._life, "index": self._iteration, "start_ns": start_ns}
         if self._life and not self._iteration:
             self._add({"event": "life", "life": self._life, "start_ns": self._restarted_ns})

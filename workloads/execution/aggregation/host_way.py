@@ -56,7 +56,8 @@ class HostWay:
         return by_hosts(self._settings, shape, self._members)
 
     def note_in(self, details: dict[str, object]) -> None:
-        """Where the log's line of the collective is made of."""
+        """Add what was noted so far to `details`, the log line of the collective, and note in it
+        from now on."""
         details |= self._details
         self._details = details
 

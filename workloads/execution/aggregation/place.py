@@ -1,4 +1,4 @@
-"""Where a participant stands in the aggregation tree of a run."""
+"""A participant's place in the aggregation tree of a run."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Where the tensors of a rank's collectives come from: memory of its own, with numbers that are
-checked, or memory that all share, whose contents nobody looks at."""
+"""The tensors of a rank's collectives: memory of its own, with numbers that are checked, or memory
+that all share, whose contents nobody looks at."""
 
 from __future__ import annotations
 

@@ -136,7 +136,7 @@ class _Task:
     hold: Callable[[Chunk], AbstractContextManager[None]]
     """The memory that it has to itself while it runs."""
     endpoint_delay_ns: int
-    """What the rank takes to inject each of its messages."""
+    """The rank's time to inject each of its messages."""
 
 
 def _holds_nothing(chunk: Chunk) -> AbstractContextManager[None]:

@@ -1,4 +1,4 @@
-"""Where the blocks of a chunk lie in tensors."""
+"""The tensors in which the blocks of a chunk lie."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ class EventKind(IntEnum):
 
 
 class Credit(ctypes.Structure):
-    """Where a message may be written, as it travels."""
+    """A receiver's invitation to write a message: address, key and length, as it travels."""
 
     _pack_ = 1
     _fields_ = (

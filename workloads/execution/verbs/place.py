@@ -1,4 +1,4 @@
-"""Where a rank finds its RDMA device, and how it uses it."""
+"""A rank's RDMA device, and how the rank uses it."""
 
 from __future__ import annotations
 
