@@ -304,7 +304,7 @@ def figures(found: Outcomes) -> Iterator[tuple[str, str, str]]:
 
 
 def page(found: Outcomes, missing: int, folder: Path) -> str:
-    """What stands between the marks; figures are written into `folder`."""
+    """The text between the page's marks; figures are written into `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
     text = (
         f"{sum(map(len, found.values()))} of {sum(map(len, found.values())) + missing} cases.\n\n"

@@ -83,7 +83,7 @@ class Case:
         )
 
     def analytical_ns(self) -> int:
-        """What ASTRA-sim's congestion-unaware backend says, in cycles of 1 ns."""
+        """The time by ASTRA-sim's congestion-unaware backend, in cycles of 1 ns."""
         gbps = RATE_GBPS * 1e9 / 8 / 2**30
         network = NetworkConfig((Dimension("Switch", RANKS, gbps, float(LATENCY_NS)),))
         own = (Implementation(self.implementation, False),)

@@ -42,7 +42,7 @@ SIZES = (
     (1_048_576, 4_194_304),
     (16_777_216,),
 )
-"""Of the table of modes; those of a run together."""
+"""The payloads of the table of modes; those of one tuple share a run."""
 MODES = {
     "low latency": "{algorithm: aggregation}",
     "streaming": "{algorithm: aggregation, mode: streaming}",

@@ -160,7 +160,8 @@ def host_files(socket: Path) -> Iterator[None]:
 
 
 def run_machine(command: str) -> dict[str, Any]:
-    """What `count` found in the machine. Raises SystemExit with the machine's last words."""
+    """The counts that `count` found in the machine. Raises SystemExit with the machine's last
+    words."""
     kernel, modules = fetched_kernel()
     with tempfile.TemporaryDirectory() as scratch:
         directory = Path(scratch)

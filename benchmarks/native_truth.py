@@ -149,7 +149,7 @@ def cases(queues: Sequence[str], count: int) -> list[Case]:
 
 @contextmanager
 def _beside(what: str) -> Iterator[None]:
-    """What the run has to put up with."""
+    """The other load on the machine while the block runs."""
     children: list[int] = []
     for core in sorted(os.sched_getaffinity(0)):
         if what == "idle" or (what == "hog" and children):
@@ -298,7 +298,7 @@ def _verdict(valid: bool) -> str:
 
 
 def _native_runs_in_a_guest(directory: Path) -> None:
-    """What the command line says with `--only-native`, in the virtual kernel in real time. Raises
+    """Run this command line with `--only-native` in the virtual kernel in real time. Raises
     CalledProcessError."""
     directory.mkdir(parents=True, exist_ok=True)
     guest = [sys.executable, "-m", "emulator.virtual", "--no-time-travel", "--rw", str(directory)]

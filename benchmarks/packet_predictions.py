@@ -194,7 +194,7 @@ class Row:
     of_set: str
     run: str
     effects: tuple[str, ...]
-    """Of the run: what may be missed in it."""
+    """The effects in the run that a prediction may miss."""
     what: str
     measured_ns: int
     predicted_ns: dict[str, float | None]
@@ -230,7 +230,7 @@ def _duration_ns(whole: PredictedJob, one: MeasuredCollective) -> float | None:
 
 
 def rows_of(of_set: str, name: str, directory: Path) -> Iterator[Row]:
-    """Of each collective, and of each iteration of a step."""
+    """A row for each collective, and for each iteration of a step."""
     run = load_run(directory)
     by_predictor = {}
     for label, setting in (
@@ -294,7 +294,7 @@ _BARS: dict[str, tuple[Callable[[Row], bool], float | None, float]] = {
         0.20,
     ),
 }
-"""What is asked for: rows, the geometric mean and the worst of their errors."""
+"""The targets: rows, the geometric mean and the worst of their errors."""
 
 
 def _geomean_and_worst(rows: list[Row], predictor: str) -> tuple[float, float] | None:

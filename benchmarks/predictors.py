@@ -57,13 +57,13 @@ class Timing:
     again_s: float
     predicted_us: float
     simulating_s: float | None = None
-    """Of ns-3: the simulation alone, without the start of its process."""
+    """The simulation of ns-3 alone, without the start of its process."""
 
 
 @dataclass(frozen=True, slots=True)
 class Iteration:
-    """What predicting an iteration took, and how many packets were followed, by predictors that
-    follow packets."""
+    """The time that predicting an iteration took, and how many packets were followed, by predictors
+    that follow packets."""
 
     predictor: str
     ranks: int

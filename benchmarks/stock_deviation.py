@@ -41,7 +41,7 @@ MODES = {
 
 
 def _delay_ns(rate_bps: int) -> int:
-    """Of the target's link, slowed down to this rate."""
+    """The delay of the target's link when it is slowed down to this rate."""
     return TARGET_DELAY_NS * TARGET_BPS // rate_bps
 
 
@@ -154,7 +154,8 @@ def shared_limit(rate_bps: int, stock: bool) -> float:
 
 
 def voq_share(rate_bps: int, stock: bool) -> float:
-    """Of 400 packets let through, those from an ingress four times as fast as the other: % - 50."""
+    """The share of an ingress four times as fast as the other among 400 packets let through: % -
+    50."""
     links = [("h0", "s"), ("h1", "s"), ("s", "to")]
     made = fabric(
         links,

@@ -33,7 +33,7 @@ _FACTOR = "factor_"
 
 
 def errors_of(run: Run, predictor: Predictor) -> tuple[float, ...]:
-    """Of the mean iteration, for each of `WAYS`."""
+    """The errors of the mean iteration, for each of `WAYS`."""
     rows = run.result["iterations"]
     measured_ns = sum(row["duration_ns"] for row in rows) / len(rows)
     settings = {False: setting_of_spec(run.spec), True: setting_of(run)}

@@ -11,7 +11,7 @@ ENDPOINTS, PER_SWITCH, ROWS = 20, 4, 5
 SCALE = 240
 MESH_GBPS, NEAR_GBPS = 25, 100
 UPLINK_GBPS = {"A": 50, "B": 50, "C": 400, "D": 400}
-"""Of the link between two switches: 375 GB/s of an endpoint, and 3 TB/s."""
+"""The rate of the link between two switches: 375 GB/s of an endpoint, and 3 TB/s."""
 IN_SWITCH = ("B", "D")
 VARIANTS = ("mesh", *UPLINK_GBPS)
 

@@ -71,7 +71,8 @@ class Model:
 
     @property
     def compute_us(self) -> float:
-        """Of an iteration: with it, (compute + mesh) / (compute + mesh / gain) is C's ratio."""
+        """The computing of an iteration: with it, (compute + mesh) / (compute + mesh / gain) is C's
+        ratio."""
         ratio = self.published["C"]
         return self.mesh_us * (1 - ratio / self.gain_of_c) / (ratio - 1)
 
@@ -128,10 +129,10 @@ MODELS = {
 
 STREAMED = "Transformer-1T"
 STREAMED_GAIN = 1.40
-"""Of C and D, as published."""
+"""The gain of C and D, as published."""
 STREAMED_LAYERS, STREAMED_LAYER_BYTES = 2, 4_500_000
-"""Of 128 layers of 25,600 with 15.7 GB each: two, 3,500 times smaller. Data-parallel over the
-wafer."""
+"""Two layers for 128 layers of 25,600 with 15.7 GB each, 3,500 times smaller. Data-parallel over
+the wafer."""
 STREAMED_LINE_US = 3 * STREAMED_LAYERS * STREAMED_LAYER_BYTES * 8 / (CONTROLLERS * CHANNEL_MBPS)
 """In, in again for the backward pass, and out, at the controllers' rate."""
 STREAMED_COMPUTE_US = STREAMED_LINE_US * (1 / MESH_SHARE - STREAMED_GAIN) / (STREAMED_GAIN - 1)
@@ -177,8 +178,8 @@ collectives: {{backend: programs, all_reduce: {program}{section}}}
 
 
 def strategy(model: Model) -> str:
-    """Of the spec's workload. ResNet's gradients are awaited where they are posted, so that they
-    are exposed, as the published ratios have them."""
+    """The keys of the spec's workload that say how ranks share the work. ResNet's gradients are
+    awaited where they are posted, so that they are exposed, as the published ratios have them."""
     if model.model == 1:
         return "  parallelism: data\n  overlap: false"
     lines = ["parallelism: hybrid-data-model", f"innermost: {model.model}"]

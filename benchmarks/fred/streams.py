@@ -1,4 +1,4 @@
-"""What flows into the wafer and out of it: weights from 18 controllers to all endpoints, and sums
+"""The streams into the wafer and out of it: weights from 18 controllers to all endpoints, and sums
 of gradients from all endpoints to the controllers.
 
 The controllers are one host here, rank 0, with 128 GB/s (a 240th of it) for each of them. On the
@@ -33,7 +33,7 @@ RANKS = ENDPOINTS + 1
 HOT_CHANNELS = 2 * ROWS - 1
 """Channels that meet on a link of a column of the mesh."""
 MESH_SHARE = MESH_GBPS * 1000 / (HOT_CHANNELS * CHANNEL_MBPS)
-"""Of the channels' rate: 0.65, as published."""
+"""The mesh's share of the channels' rate: 0.65, as published."""
 
 
 def fabric_with_controllers(variant: str) -> str:
@@ -87,7 +87,7 @@ def stream_program(variant: str) -> str:
 
 
 def stream_section(variant: str) -> str:
-    """What else the section has: on the mesh the first chunks are through before the last begin."""
+    """The section's other keys: on the mesh the first chunks are through before the last begin."""
     return "in_flight: 4" if variant == "mesh" else ""
 
 

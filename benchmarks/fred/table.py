@@ -20,8 +20,8 @@ class Case:
     published: float | None = None
     columns: dict[str, str] = field(default_factory=dict)
     moved_bytes: int = 0
-    """What an endpoint moves by the algorithm, as the paper counts effective bandwidth; 0: not
-    told."""
+    """The bytes that an endpoint moves by the algorithm, as the paper counts effective bandwidth;
+    0: not told."""
     published_gbps: float | None = None
     whole: bool = False
     """The time is the iteration's, and not that of its collectives."""
@@ -29,8 +29,9 @@ class Case:
 
 @dataclass(frozen=True)
 class Row:
-    """Of the last iteration. `busiest_us` is how long the busiest port sends in an iteration, by
-    the counters of the whole run: connections that are made before are in it, some 20 us."""
+    """The times of a case's last iteration. `busiest_us` is how long the busiest port sends in an
+    iteration, by the counters of the whole run: connections that are made before are in it, some 20
+    us."""
 
     case: Case
     us: float

@@ -78,7 +78,7 @@ class Scheme:
 
 
 PAPERS = ("PFC", "DCQCN", "DCTCP", "TIMELY", "HPCC")
-"""What the names of the paper's schemes begin with: those of a run that names none."""
+"""The first words of the paper's schemes, which a run has that names none."""
 
 
 def schemes(window_bytes: int) -> tuple[Scheme, ...]:

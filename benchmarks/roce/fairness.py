@@ -36,7 +36,7 @@ SLICE_NS = 500_000
 MESSAGE = 65_536
 FAIR = 0.99
 SPREAD_NS = 100_000
-"""Of the flows' starts, in draws."""
+"""The spread of the flows' starts, in draws."""
 
 
 @dataclass(frozen=True, slots=True)

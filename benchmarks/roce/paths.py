@@ -39,8 +39,8 @@ MESSAGES = (65_536, 262_144, 1_048_576, 4_194_304, 16_777_216)
 TOTAL = 67_108_864
 APART_NS = 20_000_000
 PAYLOAD, HEADERS = 4096, 82
-"""Of a full packet: base header 12, invariant CRC 4, UDP 8, IPv4 20, Ethernet 18, preamble and gap
-20."""
+"""The bytes of a full packet: payload, and headers: base header 12, invariant CRC 4, UDP 8, IPv4
+20, Ethernet 18, preamble and gap 20."""
 FIRST_HEADERS = 16
 """The address and key that the first packet of a WRITE has besides."""
 ACK = 4 + HEADERS

@@ -99,7 +99,8 @@ predict: []
 
 
 def _hierarchy(bench: Bench) -> Mapping[str, Any]:
-    """What NICs sent with all the data across over what they send after a reduce-scatter inside."""
+    """The bytes that NICs send with all the data across, over those that they send after a
+    reduce-scatter inside."""
     sent = {}
     for full in ("true", "false"):
         directory = bench.run(_RAILS.format(full=full))

@@ -36,7 +36,7 @@ _PAYLOAD, _FRAME = 8948, 9038
 
 
 def _dctcp(bench: Bench) -> Mapping[str, Any]:
-    """Of the receiver's link, how much two long flows use, by K. C RTT / 7 is 35.7 KB."""
+    """The share of the receiver's link that two long flows use, by K. C RTT / 7 is 35.7 KB."""
     used = {}
     for k in ("3KB", "36KB", "75KB"):
         (us,) = bench.durations_us(_LONG.format(k=k))

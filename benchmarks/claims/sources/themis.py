@@ -36,7 +36,7 @@ _BALANCE = {
 """Sizes, rates, and the ratio that ASTRA-sim's code computes for 64 chunks."""
 _SETTING = "tori 2x2x2 and 4x4 of 100 Gb/s, 32 MiB in 64 chunks, a ring an axis, one chunk an axis"
 _IDEAL = {"ResNet-152": 1.54, "GNMT": 1.32, "DLRM": 1.33, "Transformer-1T": 1.26}
-"""What a perfect schedule would gain end to end (third party's summary)."""
+"""The gain of a perfect schedule end to end (a third party's summary)."""
 _BASELINE_USE = 0.5631
 _GAINS = {"ResNet-152": 1.49, "GNMT": 1.30, "DLRM": 1.30, "Transformer-1T": 1.25}
 _GAINS_FIRST = {"ResNet-152": 1.49, "GNMT": 1.41, "DLRM": 1.42, "Transformer-1T": 1.35}
@@ -75,7 +75,7 @@ class _Torus:
 
     @property
     def rates(self) -> list[int]:
-        """Of the dimensions, the innermost first."""
+        """The rates of the dimensions, the innermost first."""
         return [self.inner_rate] + [1] * (len(self.dims) - 1)
 
     @property
