@@ -18,4 +18,5 @@ def _missing() -> str | None:
 
 
 MISSING = _missing()
-"""What is missing for that, as the reason of a skip; None when nothing is."""
+"""The thing that this machine lacks for such namespaces, as the reason of a skip; None when it has
+all."""

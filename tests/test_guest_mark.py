@@ -1,4 +1,4 @@
-"""What becomes of tests marked `guest`, by pytest in a process of its own on a file of such."""
+"""The fate of tests marked `guest`, by pytest in a process of its own on a file of such."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the simulation must be, whatever the numbers: closed forms, symmetry, refusals."""
+"""Properties of the simulation whatever the numbers: closed forms, symmetry, refusals."""
 
 from __future__ import annotations
 
@@ -265,7 +265,8 @@ def test_the_scheduling_policy_cannot_matter() -> None:
 
 
 def test_transfers_queue_on_a_shared_bus() -> None:
-    """Of four packets the first crosses to memory, two to the adaptor and back, the last stays."""
+    """The first of four packets crosses to memory, two cross to the adaptor and back, the last
+    stays."""
     switch = Dimension("Switch", 4, 50.0, 500.0)
 
     def run(algorithm: str, **bus: float) -> int:

@@ -86,7 +86,8 @@ def _refused(folder: Path, nodes: Callable[[int], Iterable[TraceNode]]) -> str:
 
 
 def test_callers_that_the_converter_left_out_are_no_dependencies(tmp_path: Path) -> None:
-    """Where some ctrl_deps lead nowhere, data_deps alone are followed, as by Chakra's feeder."""
+    """The reader follows data_deps alone where some ctrl_deps lead nowhere, as Chakra's feeder
+    does."""
     prefix = _write(
         tmp_path,
         lambda rank: [

@@ -97,7 +97,7 @@ def test_what_makes_no_sense_with_jobs_is_refused() -> None:
 
 
 def predicted_us(streams: str) -> tuple[float, float]:
-    """What each job takes, from its start."""
+    """The time of each job, from its start."""
     spec = spec_of(streams=streams)
     found = predict_run(jobs_of(spec), setting_of_spec(spec), load_predictor("flow"))
     left, right = (found[job.name].duration_ns / 1000 for job in spec.jobs)

@@ -54,8 +54,8 @@ def test_every_rank_checks_its_numbers(run: Path) -> None:
 
 
 def test_the_tree_is_there_before_the_first_collective(run: Path) -> None:
-    """What has slots takes the same from the first on; a stream's connections have small windows
-    in the beginning."""
+    """A collective with slots takes the same from the first on; a stream's connections have small
+    windows in the beginning."""
     for first, second in zip(valid_rows(run, 0), valid_rows(run, 1), strict=True):
         within = 0.15 if first["size_bytes"] == SIZE else 0.01
         assert first["duration_ns"] == pytest.approx(second["duration_ns"], rel=within)
@@ -101,7 +101,7 @@ def test_ports_carry_the_size_up_and_down(run: Path) -> None:
 
 
 def test_the_report_shows_how_slots_were_used(run: Path) -> None:
-    """Of three slots a message of four payloads takes all. An iteration has three such messages, a
+    """A message of four payloads takes all of three slots. An iteration has three such messages, a
     small one and a stream."""
     rows = tables(load_run(run))["slots"].rows
     assert [row[:4] for row in rows] == [

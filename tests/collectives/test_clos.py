@@ -16,7 +16,7 @@ def all_reduce(name: str, *ports: int) -> Flow:
 
 
 def carried(found: Route, flows: tuple[Flow, ...], middles: int) -> dict[int, frozenset[int]]:
-    """What each output gets, as the inputs that have been reduced into it, stage by stage."""
+    """Output -> the inputs that have been reduced into it, followed stage by stage."""
     if found.ports <= 2:
         return {port: flow.inputs for flow in flows for port in flow.outputs}
     middle = dict(found.middle)

@@ -1,4 +1,4 @@
-"""What flows into a grid at its edge: every link's share, the hot one, and a run of it."""
+"""Streams into a grid at its edge: every link's share, the hot one, and a run of it."""
 
 from __future__ import annotations
 

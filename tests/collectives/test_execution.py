@@ -40,7 +40,7 @@ class Wires:
 
 
 class Received:
-    """What a receive is waited for by."""
+    """The handle by which a receive is waited for."""
 
     def __init__(self, wires: Wires, key: tuple[int, int, int], into: torch.Tensor) -> None:
         self._wires, self._key, self._into = wires, key, into
@@ -69,7 +69,7 @@ class Group:
 
 
 def all_reduced(name: str, ranks: int, schedule: Chunking, **options: Any) -> list[torch.Tensor]:
-    """What each rank has after an all-reduce of 720 elements."""
+    """Each rank's tensor after an all-reduce of 720 elements."""
     shape = Shape(Kind.ALL_REDUCE, 720 * 4, ranks, 4)
     found = cut(shape, algorithm(name, **options), schedule)
     wires = Wires()

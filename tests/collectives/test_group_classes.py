@@ -126,7 +126,7 @@ def test_ports_serve_the_groups_in_their_classes(run: Path) -> None:
 
 
 def rows_of(run: Path, phase: str) -> list[dict[str, Any]]:
-    """Of the last stage, which goes back first."""
+    """The rows of the last stage, which goes back first."""
     rows = [row for row in valid_rows(run, 0) if row["id"].split(".")[1] == phase]
     return sorted(rows, key=lambda row: row["start_ns"])[:2]
 

@@ -94,7 +94,7 @@ def test_no_collective_is_faster_than_its_bytes(run: Path) -> None:
 
 
 def test_predictions_follow_the_programs(run: Path) -> None:
-    """Where no window limits: these have been sending for a while by then."""
+    """No window limits these: they have been sending for a while by then."""
     for row in valid_rows(run, 1):
         if row["kind"] in ("all_reduce", "all_gather", "reduce"):
             assert abs(row["predicted"]["flow"]["error"]) < 0.08, row

@@ -31,7 +31,7 @@ capture: {{points: []}}
 
 
 def nic_bytes(directory: Path, local: int, full_size: bool) -> list[int]:
-    """What the NICs sent, host by host: frames as Linux counts them."""
+    """The bytes that the NICs sent, host by host: frames as Linux counts them."""
     full = str(full_size).lower()
     spec = directory / f"full-{full}.yaml"
     ranks = SERVERS * local

@@ -134,7 +134,7 @@ def test_all_ranks_start_all_chunks_in_one_order_at_any_pace(
 
 
 def started(order: StartOrder) -> list[tuple[int, int]]:
-    """What starts until the slots are full."""
+    """The chunks that start until the slots are full."""
     found = []
     while (start := order.next()) is not None:
         found.append((start.collective, start.chunk))

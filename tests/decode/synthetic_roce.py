@@ -97,7 +97,7 @@ class RoceWire:
         return psns
 
     def credit(self, side: int, slot: int) -> int:
-        """What a receiver sends when it has a buffer."""
+        """A receiver's message when it has a buffer."""
         immediate: list[Packet] = [ImmediateData(immediate=slot)]
         return self._send(side, Opcode.SEND_ONLY_WITH_IMMEDIATE, immediate, bytes(16))
 

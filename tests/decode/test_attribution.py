@@ -53,7 +53,7 @@ def transfers_of(
 
 
 def check_sums(result: Attribution) -> None:
-    """What holds for any capture: the ledger is the capture."""
+    """The sums that hold for any capture: the ledger is the capture."""
     for number, file in enumerate(result.files):
         mine = sum(row.wire_bytes for row in result.by_collective(file=number))
         assert mine == file.data_connection_bytes

@@ -1,4 +1,4 @@
-"""What is found in captures gets the names of what XLA compiled."""
+"""Collectives that are found in captures get the names of XLA's instructions."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def _seen(kind: Kind, size: int, ranks: tuple[int, ...], at: int, number: int) -
 
 
 def _execution(start: int, number: int) -> list[WireCollective]:
-    """What four ranks do in one execution of the module."""
+    """The collectives of four ranks in one execution of the module."""
     ops = [
         (Kind.ALL_GATHER, 32, ((0, 2), (1, 3))),
         *[(Kind.ALL_GATHER, 32, ((0, 1), (2, 3)))] * 2,

@@ -37,7 +37,8 @@ class _Wire:
         self._numbers: dict[tuple[int, int], int] = {}
 
     def add(self, kind: str, steps: Iterable[Iterable[Sent]]) -> None:
-        """What ranks send in every step, when they have what came to them in the step before."""
+        """Add each step's messages: ranks send them when they have those that came to them in the
+        step before."""
         tag = _TAGS.get(kind, 7)
         for step in steps:
             come: dict[int, int] = {}

@@ -81,8 +81,8 @@ def test_another_program_is_none_of_openmpi() -> None:
 
 
 def test_behind_a_header_that_was_cut_the_walk_goes_on() -> None:
-    """Of segments of 1,000 bytes the first 60 were kept. The second message's header lies at 838,
-    the third begins at byte 2,000."""
+    """The capture keeps the first 60 bytes of segments of 1,000. The second message's header lies
+    at 838, the third begins at byte 2,000."""
     first, second = _eager(-12, 1, 792), _eager(-12, 2, 1_140)
     third = _eager(-12, 3, 8)
     assert len(_GREETING + first) == 838 and len(_GREETING + first + second) == 2_000

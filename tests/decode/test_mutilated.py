@@ -25,7 +25,7 @@ _DATA = Path(__file__).parent / "data" / "jax-four-ranks"
 _RECORD_BYTES = 16
 _FILE_BYTES = 24
 _PACKETS = 400
-"""Of each file: what a fuzzer can mutilate a hundred times."""
+"""The packets of each file: as many as a fuzzer can mutilate a hundred times."""
 _MOST_MEMORY_BYTES = 64 << 20
 
 

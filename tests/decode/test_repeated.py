@@ -188,7 +188,8 @@ def test_what_fits_no_schedule_is_not_cut() -> None:
     )
 )
 def test_permutations_in_a_row_are_told_apart(permutations: list[list[tuple[int, int]]]) -> None:
-    """Of ranks that all go on when all have what is theirs. One with nothing to send is none."""
+    """Each rank goes on when all have what is theirs. A permutation with nothing to send is
+    none."""
     wanted = [pairs for pairs in permutations if len(pairs) == 5]
     number: Counter[tuple[int, int]] = Counter()
     messages = []

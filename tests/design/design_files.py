@@ -24,5 +24,5 @@ def listed(sizes: Sequence[int], more: str = "  constraints: {total_bandwidth: 5
 
 
 def found_in(text: str) -> Found:
-    """What the search finds in a design's text."""
+    """The result of the search for a design's text."""
     return search(parse_design(text))

@@ -15,7 +15,8 @@ _ROUND_TRIP_NS = 2 * 10**6
 _PRODUCT_BYTES = _RATE_BPS * _ROUND_TRIP_NS // 8 // 10**9
 _SIZE_BYTES = 100 * 10**6
 _SEGMENT, _FRAME = 1448, 1538
-"""Of 1500 bytes: payload beside headers with time stamps; the frame with what Ethernet adds."""
+"""Bytes at an MTU of 1500: payload beside headers with time stamps; the frame with Ethernet's
+part."""
 
 SPEC = f"""
 name: buffer

@@ -33,7 +33,7 @@ TimeOf = Callable[[Spec], float]
 
 
 def ideal_ns(spec: Spec) -> float:
-    """What the model says of an emulated spec, from its fabric alone."""
+    """The model's time for an emulated spec, from its fabric alone."""
     workload, sizes = spec.workload, spec.collectives.dimensions
     assert isinstance(workload, CollectivesWorkload) and sizes is not None
     rates = {link.link_class: link.rate_bps / 8e9 for link in spec.plan.fabric.links}

@@ -90,7 +90,7 @@ def test_layers_are_joined_without_loss(workload: LayersWorkload, rates: list[fl
 
 
 def _strategies() -> st.SearchStrategy[Strategy]:
-    """Of 128 ranks."""
+    """Strategies of 128 ranks."""
     return st.builds(
         lambda tensor, pipeline, micro, zero: Strategy(
             128 // (tensor * pipeline), tensor, pipeline, micro, zero

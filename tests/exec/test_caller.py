@@ -1,4 +1,4 @@
-"""Where a program comes from, and what is said before a run of one that cannot work."""
+"""The place that a program comes from, and the message before a run of one that cannot work."""
 
 from __future__ import annotations
 

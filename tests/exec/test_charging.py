@@ -1,4 +1,4 @@
-"""What a program's torch computes is charged: the roofline of the spec's device, exactly."""
+"""A program is charged for its torch's computing: the roofline of the spec's device, exactly."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ _CLOCK_NS = 1_000
 
 @dataclass(frozen=True)
 class _Call:
-    """What all ranks of a call know of it."""
+    """A call, as all its ranks know it."""
 
     kind: str
     members: tuple[int, ...]
@@ -69,7 +69,7 @@ def _rows(result: dict[str, Any]) -> dict[tuple[str, tuple[int, ...]], list[dict
 
 
 def _wrong(call: _Call, row: dict[str, Any]) -> list[str]:
-    """What of a row is not as its call's ranks know it."""
+    """The parts of a row that differ from its call as the ranks know it."""
     said: list[str] = []
     if row["busbw_gbps"] is not None and row["busbw_gbps"] > _LINK_GBPS:
         said.append(f"{row['busbw_gbps']} Gb/s")

@@ -29,7 +29,7 @@ dist.send(x, (rank - 1) % 3)
 
 
 def _hang(directory: Path, script: str, *options: str) -> tuple[str, list[dict[str, object]]]:
-    """What is said of a script that hangs for a minute, and what result there is."""
+    """The message about a script that hangs for a minute, and the result's hang."""
     (directory / "fabric.yaml").write_text(FABRIC)
     (directory / "script.py").write_text(_BEGIN + script)
     done = execute(

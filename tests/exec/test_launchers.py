@@ -75,7 +75,7 @@ def test_collectives_of_ranks_that_share_hosts_are_predicted(tmp_path: Path) -> 
 
 
 def test_a_program_in_a_spec_is_swept(tmp_path: Path) -> None:
-    """What its axis sets is in the program's environment."""
+    """Each value of the axis is in the program's environment."""
     (tmp_path / "code").mkdir()
     (tmp_path / "code" / "talk.sh").write_text(
         "echo rank $RANK of $WORLD_SIZE says $WORD > said-$RANK\n"

@@ -1,4 +1,4 @@
-"""What the result of a program says of what it does not know; needs no guest."""
+"""The notes in a program's result on the things that it does not know; needs no guest."""
 
 from __future__ import annotations
 

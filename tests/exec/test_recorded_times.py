@@ -1,4 +1,4 @@
-"""What a program computes takes what it took in a trace of PyTorch's profiler."""
+"""A program's computing takes the times that a trace of PyTorch's profiler recorded."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from analysis.exporters.msccl import COLLECTIVES, build_program, render_program
 from collectives.msccl.names import MAX_STEPS
 
 Chunk = frozenset[tuple[int, int]]
-"""Who contributed what: (rank, chunk of its input), reduced together."""
+"""The contributions in a chunk: (rank, chunk of its input), reduced together."""
 
 
 def _interpret(text: str) -> list[dict[str, dict[int, Chunk]]]:

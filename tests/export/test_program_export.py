@@ -38,7 +38,7 @@ CHUNKS = {
 }
 
 Message = tuple[int, int, int]
-"""Who sends to whom how many bytes."""
+"""A message: source, destination, bytes."""
 
 
 def expected() -> Counter[Message]:
@@ -50,7 +50,7 @@ def expected() -> Counter[Message]:
 
 
 def test_no_two_of_the_programs_messages_could_be_mistaken_for_a_ring() -> None:
-    """What the other tests compare with has more pairs than a ring has."""
+    """The messages that the other tests compare with have more pairs than a ring has."""
     assert len({(source, to) for source, to, _ in expected()}) > 2 * RANKS
 
 

@@ -72,7 +72,7 @@ def _read_lab(path: Path, name: str, reader: Reader) -> object:
 
 
 def _refused(place: Path, reader: Reader, error: type[ValueError], text: str | bytes) -> str:
-    """What the reader says of a file with this text; nothing where it takes it."""
+    """The reader's refusal of a file with this text; empty where it takes the file."""
     file = place / "file.yaml"
     file.write_bytes(text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass"))
     began = time.process_time()

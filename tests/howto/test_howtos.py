@@ -64,7 +64,8 @@ def test_a_page_works_after_make_demo_alone(page: Path, fresh_clone: FreshClone)
 @pytest.mark.long
 @pytest.mark.timeout(3600)
 def test_benchmarks_and_claims_need_nothing_more(fresh_clone: FreshClone) -> None:
-    """What `make bench`, `make study` and `make claims` start; their runs take hours."""
+    """The modules that `make bench`, `make study` and `make claims` start can be imported; their
+    runs take hours."""
     modules = [
         ".".join(path.relative_to(ROOT).with_suffix("").parts)
         for path in sorted((ROOT / "benchmarks").rglob("*.py"))

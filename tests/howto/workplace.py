@@ -108,7 +108,8 @@ class Workplace:
         (self._root / name).write_text(text)
 
     def remove(self, *names: str) -> None:
-        """What a page leaves for its reader to look at, as far as it is there."""
+        """Remove the files that a page leaves for its reader to look at, as far as they are
+        there."""
         for name in names:
             path = self._root / name
             if path.is_dir():
@@ -121,7 +122,7 @@ class Workplace:
         self._run(("bash", "-euo", "pipefail"), command, command)
 
     def left(self) -> str:
-        """What differs from the beginning, in git's words."""
+        """The differences from the beginning, in git's words."""
         return self._git("status", "--porcelain")
 
     def _make_venv(self) -> None:

@@ -29,7 +29,7 @@ _Facts = Callable[[Student], dict[str, Number]]
 
 
 def _facts(student: Student) -> dict[str, Number]:
-    """What the runs of a student come to: of each student something else."""
+    """The facts of a student's runs: other numbers for each student."""
     own = 1 + sum(student.name.encode()) % 97 / 50
     names = sorted(student.lab.facts)
     return {name: int(123_456 * own * 1.7 ** (n**1.3)) for n, name in enumerate(names)}

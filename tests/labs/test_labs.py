@@ -31,7 +31,7 @@ _CLASS = [f"student {number}" for number in range(60)]
 
 
 def _some_facts(lab: Lab) -> dict[str, Number]:
-    """What runs could have come to: numbers of no special kind, far from each other."""
+    """Facts that runs could have had: numbers of no special kind, far from each other."""
     return {
         name: int(123_456 * 1.7 ** (index**1.3)) for index, name in enumerate(sorted(lab.facts))
     }
@@ -86,7 +86,7 @@ def test_an_answer_of_nothing_gets_no_points(name: str) -> None:
 
 @pytest.mark.parametrize("name", _LABS)
 def test_numbers_differ_in_a_class(name: str) -> None:
-    """Of 60 students few share all numbers, so that copied answers are wrong."""
+    """Few of 60 students share all numbers, so that copied answers are wrong."""
     lab = load_lab(name)
     different = {tuple(Student(person, lab).numbers.items()) for person in _CLASS}
     assert len(different) > 20

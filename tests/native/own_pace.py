@@ -39,7 +39,7 @@ _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 def believed(live: Network, measure: Callable[[], T], accept: Callable[[T], bool]) -> T:
-    """What `measure` returns, as soon as `accept` agrees, or the fidelity monitor says that the
+    """The value of `measure`, as soon as `accept` agrees, or the fidelity monitor says that the
     machine kept up and the value therefore stands as it is."""
     late = ""
     for _ in range(_TRIES):
@@ -64,7 +64,7 @@ def too_late(monitor: FidelityMonitor) -> str:
 
 
 def on_an_idle_machine(attempt: Callable[[], T], accept: Callable[[T], bool]) -> T:
-    """What `attempt` returns: as soon as `accept` agrees, else the last time, when the machine was
+    """The value of `attempt`: as soon as `accept` agrees, else the last one, when the machine was
     idle every time."""
     machines = []
     for _ in range(_TRIES):
@@ -87,9 +87,10 @@ def on_an_idle_machine(attempt: Callable[[], T], accept: Callable[[T], bool]) ->
 
 
 class _Machine(NamedTuple):
-    """Of all processors' time: what went to others than this process, its children that have ended,
-    and interrupts, the hypervisor among them; what went to the hypervisor; and to these. And how
-    late a timer was that nobody but the machine delays, one in a hundred or more."""
+    """The shares of all processors' time: of others than this process, its children that have
+    ended, and interrupts (the hypervisor is among the others); of the hypervisor; and of these.
+    `late_ns` is how late a timer was that nobody but the machine delays, one in a hundred or
+    more."""
 
     others: float
     stolen: float
@@ -99,7 +100,7 @@ class _Machine(NamedTuple):
 
 @contextmanager
 def _watched() -> Iterator[Callable[[], _Machine]]:
-    """What the machine did during the block; read it after that."""
+    """A function that describes the machine during the block; call it after that."""
     machines: list[_Machine] = []
     late_ns: list[int] = []
     ended = threading.Event()

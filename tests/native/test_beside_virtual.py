@@ -1,5 +1,5 @@
-"""What the native kernel does, held against what the virtual one does with the same spec: the
-capture, a queue that drops, and faults."""
+"""The native kernel beside the virtual one with the same spec: the capture, a queue that drops, and
+faults."""
 
 from __future__ import annotations
 

@@ -94,8 +94,8 @@ def test_a_transfer_survives_a_link_that_goes_down_under_it() -> None:
 
 
 def _bytes_by_uplink(step_ms: int) -> tuple[dict[str, int], str]:
-    """Of a transfer that lasts five steps, through the first of which both uplinks are there, then
-    each by itself; and how the machine did not keep up."""
+    """The bytes that each uplink carried of a transfer that lasts five steps, through the first of
+    which both uplinks are there, then each by itself; and how the machine did not keep up."""
     with network(fat_tree(rate="50Mbps")) as live:
         faults = [
             fault("link-down", "edge0-0-agg0-0", at=f"{step_ms}ms"),

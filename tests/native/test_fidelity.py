@@ -1,4 +1,4 @@
-"""What the monitor must notice is provoked for real, in the native kernel."""
+"""The monitor notices what tests provoke for real in the native kernel."""
 
 from __future__ import annotations
 
@@ -194,7 +194,7 @@ def test_what_an_idle_link_lets_through_at_once_is_no_more_than_its_bucket() -> 
 
 
 def test_stolen_time_makes_a_run_invalid(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the hypervisor took is taken off what the kernel counts as idle."""
+    """The monitor takes the hypervisor's time off the time that the kernel counts as idle."""
 
     def with_a_tenth_stolen() -> tuple[CoreTimes, ...]:
         return tuple(

@@ -23,11 +23,12 @@ _RATE_BPS = 10_000_000
 _ALL_PROTOCOLS = 3  # ETH_P_ALL
 _BETWEEN_L1_AND_PAYLOAD = 24 + 14 + 20 + 8
 _PERIOD_S, _PERIODS = 0.0034, 300
-"""Of a stream that takes three quarters of a link: its ports are never idle for as long as fills a
-bucket."""
+"""The period of a stream that takes three quarters of a link: its ports are never idle for as long
+as fills a bucket."""
 _WAITING = 20
 _TIMERS = 0.02
-"""What a rate in whole bytes, and clocks that are read at both ends, may take off a time."""
+"""The share of a time that a rate in whole bytes, and clocks that are read at both ends, may take
+off."""
 
 
 def _crossed_ns(live: Network, payload: int, idle_s: float) -> int:
@@ -87,7 +88,7 @@ def test_a_link_whose_frames_are_shorter_than_timers_are_late_has_none() -> None
 
 
 def _seen(packet_socket: socket.socket) -> list[bytes]:
-    """What a packet socket has received so far."""
+    """The packets that a packet socket has received so far."""
     packet_socket.setblocking(False)
     found = []
     while True:

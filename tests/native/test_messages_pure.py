@@ -97,7 +97,8 @@ def of_pyroute2(request: Request) -> Any:
 
 
 def plain(found: Any) -> Any:
-    """What pyroute2 read, as it takes it to write: attributes are triples with their flags."""
+    """A message that pyroute2 read, as pyroute2 takes it to write: attributes are triples with
+    their flags."""
     if isinstance(found, dict):
         values = {name: each for name, each in found.items() if name not in ("header", "attrs")}
         attributes = [

@@ -93,7 +93,7 @@ def test_a_ring_over_roce(tmp_path: Path) -> None:
 
 
 def _run(spec: Path, out: Path) -> dict[str, Any]:
-    """What a native run found, valid or not."""
+    """The result of a native run, valid or not."""
     run = subprocess.run(
         [sys.executable, "-m", "groundwire.cli", "run", spec, "--kernel", "native", "--out", out],
         cwd=ROOT,

@@ -39,7 +39,7 @@ _GLOBAL = (
 
 
 def _state() -> tuple[object, ...]:
-    """What a network must leave as it found it."""
+    """The state of the machine that a network must leave as it found it."""
     shown = Path("/run/netns")
     return (
         sorted(os.listdir(shown)) if shown.exists() else [],

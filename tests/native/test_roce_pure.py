@@ -1,4 +1,4 @@
-"""What the native kernel needs for RoCE; needs no root."""
+"""The native kernel's preparation for RoCE; needs no root."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def sleeper() -> Iterator[subprocess.Popen[bytes]]:
 
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where sessions are, in the tests of this file."""
+    """The directory of sessions in the tests of this file."""
     place = tmp_path / "registry"
     monkeypatch.setattr(registry, "state_directory", lambda: place)
     return place
@@ -42,7 +42,8 @@ def _abandoned(root: Path, *objects: dict[str, object]) -> Session:
 
 
 def _hijacking(tmp_path: Path, pid: int) -> tuple[dict[str, object], ...]:
-    """What rewrites a file, removes a link and kills a process, if it is obeyed."""
+    """Registry entries that rewrite a file, remove a link and kill a process, if they are
+    obeyed."""
     (tmp_path / ".bashrc").write_text("alias ls=ls\n")
     (tmp_path / "link").symlink_to("/somewhere")
     return (
@@ -117,7 +118,7 @@ def test_a_link_in_place_of_a_file_is_not_followed(tmp_path: Path) -> None:
 
 
 def test_only_sysctls_are_written_back_and_only_own_links_go(root: Path, tmp_path: Path) -> None:
-    """Of a registry of our own, too: it may have been damaged."""
+    """The rules hold for a registry of our own, too: it may have been damaged."""
     objects = _hijacking(tmp_path, os.getpid())[:2]
     through = {**objects[0], "path": f"/proc/sys/../..{tmp_path}/.bashrc"}
     removal = _abandoned(root, *objects, through).remove()

@@ -120,7 +120,7 @@ def test_no_exchange_of_what_crosses_betters_activations(found: tuple[LayerCosts
 
 @given(layers(by_weight=True), st.floats(1.0, 5.0))
 def test_what_crosses_falls_as_it_costs_more(found: tuple[LayerCosts, Ints], factor: float) -> None:
-    """Of a global optimum: an exchange argument over the two optima."""
+    """A property of a global optimum: an exchange argument over the two optima."""
     costs, sources = found
     dearer = LayerCosts(
         costs.workers, costs.energy, costs.sparsity, costs.crossing * factor, costs.by_weight

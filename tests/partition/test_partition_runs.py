@@ -115,8 +115,9 @@ def test_every_byte_is_attributed(runs: dict[str, Run]) -> None:
 def test_on_4_and_8_workers_latency_falls_with_the_bytes(
     name: str, fewer: float, shorter: float, lost: float, tmp_path: Path
 ) -> None:
-    """What benchmarks/results say of lambda = 1 beside 0: bytes across, latency, accuracy. With 8
-    workers ECMP draws the paths, and latencies with them: half of the bytes' factor is asked."""
+    """The ratios that benchmarks/results has for lambda = 1 beside 0: bytes across, latency,
+    accuracy. With 8 workers ECMP draws the paths, and latencies with them: half of the bytes'
+    factor is asked."""
     found = []
     for cost in ("0", "1"):
         sets = [f"workload.partition.crossing_cost={cost}", "workload.iterations=2"]

@@ -1,4 +1,5 @@
-"""What the ranks' shares compute together, without a kernel: messages are handed over."""
+"""The result that the ranks' shares compute together, without a kernel: messages are handed
+over."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a packet capture sees of a port, and when."""
+"""The packets of a port that a packet capture sees, and when it sees them."""
 
 from __future__ import annotations
 

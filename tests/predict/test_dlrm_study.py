@@ -74,7 +74,7 @@ def test_the_small_systems_are_a_32nd(system: str) -> None:
 
 
 def predicted_ns(system: str, **overrides: str) -> dict[str, float]:
-    """What each collective of the first pass of a small system takes alone, by `flow`."""
+    """The time of each collective of a small system's first pass alone, by `flow`."""
     spec = spec_of(system, "small-")
     if overrides:
         keys = {key.replace("__", "."): value for key, value in overrides.items()}
@@ -165,7 +165,7 @@ def test_the_study_starts_from_the_ready_systems() -> None:
 
 
 def programs_of(spec: Spec) -> list[list[tuple[int, int, object]]]:
-    """What each chunk of each collective does: where it begins, how long it is, its steps."""
+    """Each chunk of each collective: its first element, its length, its steps."""
     return [
         [(c.first, c.count, c.program.participants) for c in planned.call.schedule.chunks]
         for planned in planned_calls(spec)

@@ -41,7 +41,7 @@ def call(size_bytes: int, chunking: Chunking | None = None) -> CollectiveCall:
 def durations(
     calls: list[CollectiveCall], acts: list[Act], predictor: Flow | AlphaBeta
 ) -> list[float]:
-    """Of each, where all ranks do the same."""
+    """The duration of each call, where all ranks do the same."""
     grouped = [GroupedCall(one, "all") for one in calls]
     return predictor.run(Scenario(SETTING, grouped, dict.fromkeys(RANKS, acts))).durations_ns()
 

@@ -184,7 +184,7 @@ _MEASURED_NS = {
     ("{kind: voq, buffer: 800KB}", "cubic"): (194_683, 78_722, 328_775, 147_410),
     ("{kind: codel, target: 30us, interval: 500us}", "cubic"): (186_932, 78_693, 328_667, 147_410),
 }
-"""What ranks in the virtual kernel measured, of a run of four operations."""
+"""Times that ranks in the virtual kernel measured, in a run of four operations."""
 
 
 @pytest.mark.parametrize(("queue", "control"), _MEASURED_NS)
@@ -340,8 +340,8 @@ def test_steps_that_ranks_go_through_together_are_what_each_of_them_does(
 
 
 def test_what_a_host_s_own_port_has_no_room_for_was_not_sent() -> None:
-    """Of ten segments at once a port takes one to transmit and two that wait. The window falls,
-    and nothing has to be sent again."""
+    """A port takes three of ten segments at once: one to transmit and two that wait. The window
+    falls, and nothing has to be sent again."""
     spec = parse_spec(
         """
 name: test

@@ -1,4 +1,4 @@
-"""What messages cost over RoCE: closed forms of headers, credits and acknowledgements."""
+"""The cost of messages over RoCE: closed forms of headers, credits and acknowledgements."""
 
 from __future__ import annotations
 

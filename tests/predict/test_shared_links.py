@@ -1,4 +1,4 @@
-"""Who waits for whom in queues, where it can be told by hand."""
+"""Waits in queues that can be told by hand."""
 
 from __future__ import annotations
 

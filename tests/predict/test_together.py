@@ -24,7 +24,7 @@ _RANKS = range(8)
 
 
 def _together(kinds: Sequence[str], groups: Sequence[str] | None = None) -> list[float]:
-    """What collectives of 8 ranks take that are all posted at once, or each by a group."""
+    """Durations of collectives of 8 ranks that are all posted at once, or each by a group."""
     setting = make_setting("flat")
     calls = [
         GroupedCall(make_call(setting, kind, _SIZE), group)

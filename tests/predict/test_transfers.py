@@ -62,7 +62,7 @@ def _run(posted: Sequence[_Posted], acts: dict[int, Sequence[Act]]) -> Timeline:
 
 
 def _durations(posted: Sequence[_Posted]) -> list[float]:
-    """Where nobody waits for anything."""
+    """Durations where nobody waits for anything."""
     order = sorted(range(len(posted)), key=lambda i: (posted[i].start_ns, i))
     acts: dict[int, list[Act]] = {rank: [] for p in posted for rank in p.ranks}
     for number in order:

@@ -1,4 +1,4 @@
-"""Who waits for whom, told from what ranks have called."""
+"""The waits of a hang, told from the calls of ranks."""
 
 from __future__ import annotations
 

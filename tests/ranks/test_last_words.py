@@ -1,4 +1,4 @@
-"""What is quoted of a rank that ended badly; needs no guest."""
+"""The quoted words of a rank that ended badly; needs no guest."""
 
 from __future__ import annotations
 

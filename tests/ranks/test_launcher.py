@@ -158,7 +158,7 @@ def test_a_killed_process_of_packed_ranks_is_named(tmp_path: Path) -> None:
 def test_torch_makes_its_pool_before_a_process_has_threads(
     tmp_path: Path, per_process: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of two threads that came at once one raised "Invalid thread pool!"."""
+    """torch raised "Invalid thread pool!" in one of two threads that came at once."""
     made = tmp_path / "made"
 
     def make_pool(threads: int) -> None:

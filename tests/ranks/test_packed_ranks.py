@@ -58,8 +58,8 @@ def unpacked(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 def _sent(run: Path) -> list[dict[str, Any]]:
-    """What ports counted, less their backlog over time: who connects first at one instant decides
-    on some of it, and it is rounded."""
+    """The counters of ports, less their backlog over time: the rank that connects first at one
+    instant decides on some of it, and it is rounded."""
     lines = (run / "links.jsonl").read_text().splitlines()
     return [{**json.loads(line), "backlog_byte_us": None} for line in lines]
 

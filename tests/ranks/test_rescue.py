@@ -1,4 +1,4 @@
-"""What members agree on when a node is lost: without a network, each a thread."""
+"""The agreement of members when a node is lost: without a network, each a thread."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MEMBERS = 3
 
 
 class _Hosts:
-    """What hosts would do; notes what it was asked for, and is complete at once."""
+    """A stand-in for hosts: it notes what it was asked for, and is complete at once."""
 
     def __init__(self, kind: Kind) -> None:
         self.kind = kind

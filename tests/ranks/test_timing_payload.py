@@ -73,7 +73,7 @@ def _run(directory: Path, workload: str, payload: str, per_process: int) -> Path
 
 
 def _events(run: Path, rank: int) -> list[dict[str, Any]]:
-    """Of a rank, from the first start on that all ranks have agreed on, less its checks."""
+    """A rank's events from the first start on that all ranks have agreed on, less its checks."""
     lines = (run / "ranks" / f"{rank:03d}.jsonl").read_text().splitlines()
     events = [json.loads(line) for line in lines]
     aligned = next(n for n, event in enumerate(events) if event.get("id") == "i0.align")

@@ -30,7 +30,7 @@ Sudo = Literal["none", "free", "password"]
 
 
 def missing() -> str | None:
-    """What this machine lacks for such hosts, as the reason of a skip."""
+    """The thing that this machine lacks for such hosts, as the reason of a skip."""
     if os.geteuid() != 0:
         return "needs root to make a host with processes of its own"
     for program, package in (
@@ -47,7 +47,7 @@ def missing() -> str | None:
 
 
 def missing_for_users() -> str | None:
-    """What is missing for hosts with a user that is not root."""
+    """The thing that is missing for hosts with a user that is not root, as the reason of a skip."""
     if shutil.which("sudo") is None:
         return "needs sudo"
     closed = _closed_above(ROOT / "groundwire") or _closed_above(Path(sys.prefix) / "bin")
@@ -56,7 +56,7 @@ def missing_for_users() -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """Who logs in. `sudo`: not at all, without a password, or with `PASSWORD`."""
+    """The user that logs in. `sudo`: not at all, without a password, or with `PASSWORD`."""
 
     name: str = "root"
     number: int = 0
@@ -105,7 +105,7 @@ class SshHost:
 
     @property
     def app(self) -> str:
-        """Where the application is, as the host sees it."""
+        """The directory of the application, as the host sees it."""
         return f"{_HOME}/groundwire/app"
 
     @property
@@ -323,7 +323,8 @@ def _closed_above(path: Path) -> Path | None:
 
 
 def _addresses(process: int) -> tuple[str, str]:
-    """Of both ends of a host's cable, out of 198.18.0.0/15, which is for tests (RFC 2544)."""
+    """The addresses of both ends of a host's cable, out of 198.18.0.0/15, which is for tests (RFC
+    2544)."""
     first = (198 << 24) + (18 << 16) + process % 2**15 * 4
     here, there = (socket.inet_ntoa((first + end).to_bytes(4, "big")) for end in (1, 2))
     return here, there

@@ -1,4 +1,4 @@
-"""What a host's event says went wrong."""
+"""The failure that a host's event names."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ _INSTALLED = (
     "python3-venv", "gcc", "libc6-dev", "make", "flex", "bison", "patch", "xz-utils", "libelf-dev",
     "libssl-dev", "libibverbs-dev", "ibverbs-providers", "linux-source-6.12",
 )  # fmt: skip
-"""What is left for the playbook to install: bc, g++ and iputils-ping."""
+"""The image's packages, which leave bc, g++ and iputils-ping for the playbook to install."""
 _MIRROR = "http://deb.debian.org/debian"
 _DISK = "12G"
 _MEMORY_MB = 4096
@@ -44,7 +44,7 @@ _PROGRAMS = {
 
 
 def missing() -> str | None:
-    """What this machine lacks for such machines, as the reason of a skip."""
+    """The thing that this machine lacks for such machines, as the reason of a skip."""
     if os.geteuid() != 0:
         return "needs root for debootstrap"
     if sys.version_info[:2] != (3, 11):
@@ -125,7 +125,7 @@ class Vm:
         }
 
     def says(self, command: str) -> str:
-        """What a command at the machine prints."""
+        """The output of a command at the machine."""
         return subprocess.run(
             ["ssh", "-i", str(self._image / "key"), "-p", str(self.port), "-o",
              "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null", "-o",

@@ -1,4 +1,5 @@
-"""What an inventory's `groundwire_wheels` names, for hosts with this machine's Python."""
+"""The wheels that an inventory's `groundwire_wheels` names, for hosts with this machine's
+Python."""
 
 from __future__ import annotations
 

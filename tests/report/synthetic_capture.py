@@ -15,7 +15,7 @@ CLOCK_OFFSET_NS = 1_767_225_600_000_000_000
 MTU, RATE_GBPS, HOP_NS = 9000, 100, 500
 MSS = MTU - 52
 SIZE = 524_288
-"""What each of two ranks sends the other in an all-to-all of 1 MiB."""
+"""The bytes that each of two ranks sends the other in an all-to-all of 1 MiB."""
 
 PORTS = {0: 40_000, 1: 50_001}
 ACK, PSH, SYN = 0x10, 0x08, 0x02
@@ -29,7 +29,7 @@ def wire_ns(payload: int) -> float:
 
 @dataclass
 class Talk:
-    """What both hosts' captures see of the connection between ranks 0 and 1. `macs` holds the
+    """The packets of the connection between ranks 0 and 1 in both hosts' captures. `macs` holds the
     source address by capture and whether the host itself sends (else its switch)."""
 
     macs: dict[tuple[int, bool], bytes]

@@ -1,4 +1,4 @@
-"""What a result looks like in a terminal of 80 columns."""
+"""A result in a terminal of 80 columns."""
 
 from __future__ import annotations
 

@@ -81,8 +81,8 @@ def random_programs(seed: int) -> Spec:
 
 
 def shares_of(spec: Spec, directory: Path) -> list[tuple[str, float, float]]:
-    """Of each collective on the virtual kernel: by which share of the exact time the least and the
-    most are above it."""
+    """(collective, share, share) on the virtual kernel: how far the least and the most are above
+    the exact time."""
     run_session(spec, "virtual", directory, lambda progress: None)
     run = load_run(directory)
     expected = Expectation(

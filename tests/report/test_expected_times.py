@@ -1,4 +1,5 @@
-"""What collectives take, expected and measured; and the verdict on native runs that rests on it."""
+"""The times of collectives, expected and measured; and the verdict on native runs that rests on
+them."""
 
 from __future__ import annotations
 
@@ -36,7 +37,7 @@ _SMALL = "{kind: all_reduce, size: 64KB}, {kind: all_gather, size: 64KB}"
 def test_what_is_expected_is_what_is_measured_exactly(
     hosts: int, link: dict[str, object], tmp_path: Path
 ) -> None:
-    """What is exact lies between the least and the most, where nothing is lost and windows are
+    """The exact time lies between the least and the most, where nothing is lost and windows are
     wide, and near both where bytes decide."""
     operations = [{"kind": kind, "size": "2MB"} for kind in ("all_reduce", "all_gather")]
     spec = parse_dict(
@@ -80,7 +81,8 @@ def test_native_times_are_judged(factor: float, words: str | None, tmp_path: Pat
 
 
 def test_messages_that_wait_for_each_other_take_their_time(tmp_path: Path) -> None:
-    """Of small ones bytes alone forbid nothing, and only a twin knows when they are right."""
+    """Bytes alone forbid nothing of small messages, and only a twin knows when their times are
+    right."""
     result = build_result(_native(tmp_path / "soon", 0.9, _SMALL))
     assert any("sooner than on such a fabric" in reason for reason in result["invalid_reasons"])
     result = build_result(_native(tmp_path / "right", 1.0, _SMALL))
@@ -89,7 +91,8 @@ def test_messages_that_wait_for_each_other_take_their_time(tmp_path: Path) -> No
 
 
 def test_the_least_of_a_message_is_its_way_and_that_of_its_invitation(tmp_path: Path) -> None:
-    """Of one frame, bytes alone say a third: it is stored and forwarded, and invited before."""
+    """Bytes alone allow a third of a frame's time: the frame is stored and forwarded, and invited
+    before."""
     write_run(tmp_path, _STAR, "{kind: send_recv, size: 6000}", Flow(), iterations=1)
     run = load_run(tmp_path)
     (expected,) = Expectation(setting_of(run), collectives_of(run), run.links, 1).of_all()

@@ -34,7 +34,8 @@ def report_of(directory: Path) -> Path:
 
 
 def requests(page: Page) -> list[str]:
-    """What was asked for beyond the page itself; data: addresses stay in the page."""
+    """The addresses that were asked for beyond the page itself; data: addresses stay in the
+    page."""
     urls = [e["request"]["url"] for e in page.methods("Network.requestWillBeSent")]
     return [url for url in urls if not url.startswith("data:")][1:]
 

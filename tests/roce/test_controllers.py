@@ -26,7 +26,7 @@ workload: {{kind: command, ranks: 2, argv: [train]}}
 
 
 def _settings(control: str, rate: str = "100Gbps", parameters: str = "{}") -> Settings:
-    """What the kernel is told, as the kernel has it."""
+    """The settings that the kernel is told, as the kernel has them."""
     spec = parse_spec(_SPEC.format(control=control, rate=rate, parameters=parameters))
     fabric = build_fabric(spec.fabric)
     told = device_settings(spec.transport, fabric, fabric.links[0].rate_bps)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""What becomes of a rank's messages when one of its queue pairs fails; needs no device."""
+"""The fate of a rank's messages when one of its queue pairs fails; needs no device."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_all_messages_of_a_rank_end_with_the_error_of_the_pair_that_failed(
 
 
 def test_what_comes_after_a_failure_completes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What had come before it may be told of after it."""
+    """The device may tell after a failure of a message that had come before it."""
     monkeypatch.setattr(subject, "Device", _Device)
     devices = subject.RankDevices(_PLACE)
     (pair, qpn), (_, other_qpn) = devices.make(1), devices.make(2)

@@ -1,4 +1,4 @@
-"""Who cannot send is named with the error of its queue pair, and soon."""
+"""An error names the rank that cannot send, with the error of its queue pair, and soon."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_a_program_is_named_with_the_error_of_its_queue_pair(
 
 
 def test_retries_of_a_message_that_gets_on_are_not_counted_together(tmp_path: Path) -> None:
-    """Of 2,048 packets 2% are lost: 40 NAKs, each of which says what came before, and lost
+    """The link loses 2% of 2,048 packets: 40 NAKs, each of which says what came before, and lost
     repetitions and NAKs, which take a time-out of 1 ms each. Twice in a row is allowed."""
     size = 2**23
     streams = run_streams(_LOSSY, [Flow(0, 1, size, size)], tmp_path)

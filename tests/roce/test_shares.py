@@ -30,7 +30,7 @@ _MARKS = f"{{kind: red, kmin: {_KMIN}, kmax: {_KMAX}, pmax: 0.2, weight: 1, buff
 _PFC = "{kind: lossless, xoff: 300KB, xon: 280KB, buffer: 64MB}"
 _MIB = 2**20
 _WIRE_SHARE = 4096 / 4178
-"""Of payload in a full packet: 82 bytes of headers, preamble and gap."""
+"""The share of payload in a full packet: 82 bytes are headers, preamble and gap."""
 
 
 def _meet(

@@ -1,4 +1,4 @@
-"""What of a capture repeats on every run: when each packet was seen, and its headers."""
+"""The part of a capture that repeats on every run: when each packet was seen, and its headers."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def valid_rows(run: Path, iteration: int) -> list[dict[str, Any]]:
 
 
 def copy_clone(to: Path) -> Path:
-    """What of this clone a run needs; runs there are by this clone's Python."""
+    """A copy of this clone's files that a run needs; runs there are by this clone's Python."""
     ignored = shutil.ignore_patterns(".*", "runs", "__pycache__", "*.egg-info", "tests", "docs")
     return Path(shutil.copytree(ROOT, to, ignore=ignored))
 

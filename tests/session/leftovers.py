@@ -1,4 +1,4 @@
-"""What a command has left of its guests on this machine: nothing, one hopes."""
+"""The leftovers of a command's guests on this machine: nothing, one hopes."""
 
 from __future__ import annotations
 

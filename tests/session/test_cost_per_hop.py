@@ -1,5 +1,5 @@
-"""What a packet-hop costs the guest does not grow with the ranks. Counted, not timed: seconds also
-tell how much of the processor's caches is left (docs/virtual-speed.md)."""
+"""A packet-hop costs the guest no more with more ranks. Counted, not timed: seconds also tell how
+much of the processor's caches is left (docs/virtual-speed.md)."""
 
 from __future__ import annotations
 
@@ -46,7 +46,8 @@ def _counted(directory: Path, kind: str, ranks: int, iterations: int) -> Counter
 
 
 def _per_hop(directory: Path, kind: str, ranks: int, few: int, many: int) -> dict[str, float]:
-    """Of the iterations by which the runs differ: what is done once has no part in it."""
+    """Counts per hop in the iterations by which the runs differ: work that is done once has no part
+    in it."""
     counted = _counted(directory / f"{ranks}-{many}", kind, ranks, many)
     counted.subtract(_counted(directory / f"{ranks}-{few}", kind, ranks, few))
     return {name: counted[name] / counted["hops"] for name in ("calls", "switches")}

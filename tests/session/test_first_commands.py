@@ -1,4 +1,5 @@
-"""What newcomers type first: versions, help, typos, files of another kind, a spec to start from."""
+"""The commands that newcomers type first: versions, help, typos, files of another kind, a spec to
+start from."""
 
 from __future__ import annotations
 

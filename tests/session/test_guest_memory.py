@@ -17,7 +17,7 @@ _RANKS = 4
 
 @pytest.fixture(autouse=True)
 def _cpu_build(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was measured was measured with it."""
+    """Take torch's build to be the one that the estimates were measured with."""
     monkeypatch.setattr(guest_memory, "version", lambda package: "2.13.0+cpu")
 
 
@@ -258,7 +258,8 @@ def test_a_dlrm_layer_larger_than_a_bucket_is_one() -> None:
 
 
 def test_chunks_in_flight_have_their_threads_once() -> None:
-    """Of all collectives under way together, where chunks in flight are bounded."""
+    """The estimate has the threads of bounded chunks once for all collectives that are under way
+    together."""
 
     def needed(layers: int, in_flight: int) -> int:
         training = {

@@ -1,4 +1,4 @@
-"""What a command and a guest import before anything can happen is all that they need then."""
+"""A command and a guest import only what they need before anything can happen."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ _SHELL = (
 
 
 def _needed() -> str:
-    """What Groundwire needs but torch, which no shell imports."""
+    """The packages that Groundwire needs but torch, which no shell imports."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     return shlex.join(d for d in project["dependencies"] if not d.startswith("torch=="))
 

@@ -30,7 +30,7 @@ predict: [alpha-beta]
 
 
 def test_default_names_cannot_meet(tmp_path: Path) -> None:
-    """Of sixteen calls in one second each gets a directory of its own."""
+    """Each of sixteen calls in one second gets a directory of its own."""
 
     def use(number: int) -> Path:
         with new_directory(tmp_path / "runs", "name") as directory:

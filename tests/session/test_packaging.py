@@ -1,4 +1,5 @@
-"""What is not Python, but needed to run, is part of the package also when it is installed."""
+"""Files that are not Python, but needed to run, are part of the package also when it is
+installed."""
 
 from __future__ import annotations
 
@@ -61,7 +62,7 @@ def test_the_versions_that_setup_installs_are_those_that_the_package_allows() ->
 
 
 def test_every_list_of_rooms_has_all_of_them() -> None:
-    """What is copied to other machines, and checked, is what an installation has."""
+    """The rooms that are copied to other machines, and checked, are those of an installation."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]
     assert set(project["importlinter"]["root_packages"]) == set(ROOMS)
     packed = {each.rstrip("*") for each in project["setuptools"]["packages"]["find"]["include"]}

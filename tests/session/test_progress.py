@@ -1,4 +1,4 @@
-"""What a run says while it runs: which iteration, both clocks, and when it will end."""
+"""The words of a run while it runs: which iteration, both clocks, and when it will end."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ _WANTED_MB = "609,040" if _CPU_BUILD else "609,460"
 
 
 def _run_out_of_memory(directory: Path, size: str, memory_mb: int, threads: int) -> str:
-    """What a run says that needs more than `memory_mb`."""
+    """The message of a run that needs more than `memory_mb`."""
     status, said, left = _run(directory, size, f"{memory_mb}MB", threads)
     assert status == 1
     assert f"(out-of-memory): the guest's {memory_mb:,} MB were not enough" in said

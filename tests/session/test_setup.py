@@ -37,7 +37,8 @@ _USUAL = {
 
 
 def _as_from_a_terminal() -> None:
-    """What ignores a signal passes that on, and a shell cannot trap it then."""
+    """Take signals as usual: a process that ignores one passes that on, and a shell cannot trap it
+    then."""
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
 

@@ -1,4 +1,4 @@
-"""What a run in the virtual kernel may change on the host: its run directory, and nothing else."""
+"""A run in the virtual kernel may change one thing on the host: its run directory."""
 
 from __future__ import annotations
 

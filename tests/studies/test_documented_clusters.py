@@ -51,7 +51,7 @@ def _block(naming: str) -> str:
 
 @pytest.fixture
 def studies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Study]]:
-    """What the studies of a block were, which is run where there is a study.yaml."""
+    """The studies of a block, which is run where there is a study.yaml."""
     (tmp_path / "study.yaml").write_text(_PREDICTED)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(ROOT))

@@ -61,7 +61,8 @@ def test_sums_of_squares_add_up_to_the_total(
 def test_an_additive_response_has_its_effects_and_nothing_else(
     effects: list[list[int]], repetitions: int
 ) -> None:
-    """Of each factor: the number of cases times the mean square of its levels' effects."""
+    """The sum of squares of each factor is the number of cases times the mean square of its levels'
+    effects."""
     cases = _grid([len(levels) for levels in effects], repetitions)
     response = [
         10_000.0 + sum(levels[_LEVELS.index(case[i])] for i, levels in enumerate(effects))

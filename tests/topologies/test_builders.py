@@ -1,4 +1,4 @@
-"""What every builder promises: counts, names, addresses, distances, capacity."""
+"""The promises of every builder: counts, names, addresses, distances, capacity."""
 
 from __future__ import annotations
 

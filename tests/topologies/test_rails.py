@@ -78,7 +78,7 @@ def test_tables_of_all_nodes_on_the_way_say_what_next_hops_say(raw: dict[str, An
 
 
 def test_equal_local_ranks_load_all_rails_alike() -> None:
-    """What `hierarchical` cannot: there the hash of ports decides."""
+    """Rails do this, and `hierarchical` cannot: there the hash of ports decides."""
     fabric = fabric_of({"kind": "rails", "servers": 4, "hosts_per_server": 8})
     load: Counter[str] = Counter()
     for (a, b), (path,) in all_paths(compute_routes(fabric)).items():

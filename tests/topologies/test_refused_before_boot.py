@@ -1,4 +1,4 @@
-"""What cannot run is refused as a mistake in the spec; what looks like one and can run is not."""
+"""A spec that cannot run is refused as a mistake; one that looks so and can run is not."""
 
 from __future__ import annotations
 

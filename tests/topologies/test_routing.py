@@ -17,7 +17,8 @@ from topologies.routing.routes import NextHop, Route, compute_routes
 
 
 def longest_match(table: tuple[Route, ...], address: IPv4Address) -> tuple[NextHop, ...]:
-    """What a kernel does with a table; prefixes must be distinct for it to be defined."""
+    """The next hops that a kernel chooses by a table; prefixes must be distinct for them to be
+    defined."""
     matches = [route for route in table if address in route.prefix]
     return max(matches, key=lambda route: route.prefix.prefixlen).next_hops
 

@@ -58,7 +58,7 @@ REGISTERED += "runpy.run_path(sys.argv[0], run_name='__main__')"
 
 
 def outputs(script: str, ranks: int, *arguments: str, collectives: str = "") -> list[str]:
-    """What each of some processes prints. Fails unless all of them end well."""
+    """The output of each of some processes. Fails unless all of them end well."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     environment = os.environ | {
@@ -119,7 +119,7 @@ def test_torch_registers_the_backend_by_itself() -> None:
 
 
 def messages_of(run: Run) -> Messages:
-    """What point-to-point messages carry, less the numbers by which ranks agree on an order."""
+    """The payload of point-to-point messages, less the numbers by which ranks agree on an order."""
     capture = load_capture(run)
     assert capture is not None
     rank_of = {log.address: log.rank for log in run.ranks}
@@ -136,7 +136,7 @@ def messages_of(run: Run) -> Messages:
 
 
 def messages_by(name: str) -> Messages:
-    """What the DDP script's three steps send of their one bucket, in two chunks."""
+    """The messages of the DDP script's three steps for their one bucket, in two chunks."""
     planned = cut(
         Shape(Kind.ALL_REDUCE, GRADIENTS_BYTES, 4, 4), algorithm(name), Chunking(chunks=2)
     )

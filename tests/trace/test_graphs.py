@@ -1,4 +1,4 @@
-"""What a rank's log says about dependencies, and what files of traces are refused."""
+"""The dependencies in a rank's log, and the files of traces that are refused."""
 
 from __future__ import annotations
 

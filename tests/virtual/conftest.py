@@ -32,7 +32,7 @@ Why this is needed.
 
 @dataclass(frozen=True)
 class Ended:
-    """What a guest's command printed, and how it ended."""
+    """The output of a guest's command, and how it ended."""
 
     lines: list[str]
     errors: list[str]

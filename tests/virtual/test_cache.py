@@ -1,4 +1,4 @@
-"""Where kernels are kept."""
+"""The folder of built kernels."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What a debugger gets of a program that it traces (patch 0005), as on any Linux."""
+"""A debugger gets of a program that it traces (patch 0005) all that it gets on any Linux."""
 
 import os
 from pathlib import Path

@@ -68,7 +68,8 @@ def test_spinners_on_other_hosts_leave_a_transfer_as_it_is(tmp_path: Path) -> No
 
 
 def test_a_descriptor_that_is_used_again_stands_for_another_file() -> None:
-    """What it stood for was polled; the file that has its number now is ready, and nobody asks."""
+    """The descriptor's first file was polled; the file that has its number now is ready, and nobody
+    asks."""
     polled, other = socket.socketpair()
     waited, waker = socket.socketpair()
     for end in (polled, waited):

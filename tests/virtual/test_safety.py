@@ -1,4 +1,4 @@
-"""What a guest may change on the host: the directories it was given, and nothing else."""
+"""A guest may change one thing on the host: the directories that it was given."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""What result.json says of virtual GPUs, from logs whose times are known."""
+"""The part of result.json on virtual GPUs, from logs whose times are known."""
 
 from __future__ import annotations
 
