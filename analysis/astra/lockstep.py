@@ -5,7 +5,7 @@ that looks the same from every rank, then whatever rank 0 does at some nanosecon
 a message that rank 0 sends to rank k has a twin that rank -k sends to rank 0. It is enough to
 simulate rank 0 with those twins, O(n) events instead of O(n^2).
 
-What this rests on:
+The method rests on two facts:
 - no two messages from different sources meet on a link other than as their twins meet on every
   other rank's link, which holds for Switch and FullyConnected, and for neighbours on a Ring;
 - within a nanosecond the order of events on one rank has no say in the outcome. Messages received

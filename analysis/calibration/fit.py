@@ -86,7 +86,7 @@ def _explains(before: float, after: float, parameters: int, distinct: int) -> bo
     """Whether as many parameters make the loss smaller by more than chance does (F test, 95%).
 
     Repetitions of a call are not counted as observations: in virtual time they say the same again.
-    Of fewer calls than `_CALLS_PER_PARAMETER` there is no telling, and the fit is taken.
+    Fewer calls than `_CALLS_PER_PARAMETER` cannot tell, and the fit is taken.
     """
     from scipy.stats import f as fisher  # not on top: it takes 0.6 s, of every command
 
@@ -217,7 +217,7 @@ def _not_identifiable(residuals: _Residuals) -> dict[str, str]:
     """Parameters that these observations do not determine, with the reason.
 
     The Jacobian at the ideal, over steps of 20 ns or 2%: a column without entries has no influence;
-    one that the others span cannot be told from them. Of such a group the last is dropped first.
+    one that the others span cannot be told from them. The last of such a group is dropped first.
     """
     names = list(residuals._names)
     base = residuals(np.zeros(len(names)))

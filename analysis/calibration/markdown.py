@@ -169,7 +169,7 @@ def _misses(
             rows[key] = [*key, f"{error:+.1%}", *_shares(runs[observation.run], call.name)]
     return [
         f"Missed: {len(missed)} held-out collectives are further than {worst:.0%} from calibrated "
-        f"`{name}`. What the worst of a kind and size is made of, as shares of what was measured "
+        f"`{name}`. The parts of the worst of a kind and size, as shares of the measured time "
         "(uncalibrated; other below zero means that the run was faster than fair sharing):",
         _table(["fabric", "kind", "size", "error", *(n for n, _ in PARTS)], list(rows.values())),
     ]

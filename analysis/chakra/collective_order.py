@@ -3,7 +3,7 @@
 Gloo, like NCCL, matches the collectives of a group by their order, so all members need the same
 one. A trace has none but its dependencies: ranks begin what has become ready. So each rank is
 followed by itself, with a communication taking the time that the trace has for it, and none where
-it has none. What is ready at one time begins by id.
+it has none. Collectives that are ready at one time begin by id.
 """
 
 from __future__ import annotations

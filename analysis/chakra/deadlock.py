@@ -34,7 +34,7 @@ class _Replay:
         self._nodes: dict[_Place, GraphNode] = {}
         self._waits: Counter[_Place] = Counter()
         self._followers: dict[_Place, list[_Place]] = defaultdict(list)
-        # What is to begin in order: collectives of a group at a rank.
+        # The collectives of a group at a rank, which begin in order.
         self._in_order: dict[tuple[int, tuple[int, ...]], deque[int]] = defaultdict(deque)
         self._begun: dict[object, list[_Place]] = defaultdict(list)
         self._number: Counter[object] = Counter()

@@ -5,7 +5,7 @@
     result.by_collective()
 
 The sums are checked against the files: `attribute` raises rather than return a table that
-does not add up. What a capture cannot tell is counted, never dropped: `assumed_bytes`
+does not add up. Bytes of which a capture cannot tell are counted, never dropped: `assumed_bytes`
 (inferred, but from order alone) and `unattributed_bytes`.
 """
 

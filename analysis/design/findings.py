@@ -68,7 +68,7 @@ def _of_clusters(found: Found) -> list[str]:
         first, last = rows[0], rows[-1]
         spread = last.best.time_ns / first.best.time_ns
         told.append(
-            f"Of {len(rows)} clusters the best is {first.words} "
+            f"The best of {len(rows)} clusters is {first.words} "
             f"({duration(first.best.time_ns)}), the worst {last.words} "
             f"({duration(last.best.time_ns)}): {spread:.2f}x apart."
         )

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 class QueueWaits:
     """Waits behind what belongs to somebody else. `owners` has whose each message is.
 
-    A port serves in order, so a train waits for just those before it that are not yet through. Of a
-    message counts the part that waits longest at a port behind the same owner.
+    A port serves in order, so a train waits for just those before it that are not yet through. The
+    part of a message counts that waits longest at a port behind the same owner.
     """
 
     def __init__(self, owners: Sequence[int]) -> None:

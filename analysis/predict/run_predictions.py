@@ -128,8 +128,8 @@ def _met_at_times(
     collectives: Sequence[MeasuredCollective], posts: Mapping[int, Sequence[tuple[int, int]]]
 ) -> set[int]:
     """Places of collectives that ranks posted at a time that they had agreed on, rather than so
-    long after what came before: they posted it closer together than that had ended for them. What
-    was still in flight then does not count, as nobody had waited for it."""
+    long after what came before: they posted it closer together than that had ended for them.
+    Collectives that were still in flight then do not count, as nobody had waited for them."""
     ended: dict[int, list[int]] = defaultdict(list)
     for rank, own in posts.items():
         over: list[int] = []

@@ -62,7 +62,7 @@ class RunFigures:
         if program is None:
             return "This run had no collectives."
         if any(log.observed for log in self.run.ranks):
-            return "The program called no collectives. What it sent is in the tables of links."
+            return "The program called no collectives. Its bytes are in the tables of links."
         asked = (
             "and its ranks are no observed PyTorch program"
             if program.observe
@@ -70,7 +70,7 @@ class RunFigures:
         )
         return (
             f"No collectives were found: the wire shows none that is known, {asked}. "
-            "What it sent is in the tables of links."
+            "Its bytes are in the tables of links."
         )
 
     @cached_property
@@ -181,8 +181,8 @@ def figures_of_jobs(run: JobsRun, known: Sequence[RunFigures] = ()) -> tuple[Run
 
 
 def run_figures(directories: Sequence[Path]) -> tuple[RunFigures, ...]:
-    """Load runs and label them by their directories' names, as short as tells them apart. Of a run
-    of several jobs each is one.
+    """Load runs and label them by their directories' names, as short as tells them apart. Each job
+    of a run of several is one.
 
     Raises SpecError, and RunError, also for runs of which all jobs have failed.
     """

@@ -246,7 +246,7 @@ class _Load:
         rows = paths.hashed(ranks[pairs[:, 0]], ranks[pairs[:, 1]], by_carrier)
         self.data = self._on_links(rows, [carried[pair] for pair in noticed])
         self.beside = self._on_links(rows, list(noticed.values()))
-        # Of the pairs that exchange data, what the way to and from each of their links takes.
+        # The time of the way to and from each link of the pairs that exchange data.
         number = {pair: i for i, pair in enumerate(noticed)}
         sending = [number[pair] for pair in first]
         back = rows[[number[b, a] for a, b in first]]

@@ -154,7 +154,7 @@ def _by_twin(found: Sequence[TimeDifference]) -> JudgedTimes:
 
 
 def _by_bytes(run: Run) -> JudgedTimes:
-    # Of what programs send in unequal parts nobody knows how much goes where.
+    # Nobody knows how much goes where of collectives in which programs send unequal parts.
     collectives = tuple(each for each in collectives_of(run) if not each.uneven)
     try:
         expected = Expectation(

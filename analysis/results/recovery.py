@@ -66,7 +66,7 @@ def recoveries(
 
 def goodput(failures: Sequence[Recovery], first_ns: int, last_ns: int) -> float:
     """The share of the time from `first_ns` to `last_ns` in which no failure was being recovered
-    from, and whose work was not lost. What was never recovered from lasts until `last_ns`."""
+    from, and whose work was not lost. A failure without recovery lasts until `last_ns`."""
     if last_ns <= first_ns:
         return 0.0
     lost_ns = 0

@@ -53,8 +53,8 @@ def judge_run(run: Run, shared: bool = False) -> JudgedRun:
     other jobs were on the same fabric.
 
     The run's own verdict (environment.json), one reason more when times were measured that cannot
-    have been, and natively those for which times are not the fabric's. What only threatens times is
-    no reason where a twin shows that they are right. Raises RunError.
+    have been, and natively those for which times are not the fabric's. A threat to times is no
+    reason where a twin shows that they are right. Raises RunError.
     """
     noticed = run.environment.verdict
     reasons = list(noticed.reasons)

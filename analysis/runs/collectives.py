@@ -105,8 +105,8 @@ class MeasuredCollective(Shaped):
 
 def collectives_of(run: Run) -> tuple[MeasuredCollective, ...]:
     """All collectives but alignments, by start. Raises RunError when a rank's record is missing;
-    of a program, what not all members saw the end of is left out (`unfinished_of`). Of several
-    jobs, those of all, with ranks and groups as in `JobsRun`."""
+    of a program, what not all members saw the end of is left out (`unfinished_of`). A run of
+    several jobs has those of all, with ranks and groups as in `JobsRun`."""
     if isinstance(run, JobsRun):
         many = len(run.hosts)
         every = [_among_all(job, c, many) for job, own in run.finished for c in collectives_of(own)]

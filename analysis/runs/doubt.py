@@ -1,9 +1,9 @@
 """Figures of a row that are not shown, as they cannot be those of what it moved.
 
 A row's time runs from when its last rank posts to when its last rank is done. In a program of
-somebody else's, ranks post when they get to it. What the others exchanged before is then part of
-the row's size and not of its time. So a bandwidth can come out that no link has, or a time that is
-shorter than light takes.
+somebody else's, ranks post when they get to it. The messages that the others exchanged before are
+then part of the row's size and not of its time. So a bandwidth can come out that no link has, or a
+time that is shorter than light takes.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from analysis.view.document import (
     view_port,
 )
 
-_NO_RANKS = "What ranks do is shown when the run is done."
+_NO_RANKS = "Ranks are shown when the run is done."
 _NO_PORTS = "Ports are shown when the run is done."
 _PATHS_LATER = "Paths are shown when the run is done."
 _ALIGNMENT = re.compile(r"/i-?\d+\.align$")

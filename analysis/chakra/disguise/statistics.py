@@ -8,8 +8,8 @@ a corpus have the same steps, and differ in size.
 The model keeps of each step what it does, in which group, after which steps, and a law of its bytes
 or its nanoseconds: y = a + b f(n, t, d), where f is one of n, t, d and their inverses, fitted by
 least squares to the means over ranks. A constant is taken where it fits within 0.1%, else the f
-that leaves the least; of several that fit within 0.1% an inverse, as work is divided. What single
-ranks are off by is kept as a spread of logarithms, and drawn from a log-normal distribution by the
+that leaves the least; of several that fit within 0.1% an inverse, as work is divided. The deviation
+of single ranks is kept as a spread of logarithms, and drawn from a log-normal distribution by the
 seed. Names, shapes, ids and the corpus itself are not kept.
 """
 

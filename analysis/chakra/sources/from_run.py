@@ -67,7 +67,8 @@ def _graph(run: Run, log: RankLog, iteration: int) -> Graph:
         before = over_before(log.events)
     except ValueError as error:
         raise RunError(f"{run.directory}: {error}") from None
-    # Of what the rank knew to be over, what belongs to this graph: its first so many nodes.
+    # Work that the rank knew to be over, as far as it belongs to this graph: its first so many
+    # nodes.
     parents = direct([(1 << bisect_left(kept, before[line])) - 1 for line in kept])
     order = _by_start(work, parents)
     ids = {index: id for id, index in enumerate(order)}

@@ -1,8 +1,8 @@
 """Files of torch.profiler.ExecutionTraceObserver, read and checked: operators with their tensors,
 the process groups, and what NCCL was told.
 
-The observer writes every operator with its caller, its tensors and their storages, but no times. Of
-NCCL, `record_param_comms` says what is communicated. Its arguments (pytorch/pytorch,
+The observer writes every operator with its caller, its tensors and their storages, but no times.
+`record_param_comms` says what NCCL communicates. Its arguments (pytorch/pytorch,
 torch/csrc/distributed/c10d/ParamCommsUtils.hpp): tensors, a number, the group, the root or peer,
 the collective's name, and what is not read.
 """

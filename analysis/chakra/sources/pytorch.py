@@ -6,8 +6,8 @@ counted), c10d operators become communication; the order on each thread and the 
 read and write give the dependencies. Chakra's own converter knows NCCL's kernels only and would
 leave a Gloo run without communication.
 
-Of NCCL, the `record_param_comms` within a c10d operator says in which process group it is; of Gloo
-nothing does.
+`record_param_comms` within a c10d operator says in which process group NCCL's operator is; nothing
+says so of Gloo's.
 """
 
 from __future__ import annotations

@@ -35,11 +35,11 @@ _NOTHING: Final[Mapping[int, int]] = {}
 
 @dataclass(frozen=True)
 class WireCollective:
-    """A collective as the wire tells it. `root` is a position in `ranks`. Of each rank, in the
-    captures' time: when its first message of it left its host, and when the last that it sent had
-    left or that it received had come. `exchanged` has the messages of an exchange by positions;
-    `shares` what it has of each slot, `stream_bytes` how long its messages are in all, with those
-    that announce them. The number of a message's tag and order is in `id`."""
+    """A collective as the wire tells it. `root` is a position in `ranks`. Each rank has two times,
+    by the captures' clock: when its first message left its host, and when the last message that it
+    sent had left or that it received had come. `exchanged` has the messages of an exchange by
+    positions; `shares` what it has of each slot, `stream_bytes` how long its messages are in all,
+    with those that announce them. The number of a message's tag and order is in `id`."""
 
     id: str
     kind: Kind
@@ -246,7 +246,8 @@ def _halving(
     ranks: tuple[int, ...], messages: Sequence[WireMessage], unread: Counter[tuple[int, int]]
 ) -> tuple[int, int] | None:
     """Size and element's size of the reduce-scatter that messages are, by the longest one, which is
-    half of it; None where they are none. What it takes of `unread` is subtracted there."""
+    half of it; None where they are none. The messages that it takes are subtracted from
+    `unread`."""
     seen: Counter[tuple[int, int, int]] = Counter(
         (each.source, each.destination, each.size_bytes or 0) for each in messages
     )

@@ -1,7 +1,7 @@
 """All gaps of one direction at once, where a log says every message that there must be.
 
-What was not captured is then known: data messages of known sizes, and a number of notifications of
-48 bytes. Together they fill the gaps exactly, each once. A gap alone can often be filled in several
+The missing part is then known: data messages of known sizes, and a number of notifications of 48
+bytes. Together they fill the gaps exactly, each once. A gap alone can often be filled in several
 ways (two messages and 100 notifications are as long as three messages); all gaps together rarely.
 """
 

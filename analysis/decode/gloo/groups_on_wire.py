@@ -96,8 +96,8 @@ class _Port:
         base = 0
         while numbered:
             lowest = min(numbered)
-            # A rank makes its groups one after another. Of one in which it has the highest address,
-            # nobody connects to it.
+            # A rank makes its groups one after another. Nobody connects to it in a group in which
+            # it has the highest address.
             silent = next((group for group in waiting if not self._members(group)), None)
             if silent is not None and silent.opened_ns < numbered[lowest][0].opened_ns:
                 waiting.remove(silent)

@@ -4,7 +4,7 @@ For every n bytes sent from A to B under one slot there are exactly three messag
 (gloo/transport/tcp/pair.cc): NOTIFY_SEND_READY (A to B, 48 bytes), NOTIFY_RECV_READY (B to
 A, 48 bytes) and the data itself (A to B, 48 + n bytes). One that was captured therefore
 proves the other two, and the gaps left by `analysis.decode.gloo.stream` have to be filled by
-exactly those. What is filled in is marked `inferred`; a gap that cannot be filled stays.
+exactly those. Messages that are filled in are marked `inferred`; a gap that cannot be filled stays.
 """
 
 from __future__ import annotations
@@ -350,8 +350,8 @@ def _assign_slots(side: int, stream: MessageStream, exchanges: dict[Key, Exchang
             for one in missing[max(0, last - 2 * overlapping) : last]
             if one.count and one.last_ns >= time_ns
         ]
-        # The one whose slot ends first: if any order fits into all slots' times, this one does. Of
-        # one slot, an announcement where the data that follows lacks one.
+        # The one whose slot ends first: if any order fits into all slots' times, this one does. An
+        # announcement goes first within a slot where the data that follows lacks one.
         chosen = min(
             timely,
             key=lambda one: (

@@ -2,7 +2,7 @@
 
 A tag names the kind, and a blocking collective's messages lie between those of what a rank does
 before and after it. How many collectives of one kind follow each other there, and of what size,
-`algorithms` tells. What does not fit is left as messages.
+`algorithms` tells. Messages that do not fit are left as messages.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def mpi_collectives(
     messages: Sequence[MpiMessage],
 ) -> tuple[list[MpiCollective], list[MpiMessage]]:
     """The collectives, and the messages that are of none that is known: those of programs, and of
-    what is unclear. Of a communicator of which messages are missing, all are."""
+    what is unclear. All messages of a communicator are left over where some are missing."""
     by_context: dict[int, list[MpiMessage]] = defaultdict(list)
     for each in messages:
         by_context[each.context].append(each)

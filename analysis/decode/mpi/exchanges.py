@@ -1,8 +1,8 @@
 """OpenMPI's messages that are of no known collective, as rows: one that was under way by itself, or
 an exchange of those that were at one time.
 
-What is posted at one time shares ports, connections and the answers to announcements, so that none
-of its messages has a time of its own.
+Messages that are posted at one time share ports, connections and the answers to announcements, so
+that none of them has a time of its own.
 """
 
 from __future__ import annotations

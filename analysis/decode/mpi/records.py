@@ -21,9 +21,9 @@ def lines_of(
     """By rank, in order of time: its part of each row. `unpredicted` has, by a row's id, why it has
     no prediction.
 
-    A rank that begins by sending is there when its first message leaves. Of one that begins by
-    receiving it is not known, as MPI sends what nobody has asked for: it is taken to be there from
-    the first message of all on, or from its last act of another row.
+    A rank that begins by sending is there when its first message leaves. No message tells when a
+    rank came that begins by receiving, as MPI sends what nobody has asked for: it is taken to be
+    there from the first message of all on, or from its last act of another row.
     """
     ordered = sorted(rows, key=lambda each: sent_ns(each.messages[0]))
     acts: dict[int, list[tuple[int, str]]] = defaultdict(list)

@@ -1,7 +1,7 @@
 """TCP connections of a run, put together from captures that hold headers only.
 
 Sequence numbers place every payload byte in its direction's stream whether the snap length
-kept the byte or not. What was kept is available through `Direction.read`; where the bytes
+kept the byte or not. Bytes that were kept are available through `Direction.read`; where the bytes
 of one connection were captured at several ports, any copy will do.
 """
 

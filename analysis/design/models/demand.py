@@ -42,9 +42,9 @@ class Window:
 @dataclass(frozen=True, slots=True)
 class Demand:
     """`compute_ns` of an iteration, its traffic, and windows of computation, which are parts of
-    `compute_ns`. What hides behind windows of the same end shares the network: of a window and all
-    that are parts of it, the traffic together is exposed as far as it is longer than the window,
-    and the window where that is most decides."""
+    `compute_ns`. Traffic that hides behind windows of the same end shares the network. The traffic
+    of a window and of all windows that are parts of it is exposed as far as it is longer than the
+    window. The window where that is most decides."""
 
     compute_ns: float
     traffic: tuple[Traffic, ...] = ()

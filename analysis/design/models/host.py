@@ -30,8 +30,8 @@ class Host:
 
     def bytes_per_ns(self, footprint_bytes: float) -> float:
         """The bandwidth of memory for a footprint: of the first tier as long as it fits, else the
-        harmonic mean of both, weighted by what lies where. Of a footprint that does not fit at
-        all, it is that of what would."""
+        harmonic mean of both, weighted by what lies where. A footprint that does not fit at all has
+        the bandwidth of the largest one that does."""
         held = min(footprint_bytes, self.capacity_bytes)
         beyond = held - self.memory_bytes
         if beyond <= 0:

@@ -1,8 +1,9 @@
 """A design's iteration as a table of layers that ranks can train: the same computing, the same
 collectives over the same groups, in few rows.
 
-What the model adds up is joined, so that a row stands for many layers: collectives of the same kind
-and group become one of all their bytes. What hides behind computing keeps its window.
+Entries that the model adds up are joined, so that a row stands for many layers: collectives of the
+same kind and group become one of all their bytes. Traffic that hides behind computing keeps its
+window.
 """
 
 from __future__ import annotations

@@ -21,8 +21,8 @@ def bytes_by_dimension(kind: Kind, size_bytes: float, groups: Sequence[int]) -> 
     if kind not in (Kind.ALL_REDUCE, Kind.REDUCE_SCATTER, Kind.ALL_GATHER, Kind.ALL_TO_ALL):
         raise ValueError(f"no rule for the messages of {kind}")
     shrinks = kind is not Kind.ALL_TO_ALL
-    # What goes out in a dimension is the same in an all-gather, from the outermost to the innermost
-    # with growing data, as in a reduce-scatter the other way round.
+    # A dimension gets as many bytes in an all-gather, from the outermost to the innermost with
+    # growing data, as in a reduce-scatter the other way round.
     passes = 2 if kind is Kind.ALL_REDUCE else 1
     found, left = [], float(size_bytes)
     for ranks in groups:

@@ -209,9 +209,9 @@ def critical_sends(stages: int, microbatches: int) -> int:
 
     The schedule is 1F1B (Narayanan et al., PipeDream, SOSP 2019; SC 2021): a stage runs as many
     microbatches forward as there are stages behind it, then one backward and one forward in turn.
-    Nobody waits until a message is sent, and a message takes less than a pass. Of m + p - 2 rounds
-    that hand on, one in p has its message while the next stage still computes: found by following
-    the schedule, as `tests/design/test_pipelines.py` does."""
+    Nobody waits until a message is sent, and a message takes less than a pass. One in p of the m +
+    p - 2 rounds that hand on has its message while the next stage still computes: found by
+    following the schedule, as `tests/design/test_pipelines.py` does."""
     handing_on = microbatches + stages - 2
     return 2 * (handing_on - handing_on // stages)
 

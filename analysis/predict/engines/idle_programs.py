@@ -35,10 +35,10 @@ def run_idle(paths: Paths, joint: JointPrograms, costs: MessageCosts) -> None:
 
 def run_apart(paths: Paths, joint: JointPrograms, costs: MessageCosts) -> None:
     """Run collectives as if the messages of different pairs of ranks met nowhere, and what invites
-    a message waited in no queue. What is left is what no fabric can do without: a message begins
-    when its sender has posted it and the receiver's word has come, and the one before it has left;
-    its bytes take what the slowest link takes for them, and a frame of them is stored and forwarded
-    at each of the others."""
+    a message waited in no queue. The rest is a cost that no fabric can avoid: a message begins when
+    its sender has posted it and the receiver's word has come, and the one before it has left; its
+    bytes take the slowest link's time for them, and a frame of them is stored and forwarded at each
+    of the others."""
     source, destination = joint.pairs
     ranks = joint.ends
     links = paths.follow(ranks[source], ranks[destination])

@@ -1,8 +1,8 @@
 """Gloo's stepwise collectives on an idle fabric, evaluated for all members at once.
 
 Every member sends to at most one other in a step and all by the same shift (rings, dissemination
-barrier). What one member does in a step depends on its own and its neighbours' earlier steps only,
-so the schedule is a recurrence over vectors with one entry per member.
+barrier). A member's step depends on its own and its neighbours' earlier steps only, so the schedule
+is a recurrence over vectors with one entry per member.
 """
 
 from __future__ import annotations

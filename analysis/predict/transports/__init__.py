@@ -3,8 +3,8 @@
 All that goes through sockets is TCP's, which engines know. A transport `of_programs` carries the
 messages of programs beside it: its `Carrier` has their bytes on links, the paths that routers hash
 them to, and its part of `flow` and of the packet engine. How bytes are told apart in captures is
-not here (analysis/decode/transports). What each declares is in analysis/predict/carrier.py. Three
-names to know: `PREDICTED_TRANSPORTS`, `RoceCarrier` and `RoceWire`.
+not here (analysis/decode/transports). The declarations of each are in analysis/predict/carrier.py.
+Three names to know: `PREDICTED_TRANSPORTS`, `RoceCarrier` and `RoceWire`.
 """
 
 from analysis.predict.carrier import PredictedTransport

@@ -58,8 +58,8 @@ class Drawing:
         self._parts.append("</g>")
 
     def render(self) -> Markup:
-        # All parts were escaped when they were added. What stands beside its own words, as
-        # a legend's marks do, says nothing more.
+        # All parts were escaped when they were added. A mark beside its own words, such as a
+        # legend's, says nothing more.
         said = (
             f'role="img" aria-label="{escape(self.label)}"' if self.label else 'aria-hidden="true"'
         )
