@@ -19,8 +19,8 @@ from topologies.spec.spec import Spec
 
 # The kernel, Python and torch's CPU build took 440 MB and each rank 15 MB (docs/guest-memory.md).
 _SYSTEM_BYTES = 800 * 2**20
-# Of builds for accelerators the process from which ranks are forked has 309 MB of its own for 152,
-# and 216 MB of files for 80.
+# The process from which ranks are forked has 309 MB of its own in builds for accelerators, for 152
+# in torch's CPU build, and 216 MB of files for 80.
 _ACCELERATORS_BYTES = 400 * 2**20
 _RANK_BYTES = 24 * 2**20
 # A rank that is a thread of a process took 0.5 MB, and an end of a connection 7.5 kB, of which Gloo
@@ -37,8 +37,8 @@ def guest_memory_bytes(spec: Spec, run_directory: Path) -> int:
     """Memory that a guest needs: the system and torch, then per rank its own pages, its tensors,
     what is on its way and what malloc keeps of tensors that are gone.
 
-    What a trace exchanges is in the replay programs of the run directory. Raises OSError when they
-    are not there, pydantic.ValidationError.
+    The tensors that a trace exchanges are in the replay programs of the run directory. Raises
+    OSError when they are not there, pydantic.ValidationError.
     """
     if spec.jobs:
         own = [

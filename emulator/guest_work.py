@@ -46,11 +46,11 @@ _KEPT = 3
 _KEPT_BY_THREADS = 5
 # Between tensors lies unused what they hold, divided by:
 _GAPS = 16
-# What Python, torch and Gloo keep of a message that is under way, and what a rank's log keeps of
-# any call to the end: of 50,000 flows of a rank, 5.4 KB each.
+# Python's, torch's and Gloo's memory for a message that is under way, and a rank's log of a call,
+# which stays to the end: 5.4 KB for each of a rank's 50,000 flows.
 _MESSAGE_BYTES = 6 * 2**10
 _EVENT_BYTES = 2**10
-# What depends on nothing in a trace may run beside more than `at_once_bytes` counts.
+# Nodes of a trace that depend on nothing may run beside more than `at_once_bytes` counts.
 _TRACE = 5
 # A ring's all-reduce sends nearly twice its size from each rank, no other collective sends more.
 _SENT_PER_SIZE = 2

@@ -1,5 +1,6 @@
-"""The home directory of programs in a guest: the user's as it is, and writable. What is written
-there stays in the run, so that no run depends on another and nothing of the user's changes."""
+"""The home directory of programs in a guest: the user's as it is, and writable. Files that are
+written there stay in the run, so that no run depends on another and nothing of the user's
+changes."""
 
 from __future__ import annotations
 

@@ -10,8 +10,8 @@ from topologies.spec.spec import Spec
 
 def longest_idle_ns(spec: Spec, run_directory: Path) -> int:
     """Nanoseconds, at most: from the start until the last job begins, and the longest computation
-    of a rank. Programs of users are not known. What a trace computes is in the replay programs of
-    the run directory: raises OSError when they are not there, pydantic.ValidationError.
+    of a rank. Programs of users are not known. The computing of a trace is in the replay programs
+    of the run directory: raises OSError when they are not there, pydantic.ValidationError.
     """
     begins_ns = max((job.start_ns for job in spec.jobs), default=0)
     longest_ns = 0

@@ -25,8 +25,8 @@ def complete_job_directories(spec: Spec, directory: Path) -> None:
     """Put into `jobs/NAME/` what makes it a run directory: the job's own spec and environment, the
     counters of all ports, and links to the captures at its hosts.
 
-    Where jobs share hosts the captures hold what several have sent, and belong to none of them. Of
-    a job that did nothing, or whose ranks did not all come to their end, only logs are left.
+    Where jobs share hosts the captures hold what several have sent, and belong to none of them. A
+    job that did nothing, or whose ranks did not all come to their end, leaves only logs.
     """
     environment = json.loads((directory / "environment.json").read_text())
     outcomes = {each["name"]: each for each in environment.pop("jobs")}

@@ -4,8 +4,8 @@
 `live/ports.jsonl` the ports over time so far, as ports.jsonl has them afterwards. The folder goes
 with the run.
 
-A run does not notice: the memory of a guest is read from outside. What ranks have called is in the
-guest's own memory: there the experiment writes it down, at the begin of each iteration, in no
+A run does not notice: the memory of a guest is read from outside. The calls of ranks are in the
+guest's own memory: there the experiment writes them down, at the begin of each iteration, in no
 virtual time. On the native kernel there are no ports: to read them takes time from the run.
 """
 

@@ -81,8 +81,8 @@ MOST_RANKS = 1024
 
 _CLOCK_EVERY_S = 1.0
 _READ_ONLY = (
-    "What was there before a run is read-only in it. A program can write new files into its "
-    "working directory, which is {}, into /tmp, and below HOME, where they stay in the run."
+    "Files that were there before a run are read-only in it. A program can write new files into "
+    "its working directory, which is {}, into /tmp, and below HOME, where they stay in the run."
 )
 
 

@@ -55,7 +55,8 @@ def stand_still(at_ns: int, socket: int, tell: Callable[[], None], become: Becom
 
 
 def _obey(host: str, command: str, become: BecomeHost) -> NoReturn:
-    """Run a command on a host, and end the guest. What the command has started ends with it."""
+    """Run a command on a host, and end the guest. Processes that the command has started end with
+    it."""
     said = os.open(f"{_PLACE}/{SAID}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
     pid = os.fork()
     if pid == 0:

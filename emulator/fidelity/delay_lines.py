@@ -1,9 +1,9 @@
 """Whether delay lines hand packets over when they are due.
 
 A delay line (netem on an intermediate device) counts what has left it; the watch at the port before
-it counts what came in. What had come in at one look must have left when the delay has passed, the
-line has serialised what the sender's token bucket let through at once, and timers were as late as
-they may be.
+it counts what came in. The packets that had come in at one look must have left when the delay has
+passed, the line has serialised what the sender's token bucket let through at once, and timers were
+as late as they may be.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ def use_real_time_priority(priority: int = WATCH) -> None:
 @contextlib.contextmanager
 def real_time_priority(wanted: bool = True) -> Iterator[None]:
     """The calling thread alone is before all of ordinary priority during the block, where it may
-    and when it is `wanted`. What it starts meanwhile is not."""
+    and when it is `wanted`. Threads and processes that it starts meanwhile are not."""
     usual = os.sched_getscheduler(0)
     if wanted:
         with contextlib.suppress(PermissionError):

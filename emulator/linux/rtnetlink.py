@@ -194,7 +194,7 @@ def run_classifier(
 ) -> Request:
     """Has an eBPF classifier (by its descriptor) look at all that arrives at an interface, before
     it is redirected, or that is about to be queued there. The program finds `number` (16 bits) as
-    its class id. The interface needs its hooks (`make_hooks`). Of several, the one of the lower
+    its class id. The interface needs its hooks (`make_hooks`). The one of several with the lower
     `order` (1 to 3) looks first. See tc-bpf(8)."""
     what = f"count what {'arrives at' if arriving else 'is queued at'} {name or ifindex}"
     made = formats.CLASSIFIER_OF_ARRIVING if arriving else formats.CLASSIFIER_OF_LEAVING

@@ -31,9 +31,9 @@ class FabricMininet(Mininet):
     """Mininet's API on a fabric, given as a `Fabric` or as a Mininet Topo.
 
     The fabric is up when the constructor returns (`build=False`: when `build` does), as stock
-    Mininet's nodes are; `stop` takes it down. Of Mininet's own options, `link` gives a Topo's links
-    what they do not say themselves (`partial(TCLink, bw=10)`); those that would change what a
-    fabric is are refused. Raises what Network.up and fabric_of_topo raise, UnsupportedOption, and
+    Mininet's nodes are; `stop` takes it down. Mininet's option `link` gives a Topo's links what
+    they do not say themselves (`partial(TCLink, bw=10)`); options that would change what a fabric
+    is are refused. Raises what Network.up and fabric_of_topo raise, UnsupportedOption, and
     ValueError without a fabric.
     """
 

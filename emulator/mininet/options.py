@@ -8,8 +8,8 @@ from typing import Any
 
 from mininet.link import Link, TCLink
 
-# What has the same effect whatever it says: MAC addresses and ARP entries are a fabric's own, and
-# there is nobody to wait for.
+# Options without effect: MAC addresses and ARP entries are a fabric's own, and there is nobody to
+# wait for.
 _WITHOUT_EFFECT = ("autoSetMacs", "autoStaticArp", "waitConnected", "cleanup", "listenPort")
 _REFUSED: Mapping[str, tuple[Any, str]] = {
     "host": (None, "hosts are the fabric's: their processors cannot be limited"),

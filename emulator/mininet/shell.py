@@ -69,9 +69,9 @@ def run_shell(
 ) -> bool:
     """Bring the fabric up, run commands on it or let the user type, and take it down.
 
-    `kernel` None takes native where it can make the fabric. Of a guest, `on_line` gets the output
-    and `on_error` what is not the shell's. Returns whether a command failed or a ping was lost.
-    Raises KernelRefused, SpecError, TopoError, RuntimeError when the guest ends badly.
+    `kernel` None takes native where it can make the fabric. `on_line` gets a guest's output and
+    `on_error` the lines that are not the shell's. Returns whether a command failed or a ping was
+    lost. Raises KernelRefused, SpecError, TopoError, RuntimeError when the guest ends badly.
     """
     source = request.source()
     missing = missing_for_fabric(source.fabric)

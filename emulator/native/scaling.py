@@ -2,7 +2,7 @@
 machine can forward every packet when it is due.
 
 A short calibration brings the spec's own fabric up without its limits and lets all ranks send at
-once. What is forwarded then, in packet-hops per second, is the machine's capacity. The factor
+once. The packet-hops per second that are forwarded then are the machine's capacity. The factor
 brings the most that the target fabric could carry down to a part of that capacity. Where
 `groundwire doctor --measure` has found what this machine does right, that is taken instead.
 """

@@ -2,7 +2,7 @@
 
 Measured, not estimated: hosts around a switch stream to each other at rising rates, over ports that
 are made as a run's are, and a rate is right when every link carries what it should within
-`LIMIT`. What was found is kept in the user's cache, for `scale: auto`.
+`LIMIT`. The finding is kept in the user's cache, for `scale: auto`.
 """
 
 from __future__ import annotations

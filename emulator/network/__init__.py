@@ -1,6 +1,6 @@
 """A fabric in the kernel at hand: up, impaired, and down.
 
-What is made is recorded first (`registry.py`) and taken down, also after a crash. It starts no
-rank. Three names to know: `Network`, `Blueprint` (the requests that make a fabric, computed before
-any is sent) and `Session` (all that was made, on disk).
+Each object is recorded before it is made (`registry.py`) and taken down, also after a crash. It
+starts no rank. Three names to know: `Network`, `Blueprint` (the requests that make a fabric,
+computed before any is sent) and `Session` (all that was made, on disk).
 """

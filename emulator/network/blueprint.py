@@ -121,7 +121,7 @@ class Blueprint:
 
     def neighbour_routes(self, node: str, contexts: Sequence[PortContext]) -> list[Request]:
         """Routes to the switches at the far ends of some ports that aggregate: tables lead to hosts
-        only. Of parallel links the first is taken."""
+        only. The first of parallel links is taken."""
         far: dict[str, PortContext] = {}
         for context in contexts:
             peer = context.link.other(node).node

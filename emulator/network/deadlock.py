@@ -59,8 +59,8 @@ def deadlocks(
 ) -> tuple[Deadlock, ...]:
     """The deadlocks among ports, by node, when this waits at them. In order of interface names.
 
-    What came in by a lossless port counts when it is not below XON: less than that does not keep
-    the neighbour paused.
+    Bytes that came in by a lossless port count when they are not below XON: less than that does not
+    keep the neighbour paused.
     """
     found = []
     graphs: dict[int, nx.DiGraph[str]] = {}

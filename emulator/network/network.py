@@ -50,8 +50,8 @@ from topologies.routing.routes import Routes
 
 _TEMPORARY = Path("/tmp")
 _MAX_BACKLOG = Path("/proc/sys/net/core/netdev_max_backlog")
-# What one CPU's receive backlog must hold at least: veth hands every packet through it, and what
-# does not fit is lost outside any queue.
+# The least that one CPU's receive backlog must hold: veth hands every packet through it, and
+# packets that do not fit are lost outside any queue.
 _BACKLOG_PACKETS = 100_000
 _ALLOWED_CONTROLS = Path("/proc/sys/net/ipv4/tcp_allowed_congestion_control")
 

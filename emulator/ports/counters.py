@@ -99,8 +99,8 @@ def port_counters(
     queue: QueueCounters,
     was_down: bool,
 ) -> PortCounters:
-    """The counters of one direction of a link, from those of its two interfaces. What the devices
-    of a link lost that has been taken down is a drop for that reason."""
+    """The counters of one direction of a link, from those of its two interfaces. A packet
+    that the devices of a link lost that has been taken down is a drop for that reason."""
     own, far = interfaces[port.interface], interfaces[link.other(port.node).interface]
     lost = max(own.tx_dropped, far.rx_dropped)  # veth counts most of what it loses at both ends
     if was_down and lost:
@@ -201,8 +201,8 @@ def read_udp() -> dict[str, int]:
 def read_unrouted(at_switch: bool) -> int:
     """Packets that the namespace in which the calling thread is had no route for: its own, those
     that came to it for somebody else, and those that it was to forward (OutNoRoutes, InAddrErrors
-    and InNoRoutes of RFC 4293). What a route calls unreachable is in none of these: a switch has
-    then sent an ICMP error, and it has no ports that could be the reason for one."""
+    and InNoRoutes of RFC 4293). Packets that a route calls unreachable are in none of these: a
+    switch has then sent an ICMP error, and it has no ports that could be the reason for one."""
     table = _read_table("snmp")
     lost = table["Ip"]["OutNoRoutes"] + table["Ip"]["InAddrErrors"]
     lost += _read_table("netstat")["IpExt"].get("InNoRoutes", 0)

@@ -5,8 +5,8 @@ bucket full, and so sends its first frame at once, as if the link took no time t
 low rates that is long: 7 ms of 9000 bytes at 10 Mb/s. So, before a packet that comes to an idle
 port, a filler takes the tokens that came in since the link was last free. The packet then waits for
 its own, and leaves when its last bit would be on the wire. Tokens that come in while a timer is
-late still make up for that. What a timer is later than the bucket makes up for is lost, and no
-filler takes it a second time: a port was not free before its last packet had come out.
+late still make up for that. Time by which a timer is later than the bucket makes up for is lost,
+and no filler takes it a second time: a port was not free before its last packet had come out.
 
 A filler has an EtherType of its own. It is dropped at the far end of the link before anything sees
 it, is not captured, and counts in no port's bytes.

@@ -3,8 +3,9 @@
 Two eBPF classifiers count, at no port's expense of order or time. One sees each packet that is
 about to be queued at a port, the other the same packet at the far end of the link, when the port's
 shaper has let it go. While something waits between two packets that come out, the port was busy:
-from the one to the other it should have taken as long as its rate says. What it took longer is
-lost, unless the same busy period makes up for it; what it took less, an idle port's tokens gave.
+from the one to the other it should have taken as long as its rate says. Time that it took longer is
+lost, unless the same busy period makes up for it; time that it took less, an idle port's tokens
+gave.
 """
 
 from __future__ import annotations

@@ -32,9 +32,9 @@ def token_depth_bytes(link: Link, queue: QueueSpec, lateness_ns: int) -> int:
 
 
 def spare_depth_bytes(link: Link, lateness_ns: int, spare_headroom_bytes: int) -> int:
-    """The same for a port that a lossless neighbour may pause. What its bucket holds arrives after
-    the pause as well, so it comes out of the headroom that the link itself does not need; half of
-    that is left for pauses that are late."""
+    """The same for a port that a lossless neighbour may pause. The tokens in its bucket arrive
+    after the pause as well, so they come out of the headroom that the link itself does not need;
+    half of that is left for pauses that are late."""
     wanted = link.rate_bps * lateness_ns // (8 * 10**9)
     return max(0, min(wanted, spare_headroom_bytes // 2))
 

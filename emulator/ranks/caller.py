@@ -25,8 +25,8 @@ from workloads.virtual_gpu.building import Torch, VirtualGpuError, library_for
 _FILE = "caller.json"
 _TIMES_FILE = "operation_times.json"
 _LIBRARY_FILE = "virtual_gpu"
-# What says where programs, libraries and packages are, and how text is written. Others would make
-# a run depend on the terminal from which it was started.
+# Variables that say where programs, libraries and packages are, and how text is written. Others
+# would make a run depend on the terminal from which it was started.
 _PASSED = (
     "PATH",
     "HOME",

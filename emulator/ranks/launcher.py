@@ -155,8 +155,8 @@ class Launcher:
 
     def order(self, what: str, ranks: Sequence[int], *, whole: bool, again: bool) -> None:
         """Have something done to the programs of ranks, from any thread: `kill`, `restart`,
-        `freeze` or `thaw`; with `whole` also to what has started these ranks. Who is killed and is
-        to be started `again` is waited for, and who is killed has not failed."""
+        `freeze` or `thaw`; with `whole` also to what has started these ranks. A killed rank that is
+        to be started `again` is waited for, and a killed rank has not failed."""
         line = json.dumps({"order": what, "ranks": list(ranks), "whole": whole, "again": again})
         if self._orders is not None:
             with suppress(OSError):  # all have ended

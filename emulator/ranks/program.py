@@ -75,8 +75,8 @@ class ProgramJob:
     life: int = 0
     """How often it has been killed and started again."""
     slice_ns: int = 0
-    """The slice of the scheduler's that its processes ask for (0: Linux's own). Of those that are
-    ready at one time, a shorter one goes first."""
+    """The slice of the scheduler's that its processes ask for (0: Linux's own). Among those that
+    are ready at one time, one with a shorter slice goes first."""
     python: tuple[str, ...] | None = None
     """The command line as one of a Python that imports torch, which can fork all such programs of a
     run from one import; None where it is none."""

@@ -216,7 +216,7 @@ class _Server:
                 self._killed.add(pid)
                 self._watch.due += order["again"]
             if itself:
-                # What it has ordered looks at that when it can be found.
+                # The threads that it has ordered look at that when it can be found.
                 _signal([pid], number)
             if itself or own & ranks:
                 _signal(self._found(process, pid, frozenset(ranks), itself), number)

@@ -56,7 +56,7 @@ _MEMORY_INDEPENDENT_SYSCTLS = {
     # From 1.2 GiB on (inet_initpeers in net/ipv4/inetpeer.c).
     "net/ipv4/inet_peer_threshold": "65664",
     # A sender fills pieces of 32 KiB, or single pages once memory has no such pieces free (files
-    # that are open fill it up). What is received is accounted for by the piece, and windows follow.
+    # that are open fill it up). Received bytes are accounted for by the piece, and windows follow.
     "net/core/high_order_alloc_disable": "1",
     # A guest of 1 GB could not have the threads that its process numbers are enough for.
     "kernel/threads-max": "32768",
@@ -132,7 +132,7 @@ def _prepare(spec: dict[str, Any]) -> None:
     hidden = tuple(target + "/" for _, target, _ in _OWN_MOUNTS)
     for path in spec["readable"]:
         if path.startswith(hidden) and not os.path.exists(path):
-            # What is there by now may be a link out of it, such as a .venv shared by clones.
+            # A path that is there by now may be a link out of it, such as a .venv shared by clones.
             _mount_from_host(os.path.realpath(path), _MS_RDONLY)
     for path in spec["writable"]:
         _mount_from_host(path, 0)

@@ -67,7 +67,7 @@ class GuestSpec:
     asked for then, as JSON in `until_file`.
 
     `copy_of` is the socket of a guest that stands still there (standing.py): the command goes on in
-    a copy of it. Of the rest only `places`, `memory_bytes` and the timeouts are heeded then.
+    a copy of it. Only `places`, `memory_bytes` and the timeouts of the rest are heeded then.
     """
 
     argv: tuple[str, ...]

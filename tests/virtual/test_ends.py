@@ -92,7 +92,7 @@ time.sleep(10)
 """
     ended = guest(sys.executable, "-c", script, memory_bytes=300 * 10**6)
     assert ended.result.reason == "out-of-memory"
-    assert "Of 2 processes the largest" in ended.result.message
+    assert "The largest of 2 processes" in ended.result.message
 
 
 def test_out_of_memory_by_files_says_so(guest: Guest) -> None:
@@ -125,8 +125,8 @@ def sparse_file(directory: Path, size_bytes: int) -> Path:
 def test_reading_again_what_was_dropped_without_end_is_out_of_memory(
     guest: Guest, tmp_path: Path
 ) -> None:
-    # Of 800 MB, 9 to 13 are left (Python frees more when it had to compile) for a file of 64 MB
-    # that is read again and again at one instant.
+    # A file of 64 MB, which is read again and again at one instant, finds 9 to 13 of 800 MB left
+    # (Python frees more when it had to compile).
     words = (sparse_file(tmp_path, 64 * 10**6), 11 * 10**6, 10**9)
     spec = {"memory_bytes": 800 * 10**6, "readable": (tmp_path,)}
     ended = guest(sys.executable, "-c", READ_AGAIN, *words, **spec)

@@ -75,8 +75,8 @@ class AggregationManager:
     def nodes(
         self, job: str, directory: Path, ranks: Path, names: Path, real_time: bool
     ) -> list[AggregationJob]:
-        """The processes of a job's switches. What they write goes beside what ranks write, and who
-        held their slots into `switches`, beside the ranks' directory."""
+        """The processes of a job's switches. Their logs go beside those of ranks, and the holders
+        of their slots into `switches`, beside the ranks' directory."""
         spec = self._parts[job]
         switches = ranks.parent / "switches"
         switches.mkdir(exist_ok=True)

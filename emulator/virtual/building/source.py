@@ -106,8 +106,8 @@ def unpacked_name(source: KernelSource) -> str:
 def unpack(source: KernelSource, tree: Path, progress: Callable[[str], None]) -> None:
     """Unpack `source` to `tree`, unless that is already there.
 
-    What an interrupt leaves half unpacked lies beside it until the next time: to remove it takes
-    longer than who interrupts wants to wait. Raises VirtualKernelError.
+    A tree that an interrupt leaves half unpacked lies beside it until the next time: to remove it
+    takes longer than the user wants to wait. Raises VirtualKernelError.
     """
     if tree.is_dir():
         return

@@ -1,7 +1,7 @@
 """`python -m emulator.virtual.building.wheel [DIR]`: Groundwire and its built kernel as one file.
 
-What is installed from it needs no compiler, no root and no kernel source. The kernel is GPL-2.0:
-its licence goes into the wheel, our changes are there anyway, and ORIGIN.md names the source of the
+An installation from it needs no compiler, no root and no kernel source. The kernel is GPL-2.0: its
+licence goes into the wheel, our changes are there anyway, and ORIGIN.md names the source of the
 rest.
 """
 

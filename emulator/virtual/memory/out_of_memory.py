@@ -69,4 +69,4 @@ def _largest(processes: list[_Process]) -> str:
         return ""
     most = sorted(processes, key=lambda process: -process.resident_bytes)[:_NAMED_PROCESSES]
     named = ", ".join(f"{p.name} (pid {p.pid}) {mb(p.resident_bytes)}" for p in most)
-    return f". Of {len(processes)} processes the largest, shared pages counted in each: {named}"
+    return f". The largest of {len(processes)} processes, shared pages counted in each: {named}"
