@@ -253,7 +253,7 @@ def predict_whole(spec: Spec, predictor: str) -> PredictedIteration:
     message, as `predict` does where a predictor can, 1,024 ranks take 10 GB; sizes that are to be
     compared need one way for all. Raises PredictorError, CollectiveError.
 
-    Of several jobs it is the mean of all iterations of all of them, beside each other.
+    It is the mean of all iterations of all jobs, beside each other, where there are several.
     """
     one = load_predictor(predictor)
     asked = one if spec.jobs else AddedUp(one)

@@ -62,7 +62,7 @@ def execute(
         list[str],
         typer.Argument(
             metavar="-- PROGRAM ARG",
-            help="What to run, as in a shell. All that follows PROGRAM is its own.",
+            help="The program to run, as in a shell. All that follows PROGRAM is its own.",
         ),
     ],
     ranks: Annotated[

@@ -30,7 +30,7 @@ InventoryOption = Annotated[
 ]
 LimitOption = Annotated[
     str | None,
-    typer.Option("--limit", "-l", metavar="PATTERN", help="Of the inventory only these."),
+    typer.Option("--limit", "-l", metavar="PATTERN", help="Only these hosts of the inventory."),
 ]
 NativeOption = Annotated[
     bool,
@@ -90,7 +90,10 @@ def run(
 @outcome
 def collect(
     directory: Annotated[
-        Path, typer.Argument(metavar="DIR", help="What --out was, or was made by default.")
+        Path,
+        typer.Argument(
+            metavar="DIR", help="The run directory: that of --out, or the one made by default."
+        ),
     ],
     inventory: InventoryOption,
     limit: LimitOption = None,

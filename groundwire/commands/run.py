@@ -106,7 +106,7 @@ AloneOption = Annotated[
     bool,
     typer.Option(
         "--alone",
-        help="Of several jobs, run each once more with the others idle, and say by how much it is "
+        help="Run each of several jobs once more with the others idle, and say by how much it is "
         "slowed down, and how fair that is.",
     ),
 ]

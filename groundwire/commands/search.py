@@ -30,7 +30,9 @@ def search(
     ],
     command: Annotated[
         list[str],
-        typer.Argument(metavar="-- PROGRAM ARG", help="What to run, as `groundwire exec` does."),
+        typer.Argument(
+            metavar="-- PROGRAM ARG", help="The program to run, as `groundwire exec` does."
+        ),
     ],
     seeds: Annotated[
         int, typer.Option(metavar="N", min=1, help="How many seeds, from --first on.")
@@ -42,7 +44,7 @@ def search(
         str | None,
         typer.Option(
             metavar="KIND,...",
-            help="What seeds vary besides ports and random numbers, of "
+            help="The things that seeds vary besides ports and random numbers, among "
             f"{', '.join(VARIED)} (default: the first {len(HARMLESS)}).",
         ),
     ] = None,

@@ -128,7 +128,7 @@ _COUNTED = (
 
 def _table(keys: list[str], cases: list[SweepCase], times: bool) -> Figures:
     """A row for each case, with the mean of its iterations and what each predictor says of that,
-    the error alone without `times`. What no case has counted is left out."""
+    the error alone without `times`. A column that no case has counted is left out."""
     predictors = list(
         dict.fromkeys(name for case in cases for name in case.run.result["summary"]["error"])
     )

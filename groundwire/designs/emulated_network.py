@@ -1,6 +1,6 @@
 """A network of dimensions as a fabric that can be emulated, and the rule by which it is shrunk.
 
-What counts in the model is what a host sends into a dimension, whatever the dimension's kind. Hosts
+The model counts the bytes that a host sends into a dimension, whatever the dimension's kind. Hosts
 that differ in one coordinate only are on a ring there: each has a link to the next, on which its
 bytes go one way and nothing but acknowledgements and Gloo's rendezvous the other. A switch instead
 would make each step of a ring wait for a packet more, and the rendezvous for the host's own data.

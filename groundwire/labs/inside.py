@@ -1,7 +1,7 @@
 """The program inside the sandbox: `python -m groundwire.labs.inside` makes a submission's runs.
 
 It reads /given: `task.json` (runs and facts) and `folder/`, the submission. It prints
-one line of JSON, the outcome. Who grades is outside.
+one line of JSON, the outcome. The grader is outside.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A place for foreign code: bubblewrap around a process, with limits, and a watch over it.
 
-What runs there sees a read-only system, Groundwire without its labs, one kernel, and a folder that
-is gone with it. It has no network, no home and none of our environment. As root we become a user
-without rights inside, as limits on processes do not hold root.
+A program that runs there sees a read-only system, Groundwire without its labs, one kernel, and a
+folder that is gone with it. It has no network, no home and none of our environment. As root we
+become a user without rights inside, as limits on processes do not hold root.
 """
 
 from __future__ import annotations
@@ -161,8 +161,8 @@ def _groundwire() -> Iterator[str]:
 
 
 def _bound(path: Path) -> Iterator[str]:
-    """Readable at its own place. What leads there can be passed by everybody inside, and is empty
-    but for that: a home may be closed to others outside."""
+    """Readable at its own place. Folders that lead there can be passed by everybody inside, and are
+    empty but for that: a home may be closed to others outside."""
     for parent in reversed(path.parents[:-1]):
         yield from ("--perms", "0755", "--dir", str(parent))
     yield from ("--ro-bind", str(path), str(path))

@@ -37,8 +37,8 @@ class HostEvent:
     result: Mapping[str, Any]
 
     def in_words(self) -> str:
-        """The failure, as the module, the command or ssh put it. Of a loop, the item's words:
-        the loop's own are that all items were gone through."""
+        """The failure, as the module, the command or ssh put it. The words of a loop are its
+        item's: its own are that all items were gone through."""
         items = [item for item in self.result.get("results", ()) if item.get("failed")]
         result = items[0] if items else self.result
         said = [result.get(key) for key in ("msg", "stderr", "stdout", "module_stderr")]

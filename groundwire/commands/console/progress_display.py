@@ -17,7 +17,7 @@ from groundwire.commands.console.time_left import TimeLeft
 
 _QUIET_LIMIT_S = 15.0
 _PROGRAM_QUIET_S = 10.0
-# What stands beside the text on a terminal at least: a bar of 4, "120/128", "0:01:23", and spaces.
+# The least that stands beside the text on a terminal: a bar of 4, "120/128", "0:01:23", and spaces.
 _BESIDE_TEXT = 21
 
 

@@ -85,7 +85,7 @@ def models_used(predictor: str, models: Iterable[str | None]) -> list[str]:
     if not counts:
         return []
     said = ", ".join(f"{model} for {count}" for model, count in sorted(counts.items()))
-    return [f"Of its models, {predictor} took {said}."]
+    return [f"{predictor} took these of its models: {said}."]
 
 
 _KNOWN = (

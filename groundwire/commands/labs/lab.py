@@ -128,7 +128,7 @@ def check(
     ] = Path(),
     as_json: _Json = False,
     as_csv: Annotated[
-        bool, typer.Option("--csv", help="Of a class: print a table for a spreadsheet.")
+        bool, typer.Option("--csv", help="Print the table of a class for a spreadsheet.")
     ] = False,
     instructor: Annotated[
         bool, typer.Option("--instructor", help="Show the right answers, too.")
@@ -141,8 +141,8 @@ def check(
     """Grade your answers and runs: what passes, what was found, and a hint for what does not pass.
     Exit code 1 without full marks.
 
-    Of a folder of submissions, what each hands in is run again, in a sandbox, and the table of the
-    class is printed. Where there is no sandbox nothing is run (exit code 1).
+    Each submission of a folder of them is run again, in a sandbox, and the table of the class is
+    printed. Where there is no sandbox nothing is run (exit code 1).
     """
     if not (folder / STUDENT).exists() and folder.is_dir() and submissions_in(folder):
         return _check_all(folder.resolve(), limit, as_json, as_csv)

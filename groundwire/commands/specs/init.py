@@ -67,7 +67,7 @@ def init(
         int | None, typer.Option(metavar="N", min=2, max=1024, help="World size (default: 16).")
     ] = None,
     rate: Annotated[
-        str | None, typer.Option(metavar="RATE", help="Of every link (default: 100Gbps).")
+        str | None, typer.Option(metavar="RATE", help="Rate of every link (default: 100Gbps).")
     ] = None,
     workload: Annotated[
         str | None,
@@ -77,7 +77,7 @@ def init(
         ),
     ] = None,
     size: Annotated[
-        str | None, typer.Option(metavar="SIZE", help="Of the collective (default: 8MB).")
+        str | None, typer.Option(metavar="SIZE", help="Size of the collective (default: 8MB).")
     ] = None,
 ) -> int:
     """Write a spec to begin with, every line commented: groundwire init mine.yaml --ranks 8

@@ -68,7 +68,7 @@ def synthesize(
             "in the corpus).",
         ),
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, metavar="N", help="Of what is drawn.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, metavar="N", help="Seed of what is drawn.")] = 1,
     device: DeviceOption = DeviceChoice.V100,
     groups: GroupsOption = None,
     as_json: _JsonOption = False,

@@ -69,7 +69,7 @@ def export(
     iteration: Annotated[
         int | None,
         typer.Option(
-            min=0, metavar="N", help="Of a run: which iteration, from 0 (default: the last)."
+            min=0, metavar="N", help="The iteration of a run, from 0 (default: the last)."
         ),
     ] = None,
     calibration: Annotated[

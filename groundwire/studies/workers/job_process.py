@@ -1,7 +1,7 @@
 """A job as a process of its own, given its directory as argument and the job as standard input.
 
-What it makes is complete when it exits with 0; else its standard error says why. Ended by a signal,
-it ends its guest.
+Its files are complete when it exits with 0; else its standard error says why. Ended by a signal, it
+ends its guest.
 """
 
 from __future__ import annotations
