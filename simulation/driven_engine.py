@@ -48,9 +48,10 @@ def driven(scenario: Mapping[str, Column], *, announced: bool = True) -> dict[st
 class DrivenEngine:
     """An engine's process, as a context: it ends with that.
 
-    Callbacks have no arguments, and are called by `step` and `run` alone, one after the other. What
-    they post is posted at `now_ns`, before anything else happens. What is posted outside of
-    callbacks is posted at `now_ns` too, once all that falls on that nanosecond has happened.
+    Callbacks have no arguments, and are called by `step` and `run` alone, one after the other.
+    Messages that they post are posted at `now_ns`, before anything else happens. Messages that are
+    posted outside of callbacks are posted at `now_ns` too, once all that falls on that nanosecond
+    has happened.
 
     Raises SimulationError where the engine cannot be had.
     """
@@ -146,7 +147,8 @@ class DrivenEngine:
     def next_ns(self) -> int | None:
         """When the next thing happens; None where nothing does until something is posted."""
         if self._commands:
-            # What is posted now happens now at the earliest, and only the engine knows what it is.
+            # A message that is posted now leaves now at the earliest, and only the engine knows
+            # what happens next.
             self._go(_Command.RUN, self.now_ns)
         return self._next_ns
 

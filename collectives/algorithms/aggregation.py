@@ -139,7 +139,7 @@ class _Flow:
         self._builder = builder
         self._data = blocks
         self._pieces = blocks.count
-        # What arrives, what has been reduced, and what has come from above.
+        # Regions of blocks that arrive, that have been reduced, and that have come from above.
         self._regions = [builder.scratch(blocks.count) for _ in range(3)]
         self._numbers: dict[tuple[int, int, int], int] = {}
         self._ranks = builder.ranks

@@ -334,7 +334,7 @@ class _Reader:
             gpu.lines.append([])
             gpu.add(len(gpu.sequences) - 1, last, element)
 
-    # What waits for what.
+    # Waits between steps.
 
     def _add_waits(self, gpu: _Gpu, blocks: dict[int, Element]) -> None:
         """A dependency is on a step and on all those before it in its thread block."""

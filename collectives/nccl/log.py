@@ -103,8 +103,8 @@ _PATTERN = re.compile(
 
 
 def read_log(text: str) -> LoggedChoices:
-    """The choices that a log has; lines of other kinds are passed over. Of several communicators
-    the one with the most ranks in a ring counts."""
+    """The choices that a log has; lines of other kinds are passed over. The one of several
+    communicators with the most ranks in a ring counts."""
     found = LoggedChoices()
     for line in text.splitlines():
         if (ring := _RING.search(line)) is not None:

@@ -73,7 +73,7 @@ class ObservedSchedule(Schedule):
                 posted_ns = each.sent_ns
             acts[each.source].append((posted_ns, number))
             acts[each.destination].append((each.come_ns, ~number))
-            # What is announced leaves the port free until it is asked for.
+            # An announced message leaves the port free until it is asked for.
             eager = each.size_bytes <= eager_bytes and each.left_ns is not None and port_ns
             until_ns = (each.left_ns or 0) + port_ns[each.source] if eager else -1
             posted[each.source] = posted_ns, until_ns

@@ -75,7 +75,7 @@ class Programs {
   public:
     Programs(const Columns& from, Network& network, const TcpSetting& tcp);
 
-    // Has all members set out at time 0. Who is first matters where ports serve in order, and in the virtual
+    // Has all members set out at time 0. The first one matters where ports serve in order, and in the virtual
     // kernel that is the last one.
     void begin() {
         for (size_t i = programs_.size(); i--;) advance(int32_t(i), 0);

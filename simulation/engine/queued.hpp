@@ -4,7 +4,7 @@
 //
 // As emulator/kernel has them (gwport_queue.c, gwport_link.c and a file for each discipline): a port does all
 // that it did until now when somebody looks, and sets its timer to the next step that others must see in its
-// time. Of FQ-CoDel every direction of a connection is a flow: that two of them share a hash is not followed.
+// time. Every direction of a connection is a flow of FQ-CoDel: that two of them share a hash is not followed.
 #pragma once
 #include <array>
 #include <cmath>

@@ -124,7 +124,7 @@ inline void Endpoint::keep(int64_t seq, int64_t end, Time now) {
     }
 }
 
-// As of tcp_sack_new_ofo_skb: the range that has grown last comes first. What is held back is told before a
+// As of tcp_sack_new_ofo_skb: the range that has grown last comes first. Held-back ranges are told before a
 // third one begins to change.
 inline void Endpoint::tell_of(int64_t seq, int64_t end, Time now) {
     size_t place = 0;
@@ -370,7 +370,7 @@ inline void Endpoint::count_options() {
     option_bytes_ = blocks ? kFirstSackBytes + kSackBytes * (blocks - 1) : 0;
 }
 
-// As of tcp_event_ack_sent: what is pending is done with. What is acknowledged.
+// As of tcp_event_ack_sent: pending acknowledgements are done with. Returns the acknowledged number.
 inline int64_t Endpoint::acknowledgement() {
     if (quick_ && scheduled_) {
         --quick_;

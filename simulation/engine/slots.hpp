@@ -21,7 +21,7 @@ class StartOrder {
     // Whether ranks have to agree on each collective.
     bool agrees() const { return order_ != Order::kFifo; }
 
-    // A collective is posted. What this rank proposes: the start from which on it counts.
+    // Posts a collective. Returns the start that this rank proposes, from which on it counts.
     int64_t post(int32_t priority, int32_t chunks) {
         Posted posted{count_++, priority, chunks, started_ + ahead_, -1, 0};
         (agrees() ? pending_ : waiting_).push_back(posted);

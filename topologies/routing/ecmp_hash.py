@@ -126,8 +126,8 @@ def flow_path(routes: Routes, source: str, destination: str, flow: FiveTuple, se
 
 
 def _keys_hash(flow: FiveTuple, hash_seed: int, fields: int) -> int:
-    """fib_multipath_hash_from_keys: SipHash-2-4 over struct flow_keys from `basic` on. What is not
-    among the fields is left 0."""
+    """fib_multipath_hash_from_keys: SipHash-2-4 over struct flow_keys from `basic` on. A value that
+    is not among the fields is left 0."""
     source, destination = bytes(4), bytes(4)
     if fields & _FIELD_BITS["addresses"]:
         source, destination = flow.source.packed, flow.destination.packed

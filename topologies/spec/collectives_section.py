@@ -1,7 +1,7 @@
 """The `collectives` section of a spec: which algorithms run them, and how they are scheduled.
 
-What algorithms there are and what options each has is known in the room `collectives`, which checks
-it (`collectives.spec_checks`).
+The algorithms and their options are known in the room `collectives`, which checks them
+(`collectives.spec_checks`).
 """
 
 from __future__ import annotations

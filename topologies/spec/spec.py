@@ -195,7 +195,7 @@ def load_spec(
         try:
             return _validate(completed, f"{source} with {overridden_by}", None)
         except SpecError as left:
-            # What is wrong in the file is told with its lines, unless an override has changed it.
+            # A mistake in the file is told with its lines, unless an override has changed it.
             told = {(problem.key, problem.found) for problem in error.problems}
             if {(problem.key, problem.found) for problem in left.problems} <= told:
                 raise error from None

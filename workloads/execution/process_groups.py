@@ -28,7 +28,7 @@ from workloads.execution.rank_plan import RankPlan
 # Virtual time passes at no cost while everybody waits, so a time-out cannot tell slow from stuck
 # there; the launcher and the guest's watchdog find stuck runs. One day never fires before them.
 _TIMEOUT = timedelta(days=1)
-# What torch gives Gloo per device (ProcessGroupGloo.cpp).
+# The settings that torch gives Gloo per device (ProcessGroupGloo.cpp).
 _GLOO_THREADS = 2
 
 # From so many ranks on, Gloo's rendezvous sends what grows with their square, not with their cube.

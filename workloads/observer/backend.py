@@ -17,8 +17,8 @@ _BACKEND = "groundwire"
 
 def by_programs(c10d: Any, root: str) -> tuple[Any, Any]:
     """`init_process_group` and `new_group` of a `torch.distributed.distributed_c10d`, with the
-    backend groundwire in Gloo's place. `root` is where Groundwire's packages lie. What they return
-    raises ImportError where this Python cannot have that backend."""
+    backend groundwire in Gloo's place. `root` is where Groundwire's packages lie. Both raise
+    ImportError where this Python cannot have that backend."""
     init, new = c10d.init_process_group, c10d.new_group
 
     @functools.wraps(init)

@@ -4,10 +4,10 @@ With a trace of PyTorch's profiler, an operation takes what it took there, by na
 
 A mode of torch sees what the thread that made the default process group computes, autograd
 included, as autograd of CPU tensors runs in the thread that calls it. An operation takes the
-roofline's time (Williams et al., CACM 2009). What it owes is slept off before anybody else can see
-the difference: before a collective is posted, before a wait, where a number is read (`item`), and
-at the end of an optimizer's step. `sitecustomize.py` beside this file loads it; it imports nothing
-but the standard library and the program's own torch.
+roofline's time (Williams et al., CACM 2009). The time that it owes is slept off before anybody else
+can see the difference: before a collective is posted, before a wait, where a number is read
+(`item`), and at the end of an optimizer's step. `sitecustomize.py` beside this file loads it; it
+imports nothing but the standard library and the program's own torch.
 """
 
 from __future__ import annotations

@@ -2,10 +2,10 @@
 
 `python forks.py N M` is that server: it takes orders from the socket N, and M is the other end, by
 which what it has forked gives orders too. A process orders another one by `order`, and hears of its
-end by `Ordered`. What is forked has the arguments, environment, files, host and modules of a Python
-that was started for it. The modules that the server has imported are on a shelf: the program finds
-them when it imports them, and not before. It imports nothing but the standard library and the
-program's own torch.
+end by `Ordered`. A fork has the arguments, environment, files, host and modules of a Python that
+was started for it. The modules that the server has imported are on a shelf: the program finds them
+when it imports them, and not before. It imports nothing but the standard library and the program's
+own torch.
 """
 
 from __future__ import annotations
@@ -228,8 +228,8 @@ class _Server:
 
 
 class Shelf(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Modules that are imported and that `sys.modules` does not show. What a package's import
-    brought with it comes with it."""
+    """Modules that are imported and that `sys.modules` does not show. Modules that a package's
+    import brought with it come with it."""
 
     def __init__(self) -> None:
         self._layers: list[dict[str, types.ModuleType]] = []

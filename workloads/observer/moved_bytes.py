@@ -56,11 +56,11 @@ _OVERWRITES = frozenset(
         "_foreach_copy_",
     )
 )
-# Of the first tensor, these read no more than they return.
+# These read no more of the first tensor than they return.
 _LOOKUPS = frozenset(("embedding", "index_select", "gather", "index", "take"))
 # These read a row of the first tensor for each index, and add rows up.
 _BAGS = frozenset(("_embedding_bag", "_embedding_bag_forward_only"))
-# Of the first tensor, these change no more than they are given.
+# These change no more of the first tensor than they are given.
 _SCATTERS = frozenset(
     ("index_put_", "_index_put_impl_", "index_add_", "index_copy_", "scatter_", "scatter_add_")
 )

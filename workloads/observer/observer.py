@@ -2,9 +2,9 @@
 
 It waits until the program makes a process group, and then has torch tell of each operation of
 `c10d` that it dispatches: those of DDP's reducer and of FSDP go there as those of torch.distributed
-do. What it sees goes to `ranks/NNN.jsonl` of the run directory (docs/formats.md).
-`sitecustomize.py` beside this file loads it; it imports nothing but the standard library, the
-modules beside it and the program's own torch.
+do. Its lines go to `ranks/NNN.jsonl` of the run directory (docs/formats.md). `sitecustomize.py`
+beside this file loads it; it imports nothing but the standard library, the modules beside it and
+the program's own torch.
 """
 
 from __future__ import annotations

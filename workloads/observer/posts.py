@@ -1,9 +1,10 @@
 """The operations that a rank has called last and how far each is, in a file that outlives the rank.
 
-Ranks that call different collectives fail by what Gloo happens to meet first, or wait for ever. Who
-reads the files of all ranks can name the calls, and who waits for whom. The file is memory that is
-shared with whoever reads it: a rank makes no system call to write there. `observer.py` beside this
-file loads it, and ranks of Groundwire's own do; it imports nothing but the standard library.
+Ranks that call different collectives fail by what Gloo happens to meet first, or wait for ever. A
+reader of all ranks' files can name the calls, and the ranks that wait for each other. The file is
+memory that is shared with whoever reads it: a rank makes no system call to write there.
+`observer.py` beside this file loads it, and ranks of Groundwire's own do; it imports nothing but
+the standard library.
 """
 
 from __future__ import annotations

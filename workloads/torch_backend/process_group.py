@@ -75,7 +75,7 @@ class GroundwireGroup(dist.ProcessGroup):  # type: ignore[misc]
         self._planned_from = self._section.model_dump(
             mode="json", by_alias=True, exclude_defaults=True
         )
-        # What programs send and receive by.
+        # The transport by which programs send and receive.
         self._carrier = own_links(store, name, ranks, rank) or self._gloo
         self._engine = ProgramEngine(
             rank,

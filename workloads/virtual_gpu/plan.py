@@ -6,8 +6,8 @@ from typing import Any
 
 from topologies.spec.compute_section import ComputeSpec
 
-# What torch.cuda.get_device_properties tells of the accelerators that a spec can name (NVIDIA's
-# data sheets and CUDA's programming guide). A `custom` device has a H100's.
+# The properties that torch.cuda.get_device_properties tells of the accelerators that a spec can
+# name (NVIDIA's data sheets and CUDA's programming guide). A `custom` device has a H100's.
 _H100 = {
     "name": "NVIDIA H100 80GB HBM3",
     "major": 9,

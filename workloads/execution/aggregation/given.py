@@ -41,7 +41,7 @@ class GivenTrees:
         return CollectivesOfRun.model_validate_json(json.dumps(self.section))
 
     def place(self, number: int, tree: TreeOfGroup, participant: int, at_switch: bool) -> TreePlace:
-        """The place of a participant in its group's `number`th tree. What a rank sends has the
+        """The place of a participant in its group's `number`th tree. A rank's packets have the
         class of its process."""
         own = TrafficClass(*self.traffic) if at_switch else TrafficClass()
         return TreePlace(

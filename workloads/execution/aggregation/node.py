@@ -65,8 +65,8 @@ class _Node:
             part.result()
 
     def take_parts_as_told(self, directory: Path) -> None:
-        """Run the part of each tree from when it is told of. What is under way at the end is left:
-        its ranks have ended."""
+        """Run the part of each tree from when it is told of. Collectives that are under way at the
+        end are left: their ranks have ended."""
         pipe = node_pipe(directory, self.plan.node.name)
         failures: dict[int, BaseException] = {}
 

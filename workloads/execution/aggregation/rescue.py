@@ -192,7 +192,7 @@ class Rescue:
 
     def _do_one_again(self, kept: _Kept, having: list[int]) -> None:
         by_hosts = kept.by_hosts
-        # Who has its result keeps it, and takes part.
+        # A rank that has its result keeps it, and takes part.
         target = torch.empty_like(kept.target) if kept.done else kept.target
         if by_hosts.kind is Kind.ALL_REDUCE and having:
             target.copy_(kept.result if kept.done else kept.source)

@@ -39,7 +39,7 @@ _memcmp.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
 _CODES = 251  # the largest prime below 256: every code is exact in bfloat16
 
 
-# What a rank contributes where another one decides, by what that one contributes there.
+# A rank's contribution where another one decides, by that one's contribution there.
 _OF_OTHERS: dict[ReduceOp, Callable[[int], int]] = {
     "min": lambda result: result + 1,
     "max": lambda result: result - 1,

@@ -114,7 +114,7 @@ class ChunkRun:
             if step.action is Action.REDUCE:
                 view = self._tensors.empty(view.numel(), view.dtype)
                 self._arrived[at] = view
-            # What is empty at one end is empty at the other.
+            # A message that is empty at one end is empty at the other.
             if view.numel():
                 work = self._start(step, view)
         with self._posted:

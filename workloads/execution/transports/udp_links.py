@@ -1,9 +1,10 @@
 """Messages between ranks as UDP datagrams: numbered, acknowledged one by one, sent again.
 
-A message goes when both its ends are posted. Who receives tells the sender so (READY), who sends
-answers with the message in pieces (DATA). Both are numbered together, each way between two ranks,
-and each is answered by an acknowledgement (ACK) of its number; what is not, is sent again after the
-time-out. Datagrams may come in any order, which they do when several ports spread them over paths.
+A message goes when both its ends are posted. The receiver tells the sender so (READY), and the
+sender answers with the message in pieces (DATA). Both are numbered together, each way between two
+ranks, and each is answered by an acknowledgement (ACK) of its number; what is not, is sent again
+after the time-out. Datagrams may come in any order, which they do when several ports spread them
+over paths.
 
 The window in which a rank may send without an answer grows by a payload each round and is halved
 when something is sent again, as TCP's does (additive increase, multiplicative decrease: Chiu and

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What a rank needs of verbs: its device, queue pairs with those of other ranks, credits, RDMA
+ * A rank's use of verbs: its device, queue pairs with those of other ranks, credits, RDMA
  * WRITEs, and completions that it sleeps for. `library.py` is its face in Python.
  *
  * Functions return 0 or a number that errno has, unless said otherwise.
@@ -34,7 +34,7 @@ struct queue_pair {
 	int depth;
 };
 
-/* What has happened; `slot` is of the message, credit or completed work */
+/* An event; `slot` is of the message, credit or completed work */
 struct event {
 	uint32_t qpn;
 	uint32_t slot;

@@ -1,4 +1,4 @@
-// What Python sees of the device.
+// The device, as Python sees it.
 #include <ATen/ATen.h>
 #include <pybind11/stl.h>
 #include <torch/csrc/utils/pybind.h>

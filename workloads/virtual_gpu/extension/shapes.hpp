@@ -33,7 +33,7 @@ struct Shapes {
   std::vector<int> lists;  // -1 a tensor, n a list of n
 };
 
-// What tells the shapes of the results: one pass over the arguments.
+// The key of the shapes of the results, taken in one pass over the arguments.
 struct Look {
   std::string key;
   bool complete = true;

@@ -101,7 +101,7 @@ class RoceTransport(TransportSection):
     none. Two ranks have so many `connections`, each two queue pairs: a message is `split` over all
     of them, or `messages` go whole, each by one of them.
 
-    What is lost is sent again with all that follows it (`loss_recovery: go-back-n`), or alone
+    A lost packet is sent again with all that follow it (`loss_recovery: go-back-n`), or alone
     (`selective-repeat`): it is lost where a packet that was sent later has come `reordering` ago
     (None: 50us).
     """

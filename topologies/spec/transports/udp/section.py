@@ -24,8 +24,8 @@ class UdpTransport(TransportSection):
 
     A rank sends to another by turns from so many `ports`, which ECMP takes for as many flows.
     `payload` is the most data of a datagram. `window` bounds what is unacknowledged to one rank: a
-    window that grows by a payload each round and is halved when something is sent again. What is
-    not acknowledged within `timeout` is sent again, so many times (`retry_count`).
+    window that grows by a payload each round and is halved when something is sent again. A datagram
+    that is not acknowledged within `timeout` is sent again, so many times (`retry_count`).
     """
 
     of_programs: ClassVar[bool] = True
