@@ -11,11 +11,11 @@ with it stands beside it. Run `groundwire doctor --measure` first: scales come f
 `--scale` and `--size` take others than `auto` and what goes with the rate; `--ranks` and `--mtus`
 take a part of the cases.
 
-What is done stays in DIR: interrupted and started again, it goes on where it was. Verdicts are made
-anew, so that DIR of an earlier run shows what today's would be. Drop-tail is what
-a kernel without netem can do. `--queues droptail,dctcp,lossless` wants one with netem: with
-`--guest` the native runs are those of the virtual kernel in real time, which has it, in a guest of
-one processor, and no root is needed:
+Finished runs stay in DIR: interrupted and started again, it goes on where it was. Verdicts are made
+anew, so that DIR of an earlier run shows what today's would be. Drop-tail is what a kernel without
+netem can do. `--queues droptail,dctcp,lossless` wants one with netem: with `--guest` the native
+runs are those of the virtual kernel in real time, which has it, in a guest of one processor, and no
+root is needed:
 
     .venv/bin/python benchmarks/native_truth.py --guest --queues droptail,dctcp,lossless \\
         --rates 10Mbps --ranks 2,4 --cases 54 --scale 10 --directory DIR

@@ -1,4 +1,4 @@
-/* What osu_latency and osu_bw of the OSU micro-benchmarks measure, for a few sizes. */
+/* The times that osu_latency and osu_bw of the OSU micro-benchmarks measure, for a few sizes. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>

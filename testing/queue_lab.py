@@ -230,7 +230,7 @@ class Lab:
         source.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, tos)
         source.connect((self.address(to), port))
         # The kernel makes a task that does thousands of system calls in one instant take a nap, as
-        # it would a busy poller. What was done to set things up is not to count.
+        # it would a busy poller. The packets that set things up are not to count.
         time.sleep(1e-6)
         return source
 

@@ -85,8 +85,8 @@ else:
         for report in reports[item.nodeid]:
             item.ihook.pytest_runtest_logreport(report=report)
         item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
-        # What tests before this one have set up for their module or package ends here, as it would
-        # had this one run in this process.
+        # Things that tests before this one have set up for their module or package end here, as
+        # they would had this one run in this process.
         item.session._setupstate.teardown_exact(nextitem)
         return True
 

@@ -4,9 +4,10 @@ Models are layer tables with the shares of bytes that the models have, made smal
 5, names the strategies). Endpoints are placed as FRED has them: model-parallel neighbours, then the
 pipeline, then data-parallel ones. Collectives that are under way together have FRED's priorities.
 
-What the paper's endpoints compute is not known here. A table's computing is set so that, with the
-effective bandwidths of the paper's text, an iteration on C would be as much faster than on the mesh
-as is published. So C's ratio measures how near wires come to these bandwidths, and D's is free.
+The computing of the paper's endpoints is not known here. A table's computing is set so that, with
+the effective bandwidths of the paper's text, an iteration on C would be as much faster than on the
+mesh as is published. So C's ratio measures how near wires come to these bandwidths, and D's is
+free.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Follows every measurement packet by packet, by the program that NCCL's choice becomes here.
 
 A row's servers are `rails` over RoCE with lossless switches, its algorithm and protocol those that
-NCCL's model chooses (`predictions.py`). What `packet` says of the program is the time on the wire
-and on NVLink; the launch of a kernel, which takes no time there, is the model's base latency.
-Sizes above STEADY_BYTES go on at the rate between half of it and it.
+NCCL's model chooses (`predictions.py`). `packet` predicts the program's time on the wire and on
+NVLink; the launch of a kernel, which takes no time there, is the model's base latency. Sizes above
+STEADY_BYTES go on at the rate between half of it and it.
 
 `python -m benchmarks.hardware.simulations` writes the kept result. It takes some minutes.
 """

@@ -1,9 +1,9 @@
 """Published training rates, held against steps that `packet` follows on the fabric.
 
 A step is a table of layers (`workload.kind: layers`): computing times of a model of kernels, and
-what FSDP or data parallelism sends. `packet` follows a step of DEEP layers. What communication is
-exposed there is taken for the whole model, as it is that of the first and the last layer; where it
-is more than EXPOSED of the step, a step of SHALLOW layers says what a further one adds. A step's
+what FSDP or data parallelism sends. `packet` follows a step of DEEP layers. The communication that
+is exposed there is taken for the whole model, as it is that of the first and the last layer; where
+it is more than EXPOSED of the step, a step of SHALLOW layers says what a further one adds. A step's
 bytes and computing times are divided by SCALE, and its time multiplied, which leaves what overlaps
 what as it is; latencies are SCALE times too large then, by how much of a step was not checked.
 

@@ -59,7 +59,7 @@ virtual: {{memory: {memory}, ranks_per_process: {ranks}}}
 """
 TOGETHER = 32
 """So many ranks and fewer are threads of one process: the same queue pairs and paths for less time.
-Of more, as many are as their queue pairs leave room for."""
+From more, a process has as many as their queue pairs leave room for."""
 STREAMS = """
 transport: {transport}
 capture: {{points: []}}

@@ -126,7 +126,7 @@ def check_both_backends_agree(directory: Path, exact_times: bool) -> None:
         assert all(s.written == s.seen > 500 for s in both)
     for port in pair.ports:
         one, other = (read_pcap(directory / name / port.file_name) for name in stats)
-        # What came between the two starts, or stops, only one can have: it is no IPv4.
+        # A packet that came between the two starts, or stops, only one can have: it is no IPv4.
         rows = [np.flatnonzero(p.is_tcp | p.is_udp) for p in (one, other)]
         assert len(rows[0]) == len(rows[1]) > 500
         if not exact_times:

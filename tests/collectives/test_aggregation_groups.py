@@ -116,7 +116,8 @@ def test_one_stream_waits_for_the_other_on_the_wire(run: Path) -> None:
     streams = [row for row in valid_rows(run, 1) if row["size_bytes"] == STREAM]
     first, second = sorted(row["duration_ns"] for row in streams)
     assert second > 1.7 * first
-    # Who goes first of two that ask at once is not predicted; how long both take is.
+    # The prediction does not say which of two that ask at once goes first; it says how long both
+    # take.
     flow = sorted(row["predicted"]["flow"]["duration_ns"] for row in streams)
     assert flow == pytest.approx([first, second], rel=0.06)
     assert [log.checks for log in load_run(run).ranks] == [4] * 4

@@ -120,7 +120,8 @@ def test_the_report_shows_the_tree_beside_what_hosts_would_send(run: Path) -> No
         ("leaf0", "spine0", "leaf-spine"),
         ("leaf1", "spine0", "leaf-spine"),
     ]
-    # Of both iterations: three all-reduces; a reduce to rank 2 and a broadcast from rank 3.
+    # The frames of both iterations: three all-reduces; a reduce to rank 2 and a broadcast from rank
+    # 3.
     all_reduces, small = 2 * (8 + 4096 + SIZE), 2 * 4096
     up_and_down = [row[3:5] for row in rows]
     once, not_at_all = all_reduces + small, all_reduces

@@ -45,7 +45,7 @@ def test_chunks_take_the_trees_in_turn(mode: str, kind: Kind) -> None:
         for chunk in range(len(plan.chunks))
     }
     assert used == {chunk: {6 + chunk % 2} for chunk in used}
-    # What a tree's participants run are its own chunks, by the slots of the whole plan.
+    # A tree's participants run its own chunks, by the slots of the whole plan.
     second = plan.part(1, 2)
     assert [chunk.index for chunk in second.chunks] == [*used][1::2]
     assert second.in_flight == plan.in_flight // 2
@@ -88,7 +88,7 @@ def test_both_roots_carry_half(run: Path) -> None:
     assert (small["chunks"], stream["chunks"]) == (16, 2)
     assert stream["duration_ns"] < 8 * STREAM / 50
     assert abs(small["predicted"]["flow"]["error"]) < 0.06
-    # Of two streams on a host's link `flow` has each wait longer for the other.
+    # `flow` has each of two streams on a host's link wait longer for the other.
     assert abs(stream["predicted"]["flow"]["error"]) < 0.2
     assert [log.checks for log in load_run(run).ranks] == [4] * 4
 

@@ -126,7 +126,7 @@ def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 def test_ranks_check_what_arrives_and_each_loss_is_sent_again(run: Path) -> None:
     assert [row["kind"] for row in valid_rows(run, 0)] == ["all_reduce", "all_to_all"]
     summary = json.loads((run / "result.json").read_text())["summary"]
-    # What is lost is a datagram or its answer, or a segment of TCP beside it; each is sent again.
+    # A datagram or its answer is lost, or a segment of TCP beside it; each is sent again.
     assert summary["packets_again"] + summary["retransmits"] == summary["drops"]
     assert summary["packets_sent"] > 4 * 300_000 // 1400
 

@@ -172,7 +172,7 @@ def test_every_byte_against_the_truth(
         rows = [row for row in result.by_collective() if row.collective is not None]
         assert [row.collective for row in rows] == [collective]
         assert rows[0].messages == len(wire.messages)
-        # What is no notification is the collective's.
+        # A message that is no notification is the collective's.
         others = sum(row.wire_bytes for row in result.by_collective()) - rows[0].wire_bytes
         assert others == (HEADERS + 16 if losses else 0)
         assert sum(phase.wire_bytes for phase in bytes_by_phase(result)) == rows[0].wire_bytes

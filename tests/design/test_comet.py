@@ -111,7 +111,7 @@ def test_what_hides_behind_the_same_computation_shares_the_network() -> None:
     assert Demand(100.0, (exchange, gradients), inside).exposed_ns([1.0]) == 20
     apart = (Window(30.0, "forward"), Window(100.0, "backward"))
     assert Demand(100.0, (exchange, gradients), apart).exposed_ns([1.0]) == 10
-    # What is posted last has its own window alone, however much was hidden before.
+    # The collective that is posted last has its own window alone, however much was hidden before.
     assert Demand(100.0, (exchange, gradients), inside).exposed_ns([2.0]) == 0
     late = replace(exchange, bytes_by_dimension=(90.0,))
     assert Demand(100.0, (late, replace(gradients, times=0.25)), inside).exposed_ns([1.0]) == 60

@@ -343,7 +343,7 @@ def test_layers_are_emulated_with_groups_of_the_degrees() -> None:
     (row,) = workload.layers
     assert row.forward.size_bytes == 2**20
     gathered = row.input_gradient.size_bytes / row.forward.size_bytes
-    # What all 16 ranks gather is divided among the 4 of the shrunk group.
+    # The data that all 16 ranks gather is divided among the 4 of the shrunk group.
     assert gathered == pytest.approx(16 * 0.25 / 8 / 4, rel=1e-3)
     predicted = {planned.name for planned in planned_calls(spec)}
     assert len(predicted) == 3

@@ -113,7 +113,7 @@ def test_a_transformer_s_table_is_its_iteration(strategy: Strategy) -> None:
     assert demand.compute_ns == pytest.approx(work.demand.compute_ns)
     rates = (300.0, 25.0, 5.0)
     assert demand.communication_ns(rates) == pytest.approx(work.demand.communication_ns(rates))
-    # What comes last is exposed: of 4 rows a quarter, and of 16 layers less.
+    # The last row is exposed: of 4 rows a quarter, and of 16 layers less.
     later = demand.time_ns(rates) - work.demand.time_ns(rates)
     assert -1e-9 * demand.time_ns(rates) <= later <= demand.communication_ns(rates) / 4
 

@@ -1,5 +1,5 @@
 """Each of several hundred drawn calls of torch.distributed has its row, with the time that the
-ranks' own clocks have. What is wrong without a word is a silent error; there is none."""
+ranks' own clocks have. A row that is wrong without a word is a silent error; there is none."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ def test_collectives_of_a_group_begin_as_they_become_ready() -> None:
     early = CollectiveNode(id=0, name="early", after=(2,), call=call)
     late = CollectiveNode(id=1, name="late", call=call)
     assert problems([(early, late, ComputeNode(id=2, name="x"))] * 2) == []
-    # What the early one waits for comes after the late one, which so begins first.
+    # The message that the early one waits for comes after the late one, which so begins first.
     before = ComputeNode(id=2, name="x", after=(1,))
     assert problems([(early, late, before)] * 2) == []
 

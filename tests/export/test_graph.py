@@ -88,7 +88,7 @@ def test_a_broadcast_is_a_binomial_tree() -> None:
     found = parts(CollectiveCall("broadcast", 4096, tuple(range(8))))
     senders = {rank: sum(o.sends for o in part.operations) for rank, part in found.items()}
     assert senders == {0: 3, 1: 2, 2: 1, 3: 1, 4: 0, 5: 0, 6: 0, 7: 0}
-    # What a rank passes on it must have received.
+    # A rank must have received the blocks that it passes on.
     for rank, part in found.items():
         for operation in part.operations:
             if operation.sends and rank != 0:

@@ -63,8 +63,8 @@ def changed(text: str, difference: str, place: str) -> str:
 
 
 class Workplace:
-    """The copy, with a `.venv` that has this one's packages and takes others besides. What takes
-    minutes is left out."""
+    """The copy, with a `.venv` that has this one's packages and takes others besides. Commands that
+    take minutes are left out."""
 
     does_long = False
 

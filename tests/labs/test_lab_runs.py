@@ -1,7 +1,7 @@
 """Labs as a student takes them, by the command: the starter does not pass, the solution does.
 
-Runs are made by a process of their own, as students make them. What takes no time is called in this
-process, as importing all of Groundwire would take more than the rest.
+Runs are made by a process of their own, as students make them. Commands that take no time are
+called in this process, as importing all of Groundwire would take more than the rest.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.guest(real_time=True)
 
 ROOT = Path(__file__).resolve().parents[2]
 
-# A quarter of the hosts' rate, so the queues are the leaves'. Of its own queue a sender keeps clear
+# A quarter of the hosts' rate, so the queues are the leaves'. A sender keeps its own queue clear
 # (TCP small queues): where all links were as fast, a busy machine had no mark in a whole run.
 _BOTTLENECK_BPS = 5_000_000
 

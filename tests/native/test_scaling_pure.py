@@ -128,7 +128,7 @@ def test_trust_is_of_the_setting_that_did_least(tmp_path: Path, monkeypatch: Any
     assert found == MachineTrust(this_machine(), 1, rates)
     assert found.packet_hops_per_s("rate-only") == 8e4
     assert found.packet_hops_per_s("stock") is None
-    # Of another machine, or damaged, it says nothing of this one.
+    # The figures of another machine, or damaged ones, say nothing of this one.
     store.write_text(json.dumps(MachineTrust("another", 1, rates).as_dict()))
     assert stored_trust() is None
     store.write_text("{")

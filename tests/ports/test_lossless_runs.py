@@ -34,7 +34,7 @@ def test_an_incast_loses_nothing_and_the_reaction_is_stated(tmp_path: Path) -> N
     assert 4_800_000 <= controller["mean_ns"] <= controller["worst_ns"] <= controller["allowed_ns"]
     samples = got.environment["verdict"]["samples"]
     assert samples["pause_reaction_ns"] == controller["worst_ns"]
-    # What the root gets is what its link carries; pausing the senders costs it next to nothing. It
+    # The root gets as much as its link carries; pausing the senders costs it next to nothing. It
     # counts from the last sender's start, when the others have sent a little already.
     ideal_ns = SENDERS * SIZE_BYTES * 8e9 / RATE_BPS * (1538 / 1448)
     for collective in got.result["collectives"]:

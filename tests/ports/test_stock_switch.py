@@ -114,7 +114,7 @@ def test_a_controller_that_is_late_makes_the_run_invalid_with_the_figure() -> No
         time.sleep(_drain_time_s(400))
         reaction = it.controller().reaction()
         assert reaction is not None and reaction.worst_ns > 8_000_000 > reaction.allowed_ns
-        # What came in the meantime did not fit, and is lost as it would be in a switch.
+        # Packets that came in the meantime did not fit, and are lost as they would be in a switch.
         dropped = _ports(it)["s", "h2"].queue
         assert dropped.drops == dropped.drops_by_reason["headroom"] == it.controller().lost() > 0
         verdict = FidelityMonitor(it.network, real_time=False).verdict()

@@ -120,7 +120,7 @@ def test_a_pipeline_fills_and_drains() -> None:
             compute={"device": "v100", "overhead": "0ns"},
         )
         durations[microbatches] = _predicted(spec, 0.0).duration_ns
-    # What is done once, the update of the parameters, takes part in all three.
+    # The update of the parameters, which is done once, takes part in all three.
     per_slot_ns = durations[2] - durations[1]
     assert durations[4] - durations[2] == pytest.approx(2 * per_slot_ns, rel=0.02)
     assert durations[1] >= 4 * per_slot_ns

@@ -75,7 +75,7 @@ def ended(order: CollectiveOrder, priorities: tuple[int, int, int]) -> list[int]
 
 def test_collectives_end_in_the_order_in_which_slots_are_given() -> None:
     assert ended(CollectiveOrder.FIFO, (0, 0, 0)) == [0, 1, 2]
-    # What has started first alone goes on until the ranks have agreed on the others.
+    # The collective that has started first alone goes on until the ranks have agreed on the others.
     assert ended(CollectiveOrder.LIFO, (0, 0, 0)) == [2, 1, 0]
     assert ended(CollectiveOrder.PRIORITY, (0, 1, 2)) == [2, 1, 0]
     assert ended(CollectiveOrder.PRIORITY, (0, 2, 1)) == [1, 2, 0]

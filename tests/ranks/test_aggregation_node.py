@@ -84,7 +84,7 @@ def test_ranks_and_switch_end_together(tmp_path: Path) -> None:
     with Launcher() as launcher:
         launcher.run(_jobs(tmp_path, iterations=3), lambda _, i: begun.append(i))
     assert begun == [0, 1, 2]
-    # What each rank wrote down: it has checked its sums.
+    # Each rank's log: it has checked its sums.
     checks = [
         (tmp_path / f"{rank:03d}.jsonl").read_text().count('"check"') for rank in range(_RANKS)
     ]

@@ -66,7 +66,7 @@ def test_a_guest_has_room_for_them() -> None:
     pairs = 128 * 127
     assert more("none", 128) > pairs * QUEUE_PAIR_BYTES
     assert more("timely", 128) - more("none", 128) == pairs * TIMELY_BYTES
-    # What switches can hold is under way besides, in twice the memory.
+    # Messages that switches can hold are under way besides, in twice the memory.
     assert more("none", 32) > 32 * 31 * QUEUE_PAIR_BYTES + 2 * 32 * 10**6
 
 

@@ -80,8 +80,8 @@ def test_a_result_that_one_has_is_sent_to_all_and_the_rest_is_done_again(tmp_pat
         assert hosts[member, 0].asked == [("from 1", sent)]
         assert hosts[member, 1].asked == [("again", float(member))]
         assert hosts[member, 0].noted == hosts[member, 1].noted == 1
-        # Who had its result keeps it.
+        # A member that had its result keeps it.
         assert data[member, 0].tolist() == [3.0 if member == 1 else 100.0] * 4
         assert data[member, 1].tolist() == [100.0] * 4
-    # What comes later is the hosts' from the beginning.
+    # Collectives that come later are the hosts' from the beginning.
     assert [rescue.admit() for rescue in rescues] == [None] * _MEMBERS

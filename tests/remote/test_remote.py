@@ -79,7 +79,7 @@ def test_a_run_comes_here_from_the_host_that_works(tmp_path: Path, host: SshHost
         path.name for path in here.iterdir()
     }
 
-    # What broke off is fetched again, and whatever is not ours stays when it is cleaned.
+    # A transfer that broke off is made again, and whatever is not ours stays when it is cleaned.
     fetched = result_of(out / "good")
     (out / "good" / "result.json").unlink()
     again = groundwire("remote", "collect", out, "-i", hosts, "-l", "good", "--json")

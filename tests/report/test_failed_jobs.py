@@ -86,7 +86,7 @@ def test_where_all_jobs_failed_there_is_no_report(
     print_result(result, directory, output_console())
     shown = capsys.readouterr().out
     assert "INVALID: do not use these figures" in shown
-    # What a program wrote is shown, brackets and all, and no terminal obeys it.
+    # The report shows the program's words, brackets and all, and no terminal obeys them.
     assert "[Errno 97] \\x1b[2Jgone" in shown and "\x1b[2J" not in said + shown
 
 

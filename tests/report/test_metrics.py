@@ -100,7 +100,7 @@ def test_equal_cost_groups_count_heavy_flows_on_the_paths_they_take(run_director
         even = group.bytes[0] == group.bytes[1]
         assert (group.paths_used == pytest.approx(2)) == even
         assert (group.paths_used == 1) == (not min(group.bytes))
-    # Of the ring's 16 flows those between neighbours below one edge switch (8) do not go up.
+    # The 8 of the ring's 16 flows between neighbours below one edge switch do not go up.
     flows = [g.heavy_flows for g in groups.values() if g.node.startswith("edge")]
     assert sum(sum(f) for f in flows if f is not None) == 8
     assert all(g.collisions == 0 for g in groups.values() if sum(g.heavy_flows or ()) <= 1)

@@ -231,7 +231,7 @@ def test_hpcc_follows_the_fullest_link(
         if number and tau:
             utilisation = (1 - tau / rtt) * utilisation + tau / rtt * full
             assert state.utilisation_q20 / 2**20 == pytest.approx(utilisation, rel=1e-3, abs=1e-4)
-            # What follows from here is the kernel's, as c may be on either side of 1
+            # The kernel decides from here on, as c may be on either side of 1
             utilisation = state.utilisation_q20 / 2**20
             c = utilisation / target
             cuts = c >= 1 or stage >= max_stage

@@ -98,8 +98,8 @@ def _assert_rates(streams: Streams) -> None:
 
 
 def _assert_notifications(streams: Streams) -> None:
-    """They are on the wire, no more than one an interval, and cannot be marked. What is drawn of
-    them is what was captured, where the others end."""
+    """They are on the wire, no more than one an interval, and cannot be marked. The drawing shows
+    the captured part of them, where the others end."""
     capture = load_capture(load_run(streams.directory))
     assert capture is not None
     (told,) = notifications(capture)

@@ -53,7 +53,7 @@ def _durations(directory: Path, kind: str, window: str) -> list[int]:
     assert done.returncode == 0, done.stderr
     result = result_of(directory / "out")
     for row in result["collectives"]:
-        # What Gloo's protocol costs beyond the ideal is in the prediction.
+        # The prediction has the cost of Gloo's protocol beyond the ideal.
         if row["iteration"] > 0:
             assert abs(row["predicted"]["alpha-beta"]["error"]) < 0.02
     return [row["duration_ns"] for row in result["collectives"]]

@@ -32,7 +32,7 @@ def test_a_recipe_ends_as_a_plain_user_and_asks_for_no_privilege(recipe: Path) -
     steps = steps_of(recipe)
     assert {step.name for step in steps} <= {"FROM", "RUN", "COPY", "ENV", "USER", "WORKDIR", "CMD"}
     assert [step.text for step in steps if step.name == "USER"] == ["student"]
-    # What root runs has its programs on the path.
+    # Root's programs are on its path.
     last_of_root = max(number for number, step in enumerate(steps) if step.name == "RUN")
     paths = [n for n, step in enumerate(steps) if step.text.startswith("PATH=")]
     assert all(number > last_of_root for number in paths)

@@ -38,7 +38,7 @@ def _own_file_system(size_kib: int, directory: Path, *command: str) -> tuple[int
     return done.returncode, done.stderr.splitlines()
 
 
-# What runs full: a rank's log of events, the captures, counters of the guest, the report.
+# Files that run full: a rank's log of events, the captures, counters of the guest, the report.
 @pytest.mark.parametrize(
     ("size_kib", "last"), [(12, "ranks/"), (590, "capture/h"), (670, "report.html")]
 )
@@ -58,7 +58,7 @@ def test_a_run_says_that_its_directory_is_full(tmp_path: Path, size_kib: int, la
         said[-1],
     )
     assert found, said[-1]
-    # What ranks note while they run is gone by then, a page or two.
+    # The notes of ranks while they run are gone by then, a page or two.
     assert int(found[1].replace(",", "")) <= 8192
     assert found[2].startswith(last)
     assert not any("Traceback" in line or "Error" in line for line in said)

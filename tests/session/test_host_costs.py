@@ -50,8 +50,8 @@ def _durations_ns(tmp_path: Path, name: str, *settings: str) -> list[int]:
 
 def test_copies_and_wake_ups_take_their_time(tmp_path: Path) -> None:
     gathered, reduced = _durations_ns(tmp_path, "charged")
-    # Each rank copies 4 MB out and 4 MB in, on one core. What is beside it: some wake-ups, and the
-    # first piece's way.
+    # Each rank copies 4 MB out and 4 MB in, on one core. Other costs beside it: some wake-ups, and
+    # the first piece's way.
     copied_ns = 8_000_000 * 1e9 / _COPY_BYTES_PER_S
     assert copied_ns <= gathered <= 1.05 * copied_ns
     # Messages of 64 bytes are copied in no time: two steps, each with a thread to be woken.

@@ -184,8 +184,8 @@ cli.main()
 """
 
 
-# What the host does to a guest in the midst of a run: all of its processes are stopped, or its
-# kernel gets a signal that tells of mistakes of its own only, at which it panics.
+# The host's acts on a guest in the midst of a run: all of its processes are stopped, or its kernel
+# gets a signal that tells of mistakes of its own only, at which it panics.
 @pytest.mark.parametrize(
     ("send", "number", "message", "console"),
     [

@@ -20,7 +20,7 @@ _TOOLS = (
     *("bash", "cat", "chmod", "cut", "dirname", "env", "grep", "ln", "mkdir", "mktemp", "mv", "rm"),
     *("sha256sum", "sleep", "tail", "touch"),
 )
-# What a machine answers when nothing is missing but the virtual environment.
+# A machine's answers when nothing is missing but the virtual environment.
 _USUAL = {
     "id": "echo 1000",
     "uname": "echo x86_64",

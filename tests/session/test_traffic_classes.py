@@ -83,7 +83,8 @@ def test_every_class_is_counted_at_every_port(ran: Path) -> None:
         bulk, train = port["classes"]
         assert (bulk["class"], bulk["priority"]) == ("bulk", 0)
         assert (train["class"], train["priority"]) == ("train", 3)
-        # What has begun to leave counts, and what has left, of the last few acknowledgements.
+        # Packets count that have begun to leave, and those that have left, of the last few
+        # acknowledgements.
         assert bulk["bytes"] + train["bytes"] == pytest.approx(port["bytes"], abs=1000)
         assert min(bulk["packets"], train["packets"]) > 0
         assert bulk["drops"] == train["drops"] == 0

@@ -27,7 +27,8 @@ FABRIC = GOOD[GOOD.index("  kind: fat-tree") : GOOD.index("transport")]
 PLACED = {rank: f"h{rank}" for rank in range(16)}
 OPERATION = "{kind: all_reduce, size: 8MB}"
 
-# What is replaced in GOOD, by what; then the line, key, value and part of what is allowed.
+# The text that is replaced in GOOD, and by which; then the line, key, value and part of what is
+# allowed.
 MISTAKES = {
     "odd k": ("k: 4\n", "k: 5\n", 5, "fabric.k", "5", "an even number from 4 to 26"),
     "k too large": ("k: 4\n", "k: 28\n", 5, "fabric.k", "28", "an even number from 4 to 26"),

@@ -56,7 +56,7 @@ def test_flows_are_bounded_by_what_is_drawn(sizes: int | str) -> None:
         _spec(workload=asked | {"rate": "10Tbps", "duration": "10s"})
     few = asked | {"rate": "1Gbps", "duration": "10us" if sizes == 1 else "100ms"}
     workload: Any = _spec(workload=few).workload
-    # Of a Poisson process, within four standard deviations.
+    # Within four standard deviations of a Poisson process.
     expected = flow_count(workload)
     assert abs(len(flows_of(workload)) - expected) < 4 * expected**0.5 + 1
     assert expected < MOST_FLOWS

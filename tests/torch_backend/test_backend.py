@@ -52,7 +52,7 @@ GRADIENTS_BYTES = 4 * (32 * 64 + 64 + 64 + 1)
 AGREEMENT_BYTES = 8
 Messages = Counter[tuple[int, int, int]]
 """How many messages have a source, a destination and a size."""
-# What has the backend registered where the package's metadata are older than its entry point.
+# The import that registers the backend where the package's metadata are older than its entry point.
 REGISTERED = "import workloads.torch_backend, runpy, sys; sys.argv = sys.argv[1:]; "
 REGISTERED += "runpy.run_path(sys.argv[0], run_name='__main__')"
 

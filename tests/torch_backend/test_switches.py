@@ -65,7 +65,7 @@ def test_groups_have_trees_and_what_these_cannot_do_falls_back(run: Run) -> None
         barrier,
     ]
     rest = Counter((len(c.ranks), c.algorithm) for c in collectives_of(run)[7:])
-    # Of the groups of two the second one found no slots; the third had those of the first.
+    # The second of the groups of two found no slots; the third had those of the first.
     expected = {(2, "aggregation"): 1, (2, "ring"): 1, (3, "aggregation"): 1}
     assert rest == Counter({(4, "aggregation"): 2} | expected)
 

@@ -170,7 +170,8 @@ def test_import_says_what_is_there_and_refuses_what_is_broken(tmp_path: Path) ->
 def test_ranks_that_all_send_before_they_receive_are_refused_by_their_nodes(
     tmp_path: Path,
 ) -> None:
-    """As in ASTRA-sim's custom_ring_allreduce_8npus_1MB. Who receives first breaks the circle."""
+    """As in ASTRA-sim's custom_ring_allreduce_8npus_1MB. A rank that receives first breaks the
+    circle."""
     ring: list[Graph] = [
         (
             SendNode(id=3, name="send", peer=(rank + 1) % 3, size_bytes=8, tag=0),

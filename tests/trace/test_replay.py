@@ -58,7 +58,7 @@ def test_export_replay_export_gives_the_same_graph(tmp_path: Path) -> None:
     assert [_shape(graph) for graph in before] == [_shape(graph) for graph in after]
     assert {type(node) for graph in before for node in graph} == {ComputeNode, CollectiveNode}
     measured = load_run(run)
-    # What the log shows is what the program does.
+    # The log shows the acts of the program.
     planned = graphs_of_spec(measured.spec)
     assert [_shape(g) for g in graphs_of_run(measured)] == [_shape(g) for g in planned]
     for old, new in zip(before, after, strict=True):

@@ -68,8 +68,8 @@ print(call(time.CLOCK_REALTIME) - time.time_ns(), time.time_ns() - 10**18)
     assert set(python(guest, script)) == {0}
 
 
-# What each reading of the counter is above the clock, both ways to read it, after sleeps; the
-# processor's number where the second leaves it; and how long who polls it waits for 1 ms to pass.
+# The excess of each reading of the counter over the clock, both ways to read it, after sleeps; the
+# processor's number where the second leaves it; and how long a poller of it waits for 1 ms to pass.
 TIME_STAMPS = r"""
 #include <stdio.h>
 #include <time.h>

@@ -149,7 +149,7 @@ def test_a_debugger_reads_and_writes_registers(
     ], ended.result.message
 
 
-# Of the eight, 4 and 5 are none
+# The numbers 4 and 5 of the eight are none
 DEBUG_REGISTERS = r"""
 #include <errno.h>
 #include <signal.h>

@@ -50,8 +50,8 @@ def test_a_tclink_topology_keeps_time(guest: Guest) -> None:
     # iperf's M is 2**20 bits here.
     (udp,) = re.findall(r"udp \['50M', '([\d.]+) Mbits/sec'", said)
     assert float(udp) == pytest.approx(50 * 2**20 / 1e6, rel=0.01)
-    # What the server has received. Mininet waits for two of its reports, of which iperf 2.1 prints
-    # one at the end, in any kernel: hence one each second (-i).
+    # The bytes that the server has received. Mininet waits for two of its reports, of which iperf
+    # 2.1 prints one at the end, in any kernel: hence one each second (-i).
     (tcp,) = re.findall(r"tcp \['([\d.]+) Kbits/sec'", said)
     # HTB counts a frame with its Ethernet header, which is 14 bytes.
     assert 0.9 * 95.6e3 <= float(tcp) <= 100e3 * 1448 / 1514

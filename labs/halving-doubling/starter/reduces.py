@@ -28,12 +28,12 @@ def ring(data: torch.Tensor) -> None:
 def halving_doubling(data: torch.Tensor) -> None:
     """Replace `data` by the sum of all ranks' arrays.
 
-    What stands here is right, and sends too much: recursive doubling, in which each rank swaps
-    whole arrays with a partner, log2(n) times.
+    The code below is right, and sends too much: recursive doubling, in which each rank swaps whole
+    arrays with a partner, log2(n) times.
 
     TODO: make it recursive halving and doubling, which sends 2(n-1) n-ths of an array.
-      1. halving, distance n/2, n/4, .. 1: the partner is rank ^ distance. Of the part that you
-         still have (all of it, at first) keep one half, and send the other: the lower rank of a
+      1. halving, distance n/2, n/4, .. 1: the partner is rank ^ distance. Keep one half of the
+         part that you still have (all of it, at first), and send the other: the lower rank of a
          pair keeps the lower half. Add what comes to yours.
       2. doubling, distance 1, 2, .. n/2: swap what you have with the partner, so that both have
          twice as much. It is the way back.

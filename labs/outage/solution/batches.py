@@ -16,7 +16,7 @@ def main() -> None:
     dist.init_process_group("gloo")
     rank = dist.get_rank()
     own = shares(samples, dist.get_world_size())
-    # What is over is dropped: a collective has to be called by everybody.
+    # Finished work is dropped: a collective has to be called by everybody.
     steps = min(own)
     gradients = torch.ones(250_000)
     for _ in range(steps):

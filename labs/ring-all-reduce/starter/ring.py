@@ -7,8 +7,8 @@ import torch.distributed as dist
 def all_reduce(data: torch.Tensor) -> None:
     """Replace `data` (one dimension, a multiple of n long) by the sum of all n ranks' arrays.
 
-    What stands here is right, and slow: every rank sends its whole array round the ring, and adds
-    up what comes by. A rank sends n-1 whole arrays.
+    The code below is right, and slow: every rank sends its whole array round the ring, and adds up
+    what comes by. A rank sends n-1 whole arrays.
 
     TODO: make it the ring all-reduce of the page, in which a rank sends 2(n-1) n-ths of an array.
     Take chunks = data.chunk(n), which are views: adding to a chunk changes data.
