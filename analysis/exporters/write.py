@@ -30,6 +30,9 @@ class TraceFormat(StrEnum):
     goal = "goal"
     goal_binary = "goal-binary"
     msccl_xml = "msccl-xml"
+    simai = "simai"
+    htsim = "htsim"
+    ns3 = "ns3"
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,9 @@ _WRITERS = {
     TraceFormat.goal: "analysis.exporters.write:write_goal",
     TraceFormat.goal_binary: "analysis.exporters.write:write_goal_binary",
     TraceFormat.msccl_xml: "analysis.exporters.write:write_msccl",
+    TraceFormat.simai: "analysis.exporters.simai:write_simai",
+    TraceFormat.htsim: "analysis.exporters.flow_files:write_htsim",
+    TraceFormat.ns3: "analysis.exporters.flow_files:write_ns3",
 }
 """A function for each format, imported when it is asked for."""
 

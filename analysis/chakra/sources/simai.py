@@ -41,9 +41,10 @@ _KINDS = {
     "ALLTOALL": Kind.ALL_TO_ALL,
     "BROADCAST": Kind.BROADCAST,
 }
+KIND_NAMES = {kind: name for name, kind in _KINDS.items()}
 _WORDS = 12
 _PASSES = ("forward", "input_gradient", "weight_gradient")
-_LEAST_FORWARD_BYTES = 4096
+LEAST_FORWARD_BYTES = 4096
 _LARGEST = 10**15
 _MOST_NODES = 4_000_000
 _KEYS = ("model_parallel_NPU_group", "ep", "pp", "vpp", "ga", "all_gpus", "pp_comm")
@@ -60,7 +61,9 @@ class _Part:
 
 
 @dataclass(frozen=True, slots=True)
-class _Degrees:
+class Degrees:
+    """How many ranks there are, and degrees of parallelism of each kind."""
+
     ranks: int
     tensor: int
     pipeline: int
@@ -148,7 +151,7 @@ class _Reader:
             place += 2
         return about
 
-    def _degrees(self, about: dict[str, int]) -> _Degrees:
+    def _degrees(self, about: dict[str, int]) -> Degrees:
         line = self._rows[0][0]
         if "all_gpus" not in about:
             self._fail(line, "all_gpus: is not there: write `all_gpus: N`, the ranks, behind it")
@@ -160,7 +163,7 @@ class _Reader:
                 f"all_gpus: found {ranks}, expected a multiple of model_parallel_NPU_group x pp x "
                 f"ep = {tensor * pipeline * expert}",
             )
-        return _Degrees(ranks, tensor, pipeline, expert)
+        return Degrees(ranks, tensor, pipeline, expert)
 
     def _layer(self, line: int, words: Sequence[str]) -> tuple[str, tuple[_Part, ...]]:
         if len(words) != _WORDS:
@@ -177,8 +180,8 @@ class _Reader:
                 )
             duration_ns = self._number(line, time, f"the time of {name}")
             size_bytes = self._number(line, size, f"the size of {name}")
-            if name == "forward" and 0 < size_bytes < _LEAST_FORWARD_BYTES:
-                size_bytes = _LEAST_FORWARD_BYTES
+            if name == "forward" and 0 < size_bytes < LEAST_FORWARD_BYTES:
+                size_bytes = LEAST_FORWARD_BYTES
             if size_bytes > MAX_SIZE_BYTES:
                 self._fail(line, f"the size of {name}: found {size}, allowed {MAX_SIZE_BYTES}")
             kind = _KINDS.get(what) if size_bytes else None
@@ -189,7 +192,7 @@ class _Reader:
     def _rank(
         self,
         layers: Sequence[tuple[str, tuple[_Part, ...]]],
-        degrees: _Degrees,
+        degrees: Degrees,
         rank: int,
         micro: bool,
     ) -> Iterator[GraphNode]:

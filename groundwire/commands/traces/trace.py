@@ -57,7 +57,8 @@ def export(
             metavar="FORMAT",
             help="chakra: an execution trace per rank. astra-sim: all input files of ASTRA-sim. "
             "goal: LogGOPSim's GOAL text; goal-binary: as txt2bin makes it. msccl-xml: a schedule "
-            "per collective.",
+            "per collective. simai: a workload of SimAI. htsim: a connection matrix. ns3: HPCC's "
+            "topology and flows.",
         ),
     ] = TraceFormat.chakra,
     out: Annotated[
@@ -121,7 +122,7 @@ def import_(
         Path,
         typer.Argument(
             metavar="PATH",
-            help="A file (.et, .json of PyTorch's ExecutionTraceObserver, or a GOAL text), or the "
+            help="A file (.et, .json of PyTorch, GOAL, SimAI, htsim, ns-3, NCCL's log), or the "
             "PREFIX of PREFIX.RANK.et or PREFIX.RANK.json.",
         ),
     ],
