@@ -74,6 +74,7 @@ KINETO = ForeignFile("a trace of Kineto (torch.profiler's export_chrome_trace)",
 SIMAI = ForeignFile("a workload of SimAI", _READ)
 NS3_FLOWS = ForeignFile("flows of ns-3 (HPCC)", _READ)
 CONNECTIONS = ForeignFile("htsim's connection matrix", _READ)
+NCCL_LOG = ForeignFile("a debug log of NCCL", _READ)
 
 _BY_KEY = {
     "traceEvents": KINETO,
@@ -105,6 +106,7 @@ _BY_BEGINNING: tuple[tuple[str, ForeignFile], ...] = (
         r"\s*\d+\s*\n\s*\d+ \d+ \d+ \d+ \d+( \d+(\.\d+)?)?\s*(\n|$)",
         NS3_FLOWS,
     ),
+    (r".*?[^\s:]+:\d+:\d+ \[\d+\] NCCL [A-Z]", NCCL_LOG),
 )
 
 

@@ -17,12 +17,21 @@ from analysis.chakra.sources.flow_files import read_connections, read_ns3_flows
 from analysis.chakra.sources.goal import read_goal
 from analysis.chakra.sources.goal_binary import is_goal_binary, read_goal_binary
 from analysis.chakra.sources.kineto import read_kineto
+from analysis.chakra.sources.nccl_log import read_nccl_log
 from analysis.chakra.sources.observer_file import ObserverFile, read_document
 from analysis.chakra.sources.pytorch import read_observer
 from analysis.chakra.sources.simai import read_simai
 from analysis.chakra.trace import Trace
 from topologies.spec.compute_section import ComputeSpec
-from topologies.spec.foreign_files import CONNECTIONS, GOAL, KINETO, NS3_FLOWS, SIMAI, foreign_file
+from topologies.spec.foreign_files import (
+    CONNECTIONS,
+    GOAL,
+    KINETO,
+    NCCL_LOG,
+    NS3_FLOWS,
+    SIMAI,
+    foreign_file,
+)
 from topologies.spec.memory_section import MemorySpec
 
 _ITEM_BYTES = 4
@@ -74,8 +83,8 @@ def _read(path: Path, compute: ComputeSpec | None, groups: Path | None) -> Trace
         if kind is GOAL or is_goal_binary(data):
             graphs, notes = (read_goal if kind is GOAL else read_goal_binary)(path)
             return TraceSet(graphs, notes=by_ranks(notes, len(graphs)))
-        if kind is SIMAI:
-            graphs, said = read_simai(path)
+        if kind is SIMAI or kind is NCCL_LOG:
+            graphs, said = (read_simai if kind is SIMAI else read_nccl_log)(path)
             return TraceSet(graphs, notes=said)
         if kind is NS3_FLOWS or kind is CONNECTIONS:
             return TraceSet((read_ns3_flows if kind is NS3_FLOWS else read_connections)(path))
