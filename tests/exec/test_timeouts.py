@@ -89,3 +89,34 @@ def test_half_an_hour_ends_by_the_words_of_the_program(
     assert done.returncode == 1
     assert words in done.stderr
     assert waited in done.stderr
+
+
+_LOOKS = """
+import glob, os, time, torch, torch.distributed as dist
+dist.init_process_group("gloo")
+dist.all_reduce(torch.ones(1000))
+time.sleep(600)
+for task in glob.glob("/proc/self/task/*"):
+    if open(f"{task}/comm").read() == "gloo_tcp_loop\\n":
+        status = open(f"{task}/status").read()
+        print("looks", status.partition("voluntary_ctxt_switches:")[2].split()[0])
+dist.all_reduce(torch.ones(1000))
+dist.destroy_process_group()
+print("ended")
+"""
+
+
+def test_threads_of_gloo_look_whether_they_are_to_end_only_when_somebody_has_run(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "fabric.yaml").write_text(FABRIC)
+    (tmp_path / "script.py").write_text(_LOOKS)
+    done = execute(
+        tmp_path, "fabric.yaml", "--kernel", "virtual", "--ranks", "2", "--", "python", "script.py",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    said = done.stdout + done.stderr
+    looks = [int(line.split()[-1]) for line in said.splitlines() if "looks" in line]
+    assert looks  # each is a 10 ms: 60,000 in ten minutes
+    assert max(looks) < 1000
+    assert "ended" in said  # it has been told so meanwhile, and has looked
