@@ -9,7 +9,7 @@ namespace groundwire {
 void take_over(std::vector<std::string> names);
 void install_operators();
 
-// operator -> how often it read tensors without contents for a script.
+// operator -> how often it asked for contents that a tensor does not have.
 struct Told {
   std::map<std::string, int64_t> read;      // zeros in their place
   std::map<std::string, int64_t> invented;  // valid indices in their place
