@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from analysis.compare.comparison import Comparison
     from analysis.predict.interface import PredictorError
     from analysis.report.pictures import Picture, pictures
-    from analysis.runs.run import JobsRun, Run, RunError, load_run
+    from analysis.runs.run import Run, RunError, load_run
     from collectives.schedule.schedule import CollectiveError
     from emulator.output_directory import DirectoryBusy
     from emulator.progress import Progress
@@ -57,7 +57,6 @@ _HOMES = {
     "Forecast": "groundwire.forecast",
     "Frames": "groundwire.data_frames",
     "JobsMissing": "groundwire.pipeline",
-    "JobsRun": "analysis.runs.run",
     "KernelRefused": "emulator.session",
     "NotEmulated": "groundwire.designs.emulated_point",
     "Picture": "analysis.report.pictures",
@@ -104,7 +103,6 @@ __all__ = [
     "Forecast",
     "Frames",
     "JobsMissing",
-    "JobsRun",
     "KernelRefused",
     "NotEmulated",
     "Picture",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from analysis.metrics.flow import Flows, read_flows
 from analysis.report.tables.run_tables import tables
 from analysis.report.tables.table import Column, Table, Unit, table
-from analysis.runs.run import JobsRun, Run
+from analysis.runs.run import Run
 from analysis.runs.samples.ports import port_series
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def frames(run: Run) -> Frames:
     Raises ValueError for a run of several jobs, as each of them has its own; when a frame is asked
     for, RunError for a damaged run directory.
     """
-    if isinstance(run, JobsRun):
+    if run.jobs:
         names = ", ".join(job.name for job, _ in run.finished)
         raise ValueError(
             f"found a run of several jobs; expected the run of one of them ({names}): "

@@ -19,7 +19,7 @@ from analysis.metrics.flow import Flows, NoFlows, read_flows
 from analysis.metrics.phase_names import phase_name
 from analysis.runs.collectives import ALIGNMENT
 from analysis.runs.records import ChunkRecord, CollectiveRecord
-from analysis.runs.run import JobsRun, RankLog, Run, load_run
+from analysis.runs.run import RankLog, Run, load_run
 from analysis.runs.samples.ports import PortSeries, port_series, ports_that_queued
 from analysis.runs.samples.rates import RateSeries, rate_series
 
@@ -53,14 +53,14 @@ def write_trace_of(run: Run, queues: Sequence[PortSeries], flows: Flows | None) 
     return _write(run, trace_events(run, queues, flows))
 
 
-def write_jobs_trace(run: JobsRun) -> Path:
+def write_jobs_trace(run: Run) -> Path:
     """Write the trace of several jobs on their common clock, and return its path: each job's ranks
     behind those of the job before, and the ports once. Messages' arrows are in the jobs' own
     traces. Raises RunError."""
     return _write(run, _jobs_events(run))
 
 
-def _jobs_events(run: JobsRun) -> Iterator[Event]:
+def _jobs_events(run: Run) -> Iterator[Event]:
     finished = run.finished
     clock = _Clock(*(own for _, own in finished))
     first = 0

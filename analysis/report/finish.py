@@ -9,7 +9,7 @@ from pathlib import Path
 from analysis.exporters.perfetto import write_jobs_trace, write_trace_of
 from analysis.report.html import render_html
 from analysis.report.run_figures import RunFigures, figures_of, figures_of_jobs
-from analysis.runs.run import JobsRun, Run
+from analysis.runs.run import Run
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ def finish_run(run: Run, known: Sequence[RunFigures] = ()) -> FinishedRun:
         traces.append(write_trace_of(figures.run, figures.queues, figures.flows))
     if not traces:
         return FinishedRun(None, ())
-    if isinstance(run, JobsRun):
+    if run.jobs:
         _write_report(run, figures_of_jobs(run, every), run.spec.name)
         traces.insert(0, write_jobs_trace(run))
     return FinishedRun(run.directory / "report.html", tuple(traces))

@@ -21,7 +21,7 @@ from analysis.metrics.traffic import TrafficMatrix, captured_traffic, traffic_ma
 from analysis.report.tables.run_tables import tables
 from analysis.report.tables.shared_tables import shared_links_table
 from analysis.report.tables.table import Table
-from analysis.runs.run import JobsRun, Run, RunError, load_run
+from analysis.runs.run import Run, RunError, load_run
 from analysis.runs.samples.ports import PortSeries, port_series
 from analysis.runs.samples.rates import RateSeries, rate_series
 
@@ -171,7 +171,7 @@ def figures_of(run: Run) -> RunFigures:
     return RunFigures(run, label)
 
 
-def figures_of_jobs(run: JobsRun, known: Sequence[RunFigures] = ()) -> tuple[RunFigures, ...]:
+def figures_of_jobs(run: Run, known: Sequence[RunFigures] = ()) -> tuple[RunFigures, ...]:
     """The figures of the jobs that came to their end, labelled by their names. `known` are the
     figures of the same parts with labels of their own; their captures are not read again."""
     found = tuple(RunFigures(own, name, run.result) for name, own in run.parts)
@@ -188,10 +188,10 @@ def run_figures(directories: Sequence[Path]) -> tuple[RunFigures, ...]:
     """
     loaded = [load_run(directory) for directory in directories]
     for run in loaded:
-        if isinstance(run, JobsRun) and not run.finished:
+        if not run.parts:
             reasons = "".join(f"\n  - {job.failed.said}" for job in run.jobs if job.failed)
             raise RunError(f"{run.directory}: no job of it came to its end:{reasons}")
-    if len(loaded) == 1 and isinstance(loaded[0], JobsRun):
+    if len(loaded) == 1 and loaded[0].jobs:
         return figures_of_jobs(loaded[0])
     runs = [own for run in loaded for _, own in run.parts]
     labels = labels_of([run.directory for run in runs])

@@ -15,14 +15,14 @@ from analysis.results.run_result import summary_of
 from analysis.results.shared_links import SharedLink, shared_links
 from analysis.results.verdict import JudgedRun, verdict_of_jobs
 from analysis.runs.collectives import collectives_of
-from analysis.runs.run import RESULT_SCHEMA, JobOfRun, JobsRun, Run, load_run
+from analysis.runs.run import RESULT_SCHEMA, JobOfRun, Run, load_run
 
 ALONE = "alone"
 """Below a run directory: by job, runs in which the others are idle."""
 
 
 def whole_of_jobs(
-    run: JobsRun,
+    run: Run,
     of_jobs: Mapping[str, dict[str, Any]],
     judged: Sequence[JudgedRun],
     predicted: PredictedRun,
@@ -60,7 +60,7 @@ def whole_of_jobs(
     }
 
 
-def _mark(run: JobsRun, job: JobOfRun, result: dict[str, Any]) -> None:
+def _mark(run: Run, job: JobOfRun, result: dict[str, Any]) -> None:
     """The figures of a job that came after another had failed, and so had less company."""
     scale = run.environment.scale
     for other in run.jobs:
@@ -76,12 +76,12 @@ def _mark(run: JobsRun, job: JobOfRun, result: dict[str, Any]) -> None:
         )
 
 
-def _since(run: JobsRun, at_ns: int) -> int:
+def _since(run: Run, at_ns: int) -> int:
     """Nanoseconds of target time from when starts are counted."""
     return (at_ns - (run.environment.origin_ns or 0)) // run.environment.scale
 
 
-def _merged(run: JobsRun, of_jobs: Mapping[str, dict[str, Any]], key: str) -> list[dict[str, Any]]:
+def _merged(run: Run, of_jobs: Mapping[str, dict[str, Any]], key: str) -> list[dict[str, Any]]:
     return [
         {"job": job.name} | row
         for job in run.jobs
@@ -95,7 +95,7 @@ def _notes(of_jobs: Mapping[str, dict[str, Any]]) -> list[str]:
 
 
 def _job(
-    run: JobsRun, job: JobOfRun, result: dict[str, Any] | None, predicted: PredictedRun
+    run: Run, job: JobOfRun, result: dict[str, Any] | None, predicted: PredictedRun
 ) -> dict[str, Any]:
     spec = next(each for each in run.spec.jobs if each.name == job.name)
     entry: dict[str, Any] = {
@@ -131,14 +131,13 @@ def _job(
     }
 
 
-def _alone(run: JobsRun, job: JobOfRun) -> dict[str, Any] | None:
+def _alone(run: Run, job: JobOfRun) -> dict[str, Any] | None:
     """The job's times while the others were idle, if it was run so; and whether its connections
     had the same ports, and so took the same paths."""
     directory = run.directory / ALONE / job.name
     if not (directory / "environment.json").exists():
         return None
     by_itself = load_run(directory)
-    assert isinstance(by_itself, JobsRun)
     found = next((own for other, own in by_itself.finished if other.name == job.name), None)
     if found is None or job.run is None:
         return None

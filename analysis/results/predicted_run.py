@@ -23,7 +23,7 @@ from analysis.results.run_result import (
     unanswered,
 )
 from analysis.runs.collectives import collectives_of
-from analysis.runs.run import JobsRun, Run
+from analysis.runs.run import Run
 from collectives.call import CollectiveError
 
 
@@ -34,14 +34,11 @@ class PredictedRun:
         merged, predictors = collectives_of(run), predictors_of(run)
         entries = predictions_of(run, merged, predictors)
         self._entries = {(c.group, c.id): e for c, e in zip(merged, entries, strict=True)}
-        self._failed: list[str] = []
-        if isinstance(run, JobsRun):
-            self._failed = [job.name for job in run.jobs if job.failed is not None]
-            self._jobs = [
-                JobToPredict(job.name, own.spec, job.first, job.start_ns)
-                for job, own in run.finished
-            ]
-        else:
+        self._failed = [job.name for job in run.jobs if job.failed is not None]
+        self._jobs = [
+            JobToPredict(job.name, own.spec, job.first, job.start_ns) for job, own in run.finished
+        ]
+        if not run.jobs:
             self._jobs = jobs_of(run.spec)
         self.together = {name: self._all(predictor) for name, predictor in predictors.items()}
         self._alone = {name: self._each(predictor) for name, predictor in predictors.items()}

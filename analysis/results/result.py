@@ -10,7 +10,7 @@ from analysis.results.jobs_result import whole_of_jobs
 from analysis.results.predicted_run import PredictedRun
 from analysis.results.run_result import assemble, error_summary
 from analysis.results.verdict import judge_run
-from analysis.runs.run import JobsRun, Run
+from analysis.runs.run import Run
 
 __all__ = ["build_result", "error_summary", "write_result"]
 
@@ -19,13 +19,12 @@ def build_results(run: Run) -> Iterator[tuple[Run, dict[str, Any]]]:
     """result.json of each part of a run, and last that of the run (docs/formats.md has the keys).
     Times are in target units. Raises RunError."""
     predicted = PredictedRun(run)
-    shared = isinstance(run, JobsRun)
-    judged = {name: judge_run(own, shared) for name, own in run.parts}
+    judged = {name: judge_run(own, shared=bool(run.jobs)) for name, own in run.parts}
     results = {
         name: assemble(own, predicted.of(name, own), judged[name]) for name, own in run.parts
     }
     whole = None
-    if isinstance(run, JobsRun):
+    if run.jobs:
         whole = whole_of_jobs(run, results, list(judged.values()), predicted)
     yield from ((own, results[name]) for name, own in run.parts)
     if whole is not None:

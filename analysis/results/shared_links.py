@@ -17,7 +17,7 @@ from analysis.predict.run_predictions import as_posted, call_of
 from analysis.predict.scenario import GroupedCall
 from analysis.predict.setting import setting_of
 from analysis.runs.collectives import MeasuredCollective, collectives_of
-from analysis.runs.run import JobsRun
+from analysis.runs.run import Run
 from collectives.call import CollectiveError
 
 
@@ -44,7 +44,7 @@ class SharedLink:
     waits: tuple[Wait, ...]
 
 
-def shared_links(run: JobsRun) -> tuple[SharedLink, ...]:
+def shared_links(run: Run) -> tuple[SharedLink, ...]:
     """The links that jobs shared, those where most was waited first.
 
     Paths are those that the run's connections took. Waits are `flow`'s: every rank posts its
@@ -95,7 +95,7 @@ def _job_of(collective: MeasuredCollective) -> str:
 
 
 def _loads(
-    run: JobsRun, known: Sequence[tuple[MeasuredCollective, GroupedCall]]
+    run: Run, known: Sequence[tuple[MeasuredCollective, GroupedCall]]
 ) -> dict[int, dict[str, int]]:
     """Directed link -> job -> bytes."""
     paths = paths_of(setting_of(run))
@@ -122,7 +122,7 @@ def _loads(
 
 
 def _waits(
-    run: JobsRun, known: Sequence[tuple[MeasuredCollective, GroupedCall]]
+    run: Run, known: Sequence[tuple[MeasuredCollective, GroupedCall]]
 ) -> dict[int, list[Wait]]:
     """Directed link -> waits there."""
     names = [job.name for job in run.jobs]

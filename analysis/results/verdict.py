@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from analysis.results.impossible import impossible_times
 from analysis.results.judged import JudgedTimes, judged_times
 from analysis.runs.records import VerdictRecord
-from analysis.runs.run import JobsRun, Run
+from analysis.runs.run import Run
 
 _QUOTED = 3
 
@@ -33,12 +33,12 @@ class JudgedRun:
 
 def verdict_of(run: Run) -> VerdictRecord:
     """Whether the run's figures can be believed, and why not. Raises RunError."""
-    if isinstance(run, JobsRun):
+    if run.jobs:
         return verdict_of_jobs(run, [judge_run(own, shared=True) for _, own in run.finished])
     return judge_run(run).verdict
 
 
-def verdict_of_jobs(run: JobsRun, judged: Sequence[JudgedRun]) -> VerdictRecord:
+def verdict_of_jobs(run: Run, judged: Sequence[JudgedRun]) -> VerdictRecord:
     """The verdict on a run of several jobs, of which those that came to their end are `judged`: all
     of their reasons, and one more for each job that failed. Without it the others had less company
     than the spec says."""

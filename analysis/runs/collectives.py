@@ -11,7 +11,7 @@ from analysis.runs.doubt import Doubt, doubt_of
 from analysis.runs.ingress import ingress_of
 from analysis.runs.mpi_messages import exchanges_of, of_ranks
 from analysis.runs.records import CollectiveRecord, GroupRecord
-from analysis.runs.run import JobOfRun, JobsRun, RankLog, Run, RunError
+from analysis.runs.run import JobOfRun, RankLog, Run, RunError
 from collectives.call import Shaped
 from collectives.kinds import Kind, Shape, bus_factor
 from collectives.schedule import halving_doubling
@@ -106,8 +106,8 @@ class MeasuredCollective(Shaped):
 def collectives_of(run: Run) -> tuple[MeasuredCollective, ...]:
     """All collectives but alignments, by start. Raises RunError when a rank's record is missing;
     of a program, what not all members saw the end of is left out (`unfinished_of`). A run of
-    several jobs has those of all, with ranks and groups as in `JobsRun`."""
-    if isinstance(run, JobsRun):
+    several jobs has those of all, with ranks and groups as in `Run.jobs`."""
+    if run.jobs:
         many = len(run.hosts)
         every = [_among_all(job, c, many) for job, own in run.finished for c in collectives_of(own)]
         return tuple(sorted(every, key=lambda c: (c.start_ns, c.group, c.id)))

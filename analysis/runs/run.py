@@ -100,6 +100,10 @@ class Run:
     """In order of rank; all of them."""
     links: tuple[LinkRecord, ...]
     """Two for each link of the fabric, one for each direction."""
+    jobs: tuple[JobOfRun, ...] = ()
+    """The jobs of a run of several that did something, in order; empty for one workload. They share
+    `environment` and `links`. `ranks` are then those of all jobs that came to their end, numbered
+    through, and names of groups begin with `JOB/`."""
 
     @property
     def fabric(self) -> Fabric:
@@ -114,7 +118,14 @@ class Run:
     def parts(self) -> tuple[tuple[str, Run], ...]:
         """The run of each job that came to its end, by name; a run with one workload is its own
         only part, without a name."""
-        return (("", self),)
+        if not self.jobs:
+            return (("", self),)
+        return tuple((job.name, own) for job, own in self.finished)
+
+    @property
+    def finished(self) -> tuple[tuple[JobOfRun, Run], ...]:
+        """The jobs that came to their end, each with its run."""
+        return tuple((job, job.run) for job in self.jobs if job.run is not None)
 
     @property
     def hosts(self) -> tuple[str, ...]:
@@ -172,28 +183,9 @@ class JobOfRun:
         return self.record.failed
 
 
-@dataclass(frozen=True, repr=False)
-class JobsRun(Run):
-    """A run of several jobs: they share `environment` and `links`. `ranks` are those of all jobs
-    that came to their end, numbered through, and names of groups begin with `JOB/`."""
-
-    jobs: tuple[JobOfRun, ...] = ()
-    """Those that did something, in order."""
-
-    @property
-    def parts(self) -> tuple[tuple[str, Run], ...]:
-        """The run of each job that came to its end, by name."""
-        return tuple((job.name, own) for job, own in self.finished)
-
-    @property
-    def finished(self) -> tuple[tuple[JobOfRun, Run], ...]:
-        """The jobs that came to their end."""
-        return tuple((job, job.run) for job in self.jobs if job.run is not None)
-
-
 def load_run(directory: Path | str) -> Run:
-    """Read a run directory; of several jobs it is a JobsRun. Raises RunError, naming the file and
-    the line, or SpecError."""
+    """Read a run directory, and those of its jobs. Raises RunError, which names the file and the
+    line, or SpecError."""
     directory = Path(directory)
     if not directory.is_dir():
         raise RunError(f"{directory}: not a directory; a run directory is what `run` leaves behind")
@@ -228,7 +220,7 @@ def _links(directory: Path, fabric: Fabric) -> tuple[LinkRecord, ...]:
     return links
 
 
-def _load_jobs(directory: Path, spec: Spec) -> JobsRun:
+def _load_jobs(directory: Path, spec: Spec) -> Run:
     environment = _model(directory / "environment.json", Environment)
     records = {record.name: record for record in environment.jobs}
     jobs = []
@@ -244,7 +236,7 @@ def _load_jobs(directory: Path, spec: Spec) -> JobsRun:
         _among_all(log, job) for job in jobs if job.run is not None for log in job.run.ranks
     )
     links = _links(directory, spec.plan.fabric)
-    return JobsRun(directory, spec, environment, ranks, links, tuple(jobs))
+    return Run(directory, spec, environment, ranks, links, tuple(jobs))
 
 
 def _among_all(log: RankLog, job: JobOfRun) -> RankLog:

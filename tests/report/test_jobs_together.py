@@ -8,7 +8,7 @@ from typing import Any
 
 from analysis.report.finish import finish_run
 from analysis.results.result import write_result
-from analysis.runs.run import JobsRun, load_run
+from analysis.runs.run import Run, load_run
 from analysis.view import view_document
 from tests.report.synthetic_run import make_run
 from topologies.spec.spec import parse_spec
@@ -24,7 +24,7 @@ predict: [alpha-beta]
 _HOSTS = {"left": ["h0", "h1"], "right": ["h2", "h3"]}
 
 
-def _run_of_jobs(directory: Path) -> JobsRun:
+def _run_of_jobs(directory: Path) -> Run:
     spec = parse_spec(_SPEC)
     for name, hosts in _HOSTS.items():
         place = make_run(directory / "jobs" / name, "kind: flat, hosts: 4", ranks=2)
@@ -37,7 +37,7 @@ def _run_of_jobs(directory: Path) -> JobsRun:
     whole = {"hosts": ["h0", "h1", "h2", "h3"], "jobs": jobs, "origin_ns": 10_000_000_000}
     (directory / "environment.json").write_text(json.dumps(environment | whole))
     run = load_run(directory)
-    assert isinstance(run, JobsRun)
+    assert run.jobs
     return run
 
 

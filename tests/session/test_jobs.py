@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from analysis.results.result import write_result
-from analysis.runs.run import JobsRun, load_run
+from analysis.runs.run import load_run
 from tests.session.command import groundwire, result_of
 from topologies.spec.jobs.flows import FlowsWorkload
 from workloads.models.flow_sizes import flows_of
@@ -86,7 +86,7 @@ def test_rows_say_whose_they_are(shared: Path) -> None:
 
 def test_a_job_has_a_run_directory_of_its_own(shared: Path) -> None:
     run = load_run(shared)
-    assert isinstance(run, JobsRun) and [job.name for job in run.jobs] == ["left", "right"]
+    assert [job.name for job in run.jobs] == ["left", "right"]
     for name, hosts in (("left", ["h0", "h2"]), ("right", ["h1", "h3"])):
         own = load_run(shared / "jobs" / name)
         assert list(own.hosts) == hosts and [log.rank for log in own.ranks] == [0, 1]
