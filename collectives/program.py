@@ -21,7 +21,7 @@ its ends are posted (rendezvous). Sequences of one participant know of each othe
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from collectives.kinds import Kind
@@ -163,6 +163,12 @@ class Program:
     window: int | None = None
     division: Division = Division.EVEN
     algorithm: str = ""
+    message_count: int = field(init=False, compare=False)
+    """How many messages there are. Counted once: each rank asks for each of its collectives."""
+
+    def __post_init__(self) -> None:
+        count = sum(step.action is Action.SEND for _, _, step in self.steps())
+        object.__setattr__(self, "message_count", count)
 
     @property
     def in_place(self) -> bool:

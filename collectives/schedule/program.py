@@ -74,8 +74,7 @@ class ProgramSchedule(Schedule):
         """How many slots each chunk has: as many as the program with most messages."""
         if self.slot_stride:
             return self.slot_stride
-        programs = {id(chunk.program): chunk.program for chunk in self.chunks}
-        return max(len(program.messages()) for program in programs.values())
+        return max(chunk.program.message_count for chunk in self.chunks)
 
     @property
     def slots(self) -> int:
@@ -106,14 +105,7 @@ class ProgramSchedule(Schedule):
 
     def count(self, shape: Shape, seed: int = 1, most: int | None = None) -> int:
         """Messages, empty ones included."""
-        counts: dict[int, int] = {}
-        total = 0
-        for chunk in self.chunks:
-            key = id(chunk.program)
-            if key not in counts:
-                counts[key] = len(chunk.program.messages())
-            total += counts[key]
-        return total
+        return sum(chunk.program.message_count for chunk in self.chunks)
 
     def posts(self, shape: Shape, seed: int = 1) -> Iterator[Post]:
         """A post for each chunk."""
