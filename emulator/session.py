@@ -59,6 +59,7 @@ from emulator.virtual.standstill import with_functions
 from topologies.spec.errors import Key, Problem, SpecError, shown, suggestion
 from topologies.spec.scaling import scale_spec
 from topologies.spec.spec import Spec
+from topologies.spec.workload_section import CommandWorkload
 from workloads.observer import POSTS, STACKS
 
 if TYPE_CHECKING:
@@ -133,7 +134,9 @@ def run_session(
     _refuse_bad_filter(spec)
     programs = programs_of(spec, directory)
     preload = emulated(spec).prepare(spec, polls=bool(programs) and chosen == "virtual")
-    callers = [Caller.here(workload, preload) for workload, _ in programs]
+    callers = [
+        Caller.here(workload, [*preload, *_of_mpi(spec, workload)]) for workload, _ in programs
+    ]
     for chosen_program in dict.fromkeys(caller.chosen for caller in callers if caller.chosen):
         report(Progress("program", chosen_program))
     recorded = [times_for(workload) for workload, _ in programs]
@@ -189,6 +192,16 @@ def run_session(
             from emulator.job_directories import complete_job_directories
 
             complete_job_directories(spec, directory)
+
+
+def _of_mpi(spec: Spec, workload: CommandWorkload) -> list[Path]:
+    """The library by which switches do a program's collectives, where `mpirun` starts its ranks.
+    Raises VirtualKernelError: it cannot be compiled."""
+    if workload.per != "job" or spec.aggregation is None:
+        return []
+    from emulator.ranks.mpi.launch import switches_library
+
+    return [switches_library()]
 
 
 def _refuse_bad_filter(spec: Spec) -> None:

@@ -170,6 +170,10 @@ def _of_sources(run: Run) -> list[str]:
     found = []
     if observed := [log.rank for log in run.ranks if log.observed]:
         found += _of_observed(run, observed)
+        if (run.directory / MPI_MESSAGES).exists():
+            found += [_of_mpi(run), *_of_mpis_others(run)]
+        else:
+            found += _of_other_connections(run)
     elif (run.directory / MPI_MESSAGES).exists():
         found += [_of_mpi(run), *_of_mpis_others(run)]
     elif captured := [each for log in run.ranks for each in log.captured]:
@@ -194,7 +198,7 @@ def _of_sources(run: Run) -> list[str]:
 
 
 def _of_observed(run: Run, observed: Sequence[int]) -> list[str]:
-    """Notes on what these ranks told, and on what captures have besides."""
+    """Notes on what these ranks told."""
     found: list[str] = []
     if len(observed) < len(run.ranks):
         found.append(f"only {len(observed)} of {len(run.ranks)} ranks told of their collectives")
@@ -203,6 +207,11 @@ def _of_observed(run: Run, observed: Sequence[int]) -> list[str]:
             "an iteration is a step of the program's optimizer; exposed communication is when "
             "a rank's main thread waited for collectives, in Python or in torch's own code"
         )
+    return found
+
+
+def _of_other_connections(run: Run) -> list[str]:
+    found: list[str] = []
     for each in (each for log in run.ranks for each in log.captured):
         total = each.gloo_bytes + sum(each.other_bytes.values())
         found += _of_others(each, total, "the process groups'")

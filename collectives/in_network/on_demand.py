@@ -17,7 +17,7 @@ from collectives.in_network.of_run import (
 from collectives.program import PROGRAM_KINDS
 from topologies.aggregation_tree import aggregating_switches
 from topologies.spec.aggregation.section import AggregationSection
-from topologies.spec.collectives_section import AggregationOfRun, TreeOfGroup
+from topologies.spec.collectives_section import AggregationOfRun, CollectivesSection, TreeOfGroup
 from topologies.spec.sections import Sections
 from topologies.spec.spec import Spec
 
@@ -93,15 +93,24 @@ class TreesOnDemand:
             self._taken.setdefault(switch, Counter())[job] += slots
 
 
+def by_switches(section: CollectivesSection) -> list[str]:
+    """The kinds of collectives that switches do."""
+    if section.backend == "gloo":
+        return []
+    return [
+        str(kind)
+        for kind in PROGRAM_KINDS
+        if getattr(section, kind).get("algorithm") == Aggregation.name
+    ]
+
+
 def makes_trees(spec: Sections) -> bool:
     """Whether the workload is a program whose collectives switches may do."""
-    entries = [getattr(spec.collectives, kind) for kind in PROGRAM_KINDS]
     return (
         spec.only_workload is not None
         and spec.only_workload.program is not None
         and spec.aggregation is not None
-        and spec.collectives.backend != "gloo"
-        and any(entry.get("algorithm") == Aggregation.name for entry in entries)
+        and bool(by_switches(spec.collectives))
     )
 
 

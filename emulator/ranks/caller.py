@@ -9,7 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -65,8 +65,8 @@ class Caller:
     chosen: str = ""
 
     @classmethod
-    def here(cls, workload: CommandWorkload, preload: Path | None = None) -> Caller:
-        """This process, for a workload; `preload` is a library to be loaded into the program.
+    def here(cls, workload: CommandWorkload, preload: Sequence[Path] = ()) -> Caller:
+        """This process, for a workload; `preload` are libraries to be loaded into the program.
 
         Where no environment is active, Groundwire's own programs are found before others of their
         names: they have torch. Raises ProgramNotFound."""
@@ -83,8 +83,8 @@ class Caller:
                 "as no other is active"
             )
         _refuse_without_torch(workload, program, environment | workload.env)
-        if preload is not None:
-            environment["LD_PRELOAD"] = str(preload)
+        if preload:
+            environment["LD_PRELOAD"] = ":".join(map(str, preload))
         return cls(program, environment, chosen)
 
     @classmethod

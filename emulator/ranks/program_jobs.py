@@ -13,6 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from collectives.in_network.on_demand import by_switches
 from collectives.settings import settings_of
 from emulator.host_time.library import charged_variables
 from emulator.linux.namespaces import HostPlace
@@ -20,7 +21,7 @@ from emulator.network.host_places import make_host_places
 from emulator.network.network import Network
 from emulator.ranks.caller import Caller, python_line, read_library, read_times
 from emulator.ranks.gate import Seat
-from emulator.ranks.mpi.launch import mpi_variables, write_mpi_files
+from emulator.ranks.mpi.launch import mpi_variables, switches_variables, write_mpi_files
 from emulator.ranks.program import Importing, ProgramJob
 from emulator.transports import emulated
 from topologies.spec.compute_section import ComputeSpec
@@ -99,7 +100,9 @@ def program_jobs(
         marks.mkdir(parents=True)
     mpi = ranks / "mpi"
     if workload.per == "job":
-        write_mpi_files(mpi, hosts, workload.ranks_per_host, places, run_directory / WORK)
+        ports = {host: fabric.links_of[host][0].port(host).interface for host in hosts}
+        slots = workload.ranks_per_host
+        write_mpi_files(mpi, hosts, slots, places, ports, run_directory / WORK)
     caller = Caller.read(run_directory)
     start = _Start(spec, workload, network, run_directory, caller, real_time, seat, trees)
     try:
@@ -343,7 +346,10 @@ class _Start:
         if self.trees is not None:
             found[DIRECTORY_VARIABLE] = str(self.trees)
         if workload.per == "job":
-            found |= mpi_variables(self.run_directory / "ranks" / "mpi")
+            files = self.run_directory / "ranks" / "mpi"
+            found |= mpi_variables(files)
+            if self.trees is not None:
+                found |= switches_variables(files, by_switches(self.spec.collectives))
         elif workload.per == "rank":
             found |= {"RANK": str(rank), "LOCAL_RANK": str(rank % together)}
         else:

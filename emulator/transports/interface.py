@@ -27,10 +27,10 @@ class EmulatedTransport(ABC):
         """The things that this machine's own kernel lacks for it, in words."""
 
     @abstractmethod
-    def prepare(self, spec: Spec, polls: bool) -> Path | None:
+    def prepare(self, spec: Spec, polls: bool) -> tuple[Path, ...]:
         """Make what has to be there before a kernel starts. `polls`: programs of users run in
-        virtual time, where one that polls has to give way; returns the library that they are to
-        be started with, if any. Raises VirtualKernelError."""
+        virtual time, where one that polls has to give way; returns the libraries that they are
+        to be started with. Raises VirtualKernelError."""
 
     @abstractmethod
     def set_up(self, spec: Spec) -> SetUp | None:

@@ -25,9 +25,9 @@ class EmulatedTcp(EmulatedTransport):
             return [f"this kernel has no congestion control {control} (module tcp_{control})"]
         return []
 
-    def prepare(self, spec: Spec, polls: bool) -> Path | None:
+    def prepare(self, spec: Spec, polls: bool) -> tuple[Path, ...]:
         """Nothing."""
-        return None
+        return ()
 
     def set_up(self, spec: Spec) -> SetUp | None:
         """None."""

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch.distributed as dist
 
 from collectives.algorithms.aggregation import Aggregation
-from collectives.program import PROGRAM_KINDS
+from collectives.in_network.on_demand import by_switches
 from topologies.spec.collectives_section import CollectivesSection
 from workloads.execution.aggregation.client import AggregationClient
 from workloads.execution.aggregation.given import DIRECTORY_VARIABLE, GivenTrees, ask
@@ -27,7 +27,7 @@ def joined_trees(
     section asks for none, or where there are none. To be called by all ranks of the group, with
     their own number in it. Raises ConfigurationError, OSError, RuntimeError for a switch that
     cannot be reached."""
-    if len(ranks) < 2 or not aggregates(section):
+    if len(ranks) < 2 or not by_switches(section):
         return section, None
     directory = os.environ.get(DIRECTORY_VARIABLE)
     if directory is None:
@@ -49,14 +49,6 @@ def joined_trees(
     client = AggregationClient(places)
     _leave_at_exit(client)
     return collectives, client
-
-
-def aggregates(section: CollectivesSection) -> bool:
-    """Whether switches do collectives of some kind."""
-    if section.backend == "gloo":
-        return False
-    entries = [getattr(section, kind) for kind in PROGRAM_KINDS]
-    return any(entry.get("algorithm") == Aggregation.name for entry in entries)
 
 
 def _leave_at_exit(client: AggregationClient) -> None:

@@ -31,6 +31,12 @@ class MpiCollective:
     uneven: bool
     messages: tuple[MpiMessage, ...]
 
+    def called(self, id: str) -> MpiCollective:
+        """The same by another name, which its messages know."""
+        return replace(
+            self, id=id, messages=tuple(replace(each, collective=id) for each in self.messages)
+        )
+
 
 class _Ends(Enum):
     """The next act of a rank after a run of one kind: it sends what is of another collective, or

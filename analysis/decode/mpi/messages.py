@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from analysis.decode.gloo.stream import is_gloo
 from analysis.decode.gloo.wire_messages import HostTimes
-from analysis.decode.mpi.collectives import mpi_collectives
+from analysis.decode.mpi.collectives import group_of, mpi_collectives
 from analysis.decode.mpi.exchanges import exchanges_of_messages, unpredicted
 from analysis.decode.mpi.frames import envelopes, rank_of_greeting
 from analysis.decode.mpi.records import lines_of
 from analysis.decode.run_capture import clock_offset_ns
 from analysis.decode.tcp.assembly import connections
 from analysis.decode.tcp.pcap import Packets, read_pcap
-from analysis.decode.tcp.stream import Direction
+from analysis.decode.tcp.stream import Direction, TcpConnection
 from analysis.runs.collectives import two_frames_ns
 from analysis.runs.mpi_messages import MpiMessage, write_mpi_messages
 from analysis.runs.run import Run
@@ -64,18 +65,16 @@ def mpi_connections(
     files: Sequence[Packets],
     captured: Mapping[int, frozenset[int]],
     offset_ns: int = 0,
-    other_bytes: Counter[int] | None = None,
+    other: Callable[[TcpConnection], None] = lambda connection: None,
 ) -> Iterator[MpiConnection]:
     """All that captures show. `captured` has the numbers of the files of each host, by its address.
-    `offset_ns` is packet time minus the ranks'. `other_bytes` gets those of other connections, by
-    the port that was connected to."""
+    `offset_ns` is packet time minus the ranks'. `other` is called with each connection that is not
+    OpenMPI's."""
     for connection in connections(files):
         ranks = [rank_of_greeting(direction) for direction in connection.directions]
         first, second = ranks
         if first is None or second is None:
-            if other_bytes is not None:
-                carried = sum(direction.length_bytes for direction in connection.directions)
-                other_bytes[connection.forward.destination.port] += carried
+            other(connection)
             continue
         found: list[MpiMessage] = []
         for direction, ends in zip(
@@ -117,7 +116,10 @@ def _messages(
 def add_mpi_messages(run: Run) -> int:
     """Write `mpi.jsonl` of a run whose captures have messages of OpenMPI, in the order in which
     they were sent, and add to the logs of ranks what they are parts of; returns how many there are.
+    The names of its rows and groups begin with `mpi.` where ranks have told of others, which
+    switches did.
     Raises CaptureFormatError, RunError, OSError."""
+    told = any(log.collectives for log in run.ranks)
     files = [read_pcap(path) for path in run.captures]
     number_of = {packets.path.stem: number for number, packets in enumerate(files)}
     captured = {}
@@ -126,28 +128,37 @@ def add_mpi_messages(run: Run) -> int:
         address = int(run.fabric.by_name[host].address)
         captured[address] = frozenset(number_of[port] for port in ports if port in number_of)
     others: Counter[int] = Counter()
-    known = list(mpi_connections(files, captured, clock_offset_ns(run) or 0, others))
+
+    def other(connection: TcpConnection) -> None:
+        ends = connection.forward.source.address, connection.forward.destination.address
+        if all(end in captured for end in ends) and not (told and is_gloo(connection)):
+            carried = sum(direction.length_bytes for direction in connection.directions)
+            others[connection.forward.destination.port] += carried
+
+    known = list(mpi_connections(files, captured, clock_offset_ns(run) or 0, other))
     messages = [message for each in known for message in each.messages]
     # Not all messages of ranks that share a host are on the wire.
     whole = len(set(run.hosts)) == len(run.hosts)
     found, left = mpi_collectives(messages) if whole else ([], messages)
     exchanges, left = exchanges_of_messages(left) if whole else ([], left)
     rows = [*found, *exchanges]
+    prefix = "mpi." if told else ""
+    rows = [row.called(f"{prefix}{row.id}") for row in rows]
     every = [*(message for each in rows for message in each.messages), *left]
     every.sort(key=lambda one: (one.sent_ns or 0, one.source, one.destination, one.number))
     if not every:
         return 0
     write_mpi_messages(run.directory, every)
     gaps_ns = dict(enumerate(two_frames_ns(run, range(len(run.hosts)))))
-    lines = lines_of(rows, len(run.ranks), unpredicted(rows, gaps_ns))
+    lines = lines_of(rows, len(run.ranks), unpredicted(rows, gaps_ns), prefix)
     if whole:
         for each in known:
             (rank, port), (peer, peer_port) = each.ends
-            line = {"event": "connection", "group": "default", "peer": peer}
+            line = {"event": "connection", "group": f"{prefix}{group_of(0)}", "peer": peer}
             lines[rank].insert(0, line | {"port": port, "peer_port": peer_port})
-    told = {str(port): many for port, many in others.items()}
+    by_port = {str(port): many for port, many in others.items()}
     line = {"event": "captured", "gloo_bytes": 0, "row_bytes": 0, "named": 0}
-    lines[0].insert(0, line | {"other_bytes": told})
+    lines[0].insert(0, line | {"other_bytes": by_port})
     for rank, own in lines.items():
         with (run.directory / "ranks" / f"{rank:03d}.jsonl").open("a") as file:
             file.write("".join(json.dumps(x, separators=(",", ":")) + "\n" for x in own))

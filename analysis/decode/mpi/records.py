@@ -16,10 +16,10 @@ _ELEMENT_BYTES = (8, 4, 2, 1)
 
 
 def lines_of(
-    rows: Iterable[MpiCollective], ranks: int, unpredicted: Mapping[str, str]
+    rows: Iterable[MpiCollective], ranks: int, unpredicted: Mapping[str, str], prefix: str = ""
 ) -> dict[int, list[dict[str, Any]]]:
     """By rank, in order of time: its part of each row. `unpredicted` has, by a row's id, why it has
-    no prediction.
+    no prediction. The names of groups begin with `prefix`.
 
     A rank that begins by sending is there when its first message leaves. No message tells when a
     rank came that begins by receiving, as MPI sends what nobody has asked for: it is taken to be
@@ -46,7 +46,10 @@ def lines_of(
             # A rank's message has left it before, if not its host.
             together = come and one.kind.traits.ends_together
             ends = come if together else [*come, *(each for each in left if each is not None)]
-            line = _line(one, ranks) | {"start_ns": start_ns, "end_ns": max(ends)}
+            line = _line(one, ranks, f"{prefix}{group_of(one.context)}") | {
+                "start_ns": start_ns,
+                "end_ns": max(ends),
+            }
             if one.id in unpredicted:
                 line["unpredicted"] = unpredicted[one.id]
             found[rank].append(line)
@@ -61,7 +64,7 @@ def _before(acts: Sequence[tuple[int, str]], time_ns: int, but: str) -> int:
     return acts[place - 1][0] if place else 0
 
 
-def _line(one: MpiCollective, ranks: int) -> dict[str, Any]:
+def _line(one: MpiCollective, ranks: int, group: str) -> dict[str, Any]:
     sizes = [one.size_bytes, *(each.size_bytes for each in one.messages)]
     element = next(n for n in _ELEMENT_BYTES if all(size % n == 0 for size in sizes))
     line: dict[str, Any] = {
@@ -69,7 +72,7 @@ def _line(one: MpiCollective, ranks: int) -> dict[str, Any]:
         "id": one.id,
         "kind": str(one.kind),
         "phase": str(one.kind),
-        "group": group_of(one.context),
+        "group": group,
         "tag": None,
         "size_bytes": one.size_bytes,
         "element_bytes": element,

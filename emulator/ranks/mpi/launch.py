@@ -1,17 +1,22 @@
-"""The files and variables by which `mpirun` finds the hosts of a job."""
+"""The files and variables by which `mpirun` finds the hosts of a job, and the switches that do its
+collectives."""
 
 from __future__ import annotations
 
 import json
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 
 from emulator.linux.namespaces import HostPlace
+from emulator.virtual.building.library import compiled_library
 
 LAUNCHERS = ("mpirun", "mpiexec", "orterun", "prterun", "oshrun", "shmemrun")
 _ROOT = Path(__file__).resolve().parents[3]
+_LIBRARY = _ROOT / "workloads" / "mpi" / "collectives.c"
+_RANK_END = _LIBRARY.with_name("rank_end.py")
 _EVERY_ADDRESS = "10.0.0.0/8"
 
 
@@ -20,10 +25,11 @@ def write_mpi_files(
     hosts: Sequence[str],
     slots: int,
     places: Mapping[str, HostPlace],
+    interfaces: Mapping[str, str],
     working_directory: Path,
 ) -> None:
-    """The hosts with their slots, in order of ranks; and the agent that gets a command to one of
-    them, with what it has to know. Raises OSError."""
+    """The `hosts` of ranks with their slots, in order of ranks; and the agent that gets a command
+    to one of them, with what it has to know. Raises OSError."""
     directory.mkdir()
     distinct = tuple(dict.fromkeys(hosts))
     _hostfile(directory).write_text("".join(f"{host} slots={slots}\n" for host in distinct))
@@ -33,11 +39,13 @@ def write_mpi_files(
             "netns": str(places[host].netns),
             "ipc": str(places[host].ipc),
             "covers": {str(path): str(by) for path, by in places[host].covers.items()},
+            "interface": interfaces[host],
         }
         for host in distinct
     }
-    table = directory / "hosts.json"
-    table.write_text(json.dumps({"hosts": known, "directory": str(working_directory)}))
+    table = _table(directory)
+    words = {"hosts": known, "ranks": list(hosts), "directory": str(working_directory)}
+    table.write_text(json.dumps(words))
     code = (
         f"import sys; sys.path.insert(0, {str(_ROOT)!r}); "
         f"from emulator.ranks.mpi.agent import main; main({str(table)!r})"
@@ -79,6 +87,25 @@ def mpi_variables(directory: Path) -> dict[str, str]:
         "PRTE_ALLOW_RUN_AS_ROOT": "1",
         "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
     }
+
+
+@cache
+def switches_library() -> Path:
+    """The library by which switches do collectives of OpenMPI's ranks, compiled when it is absent.
+    Raises VirtualKernelError: it cannot be compiled."""
+    uses = "switches that do MPI's collectives need"
+    return compiled_library(_LIBRARY, "-ldl", folder="mpi", needed_by=uses)
+
+
+def switches_variables(directory: Path, kinds: Iterable[str]) -> dict[str, str]:
+    """Variables that tell `switches_library` which collectives are the switches', and what is to
+    run beside each rank."""
+    command = (sys.executable, str(_RANK_END), str(_table(directory)))
+    return {"GROUNDWIRE_MPI": "\n".join(command), "GROUNDWIRE_MPI_KINDS": ",".join(kinds)}
+
+
+def _table(directory: Path) -> Path:
+    return directory / "hosts.json"
 
 
 def _agent(directory: Path) -> Path:

@@ -50,11 +50,10 @@ class EmulatedRoce(EmulatedTransport):
             )
         return lacks
 
-    def prepare(self, spec: Spec, polls: bool) -> Path | None:
+    def prepare(self, spec: Spec, polls: bool) -> tuple[Path, ...]:
         """The library by which ranks use verbs, and that of programs that poll."""
-        preload = polling_library() if polls else None
         verbs_library()
-        return preload
+        return (polling_library(),) if polls else ()
 
     def set_up(self, spec: Spec) -> SetUp | None:
         """A device on each port of a host."""
