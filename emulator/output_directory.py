@@ -18,6 +18,7 @@ from itertools import count
 from pathlib import Path
 
 MARKER = ".unfinished"
+_OF_A_RUN = ("spec.yaml", "environment.json")
 _LOCK = ".lock"
 _OPEN = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
 _NEW = _OPEN | os.O_CREAT | os.O_EXCL
@@ -61,7 +62,24 @@ def refuse_taken(directory: Path) -> None:
     """Raises FileExistsError when there is something where a run directory is to be made, other
     than what an interrupted run has left."""
     if directory.exists() and any(directory.iterdir()) and not _is_unfinished(directory):
-        raise FileExistsError(f"{directory} exists already and is not empty; choose another --out")
+        raise FileExistsError(
+            f"{directory} exists already and is not empty; choose another --out (`groundwire run "
+            "--force` replaces a run)"
+        )
+
+
+def remove_run(directory: Path) -> None:
+    """Remove a run directory that is to be made anew; what an interrupted run has left stays for
+    `claimed` to judge. Raises FileExistsError for a directory that has something else, and
+    PermissionError for one that another user owns; nothing of it goes."""
+    if not directory.exists() or not any(directory.iterdir()) or _is_unfinished(directory):
+        return
+    _refuse_other_owner(directory)
+    if not all((directory / name).is_file() for name in _OF_A_RUN):
+        raise FileExistsError(f"{directory} is no run directory, so that nothing replaces it")
+    if (directory / MARKER).exists():
+        raise DirectoryBusy(f"{directory}: another run is at work in it; choose another --out")
+    shutil.rmtree(directory)
 
 
 @contextmanager

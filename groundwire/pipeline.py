@@ -10,7 +10,7 @@ from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from emulator.output_directory import new_directory
+from emulator.output_directory import new_directory, remove_run
 from emulator.progress import Progress, Report
 from emulator.ranks.failures.full_directory import full_directory_reported
 from emulator.session import KernelKind, KernelRefused, Stop, choose_kernel, run_session
@@ -63,10 +63,12 @@ def _loaded(spec: Spec | Mapping[str, Any]) -> Spec:
 
 
 @contextmanager
-def run_directory(spec: Spec, out: str | Path | None) -> Iterator[Path]:
+def run_directory(spec: Spec, out: str | Path | None, *, force: bool = False) -> Iterator[Path]:
     """`out`, or else a new `runs/NAME-TIME` below the current directory, which goes after the block
-    if it is still empty."""
+    if it is still empty. With `force` the run that `out` has goes first."""
     if out is not None:
+        if force:
+            remove_run(Path(out))
         yield Path(out)
         return
     with new_directory(Path("runs"), spec.name) as directory:

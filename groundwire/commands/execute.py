@@ -18,6 +18,7 @@ from groundwire.commands.console.report_style import ReportStyle
 from groundwire.commands.console.shell import Shell
 from groundwire.commands.run import (
     CustomOption,
+    ForceOption,
     HangOption,
     JsonOption,
     KernelChoice,
@@ -175,6 +176,7 @@ def execute(
     as_json: JsonOption = False,
     style: StyleOption = ReportStyle.groundwire,
     live: LiveOption = False,
+    force: ForceOption = False,
 ) -> int:
     """Run a program of your own on a fabric: groundwire exec SPEC -- python train.py
 
@@ -234,7 +236,15 @@ def execute(
         kernel, at_ns = KernelChoice.virtual, parse_time_ns(until)
         stop = Stop(at_ns, Shell(at_ns, spec.plan.hosts[0]).look)
     return run_and_print(
-        spec, kernel, out, as_json=as_json, style=style, stall_timeout_s=stall, stop=stop, live=live
+        spec,
+        kernel,
+        out,
+        as_json=as_json,
+        style=style,
+        stall_timeout_s=stall,
+        stop=stop,
+        live=live,
+        force=force,
     )
 
 

@@ -65,7 +65,10 @@ OutOption = Annotated[
     Path | None,
     typer.Option(metavar="DIR", help="Run directory to make (default: runs/NAME-TIME)."),
 ]
-
+ForceOption = Annotated[
+    bool,
+    typer.Option("--force", help="Replace the run that --out has already, with all that is in it."),
+]
 JsonOption = Annotated[
     bool,
     typer.Option(
@@ -144,6 +147,7 @@ def run(
     topo: TopoOption = None,
     custom: CustomOption = None,
     live: LiveOption = False,
+    force: ForceOption = False,
 ) -> int:
     """Run a spec: build the fabric, run the ranks on it, measure, and compare with predictions.
 
@@ -165,6 +169,7 @@ def run(
         alone=alone,
         stall_timeout_s=stall,
         live=live,
+        force=force,
     )
 
 
@@ -191,11 +196,12 @@ def run_and_print(
     stall_timeout_s: float | None = None,
     stop: Stop | None = None,
     live: bool = False,
+    force: bool = False,
 ) -> int:
     """Run a spec and print its result; returns the exit code. With `live` its page is served from
-    the beginning until an interrupt after its end."""
+    the beginning until an interrupt after its end. With `force` the run that `out` has goes."""
     output, console = sys.stderr if as_json else None, Console(stderr=True)
-    with pipeline.run_directory(spec, out) as directory, ExitStack() as stack:
+    with pipeline.run_directory(spec, out, force=force) as directory, ExitStack() as stack:
         view = None
         if live:
             from groundwire.commands.live_view import LiveView

@@ -93,6 +93,8 @@ _STARTERS = {  # lab -> the run that its TODO is about, a question that fails, i
     "in-network": ("slots", "slots_time", "the TODO in slots.yaml"),
     "halving-doubling": ("bench", "hd_sent", "the TODO in reduces.py"),
     "outage": ("epoch", "epoch_made", "the TODO in batches.py"),
+    "gloo-scaling": ("four", "reduce_sent", "the first TODO in sync.py"),
+    "congestion-control": ("tuned", "tuned_drops", "choose a smaller k"),
     "trust": ("fit", "fit_beta", "the TODO in model.py"),
 }
 _POINTS_OF_STARTERS = 2  # a slow ring's sums are right, 2 slots are few, a K of 3 KB drops none

@@ -18,6 +18,18 @@ _SHM_BYTES = 64 << 20
 """The size of /dev/shm that containers have by default."""
 _CERTIFICATES = "/run/certificates.crt"
 """This machine's: its way to the index may have one of its own."""
+_PLAIN_ROOT = f"""
+root=$1; shift
+mount --bind /dev "$root/dev"
+mount -t tmpfs -o size={_SHM_BYTES},mode=1777 shm "$root/dev/shm"
+mount -t proc proc "$root/proc"
+for file in /etc/resolv.conf:/etc/resolv.conf {CERTIFICATES}:{_CERTIFICATES}; do
+    [ -e "${{file%%:*}}" ] || continue
+    [ -e "$root${{file##*:}}" ] || touch "$root${{file##*:}}"
+    mount --bind "${{file%%:*}}" "$root${{file##*:}}"
+done
+exec chroot "$root" "$@"
+"""
 _SUITES = {
     "debian:bookworm": "bookworm",
     "debian:bookworm-slim": "bookworm",
@@ -91,7 +103,10 @@ class System:
         self, argv: list[str], *, building: bool = False, timeout_s: float = 3000
     ) -> subprocess.CompletedProcess[str]:
         """Run a command as the recipe's user: of the image being built, with what such a user may
-        do there, else in a container, where nobody has a capability."""
+        do there, else in a container, where nobody has a capability.
+
+        An image is built in a plain root: bubblewrap lets nobody gain a right, and sudo is one.
+        """
         names = {
             "PIP_FIND_LINKS",
             "PIP_INDEX_URL",
@@ -106,8 +121,15 @@ class System:
         if certificates:
             variables["PIP_CERT"] = _CERTIFICATES
         as_user = [] if self.user == "root" else ["setpriv", *self._ids()]
-        if not building:
-            as_user += _DROPPED
+        if building:
+            words = [f"{name}={value}" for name, value in variables.items()]
+            inside = ["env", "-i", "-C", self.directory, *words, *as_user, *argv]
+            command = ["unshare", "--mount", "--pid", "--fork", "sh", "-euc", _PLAIN_ROOT, "sh"]
+            command += [str(self.root), *inside]
+            return subprocess.run(
+                command, capture_output=True, text=True, timeout=timeout_s, check=False
+            )
+        as_user += _DROPPED
         command = [
             *("bwrap", "--bind", str(self.root), "/", "--dev", "/dev", "--proc", "/proc"),
             *("--size", str(_SHM_BYTES), "--perms", "1777", "--tmpfs", "/dev/shm"),

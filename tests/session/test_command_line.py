@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 from analysis.predict.models.textbook import Textbook
 from analysis.results.result import write_result
 from analysis.runs.run import load_run
+from emulator.output_directory import remove_run
 from emulator.virtual.building.build import find_kernel
 from groundwire.commands.app import COMMANDS, added_commands, app
 from groundwire.commands.console.outcome import outcome
@@ -98,6 +99,33 @@ def test_a_run_directory_that_is_taken_is_refused(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "not empty" in done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
+
+
+def test_force_replaces_a_run_and_nothing_else(tmp_path: Path) -> None:
+    taken, old, busy = tmp_path / "taken", tmp_path / "old", tmp_path / "busy"
+    for directory in (taken, old, busy):
+        directory.mkdir()
+        (directory / "thesis.txt").write_text("do not lose me")
+    for directory in (old, busy):
+        for name in ("spec.yaml", "environment.json", "result.json"):
+            (directory / name).write_text("{}")
+    (busy / ".unfinished").write_text("")
+    remove_run(old)
+    assert not old.exists()
+    remove_run(old)
+    for directory, said in ((taken, "is no run directory"), (busy, "another run is at work")):
+        with pytest.raises(FileExistsError, match=said):
+            remove_run(directory)
+        assert (directory / "thesis.txt").exists()
+
+
+def test_force_is_understood_by_run_and_exec(tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("do not lose me")
+    for words in (("run",), ("exec",)):
+        program = ("--", "true") if words == ("exec",) else ()
+        out = ("--kernel", "virtual", "--out", tmp_path, "--force")
+        done = groundwire(*words, "topologies/two-hosts.yaml", *out, *program)
+        assert done.returncode == 1 and "is no run directory" in done.stderr
 
 
 def test_a_sweep_with_a_taken_directory_runs_nothing(tmp_path: Path) -> None:
