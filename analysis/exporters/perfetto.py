@@ -8,7 +8,7 @@ times in microseconds with nanosecond decimals, from the run's first event on.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +18,12 @@ from analysis.decode.roce.notifications import Notifications, notifications
 from analysis.metrics.flow import Flows, NoFlows, read_flows
 from analysis.metrics.phase_names import phase_name
 from analysis.runs.collectives import ALIGNMENT
+from analysis.runs.kernels import read_kernels
 from analysis.runs.records import ChunkRecord, CollectiveRecord
 from analysis.runs.run import RankLog, Run, load_run
 from analysis.runs.samples.ports import PortSeries, port_series, ports_that_queued
 from analysis.runs.samples.rates import RateSeries, rate_series
+from workloads.virtual_gpu.interpreter.kineto import KernelEvent
 
 Event = dict[str, Any]
 
@@ -33,6 +35,9 @@ _MAIN = 0
 _CHUNKS = 500
 """Rows from here on have the phases of chunks, by dimension."""
 
+
+MAX_KERNELS = 200_000
+"""Beyond this many kernels of virtual GPUs, those of further ranks are left out."""
 
 MAX_ARROWS = 20_000
 """Beyond this many messages, the smallest ones are left out."""
@@ -106,10 +111,15 @@ def trace_events(
 
 
 def _rank_events(run: Run, clock: _Clock) -> Iterator[Event]:
+    left = MAX_KERNELS
     for log in run.ranks:
         yield from _rank_names(log)
         yield from _rank_slices(log, clock)
         yield from _chunk_slices(log, clock)
+        if log.gpus and left > 0:
+            kernels = read_kernels(run, log.rank)[:left]
+            left -= len(kernels)
+            yield from _kernel_slices(log, kernels, clock)
 
 
 class _Clock:
@@ -147,7 +157,11 @@ def thread_of(rank: int, row: int = _MAIN) -> int:
 
 
 def flight_rows(records: Sequence[CollectiveRecord]) -> dict[tuple[str, str], int]:
-    """The thread row (from 1) of each collective of one rank: slices of a row never overlap."""
+    """The thread row (from 1) of each collective of one rank: slices of a row never overlap. Those
+    of a virtual GPU have a row for each stream."""
+    if any(record.stream is not None for record in records):
+        by_stream = stream_rows(records)
+        return {(each.group, each.id): by_stream[each.stream or 0] for each in records}
     rows: dict[tuple[str, str], int] = {}
     free_from: list[int] = []
     for record in sorted(records, key=lambda r: (r.start_ns, r.end_ns, r.id)):
@@ -159,12 +173,20 @@ def flight_rows(records: Sequence[CollectiveRecord]) -> dict[tuple[str, str], in
     return rows
 
 
+def stream_rows(records: Sequence[CollectiveRecord]) -> dict[int, int]:
+    """The thread row of each stream: the default one's is the first."""
+    streams = sorted({0, *(each.stream or 0 for each in records)})
+    return {stream: row for row, stream in enumerate(streams, 1)}
+
+
 def _rank_names(log: RankLog) -> Iterator[Event]:
     rank, process = log.rank, process_of(log.rank)
     yield _metadata("process_name", process, {"name": f"rank {rank} ({log.host})"})
     yield _metadata("process_sort_index", process, {"sort_index": rank})
     rows = sorted(set(flight_rows(log.collectives).values()))
     names = [(_MAIN, "main thread"), *((row, f"in flight {row}") for row in rows)]
+    if log.gpus:
+        names = [(_MAIN, "iterations"), *_stream_names(log, stream_rows(log.collectives))]
     for row, name in names:
         thread = thread_of(rank, row)
         yield _metadata("thread_name", process, {"name": name}, thread)
@@ -220,6 +242,39 @@ def _rank_slices(log: RankLog, clock: _Clock) -> Iterator[Event]:
                 "cat": "exposed",
                 **clock.lasting(record.end_ns - record.waited_ns, record.end_ns),
             }
+
+
+def _stream_names(log: RankLog, rows: Mapping[int, int]) -> Iterator[tuple[int, str]]:
+    """With the dimension of the mesh whose collectives a stream has."""
+    dimensions = {group.name: group.mesh or group.name for group in log.groups}
+    for stream, row in rows.items():
+        own = {
+            dimensions.get(each.group, each.group)
+            for each in log.collectives
+            if each.stream == stream
+        }
+        said = ["default"] if stream == 0 else sorted(own)
+        yield row, f"stream {stream}" + (f" ({', '.join(said)})" if said else "")
+
+
+def _kernel_slices(log: RankLog, kernels: Sequence[KernelEvent], clock: _Clock) -> Iterator[Event]:
+    process, rows = process_of(log.rank), stream_rows(log.collectives)
+    for kernel in kernels:
+        if kernel.stream not in rows:
+            rows[kernel.stream] = row = len(rows) + 1
+            thread = thread_of(log.rank, row)
+            name = f"stream {kernel.stream}"
+            yield _metadata("thread_name", process, {"name": name}, thread)
+            yield _metadata("thread_sort_index", process, {"sort_index": row}, thread)
+        yield {
+            "ph": "X",
+            "pid": process,
+            "tid": thread_of(log.rank, rows[kernel.stream]),
+            "name": kernel.operator.removeprefix("aten::"),
+            "cat": "kernel",
+            **clock.lasting(kernel.start_ns, kernel.end_ns),
+            "args": {"phase": kernel.phase, "flops": kernel.flops, "bytes": kernel.bytes},
+        }
 
 
 def _chunk_slices(log: RankLog, clock: _Clock) -> Iterator[Event]:

@@ -33,6 +33,8 @@ class TraceFormat(StrEnum):
     simai = "simai"
     htsim = "htsim"
     ns3 = "ns3"
+    kineto = "kineto"
+    """Of runs with virtual GPUs alone: `analysis/exporters/kineto.py` writes it."""
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from analysis.metrics.traffic import TrafficMatrix, captured_traffic, traffic_ma
 from analysis.report.tables.run_tables import tables
 from analysis.report.tables.shared_tables import shared_links_table
 from analysis.report.tables.table import Table
+from analysis.runs.kernels import Stretch, side_stretches
 from analysis.runs.run import Run, RunError, load_run
 from analysis.runs.samples.ports import PortSeries, port_series
 from analysis.runs.samples.rates import RateSeries, rate_series
@@ -76,6 +77,12 @@ class RunFigures:
     @cached_property
     def iterations(self) -> tuple[IterationBreakdown, ...]:
         return iteration_breakdowns(self.run)
+
+    @cached_property
+    def side_streams(self) -> dict[int, tuple[Stretch, ...]]:
+        """What virtual GPUs did on streams other than the default one, by rank."""
+        found = {log.rank: side_stretches(self.run, log) for log in self.run.ranks if log.gpus}
+        return {rank: stretches for rank, stretches in found.items() if stretches}
 
     @cached_property
     def ports(self) -> tuple[PortMetrics, ...]:

@@ -184,7 +184,13 @@ def _timeline(runs: Sequence[RunFigures], colours: PhaseColours, width: float) -
         "timeline",
         "Timeline of the ranks",
         "A lane per rank: on top its main thread, below it the collectives in flight from posting "
-        "to completion. All ranks share one clock.",
+        "to completion. All ranks share one clock."
+        + (
+            " Of a virtual GPU: on top its default stream, below it a row for each other stream, "
+            "with kernels and collectives; trace.json has each kernel."
+            if any(log.gpus for run in runs for log in run.run.ranks)
+            else ""
+        ),
         tuple(panels),
         tuple(legend),
     )

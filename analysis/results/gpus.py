@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from analysis.runs.run import RankLog, Run
 from topologies.spec.compute_section import DEVICES, ComputeSpec
@@ -35,12 +35,33 @@ class ClassTotal:
 class DimensionExposure:
     """The exposed communication of a dimension of the device mesh, such as tp: how long the default
     stream stood still for its collectives, and how much of the iterations' time that is. Means
-    over ranks and iterations, without the first one where there are several. Groups that are no
-    dimension are told by their names."""
+    over ranks and iterations, without the first one where there are several. `kinds` has
+    `exposed_ns` by kind of collective. Groups that are no dimension are told by their names."""
 
     dimension: str
     exposed_ns: int
     share: float
+    kinds: dict[str, int]
+
+
+@dataclass(frozen=True)
+class Bubbles:
+    """The part of exposed communication in which a stage of a pipeline waited for messages that
+    their senders had not begun to send: their computing, and not the network. Means as above."""
+
+    bubble_ns: int
+    share: float
+
+
+@dataclass(frozen=True)
+class Throughput:
+    """Tokens of an iteration of the whole job, and how many a second each GPU trains on. `source`
+    is `given` (`compute.tokens`), or `embeddings`: what forward passes looked up in the largest
+    one, where ranks of a dimension of tensor parallelism look up the same."""
+
+    tokens: int
+    source: Literal["given", "embeddings"]
+    tokens_per_gpu_per_s: float
 
 
 @dataclass(frozen=True)
@@ -101,14 +122,18 @@ _PRODUCTS = frozenset(
     ("mm", "addmm", "bmm", "baddbmm", "linear", "_scaled_mm", "_int_mm", "_addmm_activation",
      "_grouped_mm", "_scaled_grouped_mm", "matmul", "dot", "mv", "addmv")
 )  # fmt: skip
-LINK_COPY = "copy between host and device"
+LINK_COPIES = ("copy to device", "copy to host")
+_MESSAGE = "send_recv"
+_Call = tuple[int | None, int | None]
+_TENSORS = ("tp", "tensor")
+"""In names of dimensions whose ranks compute parts of the same tokens."""
 
 
 def kernel_class(operator: str) -> str:
     """The class of an operator's kernels: matrix product, attention, norm and so on; elementwise
     where it is none of them."""
-    if operator == LINK_COPY:
-        return LINK_COPY
+    if operator in LINK_COPIES:
+        return "copy between host and device"
     name = operator.rpartition("::")[2]
     if name in _PRODUCTS:
         return "matrix product"
@@ -130,7 +155,7 @@ def classes_of(kernels: Iterable[KernelTotal]) -> tuple[ClassTotal, ...]:
 
 def exposure_of(run: Run) -> tuple[DimensionExposure, ...]:
     """Exposed communication by dimension of the mesh, longest first; nothing without iterations."""
-    waited: dict[str, int] = defaultdict(int)
+    waited: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
     time_ns = counted = 0
     for log in run.ranks:
         names = {group.name: group.mesh for group in log.groups}
@@ -140,14 +165,88 @@ def exposure_of(run: Run) -> tuple[DimensionExposure, ...]:
         counted += len(indices)
         for each in log.collectives:
             if each.iteration in indices:
-                waited[names.get(each.group) or each.group] += each.waited_ns
+                name = names.get(each.group) or each.group
+                waited[name][each.kind] += each.waited_ns
     if time_ns == 0:
         return ()
-    scale = run.environment.scale
-    found = [
-        DimensionExposure(name, ns // counted // scale, ns / time_ns) for name, ns in waited.items()
-    ]
+    counted *= run.environment.scale
+    found = []
+    for name, kinds in waited.items():
+        ns = sum(kinds.values())
+        longest = sorted(kinds.items(), key=lambda each: (-each[1], each[0]))
+        by_kind = {kind: own // counted for kind, own in longest}
+        found.append(DimensionExposure(name, ns // counted, ns / time_ns, by_kind))
     return tuple(sorted(found, key=lambda each: (-each.exposed_ns, each.dimension)))
+
+
+def bubbles_of(run: Run) -> Bubbles | None:
+    """The bubbles of a pipeline; None without messages between ranks, or without iterations."""
+    began: dict[tuple[str, str], int] = {}
+    for log in run.ranks:
+        for each in log.collectives:
+            if each.kind == _MESSAGE:
+                key = each.group, each.id
+                began[key] = max(began.get(key, 0), each.start_ns)
+    bubble_ns = time_ns = counted = 0
+    for log in run.ranks:
+        iterations = log.iterations[1:] or log.iterations
+        indices = {each.index for each in iterations}
+        time_ns += sum(each.end_ns - each.start_ns for each in iterations)
+        counted += len(indices)
+        messages = [each for each in log.collectives if each.kind == _MESSAGE]
+        until: dict[_Call, int] = defaultdict(int)  # those that are posted together are one call
+        for each in messages:
+            call = each.stream, each.posted_ns
+            until[call] = max(until[call], began[each.group, each.id])
+        for each in messages:
+            if each.iteration in indices:
+                ended_ns = until[each.stream, each.posted_ns]
+                bubble_ns += sum(max(0, min(to, ended_ns) - since) for since, to in each.waits)
+    if not began or not time_ns:
+        return None
+    return Bubbles(bubble_ns // counted // run.environment.scale, bubble_ns / time_ns)
+
+
+def throughput_of(run: Run) -> Throughput | None:
+    """Tokens a second; None where nobody says how many tokens there are."""
+    each_ns = [
+        sum(each.end_ns - each.start_ns for each in counted) / len(counted)
+        for log in run.ranks
+        if (counted := log.iterations[1:] or log.iterations)
+    ]
+    given = run.spec.compute.tokens
+    tokens = _looked_up(run) if given is None else given
+    if tokens is None or not each_ns:
+        return None
+    seconds = sum(each_ns) / len(each_ns) / run.environment.scale / 1e9
+    rate = tokens / len(run.ranks) / seconds
+    return Throughput(tokens, "embeddings" if given is None else "given", rate)
+
+
+def sharing_unknown(run: Run) -> str | None:
+    """A group whose ranks may look up the same tokens, as no dimension of a mesh tells what it is
+    for; None where there is none."""
+    for log in run.ranks:
+        for group in log.groups:
+            if group.mesh is None and 1 < len(group.ranks) < len(run.ranks):
+                return group.name
+    return None
+
+
+def _looked_up(run: Run) -> int | None:
+    if sharing_unknown(run) is not None:
+        return None
+    total = 0.0
+    for log in run.ranks:
+        sharing = [
+            len(group.ranks)
+            for group in log.groups
+            if group.mesh is not None and any(part in group.mesh for part in _TENSORS)
+        ]
+        counted = [each.tokens or 0 for each in log.iterations[1:] or log.iterations]
+        if counted:
+            total += sum(counted) / len(counted) / max(sharing, default=1)
+    return round(total) or None
 
 
 def gpu_section(run: Run) -> dict[str, Any] | None:
@@ -161,6 +260,8 @@ def gpu_section(run: Run) -> dict[str, Any] | None:
         "kernels": [vars(kernel) for kernel in kernels],
         "classes": [vars(each) for each in classes_of(kernels)],
         "exposed": [vars(each) for each in exposure_of(run)],
+        "bubbles": None if (bubbles := bubbles_of(run)) is None else vars(bubbles),
+        "throughput": None if (rate := throughput_of(run)) is None else vars(rate),
     }
 
 

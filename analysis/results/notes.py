@@ -6,6 +6,7 @@ import json
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
+from analysis.results.gpus import sharing_unknown
 from analysis.runs.collectives import (
     collectives_of,
     groups_of_program,
@@ -128,6 +129,18 @@ def _of_gpus(run: Run) -> list[str]:
         "a collective begins when its stream gets to it on its last rank; exposed communication is "
         "when the default stream stood still for it. An iteration ends when the last kernel before "
         "an optimizer's step is over",
+        *_of_tokens(run),
+    ]
+
+
+def _of_tokens(run: Run) -> list[str]:
+    seen = any(each.tokens for log in run.ranks for each in log.iterations)
+    group = sharing_unknown(run)
+    if run.spec.compute.tokens is not None or not seen or group is None:
+        return []
+    return [
+        f"no tokens/s: {group} is no named dimension of a device mesh, so whether its ranks look "
+        "up the same tokens is not known (--tokens says how many an iteration has)"
     ]
 
 

@@ -67,6 +67,10 @@ class IterationRecord(Record):
     index: int
     start_ns: int
     end_ns: int
+    tokens: int | None = None
+    """Of a virtual GPU: how many indices its forward passes looked up in an embedding."""
+    launched_ns: int | None = None
+    """Of a virtual GPU: when the host had launched all of it."""
 
 
 class ComputeRecord(Record):
@@ -125,6 +129,9 @@ class CollectiveRecord(Record):
     """The first of a program's tags, and how many there are."""
     fell_back: bool = False
     """Whether hosts did it, or ended it, as an aggregation node had died."""
+    stream: int | None = None
+    """Of a virtual GPU: the stream that it ran on, and when the host posted it."""
+    posted_ns: int | None = None
     uneven: bool = False
     """Whether ranks send each other unequal parts, so that the size does not say who sends what."""
     messages: list[tuple[int, int, int]] | None = None

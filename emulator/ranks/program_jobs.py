@@ -39,7 +39,8 @@ from workloads.observer import (
     POSTS,
     STACKS,
 )
-from workloads.virtual_gpu.plan import PLAN_KEY, gpu_plan
+from workloads.virtual_gpu.building import PROGRAMS
+from workloads.virtual_gpu.plan import DEVICES_VARIABLE, PLAN_KEY, gpu_plan, write_devices
 
 MASTER_PORT = 29500
 WORK = "work"
@@ -98,6 +99,7 @@ def program_jobs(
     marks = _marks(run_directory)
     if workload.gpus_per_host is not None:
         marks.mkdir(parents=True)
+        write_devices(marks, spec.compute, workload.gpus_per_host)
     mpi = ranks / "mpi"
     if workload.per == "job":
         ports = {host: fabric.links_of[host][0].port(host).interface for host in hosts}
@@ -363,6 +365,9 @@ class _Start:
             }
         if workload.gpus_per_host is not None:
             found["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, range(workload.gpus_per_host)))
+            found[DEVICES_VARIABLE] = str(_marks(self.run_directory))
+            programs = Path(read_library(self.run_directory)) / PROGRAMS
+            found["PATH"] = ":".join(filter(None, (str(programs), found.get("PATH"))))
         if workload.observe or not self.real_time:
             found |= _observed(found, OBSERVER, self.run_directory / "ranks" / PLAN_FILE)
         return found | workload.env

@@ -138,6 +138,15 @@ def execute(
             "--set compute.contents.",
         ),
     ] = None,
+    tokens: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=1,
+            help="Virtual GPUs: how many tokens an iteration of the whole job trains on, for "
+            "tokens/s; as --set compute.tokens. Default: by the embeddings that ranks look up.",
+        ),
+    ] = None,
     tee: Annotated[
         str,
         typer.Option(
@@ -208,8 +217,12 @@ def execute(
         workload["gpus_per_host"] = gpus_per_host
         if ranks is None:
             workload["ranks"] = gpus_per_host
-    elif contents is not None:
-        raise ExecRefused("--contents: expected --gpus-per-host with it: it is of virtual GPUs")
+    else:
+        for name, value in (("--contents", contents), ("--tokens", tokens)):
+            if value is not None:
+                raise ExecRefused(
+                    f"{name}: expected --gpus-per-host with it: it is of virtual GPUs"
+                )
     fabric = fabric_in_place(topo, custom)
     spec = load_program(spec_path, fabric, workload, all_hosts=ranks is None)
     overrides = parse_overrides(set_ or [])
@@ -217,6 +230,8 @@ def execute(
         overrides = {"compute.device": device} | overrides
     if contents is not None:
         overrides = {"compute.contents": contents} | overrides
+    if tokens is not None:
+        overrides = {"compute.tokens": str(tokens)} | overrides
     if hang_after is not None:
         overrides = {"hang_after": hang_after} | overrides
     if memory is not None:

@@ -7,7 +7,14 @@ from typing import Any, cast
 
 import pytest
 
-from analysis.results.gpus import KernelTotal, classes_of, exposure_of, kernel_class
+from analysis.results.gpus import (
+    KernelTotal,
+    bubbles_of,
+    classes_of,
+    exposure_of,
+    kernel_class,
+    throughput_of,
+)
 from analysis.runs.run import Run
 
 
@@ -21,7 +28,8 @@ from analysis.runs.run import Run
         ("aten::_log_softmax", "softmax and loss"),
         ("aten::index_select", "embedding and indexing"),
         ("aten::split_with_sizes_copy", "copy"),
-        ("copy between host and device", "copy between host and device"),
+        ("copy to device", "copy between host and device"),
+        ("copy to host", "copy between host and device"),
         ("aten::gelu_backward", "elementwise"),
     ],
 )
@@ -41,7 +49,8 @@ def test_classes_lose_no_kernel() -> None:
 def test_exposed_communication_is_told_by_dimension_of_the_mesh() -> None:
     def rank(dp_ns: int, tp_ns: int) -> SimpleNamespace:
         def one(group: str, iteration: int, ns: int) -> SimpleNamespace:
-            return SimpleNamespace(group=group, iteration=iteration, waited_ns=ns)
+            kind = "all_reduce" if group == "x" else f"kind {iteration}"
+            return SimpleNamespace(group=group, iteration=iteration, waited_ns=ns, kind=kind)
 
         return SimpleNamespace(
             groups=[
@@ -65,3 +74,70 @@ def test_exposed_communication_is_told_by_dimension_of_the_mesh() -> None:
         ("dp", 200), ("tp", 20), ("default", 5)
     ]  # fmt: skip
     assert [each.share for each in found] == [0.2, 0.02, 0.005]
+    assert found[0].kinds == {"kind 1": 100, "kind 2": 100}
+    assert found[1].kinds == {"all_reduce": 20}
+
+
+def _steps(*tokens: int | None) -> list[SimpleNamespace]:
+    return [
+        SimpleNamespace(index=i, start_ns=1000 * i, end_ns=1000 * i + 1000, tokens=count)
+        for i, count in enumerate(tokens)
+    ]
+
+
+def _run(ranks: list[SimpleNamespace], tokens: int | None = None) -> Run:
+    spec = SimpleNamespace(compute=SimpleNamespace(tokens=tokens))
+    environment = SimpleNamespace(scale=1)
+    return cast(Run, cast(Any, SimpleNamespace(ranks=ranks, spec=spec, environment=environment)))
+
+
+def _rank(tokens: int | None, *groups: tuple[str | None, list[int]]) -> SimpleNamespace:
+    own = [
+        SimpleNamespace(name=f"g{i}", mesh=mesh, ranks=of) for i, (mesh, of) in enumerate(groups)
+    ]
+    return SimpleNamespace(groups=own, iterations=_steps(7, tokens, tokens), collectives=[])
+
+
+def test_tokens_are_those_that_are_given() -> None:
+    found = throughput_of(_run([_rank(None)] * 4, tokens=4000))
+    assert found is not None
+    # 4,000 tokens in a microsecond on 4 GPUs.
+    assert (found.tokens, found.source, found.tokens_per_gpu_per_s) == (4000, "given", 1e9)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "tokens"),
+    [
+        ([_rank(100)] * 4, 400),
+        ([_rank(100, ("dp", [0, 1, 2, 3]))] * 4, 400),
+        # Ranks of a dimension of tensor parallelism look up the same.
+        ([_rank(100, ("dp", [0, 2]), ("tp", [0, 1]))] * 4, 200),
+        # The first stage of a pipeline has the embedding.
+        ([_rank(100, ("pp", [0, 1]))] * 2 + [_rank(None, ("pp", [0, 1]))] * 2, 200),
+        # A group without a name may be one of tensor parallelism.
+        ([_rank(100, (None, [0, 1]))] * 4, None),
+        ([_rank(100, (None, [0, 1, 2, 3]))] * 4, 400),
+        ([_rank(None)] * 4, None),
+    ],
+)
+def test_tokens_are_counted_by_what_embeddings_look_up(
+    ranks: list[SimpleNamespace], tokens: int | None
+) -> None:
+    found = throughput_of(_run(ranks))
+    assert (found and found.tokens) == tokens
+
+
+def test_a_bubble_is_the_wait_until_the_sender_begins() -> None:
+    def message(start_ns: int, stream: int, waits: list[tuple[int, int]]) -> SimpleNamespace:
+        return SimpleNamespace(
+            group="default", id="default.0to1.0.0", kind="send_recv", iteration=1, waits=waits,
+            start_ns=start_ns, stream=stream, posted_ns=5,
+        )  # fmt: skip
+
+    sender, receiver = _rank(None), _rank(None)
+    sender.collectives = [message(1600, 4, [])]
+    receiver.collectives = [message(1100, 9, [(1200, 1700)])]
+    found = bubbles_of(_run([sender, receiver]))
+    # 400 of the 500 ns, of two iterations of two ranks of 1,000 ns each.
+    assert found is not None and (found.bubble_ns, found.share) == (100, 0.1)
+    assert bubbles_of(_run([_rank(None)])) is None

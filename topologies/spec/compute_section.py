@@ -51,7 +51,8 @@ class ComputeSpec(SpecSection):
     The rest is of virtual GPUs (docs/virtual-gpu.md). `launch` is the host's time for each kernel
     that it launches. `contents: full` has all tensors computed; `small` those of integers up to
     `integer_elements` and of floating-point numbers up to `float_elements`. `memory` is a GPU's,
-    `host_link` the rate between it and its host.
+    `host_link` the rate between it and its host, `tokens` how many a whole job's iteration trains
+    on, for its tokens/s.
     """
 
     device: Literal["v100", "a100", "h100", "custom", "none", "real"] = "v100"
@@ -66,6 +67,7 @@ class ComputeSpec(SpecSection):
     integer_elements: Integer = Field(default=1 << 22, ge=0)
     memory_bytes: SizeBytes | None = Field(default=None, alias="memory", gt=0)
     host_link_bytes_per_s: BytesPerSecond | None = Field(default=None, alias="host_link", gt=0)
+    tokens: Integer | None = Field(default=None, ge=1)
 
     @model_validator(mode="after")
     def _complete(self) -> ComputeSpec:

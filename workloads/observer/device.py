@@ -9,12 +9,16 @@ from __future__ import annotations
 
 import sys
 from bisect import bisect_right
+from itertools import islice
 from typing import Any
 
 from .works import add_wait
 
 _MODULE = "_groundwire_gpu"
 _PHASES = ("forward", "backward", "optimizer")
+KERNEL_COLUMNS = (
+    "device", "stream", "operator", "phase", "launched_ns", "start_ns", "end_ns", "flops", "bytes",
+)  # fmt: skip
 _TOLD = (
     "{count:,} times {name} read values that have no contents, and was given zeros",
     "{count:,} times {name} sorted values without contents, and was given random indices",
@@ -34,6 +38,8 @@ class DeviceLog:
         self._contents = contents
         self._works: list[tuple[Any, list[dict[str, Any]]]] = []
         self._steps: list[Any] = []
+        self._lookups: list[dict[int, int]] = []
+        self._launched_ns: list[int] = []
 
     def posted(self, work: Any, records: list[dict[str, Any]]) -> bool:
         """Take over an operation that runs on a stream. False for others."""
@@ -50,7 +56,10 @@ class DeviceLog:
 
     def stepped(self) -> None:
         """An iteration's last kernel has been launched."""
-        self._steps.append(compiled_part().record(-1))
+        gpu = compiled_part()
+        self._steps.append(gpu.record(-1))
+        self._lookups.append(gpu.take_lookups())
+        self._launched_ns.append(gpu.host_now_ns())
 
     def lines(self) -> list[dict[str, Any]]:
         """All lines, in order of their times, when the devices have done all they were given."""
@@ -72,9 +81,11 @@ class DeviceLog:
 
     def _collectives(self) -> list[dict[str, Any]]:
         lines = []
+        counted = set()
         for work, records in self._works:
             for record in records:
                 record["start_ns"], record["end_ns"] = work.begin_ns, work.end_ns
+                record["stream"], record["posted_ns"] = work.stream, work.posted_ns
                 if work.end_ns >= 0:
                     lines.append(record)
                     continue
@@ -82,6 +93,9 @@ class DeviceLog:
                 lines.append(
                     {"event": "unfinished", "reason": None} | {key: record[key] for key in kept}
                 )
+            if id(work) in counted:  # operations that are coalesced have one work
+                continue
+            counted.add(id(work))
             for began_ns, ended_ns in work.stalls:
                 add_wait(records, began_ns, ended_ns)
         self._works.clear()
@@ -112,6 +126,10 @@ class DeviceLog:
         lines = []
         for index, end_ns in enumerate(self._ends()):
             line = {"event": "iteration", "index": index, "start_ns": began_ns, "end_ns": end_ns}
+            line["launched_ns"] = self._launched_ns[index]
+            looked_up = self._lookups[index]
+            if looked_up:  # the words of a language model have the most rows
+                line["tokens"] = looked_up[max(looked_up)]
             lines.append(line)
             began_ns = end_ns
         return lines
@@ -127,6 +145,22 @@ class DeviceLog:
             "peak_reserved_bytes": reserved_bytes,
             "kernels": {name: list(total) for name, total in sorted(gpu.totals().items())},
         }
+
+    def write_kernels(self, path: str) -> None:
+        """Write the kernels of this rank, each with its times (docs/formats.md), in the order of
+        their ends on each stream."""
+        gpu = compiled_part()
+        if gpu is None:
+            return
+        with open(path, "w") as file:
+            file.write(",".join(KERNEL_COLUMNS) + "\n")
+            kernels = iter(gpu.kernels())
+            while some := list(islice(kernels, 10_000)):
+                file.writelines(
+                    f"{device},{stream},{name},{_PHASES[phase]},{launched_ns},{begin_ns},{end_ns},"
+                    f"{flops},{moved}\n"
+                    for device, stream, name, phase, launched_ns, begin_ns, end_ns, flops, moved in some  # noqa: E501
+                )
 
     def _notes(self, gpu: Any) -> list[dict[str, Any]]:
         said = [

@@ -510,6 +510,9 @@ class Observer:
         if self._device is not None:
             for line in self._quietly(self._device.lines) or ():
                 self._add(line)
+            if self._path is not None and not self._life:
+                kernels = self._path.removesuffix(".jsonl") + ".kernels.csv"
+                self._quietly(self._device.write_kernels, kernels)
         self.write()
 
     def write(self) -> None:

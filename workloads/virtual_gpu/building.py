@@ -24,7 +24,12 @@ from pathlib import Path
 from topologies.cache_folder import NoCacheFolder, cache_folder
 
 EXTENSION = Path(__file__).resolve().parent / "extension"
+COMMANDS = EXTENSION.parent / "commands"
 LIBRARY = "_groundwire_gpu.so"
+NVML = "libnvidia-ml.so.1"
+"""NVML's stand-in, which needs no torch."""
+PROGRAMS = "bin"
+"""The folder beside the libraries that has nvidia-smi and lspci."""
 OPERATORS = "operators.txt"
 """Names of torch's operators that have a kernel for CUDA, a line each."""
 OLDEST_TORCH = (2, 13)
@@ -131,6 +136,18 @@ def _build(torch: Torch, place: Path) -> None:
     _run(["g++", "-shared", *map(str, objects), *where, "-o", library])
     for each in objects:
         each.unlink()
+    nvml = [
+        "-shared",
+        "-fvisibility=hidden",
+        f"-Wl,-soname,{NVML}",
+        str(EXTENSION / "nvml/nvml.cpp"),
+    ]
+    _run(["g++", *_FLAGS, *nvml, "-o", str(made / NVML)])
+    (made / PROGRAMS).mkdir()
+    for source in sorted(COMMANDS.glob("*.py")):
+        program = made / PROGRAMS / source.stem.replace("_", "-")
+        shutil.copyfile(source, program)
+        program.chmod(0o755)
     (made / OPERATORS).write_text("".join(f"{name}\n" for name in cuda_operators(torch)))
     shutil.rmtree(place, ignore_errors=True)
     made.rename(place)
@@ -172,7 +189,7 @@ def _run(command: list[str]) -> None:
 
 def _key(torch: Torch) -> str:
     digest = hashlib.sha256(repr((_FLAGS, torch.abi)).encode())
-    for path in sorted([*EXTENSION.glob("*.cpp"), *EXTENSION.glob("*.hpp")]):
+    for path in sorted([*EXTENSION.rglob("*.?pp"), *COMMANDS.glob("*.py")]):
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
     return f"torch-{torch.version}-{digest.hexdigest()[:16]}"
 

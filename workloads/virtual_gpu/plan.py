@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from topologies.spec.compute_section import ComputeSpec
@@ -50,6 +51,10 @@ _PROPERTIES: dict[str, dict[str, Any]] = {
 }
 PLAN_KEY = "gpu"
 """In the plan that a rank's Python reads."""
+DEVICES_VARIABLE = "GROUNDWIRE_GPUS"
+"""Names the folder by which a server's programs know its devices (`extension/nvml/nvml.cpp`)."""
+KEPT_KERNELS = 500_000
+"""Of a rank, with their times; those behind are counted only."""
 
 
 def gpu_plan(
@@ -59,7 +64,7 @@ def gpu_plan(
     marks: str,
     times: list[list[Any]],
     steps_clock: bool = False,
-    keep_kernels: bool = False,
+    kept_kernels: int = KEPT_KERNELS,
 ) -> dict[str, Any]:
     """The plan for `interpreter/loading.py`. `library` is the directory of `building.library_for`,
     `marks` one that all ranks share, `times` has [operator, shapes, types, nanoseconds] of each.
@@ -80,8 +85,17 @@ def gpu_plan(
         "launch_ns": compute.launch_ns,
         "slowdown": compute.slowdown,
         "steps_clock": steps_clock,
-        "keep_kernels": keep_kernels,
+        "kept_kernels": kept_kernels,
         "marks": marks,
         "times": times,
         "properties": _PROPERTIES.get(compute.device, _H100),
     }
+
+
+def write_devices(folder: Path, compute: ComputeSpec, devices: int) -> None:
+    """Write what NVML's stand-in tells of a server's devices, into the folder of
+    `DEVICES_VARIABLE`: how many, memory, compute capability and name, a line each."""
+    told = _PROPERTIES.get(compute.device, _H100)
+    capability = f"{told['major']} {told['minor']}"
+    words = [devices, compute.device_memory_bytes(), capability, told["name"]]
+    (folder / "devices").write_text("".join(f"{word}\n" for word in words))

@@ -24,7 +24,8 @@ def timeline_chart(
     figures: RunFigures, iteration: int, colours: PhaseColours, width: float, at_least_ns: float
 ) -> Drawing | None:
     """Lanes of (at most 64) ranks: on top what the main thread does (computing, or blocked on a
-    collective: exposed), below it the collectives in flight. The axis has room for `at_least_ns` of
+    collective: exposed), below it the collectives in flight; of a virtual GPU on top its default
+    stream, below it a row for each other stream. The axis has room for `at_least_ns` of
     the target fabric. None when nothing was logged."""
     logs = shown_ranks(figures)
     spans = _spans(figures, iteration)
@@ -34,7 +35,16 @@ def timeline_chart(
     roomy = len(logs) <= _ROOMY_RANKS
     main, flight, space = (9.0, 4.0, 5.0) if roomy else (5.0, 2.5, 2.5)
     rows = _flight_rows(posted)
-    depth = max(rows.values(), default=-1) + 1
+    aside = [
+        (log.rank, each)
+        for log in logs
+        for each in figures.side_streams.get(log.rank, ())
+        if each.iteration == iteration
+    ]
+    streams = {record.stream or 0 for record in posted} | {each.stream for _, each in aside}
+    default = {0} & {record.stream for record in posted}
+    by_stream = {stream: row for row, stream in enumerate(sorted(default | streams - {0}))}
+    depth = max((by_stream or rows).values(), default=-1) + 1
     lane = main + depth * flight + 1 + space
     left, top = 58.0, 8.0
     bottom = top + lane * len(logs)
@@ -49,8 +59,19 @@ def timeline_chart(
         y = top + position * lane
         if position % every == 0:
             drawing.text(left - 8, y + main - 0.5, f"rank {log.rank}", "tick end")
+        for rank, stretch in aside:
+            if rank == log.rank:
+                row = y + main + 1 + by_stream[stretch.stream] * flight
+                start, end = time(stretch.start_ns), time(stretch.end_ns)
+                drawing.rect(
+                    start, row, max(end - start, 0.5), flight - 0.8, "compute",
+                    f"rank {log.rank}, stream {stretch.stream}: {stretch.first}\n"
+                    f"{count(stretch.kernels)} kernels, "
+                    f"{duration((stretch.end_ns - stretch.start_ns) / figures.scale)}",
+                )  # fmt: skip
         for record in _posted(log, iteration):
-            row = y + main + 1 + rows[_key(record)] * flight
+            place = by_stream[record.stream or 0] if by_stream else rows[_key(record)]
+            row = y + main + 1 + place * flight
             start, end = time(record.start_ns), time(record.end_ns)
             css = colours.css(record.phase)
             tip = _tip(log, record, figures.scale)
@@ -102,7 +123,9 @@ def shown_ranks(figures: RunFigures) -> Sequence[RankLog]:
 def marks_of(figures: RunFigures, iteration: int) -> int:
     """Roughly how many marks the timeline of an iteration has."""
     return sum(
-        sum(c.iteration == iteration for c in log.computes) + 2 * len(_posted(log, iteration))
+        sum(c.iteration == iteration for c in log.computes)
+        + 2 * len(_posted(log, iteration))
+        + sum(c.iteration == iteration for c in figures.side_streams.get(log.rank, ()))
         for log in shown_ranks(figures)
     )
 
@@ -134,8 +157,9 @@ def _flight_rows(records: Sequence[CollectiveRecord]) -> dict[tuple[str, str], i
 
 def _tip(log: RankLog, record: CollectiveRecord, scale: int) -> str:
     took = (record.end_ns - record.start_ns) / scale
+    place = "" if record.stream is None else f", stream {record.stream}"
     return (
-        f"rank {log.rank}: {record.id}\n{phase_name(record.phase)}, {record.kind}, "
+        f"rank {log.rank}{place}: {record.id}\n{phase_name(record.phase)}, {record.kind}, "
         f"{size(record.size_bytes)}\nin flight {duration(took)}, "
         f"exposed {duration(record.waited_ns / scale)}"
     )

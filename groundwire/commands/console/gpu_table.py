@@ -33,12 +33,20 @@ def print_gpus(section: dict[str, Any], console: OutputConsole) -> None:
         )
         console.print(f"By class: {', '.join(classes)}", highlight=False)
     if section["exposed"]:
-        exposed = (
-            f"{each['dimension']} {each['exposed_ns'] / 1e3:,.2f} us ({each['share']:.1%})"
-            for each in section["exposed"]
+        for each in section["exposed"]:
+            kinds = ", ".join(f"{kind} {ns / 1e3:,.2f} us" for kind, ns in each["kinds"].items())
+            console.print(
+                f"Exposed communication of an iteration, {each['dimension']}: "
+                f"{each['exposed_ns'] / 1e3:,.2f} us ({each['share']:.1%}): {kinds}",
+                highlight=False,
+            )
+    if section["bubbles"]:
+        bubbles = section["bubbles"]
+        console.print(
+            f"Pipeline bubbles, of what is exposed: {bubbles['bubble_ns'] / 1e3:,.2f} us "
+            f"({bubbles['share']:.1%} of an iteration)",
+            highlight=False,
         )
-        said = ", ".join(exposed)
-        console.print(f"Exposed communication of an iteration, by group: {said}", highlight=False)
     most = max(section["ranks"], key=lambda each: each["peak_reserved_bytes"])
     said = (
         f"GPU memory: at most {_size(most, 'peak_reserved_bytes')} reserved, "
@@ -48,6 +56,10 @@ def print_gpus(section: dict[str, Any], console: OutputConsole) -> None:
     reached = [each["mfu"] for each in section["ranks"] if each["mfu"] is not None]
     if reached:
         said += f"; MFU {sum(reached) / len(reached):.1%}"
+    if section["throughput"]:
+        rate = section["throughput"]
+        said += f"; {rate['tokens_per_gpu_per_s']:,.0f} tokens/s per GPU ({rate['tokens']:,} tokens"
+        said += " by embeddings)" if rate["source"] == "embeddings" else ")"
     console.print(said, highlight=False)
 
 

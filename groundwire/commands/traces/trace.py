@@ -17,6 +17,7 @@ from analysis.chakra.sources.from_run import graphs_of_run
 from analysis.chakra.sources.from_spec import graphs_of_spec
 from analysis.chakra.sources.read import read_workload
 from analysis.chakra.summary import Summary, summarize
+from analysis.exporters.kineto import write_kineto
 from analysis.exporters.replay import rounding_notes
 from analysis.exporters.write import TraceFormat, write_trace_as
 from analysis.runs.run import load_run
@@ -58,7 +59,8 @@ def export(
             help="chakra: an execution trace per rank. astra-sim: all input files of ASTRA-sim. "
             "goal: LogGOPSim's GOAL text; goal-binary: as txt2bin makes it. msccl-xml: a schedule "
             "per collective. simai: a workload of SimAI. htsim: a connection matrix. ns3: HPCC's "
-            "topology and flows.",
+            "topology and flows. kineto: of a run with virtual GPUs, a profile per rank as "
+            "torch.profiler's.",
         ),
     ] = TraceFormat.chakra,
     out: Annotated[
@@ -87,6 +89,8 @@ def export(
     A run gives what was measured; a spec gives the durations of its compute model. Prints the
     paths.
     """
+    if format_ is TraceFormat.kineto:
+        return _export_kineto(source, out, iteration)
     fitted: dict[str, Any] = {}
     if calibration is not None:
         if format_ is not TraceFormat.astra_sim:
@@ -112,6 +116,20 @@ def export(
         print(f"note: {note}", file=sys.stderr)
     if written.command is not None:
         print(written.command)
+    return 0
+
+
+def _export_kineto(source: Path, out: Path | None, iteration: int | None) -> int:
+    if not source.is_dir():
+        raise typer.BadParameter("--format kineto is for a run: a spec has no kernels with times")
+    if iteration is not None:
+        raise typer.BadParameter("--iteration: a profile has all of them, as ProfilerStep#N")
+    try:
+        paths = write_kineto(out or source / "export" / "kineto", load_run(source))
+    except ValueError as error:
+        raise ChakraError(source, None, f"as kineto: {error}") from error
+    for path in paths:
+        print(path)
     return 0
 
 

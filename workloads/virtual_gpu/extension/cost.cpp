@@ -8,8 +8,10 @@
 #include <atomic>
 #include <cmath>
 #include <mutex>
+#include <set>
 #include <unordered_map>
 #include <unordered_set>
+#include <utility>
 
 #include "memory.hpp"
 #include "settings.hpp"
@@ -23,6 +25,7 @@ std::mutex mutex;
 std::unordered_map<std::string, int64_t> table;
 std::map<std::string, int64_t> lacked;
 std::atomic<bool> optimizing{false};
+std::map<int64_t, int64_t> lookups;
 
 // Those of the device: a number is a tensor of the CPU's.
 template <class Function>
@@ -151,6 +154,17 @@ int64_t table_ns(const std::string& name, Values arguments) {
   return -1;
 }
 
+int64_t roofline_ns(int64_t flops, int64_t bytes, int64_t item_bytes) {
+  double peak = item_bytes <= 2 ? settings.flops_16bit_per_s : settings.flops_32bit_per_s;
+  double seconds = 0;
+  if (peak > 0) seconds = std::max(flops / peak, bytes / settings.memory_bytes_per_s);
+  return std::llround(seconds * 1e9) + settings.overhead_ns;
+}
+
+int phase_now() {
+  return optimizing ? 2 : torch::autograd::get_current_graph_task_id() != -1 ? 1 : 0;
+}
+
 }  // namespace
 
 void charge_operator(const c10::FunctionSchema& schema, Values arguments, Values results,
@@ -185,22 +199,44 @@ void charge_operator(const c10::FunctionSchema& schema, Values arguments, Values
   if (!writes && !makes) return;  // a view
   int64_t flops = flops_of(name, arguments, results);
   int64_t ns = table_ns(name, arguments);
-  if (ns < 0) {
-    double peak = item_bytes <= 2 ? settings.flops_16bit_per_s : settings.flops_32bit_per_s;
-    double seconds = 0;
-    if (peak > 0) seconds = std::max(flops / peak, bytes / settings.memory_bytes_per_s);
-    ns = std::llround(seconds * 1e9) + settings.overhead_ns;
+  if (ns < 0) ns = roofline_ns(flops, bytes, item_bytes);
+  if (name == "aten::embedding_dense_backward") {
+    std::lock_guard<std::mutex> guard(mutex);
+    lookups[arguments[2].toInt()] += arguments[1].toTensor().numel();
   }
-  int phase = optimizing ? 2 : torch::autograd::get_current_graph_task_id() != -1 ? 1 : 0;
   run_kernel(current_stream(device), ns * settings.slowdown,
-             {schema.name().c_str(), flops, bytes, phase, false});
+             {schema.name().c_str(), flops, bytes, phase_now(), false});
 }
 
-void charge_link(int device, int64_t bytes, bool host_waits) {
+void charge_foreign(const std::string& name, const std::vector<Tensor>& read,
+                    const std::vector<Tensor>& written) {
+  static std::set<std::string> names;  // which stay where they are
+  std::vector<c10::IValue> arguments;
+  int64_t bytes = 0, item_bytes = 4;
+  int device = current_device();
+  for (auto* list : {&read, &written})
+    for (auto& tensor : *list) {
+      bytes += bytes_of(tensor);
+      item_bytes = tensor.element_size();
+      device = tensor.get_device();
+      arguments.emplace_back(tensor);
+    }
+  for (auto& tensor : written) set_known(tensor, false);
+  int64_t ns = table_ns(name, arguments);
+  if (ns < 0) ns = roofline_ns(0, bytes, item_bytes);
+  const char* kept;
+  {
+    std::lock_guard<std::mutex> guard(mutex);
+    kept = names.insert(name).first->c_str();
+  }
+  run_kernel(current_stream(device), ns * settings.slowdown, {kept, 0, bytes, phase_now(), false});
+}
+
+void charge_link(int device, int64_t bytes, bool to_host, bool host_waits) {
   double seconds = settings.link_bytes_per_s > 0 ? bytes / settings.link_bytes_per_s : 0;
   auto stream = current_stream(device);
   run_kernel(stream, std::llround(seconds * 1e9) * settings.slowdown,
-             {"copy between host and device", 0, bytes, 0, true});
+             {to_host ? "copy to host" : "copy to device", 0, bytes, 0, true});
   if (host_waits) await_stream(stream);
 }
 
@@ -218,6 +254,11 @@ void add_time(const std::string& name, const std::vector<std::vector<int64_t>>& 
 std::map<std::string, int64_t> not_in_table() {
   std::lock_guard<std::mutex> guard(mutex);
   return lacked;
+}
+
+std::map<int64_t, int64_t> take_lookups() {
+  std::lock_guard<std::mutex> guard(mutex);
+  return std::exchange(lookups, {});
 }
 
 void set_optimizing(bool value) { optimizing = value; }

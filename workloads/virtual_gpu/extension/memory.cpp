@@ -12,6 +12,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "meter.hpp"
 #include "settings.hpp"
 
 namespace groundwire {
@@ -151,6 +152,7 @@ Piece* new_segment(Device& device, size_t size, int64_t stream, bool small) {
     device.holes.erase(hole);
     if (room > size) device.holes[offset + size] = room - size;
     device.reserved += size;
+    meter_reserved(&device - devices, size);
     device.counts.device_allocations++;
     count(device.counts.segments, small, 1);
     count(device.counts.reserved, small, size);
@@ -171,6 +173,7 @@ void release_cached(Device& device) {
       }
       each = pool.erase(each);
       device.reserved -= piece->size;
+      meter_reserved(&device - devices, -int64_t(piece->size));
       device.counts.device_frees++;
       count(device.counts.segments, piece->small, -1);
       count(device.counts.reserved, piece->small, -int64_t(piece->size));

@@ -9,6 +9,7 @@
 #include "memory.hpp"
 #include "operators.hpp"
 #include "process_group.hpp"
+#include "profiler.hpp"
 #include "settings.hpp"
 #include "timeline.hpp"
 
@@ -32,6 +33,7 @@ void configure(const py::dict& plan) {
   settings.slowdown = plan["slowdown"].cast<int64_t>();
   settings.steps_clock = plan["steps_clock"].cast<bool>();
   settings.marks = plan["marks"].cast<std::string>();
+  keep_kernels(plan["kept_kernels"].cast<int64_t>());
 }
 
 py::dict counter(const Statistics::Counter& of) {
@@ -97,12 +99,15 @@ PYBIND11_MODULE(_groundwire_gpu, m) {
   install_device();
   install_memory();
   install_operators();
+  install_profiler();
   m.def("configure", &configure);
   m.def("install_process_group", [m]() mutable { install_process_group(m); });
   m.def("take_over", [](const std::vector<std::string>& names) { take_over(names); });
   m.def("add_time", &add_time);
   m.def("not_in_table", &not_in_table);
   m.def("set_optimizing", &set_optimizing);
+  m.def("take_lookups", &take_lookups);
+  m.def("launch", &charge_foreign);
   m.def("use", &use_device);
   m.def("is_forked", &is_forked);
 
@@ -148,7 +153,6 @@ PYBIND11_MODULE(_groundwire_gpu, m) {
   m.def("resize_storage", &resize_storage);
   m.def("is_known", [](const at::Tensor& tensor) { return is_known(tensor); }, release());
 
-  m.def("keep_kernels", &keep_kernels);
   m.def("stretches", [] {
     py::list found;
     for (auto& s : stretches())
@@ -159,8 +163,16 @@ PYBIND11_MODULE(_groundwire_gpu, m) {
   m.def("kernels", [] {
     py::list found;
     for (auto& k : kernels())
-      found.append(py::make_tuple(k.stream.first, k.stream.second, k.name, k.phase, k.begin_ns,
-                                  k.end_ns, k.flops, k.bytes));
+      found.append(py::make_tuple(k.stream.first, k.stream.second, k.name, k.phase, k.launched_ns,
+                                  k.begin_ns, k.end_ns, k.flops, k.bytes));
+    return found;
+  });
+  m.def("communications", [] {
+    py::list found;
+    for (auto& c : communications())
+      found.append(py::make_tuple(c.stream.first, c.stream.second, c.about.kind, c.about.group,
+                                  c.about.ranks, c.about.type, c.about.in_elements,
+                                  c.about.out_elements, c.launched_ns, c.begin_ns, c.end_ns));
     return found;
   });
   m.def("totals", [] {

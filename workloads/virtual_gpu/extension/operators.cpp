@@ -125,7 +125,7 @@ bool copy_over_link(const std::vector<IValue>& arguments, bool contents) {
   const Tensor& host = to.is_cuda() ? from : to;
   int device = to.is_cuda() ? to.get_device() : from.get_device();
   bool flies = arguments[2].toBool() && (!host.numel() || host.is_pinned());
-  charge_link(device, int64_t(host.numel()) * to.element_size(), !flies);
+  charge_link(device, int64_t(host.numel()) * to.element_size(), to.is_cpu(), !flies);
   if (!contents) return true;
   if (from.is_cuda()) is_known(from);
   on_host(to).copy_(on_host(from));

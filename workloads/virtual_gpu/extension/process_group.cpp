@@ -98,6 +98,7 @@ struct DeviceWork final : c10d::Work {
   MomentPtr end;
   Tensors outputs, held;
   bool host_waits = false;
+  int64_t posted_ns = -1;
   c10::intrusive_ptr<c10::ivalue::Future> future;
   std::vector<std::function<void(std::vector<WorkPtr>&)>> posts;
 
@@ -250,6 +251,10 @@ struct ProcessGroupNCCL final : Backend {
       out.push_back(i < operation.in.size() ? in[i] : line(tensor, false));
     }
     auto work = batch ? batch : c10::make_intrusive<DeviceWork>();
+    auto& about = work->collective->about;
+    about.type = c10::toString(all[0].scalar_type());
+    for (auto& tensor : operation.in) about.in_elements += tensor.numel();
+    for (auto& tensor : operation.out) about.out_elements += tensor.numel();
     work->device = device;
     for (auto& tensor : operation.out) work->outputs.push_back(tensor);
     for (auto* list : {&operation.in, &operation.out})
@@ -300,6 +305,9 @@ struct ProcessGroupNCCL final : Backend {
     auto now = current_stream(work->device);
     if (stream != now) wait_for(stream, record_moment(now));
     collective->carrier = by;
+    collective->about.kind = kind;
+    collective->about.group = options->group_name;
+    for (auto each : options->global_ranks_in_group) collective->about.ranks.push_back(each);
     by->post(*collective);
     auto words = "Watchdog caught collective operation failure: WorkNCCL(SeqNum=" +
                  std::to_string(sequence) + ", OpType=" + kind +
@@ -315,6 +323,7 @@ struct ProcessGroupNCCL final : Backend {
       }
     };
     work->posts.clear();
+    work->posted_ns = host_now_ns();
     work->stream = stream;
     run_collective(stream, collective);
     work->end = record_moment(stream);
@@ -565,6 +574,8 @@ void install_process_group(pybind11::module_& module) {
   py::class_<DeviceWork, DeviceWorkPtr>(module, "DeviceWork", base.attr("Work"))
       .def_property_readonly("begin_ns", [](DeviceWork& work) { return work.collective->begin_ns; })
       .def_property_readonly("end_ns", [](DeviceWork& work) { return work.collective->end_ns; })
+      .def_property_readonly("stream", [](DeviceWork& work) { return work.stream.second; })
+      .def_property_readonly("posted_ns", [](DeviceWork& work) { return work.posted_ns; })
       .def_property_readonly("stalls", [](DeviceWork& work) { return work.collective->stalls; });
   py::class_<Group, c10::intrusive_ptr<Group>> group(module, "ProcessGroupNCCL",
                                                      base.attr("Backend"));

@@ -8,6 +8,7 @@
 
 #include "carrier.hpp"
 #include "clock.hpp"
+#include "meter.hpp"
 
 namespace groundwire {
 namespace {
@@ -37,8 +38,9 @@ std::condition_variable changed;
 std::map<StreamKey, Stream> streams;
 std::vector<Stretch> all_stretches;
 std::vector<KernelTime> all_kernels;
+std::vector<CommunicationTime> all_communications;
 std::map<const char*, Total> all_totals;
-bool keeps_kernels = false;
+size_t kept_kernels = 0;  // at most
 std::string first_error;
 
 void settle_stalls(Stream& stream) {
@@ -58,9 +60,10 @@ void log_kernel(const StreamKey& key, Stream& stream, const Item& item, int64_t 
   total.flops += item.work.flops;
   total.bytes += item.work.bytes;
   int64_t end_ns = begin_ns + item.duration_ns;
-  if (keeps_kernels)
-    all_kernels.push_back(
-        {key, item.work.name, item.work.phase, begin_ns, end_ns, item.work.flops, item.work.bytes});
+  if (!item.work.copies) meter_busy(key.first, begin_ns, end_ns);
+  if (all_kernels.size() < kept_kernels)
+    all_kernels.push_back({key, item.work.name, item.work.phase, item.earliest_ns, begin_ns, end_ns,
+                           item.work.flops, item.work.bytes});
   if (item.work.copies) return;
   auto* last = stream.stretch == SIZE_MAX ? nullptr : &all_stretches[stream.stretch];
   if (last && last->end_ns == begin_ns && last->phase == item.work.phase) {
@@ -102,10 +105,17 @@ bool advance(const StreamKey& key, Stream& stream) {
         std::lock_guard<std::mutex> guard(mutex);
         auto& own = streams[key];
         auto collective = own.pending.front().collective;
+        int64_t launched_ns = own.pending.front().earliest_ns;
         own.pending.pop_front();
         own.carrying = false;
         own.ns = collective->end_ns = std::max(kernel_now_ns(), collective->begin_ns);
         own.cause = collective;
+        meter_busy(key.first, collective->begin_ns, collective->end_ns);
+        if (key.second == 0)
+          own.stalls.push_back({collective, {collective->begin_ns, collective->end_ns}});
+        if (all_communications.size() < kept_kernels)
+          all_communications.push_back(
+              {key, collective->about, launched_ns, collective->begin_ns, collective->end_ns});
         collective->over = true;
         if (first_error.empty()) first_error = collective->error;
         bool more = true;
@@ -246,7 +256,7 @@ int64_t time_between_ns(const MomentPtr& begin, const MomentPtr& end) {
   return end->ns - begin->ns;
 }
 
-void keep_kernels(bool keep) { keeps_kernels = keep; }
+void keep_kernels(int64_t at_most) { kept_kernels = at_most; }
 
 std::vector<Stretch> stretches() {
   std::lock_guard<std::mutex> guard(mutex);
@@ -256,6 +266,11 @@ std::vector<Stretch> stretches() {
 std::vector<KernelTime> kernels() {
   std::lock_guard<std::mutex> guard(mutex);
   return all_kernels;
+}
+
+std::vector<CommunicationTime> communications() {
+  std::lock_guard<std::mutex> guard(mutex);
+  return all_communications;
 }
 
 std::map<std::string, Total> totals() {

@@ -19,7 +19,14 @@ using StreamKey = std::pair<int, int64_t>;  // device, number; 0 is the device's
 
 class Carrier;
 
+struct Communication {   // what a collective is
+  std::string kind, group, type;
+  std::vector<int64_t> ranks;
+  int64_t in_elements = 0, out_elements = 0;
+};
+
 struct Collective {
+  Communication about;
   int64_t begin_ns = -1, end_ns = -1;
   bool over = false;
   std::string error;
@@ -54,7 +61,13 @@ struct KernelTime {      // for a trace
   StreamKey stream;
   const char* name;
   int phase;
-  int64_t begin_ns, end_ns, flops, bytes;
+  int64_t launched_ns, begin_ns, end_ns, flops, bytes;
+};
+
+struct CommunicationTime {
+  StreamKey stream;
+  Communication about;
+  int64_t launched_ns, begin_ns, end_ns;
 };
 
 struct Total {
@@ -75,9 +88,10 @@ void await_carried(const Collective& collective);  // for its contents; the host
 
 int64_t time_between_ns(const MomentPtr& begin, const MomentPtr& end);
 
-void keep_kernels(bool keep);
+void keep_kernels(int64_t at_most);  // and communications
 std::vector<Stretch> stretches();
 std::vector<KernelTime> kernels();
+std::vector<CommunicationTime> communications();
 std::map<std::string, Total> totals();
 
 }  // namespace groundwire

@@ -19,8 +19,11 @@ from collections.abc import Callable
 from typing import Any
 
 from .stand_ins import StandIns, complete_deepspeed
+from .triton_kernels import complete_autotuner, complete_jit
 
 _LIBRARY = "_groundwire_gpu.so"
+_NVML = "libnvidia-ml.so.1"
+"""Whoever opens it by this name later, as pynvml does, gets the one that is there already."""
 _MODULE = "_groundwire_gpu"
 _OF_TORCH = ("libtorch_cpu.so", "libtorch_cuda.so", "libtorch.so", "libtorch_python.so")
 _SETTLES_S = 0.05
@@ -36,6 +39,8 @@ def install(plan: dict[str, Any]) -> None:
         ("torch.version", _tell_version),
         ("torch.storage", _complete_storages),
         ("deepspeed.ops.op_builder.builder", complete_deepspeed),
+        ("triton.runtime.jit", _complete_triton(plan)),
+        ("triton.runtime.autotuner", complete_autotuner),
     ):
         sys.meta_path.insert(0, _Finder(name, then))
     sys.meta_path.insert(0, _Finder("torch._C", lambda module: _complete(module, plan), plan))
@@ -52,8 +57,9 @@ class _Loader(importlib.abc.Loader):
             for path in (os.path.join(own, name) for name in _OF_TORCH):
                 if os.path.exists(path):
                     ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
-            path = os.path.join(self._plan["library"], _LIBRARY)
-            ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
+            for name in (_LIBRARY, _NVML):
+                path = os.path.join(self._plan["library"], name)
+                ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
         return self._real.create_module(spec)
 
     def exec_module(self, module: Any) -> None:
@@ -91,13 +97,18 @@ def _complete(C: Any, plan: dict[str, Any]) -> None:
     gpu.configure(plan)
     for name, shapes, types, time_ns in plan["times"]:
         gpu.add_time(name, shapes, types, time_ns)
-    if plan["keep_kernels"]:
-        gpu.keep_kernels(True)
     from .torch_c import complete
 
     complete(C, gpu, plan)
     with open(os.path.join(plan["library"], "operators.txt")) as file:
         gpu.take_over(file.read().split())
+
+
+def _complete_triton(plan: dict[str, Any]) -> Callable[[Any], None]:
+    def complete(module: Any) -> None:
+        complete_jit(sys.modules[_MODULE], plan)(module)
+
+    return complete
 
 
 def _tell_version(module: Any) -> None:

@@ -1,0 +1,7 @@
+#pragma once
+
+namespace groundwire {
+
+void install_profiler();  // torch.profiler's device times, which torch takes by events
+
+}  // namespace groundwire
