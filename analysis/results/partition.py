@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, ClassVar
 
-from analysis.results.rows import ResultRow, RowFigure
+from analysis.results.rows import Predicted, ResultRow, RowFigure
 from analysis.runs.collectives import MeasuredCollective
 from topologies.spec.partition.section import PartitionedInferenceWorkload
 from topologies.spec.spec import Spec
@@ -17,7 +17,12 @@ class PartitionRow(ResultRow):
 
     key: ClassVar[str] = "partition"
 
-    def row(self, spec: Spec, collectives: Sequence[MeasuredCollective]) -> dict[str, Any]:
+    def row(
+        self,
+        spec: Spec,
+        collectives: Sequence[MeasuredCollective],
+        predicted: Sequence[Predicted],
+    ) -> dict[str, Any]:
         """Its figures."""
         # Training takes seconds and scipy: what other workloads' results do without.
         from workloads.models.partition.splitting import figures_of

@@ -12,6 +12,9 @@ from analysis.runs.collectives import MeasuredCollective
 from topologies.spec.spec import Spec
 from topologies.spec.workloads import named_parts
 
+Predicted = Mapping[str, Mapping[str, Any]]
+"""What predictors say of a collective, by their names."""
+
 
 @dataclass(frozen=True, slots=True)
 class RowFigure:
@@ -31,22 +34,34 @@ class ResultRow(ABC):
     key: ClassVar[str]
 
     @abstractmethod
-    def row(self, spec: Spec, collectives: Sequence[MeasuredCollective]) -> dict[str, Any]:
-        """Its figures; `collectives` are those that were measured."""
+    def row(
+        self,
+        spec: Spec,
+        collectives: Sequence[MeasuredCollective],
+        predicted: Sequence[Predicted],
+    ) -> dict[str, Any]:
+        """Its figures; `collectives` are those that were measured, and `predicted` what predictors
+        say of each (`predicted` of result.json)."""
 
     @abstractmethod
     def in_words(self, row: Mapping[str, Any]) -> str:
         """The section as a sentence, without its full stop."""
+
+    def responses(self, row: Mapping[str, Any]) -> Mapping[str, float]:
+        """Its figures that studies can analyse (`analysis.studies.cases.RESPONSES`)."""
+        return {}
 
     def figures(self, row: Mapping[str, Any]) -> tuple[RowFigure, ...]:
         """Its figures for a run's summary."""
         return ()
 
 
-def rows_of(spec: Spec, collectives: Sequence[MeasuredCollective]) -> dict[str, dict[str, Any]]:
+def rows_of(
+    spec: Spec, collectives: Sequence[MeasuredCollective], predicted: Sequence[Predicted]
+) -> dict[str, dict[str, Any]]:
     """The sections of a run of a spec, by key."""
     part = _rows().get(spec.workload.kind)
-    return {} if part is None else {part.key: part.row(spec, collectives)}
+    return {} if part is None else {part.key: part.row(spec, collectives, predicted)}
 
 
 def rows_in_words(result: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -58,6 +73,13 @@ def rows_in_words(result: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 def row_figures(result: Mapping[str, Any]) -> tuple[RowFigure, ...]:
     """The figures of all such sections of a result."""
     return tuple(figure for part, row in _found(result) for figure in part.figures(row))
+
+
+def row_responses(result: Mapping[str, Any]) -> dict[str, float]:
+    """The figures of all such sections that studies can analyse, by name."""
+    return {
+        name: value for part, row in _found(result) for name, value in part.responses(row).items()
+    }
 
 
 def _found(result: Mapping[str, Any]) -> Iterator[tuple[ResultRow, Mapping[str, Any]]]:

@@ -74,7 +74,7 @@ def assemble(run: Run, predictions: Predictions, judged: JudgedRun) -> dict[str,
         "collectives": rows,
         "iterations": iterations,
         "summary": summary_of(run, rows, iterations),
-        **rows_of(run.spec, collectives),
+        **rows_of(run.spec, collectives, predictions.collectives),
     } | {
         name: section
         for name, section in (("gpus", gpu_section(run)), ("recovery", recovery_section(run)))

@@ -19,10 +19,17 @@ RESPONSES: Mapping[str, tuple[str, Unit]] = {
     "ecn_marks": ("ECN marks", Unit.COUNT),
     "pauses": ("pauses", Unit.COUNT),
     "retransmits": ("retransmits", Unit.COUNT),
+    "first_token_ns": ("first token", Unit.DURATION),
+    "wait_ns": ("wait for keys and values", Unit.DURATION),
+    "token_ns": ("further token", Unit.DURATION),
 }
 """The responses of a case: name -> (title, unit). Times are means over a run's iterations: of an
 iteration, of the rank that computes most in it, of the rank that is blocked most, and the sum of
-its collectives' durations. The others are totals of a run. Less is better in all of them."""
+its collectives' durations; the last three are means over requests, of workloads that have any. The
+others are totals of a run. Less is better in all of them."""
+
+OF_SOME = ("first_token_ns", "wait_ns", "token_ns")
+"""The responses that only runs of some workloads have."""
 
 PREDICTED = ("iteration_ns", "compute_ns", "exposed_ns")
 """The responses that a prediction has, too."""

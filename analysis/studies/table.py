@@ -7,7 +7,7 @@ import io
 from pathlib import Path
 
 from analysis.report.tables.table import Column, Table, Unit, Value
-from analysis.studies.cases import RESPONSES, Case, StudyCases
+from analysis.studies.cases import OF_SOME, RESPONSES, Case, StudyCases
 from topologies.extras import install_line
 
 
@@ -31,7 +31,7 @@ def study_table(study: StudyCases) -> Table:
         Column("how", "how"),
         *([Column("machine", "machine")] if of_machines else []),
         Column("valid", "valid"),
-        *(Column(name, *RESPONSES[name]) for name in RESPONSES),
+        *(Column(name, *RESPONSES[name]) for name in _shown(study)),
         Column("predicted_ns", f"{study.predictor} predicts", Unit.DURATION),
         Column("prediction_error", "its error", Unit.ERROR),
         *([Column("cost", "cost", Unit.NUMBER)] if priced else []),
@@ -40,6 +40,12 @@ def study_table(study: StudyCases) -> Table:
     ]
     rows = tuple(tuple(_row(study, case, of_machines, priced)) for case in study.cases)
     return Table("study", study.name, tuple(columns), rows)
+
+
+def _shown(study: StudyCases) -> list[str]:
+    """The responses that have columns: those of all workloads, and those that a case has."""
+    had = {name for case in study.cases for name in case.responses}
+    return [name for name in RESPONSES if name not in OF_SOME or name in had]
 
 
 def _row(study: StudyCases, case: Case, of_machines: bool, priced: bool) -> list[Value]:
@@ -52,7 +58,7 @@ def _row(study: StudyCases, case: Case, of_machines: bool, priced: bool) -> list
         case.how,
         *([case.machine] if of_machines else []),
         None if case.valid is None else "yes" if case.valid else "no",
-        *(case.responses.get(name) for name in RESPONSES),
+        *(case.responses.get(name) for name in _shown(study)),
         case.predicted_ns,
         case.error,
         *([case.cost] if priced else []),

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from analysis.results.rows import row_responses
 from analysis.runs.run import read_json
 from analysis.studies.cases import Case, StudyCases
 from groundwire.studies.jobs import JOB_FILE, PREDICTION, Job
@@ -87,6 +88,7 @@ def _measured(result: Mapping[str, Any]) -> dict[str, float | None]:
         ),
         "collectives_ns": collectives_ns,
         **{name: summary[name] for name in ("drops", "ecn_marks", "pauses", "retransmits")},
+        **row_responses(result),
     }
 
 

@@ -108,7 +108,10 @@ def test_every_workload_has_its_parts() -> None:
     assert set(named_parts("ranks", RankWork)) == set(WORKLOADS)
     assert set(named_parts("guest", GuestWork)) == set(WORKLOADS)
     assert {*named_parts("inputs", FunctionType)} == {"chakra", "partitioned_inference"}
-    assert {part.key for part in named_parts("row", ResultRow).values()} == {"partition"}
+    assert {part.key for part in named_parts("row", ResultRow).values()} == {
+        "kv_cache",
+        "partition",
+    }
     for kind in WORKLOADS:  # ranks do what is listed, what actions say, or what is in files
         known = (kind == "collectives", kind in named_parts("actions", FunctionType))
         assert sum(known) == (kind not in ("chakra", "command")), kind

@@ -184,6 +184,11 @@ WORKLOADS: Mapping[str, WorkloadParts] = MappingProxyType(
             section="topologies.spec.jobs.flows:FlowsWorkload",
             actions="workloads.models.flow_sizes:flow_steps",
         ),
+        "kv_cache": WorkloadParts(
+            section="topologies.spec.kv_cache_section:KvCacheWorkload",
+            actions="workloads.models.kv_cache:kv_cache_steps",
+            row="analysis.results.kv_cache:PART",
+        ),
         "chakra": WorkloadParts(
             section="topologies.spec.workload_section:ChakraWorkload",
             ranks="workloads.execution.chakra_replay:PART",

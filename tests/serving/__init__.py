@@ -1,0 +1,1 @@
+"""Language models served by hosts for prompts and hosts for answers."""
