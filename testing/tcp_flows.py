@@ -31,11 +31,11 @@ class TcpFlow:
     def goodput_bps(self, start_ns: float, end_ns: float) -> float:
         return (self.bytes_at(end_ns) - self.bytes_at(start_ns)) * 8e9 / (end_ns - start_ns)
 
-    def steady_bps(self, first: float = 0.1, last: float = 0.9) -> float:
-        """Goodput between two shares of the transfer, by whole wake-ups of the receiver."""
+    def steady_bps(self) -> float:
+        """Goodput between a tenth and nine tenths of the transfer, by whole wake-ups of the receiver."""
         size = self.points[-1][1]
-        a = next(p for p in self.points if p[1] >= first * size)
-        b = next(p for p in self.points if p[1] >= last * size)
+        a = next(p for p in self.points if p[1] >= 0.1 * size)
+        b = next(p for p in self.points if p[1] >= 0.9 * size)
         return (b[1] - a[1]) * 8e9 / (b[0] - a[0])
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict, deque
 from collections.abc import Sequence
 
-from analysis.chakra.collective_order import Order, collective_orders
+from analysis.chakra.collective_order import Order
 from analysis.chakra.graph import CollectiveNode, Graph, GraphNode, ReceiveNode, SendNode
 
 _QUOTED = 4
@@ -18,11 +18,11 @@ _Place = tuple[int, int]
 """A rank and the id of a node."""
 
 
-def deadlock_of(graphs: Sequence[Graph], orders: Sequence[Order] | None = None) -> str | None:
+def deadlock_of(graphs: Sequence[Graph], orders: Sequence[Order]) -> str | None:
     """The nodes that wait for each other for ever; None where all ranks come to their ends. The
     ends of messages, and the members of collectives, are there and agree (`summary.problems`);
     `orders` has in which order ranks begin collectives (`collective_orders`)."""
-    replay = _Replay(graphs, collective_orders(graphs) if orders is None else orders)
+    replay = _Replay(graphs, orders)
     replay.run()
     return replay.circle()
 

@@ -20,10 +20,6 @@ class Pattern(IntEnum):
     COLLNET_DIRECT = 6
 
 
-GRAPH_IDS = {Pattern.RING: 0, Pattern.BALANCED_TREE: 1, Pattern.TREE: 1, Pattern.NVLS: 3}
-"""The number of each graph that is searched (initTransportsRank of src/init.cc)."""
-
-
 @dataclass(slots=True)
 class Graph:
     """The channels of a pattern: `intra` has, by channel, positions of GPUs in order, `inter` the

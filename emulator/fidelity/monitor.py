@@ -90,7 +90,7 @@ class FidelityMonitor:
                 queue_lateness=self._queue_lateness(counters),
                 late_delay_lines=self._delay_lines.late_share,
                 rank_delay_share=self._waited_ns / self._watched_ns if known else None,
-                timer_lateness_ns=late_percentile(self._late_ns, 99),
+                timer_lateness_ns=late_percentile(self._late_ns),
                 capture_drops=capture_drops,
                 pause_reaction_ns=reaction.worst_ns if reaction is not None else None,
             ),
@@ -170,10 +170,10 @@ def _shortest_frame_ns(links: Iterable[Link]) -> int:
     )
 
 
-def late_percentile(values: list[int], percent: int) -> int | None:
-    """The percentile (nearest rank), but never the single worst value: one hiccup in a short run
-    is no percentile. None when there are fewer than two."""
+def late_percentile(values: list[int]) -> int | None:
+    """The 99th percentile (nearest rank), but never the single worst value: one hiccup in a short
+    run is no percentile. None when there are fewer than two."""
     if len(values) < 2:
         return None
     ordered = sorted(values)
-    return ordered[min(len(ordered) - 2, len(ordered) * percent // 100)]
+    return ordered[min(len(ordered) - 2, len(ordered) * 99 // 100)]

@@ -218,7 +218,7 @@ def _run(spec: dict[str, Any], files: list[HostFile]) -> dict[str, Any]:
     signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda number, frame: None)
     selector.register(wake_read, selectors.EVENT_READ, None)
-    activity, asks = _DeadlockDetector(_DEADLOCK_CHECKS), spec["tells_of_hangs"]
+    activity, asks = _DeadlockDetector(), spec["tells_of_hangs"]
     if not spec["prepares"]:
         os.write(go_write, b"g")
     limit_s = spec["deadlock_timeout_s"] if spec["time_travel"] else None
@@ -228,7 +228,7 @@ def _run(spec: dict[str, Any], files: list[HostFile]) -> dict[str, Any]:
             if not asks:
                 return {"event": "deadlock", "processes": _process_table()}
             # It tells who waits for whom, and the guest ends when it is silent once more.
-            asks, activity = False, _DeadlockDetector(_DEADLOCK_CHECKS)
+            asks, activity = False, _DeadlockDetector()
             os.kill(command, signal.SIGUSR1)
         for key, _ in events:
             _copy_output(key.fd, key.data)
@@ -306,17 +306,16 @@ class _DeadlockDetector:
     """Whether any process has run since the last check, by their counts of context switches. A
     thread that only polls counts as run when TCP has received something for it."""
 
-    def __init__(self, checks: int) -> None:
-        self._checks = checks
+    def __init__(self) -> None:
         self._still = 0
         self._last = -1
 
     def is_deadlocked(self) -> bool:
-        """True after `checks` calls in a row between which nothing but process 1 ran."""
+        """True after _DEADLOCK_CHECKS calls in a row between which nothing but process 1 ran."""
         now = sum(_switches(pid) for pid in _processes())
         self._still = self._still + 1 if now == self._last else 0
         self._last = now
-        return self._still >= self._checks - 1
+        return self._still >= _DEADLOCK_CHECKS - 1
 
 
 def _processes() -> list[int]:

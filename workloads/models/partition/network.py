@@ -50,11 +50,6 @@ class Layer:
         return self.side**2 if self.kind == "convolution" else int(self.weights.shape[2])
 
     @property
-    def features_out(self) -> int:
-        """Elements of a unit that it gives, per sample."""
-        return (self.side // 2) ** 2 if self.kind == "convolution" else 1
-
-    @property
     def flops(self) -> int:
         """Operations per sample for one unit in and one unit out: a multiplication and an addition
         for each weight, at each pixel."""
