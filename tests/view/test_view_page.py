@@ -112,6 +112,13 @@ def test_it_can_be_used_by_keyboard_and_on_a_phone(
         "[...document.querySelectorAll('[role=img]')].map(e => e.getAttribute('aria-label'))"
     )
     assert len(drawings) == 3 and all(words.endswith(".") for words in drawings)
+    # Names of nodes and figures of ports can be read; the heading is the spec's name.
+    heights = (
+        "[...document.querySelectorAll('#maps text, #plots text')].map("
+        "e => e.getBoundingClientRect().height)"
+    )
+    assert min(page.evaluate(heights)) >= 10
+    assert page.evaluate("document.querySelector('h1').textContent") == "synthetic"
 
 
 def ask(server: ViewServer, path: str, host: str | None = None) -> tuple[int, str]:

@@ -407,8 +407,15 @@ const tellPhases = (run) => {
   const phases = [...new Set(run.collectives.map((each) => each.phase))];
   $("phases").replaceChildren(legendItem("compute", "computes"), ...phases.map((phase, i) => legendItem(`p${i % 6}`, `waits: ${phase.replaceAll("_", " ") || "collective"}`)));
 };
+// Specs have the names that people know; where a run lies stands beside its verdict.
+const tellTitle = () => {
+  const names = [...new Set(state.runs.map((run) => run.name))].slice(0, 4).join(" · ");
+  $("title").textContent = names;
+  document.title = `${names} – Groundwire view`;
+};
 const build = () => {
   const [run] = state.runs;
+  tellTitle();
   for (const id of ["maps", "plots", "lanes"]) $(id).replaceChildren();
   for (const each of state.runs) {
     for (const [id, builder] of [["maps", buildMap], ["plots", buildPlot], ["lanes", buildLanes]]) {
