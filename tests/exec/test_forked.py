@@ -64,3 +64,39 @@ def test_a_forked_rank_that_fails_has_its_own_last_words(tmp_path: Path) -> None
     trace = words[words.index("Traceback") :].splitlines()
     assert trace[1].endswith('/work/train.py", line 24, in <module>')
     assert trace[-1].removeprefix("[rank1]: ") == "KeyError: 'missing'"
+
+
+_ENDING = """
+import atexit, os, sys, threading, time
+import torch
+
+class Kept:
+    def __del__(self):
+        print("freed", flush=True)
+
+last = os.environ["RANK"] == "1"  # as a rank that fails has all others ended
+kept = Kept()
+atexit.register(print, "at exit")
+file = open("left-open.txt" if last else os.devnull, "w")
+file.write("written")
+threading.Thread(target=lambda: (time.sleep(1 + last), print("thread done"))).start()
+if os.environ["RANK"] == "2":
+    threading.Thread(target=time.sleep, args=(1e6,), daemon=True).start()
+print("last line")
+sys.exit(3 if last else None)
+"""
+
+
+def test_a_forked_rank_ends_as_a_python_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "flat.yaml").write_text(FABRIC)
+    (tmp_path / "end.py").write_text(_ENDING)
+    for out, options in (("forked", ()), ("own", ("-B",))):  # one with options is not forked
+        done = execute(
+            tmp_path, "flat.yaml", "--out", out, "--kernel", "virtual",
+            "--", "python", *options, "end.py",
+        )  # fmt: skip
+        assert "rank 1 on h1 exited with status 3" in done.stderr
+        for rank in range(3):
+            said = (tmp_path / out / f"ranks/{rank:03d}.out").read_text().splitlines()
+            assert said == ["last line", "thread done", "at exit", "freed"]
+        assert (tmp_path / out / "work/left-open.txt").read_text() == "written"

@@ -11,10 +11,13 @@ own torch.
 from __future__ import annotations
 
 import array
+import atexit
 import ctypes
+import gc
 import importlib
 import importlib.abc
 import importlib.machinery
+import io
 import json
 import os
 import select
@@ -22,9 +25,10 @@ import signal
 import socket
 import struct
 import sys
+import threading
 import time
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NoReturn
 
@@ -43,6 +47,8 @@ STEP_NS = 1_000
 """Processes of programs follow each other by this: two that begin in one nanosecond, and draw
 random numbers by the clock, draw the same ones. Many count it in microseconds."""
 _LAUNCHERS = "torch.distributed.elastic.multiprocessing.subprocess_handler.subprocess_handler"
+_GROUPS = "torch.distributed.distributed_c10d"  # it holds what process groups a program has left
+_CANNOT_FLUSH = 120  # Python's exit code
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -250,6 +256,9 @@ class Shelf(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def take(self, name: str) -> Any:
         return next((layer[name] for layer in self._layers if name in layer), None)
 
+    def modules(self) -> list[types.ModuleType]:
+        return [module for layer in self._layers for module in layer.values()]
+
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         module = self.take(name)
         if module is None:
@@ -422,15 +431,61 @@ def _run(args: Sequence[str]) -> None:
     exec(code, vars(main))
 
 
-def _run_and_end(args: Sequence[str]) -> None:
+def _run_and_end(args: Sequence[str], inherited: Collection[int]) -> None:
+    code = 0
     try:
         _run(args)
+    except SystemExit as end:
+        if isinstance(end.code, int):
+            code = end.code
+        elif end.code is not None:
+            print(end.code, file=sys.stderr)
+            code = 1
     except Exception as error:
         trace = error.__traceback__
         while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
             trace = trace.tb_next
         sys.excepthook(type(error), error.with_traceback(trace), trace)
-        sys.exit(1)
+        code = 1
+    _end(code, inherited)
+
+
+def _end(code: int, inherited: Collection[int]) -> None:
+    """End as Python does, but leave as it is what the modules `inherited` (by id) hold, and what
+    libraries would free: to free all of that is to write to, and so copy, all of its memory, half
+    of what a small run takes. Returns never, or raises SystemExit where threads go on that only
+    Python's own end stops."""
+    vars(threading)["_shutdown"]()
+    vars(atexit)["_run_exitfuncs"]()
+    if threading.active_count() > 1:
+        sys.exit(code)
+    main = sys.modules["__main__"]
+    own = [module for module in reversed(sys.modules.values()) if id(module) not in inherited]
+    groups = sys.modules.get(_GROUPS)
+    for module in (main, *own, *([] if groups is None else [groups])):
+        _clear(module)
+    del main, own, groups
+    gc.collect()
+    for each in gc.get_objects():  # of what came after the fork
+        if issubclass(type(each), io.IOBase) and not each.closed:
+            with suppress(Exception):
+                each.flush()
+    try:
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None and not stream.closed:
+                stream.flush()
+    except (OSError, ValueError):
+        code = _CANNOT_FLUSH
+    _libc.fflush(None)
+    os._exit(code & 0xFF)
+
+
+def _clear(module: types.ModuleType) -> None:
+    """As _PyModule_Clear of CPython's Objects/moduleobject.c does."""
+    held = vars(module)
+    private = [name for name in held if name[:1] == "_" and name[1:2] != "_"]
+    for name in (*private, *[each for each in held if each != "__builtins__"]):
+        held[name] = None
 
 
 def _give_up(error: BaseException) -> NoReturn:
@@ -439,15 +494,14 @@ def _give_up(error: BaseException) -> NoReturn:
 
 
 def main(before: set[str]) -> None:
-    """The server; returns in what it has forked, when its program is over."""
-    import gc
-
+    """The server; returns in no process."""
     own, further = int(sys.argv[1]), int(sys.argv[2])
     sys.path.pop(0)  # this directory is on PYTHONPATH as well, and gone by now
     said, writes = os.memfd_create("said"), os.dup(2)
     os.dup2(said, 2)
     gc.disable()
     shelf = _import_once(before)
+    inherited = {id(module) for module in (*sys.modules.values(), *shelf.modules())}
     gc.collect()
     gc.freeze()  # the collector would write to, and so copy, every inherited page
     gc.enable()
@@ -467,7 +521,7 @@ def main(before: set[str]) -> None:
         _watch_launcher(further, told["slice_ns"])
     except BaseException as error:
         _give_up(error)
-    _run_and_end(told["args"])
+    _run_and_end(told["args"], inherited)
 
 
 if __name__ == "__main__":
