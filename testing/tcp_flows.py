@@ -32,7 +32,7 @@ class TcpFlow:
         return (self.bytes_at(end_ns) - self.bytes_at(start_ns)) * 8e9 / (end_ns - start_ns)
 
     def steady_bps(self) -> float:
-        """Goodput from a tenth to nine tenths of the transfer, by whole wake-ups of the receiver."""
+        """Goodput from a tenth to nine tenths of the transfer, by whole wake-ups of a receiver."""
         size = self.points[-1][1]
         a = next(p for p in self.points if p[1] >= 0.1 * size)
         b = next(p for p in self.points if p[1] >= 0.9 * size)
