@@ -1,4 +1,4 @@
-"""The standard suite: what is run to calibrate, and what of it is held out."""
+"""The standard suite: the runs of a calibration, and those that are held out."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ _PORT = "link: {rate: 100Gbps, delay: 500ns, mtu: 9000}, queue: {kind: droptail,
 
 _TRANSPORT = "{congestion_control: cubic, initial_window: 1000}"
 """Windows wider than a message, and buffers that hold what they let out. A window narrower than a
-message decides which of a port's messages goes first, and it is what earlier collectives have made
-of it: no predictor knows those, and one and the same call then takes 29% longer or shorter."""
+message decides which of a port's messages goes first. Earlier collectives have made that window,
+and no predictor knows them: one and the same call then takes 29% longer or shorter."""
 
 
 @dataclass(frozen=True, slots=True)

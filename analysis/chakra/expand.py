@@ -62,7 +62,8 @@ def runs_by_ranks(call: CollectiveCall) -> bool:
 
 
 class _Unrolled:
-    """The programs of one rank as one list, whose operations name those that they wait for."""
+    """The programs of one rank as one list, whose operations name the operations that they wait
+    for."""
 
     def __init__(self, programs: CompiledPrograms, ranks: Sequence[int], numbered: bool) -> None:
         self._programs = programs

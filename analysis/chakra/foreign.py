@@ -106,8 +106,8 @@ def _stream(node: TraceNode) -> int | None:
 
 
 def _launch_order(by_id: Mapping[int, TraceNode], after: Mapping[int, set[int]]) -> Iterator[int]:
-    """The nodes, each behind all that it waits for; of those that may come next, the one that began
-    first, or was launched first. Nodes that wait in a circle are left out."""
+    """The nodes, each behind all that it waits for; the one that began first, or was launched
+    first, precedes others that may come next. Nodes that wait in a circle are left out."""
     followers: dict[int, list[int]] = defaultdict(list)
     waits: dict[int, int] = {}
     for id, parents in after.items():

@@ -2,10 +2,9 @@
 
 A pool's hosts are ranks of the workload, behind those of the trace. A load sends each of them a
 request and gets its stripe; a store sends each its stripe and gets an answer. A host serves one
-stripe at a time; of those that wait, the one whose access stands first in its rank's program.
-ASTRA-sim's memory pool serves so, too (astra-memory-analytical, AnalyticalRemoteMemory.cc:
-latency + size / bandwidth, one at a time); there the way to it is part of its bandwidth, here it is
-the fabric's.
+stripe at a time; the next one is that whose access stands first in its rank's program. ASTRA-sim's
+memory pool serves so, too (astra-memory-analytical, AnalyticalRemoteMemory.cc: latency + size /
+bandwidth, one at a time); there the way to it is part of its bandwidth, here it is the fabric's.
 """
 
 from __future__ import annotations

@@ -69,8 +69,8 @@ class Confirmation:
 
         It is refuted when the winner's measured gain falls short of the predicted one by more than
         the tolerance, or when another point is measured better than the winner by more than that,
-        and is not predicted so at this size. Where the cost is what counts, it is refuted when the
-        winner takes longer than predicted by more than that: it would not keep the time.
+        and is not predicted so at this size. Where the cost counts, it is refuted when the winner
+        takes longer than predicted by more than that: it would not keep the time.
         """
         winner = self.rows[0]
         if winner.measured_gain is None or winner.measured_ns is None:

@@ -41,7 +41,7 @@ class Strategy:
 @dataclass(frozen=True, slots=True)
 class Point:
     """All discrete choices: dimensions with their sizes, a strategy and a host where the model has
-    them. `chosen` are those of which there was more than one, by name, in words."""
+    them. `chosen` has the choices of which there was more than one, by name, in words."""
 
     dimensions: tuple[Dimension, ...]
     host: Host | None = None
@@ -74,8 +74,8 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Impossible:
-    """Why there is no such point: the constraint that it breaks, by what. `shortfall` is how far it
-    is off, relative, to find the nearest."""
+    """The constraint that the point breaks, and by how much; so there is no such point. `shortfall`
+    is how far it is off, relative, to find the nearest."""
 
     constraint: str
     key: Key
@@ -91,4 +91,4 @@ class Work:
     demand: Demand
     footprint_bytes: float = 0.0
     parts: tuple[tuple[str, float], ...] = ()
-    """The footprint by what it is of."""
+    """The parts of the footprint, by name."""

@@ -117,9 +117,9 @@ def search(
 ) -> Found:
     """Find the best point of a design. `progress` is told how many points are done, of how many.
 
-    A point whose bandwidths are free is pruned when one that is solved is as fast as it could be
-    and as cheap as it could be: it is neither best nor on the front. Raises SpecError that names
-    the constraint that cannot hold when there is no point.
+    A solved point prunes a point with free bandwidths when it is as fast and as cheap as that one
+    could be: the pruned one is neither best nor on the front. Raises SpecError that names the
+    constraint that cannot hold when there is no point.
     """
     sections = file.sections
     points = list(points_of(sections))

@@ -50,7 +50,7 @@ def sensitivities(found: Found) -> tuple[Sensitivity, ...]:
             continue
         unit = "GB/s"
         if bound.name == "cost":
-            # The bound is what is left for bandwidths; the ceiling is that of all.
+            # The bound is the part that is left for bandwidths; the ceiling is that of all.
             unit, limit = "$", design.constraints.cost or limit
         elasticity = one.per_unit * limit / scale if scale else 0.0
         rows.append(Sensitivity(bound.name, bound.value, unit, limit, one.per_unit, elasticity))

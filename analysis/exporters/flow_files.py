@@ -56,8 +56,8 @@ class Message:
 
 
 def messages_of(graphs: Sequence[Graph], seed: int = 1) -> list[Message]:
-    """All messages of a workload, in the order in which they can begin; collectives as those that
-    their programs, or Gloo, make of them.
+    """All messages of a workload, in the order in which they can begin; a collective is the
+    messages of its program, or of Gloo.
 
     Raises ValueError for what has no messages of ranks (switches take part), and for ranks that
     wait for each other.

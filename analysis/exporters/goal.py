@@ -12,10 +12,10 @@ from analysis.chakra.sources.goal import GoalOperation
 def goal_lines(graphs: Sequence[Graph], *, seed: int = 1) -> Iterator[str]:
     """The lines of a GOAL text (the input of LogGOPSim's txt2bin), without line ends.
 
-    Collectives go out as the messages of their program, or as those that Gloo makes of them. Each
-    has tags of its own, above the workload's. Calculations are in nanoseconds, LogGOPSim's unit of
-    time. Format: Hoefler, Siebert and Lumsdaine, "Group Operation Assembly Language", ICPP 2009, as
-    txt2bin reads it.
+    A collective goes out as the messages of its program, or of Gloo. Each has tags of its own,
+    above the workload's. Calculations are in nanoseconds, LogGOPSim's unit of time. Format:
+    Hoefler, Siebert and Lumsdaine, "Group Operation Assembly Language", ICPP 2009, as txt2bin reads
+    it.
     """
     yield f"num_ranks {len(graphs)}"
     for rank, graph in enumerate(_messages(graphs, seed)):

@@ -3,7 +3,7 @@
 Columns and units are those of nccl-tests' src/common.cu and src/all_reduce.cu: times in
 microseconds, bandwidths in GB/s (10^9 bytes), sizes in bytes. Gloo's collectives are measured in
 one way only, which stands in the out-of-place columns. `#wrong` is 0 where ranks check every
-result, as the run fails when one is wrong, and N/A where nobody looks at them.
+result, as a wrong one fails the run, and N/A where ranks do not check.
 """
 
 from __future__ import annotations

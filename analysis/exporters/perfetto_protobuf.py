@@ -1,4 +1,4 @@
-"""trace.pftrace: a run for Perfetto, in its own format. It is what trace.json shows, in whole
+"""trace.pftrace: a run for Perfetto, in its own format. It has the contents of trace.json, in whole
 nanoseconds and a fifteenth of the bytes.
 
 The messages are Perfetto's package's (perfetto.dev/docs/reference/synthetic-track-event).

@@ -1,12 +1,12 @@
 """The work of every rank as a workload file of SimAI (`analysis/chakra/sources/simai.py` has the
 format, and reads it).
 
-SimAI has one program for all ranks: a line of layers, whose pass forward computes and awaits a
-collective for each, and whose pass back does the same in the opposite order, with a second
-collective for each layer that nobody awaits. Any sequence of computation and collectives fits it:
-lines of the pass forward first, then lines of the pass back alone, which stand in the opposite
-order. Groups are Megatron's (tensor, data, pipeline, and experts among data-parallel ranks), so
-groups have to be of that form.
+SimAI has one program for all ranks: a line of layers. Its pass forward computes each layer and
+awaits a collective. Its pass back does the same in the opposite order, with a second collective for
+each layer that is not awaited. Any sequence of computation and collectives fits it: lines of the
+pass forward first, then lines of the pass back alone, which stand in the opposite order. Groups are
+Megatron's (tensor, data, pipeline, and experts among data-parallel ranks), so groups have to be of
+that form.
 """
 
 from __future__ import annotations

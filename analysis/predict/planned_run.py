@@ -4,7 +4,7 @@ A run has jobs; a spec with one workload has one, without a name. Ranks do what 
 job's iterations follow each other without a pause from its start on; those of a spec with one
 workload each begin at a common time that ranks agree on, as do the operations of a benchmark.
 
-Connections remember: windows are what earlier collectives made of them. A simulator that follows
+Connections remember: earlier collectives made their windows. A simulator that follows
 them is asked about the run as a whole, and any about several jobs. Else one iteration stands for
 all, as each begins on an idle fabric.
 """
@@ -257,7 +257,7 @@ class _Plan:
             whose = f"job {job.name}: " if job.name else ""
             raise PredictorError(f"{whose}workload.kind: {workload.kind} is not predicted ahead")
         self._pass(job, 2 * self._count(job))
-        if self._aligned:  # who is done says so to those who are still at it
+        if self._aligned:  # a rank that is done tells the others
             self._align(job)
 
     def _add_benchmark(

@@ -93,10 +93,10 @@ def clusters(collectives: Sequence[MeasuredCollective]) -> Iterator[list[int]]:
 
 def as_posted(setting: Setting, collectives: Sequence[MeasuredCollective], scale: int) -> Scenario:
     """Collectives that every rank posts when it did in a run, whose times are `scale` times too
-    long. Where a rank waited before it posted the next one, it waits here as well for what was over
-    then: what takes longer than in the run has the next ones posted by as much later, and not get
-    behind it. Where ranks met at a time, they do here, too, unless they come too late for it.
-    Raises PredictorError."""
+    long. A rank that waited before it posted the next one waits here as well for the collectives
+    that were over then: one that takes longer than in the run delays the next ones by as much, and
+    they do not get behind it. Where ranks met at a time, they do here, too, unless they come too
+    late for it. Raises PredictorError."""
     calls = [GroupedCall(call_of(one), one.group) for one in collectives]
     acts: dict[int, Sequence[Act]] = {}
     begin = min(record.start_ns for c in collectives for record in c.by_rank.values())

@@ -21,7 +21,7 @@ class _Stream:
 
 class StreamQueues:
     """The holders of locks. A stream takes its locks one by one and keeps those that it has while
-    it waits for the next; a lock goes to who has waited longest."""
+    it waits for the next; the stream that has waited longest gets a lock."""
 
     def __init__(self) -> None:
         self._streams: dict[Stream, _Stream] = {}

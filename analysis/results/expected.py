@@ -78,8 +78,8 @@ class ExpectedTime:
 
 class Expectation:
     """The expected times of a setting's collectives. `links` are the ports' counters over the whole
-    run, of which `collectives` is everything that was measured, and `others` what else ranks
-    exchanged; `scale` is what it was slowed down by."""
+    run. `collectives` are all that were measured, and `others` the other messages of ranks; `scale`
+    is the run's slow-down."""
 
     def __init__(
         self,
@@ -185,9 +185,9 @@ class Expectation:
     def _measured_beside(
         self, links: Sequence[LinkRecord], others: Sequence[MeasuredCollective]
     ) -> tuple[float, float]:
-        """How much of what can be beside the data there was at the ports that sent most: of the
-        acknowledgements that a one-way stream has (where data goes both ways it carries most of
-        them), as a share of these; and of those and notifications together."""
+        """How much was beside the data at the ports that sent most, as shares of what can be. The
+        first share is that of the acknowledgements of a one-way stream (where data goes both ways
+        it carries most of them); the second that of those and notifications together."""
         loads = [self._load(call_of(c)) for c in self._collectives]
         if not loads:
             return 0.0, 0.0
@@ -221,7 +221,7 @@ def _acknowledgement_share(paths: Paths) -> float:
 
 class _Load:
     """The load of a call on each directed link, in L1 bytes: its messages with their headers
-    (`data`), and what can be `beside` them, which is what invites them, and acknowledgements.
+    (`data`), and the packets that can be `beside` them: invitations and acknowledgements.
     `after_ns` is how long the last data that leaves a link is on its way at least; infinite where
     there is none."""
 

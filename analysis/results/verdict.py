@@ -39,8 +39,8 @@ def verdict_of(run: Run) -> VerdictRecord:
 
 
 def verdict_of_jobs(run: Run, judged: Sequence[JudgedRun]) -> VerdictRecord:
-    """The verdict on a run of several jobs, of which those that came to their end are `judged`: all
-    of their reasons, and one more for each job that failed. Without it the others had less company
+    """The verdict on a run of several jobs. `judged` are those that came to their end: all of their
+    reasons count, and one more for each job that failed. Without it the others had less company
     than the spec says."""
     reasons = [f"job failed: {job.failed.said}" for job in run.jobs if job.failed is not None]
     reasons += [reason for each in judged for reason in each.verdict.reasons]

@@ -58,7 +58,7 @@ class MeasuredCollective(Shaped):
     fell_back: bool = False
     """Whether hosts did it, or ended it, as an aggregation node had died."""
     job: str = ""
-    """The job whose it is, where a run has several."""
+    """The job to which it belongs, where a run has several."""
     doubt: Doubt | None = None
     """Why it has no bandwidths."""
 
@@ -223,7 +223,7 @@ def refused_of(run: Run) -> dict[str, str]:
 
 
 def unseen_iterations(run: Run) -> frozenset[int]:
-    """The iterations in which a program's ranks may have waited for what nobody saw."""
+    """The iterations in which a program's ranks may have waited for something unseen."""
     return frozenset(index for log in run.ranks for each in log.unseen for index in each.iterations)
 
 

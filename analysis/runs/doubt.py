@@ -16,7 +16,7 @@ from collectives.kinds import Shape, bus_factor
 
 
 class Doubt(StrEnum):
-    """Why a row has no bandwidths; the value is what is said of it."""
+    """A reason for a row without bandwidths; the value is its text."""
 
     LINKS = (
         "more than their links carry in that time. A row's time begins when its last rank posts, "
@@ -32,8 +32,8 @@ class Doubt(StrEnum):
 def doubt_of(
     shape: Shape, uneven: bool, duration_ns: int, into: Sequence[Ingress], least_delay_ns: int
 ) -> Doubt | None:
-    """The fault in the bandwidths of a collective that took so long: `into` is what can come into
-    each member's host, `least_delay_ns` what any of their links delays at least. None: they are
+    """The fault in the bandwidths of a collective that took so long: `into` are the bytes that can
+    come into each member's host, `least_delay_ns` is the least delay of their links. None: they are
     possible."""
     if uneven:
         return Doubt.UNEVEN

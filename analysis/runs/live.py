@@ -53,8 +53,8 @@ _RANKS = TypeAdapter(list[LiveRank])
 
 @dataclass(frozen=True)
 class LiveRun:
-    """A run that goes on. `ranks` are none where nobody has noted what they call: of programs, and
-    where ranks are threads of one process."""
+    """A run that goes on. `ranks` are none where their calls are not noted: of programs, and where
+    ranks are threads of one process."""
 
     spec: Spec
     state: LiveState

@@ -94,8 +94,8 @@ class CollectiveRecord(Record):
 
     `waited_ns` is how long the rank's main thread was blocked on it (exposed communication).
     `tag` counts the collectives of `group`, as Gloo's slots do; None for point-to-point messages.
-    `known` is how many computations and collectives the rank had logged when it posted this one,
-    which is what it knew to be over.
+    `known` is how many computations and collectives the rank had logged when it posted this one: it
+    knew these to be over.
     """
 
     event: Literal["collective"]
@@ -142,7 +142,7 @@ class CollectiveRecord(Record):
     unpredicted: str | None = None
     """Why no predictor knows what it sends."""
     awaited: bool = False
-    """Whether it ends where the rank waited for it, as nobody tells when it was over."""
+    """Whether it ends where the rank waited for it, as its end is not told."""
     waits: list[tuple[int, int]] = Field(default_factory=list)
     """From when to when the main thread of a program's rank was blocked on it."""
 

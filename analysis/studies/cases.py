@@ -127,8 +127,8 @@ def value_of(case: Case, response: str) -> float:
 
 
 def pareto_front(points: Sequence[tuple[float, float]]) -> tuple[int, ...]:
-    """The positions of those of which none is better in one coordinate and as good in the other,
-    by the first coordinate; less is better. Equal points are all in it."""
+    """The positions of the points on the Pareto front, in order of the first coordinate; less is
+    better. Equal points are all in it."""
     order = sorted(range(len(points)), key=lambda position: points[position])
     front: list[int] = []
     for position in order:

@@ -32,7 +32,7 @@ class LogicalRing:
 
 @dataclass(frozen=True)
 class TreeNode:
-    """One rank's place in a binary tree; None where there is nobody."""
+    """One rank's place in a binary tree; None where there is no rank."""
 
     parent: int | None
     left: int | None

@@ -1,4 +1,4 @@
-"""A rank's graph without what says whose it is: the order of what happens, its sizes and times."""
+"""A rank's graph without what tells its origin: the order of its nodes, their sizes and times."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ def _graph(
     groups: Mapping[GroupName, tuple[int, ...]],
     item_bytes: int,
 ) -> Graph:
-    """A rank's step; `groups` are the ranks of those that it is in."""
+    """A rank's step; `groups` are the groups of the rank, by their ranks."""
     program = GraphBuilder(spec.compute)
     posted: dict[str, int] = {}
     for action in step:

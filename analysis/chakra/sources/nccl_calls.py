@@ -55,8 +55,8 @@ _ROOTED = (Kind.BROADCAST, Kind.REDUCE, Kind.GATHER, Kind.SCATTER)
 
 @dataclass(frozen=True, slots=True)
 class NcclCall:
-    """A call as PyTorch records it: elements that a rank brings and gets, the root or the peer of
-    one that has it (a position in the group), and the group's ranks."""
+    """A call as PyTorch records it: elements that a rank brings and gets, the root or the peer
+    where it has one (a position in the group), and the group's ranks."""
 
     name: str
     input_elements: int

@@ -75,7 +75,7 @@ def read_observer(
     Operations are counted for matrix products and convolutions, others count one per element of
     their results; bytes are those of all tensors read and written. Raises ChakraError for a file
     that is none, and for communication that cannot be told from it (Gloo's in several process
-    groups, receives from anyone). `document` is what is in the file, where it has been read.
+    groups, receives from anyone). `document` is the file's contents, where they have been read.
     """
     observed = ObserverFile(path, document)
     builder = _Builder(observed, compute_ns)
@@ -219,7 +219,8 @@ class _Builder:
     def _dependencies(
         self, operator: Operator, read: set[int], written: set[int], *, waits: bool
     ) -> tuple[int, ...]:
-        """The nodes before: on the thread, writers of what is read, users of what is written."""
+        """The nodes before: on the thread, writers of the storages that it reads, users of those
+        that it writes."""
         after: dict[int, None] = {}
         if operator.thread in self._last_on_thread:
             after[self._last_on_thread[operator.thread]] = None

@@ -172,8 +172,8 @@ class _Ordering:
             yield one.kernel
 
     def _computation_before(self, kernel: Kernel) -> int | None:
-        """The last kernel that computes of those that were launched before, and over when this one
-        began, with all before it."""
+        """The last computing kernel, with all before it, of those that were launched before this
+        one and were over when it began."""
         found = bisect_right(self._over_ns, kernel.start_ns) - 1
         while found >= 0 and self._compute[found].launch_ns > kernel.launch_ns:
             found -= 1

@@ -226,7 +226,7 @@ class _Cutting:
         yield self._call(size * parts, _element_bytes([size]), root)
 
     def _reduces(self) -> Iterator[CollectiveCall]:
-        """One alone: by what all its messages are together."""
+        """One alone: it is found by the sum of its messages."""
         world = len(self._ranks)
         total = sum(sum(sizes[self._at[pair] :]) for pair, sizes in self._sizes.items())
         size, rest = divmod(total * world, (world - 1) * (world + 1))

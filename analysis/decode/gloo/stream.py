@@ -39,8 +39,8 @@ _CANDIDATE = re.compile(
 class StreamMessage:
     """One message as it lies in the stream; what could not be read is None.
 
-    `length` is what the preamble says: the data behind it, or the buffer announced.
-    `step` counts the messages of one opcode and slot in this direction; -1 until known.
+    `length` is the preamble's: of the data behind it, or of the buffer announced. `step` counts the
+    messages of one opcode and slot in this direction; -1 until known.
     """
 
     position: int
@@ -83,7 +83,7 @@ class MessageStream:
 
 
 def is_gloo(connection: TcpConnection) -> bool:
-    """Whether a connection is one of Gloo's, by what its two directions begin with.
+    """Whether a connection is one of Gloo's, by the first bytes of its two directions.
 
     The connecting side writes 8 bytes (its rank); after them, and at the start of the other
     direction, only a preamble can follow.

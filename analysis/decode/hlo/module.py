@@ -211,8 +211,8 @@ def _collectives(
     ranks: Sequence[int],
     parts: Mapping[int, str],
 ) -> Iterator[HloCollective]:
-    """The calls that an instruction is: one for each array, but of an all-to-all, whose arrays are
-    what a rank has for each other."""
+    """The calls of an instruction: one for each array. An all-to-all is one call, whose arrays go
+    to different ranks."""
     sizes = [_size_bytes(one["element"], one["dims"]) for one in _ARRAY.finditer(result)]
     groups = _groups(line, kind, ranks)
     scope = re.search(r'op_name="([^"]*)"', line)

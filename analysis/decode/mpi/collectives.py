@@ -39,10 +39,10 @@ class MpiCollective:
 
 
 class _Ends(Enum):
-    """The next act of a rank after a run of one kind: it sends what is of another collective, or
-    what is of a program; other collectives' messages come to it; or it sends something else to the
-    same rank, as what waits in a connection leaves late. Any of these can come too early to be told
-    from what is before the run, so one is tried after the other."""
+    """The next act of a rank after a run of one kind: it sends a message of another collective, or
+    one of a program; other collectives' messages come to it; or it sends something else to the same
+    rank, as messages that wait in a connection leave late. Any of these can come too early to be
+    told from what is before the run, so one is tried after the other."""
 
     COLLECTIVE_SENT = auto()
     ANYTHING_SENT = auto()

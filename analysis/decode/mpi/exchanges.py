@@ -1,5 +1,5 @@
-"""OpenMPI's messages that are of no known collective, as rows: one that was under way by itself, or
-an exchange of those that were at one time.
+"""OpenMPI's messages outside of known collectives, as rows: a message that was under way by itself,
+or an exchange of messages at one time.
 
 Messages that are posted at one time share ports, connections and the answers to announcements, so
 that none of them has a time of its own.

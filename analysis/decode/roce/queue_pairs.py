@@ -108,7 +108,7 @@ class RoceDirection:
 
     @property
     def views(self) -> tuple[CaptureView, ...]:
-        """Its packets as those of any connection."""
+        """Its packets, in the form of any connection's."""
         return tuple(view.stream for view in self.captured)
 
 

@@ -1,4 +1,4 @@
-"""TCP, whose connections are found by what goes over them."""
+"""TCP, whose connections are found by the bytes that go over them."""
 
 from __future__ import annotations
 

@@ -62,8 +62,8 @@ def layer_kernels(model: TransformerModel, samples: float, tensor: int) -> tuple
 
 
 def footprint_parts(model: TransformerModel, strategy: Strategy) -> tuple[tuple[str, float], ...]:
-    """Bytes of a host by what they are of. A stage of a pipeline keeps the activations of as many
-    microbatches as there are stages (1F1B)."""
+    """Bytes of a host, by part. A stage of a pipeline keeps the activations of as many microbatches
+    as there are stages (1F1B)."""
     samples = model.batch_size / (strategy.data * strategy.microbatches)
     layers = model.layers // strategy.pipeline
     own = parameters(model) / (strategy.tensor * strategy.pipeline)

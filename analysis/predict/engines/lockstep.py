@@ -80,12 +80,11 @@ class Lockstep:
     def _invited(self, post: Post, near: _Neighbours) -> Floats:
         """When RECV_READY reaches each message's sender.
 
-        Where it leaves its host by the port that payload leaves by, it waits behind what is in that
-        port's queue already; then all members are sending, and at its last port, when payload
-        arrives by it, too, it finds a frame before it.
-        With `sends_first`, a send that may leave at once is in the queue, too. Whether it may
-        depends on the neighbour's RECV_READY of the same step, hence the iteration; the chains of
-        members that wait for nobody are short.
+        A notification that leaves its host by the port of the payload waits behind that port's
+        queue. All members are sending by then. At its last port, when payload arrives by it, too,
+        it finds a frame before it. With `sends_first`, a send that may leave at once is in the
+        queue, too. Whether it may depends on the neighbour's RECV_READY of the same step, hence the
+        iteration; the chains of members that wait for nobody are short.
         """
         at, to, clock = post.source, post.destination, self._clock
         if not self._costs.effects.rendezvous:

@@ -1,4 +1,4 @@
-"""Messages that nobody announces on a link: OpenMPI's, and those of Gloo's older algorithms."""
+"""Messages without an announcement on a link: OpenMPI's, and those of Gloo's older algorithms."""
 
 from __future__ import annotations
 

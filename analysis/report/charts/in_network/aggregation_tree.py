@@ -12,9 +12,9 @@ from analysis.report.tables.figures import size
 
 
 def aggregation_tree_chart(figures: RunFigures, width: float) -> Drawing | None:
-    """The links of the tree, shaded by what they sent as a share of what hosts would have sent over
-    the link that they load most; the others faint. None where switches took no part, or where there
-    are too many links to see anything."""
+    """The links of the tree, shaded by their bytes as a share of those that hosts would have sent
+    over the link that they load most; the others faint. None where switches took no part, or where
+    there are too many links to see anything."""
     fabric = figures.run.fabric
     if len(fabric.links) > MAX_LINKS:
         return None
