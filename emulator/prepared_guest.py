@@ -67,9 +67,9 @@ class PreparedGuest:
 
 
 def can_be_prepared(spec: Spec, early: EarlyImport | None) -> bool:
-    """Whether all that a run of `spec` does before it reads the spec is what any run does, or any
-    of the program whose import is `early`. Several jobs and some transports have servers of
-    their own; files of algorithms lie where a guest for any run does not look."""
+    """Whether a run of `spec` does nothing of its own before it reads the spec: any run does the
+    same, or any run of the program whose import is `early`. Several jobs and some transports have
+    servers of their own; files of algorithms lie where a guest for any run does not look."""
     return (
         not spec.jobs
         and not spec.program_files

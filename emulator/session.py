@@ -440,12 +440,12 @@ def _outside(text: str, directory: Path) -> str:
 
 
 def _with_ranks(text: str, processes: Mapping[str, str]) -> str:
-    """A text about processes, with whose they are."""
+    """A text about processes, with their owners."""
     return re.sub(r"\(pid (\d+)\)", lambda found: _named(found, processes), text)
 
 
 def _named(found: re.Match[str], processes: Mapping[str, str]) -> str:
-    """The number of a process, with whose it is."""
+    """The number of a process, with its owner."""
     whose = processes.get(found[1])
     return found[0] if whose is None else f"({whose}, pid {found[1]})"
 

@@ -23,7 +23,7 @@ _COPIES = "/proc/um_copies"
 _PLACE = "/run/order"
 _PATH_BYTES = 4096
 _TOLD_BEFORE_NS = 1_000_000
-"""So long before it does it is told that the run stands: word of it passes through process 1."""
+"""The command hears so long before it that the run stands: word of it passes through process 1."""
 _RB_POWER_OFF = 0x4321FEDC
 
 _libc = ctypes.CDLL(None, use_errno=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """`found` None: could not be found out (`detail` says why). `cost` is what is lost without it,
+    """`found` None: could not be found out (`detail` says why). `cost` is the loss without it,
     `remedy` the command that gets it."""
 
     group: str

@@ -14,9 +14,9 @@ _KINDS = ("ready", "memory", _INTERRUPTED)
 class Spinners:
     """Threads that waited without letting time pass by themselves.
 
-    `kind` says for what: a file that was `ready` all the time, `memory`, or something that nobody
-    knows, as they only computed (`interrupted`). `naps` and `virtual_ns` are how often, and how
-    long together, the kernel had them wait; `program` and `pid` are the first one's.
+    `kind` is the thing that they polled: a file that was `ready` all the time, `memory`, or
+    something unknown, as they only computed (`interrupted`). `naps` and `virtual_ns` are how often,
+    and how long together, the kernel had them wait; `program` and `pid` are the first one's.
     """
 
     kind: str

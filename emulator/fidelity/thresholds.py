@@ -33,7 +33,7 @@ so a core that never idles may read one tick short."""
 
 PORTS_BEHIND = 0.03
 """The share by which ports may fall behind their rate. Where the slowest does, all that crosses it
-takes as much longer. 5% is what a valid run may be off; the rest is for what its times are held
+takes as much longer. A valid run may be off by 5%; the rest is for the times that its own are held
 against."""
 
 THRESHOLDS = (
@@ -121,9 +121,9 @@ THRESHOLDS = (
 def thresholds_of(frame_ns: int, reaction_allowed_ns: int | None = None) -> tuple[Threshold, ...]:
     """The thresholds of a fabric whose fastest link sends a full frame in `frame_ns`.
 
-    A link that waits for a late timer loses what the timer is later than its bucket makes up for,
-    at most once a frame: the limit for timers is what costs a link no more than ports may fall
-    behind. `reaction_allowed_ns` is what the lossless port with the worst reaction allows.
+    A link that waits for a late timer loses the time beyond its bucket's tokens, at most once a
+    frame. So the limit for timers costs a link no more than ports may fall behind.
+    `reaction_allowed_ns` is what the lossless port with the worst reaction allows.
     """
     limits = {"timer_lateness_ns": LATENESS_NS + int(PORTS_BEHIND * frame_ns)}
     if reaction_allowed_ns is not None:

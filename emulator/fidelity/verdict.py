@@ -13,11 +13,10 @@ class Figures:
     """The measurements over a run. None: this kernel does not tell, or nothing was to be seen.
 
     Shares are of time (0 to 1): `saturated_share` of samples in which the busiest core was
-    saturated, `rank_delay_share` of the rank that waited longest. `queue_lateness` is what ports
-    that had enough to send all the time stayed behind their rate, as a share of it.
-    `late_delay_lines` is of the looks at delay lines that held something.
-    `pause_reaction_ns` is the worst time from XOFF to a closed plug, where it was worst against
-    what the port's headroom allows.
+    saturated, `rank_delay_share` of the rank that waited longest. `queue_lateness` is the share of
+    their rate by which ports stayed behind it that always had enough to send. `late_delay_lines` is
+    of the looks at delay lines that held something. `pause_reaction_ns` is the worst time from XOFF
+    to a closed plug, where it was worst against what the port's headroom allows.
     """
 
     saturated_share: float | None = None

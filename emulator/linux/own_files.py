@@ -17,7 +17,7 @@ _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 class NotOurs(PermissionError):
-    """Somebody else could have written it; the message names it and whose it is."""
+    """Somebody else could have written it; the message names the file and its owner."""
 
 
 def make_own_directory(path: Path) -> None:

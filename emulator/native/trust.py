@@ -44,8 +44,8 @@ _TRIES = 2
 @dataclass(frozen=True, slots=True)
 class TrustedRate:
     """The highest rate at which links were right, in one setting; 0 when none was. `error` is the
-    worst link's, by which it carried less (or more) than that rate; `packet_hops_per_s` is what all
-    links together forwarded then."""
+    largest deviation of a link from that rate; `packet_hops_per_s` are those of all links
+    together."""
 
     queue: str
     arrangement: str

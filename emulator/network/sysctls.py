@@ -23,7 +23,7 @@ LINUX_INITIAL_WINDOW = 10  # TCP_INIT_CWND, RFC 6928
 @dataclass(frozen=True)
 class TcpSettings:
     """TCP as the fabric's hosts run it. Buffers are maxima and starting values alike, so that the
-    window is what the spec says and not what autotuning has found by then.
+    spec sets the window, and not autotuning.
 
     `ecn` None: on when the congestion control or the queue marks. `min_rto_ns` and
     `initial_window` (segments) become route metrics; the kernel's own resolution for the former is

@@ -1,4 +1,5 @@
-"""A process that pauses and resumes ports while they are up, as those see it who run a network."""
+"""A process that pauses and resumes ports while they are up, as the operators of a network see
+it."""
 
 from __future__ import annotations
 

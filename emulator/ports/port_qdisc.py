@@ -1,4 +1,4 @@
-"""The port qdisc (`emulator/kernel/sch_gwport.c`): what is written to it and what is read back.
+"""The port qdisc (`emulator/kernel/sch_gwport.c`): its options and its statistics.
 
 The two structs of `emulator/kernel/gwport.h` are declared in
 `emulator/linux/messages/additions.py`; a size that does not agree is refused by the kernel and

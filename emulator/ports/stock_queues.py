@@ -55,8 +55,8 @@ _DELAY_LINE_BYTES = 10**10
 class StockArrangement(WithoutPauseController):
     """A token bucket with the queue at the egress, a delay line at the far end's ingress.
 
-    `lateness_ns` is what the bucket makes up for; the delay line serialises once more, so that what
-    an idle port lets through at once still arrives at the link's rate.
+    `lateness_ns` is the lateness that the bucket makes up for; the delay line serialises once more,
+    so that the bytes that an idle port lets through at once still arrive at the link's rate.
     """
 
     name: str = "stock"

@@ -35,8 +35,8 @@ _libc = ctypes.CDLL(None, use_errno=True)
 class RankJob:
     """A rank and where it runs. `stderr` gets what it writes to stdout and stderr.
 
-    `names` is what the rank sees as /etc/hosts: torch looks up the names of its peers, and without
-    an answer there it waits seconds for a name server that the fabric does not have. With
+    `names` is the rank's /etc/hosts: torch looks up the names of its peers, and without an answer
+    there it waits seconds for a name server that the fabric does not have. With
     `real_time_priority` it goes before all processes of ordinary priority: what others do on the
     machine then delays it little.
     """

@@ -16,7 +16,8 @@ class TooLittleMemory(ValueError):
 
 
 class EmulatedTransport(ABC):
-    """A transport: what is asked before a run, what is made for one, and what is read after it."""
+    """A transport: questions before a run, objects that a run needs, and figures that are read
+    after it."""
 
     starts_alike: bool
     """Whether all that a guest does before it reads a spec is the same as with TCP, so that copies

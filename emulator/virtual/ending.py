@@ -20,10 +20,10 @@ class GuestResult:
 
     `exit_status` is the command's (128 + n when signal n ended it), None when it did not end by
     itself. `message` says what happened when `reason` is not "exited". `console` holds the
-    kernel's last lines. `virtual_ns` is the command's virtual run time. `stops` says how often user
-    code was stopped since boot, which is what costs wall time: `calls` (system calls),
-    `signalled_calls` (those that came the slow way), page `faults`, and `switches` from one
-    process to another (zeros where user code is run by ptrace).
+    kernel's last lines. `virtual_ns` is the command's virtual run time. `stops` counts since boot
+    how often user code was stopped, which costs wall time: `calls` (system calls),
+    `signalled_calls` (those that came the slow way), page `faults`, and `switches` from one process
+    to another (zeros where user code is run by ptrace).
     """
 
     reason: Reason

@@ -227,7 +227,7 @@ def _run(spec: dict[str, Any], files: list[HostFile]) -> dict[str, Any]:
         if not events and activity.is_deadlocked():
             if not asks:
                 return {"event": "deadlock", "processes": _process_table()}
-            # It tells who waits for whom, and the guest ends when it is silent once more.
+            # It tells which ranks wait for which, and the guest ends when it is silent once more.
             asks, activity = False, _DeadlockDetector()
             os.kill(command, signal.SIGUSR1)
         for key, _ in events:

@@ -1,4 +1,4 @@
-"""Makes `formats.py` of what is asked of the kernel and what is read from it, as pyroute2 has them:
+"""Makes `formats.py` of the kernel's messages that Groundwire uses, as pyroute2 has them:
 
     python -m emulator.linux.messages > emulator/linux/messages/formats.py
 

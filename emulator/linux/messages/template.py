@@ -52,8 +52,8 @@ class Template:
         return form.pack(*row)
 
     def _form(self, lengths: tuple[int, ...]) -> tuple[struct.Struct, list[Any]]:
-        """How the message is packed where the open blanks hold so many bytes: what is constant and
-        what is given, in turns."""
+        """The message's constant and given parts, in turns, where the open blanks hold so many
+        bytes."""
         payload = bytearray(self._payload)
         sizes = dict(zip(self._open, lengths, strict=True))
         for position, length in sizes.items():

@@ -10,7 +10,7 @@ from emulator.ranks.failures.calls import Call, named_ranks, read_calls
 
 
 def different_collectives(ranks: Path) -> str:
-    """A line about the first collective of a group that ranks have called differently, by what is
+    """A line about the first collective of a group that ranks have called differently, by the files
     below the folder `ranks`; empty where there is none."""
     calls: dict[tuple[int, str], dict[int, Call]] = defaultdict(dict)
     for rank, of_rank in sorted(read_calls(ranks).by_rank.items()):

@@ -1,8 +1,8 @@
 """The waits of ranks on each other, where a run does not go on: by what each has called last.
 
 A rank waits in a call. For a collective it waits for those of its group that have not called it,
-for a message for its other end. Following these leads to ranks that wait for nobody, which are
-those that did not come, or round in a ring.
+for a message for its other end. These waits lead to ranks that wait for no other, which are those
+that did not come, or round in a ring.
 """
 
 from __future__ import annotations
@@ -66,9 +66,9 @@ class RankState:
 
 @dataclass(frozen=True, slots=True)
 class Hang:
-    """A job that hangs, at `at_ns` of the monotonic clock. `absent` are the ranks for which others
-    wait, and which wait for nobody; `cycle` those that wait for each other in a ring, each for the
-    next one and the last for the first."""
+    """A job that hangs, at `at_ns` of the monotonic clock. `absent` are the ranks that others wait
+    for and that wait for none; `cycle` is a ring of ranks, each of which waits for the next one and
+    the last for the first."""
 
     job: str
     at_ns: int
@@ -100,7 +100,7 @@ class Hang:
             yield f"{prefix}{ranks} {verb} in {what}{whom}, for {since_ns / 1e9:,.3f} s by now"
 
     def _together(self) -> Mapping[tuple[str, tuple[int, ...]], Sequence[RankState]]:
-        """The ranks that wait, by what they wait in and whom for."""
+        """The ranks that wait, by the call in which they wait and the ranks that they wait for."""
         together: dict[tuple[str, tuple[int, ...]], list[RankState]] = defaultdict(list)
         for state in self.ranks:
             if state.waits_in is not None:

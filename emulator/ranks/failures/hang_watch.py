@@ -1,4 +1,4 @@
-"""Finds out that a run hangs, and tells who waits for whom.
+"""Finds out that a run hangs, and tells which ranks wait for which.
 
 A run hangs when a rank waits for one operation for longer than a bound; or when no port has sent
 anything for so long, where nothing is known of what ranks wait for. Without a bound somebody else
@@ -73,7 +73,8 @@ class HangWatch:
             signal.signal(signal.SIGUSR1, signal.SIG_DFL)
 
     def tell(self) -> str:
-        """Find out who waits for whom now, and write it to `HANG_FILE`; returns that in words."""
+        """Find out which ranks wait for which now, and write it to `HANG_FILE`; returns that in
+        words."""
         at_ns = time.monotonic_ns()
         found: list[dict[str, object]] = []
         said = []

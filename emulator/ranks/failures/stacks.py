@@ -1,5 +1,5 @@
-"""The stacks of ranks that run: of Python by a handler that each of our observed programs has
-(workloads/observer/stacks.py), below that by what a debugger sees."""
+"""The stacks of ranks that run: a handler in each of our observed programs
+(workloads/observer/stacks.py) writes Python's, and a debugger sees those below."""
 
 from __future__ import annotations
 

@@ -33,8 +33,9 @@ def build_process(command: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
 
     Any exception, so also an interrupt, ends it and all that it has started: politely at first, as
     make then removes what it was making. A terminal's Ctrl-C does not reach them by itself, and a
-    `kill` of us alone would leave them behind otherwise. They inherit what we hold locked (PEP 446
-    has everything else closed), so that nobody else begins before the last of them has ended.
+    `kill` of us alone would leave them behind otherwise. They inherit our locked files (PEP
+    446 has everything else closed), so that no other build begins before the last of them has
+    ended.
     """
     process = subprocess.Popen(
         command,

@@ -22,7 +22,7 @@ class MemoryLimit:
 
 
 def tightest_memory_limit(root: Path = Path("/")) -> MemoryLimit | None:
-    """The limit that leaves least, of those that hold for this process. None: there is none.
+    """The tightest limit that holds for this process. None: there is none.
 
     Reads /proc/self/cgroup and /proc/self/mountinfo (cgroups(7)); of version 2 memory.max and
     memory.high, above which processes are held up, of version 1 memory.limit_in_bytes.
