@@ -181,7 +181,7 @@ def _with_tree_of_all(spec: Sections, section: CollectivesSection) -> Collective
 
 
 def _unused_problems(spec: Sections) -> Iterator[Problem]:
-    """Algorithms of kinds where nobody said what runs them."""
+    """Algorithms that the spec names without the backend that runs them."""
     section = spec.collectives
     if "backend" in section.model_fields_set:
         return

@@ -56,7 +56,7 @@ class DimensionLoads:
 
     def add(self, kind: Kind, size_bytes: int | Fraction, order: Sequence[int]) -> None:
         """Count a chunk that goes through the dimensions in this order. The size of an all-gather
-        is what a rank has before it."""
+        is that of a rank's data before it."""
         size = Fraction(size_bytes)
         for dimension in order:
             ranks = self.sizes[dimension]

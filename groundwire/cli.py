@@ -39,8 +39,8 @@ def _main() -> None:
 
 
 def _flush() -> OSError | None:
-    """Write what is left of the output, and drop what cannot be: Python's own ending would tell of
-    that in its own words. Returns why, unless its reader has only left."""
+    """Write the rest of the output, and drop what cannot be written: Python's own ending would tell
+    of that in its own words. Returns why, unless its reader has only left."""
     if sys.stdout is None:  # closed by who started us
         return None
     try:

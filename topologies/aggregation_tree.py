@@ -1,4 +1,4 @@
-"""Aggregation trees: which switch reduces what of which, computed from the fabric.
+"""Aggregation trees, computed from the fabric: the switches that reduce, and what each reduces.
 
 As SHARP's aggregation manager does, a tree follows the links of the fabric: each node's parent is a
 neighbour, so that a contribution takes every link once.

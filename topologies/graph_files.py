@@ -50,7 +50,7 @@ def read_graph_file(path: Path) -> dict[str, Any]:
 
 
 def parse_graph(text: str, name: str) -> dict[str, Any]:
-    """See `read_graph_file`; `name` is what errors call it."""
+    """See `read_graph_file`; `name` is the file's name in errors."""
     if re.match(r"\s*<", text):
         found = _graphml(text, name)
     elif re.match(r"\s*\d+ ", text):

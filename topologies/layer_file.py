@@ -43,7 +43,7 @@ def read_layer_file(path: Path) -> dict[str, Any]:
 
 
 def parse_layers(text: str, name: str) -> dict[str, Any]:
-    """See `read_layer_file`; `name` is what errors call it."""
+    """See `read_layer_file`; `name` is the file's name in errors."""
     rows = [
         (f"{name}, line {number}", line.split())
         for number, line in enumerate(text.split("\n"), 1)

@@ -1,9 +1,9 @@
 """Things that have a part in several rooms: each kind is registered once, by name, and each room
 finds its part of it.
 
-A part is what a module declares as `PART`. Its class is that which the room asks for, whose
-abstract methods say what has to be there. So a kind that lacks something is an error when the room
-is imported, and never a case that somebody forgot.
+A part is the object that a module declares as `PART`. Its class is that which the room asks for,
+whose abstract methods say what has to be there. So a kind that lacks something is an error when the
+room is imported, and never a case that somebody forgot.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ def read_request_file(path: Path, most: int) -> list[dict[str, Any]]:
 
 
 def parse_requests(text: str, name: str, most: int) -> list[dict[str, Any]]:
-    """See `read_request_file`; `name` is what errors call it."""
+    """See `read_request_file`; `name` is the file's name in errors."""
     found: list[dict[str, Any]] = []
     first_ns = last_ns = 0
     for row in _rows(text, name):

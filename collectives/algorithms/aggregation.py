@@ -156,7 +156,7 @@ class _Flow:
             elif parent != OUTSIDE:
                 self._switch(participant)
 
-    # -- who sends what to whom --------------------------------------------------------------------
+    # -- messages and their ends -------------------------------------------------------------------
 
     def _gets_from_above(self, participant: int) -> bool:
         parent = self._of.parents[participant]
@@ -240,7 +240,7 @@ class _Flow:
         down = _DOWN if self._pieces > 1 else _UP
         ready = 1 if self._sums else 0
         if self._pieces == 1 and above:
-            # In one sequence, what is received goes before what is waited for.
+            # A sequence has its receives before its waits.
             self._arrive(switch, feeds, 0)
             self._receive(switch, _DOWN, 0, self._block(2, 0), down)
             self._forward(switch, up, 0)

@@ -24,7 +24,7 @@ class MscclError(ValueError):
 
 @dataclass(slots=True)
 class Element:
-    """An element of a file; `path` is what people call it."""
+    """An element of a file; `path` is its name in messages."""
 
     source: str
     line: int

@@ -2,7 +2,7 @@
 
 MSCCL runs the steps of a thread block strictly one after the other, and a thread block has one peer
 to send to and one to receive from. So a sequence becomes a thread block per peer and direction, and
-one for what is local; what the program orders beyond that becomes dependencies.
+one for local steps; the program's other orders become dependencies.
 """
 
 from __future__ import annotations

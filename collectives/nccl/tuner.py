@@ -63,8 +63,8 @@ one of 8 for each 120 (src/device/prims_ll.h, prims_ll128.h)."""
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The way of one collective. `time_us` is NCCL's own estimate. A chunk is what a rank handles
-    at once in a channel; it has `slices`, of which `ahead` can be under way to a rank."""
+    """The way of one collective. `time_us` is NCCL's own estimate. A chunk is the data that a rank
+    handles at once in a channel; it has `slices`, of which `ahead` can be under way to a rank."""
 
     function: str
     algorithm: str

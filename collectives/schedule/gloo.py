@@ -20,8 +20,8 @@ POINT_TO_POINT = frozenset({Kind.SEND_RECV, Kind.INCAST, Kind.PERMUTATION})
 """Kinds that take no thread of the process group."""
 
 ENDS_WHEN_AWAITED = POINT_TO_POINT | {Kind.REDUCE_SCATTER}
-"""Kinds whose end nobody is told of, so that it is where a rank waits for it: torch gives these no
-future (`workloads.execution.operations`)."""
+"""Kinds that end where a rank waits for them: torch gives these no future that tells of the end
+(`workloads.execution.operations`)."""
 
 _SKIP_EMPTY = frozenset({Kind.ALL_REDUCE, Kind.REDUCE_SCATTER, Kind.REDUCE, Kind.ALL_GATHER})
 """Kinds of which Gloo sends nothing where the array is empty (torch's ProcessGroupGloo, and the

@@ -1,5 +1,5 @@
 """Gloo's older reduce-scatter (gloo/reduce_scatter.h, `ReduceScatterHalvingDoubling`), which XLA
-calls: who sends what, and after what.
+calls: its messages, their ends, and what they wait for.
 
 Its buffers are bound to a slot before it begins, so that nothing is announced: a message leaves
 when its sender posts it, who asks for a send buffer of its size first (`Pair::send` of

@@ -84,11 +84,11 @@ Operation = Start | Await | Mark | Pause | Sleep | Occupy | Do | Follow
 
 
 NumberOfMark = Callable[..., int]
-"""The number of a mark, by what it marks."""
+"""The number of a mark, by the thing that it marks."""
 
 
 class Marks:
-    """Numbers of marks, by what they mark."""
+    """Numbers of marks, by the things that they mark."""
 
     def __init__(self) -> None:
         self._numbers: dict[tuple[object, ...], int] = {}

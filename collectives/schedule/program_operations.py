@@ -210,7 +210,8 @@ class _ChunkCompiler:
         wanted: set[At],
         waited: set[At],
     ) -> None:
-        """Wait until steps are complete, which those of this program that were waited for are."""
+        """Wait for the `wanted` steps and all that they stand on. Those in `waited` are complete;
+        this adds its own to them."""
         sends: list[int] = []
         receives: list[int] = []
         marks: list[int] = []

@@ -41,7 +41,7 @@ class Post:
 @dataclass(frozen=True, slots=True)
 class Chunk:
     """Elements `first` to `first + count` of every shard (of the buffer, for kinds that do not
-    split), and what is done with them. `hold` is what it has to itself at switches."""
+    split), and what is done with them. `hold` is its own share at switches."""
 
     index: int
     first: int
@@ -156,7 +156,7 @@ class Schedule(ABC):
         return shape.ranks == 1 or shape.size_bytes == 0
 
     def ends_when_awaited(self, kind: Kind) -> bool:
-        """Whether nobody is told of its end, so that it ends where a rank waits for it."""
+        """Whether it ends where a rank waits for it, as nothing tells of its end."""
         return False
 
     def numbered_messages(self) -> Iterator[NumberedMessage]:

@@ -116,7 +116,7 @@ def _grade(
         missing = _why_no_fact(lab, error.name, outcome)
         return Graded(question, found, None, 0, False, missing, question.hint)
     except (ArithmeticError, LabError):
-        # Such as a division by what a run has measured as 0.
+        # Such as a division by a measured 0.
         missing = "what the runs came to allows no answer: see their figures"
         return Graded(question, found, None, 0, False, missing, question.hint)
     wrong = None if passed else _hint(question, found, names)

@@ -124,7 +124,7 @@ def _bubblewrap() -> list[str]:
 
 
 def _as_nobody() -> list[str]:
-    """As root: the rest of the command as a user that nobody is, without any right."""
+    """As root: the rest of the command runs as a user without any right."""
     if os.getuid() != 0:
         return ["--"]
     user = str(_FIRST_USER + os.getpid() % 1000)

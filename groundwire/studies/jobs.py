@@ -25,8 +25,8 @@ class Job:
     """A run of a spec, or a prediction of one. It is whole in itself: another machine can do it.
 
     `key` is the name of its directory: a hash of the resolved spec, of what is done with it, and of
-    the software. `memory_bytes` is what it may take, `made_by` the software that must do it. A run
-    has report.html and trace.json with `pages`.
+    the software. `memory_bytes` is the most that it may take, `made_by` the software that must do
+    it. A run has report.html and trace.json with `pages`.
     """
 
     key: str

@@ -58,7 +58,8 @@ def assemble(
             interface = _interface(name, degree[name])
             degree[name] += 1
             group = "hosts" if kinds[name] is NodeKind.HOST else "switches"
-            # `fabric.queue` is what switches do; between two hosts it can only mean their ports.
+            # `fabric.queue` is the queue of switches; between two hosts it can only mean their
+            # ports.
             nic = not forwards[name] and kinds[peer] is NodeKind.SWITCH
             queue = wire.queue or (_nic(section.queue) if nic else section.queue)
             for selector in (group, wire.link_class, name, f"{name}:{peer}", interface):

@@ -237,8 +237,7 @@ class Routes:
         return links
 
     def _nearer(self, node: str, root: str) -> tuple[int, ...]:
-        """Links of `node` to neighbours that are nearer to `root` by what the link costs; of equals
-        those that cost least."""
+        """Links of `node` with which a cheapest way to `root` begins; the cheapest of them."""
         links = self._towards.get((node, root))
         if links is None:
             distances = self._distances.get(root)

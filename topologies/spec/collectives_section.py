@@ -48,10 +48,10 @@ class CollectivesSection(SpecSection):
     entry run by that, the others by Gloo's own. With nccl, kinds that have none run as NCCL of this
     `version` would run them.
 
-    `gpu` and `cpu` are what NCCL would find in the servers; None is what a fabric's `server` has,
-    else an H100 with Intel processors. `network` is the NICs' kind for NCCL: ib (InfiniBand or
-    RoCE, with GPU direct RDMA) or socket. `env` has variables of NCCL, `tuner` is a CSV file with
-    choices that go before NCCL's own.
+    `gpu` and `cpu` are those that NCCL would find in the servers; None stands for those of a
+    fabric's `server`, else an H100 with Intel processors. `network` is the NICs' kind for NCCL: ib
+    (InfiniBand or RoCE, with GPU direct RDMA) or socket. `env` has variables of NCCL, `tuner` is a
+    CSV file with choices that go before NCCL's own.
 
     `in_flight` bounds the chunks under way at a rank (0: no bound), `order` says whose start first
     where they wait; `active_per_dimension` bounds those in one dimension. `dimensions` are sizes

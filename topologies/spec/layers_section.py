@@ -42,10 +42,10 @@ class LayerPass(SpecSection):
 
 
 class LayerSpec(SpecSection):
-    """A layer. `update` is what using its gradients takes, when they are reduced.
-    `parameter_shard` are a rank's bytes of the layer's parameters, which are gathered before each
-    forward and each backward pass, a layer ahead, where they are spread over the ranks that reduce
-    its gradients (ZeRO's third stage). `weights` are its bytes, where they are streamed in."""
+    """A layer. `update` is the time to use its gradients, when they are reduced. `parameter_shard`
+    are a rank's bytes of the layer's parameters, which are gathered before each forward and each
+    backward pass, a layer ahead, where they are spread over the ranks that reduce its gradients
+    (ZeRO's third stage). `weights` are its bytes, where they are streamed in."""
 
     name: str = Field(min_length=1, max_length=64)
     forward: LayerPass = LayerPass()

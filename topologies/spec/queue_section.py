@@ -228,7 +228,7 @@ class TrafficClass(SpecSection):
 
 class Classes(SpecSection):
     """Several classes of traffic at a port, each with a queue discipline of its own (IEEE 802.1Q
-    clause 8.6.8). Packets of no class are served as those of the lowest one."""
+    clause 8.6.8). Packets without a class are served as those of the lowest class."""
 
     buffer_of_switch: ClassVar[bool] = False
     kind: Literal["classes"]

@@ -30,7 +30,7 @@ PAIR_TYPES = ("int64", "float64")
 ReduceOp = Literal["sum", "min", "max", "band", "bor", "bxor", "minloc", "maxloc"]
 """How collectives reduce, by the names of torch's ReduceOp, and pairs by MPI's."""
 Payload = Literal["checked", "timing"]
-"""Whether every rank checks the numbers that it gets, or nobody looks at them."""
+"""Whether every rank checks the numbers that it gets."""
 Ranks = Annotated[Integer, Field(ge=1, le=4096)]
 SeveralRanks = Annotated[Integer, Field(ge=2, le=4096)]
 Iterations = Annotated[Integer, Field(ge=1, le=1_000_000)]

@@ -55,8 +55,8 @@ class ProcessGroups(Protocol):
         far; else this is to be called once for each group, before the next one is made."""
 
     def new_group(self, ranks: Sequence[int], name: str) -> dist.ProcessGroup | None:
-        """A group over some ranks of the run. Every rank makes all of them, in the same order; who
-        is not in one gets nothing of use."""
+        """A group over some ranks of the run. Every rank makes all of them, in the same order; a
+        rank outside of one gets nothing of use."""
 
     def leave(self) -> None:
         """Close all groups, and the store at rank 0. Nobody else may hold a group."""

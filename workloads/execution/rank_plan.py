@@ -26,7 +26,8 @@ class RankPlan:
 
     With `lazy` two ranks connect when they first communicate.
 
-    `classes` are of what groups of ranks send, by the ranks of those that have one of their own.
+    `classes` are the classes of groups' packets, by the ranks of the groups that have one of their
+    own.
 
     `trees` are the rank's places among switches that aggregate, by the ranks of its groups, where
     there are some. `place` is where it finds its ends of a transport that has some for programs.

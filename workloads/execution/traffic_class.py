@@ -36,8 +36,8 @@ class TrafficClass:
 
     @contextmanager
     def during(self) -> Iterator[None]:
-        """Give it to those that are made meanwhile; what listens hands it on to what it accepts.
-        Raises OSError."""
+        """Give it to the sockets that are made meanwhile; a listening one hands it on to the
+        connections that it accepts. Raises OSError."""
         before = self._replace()
         try:
             yield

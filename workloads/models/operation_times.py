@@ -1,10 +1,10 @@
 """How long operations of torch took, from a trace of PyTorch's profiler.
 
 The trace is what `torch.profiler.profile(record_shapes=True)` exports by `export_chrome_trace`
-(Kineto's format). An operation is known by its name and the shapes of its tensors. Where the trace
-has kernels of a device, an operation took as long as those that it launched; else as long as it
-took on the processor. Operations that it called are a part of it. The median of many occurrences
-counts, as the first ones warm up."""
+(Kineto's format). An operation is known by its name and the shapes of its tensors. An operation
+took as long as the kernels that it launched, where the trace has kernels of a device; else as long
+as it took on the processor. Operations that it called are a part of it. The median of many
+occurrences counts, as the first ones warm up."""
 
 from __future__ import annotations
 

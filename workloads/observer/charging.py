@@ -51,7 +51,7 @@ class Charging:
         self._phase = ""
         self._owed_ns = self._flops = self._bytes = self._operations = self._by_trace = 0
         self.lacked: dict[str, int] = {}
-        """How often the trace lacked an operation, by what is said of it."""
+        """How often the trace lacked an operation, by the words for it."""
 
     # -- from when to when -------------------------------------------------------------------------
 
@@ -219,8 +219,8 @@ def _never_compile(function: Any) -> None:
 
 
 def _counters() -> dict[Any, Any]:
-    """FLOPs of an operation, by what torch knows of it. Attention on a CPU has an operation of its
-    own, which torch's table lacks."""
+    """FLOPs of an operation, by torch's own table. Attention on a CPU has an operation of its own,
+    which torch's table lacks."""
     import torch
     from torch.utils import flop_counter
 

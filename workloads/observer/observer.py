@@ -432,8 +432,8 @@ class Observer:
             self._add({"event": "unfinished", "id": named, "reason": reason} | told)
 
     def _leave(self) -> None:
-        """Log what is left: messages that were sent, and whose sender never asked whether they are
-        gone, and what nobody saw the end of."""
+        """Log the rest: messages whose sender never asked whether they are gone, and operations
+        whose end nobody saw."""
         now_ns = time.monotonic_ns()
         for operation in self._works.left():
             if operation.message == "send":

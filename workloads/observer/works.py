@@ -118,7 +118,7 @@ class Works:
         future.add_done_callback(lambda told: self._told(operation, told))
 
     def left(self) -> list[Operation]:
-        """Those whose end nobody has seen; they are forgotten."""
+        """The operations whose end was not seen; they are forgotten."""
         with self._lock:
             left = [each for each in self._under_way.values() if each.ended_ns is None]
             self._under_way = {

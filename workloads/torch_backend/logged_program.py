@@ -33,8 +33,8 @@ class LoggedProgram:
         phase: str = "",
     ) -> LoggedProgram:
         """A collective starts now, of a group by torch's name for it and its ranks of the run.
-        `entry` and `section` are what it was planned from, `op` is torch's name for how it reduces,
-        `phase` that of its row where this is not its kind."""
+        `entry` and `section` are the spec's keys by which it was planned, `op` is torch's name for
+        its reduction, `phase` that of its row where this is not its kind."""
         observer = getattr(distributed_c10d, "groundwire_observer", None)
         if observer is None:
             return cls(None, None)
@@ -62,7 +62,7 @@ class LoggedProgram:
             self.observer.chunk(self.record, asdict(times))
 
     def awaited(self, work: dist.Work) -> None:
-        """`work` is what whoever called it waits for."""
+        """`work` is the work that the caller waits for."""
         if self.record is not None:
             self.observer.awaited(self.record, work)
 

@@ -95,7 +95,7 @@ class ProgressDisplay:
             if always or now_s - self._said >= _QUIET_LIMIT_S:
                 self._say(text + clock + left)
             return
-        # When it ends is what a narrow terminal has to tell.
+        # A narrow terminal has to tell above all when it ends.
         if len(text + clock + left) + _BESIDE_TEXT <= self._console.width:
             text += clock
         text += left

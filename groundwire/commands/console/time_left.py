@@ -19,8 +19,8 @@ class TimeLeft:
         self._iterations = iterations
 
     def estimate_s(self, now_s: float) -> float | None:
-        """Seconds until the last iteration ends, if those to come take as long as those that were
-        on average; None while none has ended."""
+        """Seconds until the last iteration ends, if each to come takes the mean of those that
+        ended; None while none has ended."""
         if self._first is None or self._last[0] == self._first[0]:
             return None
         done, began_s = self._last

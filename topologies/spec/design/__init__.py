@@ -1,1 +1,1 @@
-"""The `design` section of a spec: what is searched, under which constraints, for what."""
+"""The `design` section of a spec: the search's space, its constraints, and its objective."""

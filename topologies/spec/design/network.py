@@ -38,10 +38,10 @@ Bandwidth = Annotated[
 class DimensionSection(SpecSection):
     """A dimension of the network, the innermost first.
 
-    `bandwidth` is what each host sends into it, in one direction: fixed, or within bounds; left out
-    it is free. `links` (per host, of `link_bandwidth` each) fix it to their sum. `latency` is that
-    of a message. `buffer` is that of a port; with `round_trip` it bounds how much of the bandwidth
-    TCP uses (docs/design.md). `tier` says which prices count.
+    `bandwidth` is that of each host in the dimension, in one direction: fixed, or within
+    bounds; left out it is free. `links` (per host, of `link_bandwidth` each) fix it to their
+    sum. `latency` is that of a message. `buffer` is that of a port; with `round_trip` it bounds
+    how much of the bandwidth TCP uses (docs/design.md). `tier` says which prices count.
     """
 
     name: str = Field(min_length=1, max_length=32)

@@ -78,8 +78,8 @@ class PartitionSpec(SpecSection):
     """Which neuron goes to which worker, and what is pruned for that (docs/partitions.md).
 
     `crossing_cost` is lambda: what it costs that everything crosses between workers, against the
-    error of pruning everything. `sparsity_cost` is what it costs that every weight stays. `prune`
-    is what is pruned as one: a single weight, or all weights by which a worker needs an activation.
+    error of pruning everything. `sparsity_cost` is the cost of all weights when they stay. `prune`
+    is the unit of pruning: a single weight, or all weights by which a worker needs an activation.
     `refit` finds the weights that stay anew by least squares against the layer's outputs. `sweeps`
     is how often the layers are gone through.
     """

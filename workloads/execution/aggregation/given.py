@@ -26,9 +26,9 @@ _numbers = count()
 
 @dataclass(frozen=True, slots=True)
 class GivenTrees:
-    """The trees of one group. `section` is what its collectives are planned by, with these trees,
-    as JSON; `directories` are those of each tree, `interfaces` those of each participant in each
-    tree, `traffic` is the class of what switches send."""
+    """The trees of one group. `section` is the plan of its collectives, with these trees, as JSON;
+    `directories` are those of each tree, `interfaces` those of each participant in each tree,
+    `traffic` is the class of the switches' packets."""
 
     section: dict[str, Any]
     directories: tuple[str, ...]
@@ -74,7 +74,7 @@ class GivenTrees:
 @dataclass(frozen=True, slots=True)
 class AskedTrees:
     """A group that asks for trees: its ranks, and the section that its collectives are planned by.
-    `answer` is the pipe by which it is told that the file beside it has the answer."""
+    `answer` is the pipe that tells when the file beside it has the answer."""
 
     members: tuple[int, ...]
     section: dict[str, Any]

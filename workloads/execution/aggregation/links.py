@@ -28,7 +28,7 @@ class TreeLinks:
         self._interface = place.interface
         self._edges: dict[int, tuple[Any, int]] = {}
         with place.traffic.during():
-            # Those below first: nobody waits for one who waits for it.
+            # The links below come first: a participant above waits for those below it.
             for child in place.children:
                 self._edges[child] = self._edge(place.me, child)
             if place.parent is not None:

@@ -30,9 +30,9 @@ from workloads.execution.payload.tensors import tensors_of
 
 
 def run_node(plan: NodePlan) -> None:
-    """Run an aggregation node until all below it, in all its trees, have left; one that is told of
-    its trees, until it is told that there are no more. Raises what torch raises when the fabric
-    fails."""
+    """Run an aggregation node until all below it, in all its trees, have left. A node that is told
+    of its trees runs until it is told that there are no more. Raises what torch raises when the
+    fabric fails."""
     set_minimal_timer_slack()
     node = _Node(plan, ReductionUnit(plan.node, plan.shared_unit), SlotLog(plan.log))
     if plan.directory is not None:

@@ -1,9 +1,9 @@
 """The work of a rank when an aggregation node dies and the spec says: fall back.
 
-All trees of the run are given up then. Ranks agree on what each group had completed, and do the
-rest by hosts: from their own inputs, or, of an all-reduce that somebody had completed, by sending
-that result to those who had not, so that all have the same bits. Telling each other takes pipes
-beside the network, and no virtual time (`requests`).
+All trees of the run are given up then. Ranks agree on the collectives that each group had
+completed, and do the rest by hosts. They begin from their own inputs. Where somebody had completed
+an all-reduce, they send that result to the others, so that all have the same bits. Telling each
+other takes pipes beside the network, and no virtual time (`requests`).
 """
 
 from __future__ import annotations

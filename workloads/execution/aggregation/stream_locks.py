@@ -2,9 +2,9 @@
 
 SHARP locks a tree before it streams (SHArP v3.0 release notes: streaming jobs lock exclusively).
 The root of a group's tree takes all locks of its stream, in an order that is the same for all
-groups, so that none waits for one who waits for it. Locks are files of the run, as the aggregation
-manager is beside the network: that takes no bytes, and no virtual time but the waiting. The first
-piece's way up to the root and down again stands for the request that takes a tree.
+groups, so that no two wait for each other. Locks are files of the run, as the aggregation manager
+is beside the network: that takes no bytes, and no virtual time but the waiting. The first piece's
+way up to the root and down again stands for the request that takes a tree.
 """
 
 from __future__ import annotations

@@ -127,7 +127,7 @@ OWN_TENSORS = OwnTensors()
 
 @cache
 def shared_piece() -> int:
-    """The file in memory of this process's `SharedTensors`, and of those that it forks."""
+    """The file in memory of this process's `SharedTensors`, which its forks share."""
     descriptor = os.memfd_create("payload")
     os.truncate(descriptor, _PIECE_BYTES)
     return descriptor

@@ -55,8 +55,8 @@ class ChunkRun:
         self._works: dict[At, Any] = {}
         self._arrived: dict[At, torch.Tensor] = {}
         self._complete: set[At] = set()
-        # One for each step: who waits for a late step must not keep others from an earlier one of
-        # its sequence, as the late one's message may depend on what these post next.
+        # One for each step: a thread that waits for a late step must not keep others from an
+        # earlier one of its sequence, as the late one's message may depend on what these post next.
         self._locks: defaultdict[At, Lock] = defaultdict(Lock)
         self._posted = Condition()
         self._open = Counter(step.phase for sequence in self.sequences for step in sequence.steps)

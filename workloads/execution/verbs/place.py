@@ -40,7 +40,7 @@ class RocePlace(Place):
         return len(self.device_to)
 
     def open(self) -> RankEnds:
-        """Its devices, of which those that are used are opened."""
+        """The rank's devices, of which it opens those that it uses."""
         from workloads.execution.verbs.queue_pairs import RankDevices  # needs torch
 
         return RankDevices(self)

@@ -1,7 +1,8 @@
 """The queue pairs of a rank with the others of its groups.
 
-A message goes when both its ends are posted: who receives registers the memory and sends a credit,
-who sends writes it there once that has come. The message's slot is the immediate of both.
+A message goes when both its ends are posted: the receiver registers the memory and sends a credit,
+and the sender writes the message there once that has come. The message's slot is the immediate of
+both.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ class MessageWork:
 
 @dataclass(slots=True)
 class _Pair:
-    """A queue pair, what is posted on it, and what waits for the other end, by slot."""
+    """A queue pair, its posted messages, and those that wait for the other end, by slot."""
 
     rank: int
     device: Device

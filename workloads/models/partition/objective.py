@@ -1,4 +1,4 @@
-"""The cost of a split, by layer: what is pruned against what is computed and what crosses.
+"""The cost of a split, by layer: pruned weights against computing and units that cross.
 
 Source: our reconstruction. The abstract of RePurpose (arXiv 2008.08289; AAAI 2023 37(6):6640) has a
 layer-wise objective of the Frobenius norm of the reconstruction error, the l0 norm of the weights
@@ -35,9 +35,10 @@ EVERYWHERE = -1
 
 @dataclass(frozen=True, eq=False)
 class LayerCosts:
-    """A layer's costs over `workers`. `energy` (neurons, units in) is what pruning a weight adds to
-    the error; `sparsity` is what a kept weight costs; `crossing` (units in,) what a unit costs for
-    each worker that it crosses to; `by_weight` is whether weights pay for that one by one."""
+    """A layer's costs over `workers`. `energy` (neurons, units in) is the error that pruning a
+    weight adds. `sparsity` is the cost of a kept weight. `crossing` (units in,) is the cost of a
+    unit for each worker that it crosses to. `by_weight` says whether weights pay for that one by
+    one."""
 
     workers: int
     energy: Floats

@@ -24,8 +24,8 @@ from workloads.models.partition.network import (
 from workloads.models.partition.objective import Bools
 
 _RIDGE = 1e-3
-"""The pull of weights to their old values, as a share of the mean square of what they weigh: what
-typical inputs do not decide stays as it was."""
+"""The pull of weights to their old values, as a share of the mean square of what they weigh:
+weights that typical inputs do not decide stay as they were."""
 
 
 def refitted(network: Network, masks: Sequence[Bools], typical: Floats) -> Network:

@@ -1,4 +1,4 @@
-"""A network split over workers: who has which neurons, and which activations cross."""
+"""A network split over workers: the neurons of each worker, and the activations that cross."""
 
 from __future__ import annotations
 

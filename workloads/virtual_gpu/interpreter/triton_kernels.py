@@ -77,7 +77,7 @@ def complete_autotuner(module: Any) -> None:
 
 def written_by(source: str) -> frozenset[str] | None:
     """The parameters that a kernel's source writes through, by `tl.store` and atomics; None where
-    that cannot be told, as of one that hands them to another function."""
+    that cannot be told, as where it hands them to another function."""
     try:
         tree = ast.parse(textwrap.dedent(source))
     except SyntaxError:
