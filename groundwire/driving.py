@@ -62,8 +62,8 @@ def _network(
     resolved = resolve(spec, overrides)
     setting = setting_of_spec(resolved)
     ranks = len(setting.hosts)
-    if len(set(setting.hosts)) < ranks:
-        raise PredictorError("ranks share a host; what these exchange is not followed")
+    if len(set(setting.hosts)) < ranks and setting.transport.carrier is not None:
+        raise PredictorError("ranks share a host; what these exchange over RoCE is not followed")
     if resolved.faults:
         raise PredictorError("faults are not followed in a network that is driven")
     if not announced and setting.transport.carrier is not None:

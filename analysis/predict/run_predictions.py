@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from analysis.predict.added_up import Adapted
+from analysis.predict.engines.wire import HEADER_BYTES
 from analysis.predict.interface import Predictor, PredictorError, Setting
 from analysis.predict.scenario import (
     Act,
@@ -20,6 +21,13 @@ from analysis.predict.scenario import (
 from analysis.runs.collectives import MeasuredCollective
 from analysis.runs.records import CollectiveRecord
 from collectives.call import CollectiveCall, CollectiveError
+from collectives.schedule.gloo import GREETING_BYTES
+
+_SET_OUT_NS = 10_500_000_000
+"""What the virtual kernel's clock shows when ranks set out."""
+
+_TIMERS_NS = 64_000_000
+"""Linux rounds timers of up to four seconds to steps of its clock that are no longer than this."""
 
 
 def call_of(collective: MeasuredCollective) -> CollectiveCall:
@@ -118,10 +126,25 @@ def as_posted(setting: Setting, collectives: Sequence[MeasuredCollective], scale
                     due_ns = start_ns if place in at_times else end_ns
                     mine += [WaitForCall(before), Due((due_ns - begin) / scale)]
                 left = [each for each in left if each not in over]
+            start_ns += _behind_connecting_ns(setting, rank, start_ns)
             mine += [Until((start_ns - begin) / scale), PostCall(place)]
             left.append((collectives[place].by_rank[rank].end_ns, place))
         acts[rank] = mine
-    return Scenario(setting, calls, acts)
+    return Scenario(setting, calls, acts, begin_ns=(begin - _SET_OUT_NS) % _TIMERS_NS)
+
+
+def _behind_connecting_ns(setting: Setting, rank: int, start_ns: int) -> int:
+    """How long what a rank posts waits in its host's port for what made the last connection there,
+    where its program posts as soon as it has its group. Each rank connects to all before it in turn
+    (gloo/context.cc), so that those of the last rank's host are the last to do so: they acknowledge
+    the other end's answer, and send their number."""
+    joined_ns = setting.joined_ns.get(rank)
+    host = setting.hosts[rank]
+    if joined_ns is None or host != setting.hosts[-1] or len(set(setting.hosts)) < 2:
+        return 0
+    rate_bps = setting.fabric.links_of[host][0].rate_bps
+    taken_ns = (2 * HEADER_BYTES + GREETING_BYTES) * 8_000_000_000 // rate_bps
+    return max(0, joined_ns + taken_ns - start_ns)
 
 
 def _met_at_times(

@@ -93,12 +93,14 @@ class GroupedCall:
 @dataclass(frozen=True, eq=False, slots=True)
 class Scenario:
     """Collectives on a fabric, and the acts of each rank. Ranks are those of the setting. Faults
-    begin with an iteration, or so long after the first one's `Begin`."""
+    begin with an iteration, or so long after the first one's `Begin`. `begin_ns` is what the hosts'
+    clocks show at its begin, from when ranks set out; all other times count from the begin."""
 
     setting: Setting
     calls: Sequence[GroupedCall]
     acts: Mapping[int, Sequence[Act]]
     faults: Sequence[FaultSpec] = ()
+    begin_ns: int = 0
 
     def __post_init__(self) -> None:
         """Raises PredictorError for a transport that no predictor knows."""

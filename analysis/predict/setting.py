@@ -49,6 +49,7 @@ def setting_of(run: Run) -> Setting:
         group_priorities=group_priorities_of(run.spec),
         group_carrier_ports=_group_carrier_ports(carried),
         charged=_charged(run.spec),
+        joined_ns={log.rank: log.joined_ns for log in run.ranks if log.joined_ns is not None},
     )
 
 

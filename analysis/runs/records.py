@@ -219,6 +219,18 @@ class ObserverRecord(Record):
 
     event: Literal["observer"]
     torch: str
+    joined_ns: int | None = None
+    """When it had its default group, and so all connections of that."""
+
+
+class SocketRecord(Record):
+    """A connection between hosts that several ranks share. The rank at its other end has one of the
+    same ports."""
+
+    event: Literal["socket"]
+    port: int
+    peer_address: str
+    peer_port: int
 
 
 class GpuRecord(Record):
@@ -275,6 +287,7 @@ RankEvent = Annotated[
     | UnseenRecord
     | CapturedRecord
     | ObserverRecord
+    | SocketRecord
     | GpuRecord
     | NoteRecord
     | StepRecord

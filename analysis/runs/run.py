@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from html import escape
@@ -32,6 +33,7 @@ from analysis.runs.records import (
     QueuePairRecord,
     RankEvent,
     RankRecord,
+    SocketRecord,
     StepRecord,
     UnfinishedRecord,
     UnseenRecord,
@@ -87,6 +89,9 @@ class RankLog:
     """The steps of a rank that may be killed."""
     lives: tuple[LifeRecord, ...] = ()
     """When it was started again."""
+    joined_ns: int | None = None
+    """When an observed rank had the connections of its default group."""
+    sockets: tuple[SocketRecord, ...] = ()
 
 
 @dataclass(frozen=True, repr=False)
@@ -200,7 +205,7 @@ def load_run(directory: Path | str) -> Run:
         raise RunError(f"{directory}: no ranks/*.jsonl in it; did the run fail?")
     environment = _model(directory / "environment.json", Environment)
     fabric = spec.plan.fabric
-    ranks = tuple(sorted((_rank_log(path) for path in logs), key=lambda log: log.rank))
+    ranks = connected(sorted((_rank_log(path) for path in logs), key=lambda log: log.rank))
     expected, found = range(len(environment.hosts)), [log.rank for log in ranks]
     if found != list(expected):
         raise RunError(f"{directory / 'ranks'}: expected ranks 0 to {expected[-1]}, found {found}")
@@ -299,7 +304,36 @@ def _rank_log(path: Path) -> RankLog:
         only(EndRecord),
         only(StepRecord),
         only(LifeRecord),
+        next((record.joined_ns for record in only(ObserverRecord)), None),
+        only(SocketRecord),
     )
+
+
+def connected(logs: Sequence[RankLog]) -> tuple[RankLog, ...]:
+    """The logs of all ranks, with connections where ranks that share hosts told of sockets alone:
+    two ranks have one between them that both tell of."""
+    told: dict[tuple[str, int, str, int], int] = {}
+    for log in logs:
+        for end in log.sockets:
+            told[log.address, end.port, end.peer_address, end.peer_port] = log.rank
+    found: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
+    for (address, port, peer_address, peer_port), rank in told.items():
+        peer = told.get((peer_address, peer_port, address, port))
+        if peer is not None and rank < peer:
+            found[rank, peer].append((port, peer_port))
+    by_rank: dict[int, list[ConnectionRecord]] = defaultdict(list)
+    for (rank, peer), ends in sorted(found.items()):
+        if len(ends) == 1:
+            by_rank[rank].append(
+                ConnectionRecord(
+                    event="connection",
+                    group="default",
+                    peer=peer,
+                    port=ends[0][0],
+                    peer_port=ends[0][1],
+                )
+            )
+    return tuple(replace(log, connections=(*log.connections, *by_rank[log.rank])) for log in logs)
 
 
 def _records(path: Path, adapter: TypeAdapter[Any]) -> Iterator[Any]:

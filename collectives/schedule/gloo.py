@@ -13,6 +13,10 @@ from collectives.start_order import CollectiveOrder
 PREAMBLE_BYTES = 48
 """Six little-endian u64 before each Gloo message (gloo/transport/tcp/pair.h, Op::preamble)."""
 
+GREETING_BYTES = 8
+"""The bytes that the end that connects sends first (gloo/transport/tcp/device.cc: the sequence
+number that the listener knows it by)."""
+
 THREADS = 2
 """ProcessGroupGloo::Options::threads as torch creates the group (ProcessGroupGloo.hpp)."""
 

@@ -13,6 +13,7 @@ enum class What : uint32_t {
     kPaceIsOver,       // of an end
     kSoft,             // an interrupt, with which what is due in a range is done
     kRead,             // a thread reads what has come to an end
+    kReadWithin,       // a thread reads what has come from a rank of its own host
     kAwake,            // a program goes on
     kQueuePairTimer,   // a queue pair has waited for an acknowledgement
     kQueuePairPace,    // a queue pair may send its next request

@@ -60,12 +60,22 @@ class Network {
         place = {until, level, ++put_on_wheel_};
     }
 
+    // Time begins later than at 0.
+    void begin_at(Time now) {
+        now_ns = now;
+        wheel_.turn(now);
+    }
+
     // A program sleeps until then. Its timer has a slack of a nanosecond, as ranks ask for: it goes on in the nanosecond
     // after that, or then if something else interrupts just then (kernel/time/hrtimer.c).
     void sleeps_until(Time time, uint32_t program) {
         if (time < now_ns) at_processes(now_ns, What::kAwake, program, 0);
         else sleepers_.add(time + kSlackNs, What::kAwake, program);
     }
+
+    // A program goes on in this nanosecond exactly, after the threads that read what comes in it: that is when a rank
+    // was seen to post, whose Python has been awake by then.
+    void goes_on_at(Time time, uint32_t program) { at_processes(time, What::kAwake, program, kAfterReaders); }
 
     // Whoever drives the network wants to go on then: as a process, or as one that sleeps until then.
     void tell_driver(Time time, int64_t what, bool sleeps) {
@@ -141,6 +151,7 @@ class Network {
 
     PortWheel wheel_;
     static constexpr Time kSlackNs = 1;
+    static constexpr int64_t kAfterReaders = 1;
     uint64_t put_on_wheel_ = 0;
     EventHeap timers_, tasklets_, processes_, sleepers_;
     std::deque<Soft> soft_;

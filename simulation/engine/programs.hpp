@@ -9,6 +9,7 @@
 #include <deque>
 #include <memory>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "bbr.hpp"
@@ -22,7 +23,7 @@ enum class Operation : int32_t {
     kAwait,        // count of sends, of receives, of marks; these
     kMark,         // mark
     kPause,        // number of a duration
-    kSleepLate,    // number of a time, register of lateness: until their sum
+    kSleepLate,    // number of a time, register of lateness: until their sum, to the nanosecond
     kSleepMeeting, // meeting
     kOccupy,       // unit, number of a duration, number of a latency
     kStamp,        // stamp
@@ -75,10 +76,11 @@ class Programs {
   public:
     Programs(const Columns& from, Network& network, const TcpSetting& tcp);
 
-    // Has all members set out at time 0. The first one matters where ports serve in order, and in the virtual
+    // Has all members set out. The first one matters where ports serve in order, and in the virtual
     // kernel that is the last one.
     void begin() {
-        for (size_t i = programs_.size(); i--;) advance(int32_t(i), 0);
+        net_.begin_at(begin_ns_);
+        for (size_t i = programs_.size(); i--;) advance(int32_t(i), begin_ns_);
     }
     bool are_over() const { return !left_ && !driver_; }
     const std::vector<int64_t>& stamps() const { return stamps_; }
@@ -113,12 +115,12 @@ class Programs {
 
     // The thread that reads an end takes in what has come, and sends what that invites, before those that wait
     // for a message go on: it holds the connection's lock.
-    void read(Endpoint& end, int64_t received, Time now) {
+    void read(Ring<Expected>& expected, int64_t received, Time now) {
         std::vector<Told> told;
         reading_ = &told;
-        while (!end.expected.empty() && end.expected.front().received <= received) {
-            Expected first = end.expected.front();
-            end.expected.pop_front();
+        while (!expected.empty() && expected.front().received <= received) {
+            Expected first = expected.front();
+            expected.pop_front();
             if (first.invites) has_been_invited(first.message, now);
             else told.push_back({first.message, false});
         }
@@ -128,6 +130,9 @@ class Programs {
             else has_received(each.message, now);
         }
     }
+
+    // The same where the other end of a pair is on the same host: loopback takes no time.
+    void read_within(uint32_t pair, int64_t received, Time now) { read(within_[pair].expected, received, now); }
 
     // The thread that an end has told that there is room writes on.
     void write_on(Endpoint& end, Time now) {
@@ -171,6 +176,11 @@ class Programs {
     struct Told {
         int32_t message;
         bool is_sent;
+    };
+    // The way of a pair within a host: the bytes that went over it, and what the other end expects of them.
+    struct Within {
+        int64_t written_bytes = 0;
+        Ring<Expected> expected;
     };
     enum : uint8_t { kPosted = 1, kInvited = 2, kSent = 4, kReceived = 8 };
     enum : int32_t { kStepSends = 1, kStepReceives = 2, kStepWaits = 4 };  // of a post, that sends go first
@@ -219,7 +229,7 @@ class Programs {
     void has_received(int32_t message, Time now) {
         messages_[size_t(message)].state |= kReceived;
         ++received_;
-        if (!received_ns_.empty()) received_ns_[size_t(message)] = now;
+        if (!received_ns_.empty()) received_ns_[size_t(message)] = now - begin_ns_;
         if (messages_[size_t(message)].receiver == kDriver) return driver_->has_received(message, now);
         if (has_nodes_) advance(messages_[size_t(message)].receiver, now);
         tell(messages_[size_t(message)].watched_received, now);
@@ -244,7 +254,7 @@ class Programs {
     void ended(const int32_t* words, Time now);
     void impair(int32_t row, Time now);
     void stamp(int32_t number, Time now) {
-        if (number != kNone) stamps_[size_t(number)] = now;
+        if (number != kNone) stamps_[size_t(number)] = now - begin_ns_;
     }
     int64_t length_of(int64_t at) const;
 
@@ -254,10 +264,12 @@ class Programs {
     std::vector<DeviceSetting> devices_;
     std::vector<CompletionQueue> completions_;
     int64_t preamble_bytes_, greeting_bytes_;
+    Time begin_ns_;
     Span<int32_t> code_;
     Span<double> numbers_;
     Span<int64_t> faults_;
     std::vector<Pair> pairs_;
+    std::unordered_map<uint32_t, Within> within_;  // by pair
     std::vector<Message> messages_;
     std::vector<int32_t> free_messages_;  // of the driver
     std::vector<int64_t> posted_ns_, received_ns_;
@@ -290,6 +302,7 @@ inline Programs::Programs(const Columns& from, Network& network, const TcpSettin
       tcp_(tcp),
       preamble_bytes_(from.number("preamble_bytes")),
       greeting_bytes_(from.number("greeting_bytes")),
+      begin_ns_(from.number("begin_ns")),
       code_(from.shorts("program.code")),
       numbers_(from.floats("program.numbers")),
       faults_(from.ints("fault.rows")),
@@ -312,8 +325,9 @@ inline Programs::Programs(const Columns& from, Network& network, const TcpSettin
         net_.links.push_back(uint32_t(link));
     }
     for (size_t i = 0; i < count; ++i) {
-        if (hops[i] < 1 || hops[i] > 255 || first_link[i + 1] - first_link[i] < 1)
-            throw BadScenario("pair.hops: found a path of " + std::to_string(hops[i]) + " links, allowed 1 to 255");
+        if (hops[i] < 0 || hops[i] > 255 || (hops[i] > 0) != (first_link[i + 1] > first_link[i]))
+            throw BadScenario("pair.hops: found a path of " + std::to_string(hops[i]) + " links, allowed 0 to 255");
+        if (!hops[i] && device[i] >= 0) throw BadScenario("pair.hops: found a queue pair within a host");
         pairs_.push_back({source[i], destination[i], reverse[i], before + uint32_t(first_link[i]), uint8_t(hops[i]), base_ns[i],
                           device[i], completions[i], uint8_t(selector[i])});
     }
@@ -455,8 +469,11 @@ inline void Programs::run_to_wait(int32_t number, Time now) {
                 break;
             case Operation::kPause:
                 return sleep(number, double(now) + numbers_[size_t(words[1])]);
-            case Operation::kSleepLate:
-                return sleep(number, std::max(double(now), numbers_[size_t(words[1])] + late_ns_[size_t(words[2])]));
+            case Operation::kSleepLate: {
+                double until = double(begin_ns_) + numbers_[size_t(words[1])] + late_ns_[size_t(words[2])];
+                program.asleep = true;
+                return net_.goes_on_at(std::max(now, Time(std::nearbyint(until))), uint32_t(number));
+            }
             case Operation::kSleepMeeting:
                 return sleep(number, double(std::max(now, meetings_[size_t(words[1])])));
             case Operation::kOccupy: {
@@ -473,7 +490,7 @@ inline void Programs::run_to_wait(int32_t number, Time now) {
                 impair(words[1], now);
                 break;
             case Operation::kSetLate:
-                late_ns_[size_t(words[1])] = std::max(0.0, double(now) - numbers_[size_t(words[2])]);
+                late_ns_[size_t(words[1])] = std::max(0.0, double(now - begin_ns_) - numbers_[size_t(words[2])]);
                 break;
             case Operation::kPropose: {
                 double grid = numbers_[size_t(words[3])];
@@ -604,7 +621,7 @@ inline void Programs::announce(Span<int32_t> messages, Time now) {
     for (int32_t each : messages) {
         Message& message = messages_[size_t(each)];
         message.state |= kPosted;
-        if (!posted_ns_.empty()) posted_ns_[size_t(each)] = now;
+        if (!posted_ns_.empty()) posted_ns_[size_t(each)] = now - begin_ns_;
         if (message.state & kInvited || !message.announced) admit(each, now);
     }
 }
@@ -612,6 +629,15 @@ inline void Programs::announce(Span<int32_t> messages, Time now) {
 // A message, or what announces or invites it; a number of none is a notice that nobody waits for. Whether all of
 // it is written.
 inline bool Programs::send(int32_t pair, int32_t message, bool invites, int64_t size, Time now) {
+    if (!pairs_[size_t(pair)].hops) {
+        if (message != kNone) {
+            Within& way = within_[uint32_t(pair)];
+            way.written_bytes += size;
+            way.expected.push_back({way.written_bytes, message, invites});
+            net_.at_processes(now, What::kReadWithin, uint32_t(pair), way.written_bytes);
+        }
+        return true;
+    }
     if (!net_.endpoints[size_t(pair)]) connect(pair, now);
     Endpoint& end = *net_.endpoints[size_t(pair)];
     if (message != kNone) net_.endpoints[end.peer]->expected.push_back({end.stream_end() + size, message, invites});

@@ -194,10 +194,13 @@ inline void Network::begin(const Event& event, Time now) {
             softirq_runs_ = true;
             return endpoints[event.whose]->fire(event.what, now);
         case What::kRead:
-            return programs->read(*endpoints[event.whose], event.value, now);
+            return programs->read(endpoints[event.whose]->expected, event.value, now);
+        case What::kReadWithin:
+            return programs->read_within(event.whose, event.value, now);
         case What::kWritable:
             return programs->write_on(*endpoints[event.whose], now);
         case What::kAwake:
+            if (event.value == kAfterReaders) return at_processes(now, What::kAwake, event.whose, 0);
             return programs->has_slept(int32_t(event.whose), now);
         case What::kDriver:
             return programs->driver()->is_due(event.value, now);

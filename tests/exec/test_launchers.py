@@ -41,7 +41,7 @@ dist.destroy_process_group()
     ids=["static", "c10d"],
 )
 def test_torchrun_starts_the_ranks_of_each_host(tmp_path: Path, options: list[str]) -> None:
-    (tmp_path / "fabric.yaml").write_text(FABRIC)
+    (tmp_path / "fabric.yaml").write_text(FABRIC.replace("flow]", "flow, packet]"))
     (tmp_path / "train.py").write_text(_PROGRAM)
     done = execute(
         tmp_path, "fabric.yaml", "--ranks", "4", "--ranks-per-host", "2", "--kernel", "virtual",
@@ -55,12 +55,13 @@ def test_torchrun_starts_the_ranks_of_each_host(tmp_path: Path, options: list[st
     assert [(row["kind"], row["ranks"]) for row in result["collectives"]] == [("all_reduce", 4)]
     predicted = result["collectives"][0]["predicted"]
     assert abs(predicted["flow"]["error"]) < 0.08
+    assert abs(predicted["packet"]["error"]) < 0.005
     assert "share a host" in predicted["alpha-beta"]["reason"]
 
 
 def test_collectives_of_ranks_that_share_hosts_are_predicted(tmp_path: Path) -> None:
     """Between two hosts the wire decides; within one, messages take no time."""
-    (tmp_path / "fabric.yaml").write_text(FABRIC)
+    (tmp_path / "fabric.yaml").write_text(FABRIC.replace("flow]", "flow, packet]"))
     (tmp_path / "train.py").write_text(_COLLECTIVES)
     done = execute(
         tmp_path, "fabric.yaml", "--ranks", "4", "--ranks-per-host", "2", "--kernel", "virtual",
@@ -71,6 +72,7 @@ def test_collectives_of_ranks_that_share_hosts_are_predicted(tmp_path: Path) -> 
     assert {row["kind"] for row in rows} == {"all_reduce", "all_to_all", "barrier"}
     for row in rows:
         assert abs(row["predicted"]["flow"]["error"]) < 0.05, row
+        assert abs(row["predicted"]["packet"]["error"]) < 0.005, row
         assert "share a host" in row["predicted"]["alpha-beta"]["reason"]
 
 

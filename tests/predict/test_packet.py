@@ -25,6 +25,7 @@ from analysis.predict.scenario import GroupedCall, PostCall, WaitForCall
 from analysis.predict.setting import setting_of_spec
 from collectives.call import CollectiveCall
 from collectives.kinds import Kind
+from collectives.schedule.exchange import ExchangeSchedule
 from collectives.schedule.observed import ObservedSchedule
 from groundwire.forecast import predict
 from simulation.engine_process import run_engine
@@ -277,12 +278,33 @@ faults: [{kind: node-dies, switch: s0, at: 50us}]
         predict_workload(spec, setting_of_spec(spec), Packet())
 
 
-def test_ranks_that_share_a_host_are_refused_by_name() -> None:
-    """No link carries what these exchange."""
+def test_messages_within_a_host_take_no_time_and_those_between_share_its_port() -> None:
+    """Loopback is free. Two ranks of a host that each send to one of another host take as long as
+    one that sends twice as much."""
     setting = _setting(2)
+    together = replace(setting, hosts=(setting.hosts[0],) * 2)
+    assert Packet().predict(together, _send(1_000_000)) == 0
+    by_two = replace(setting, hosts=tuple(host for host in setting.hosts for _ in range(2)))
+    sends = tuple((rank, rank + 2, 4_000_000) for rank in range(2))
+    call = CollectiveCall("exchange", 4_000_000, (0, 1, 2, 3), schedule=ExchangeSchedule(sends))
+    found_ns = Packet().predict(by_two, call)
+    assert found_ns == pytest.approx(Packet().predict(setting, _send(8_000_000)), rel=0.01)
+
+
+def test_ranks_that_share_a_host_over_roce_are_refused_by_name() -> None:
+    """A device's packets to itself pass no port."""
+    setting = setting_of_spec(
+        parse_spec(
+            "name: test\nfabric: {kind: flat, hosts: 2, link: {rate: 100Gbps}}\n"
+            "transport: {kind: roce}\ncollectives: {backend: programs, all_reduce: "
+            "{algorithm: ring}}\nworkload: {kind: collectives, ranks: 2, operations: "
+            "[{kind: all_reduce, size: 1MB}]}\n"
+        )
+    )
+    call = replace(_send(1000), schedule=ExchangeSchedule(((0, 1, 1000),)))
     shared = replace(setting, hosts=(setting.hosts[0],) * 2)
     with pytest.raises(PredictorError, match="ranks of it share a host"):
-        Packet().predict(shared, _send(1000))
+        Packet().predict(shared, call)
 
 
 def test_connections_of_a_group_take_the_paths_of_their_own_ports() -> None:

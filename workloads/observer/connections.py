@@ -7,11 +7,23 @@ import socket
 import stat
 
 
-def connections_of(rank: int, addresses: list[str], stores: set[int]) -> dict[int, tuple[int, int]]:
-    """(own port, the peer's) by rank above this one, where there is just one connection but those
-    of stores, which listen at the ports `stores`. `addresses` are those of all ranks."""
+def connections_of(
+    rank: int, addresses: list[str], sockets: list[tuple[int, str, int]]
+) -> dict[int, tuple[int, int]]:
+    """(own port, the peer's) by rank above this one, where there is just one connection.
+    `addresses` are those of all ranks, each its own; `sockets` as of `sockets_to`."""
     peers = {address: peer for peer, address in enumerate(addresses) if peer > rank}
     found: dict[int, list[tuple[int, int]]] = {}
+    for port, address, peer_port in sockets:
+        if address in peers:
+            found.setdefault(peers[address], []).append((port, peer_port))
+    return {peer: ends[0] for peer, ends in found.items() if len(ends) == 1}
+
+
+def sockets_to(addresses: set[str], stores: set[int]) -> list[tuple[int, str, int]]:
+    """(own port, address and port of the other end) of each connection to some addresses, but those
+    of stores, which listen at the ports `stores`."""
+    found = []
     for name in os.listdir("/proc/self/fd"):
         try:
             descriptor = int(name)
@@ -24,6 +36,6 @@ def connections_of(rank: int, addresses: list[str], stores: set[int]) -> dict[in
                 port = end.getsockname()[1]
         except OSError:
             continue  # it is closed by now, or not connected
-        if address in peers and not stores & {port, peer_port}:
-            found.setdefault(peers[address], []).append((port, peer_port))
-    return {peer: ends[0] for peer, ends in found.items() if len(ends) == 1}
+        if address in addresses and not stores & {port, peer_port}:
+            found.append((port, address, peer_port))
+    return sorted(found)

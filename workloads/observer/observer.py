@@ -20,7 +20,7 @@ from typing import Any
 
 from .backend import by_programs
 from .charging import Charging
-from .connections import connections_of
+from .connections import connections_of, sockets_to
 from .device import DeviceLog
 from .groups import Group, Groups
 from .meeting import Meeting, OwnMeeting
@@ -183,11 +183,15 @@ class Observer:
         self._path = os.path.join(self._directory, f"{self._rank:03d}.jsonl")
         if self._posts is None:
             self._posts = Posts(os.path.join(self._directory, "posts", str(self._rank)))
-        self._add({"event": "observer", "torch": str(torch.__version__)})
+        joined_ns = time.monotonic_ns()
+        version = str(torch.__version__)
+        self._add({"event": "observer", "torch": version, "joined_ns": joined_ns})
         addresses = self._plan["addresses"]
+        stores = {self._plan["store_port"], int(os.environ.get("MASTER_PORT") or 0)}
+        others = set(addresses) - {addresses[self._rank]}
+        sockets = sockets_to(others, stores)
         if len(set(addresses)) == size:
-            stores = {self._plan["store_port"], int(os.environ.get("MASTER_PORT") or 0)}
-            found = connections_of(self._rank, addresses, stores)
+            found = connections_of(self._rank, addresses, sockets)
             for peer, (port, peer_port) in sorted(found.items()):
                 self._add(
                     {
@@ -195,6 +199,16 @@ class Observer:
                         "group": "default",
                         "peer": peer,
                         "port": port,
+                        "peer_port": peer_port,
+                    }
+                )
+        else:  # which of the ranks of a host is at the other end, its own log tells
+            for port, address, peer_port in sockets:
+                self._add(
+                    {
+                        "event": "socket",
+                        "port": port,
+                        "peer_address": address,
                         "peer_port": peer_port,
                     }
                 )

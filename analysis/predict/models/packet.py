@@ -23,7 +23,7 @@ from analysis.predict.flow_times import FlowTime, flow_times
 from analysis.predict.interface import PredictorError, Setting
 from analysis.predict.scenario import Scenario, Timeline, at_most
 from analysis.predict.simulator import Simulator
-from collectives.schedule.gloo import PREAMBLE_BYTES
+from collectives.schedule.gloo import GREETING_BYTES, PREAMBLE_BYTES
 from collectives.schedule.observed import ObservedSchedule
 from simulation.columns import Column
 from simulation.engine_process import EngineProgress, run_engine
@@ -43,10 +43,6 @@ _WITHOUT_CARRIER: dict[str, Column] = {
     "roce.devices": np.zeros(0, dtype=np.int64),
 }
 """The settings of queue pairs where there are none."""
-
-_GREETING_BYTES = 8
-"""The bytes that the end that connects sends first (gloo/transport/tcp/device.cc: the sequence
-number that the listener knows it by)."""
 
 
 class Packet(Simulator):
@@ -70,8 +66,9 @@ class Packet(Simulator):
 
     def run(self, scenario: Scenario) -> Timeline:
         """Follow every packet. Raises PredictorError."""
-        scenario.expect_hosts_apart()
         setting, only = scenario.setting, scenario.only
+        if setting.transport.carrier is not None:
+            scenario.expect_hosts_apart()
         if only is not None and scenario.silent:
             return Timeline.of_one(only, 0.0)
         if not at_most(_MOST_MESSAGES, scenario.calls, setting.seed):
@@ -81,6 +78,7 @@ class Packet(Simulator):
         faults.add(joint, scenario.faults)
         encoded = EncodedPrograms(joint)
         columns = encoded.columns() | scenario_of(setting, joint, faults)
+        columns["begin_ns"] = np.array([scenario.begin_ns], dtype=np.int64)
         columns["keeps_messages"] = np.array([int(self._keeps_flows)], dtype=np.int64)
         try:
             self.last = run_engine(columns, self._report)
@@ -161,6 +159,7 @@ def network_of(
         **_WITHOUT_CARRIER,
         **({} if carrier is None else carrier.columns(setting, pairs.line_rates_bps)),
         "keeps_messages": np.zeros(1, dtype=np.int64),
+        "begin_ns": np.zeros(1, dtype=np.int64),
     }, pairs
 
 
@@ -212,6 +211,6 @@ def _tcp(paths: Paths) -> dict[str, Column]:
         "tcp.send_buffer": transport.sndbuf_bytes,
         "tcp.mss": paths.mtu_bytes - TCP_IP_BYTES,
         "preamble_bytes": PREAMBLE_BYTES,
-        "greeting_bytes": _GREETING_BYTES,
+        "greeting_bytes": GREETING_BYTES,
     }
     return {name: np.array([number], dtype=np.int64) for name, number in numbers.items()}
