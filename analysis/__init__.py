@@ -1,4 +1,8 @@
-"""Pure analysis of run directories: measure, predict, compare, calibrate, report."""
+"""Pure analysis of run directories: measure, predict, compare, calibrate, report.
+
+It needs neither root nor torch, and starts no run. Three names to know: `load_run` (a run directory
+as a `Run`), `build_result` (result.json) and `finish_run` (the report).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""The figures of a run: per collective, iteration, link, fabric, flow and rank pair."""
+"""The figures of a run: per collective, iteration, link, fabric, flow and rank pair.
+
+It reads what was measured, and predicts nothing. Three names to know: `collective_metrics`,
+`iteration_breakdowns` and `port_metrics`.
+"""
 
 from analysis.metrics.collective import CollectiveMetrics, collective_metrics
 from analysis.metrics.ecmp import EcmpGroup, ecmp_groups

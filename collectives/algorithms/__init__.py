@@ -1,4 +1,8 @@
-"""The algorithms, by name. Each module of this package that defines an `Algorithm` adds it."""
+"""The algorithms, by name. Each module of this package that defines an `Algorithm` adds it.
+
+They make programs, and neither run nor price them. Three names to know: `Algorithm`, `algorithm`
+(one by its name) and `Team` (the participants of a phase).
+"""
 
 from __future__ import annotations
 

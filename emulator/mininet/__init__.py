@@ -1,4 +1,8 @@
-"""Mininet on our fabrics: its nodes, its CLI and its Topo API; our namespaces, links and routes."""
+"""Mininet on our fabrics: its nodes, its CLI and its Topo API; our namespaces, links and routes.
+
+It is no second emulator: what Mininet would change of a fabric is refused. Three names to know:
+`FabricMininet`, `run_shell` and `fabric_of_topo`.
+"""
 
 import sys
 from importlib import import_module

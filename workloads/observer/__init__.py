@@ -1,5 +1,9 @@
-"""The observer of programs that are not ours. `sitecustomize.py` beside this file is loaded
-by the program's own Python and imports nothing of Groundwire."""
+"""The observer of programs that are not ours: the log of a rank that runs any PyTorch program.
+
+It changes no result and no message. `sitecustomize.py` beside this file is loaded by the program's
+own Python and imports nothing of Groundwire. Three names to know: `Observer`, `Posts` (the calls of
+a rank, for hangs) and `Charging` (the time of its computing).
+"""
 
 from __future__ import annotations
 

@@ -1,1 +1,5 @@
-"""The predictors, one a file."""
+"""The predictors, one a file.
+
+What they share is in `analysis/predict/engines`. Three names to know: `Packet`, `Flow` and
+`AlphaBeta`.
+"""

@@ -1,1 +1,5 @@
-"""How runs fail: what is said of it."""
+"""The ends of runs that fail, and the words for them.
+
+It ends no run. Three names to know: `find_hang`, `HangWatch` (it looks while a run goes on) and
+`last_words` (of a rank that ended badly).
+"""
