@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from analysis.chakra.graph import CollectiveNode
+from analysis.chakra.sources.kineto import read_kineto
+from analysis.exporters.kineto import write_kineto
+from analysis.runs.kernels import read_kernels
+from analysis.runs.run import load_run
 from tests.exec.programs import execute
 from tests.session.command import result_of
 
@@ -21,7 +27,7 @@ fabric:
 predict: [alpha-beta]
 """
 _COLLECTIVES = """
-import os, socket, torch, torch.distributed as dist
+import ctypes, os, socket, subprocess, torch, torch.distributed as dist
 
 local = int(os.environ["LOCAL_RANK"])
 torch.cuda.set_device(local)
@@ -70,6 +76,19 @@ if r < 2:
 unknown = torch.zeros(100, device="cuda") if r else torch.ones(9000, device="cuda")[:100]
 dist.all_reduce(unknown)
 assert unknown[0].item() == 0
+# The server's programs see what each rank has reserved.
+query = "nvidia-smi --query-gpu=name,memory.used --format=csv,noheader,nounits"
+seen = subprocess.run(query.split(), capture_output=True, text=True, check=True).stdout
+assert seen == "".join(
+    f"NVIDIA H100 80GB HBM3, {torch.cuda.memory_reserved(local) >> 20}\\n" if i == local else line
+    for i, line in enumerate(seen.splitlines(True))
+), seen
+assert len(seen.splitlines()) == 2
+nvml, count = ctypes.CDLL("libnvidia-ml.so.1"), ctypes.c_uint()
+assert nvml.nvmlInit_v2() == nvml.nvmlDeviceGetCount_v2(ctypes.byref(count)) == 0
+assert count.value == 2
+lspci = subprocess.run("lspci", capture_output=True, text=True, check=True).stdout
+assert lspci.count("NVIDIA") == 2
 # Only the root's contents matter.
 known = torch.ones(9000, device="cuda")[:5] if r else torch.arange(5.0, device="cuda")
 dist.broadcast(known, 0)
@@ -123,10 +142,32 @@ def test_a_script_for_nccl_runs_on_servers_of_virtual_gpus(tmp_path: Path) -> No
     kernels = {each["operator"]: each for each in result["gpus"]["kernels"]}
     products = kernels["aten::mm"]["flops"] + kernels["aten::addmm"]["flops"]
     assert products == 4 * 2 * (3 + 3 + 2) * 2 * 256 * 1024 * 1024
+    _kernels_come_back_as_profiles(tmp_path / "run", result)
     waited = sum(
         line["waited_ns"] for line in lines_of(tmp_path / "run", 0) if line["event"] == "collective"
     )
     assert waited > 0
+
+
+def _kernels_come_back_as_profiles(directory: Path, result: dict[str, Any]) -> None:
+    run = load_run(directory)
+    kernels = [each for log in run.ranks for each in read_kernels(run, log.rank)]
+    assert len(kernels) == sum(each["kernels"] for each in result["gpus"]["kernels"])
+    assert sum(each.end_ns - each.start_ns for each in kernels) == sum(
+        each["ns"] for each in result["gpus"]["kernels"]
+    )
+    for log, path in zip(run.ranks, write_kineto(directory / "kineto", run), strict=True):
+        text = path.read_text()
+        # Holistic Trace Analysis looks for the rank in the text, before it reads the events.
+        assert re.search(r'"rank":\s+(\d+)', text.partition("\n")[0])[1] == str(log.rank)  # type: ignore[index]
+        document = json.loads(text)
+        steps = [each for each in document["traceEvents"] if "ProfilerStep#" in each["name"]]
+        assert [each["name"] for each in steps] == ["ProfilerStep#0", "ProfilerStep#1"]
+        graph, _ = read_kineto(document, path)
+        told = sum(isinstance(node, CollectiveNode) for node in graph)
+        assert told == sum(record.kind != "send_recv" for record in log.collectives)
+    exposed = result["gpus"]["exposed"]
+    assert all(sum(each["kinds"].values()) <= each["exposed_ns"] for each in exposed)
 
 
 @pytest.mark.parametrize(

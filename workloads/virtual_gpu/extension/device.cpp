@@ -68,7 +68,8 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     set_current_stream(stream.device_index(), stream.id());
     return before;
   }
-  void* getStreamNativeHandle(const c10::Stream stream) const override {
+  // Older versions of torch do not ask for it.
+  void* getStreamNativeHandle(const c10::Stream stream) const {
     return reinterpret_cast<void*>(stream.id());
   }
   c10::DeviceIndex deviceCount() const noexcept override { return settings.devices; }
