@@ -92,7 +92,8 @@ class Setting:
     class selector of what it sends by TCP, and by the carrier; empty: all 0. `group_priorities`
     has that of groups which have one of their own, by name and by `group_key`. `draw` numbers the
     draws of paths that are not known. `charged` says what hosts' processors are charged, where they
-    are. `joined_ns` has, by rank, when it had made its connections, where a run told of it.
+    are, and `held_by` which key of the spec has ports hold what they receive, where one does.
+    `joined_ns` has, by rank, when it had made its connections, where a run told of it.
     Settings are compared by identity.
     """
 
@@ -111,6 +112,7 @@ class Setting:
     group_carrier_ports: Mapping[str, Mapping[tuple[int, int], int]] = field(default_factory=dict)
     draw: int = 0
     charged: str = ""
+    held_by: str = ""
     joined_ns: Mapping[int, int] = field(default_factory=dict)
 
     def expect_free_hosts(self) -> None:

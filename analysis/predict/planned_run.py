@@ -140,7 +140,6 @@ def predict_run(
     unnamed = len(jobs) == 1 and not jobs[0].name
     if simulator.remembers:
         for job in jobs:
-            _expect_undisturbed(job.spec)
             if job.spec.faults and not unnamed:
                 raise PredictorError("faults are not followed beside several jobs")
     elif unnamed:
@@ -162,16 +161,8 @@ def planned_scenario(
     """The acts of jobs' ranks, all iterations, and which of the scenario's calls are their own:
     by the others ranks agree when to begin. Raises PredictorError for workloads that are not
     predicted ahead."""
-    for job in jobs:
-        _expect_undisturbed(job.spec)
     plan = _Plan(jobs, setting, aligned=len(jobs) == 1 and not jobs[0].name)
     return plan.scenario, frozenset(plan.places)
-
-
-def _expect_undisturbed(spec: Spec) -> None:
-    """Raises PredictorError for what no simulator follows."""
-    if spec.held_ns:
-        raise PredictorError(f"{'.'.join(spec.held_by)} is not followed")
 
 
 def _repeated(job: JobToPredict, setting: Setting, simulator: Adapted) -> PredictedJob:

@@ -24,6 +24,7 @@ def setting_of_spec(spec: Spec) -> Setting:
         priorities=(spec.priorities(False), spec.priorities(True)),
         group_priorities=group_priorities_of(spec),
         charged=_charged(spec),
+        held_by=_held_by(spec),
     )
 
 
@@ -49,6 +50,7 @@ def setting_of(run: Run) -> Setting:
         group_priorities=group_priorities_of(run.spec),
         group_carrier_ports=_group_carrier_ports(carried),
         charged=_charged(run.spec),
+        held_by=_held_by(run.spec),
         joined_ns={log.rank: log.joined_ns for log in run.ranks if log.joined_ns is not None},
     )
 
@@ -56,6 +58,11 @@ def setting_of(run: Run) -> Setting:
 def _charged(spec: Spec) -> str:
     """The costs that hosts are charged, in words; empty where there are none."""
     return spec.host.described() if spec.host.charged else ""
+
+
+def _held_by(spec: Spec) -> str:
+    """The key that has ports hold what they receive; empty where none does."""
+    return ".".join(spec.held_by) if spec.held_ns else ""
 
 
 def _group_ports(run: Run) -> dict[str, Mapping[tuple[int, int], tuple[int, int]]]:

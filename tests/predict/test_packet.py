@@ -27,6 +27,7 @@ from collectives.call import CollectiveCall
 from collectives.kinds import Kind
 from collectives.schedule.exchange import ExchangeSchedule
 from collectives.schedule.observed import ObservedSchedule
+from groundwire.driving import drive
 from groundwire.forecast import predict
 from simulation.engine_process import run_engine
 from tests.predict.settings import make_setting
@@ -261,6 +262,15 @@ def test_what_befalls_a_run_is_refused_by_name(key: str, value: str, named: str)
     spec = _spec(2).with_overrides({key: value})
     with pytest.raises(PredictorError, match=named):
         predict_workload(spec, setting_of_spec(spec), Packet())
+
+
+def test_ports_that_hold_what_they_receive_are_refused_beside_a_run_and_from_outside() -> None:
+    """As before a run: a collective is asked about with the setting of its run."""
+    spec = _spec(2).with_overrides({"virtual.receive_coalescing": "10us"})
+    with pytest.raises(PredictorError, match=r"virtual\.receive_coalescing"):
+        Packet().predict(setting_of_spec(spec), _send(1000))
+    with pytest.raises(PredictorError, match=r"virtual\.receive_coalescing"):
+        drive(spec)
 
 
 def test_an_aggregation_node_that_dies_is_refused_by_name() -> None:

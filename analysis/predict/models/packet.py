@@ -143,6 +143,8 @@ def network_of(
 ) -> tuple[dict[str, Column], PairsOfEnds]:
     """Columns of ports and connections, and the pairs that messages go between (`PairsOfEnds.of`
     has their rows)."""
+    if setting.held_by:
+        raise PredictorError(f"packet does not follow {setting.held_by}")
     paths = paths_of(setting)
     carrier = setting.transport.carrier
     fabric = FabricPorts(paths, faults.are_any)
