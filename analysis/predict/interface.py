@@ -193,7 +193,8 @@ def load_predictor(name: str, parameters: Mapping[str, Any] | None = None) -> Pr
     known = available_predictors()
     if name not in known:
         raise PredictorError(
-            f"unknown predictor {name!r}: available are {', '.join(sorted(known))}"
+            f"unknown predictor {name!r}: {suggestion(name, sorted(known))}"
+            f"available are {', '.join(sorted(known))}"
         )
     if name == "external" and not parameters:
         raise PredictorError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from importlib.metadata import entry_points, version
 from typing import Annotated, Any, cast
@@ -54,6 +55,9 @@ def added_commands() -> dict[str, str]:
     return {name: value for name, value in found.items() if name not in COMMANDS}
 
 
+_WRONG_CHOICE = re.compile(
+    r"(?:Value error, )?'(?P<found>[^']*)' is not one of (?P<allowed>.*)\.$", re.S
+)
 _BEFORE_PROGRAM = {"exec": 1, "search": 1}
 """Subcommand that runs a program of the user's -> how many arguments of its own go before that."""
 
@@ -74,6 +78,14 @@ class Commands(TyperGroup):
     def get_help_option(self, ctx: Any) -> Any:
         return without_type(super().get_help_option(ctx))
 
+    def invoke(self, ctx: Any) -> Any:
+        """As typer does; a value that is near to an allowed one is told so."""
+        try:
+            return super().invoke(ctx)
+        except typer.BadParameter as mistake:
+            mistake.message = _with_suggestion(mistake.message)
+            raise
+
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         place = COMMANDS.get(cmd_name) or added_commands().get(cmd_name)
         if place is None:
@@ -92,6 +104,17 @@ class Commands(TyperGroup):
         if cmd_name in _BEFORE_PROGRAM:
             _separate(command, _BEFORE_PROGRAM[cmd_name])
         return command
+
+
+def _with_suggestion(message: str) -> str:
+    """typer's words for a wrong choice, with the value that may have been meant."""
+    wrong = _WRONG_CHOICE.match(message)
+    if wrong is None:
+        return message
+    from topologies.spec.errors import suggestion  # brings pydantic, which takes time
+
+    near = suggestion(wrong["found"], re.findall(r"'([^']+)'", wrong["allowed"]))
+    return f"found '{wrong['found']}'; {near}allowed: {wrong['allowed'].replace(chr(39), '')}"
 
 
 def _separate(command: Any, own: int) -> None:

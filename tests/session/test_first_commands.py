@@ -64,6 +64,8 @@ def test_a_shell_completes_commands_and_options() -> None:
     [
         (("init", "x.yaml", "--workload", "allreduce"), "did you mean all_reduce?"),
         (("runn",), "Did you mean 'run'?"),
+        (("run", _TWO, "--kernel", "natve"), "found 'natve'; did you mean native? allowed:"),
+        (("predict", _TWO, "--predictor", "pakcet"), "'pakcet': did you mean packet?"),
         (("trace", "exprt"), "Did you mean 'export'?"),
         (
             ("predict", _TWO, "--set", "fabric.hosst=3"),
