@@ -29,7 +29,8 @@ def test_hosts_have_slots_and_the_agent_knows_where_they_are(tmp_path: Path) -> 
         host: HostPlace(Path("/run/netns") / host, Path("/run/ipc") / host, {})
         for host in ("h3", "h1")
     }
-    write_mpi_files(tmp_path / "mpi", ("h3", "h3", "h1", "h1"), 2, places, tmp_path)
+    ports = {"h3": "h3-p0", "h1": "h1-p0"}
+    write_mpi_files(tmp_path / "mpi", ("h3", "h3", "h1", "h1"), 2, places, ports, tmp_path)
     variables = mpi_variables(tmp_path / "mpi")
     hostfile = Path(variables["OMPI_MCA_orte_default_hostfile"])
     assert hostfile.read_text() == "h3 slots=2\nh1 slots=2\n"
