@@ -63,10 +63,8 @@ class Answer:
 
 def awaited_after_ns(collective: MeasuredCollective) -> int:
     """How long after its start the last rank came to wait for a collective that ends where it is
-    awaited; 0 where each rank's end is its own."""
-    awaited = [
-        record.end_ns - record.waited_ns for record in collective.by_rank.values() if record.awaited
-    ]
+    awaited, of the ranks whose ends are its own; 0 where each rank's end is its own."""
+    awaited = [record.end_ns - record.waited_ns for record in collective.ends if record.awaited]
     return max(0, max(awaited) - collective.start_ns) if awaited else 0
 
 

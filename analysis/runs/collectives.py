@@ -68,6 +68,11 @@ class MeasuredCollective(Shaped):
         return self.schedule.algorithm
 
     @property
+    def ends(self) -> Sequence[CollectiveRecord]:
+        """The records of the ranks of which the last one ends it."""
+        return _ends(self.kind, self.peer, self.ranks, self.by_rank)
+
+    @property
     def found(self) -> bool:
         """Whether it was found in captures: its ranks told nothing of it."""
         return any(record.sends is not None for record in self.by_rank.values())
@@ -266,11 +271,9 @@ def _assemble(run: Run, by_rank: dict[int, CollectiveRecord]) -> MeasuredCollect
         raise RunError(
             f"{run.directory}: collective {first.id} is missing in the log of rank {missing[0]}"
         )
-    ends, sizes = list(by_rank.values()), list(by_rank.values())
+    sizes = list(by_rank.values())
     if first.kind == Kind.SEND_RECV and first.peer is not None:
-        # Its sender is told when its buffer is free, and asks when it gets to it. Its receiver's
-        # buffer may be larger than it.
-        ends, sizes = [by_rank[ranks[first.peer]]], [by_rank[ranks[first.root]]]
+        sizes = [by_rank[ranks[first.root]]]  # its receiver's buffer may be larger than it
     return MeasuredCollective(
         first.id,
         first.kind,
@@ -286,13 +289,23 @@ def _assemble(run: Run, by_rank: dict[int, CollectiveRecord]) -> MeasuredCollect
         first.peer,
         first.shift,
         max(record.start_ns for record in by_rank.values()),
-        max(record.end_ns for record in ends),
+        max(record.end_ns for record in _ends(first.kind, first.peer, ranks, by_rank)),
         by_rank,
         schedule_of_record(run, first, ranks),
         any(record.uneven for record in by_rank.values()),
         first.op,
         any(record.fell_back for record in by_rank.values()),
     )
+
+
+def _ends(
+    kind: str, peer: int | None, ranks: Sequence[int], by_rank: Mapping[int, CollectiveRecord]
+) -> list[CollectiveRecord]:
+    """Of a message the receiver's, as its sender is told when its buffer is free, and asks when it
+    gets to it; else all."""
+    if kind == Kind.SEND_RECV and peer is not None:
+        return [by_rank[ranks[peer]]]
+    return list(by_rank.values())
 
 
 def schedule_of_record(run: Run, record: CollectiveRecord, ranks: Sequence[int]) -> Schedule:
