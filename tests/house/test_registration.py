@@ -109,6 +109,7 @@ def test_every_workload_has_its_parts() -> None:
     assert set(named_parts("guest", GuestWork)) == set(WORKLOADS)
     assert {*named_parts("inputs", FunctionType)} == {"chakra", "partitioned_inference"}
     assert {part.key for part in named_parts("row", ResultRow).values()} == {
+        "ingest",
         "kv_cache",
         "partition",
     }

@@ -189,6 +189,11 @@ WORKLOADS: Mapping[str, WorkloadParts] = MappingProxyType(
             actions="workloads.models.kv_cache:kv_cache_steps",
             row="analysis.results.kv_cache:PART",
         ),
+        "ingest": WorkloadParts(
+            section="topologies.spec.ingest_section:IngestWorkload",
+            actions="workloads.models.ingest:ingest_steps",
+            row="analysis.results.ingest:PART",
+        ),
         "chakra": WorkloadParts(
             section="topologies.spec.workload_section:ChakraWorkload",
             ranks="workloads.execution.chakra_replay:PART",
