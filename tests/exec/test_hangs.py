@@ -76,3 +76,33 @@ def test_nothing_that_can_happen_any_more_is_told_without_being_asked(tmp_path: 
     assert "(deadlock): no process ran for 3600 virtual seconds" in done.stderr
     assert "stack of rank 1:\n" in done.stderr
     assert "script.py:4 in <module>\n  below it: system call read" in done.stderr
+
+
+_GIVEN_UP = """
+import datetime
+if rank == 0:
+    work = dist.all_reduce(x, async_op=True)
+    try:
+        work.wait(datetime.timedelta(seconds=1))
+    except RuntimeError as error:
+        print("gave up:", error)
+for _ in range(12):
+    time.sleep(10)
+    if rank < 2:
+        dist.send(x, 1) if rank == 0 else dist.recv(x, 0)
+if rank > 0:
+    work = dist.all_reduce(x, async_op=True)
+work.wait()
+print("done")
+"""
+
+
+def test_a_wait_that_was_given_up_is_no_hang(tmp_path: Path) -> None:
+    (tmp_path / "fabric.yaml").write_text(FABRIC)
+    (tmp_path / "script.py").write_text(_BEGIN + _GIVEN_UP)
+    done = execute(
+        tmp_path, "fabric.yaml", "--kernel", "virtual", "--hang-after", "60s",
+        "--", "python", "script.py",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "gave up" in done.stdout + done.stderr

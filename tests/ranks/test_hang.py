@@ -41,6 +41,15 @@ def test_a_message_has_no_wait_when_its_other_end_is_there() -> None:
     assert [state.waits_for for state in both.ranks] == [(), ()]
 
 
+def test_a_wait_that_was_given_up_counts_as_long_as_its_rank_has_not_gone_on() -> None:
+    left = Call(1, "default", "all_reduce", 4, 0, "left", 10, 0, posted_ns=9)
+    later = Call(0, "default", "send", 4, 1, "over", 30, 0, posted_ns=20)
+    waits = Call(2, "default", "recv", 4, 1, "waits", 40, 0, posted_ns=35)
+    for calls, waited in (((left,), left), ((left, later), None), ((left, later, waits), waits)):
+        hang = find_hang(Calls({0: calls}, {}), range(2), {}, 50)
+        assert hang.ranks[0].waits_in == waited
+
+
 @given(st.permutations(range(6)), st.integers(min_value=2, max_value=6))
 def test_ranks_that_receive_from_each_other_in_a_ring_are_the_cycle(
     order: list[int], length: int

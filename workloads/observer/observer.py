@@ -57,7 +57,7 @@ class Observer:
         self._ended = 0
         self._groups = Groups()
         self._posts: Posts | None = None
-        self._works = Works(self._over, self._settle, self._waits)
+        self._works = Works(self._over, self._settle, self._waits, self._leaves)
         self._begin_life()
         self._iteration = 0
         self._begun_ns: int | None = None
@@ -317,6 +317,12 @@ class Observer:
         for operation in operations:
             if operation.ended_ns is None:
                 self._mark(operation.post, "waits")
+
+    def _leaves(self, operations: Sequence[Operation], failed: bool) -> None:
+        """A thread waits no more for those of these that are not over."""
+        for operation in operations:
+            if operation.ended_ns is None:
+                self._mark(operation.post, "left" if failed else "posted")
 
     def _skipped(self, group: Group, unseen: dict[str, Any]) -> None:
         """The group did something that no operation of `c10d` told of. It is taken for collectives,

@@ -43,7 +43,7 @@ class Posts:
     stream of a virtual GPU, `waits` when a thread of the rank waits for it, `over` or `failed`; the
     time is that of the last change, of what failed the one before, on the monotonic clock (ns). A
     group's name may go on with `/` and the name of an operation, and one of two ranks ends with
-    `:A-B`.
+    `:A-B`. `left` is what a thread waited for until an error came, though it was not over.
     """
 
     def __init__(self, path: str, slots: int = SLOTS) -> None:
@@ -110,7 +110,7 @@ class Posts:
                 self._write(post, state)
 
     def _write(self, post: Post, state: str) -> None:
-        if state != "failed":
+        if state not in ("failed", "left"):
             post.since_ns = time.monotonic_ns()
             post.posted_ns = post.posted_ns or post.since_ns
         line = f"{post.head} {state} {post.since_ns} {post.tail} {post.posted_ns}"

@@ -69,15 +69,17 @@ class Operation:
 
 class Works:
     """`ended` is told of an operation at its end, in any thread, once. `settle` has the time pass
-    that is owed for computing (`charging`). `waits` is told of what a thread begins to wait for."""
+    that is owed for computing (`charging`). `waits` is told of what a thread begins to wait for,
+    `leaves` of what it waits for no more though it is not over, and whether by an error."""
 
     def __init__(
         self,
         ended: Callable[[Operation], None],
         settle: Callable[[], None],
         waits: Callable[[Sequence[Operation]], None],
+        leaves: Callable[[Sequence[Operation], bool], None],
     ) -> None:
-        self._ended, self._settle, self._waiting = ended, settle, waits
+        self._ended, self._settle, self._waiting, self._leaves = ended, settle, waits, leaves
         self._lock = threading.Lock()
         self._under_way: dict[int, Operation] = {}
         self._by_storage: dict[int, Operation] = {}
@@ -283,6 +285,7 @@ class Works:
 
         def over() -> None:
             self._release(asked)
+            self._leaves(asked, False)
             self._note(asked, began_ns, time.monotonic_ns(), whole=False)
 
         return over
@@ -349,6 +352,7 @@ class Works:
                     operation.records[0]["awaited"] = True
                 self._end(operation, now_ns)
                 self._forget(operation)
+            self._leaves((operation,), operation.error is not None)
         return returned
 
     def _after_thread(
@@ -373,10 +377,14 @@ class Works:
         meanwhile."""
         self._waiting(operations)
         began_ns = time.monotonic_ns()
+        failed = True
         try:
-            return wait()
+            returned = wait()
+            failed = False
         finally:
+            self._leaves(operations, failed)
             self._note(operations, began_ns, time.monotonic_ns(), whole=False)
+        return returned
 
     def _note(
         self, operations: Sequence[Operation], began_ns: int, now_ns: int, whole: bool

@@ -11,7 +11,7 @@ from typing import Literal, get_args
 from workloads.observer import POSTS
 from workloads.observer.posts import ANY, GROUPS
 
-State = Literal["posted", "queued", "waits", "over", "failed"]
+State = Literal["posted", "queued", "waits", "left", "over", "failed"]
 _SHOWN = 8
 _ROOTED = ("broadcast", "reduce", "gather", "scatter")
 

@@ -178,14 +178,27 @@ def find_hang(
 
 def _awaited(calls: Calls, rank: int, everybody: Sequence[int]) -> Call | None:
     """The call that a rank waits in: of several, that which it has waited for longest. A call that
-    has failed counts as waited for: its rank has not got what it needs. So does one that waits on a
-    stream, where its host waits for nothing else that is known."""
+    has failed, or that the rank has left by an error, counts as waited for, as its rank has not got
+    what it needs, unless the rank has gone on since. So does one that waits on a stream, where its
+    host waits for nothing else that is known."""
     own = calls.by_rank.get(rank, ())
-    found = [call for call in own if call.state in ("waits", "failed")]
+    went_on = max(
+        (_posted(call) for call in own if call.state in ("waits", "over")), default=(0, 0)
+    )
+    found = [
+        call
+        for call in own
+        if call.state == "waits" or (call.state in ("failed", "left") and _posted(call) > went_on)
+    ]
     if not found:
         queued = (call for call in own if call.state == "queued")
         found = [call for call in queued if [*_missing(calls, rank, call, everybody)]]
     return min(found, key=lambda call: call.at_ns, default=None)
+
+
+def _posted(call: Call) -> tuple[int, int]:
+    """The order in which a rank posts the calls of a group."""
+    return call.posted_ns, call.number
 
 
 def _missing(calls: Calls, rank: int, call: Call, everybody: Sequence[int]) -> Iterator[int]:
