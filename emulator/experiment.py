@@ -421,7 +421,7 @@ def _measured(
         "seed": spec.seed,
         "hosts": list(hosts),
         "retransmits": sum(tcp.retransmits for tcp in network.tcp_counters().values()),
-        **({} if counted is None else {spec.transport.kind: counted}),
+        **({} if counted is None else {emulated(spec).counted_as or spec.transport.kind: counted}),
         "unrouted": network.unrouted(),
         "next_hops": network.next_hop_choices(),
         "captures": [stats.as_dict() for stats in captured],

@@ -68,7 +68,7 @@ def _compile(program: Path) -> None:
 def _key() -> str:
     digest = hashlib.sha256(shlex.join(_COMMAND).encode())
     shared = [*(_KERNEL / "rxe").glob("rxe_*.[ch]"), *_KERNEL.glob("gwroute*.[ch]")]
-    shared.append(_KERNEL / "gwport_int.h")
+    shared += [_KERNEL / "gwport_int.h", _KERNEL / "gwport_trim.h"]
     for path in sorted([*ENGINE.glob("*.cpp"), *ENGINE.glob("*.hpp"), *shared]):
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()[:16]

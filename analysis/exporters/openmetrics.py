@@ -45,6 +45,21 @@ def render_openmetrics(run: Run) -> str:
             "Requests that came before their turn, over all hosts",
             [({}, run.environment.roce.early_requests)],
         )
+        text.counter(
+            "roce_trimmed_requests_sent_again",
+            "Requests that ports had trimmed and that were sent again, over all hosts",
+            [({}, run.environment.roce.resent_trimmed)],
+        )
+        text.counter(
+            "roce_paths_skipped",
+            "Times that an entropy value was to be skipped once, over all queue pairs",
+            [({}, run.environment.roce.paths_skipped)],
+        )
+        text.counter(
+            "roce_paths_assumed_bad",
+            "Times that an entropy value lost a packet and was left, over all queue pairs",
+            [({}, run.environment.roce.paths_bad)],
+        )
     _add_paths(text, run)
     _add_collectives(text, run)
     text.gauge(

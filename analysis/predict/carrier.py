@@ -29,6 +29,13 @@ class Carrier(ABC):
     stamps: bool
     """Whether ports write into its packets as these leave."""
 
+    values: int = 1
+    """The ports that the packets of an end leave from by turns, how many."""
+
+    def port_of(self, port: int, value: int) -> int:
+        """The port of an entropy value, of an end that has told of `port`."""
+        return port
+
     @abstractmethod
     def wire(self, mtu_bytes: int) -> Wire:
         """How its messages lie on links of this MTU."""

@@ -30,6 +30,7 @@ from analysis.runs.collectives import (
 from analysis.runs.records import GroupRecord
 from analysis.runs.run import RESULT_SCHEMA, Run
 from collectives.call import CollectiveError
+from topologies.spec.queue_section import trims
 
 POSTING_TIMES, PORTS = "posting_times", "ports"
 """Knowledge of a prediction about the run that it is held against (`conditioned`): when collectives
@@ -86,15 +87,27 @@ def summary_of(
     run: Run, rows: Sequence[dict[str, Any]], iterations: Sequence[dict[str, Any]]
 ) -> dict[str, Any]:
     """The errors of the predictions in these rows, and what the ports counted."""
-    return {
-        "error": {name: _summary(name, rows) for name in run.spec.predict},
-        "iteration_error": {name: _summary(name, iterations) for name in run.spec.predict},
-        "drops": sum(link.drops for link in run.links),
-        "ecn_marks": sum(link.ecn_marks for link in run.links),
-        "pauses": sum(link.pauses for link in run.links),
-        "retransmits": retransmits_of(run),
-        "unrouted": sum(run.environment.unrouted.values()),
-    } | _of_transport(run)
+    return (
+        {
+            "error": {name: _summary(name, rows) for name in run.spec.predict},
+            "iteration_error": {name: _summary(name, iterations) for name in run.spec.predict},
+            "drops": sum(link.drops for link in run.links),
+            "ecn_marks": sum(link.ecn_marks for link in run.links),
+            "pauses": sum(link.pauses for link in run.links),
+            "retransmits": retransmits_of(run),
+            "unrouted": sum(run.environment.unrouted.values()),
+        }
+        | _trims(run)
+        | _of_transport(run)
+    )
+
+
+def _trims(run: Run) -> dict[str, int]:
+    """Of fabrics whose ports trim."""
+    queues = (port.queue for link in run.fabric.links for port in (link.a, link.b))
+    if not any(map(trims, queues)):
+        return {}
+    return {"trims": sum(link.trims for link in run.links)}
 
 
 def _of_transport(run: Run) -> dict[str, int]:

@@ -329,6 +329,8 @@ class LinkRecord(Record):
     max_backlog_bytes: int | None = None
     backlog_byte_us: int | None = None
     """The integral of the backlog over time."""
+    trims: int = 0
+    """Packets that went on without their payload."""
     classes: list[ClassRecord] = Field(default_factory=list)
     """By class, where a port has several or sent others than class 0."""
 
@@ -366,7 +368,9 @@ class RoceRecord(Record):
     """The counters of the queue pairs of all hosts: how often one went back and sent again, NAKs
     that came for a PSN that was not the expected one and for a receiver that was not ready,
     requests that came with a CE mark, congestion notifications, requests that were sent again
-    alone, and those that came before their turn."""
+    alone, and those that came before their turn; how often an entropy value was to be skipped once,
+    and assumed to be bad, and the probes of these; and how many of the requests that were sent
+    again a port had trimmed."""
 
     retries: int
     sequence_naks: int
@@ -376,6 +380,10 @@ class RoceRecord(Record):
     cnps_received: int = 0
     resent_alone: int = 0
     early_requests: int = 0
+    paths_skipped: int = 0
+    paths_bad: int = 0
+    probes: int = 0
+    resent_trimmed: int = 0
 
 
 class ChoicesRecord(Record):

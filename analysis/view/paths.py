@@ -28,6 +28,9 @@ def rank_paths(run: Run) -> tuple[tuple[RankPath, ...], str]:
         kind = run.fabric.choice.kind
         return (), f"Paths are not shown: switches choose by more than a hash (routing {kind})."
     setting = setting_of(run)
+    carrier = setting.transport.carrier
+    if carrier is not None and carrier.values > 1:
+        return (), f"Paths are not shown: a queue pair has {carrier.values} entropy values."
     known = setting.carrier_ports or setting.ports
     pairs = [pair for pair in known if setting.hosts[pair[0]] != setting.hosts[pair[1]]]
     if len(pairs) > MOST_CONNECTIONS:

@@ -12,7 +12,7 @@
 
 #include <linux/types.h>
 
-#define GWPORT_VERSION	2
+#define GWPORT_VERSION	3
 #define GWPORT_CLASSES	8	/* DSCP class selectors 0..7; 7 is served first */
 
 enum {
@@ -38,6 +38,8 @@ enum gwport_kind {
 #define GWPORT_F_ECN	0x1	/* red, codel: mark what can be marked, do not drop it */
 #define GWPORT_F_DOWN	0x2	/* fault: the link carries nothing */
 #define GWPORT_F_COARSEN	0x4	/* samples: when there is no room, twice the interval */
+#define GWPORT_F_TRIM	0x8	/* cut what has no room, and send its headers first */
+#define GWPORT_F_LAST	0x10	/* the link leads to a host */
 
 #define GWPORT_NEVER	(~0ULL)	/* k_bytes, ce_threshold_ns: no such threshold */
 
@@ -126,6 +128,8 @@ struct tc_gwport_xstats {
 	__u64	late_packets;	/* delivered after their time: should be 0 */
 	__u64	late_max_ns;
 	__u64	samples_lost;
+	__u64	trims;		/* packets that went on without their payload */
+	__u64	trimmed_bytes;	/* .. and what was cut */
 	__u32	paused_classes;	/* bit per class, now */
 	__u32	samples;
 };

@@ -131,8 +131,15 @@ int gw_enqueue(struct gw_port *p, struct sk_buff *skb, u64 now)
 	if (p->opt.flags & GWPORT_F_DOWN)
 		return GWPORT_DROP_DOWN;
 	reason = d->admit(p, q, skb, now);
-	if (reason != GW_ADMITTED)
-		return reason;
+	if (reason != GW_ADMITTED) {
+		if (!(c->opt->flags & GWPORT_F_TRIM) || !gw_trim(p, skb))
+			return reason;
+		c = &p->class[gw_cb(skb)->class];
+		if (c->bytes + skb->len > c->opt->buffer_bytes)
+			return reason;
+		gw_queue_push(p, c->queues, skb, now);
+		return GW_ADMITTED;
+	}
 	/* Step marking, which any discipline may have on top of its own */
 	if (q->bytes > c->opt->k_bytes)
 		gw_mark(p, skb);

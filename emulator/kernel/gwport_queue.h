@@ -13,6 +13,7 @@ struct sk_buff *gw_dequeue(struct gw_port *p, u64 t);
 struct sk_buff *gw_queue_pop(struct gw_port *p, struct gw_queue *q, u64 t);
 int gw_admit_to_buffer(struct gw_port *p, struct gw_queue *q, struct sk_buff *skb, u64 now);
 bool gw_mark(struct gw_port *p, struct sk_buff *skb);
+bool gw_trim(struct gw_port *p, struct sk_buff *skb);
 
 /* The first ns at which the transmitter is free. */
 static inline u64 gw_ready_ns(const struct gw_port *p)

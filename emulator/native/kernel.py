@@ -22,7 +22,7 @@ from emulator.switches.stock_switch import SwitchArrangement, needs_switch_memor
 from emulator.switches.stock_switch import needed_qdiscs as needed_by_switch
 from emulator.transports import emulated
 from topologies.fabrics.fabric import Fabric, Port
-from topologies.spec.queue_section import Classes
+from topologies.spec.queue_section import Classes, trims
 from topologies.spec.spec import Spec
 
 
@@ -58,6 +58,8 @@ def missing_for_fabric(fabric: Fabric) -> list[str]:
     """The capabilities that this machine lacks to make a fabric natively, in words; empty when it
     can."""
     missing = []
+    if any(trims(port.queue) for link in fabric.links for port in (link.a, link.b)):
+        missing.append("fabric.queue.trim: Linux's own queues do not cut packets")
     if not fabric.choice.by_hash:
         missing.append(
             f"fabric.routing.kind: {fabric.choice.kind}: stock kernels choose next hops by a hash "

@@ -83,7 +83,7 @@ class ClassCounters:
 class QueueCounters:
     """The counters of an egress queue. None: this arrangement cannot know. `backlog_byte_us` is the
     integral of the backlog over time. `late_packets` were handed over after the moment at which
-    their last bit arrived: none may be, in virtual time."""
+    their last bit arrived: none may be, in virtual time. `trims` went on without their payload."""
 
     drops: int = 0
     drops_by_reason: Mapping[str, int] = field(default_factory=dict)
@@ -93,6 +93,7 @@ class QueueCounters:
     max_backlog_bytes: int | None = None
     backlog_byte_us: int | None = None
     late_packets: int = 0
+    trims: int = 0
     classes: tuple[ClassCounters, ...] = ()
 
 

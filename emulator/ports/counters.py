@@ -79,6 +79,8 @@ class PortCounters:
             "backlog_byte_us": self.queue.backlog_byte_us,
             "lost_outside_queue": self.lost_outside_queue,
         }
+        if self.queue.trims:
+            found["trims"] = self.queue.trims
         if self.queue.classes:
             found["classes"] = [each.as_dict() for each in self.queue.classes]
         return found

@@ -29,9 +29,16 @@ from emulator.ports.port_qdisc import (
     QueueKind,
     parse_statistics,
 )
-from topologies.fabrics.fabric import L1_OVERHEAD_BYTES, Fabric, Link
+from topologies.fabrics.fabric import L1_OVERHEAD_BYTES, Fabric, Link, NodeKind
 from topologies.fabrics.port_seed import port_seed
-from topologies.spec.queue_section import CLASSES, Classes, QueueSpec, TrafficClass
+from topologies.spec.queue_section import (
+    CLASSES,
+    Classes,
+    ClassQueue,
+    QueueSpec,
+    TrafficClass,
+    trims,
+)
 from topologies.units import q32
 
 SAMPLE_CAPACITY = 1 << 20
@@ -73,6 +80,8 @@ class QueueArrangement(WithoutPauseController):
             ingress_ports=len(self.fabric.links_of[node]),
             seed=port_seed(self.seed, interface),
         )
+        if self.fabric.by_name[context.link.other(node).node].kind is NodeKind.HOST:
+            options = replace(options, flags=options.flags | Flag.LAST)
         if self.sampling is not None and interface in self.sampling.ports:
             options = replace(
                 options,
@@ -108,6 +117,7 @@ class QueueArrangement(WithoutPauseController):
             max_backlog_bytes=statistics.max_backlog_bytes,
             backlog_byte_us=statistics.backlog_byte_us,
             late_packets=statistics.late_packets,
+            trims=statistics.trims,
             classes=class_counters(context.port.queue, statistics),
         )
 
@@ -131,12 +141,12 @@ def port_options(queue: QueueSpec, link: Link, ingress_ports: int, seed: int) ->
         seed=seed,
     )
     if not isinstance(queue, Classes):
-        return BY_KIND[queue.kind].own(queue, plain, where)
+        return _own(queue, plain, where)
     weights = [each.weight for each in queue.classes.values() if each.weight is not None]
 
     def of_class(served: TrafficClass) -> PortOptions:
         one = replace(plain, buffer_bytes=served.queue.buffer_bytes)
-        options = BY_KIND[served.queue.kind].own(served.queue, one, where)
+        options = _own(served.queue, one, where)
         if served.weight is None:
             return options
         quantum = (link.frame_bytes + L1_OVERHEAD_BYTES) * served.weight // min(weights)
@@ -148,6 +158,12 @@ def port_options(queue: QueueSpec, link: Link, ingress_ports: int, seed: int) ->
         class_map=sum(each.priority << 4 * number for number, each in enumerate(served)),
         classes=tuple(map(of_class, served)),
     )
+
+
+def _own(queue: ClassQueue, plain: PortOptions, where: EgressPort) -> PortOptions:
+    """The options of a queue's discipline."""
+    options = BY_KIND[queue.kind].own(queue, plain, where)
+    return replace(options, flags=options.flags | Flag.TRIM) if trims(queue) else options
 
 
 def class_counters(queue: QueueSpec, statistics: PortStatistics) -> tuple[ClassCounters, ...]:

@@ -29,7 +29,7 @@ from topologies.spec.queue_section import CLASSES
 
 QDISC = "gwport"
 HANDLE = 0x10000
-VERSION = 2
+VERSION = 3
 _fields = attrgetter(*[name for name, _ in GWPORT_PARMS.fields])
 NEVER = 2**64 - 1
 """No such threshold (`k_bytes`, `ce_threshold_ns`)."""
@@ -53,11 +53,13 @@ class QueueKind(IntEnum):
 
 class Flag(IntFlag):
     """GWPORT_F_*: mark rather than drop; the link carries nothing; samples that have no room are
-    taken at twice the interval."""
+    taken at twice the interval; what has no room loses its payload; the link leads to a host."""
 
     ECN = 1
     DOWN = 2
     COARSEN = 4
+    TRIM = 8
+    LAST = 16
 
 
 NO_FLAGS = Flag(0)
@@ -182,6 +184,8 @@ class PortStatistics:
     late_packets: int
     late_max_ns: int
     samples_lost: int
+    trims: int
+    trimmed_bytes: int
     paused_classes: int
     samples: int
 

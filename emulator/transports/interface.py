@@ -19,6 +19,9 @@ class EmulatedTransport(ABC):
     """A transport: questions before a run, objects that a run needs, and figures that are read
     after it."""
 
+    counted_as: str | None = None
+    """The name of its counters in environment.json; None: its kind."""
+
     starts_alike: bool
     """Whether all that a guest does before it reads a spec is the same as with TCP, so that copies
     of a guest that is prepared for any run serve."""

@@ -172,6 +172,8 @@ AXES: Mapping[str, Mapping[str, LevelOf]] = MappingProxyType(
             "roce-lossless": _always(transport__kind="roce", fabric__queue__kind="lossless"),
             "roce-selective": _roce(loss_recovery="selective-repeat"),
             "udp": _always(transport__kind="udp"),
+            "mrc": _always(transport__kind="mrc"),
+            "mrc-trim": _always(transport__kind="mrc", fabric__queue__trim=True),
         },
         "connections": {str(number): _roce(connections=number) for number in (1, 2, 4, 8, 16)},
         "routing": {

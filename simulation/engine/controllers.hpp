@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0-only
-// Controllers of a queue pair's rate: the virtual kernel's own files, DCQCN, TIMELY and HPCC.
+// Controllers of a queue pair's rate and of its paths: the virtual kernel's own files, DCQCN, TIMELY, HPCC and entropy
+// values.
 #pragma once
 #include <cstdint>
 
 extern "C" {
 #include "rxe_rate.h"
+#include "gwport_trim.h"
 // They are C, where `new` is a name like others and initializers may be few.
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wmissing-field-initializers"
 #define new new_
 #include "rxe_dcqcn.c"
+#include "rxe_entropy.c"
 #include "rxe_hpcc.c"
 #include "rxe_timely.c"
 #undef new
@@ -26,6 +29,8 @@ struct DeviceSetting {
     uint8_t int_hops = 0;
     bool selective = false;    // what is lost is sent again alone,
     int64_t reordering_ns = 0;  // and what is missed for longer is lost
+    rxe_entropy_settings entropy{};
+    bool trim = false;  // ports may cut its requests; what else it sends goes first
 };
 
 // A queue pair's controller (rxe_congestion.c).

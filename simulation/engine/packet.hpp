@@ -31,14 +31,17 @@ enum class Frame : uint8_t {
     kAcknowledge,  // of a queue pair: of all requests up to `seq`
     kNak,          // of a queue pair: of all requests before `seq`, which is missing
     kBitmap,       // of a queue pair: as kAcknowledge, and which have come of those up to `ack`
+    kTrimmed,      // of a queue pair: as kBitmap, but that the payload of `ack` has not come
     kCnp,          // of a queue pair: it got a marked request
+    kProbe,        // of a queue pair: of the entropy value `seq`
+    kProbeAnswer,  // of a queue pair: that it has come
     kPause,        // of a port: its neighbour stops, or goes on
 };
 
 // A frame: `length` as Linux counts it; `seq` and `data` bytes from there, none for an acknowledgement
 // alone. `target` is an end of a connection, a queue pair or, for a pause frame, a port. `seq` of queue pairs
 // counts packets, and `ranges` says where their telemetry is; a bitmap is in `stamp_ms` and, its upper half, in
-// `echo_ms`.
+// `echo_ms`, and `ece` tells that the request had a mark.
 struct alignas(64) Packet {
     int64_t seq, ack;
     uint32_t data, length, window, stamp_ms, echo_ms;
@@ -54,6 +57,8 @@ struct alignas(64) Packet {
     bool is_write : 1;           // of a request: a part of the message itself, not its credit
     bool is_last : 1, asks : 1;  // of a request: its last packet; whether it asks for an acknowledgement
     bool is_lost : 1;            // by a fault of the link that it is on
+    bool is_trimmed : 1;         // a port had no room for its payload,
+    bool is_trimmed_last : 1;    // that of its host
     uint8_t selector;            // DSCP class selector
     uint8_t hops_asked : 4;      // telemetry: the ports that it has room for,
     uint8_t hops_told : 4;       // and those that have written

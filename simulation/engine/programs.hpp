@@ -270,6 +270,7 @@ class Programs {
     Span<int64_t> faults_;
     std::vector<Pair> pairs_;
     std::unordered_map<uint32_t, Within> within_;  // by pair
+    std::vector<uint32_t> value_routes_;  // of each entropy value of each pair
     std::vector<Message> messages_;
     std::vector<int32_t> free_messages_;  // of the driver
     std::vector<int64_t> posted_ns_, received_ns_;
@@ -331,6 +332,15 @@ inline Programs::Programs(const Columns& from, Network& network, const TcpSettin
         pairs_.push_back({source[i], destination[i], reverse[i], before + uint32_t(first_link[i]), uint8_t(hops[i]), base_ns[i],
                           device[i], completions[i], uint8_t(selector[i])});
     }
+    auto value_links = from.shorts("value.links");
+    auto first_value_link = from.ints("value.first_link");
+    before = uint32_t(net_.links.size());
+    for (int32_t link : value_links) {
+        if (link < 0 || size_t(link) >= net_.ports.size())
+            throw BadScenario("value.links: found link " + std::to_string(link));
+        net_.links.push_back(uint32_t(link));
+    }
+    for (size_t i = 0; i + 1 < first_value_link.size; ++i) value_routes_.push_back(before + uint32_t(first_value_link[i]));
     net_.endpoints.assign(count, nullptr);
     net_.queue_pairs.assign(count, nullptr);
     read_devices(from);

@@ -61,6 +61,7 @@ class QueuePair {
     const uint32_t number;
     uint32_t peer = kNobody;
     uint32_t route = 0;
+    const uint32_t* value_routes = nullptr;  // of each entropy value, where there are some
     uint8_t hops = 0, selector = 0;
     int64_t sent = 0, resent = 0, naks = 0, timeouts = 0, cnps = 0, came_early = 0;
 
@@ -96,6 +97,8 @@ class QueuePair {
         uint8_t hops;
         uint32_t telemetry;
         bool is_early = false;  // a request that came before its turn, and has been answered
+        bool is_marked = false;  // a request with a mark, or the acknowledgement of one
+        bool is_trimmed = false;  // a request without its payload
         int64_t answers = 0;    // of an acknowledgement with a bitmap: the request,
         uint64_t came = 0;      // and bit n says whether the one n before it has come
     };
@@ -122,15 +125,20 @@ class QueuePair {
     bool is_full(Time now);
     bool has_lost(Time now);
     void send_again(Time now);
-    bool retry_selectively();
+    bool retry_selectively(Time now);
     bool knows(int64_t psn) const;
     bool has_heard(const Told& told, Time now);
     void keep(Told told, Time now);
+    void answer(Frame frame, const Told& told, Time now);
+    void hear_of_trim(int64_t psn);
+    uint32_t take_route(Frame frame, int64_t psn);
+    void path_loses(int64_t psn, Time now);
     void take_early(Time now);
     bool waits_for_port(Time now);
     void emit(uint32_t packet, Time now);
     uint32_t make(Frame frame, int64_t psn, int64_t bytes);
     void acknowledge(Frame frame, int64_t psn, const Told* answered, Time now, uint64_t came = 0);
+    static bool has_bitmap(Frame frame) { return frame == Frame::kBitmap || frame == Frame::kTrimmed; }
     void tell(Completion::Kind kind, int32_t message, Time now);
     void has_been_acked(const Told& told, Time now);
     void free_telemetry(const Told& told);
@@ -185,6 +193,11 @@ class QueuePair {
     int64_t known_psn_ = 0;
     Ring<int64_t> overtaken_, lost_, sent_again_;
     Time lost_timer_ns_ = kNever;
+
+    // Entropy values: their states, and by which each packet was sent last.
+    rxe_entropy entropy_;
+    std::vector<uint8_t> value_of_;
+
     bool timed_out_once_ = false;
 
     // The completer.

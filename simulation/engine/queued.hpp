@@ -18,7 +18,7 @@ enum class QueueKind : int64_t { kDropTail = 0, kRed, kDctcp, kCodel, kFqCodel, 
 
 // struct tc_gwport_qopt, of a class or of a whole port.
 struct QueueOptions {
-    static constexpr size_t kNumbers = 18;
+    static constexpr size_t kNumbers = 19;
     QueueKind kind;
     int64_t buffer_bytes, k_bytes, kmin_bytes, kmax_bytes;
     Time target_ns, interval_ns, ce_threshold_ns;
@@ -26,6 +26,7 @@ struct QueueOptions {
     int64_t quantum_bytes, class_quantum_bytes;
     int64_t pmax_q32, weight_q32, alpha_q16;
     int64_t lossy_classes, ecn;
+    int64_t trim;  // 1: cuts the payload of what has no room, 2: on the way to a host
 
     bool has_flows() const { return kind == QueueKind::kVoq || kind == QueueKind::kFqCodel; }
     bool shares_buffer() const { return kind == QueueKind::kShared || kind == QueueKind::kLossless; }
@@ -127,9 +128,12 @@ class Queued {
 
   private:
     static constexpr uint32_t kPauseBytes = 60;  // a pause frame as Linux counts it (ETH_ZLEN)
+    static constexpr uint32_t kTrimmedBytes = 14 + GW_TRIMMED_BYTES;
+    static constexpr int kClasses = QueuedState::kClasses;
 
     bool bypasses(const Packet& packet, TrafficClass& found, const Held& held, Time now);
     bool admits(const Packet& packet, TrafficClass& found, Queue& queue, const Held& held, Time now);
+    bool trims(Packet& packet, const QueueOptions& options, const Held& held, Time now);
     bool lossless_admits(const Packet& packet, const TrafficClass& found, const Held& held) const;
     TrafficClass* ingress_class(const Packet& packet, const Held& held) const;
     Queue& queue_of(const Packet& packet, TrafficClass& found, const Held& held);
@@ -192,6 +196,11 @@ inline Time Queued::send(uint32_t number, Time now) {
     } else {
         Queue& queue = queue_of(packet, found, held);
         if (!admits(packet, found, queue, held, now)) {
+            if (trims(packet, *found.options, held, now)) {
+                update(now);
+                net_.arm(number_);
+                return kHeld;
+            }
             ++port_.drops;
             return kLost;
         }
@@ -205,6 +214,20 @@ inline Time Queued::send(uint32_t number, Time now) {
     }
     net_.arm(number_);
     return kHeld;
+}
+
+// Whether a packet that has no room goes on without its payload, before all others (gw_trim).
+inline bool Queued::trims(Packet& packet, const QueueOptions& options, const Held& held, Time now) {
+    if (!options.trim || packet.frame != Frame::kRequest || packet.length <= kTrimmedBytes) return false;
+    packet.length = kTrimmedBytes;
+    packet.selector = kClasses - 1;
+    packet.is_trimmed = true;
+    packet.is_trimmed_last = options.trim == 2;
+    packet.ce = packet.ect;
+    TrafficClass& first = state_.classes[size_t(class_of(packet))];
+    if (first.bytes + kTrimmedBytes > first.options->buffer_bytes) return false;
+    push(packet, first, first.only, held, now);
+    return true;
 }
 
 // Whether nothing waits, and the transmitter becomes free within this nanosecond (gw_bypass).

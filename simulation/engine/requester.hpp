@@ -14,6 +14,8 @@ inline QueuePair::QueuePair(Network& network, uint32_t number, const RoceSetting
       completions_number_(completions_number),
       retries_left_(roce.retries) {
     if (device.rate.kind == RXE_RATE_TIMELY) sent_times_.resize(kSentTimes);
+    rxe_entropy_init(&entropy_);
+    if (device.entropy.values) value_of_.resize(kMostUnacknowledged);
 }
 
 inline void QueuePair::fill(Time now) {
@@ -87,7 +89,7 @@ inline bool QueuePair::send_step(Time now) {
 // Sends a packet where it may (rxe_requester). Whether there may be more to do.
 inline bool QueuePair::request(Time now) {
     if (needs_retry_) {
-        if (!retry_selectively()) retry();
+        if (!retry_selectively(now)) retry();
         needs_retry_ = false;
     }
     if (has_lost(now)) {
@@ -305,8 +307,8 @@ inline void QueuePair::has_sent(int64_t bytes, Time now) {
 inline void QueuePair::has_been_acked(const Told& told, Time now) {
     auto kind = controller_.set.kind;
     if (kind != RXE_RATE_TIMELY && kind != RXE_RATE_HPCC) return;
-    int64_t psn = told.frame == Frame::kBitmap ? told.answers : told.psn;
-    if (knows(psn)) {
+    int64_t psn = has_bitmap(told.frame) ? told.answers : told.psn;
+    if (told.frame == Frame::kTrimmed || knows(psn)) {
         if (told.telemetry != kNobody) free_telemetry(told);
         return;
     }
@@ -331,15 +333,16 @@ inline void QueuePair::has_been_acked(const Told& told, Time now) {
 // The host's port.
 
 inline uint32_t QueuePair::make(Frame frame, int64_t psn, int64_t bytes) {
+    uint32_t taken = take_route(frame, psn);
     uint32_t made = net.packets.make();
     Packet& packet = net.packets[made];
     packet.frame = frame;
-    packet.route = route;
+    packet.route = taken;
     packet.hops = hops;
     packet.hop = 1;
     packet.target = peer;
     packet.sender = number;
-    packet.selector = selector;
+    packet.selector = device_.trim && frame != Frame::kRequest ? GW_TOS_CONTROL >> 5 : selector;
     packet.seq = psn;
     packet.length = uint32_t(kEthernetBytes + kIpBytes + kUdpBytes + bytes);
     if (frame == Frame::kRequest && device_.int_hops) {
@@ -348,6 +351,21 @@ inline uint32_t QueuePair::make(Frame frame, int64_t psn, int64_t bytes) {
         packet.length += uint32_t(kIntHeaderBytes + device_.int_hops * kIntHopBytes);
     }
     return made;
+}
+
+// The route of the next packet, by its entropy value (rxe_paths.c).
+inline uint32_t QueuePair::take_route(Frame frame, int64_t psn) {
+    if (!value_routes) return route;
+    uint32_t value = uint32_t(psn), probe = uint32_t(device_.entropy.values);
+    if (frame != Frame::kProbe) value = rxe_entropy_take(&entropy_, &device_.entropy, uint64_t(net.now_ns), &probe);
+    if (frame == Frame::kRequest) value_of_[size_t(psn % kMostUnacknowledged)] = uint8_t(value);
+    if (probe < device_.entropy.values) emit(make(Frame::kProbe, probe, kBthBytes + kCrcBytes), net.now_ns);
+    return value_routes[value];
+}
+
+inline void QueuePair::path_loses(int64_t psn, Time now) {
+    if (value_routes)
+        rxe_entropy_lost(&entropy_, &device_.entropy, value_of_[size_t(psn % kMostUnacknowledged)], uint64_t(now));
 }
 
 // Gives a packet to the host's port (rxe_send).

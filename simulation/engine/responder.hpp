@@ -11,13 +11,17 @@ inline void QueuePair::receive(uint32_t number, Time now) {
         if (controller_.set.kind == RXE_RATE_DCQCN) rxe_dcqcn_cnp(&controller_.dcqcn, &controller_.set, uint64_t(now));
         return;
     }
+    if (packet.frame == Frame::kProbe) return emit(make(Frame::kProbeAnswer, packet.seq, kBthBytes + kCrcBytes), now);
+    if (packet.frame == Frame::kProbeAnswer) return rxe_entropy_answered(&entropy_, uint32_t(packet.seq));
     bool is_request = packet.frame == Frame::kRequest;
     if (is_request && packet.ce && controller_.set.kind == RXE_RATE_DCQCN && now >= cnp_after_ns_) {
         cnp_after_ns_ = now + Time(controller_.set.cnp_interval_ns);
         emit(make(Frame::kCnp, 0, kBthBytes + kCnpBytes + kCrcBytes), now);
     }
     Told told{packet.seq, packet.frame, packet.is_write, packet.is_last, packet.asks, packet.message, packet.hops_told, kNobody};
-    if (packet.frame == Frame::kBitmap) {
+    told.is_trimmed = packet.is_trimmed;
+    told.is_marked = !is_request ? packet.ece : packet.is_trimmed ? !packet.is_trimmed_last : packet.ce && value_routes;
+    if (has_bitmap(packet.frame)) {
         told.answers = packet.ack;
         told.came = uint64_t(packet.echo_ms) << 32 | packet.stamp_ms;
     }
@@ -36,7 +40,9 @@ inline bool QueuePair::respond(Time now) {
     if (requests_.empty()) return false;
     Told told = requests_.front();
     requests_.pop_front();
-    if (told.psn > expected_psn_ && device_.selective) {
+    if (told.is_trimmed) {
+        if (told.psn >= expected_psn_ && !early_.contains(told.psn)) answer(Frame::kTrimmed, told, now);
+    } else if (told.psn > expected_psn_ && device_.selective) {
         keep(told, now);
     } else if (told.psn > expected_psn_) {
         if (!sent_nak_) {
@@ -49,18 +55,20 @@ inline bool QueuePair::respond(Time now) {
         sent_nak_ = false;
         ++expected_psn_;
         if (told.is_last) tell(told.is_write ? Completion::kMessageCame : Completion::kCreditCame, told.message, now);
-        if (told.asks && !told.is_early) acknowledge(Frame::kAcknowledge, told.psn, &told, now);
+        if (told.is_marked && !told.is_early) answer(Frame::kBitmap, told, now);
+        else if (told.asks && !told.is_early) acknowledge(Frame::kAcknowledge, told.psn, &told, now);
     }
     if (told.telemetry != kNobody) free_telemetry(told);
     return true;
 }
 
 inline void QueuePair::acknowledge(Frame frame, int64_t psn, const Told* answered, Time now, uint64_t came) {
-    int64_t more = frame == Frame::kBitmap ? kBitmapBytes : 0;
+    int64_t more = has_bitmap(frame) ? kBitmapBytes : 0;
     uint32_t made = make(frame, psn, kBthBytes + kAethBytes + more + kCrcBytes);
-    if (came) {
+    if (has_bitmap(frame)) {
         Packet& packet = net.packets[made];
         packet.ack = answered->psn;
+        packet.ece = answered->is_marked;
         packet.stamp_ms = uint32_t(came);
         packet.echo_ms = uint32_t(came >> 32);
     }

@@ -31,6 +31,7 @@ inline bool QueuePair::has_lost(Time now) {
         }
         found->second.state = Hole::kLost;
         lost_.push_back(found->first);
+        path_loses(found->first, now);
         overtaken_.pop_front();
     }
     while (!lost_.empty()) {
@@ -62,7 +63,7 @@ inline void QueuePair::send_again(Time now) {
 }
 
 // After a time-out: whether what is not known to have come can be sent again by itself.
-inline bool QueuePair::retry_selectively() {
+inline bool QueuePair::retry_selectively(Time now) {
     if (!device_.selective) return false;
     if (timed_out_once_) {
         holes_.clear();
@@ -82,11 +83,13 @@ inline bool QueuePair::retry_selectively() {
             if (found == holes_.end() || found->second.state != state) continue;
             found->second.state = Hole::kLost;
             lost_.push_back(psn);
+            path_loses(psn, now);
         }
     }
     for (; known_psn_ < next_psn_; ++known_psn_) {
         holes_[known_psn_].state = Hole::kLost;
         lost_.push_back(known_psn_);
+        path_loses(known_psn_, now);
     }
     if (holes_.empty()) {  // all has come, and the acknowledgement was lost: one asks for another
         holes_[acked_psn_].state = Hole::kLost;
@@ -105,7 +108,9 @@ inline bool QueuePair::has_heard(const Told& told, Time now) {
     holes_.erase(holes_.begin(), holes_.upper_bound(told.psn));
     known_psn_ = std::max(known_psn_, told.psn + 1);
     bool is_new = told.psn >= acked_psn_;
-    if (told.frame == Frame::kBitmap && told.answers >= acked_psn_ && told.answers < next_psn_) {
+    if (has_bitmap(told.frame) && told.answers >= acked_psn_ && told.answers < next_psn_) {
+        if (told.is_marked && value_routes)
+            rxe_entropy_marked(&entropy_, value_of_[size_t(told.answers % kMostUnacknowledged)]);
         auto has_come = [&](int64_t psn) {
             int64_t back = told.answers - psn;
             return back < kBitmapPackets && (told.came >> back & 1);
@@ -132,6 +137,11 @@ inline bool QueuePair::has_heard(const Told& told, Time now) {
             }
             sent_again_.pop_front();
         }
+        auto found = told.frame == Frame::kTrimmed ? holes_.find(told.answers) : holes_.end();
+        if (found != holes_.end() && found->second.state != Hole::kLost) {
+            hear_of_trim(told.answers);
+            is_new = true;
+        }
     }
     if (is_new) timed_out_once_ = false;
     return is_new;
@@ -144,12 +154,29 @@ inline void QueuePair::keep(Told told, Time now) {
     if (told.psn - expected_psn_ >= kMostUnacknowledged) return;
     bool is_first = early_.emplace(told.psn, told).second;
     if (is_first) ++came_early;
-    uint64_t came = 1;
+    answer(Frame::kBitmap, told, now);
+}
+
+// A hole is known to be lost: it is to be sent again at once.
+inline void QueuePair::hear_of_trim(int64_t psn) {
+    holes_[psn].state = Hole::kLost;
+    for (auto* list : {&overtaken_, &sent_again_})
+        for (uint32_t left = list->size(); left; --left) {
+            int64_t first = list->front();
+            list->pop_front();
+            if (first != psn) list->push_back(first);
+        }
+    lost_.push_back(psn);
+}
+
+// Answers a request by which have come of those up to it.
+inline void QueuePair::answer(Frame frame, const Told& told, Time now) {
+    uint64_t came = frame == Frame::kBitmap;
     for (int64_t back = 1; back < kBitmapPackets; ++back) {
         int64_t psn = told.psn - back;
         if (psn < expected_psn_ || early_.contains(psn)) came |= uint64_t(1) << back;
     }
-    acknowledge(Frame::kBitmap, expected_psn_ - 1, &told, now, came);
+    acknowledge(frame, expected_psn_ - 1, &told, now, came);
 }
 
 // The early request whose turn it is comes first; after the last one in a row all is acknowledged.

@@ -20,7 +20,7 @@ inline void Programs::read_devices(const Columns& from) {
             &device.rate.rtt_high_ns, &device.rate.ewma_q32, &device.rate.beta_q32, &device.rate.hyper_after,
             &device.rate.base_rtt_ns, &device.rate.target_q32, &device.rate.max_stage,
         };
-        constexpr ptrdiff_t kOthers = 7;
+        constexpr ptrdiff_t kOthers = 11;
         if (numbers.end() - next < ptrdiff_t(std::size(fields)) + kOthers)
             throw BadScenario("roce.devices: the column ends within a device");
         for (uint64_t* field : fields) *field = uint64_t(*next++);
@@ -31,6 +31,9 @@ inline void Programs::read_devices(const Columns& from) {
         device.int_hops = uint8_t(*next++);
         device.selective = *next++;
         device.reordering_ns = *next++;
+        for (uint64_t* field : {&device.entropy.values, &device.entropy.least, &device.entropy.probe_interval_ns})
+            *field = uint64_t(*next++);
+        device.trim = *next++;
     }
 }
 
@@ -48,6 +51,10 @@ inline QueuePair& Programs::queue_pair(int32_t pair) {
         made->hops = of.hops;
         made->selector = of.selector;
         made->peer = uint32_t(numbers[1 - i]);
+        if (uint64_t values = devices_[size_t(of.device)].entropy.values) {
+            if (value_routes_.size() != values * pairs_.size()) throw BadScenario("value.routes: found a pair without some");
+            made->value_routes = &value_routes_[size_t(numbers[i]) * values];
+        }
         net_.queue_pairs[size_t(numbers[i])] = made;
     }
     return *net_.queue_pairs[size_t(pair)];

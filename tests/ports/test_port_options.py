@@ -74,7 +74,7 @@ def test_options_are_packed_in_the_order_of_the_struct(rate: int, delay: int, se
     values = _OPTIONS.unpack_from(options.pack(), 4)
     assert (length, kind) == (4 + _OPTIONS.size, 1)
     assert (values[0], values[1], values[2], values[3]) == (rate, delay, 5, NEVER)
-    assert (values[13], values[15], values[16], values[20]) == (seed, 2, QueueKind.VOQ, 9)
+    assert (values[13], values[15], values[16], values[20]) == (seed, 3, QueueKind.VOQ, 9)
 
 
 def test_a_value_that_does_not_fit_its_field_is_refused() -> None:
@@ -130,7 +130,7 @@ def test_seeds_differ_by_port_and_by_seed() -> None:
 
 
 def test_statistics_are_read_in_the_order_of_the_struct() -> None:
-    found = parse_statistics(struct.pack("=83Q2I", *range(83), 100, 200))
+    found = parse_statistics(struct.pack("=85Q2I", *range(85), 100, 200))
     assert (found.tx_bytes, found.delivered_packets, found.drop_bytes) == (0, 4, 13)
     assert dict(found.drops) == dict(zip(DROP_REASONS, range(5, 13), strict=True))
     assert found.paused_ns == 26
@@ -138,6 +138,7 @@ def test_statistics_are_read_in_the_order_of_the_struct() -> None:
     assert found.class_tx_packets == tuple(range(43, 51))
     assert found.class_max_backlog_bytes == tuple(range(67, 75))
     assert (found.xoffs_sent, found.samples_lost) == (75, 82)
+    assert (found.trims, found.trimmed_bytes) == (83, 84)
     assert (found.paused_classes, found.samples) == (100, 200)
 
 

@@ -190,10 +190,12 @@ def _coalescing_problems(spec: Sections, fabric: Fabric) -> Iterator[Problem]:
 
 def _host_problems(spec: Sections) -> Iterator[Problem]:
     """The charges of hosts whose messages do not go through calls of sockets."""
-    if spec.host.charged and spec.transport.kind == "roce":
+    if spec.host.charged and spec.transport.kind in ("roce", "mrc"):
         found = spec.host.described()
         yield Problem(
-            ("host",), found, "expected nothing with transport.kind: roce, which copies nothing"
+            ("host",),
+            found,
+            f"expected nothing with transport.kind: {spec.transport.kind}, which copies nothing",
         )
     if spec.host.charged and spec.aggregation is not None:
         yield Problem(("host",), spec.host.described(), "expected nothing with aggregation")

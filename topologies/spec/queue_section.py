@@ -14,6 +14,10 @@ CLASSES = 8
 """DSCP class selectors 0 to 7 (RFC 2474 section 4.2.2)."""
 
 
+Trim = Annotated[bool, Field(strict=True)]
+"""Whether a packet that finds no room goes on without its payload, before all others."""
+
+
 class SpecSection(BaseModel):
     """A section of a spec: immutable, and a key that it does not know is an error."""
 
@@ -43,6 +47,7 @@ class DropTail(QueueSection):
 
     kind: Literal["droptail"] = "droptail"
     buffer_bytes: SizeBytes = Field(default=4_000_000, alias="buffer", gt=0)
+    trim: Trim = False
 
     @property
     def marks(self) -> bool:
@@ -63,6 +68,7 @@ class Red(QueueSection):
     weight: float = Field(default=0.002, gt=0, le=1)
     ecn: bool = True
     buffer_bytes: SizeBytes = Field(default=4_000_000, alias="buffer", gt=0)
+    trim: Trim = False
 
     @model_validator(mode="after")
     def _ordered(self) -> Red:
@@ -82,6 +88,7 @@ class Dctcp(QueueSection):
     kind: Literal["dctcp"]
     k_bytes: SizeBytes = Field(default=100_000, alias="k", gt=0)
     buffer_bytes: SizeBytes = Field(default=4_000_000, alias="buffer", gt=0)
+    trim: Trim = False
 
     @model_validator(mode="after")
     def _ordered(self) -> Dctcp:
@@ -289,6 +296,11 @@ def queues_in(queue: QueueSpec) -> Iterator[ClassQueue]:
 def queue_of(queue: QueueSpec, priority: int) -> ClassQueue:
     """The queue in which packets of a class selector wait."""
     return queue.of(priority).queue if isinstance(queue, Classes) else queue
+
+
+def trims(queue: QueueSpec) -> bool:
+    """Whether packets that find no room go on without their payload, where their sender allows."""
+    return any(getattr(each, "trim", False) for each in queues_in(queue))
 
 
 def marks(queue: QueueSpec) -> bool:

@@ -15,6 +15,7 @@ from analysis.decode.roce.wire_format import (
     PSN_MASK,
     RETH_BYTES,
     TRAITS,
+    TRIMMED_DSCPS,
     UDP_PORT,
     Opcode,
     Trait,
@@ -53,7 +54,8 @@ class RocePackets:
     """The RoCEv2 packets of one capture, in file order. Shape (packets,) each.
 
     A field that a packet does not have is 0. `row` is the packet's row in `Packets`; `traits` are
-    `Trait`s; `payload_bytes` are on the wire, neither padding nor ICRC among them.
+    `Trait`s, none of a packet that has lost its payload. `payload_bytes` are on the wire, neither
+    padding nor ICRC among them.
     """
 
     row: Int64
@@ -93,13 +95,14 @@ def roce_packets(packets: Packets) -> RocePackets:
     padding = (bth["flags"] >> 4 & 3).astype(np.int64)
     # Version 0 of the transport is the only one there is.
     payload = packets.payload_bytes[row] - _HEADERS[opcode] - padding - ICRC_BYTES
+    trimmed = np.isin(packets.tos[row] >> 2, TRIMMED_DSCPS)
     whole = (
         (bth["flags"] & 0x0F == 0)
-        & (payload >= 0)
+        & ((payload >= 0) | trimmed)
         & (packets.payload_captured[row] >= _HEADERS[opcode])
     )
     row, bth, opcode, payload = row[whole], bth[whole], opcode[whole], payload[whole]
-    traits = _TRAITS[opcode]
+    traits = np.where(trimmed[whole], 0, _TRAITS[opcode])
     reth, immediate, aeth = (
         having(traits, trait) for trait in (Trait.RETH, Trait.IMMEDIATE, Trait.AETH)
     )

@@ -27,7 +27,7 @@ PSN_MASK: Final = (1 << PSN_BITS) - 1
 
 class Opcode(IntEnum):
     """The opcodes of reliable connections (table 38 of the specification), the CNP, and those of
-    selective repeat, which are a manufacturer's (emulator/kernel/rxe/rxe_selective.h)."""
+    selective repeat and of many paths, which are a manufacturer's (emulator/kernel/rxe)."""
 
     SEND_FIRST = 0x00
     SEND_MIDDLE = 0x01
@@ -58,6 +58,11 @@ class Opcode(IntEnum):
     SELECTIVE_WRITE_LAST = 0xC8
     SELECTIVE_WRITE_LAST_WITH_IMMEDIATE = 0xC9
     SELECTIVE_ACKNOWLEDGE = 0xD1
+    TRIMMED_NACK = 0xDD
+    """As SELECTIVE_ACKNOWLEDGE, of a request whose payload has not come."""
+    PROBE = 0xDE
+    """Of an entropy value, which is its PSN; a BTH alone, as its answer."""
+    PROBE_ANSWER = 0xDF
 
 
 class Trait(IntFlag):
@@ -103,6 +108,7 @@ TRAITS: Final[dict[Opcode, Trait]] = {
     Opcode.SELECTIVE_WRITE_LAST: _W | _L | _RETH,
     Opcode.SELECTIVE_WRITE_LAST_WITH_IMMEDIATE: _W | _L | _RETH | _IMMEDIATE,
     Opcode.SELECTIVE_ACKNOWLEDGE: Trait.AETH | Trait.ANSWERS | Trait.BITMAP,
+    Opcode.TRIMMED_NACK: Trait.AETH | Trait.ANSWERS | Trait.BITMAP,
 }
 """The headers of the opcodes that are followed: others (reads, atomics) keep their BTH alone."""
 
@@ -114,6 +120,9 @@ class Syndrome(IntEnum):
     RNR_NAK = 1
     NAK = 3
 
+
+TRIMMED_DSCPS: Final = (58, 59)
+"""The DSCPs of packets that have lost their payload (emulator/kernel/gwport_trim.h)."""
 
 NAK_SEQUENCE_ERROR: Final = 0x60
 """The syndrome of a NAK for a PSN that was not the expected one; its PSN is the expected one."""
@@ -141,3 +150,9 @@ def udp_source_port(local_qpn: int, remote_qpn: int) -> int:
     product ^= product >> 40
     label = product & 0xF_FFFF
     return 0xC000 | (label & 0x3FFF) ^ (label >> 14)
+
+
+def value_port(port: int, value: int) -> int:
+    """The UDP port of an entropy value of a queue pair that sends from `port` without such values
+    (emulator/kernel/rxe/rxe_paths.c)."""
+    return 0xC000 | (port + value) & 0x3FFF

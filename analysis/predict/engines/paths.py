@@ -27,6 +27,9 @@ _LISTENS_AT = 29_500
 _DRAW_STEP = 0xD1B54A32D192ED03
 """Sets the seeds of draws apart: an odd constant, as splitmix64's own steps."""
 
+_VALUE_STEP = 0x9FB21C651E98DF25
+"""As much for entropy values."""
+
 EcmpChoice = Callable[[Ints, Ints, Ints, Ints], Ints]
 """(node, source host, destination host, number of equal next hops) -> which; arrays of indices."""
 
@@ -85,7 +88,9 @@ class Paths:
         self.ends = (*setting.hosts, *(node.name for node in fabric.routers))
         self._host_of_rank = np.array([self._index[name] for name in self.ends], dtype=np.int64)
         self._root = np.array([self._attachment(name) for name in self._nodes], dtype=np.int64)
-        self._kernel_paths: dict[tuple[int, int, bool, str | None], tuple[int, ...] | None] = {}
+        self._kernel_paths: dict[
+            tuple[int, int, bool, str | None, int], tuple[int, ...] | None
+        ] = {}
         # By node * nodes + goal: the number of the equal-cost set, -1 where not asked for yet.
         self._options = np.full(len(self._nodes) ** 2, -1, dtype=np.int32)
         self._option_count: list[int] = []
@@ -144,8 +149,10 @@ class Paths:
         destination: npt.ArrayLike,
         carried: bool = False,
         groups: Sequence[str | None] = (),
+        value: int = 0,
     ) -> Ints:
-        """Path matrix of pairs of ranks as ECMP routers hash them.
+        """Path matrix of pairs of ranks as ECMP routers hash them, of a carrier's packets of one
+        of its entropy values.
 
         As the kernel does for pairs whose ports the setting knows, drawn by its seed for others.
         The packets are TCP's or, `carried`, those of the carrier. Connections and its ends are
@@ -153,25 +160,27 @@ class Paths:
         """
         source, destination = np.asarray(source), np.asarray(destination)
         if not any(groups):
-            return self._hashed(source, destination, carried, None)
+            return self._hashed(source, destination, carried, None, value)
         own = np.array([group or "" for group in groups])
         rows = np.full((len(source), 0), self.links, dtype=np.int64)
         for group in dict.fromkeys(groups):
             of_group = own == (group or "")
-            found = self._hashed(source[of_group], destination[of_group], carried, group)
+            found = self._hashed(source[of_group], destination[of_group], carried, group, value)
             more = max(0, found.shape[1] - rows.shape[1])
             rows = np.pad(rows, ((0, 0), (0, more)), constant_values=self.links)
             rows[of_group, : found.shape[1]] = found
         return rows
 
-    def _hashed(self, source: Ints, destination: Ints, carried: bool, group: str | None) -> Ints:
+    def _hashed(
+        self, source: Ints, destination: Ints, carried: bool, group: str | None, value: int
+    ) -> Ints:
         seed = self.setting.seed if group is None else self.setting.seed ^ crc32(group.encode())
-        seed ^= self.setting.draw * _DRAW_STEP & _U64
+        seed ^= (self.setting.draw * _DRAW_STEP ^ value * _VALUE_STEP) & _U64
         drawn = self.follow(source, destination, HashedNextHop(seed))
         if not self._known_ports(carried, group):
             return drawn
         for row, pair in enumerate(zip(source.tolist(), destination.tolist(), strict=True)):
-            known = self._kernel_path(*pair, carried, group)
+            known = self._kernel_path(*pair, carried, group, value)
             if known is not None:
                 drawn[row] = known + (self.links,) * (drawn.shape[1] - len(known))
         return drawn
@@ -221,14 +230,16 @@ class Paths:
         return self.setting.ports if group is None else self.setting.group_ports.get(group, {})
 
     def _kernel_path(
-        self, source: int, destination: int, carried: bool, group: str | None
+        self, source: int, destination: int, carried: bool, group: str | None, value: int
     ) -> tuple[int, ...] | None:
         """Directed links of a connection whose ports are known; None for others."""
-        key = (source, destination, carried, group)
+        key = (source, destination, carried, group, value)
         if key not in self._kernel_paths:
             ports = self._ports_of((source, destination), carried, group)
             if not self.setting.fabric.choice.by_hash:
                 ports = None
+            if ports and carried:
+                ports = (self._carrier.port_of(ports[0], value), ports[1])
             protocol = self._carrier.protocol if carried else TCP
             self._kernel_paths[key] = ports and self._hash(key[:2], ports, protocol)
         return self._kernel_paths[key]

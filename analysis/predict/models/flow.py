@@ -273,6 +273,12 @@ class Flow(Simulator):
                 f"{self.name} gives each pair one path, and routing {choice.kind} several; "
                 "packet follows it, and flow-ideal-ecmp splits messages evenly"
             )
+        carrier = paths.setting.transport.carrier
+        if carried and carrier is not None and carrier.values > 1:
+            raise PredictorError(
+                f"{self.name} gives each pair one path, and entropy gives it {carrier.values}; "
+                "packet follows it, and flow-ideal-ecmp splits messages evenly"
+            )
         return paths.hashed(source, destination, carried, groups), self._bytes_per_ns(
             paths.rate_bps
         )

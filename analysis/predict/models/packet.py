@@ -153,6 +153,7 @@ def network_of(
     of_pairs = pairs.columns(fabric, choices)
     words = of_pairs["pair.links"]
     taken = choices.links | {*words[words < paths.links].tolist()}
+    taken |= {*of_pairs["value.links"].tolist()}
     return {
         **fabric.columns(taken),
         **faults.columns(),

@@ -17,6 +17,7 @@
 
 #include "rxe.h"
 #include "rxe_loc.h"
+#include "gwport_trim.h"
 
 /* Ethernet's preamble, FCS and gap; the port counts the same (gwport) */
 #define RXE_WIRE_BYTES	(ETH_HLEN + sizeof(struct iphdr) + sizeof(struct udphdr) + 24)
@@ -266,6 +267,8 @@ void rxe_congestion_received(struct rxe_qp *qp, struct rxe_pkt_info *pkt, struct
 	    skb->protocol != htons(ETH_P_IP) || !INET_ECN_is_ce(ip_hdr(skb)->tos))
 		return;
 	rxe_counter_inc(to_rdev(qp->ibqp.device), RXE_CNT_ECN_MARKED);
+	if (c->paths.entropy)
+		pkt->mask |= RXE_MARKED_MASK;
 	now = ktime_get_ns();
 	if (c->set.rate.kind != RXE_RATE_DCQCN || now < c->cnp_after_ns)
 		return;
@@ -283,12 +286,17 @@ void rxe_congestion_cnp(struct rxe_qp *qp)
 		rxe_dcqcn_cnp(&c->dcqcn, &c->set.rate, ktime_get_ns());
 }
 
-/* DSCP and ECN of a packet. Only requests are ECN-capable where the device has ECN. */
+/* DSCP and ECN of a packet. What is not a request goes first where ports trim. Only requests are ECN-capable where the device has ECN. */
 u8 rxe_congestion_tos(struct rxe_qp *qp, struct rxe_pkt_info *pkt, u8 traffic_class)
 {
 	struct rxe_congestion *c = &qp->congestion;
 
-	if (!c->set.ecn || qp_type(qp) != IB_QPT_RC)
+	if (qp_type(qp) != IB_QPT_RC)
+		return traffic_class;
+	if (c->set.trim && c->selective.on)
+		traffic_class = pkt->mask & RXE_REQ_MASK ? traffic_class | GW_TOS_TRIMMABLE :
+							   GW_TOS_CONTROL;
+	if (!c->set.ecn)
 		return traffic_class;
 	return (traffic_class & ~INET_ECN_MASK) |
 	       (pkt->mask & RXE_REQ_MASK ? INET_ECN_ECT_0 : INET_ECN_NOT_ECT);
@@ -338,6 +346,8 @@ int rxe_congestion_init(struct rxe_dev *rxe, struct rxe_qp *qp)
 	hrtimer_init(&c->timer, CLOCK_MONOTONIC, HRTIMER_MODE_ABS);
 	c->timer.function = rxe_congestion_timer;
 	rxe_selective_init(qp, c->set.selective, c->set.reordering_ns);
+	if (rxe_paths_init(qp))
+		return -ENOMEM;
 	switch (c->set.rate.kind) {
 	case RXE_RATE_DCQCN:
 		rxe_dcqcn_init(&c->dcqcn, &c->set.rate);
@@ -366,6 +376,7 @@ void rxe_congestion_free(struct rxe_qp *qp)
 	kfree(qp->congestion.sent);
 	qp->congestion.sent = NULL;
 	rxe_selective_forget(qp);
+	rxe_paths_free(qp);
 }
 
 void rxe_congestion_init_device(struct rxe_dev *rxe)
@@ -421,6 +432,10 @@ static const struct {
 	RXE_SETTING("int_hops", int_hops),
 	RXE_SETTING("selective", selective),
 	RXE_SETTING("reordering_ns", reordering_ns),
+	RXE_SETTING("entropy_values", entropy.values),
+	RXE_SETTING("entropy_least", entropy.least),
+	RXE_SETTING("probe_interval_ns", entropy.probe_interval_ns),
+	RXE_SETTING("trim", trim),
 	RXE_SETTING("sample_interval_ns", sample_interval_ns),
 	RXE_SETTING("sample_capacity", sample_capacity),
 };
@@ -439,13 +454,21 @@ static int rxe_set(struct rxe_congestion_settings *set, char *word)
 	return -ENOENT;
 }
 
+static bool rxe_entropy_right(const struct rxe_congestion_settings *set)
+{
+	const struct rxe_entropy_settings *e = &set->entropy;
+
+	return !e->values || (e->values <= RXE_ENTROPY_MOST && e->least && e->least <= e->values &&
+			      e->probe_interval_ns && set->selective);
+}
+
 /* What would divide by nothing, or leave rxe's bounds */
 static bool rxe_settings_right(const struct rxe_congestion_settings *set)
 {
 	const struct rxe_rate_settings *r = &set->rate;
 
 	if (r->kind >= __RXE_RATE_KINDS || !set->ack_every ||
-	    set->reordering_ns >= NSEC_PER_SEC ||
+	    set->reordering_ns >= NSEC_PER_SEC || !rxe_entropy_right(set) ||
 	    (set->window_by_rate && !r->line_bps))
 		return false;
 	if (r->kind == RXE_RATE_FIXED)

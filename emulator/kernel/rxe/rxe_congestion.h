@@ -11,6 +11,7 @@
 #include <linux/spinlock.h>
 #include <linux/sysfs.h>
 
+#include "rxe_paths.h"
 #include "rxe_rate.h"
 #include "rxe_selective.h"
 
@@ -28,6 +29,8 @@ struct rxe_congestion_settings {
 	u64	int_hops;		/* HPCC: room for so many */
 	u64	selective;		/* selective repeat, not go-back-N */
 	u64	reordering_ns;		/* .. what is missed for longer is lost */
+	struct rxe_entropy_settings entropy;
+	u64	trim;			/* ports may cut the payload of requests */
 	u64	sample_interval_ns;	/* 0: none */
 	u64	sample_capacity;
 };
@@ -79,6 +82,7 @@ struct rxe_congestion {
 	struct sk_buff		*answered;
 
 	struct rxe_selective	selective;
+	struct rxe_paths	paths;
 };
 
 void rxe_congestion_init_device(struct rxe_dev *rxe);

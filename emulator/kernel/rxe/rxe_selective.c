@@ -22,7 +22,19 @@ struct rxe_hole {
 	u32			psn;
 	u32			sent_before_psn;	/* what was first sent at or after it, was sent later */
 	u64			since_ns;
+	bool			lost;			/* it is to be sent again */
 };
+
+static bool rxe_has_bitmap(int opcode)
+{
+	return opcode == RXE_SELECTIVE_ACKNOWLEDGE || opcode == RXE_TRIMMED_NACK;
+}
+
+static void rxe_is_lost(struct rxe_selective *s, struct rxe_hole *hole)
+{
+	hole->lost = true;
+	list_move_tail(&hole->list, &s->lost);
+}
 
 static u32 rxe_next(u32 psn)
 {
@@ -38,6 +50,8 @@ static struct rxe_hole *rxe_add_hole(struct rxe_selective *s, u32 psn)
 	if (!hole)
 		return NULL;
 	hole->psn = psn;
+	hole->lost = false;
+	INIT_LIST_HEAD(&hole->list);
 	if (xa_err(xa_store(&s->holes, psn, hole, GFP_ATOMIC))) {
 		kfree(hole);
 		return NULL;
@@ -120,7 +134,8 @@ bool rxe_selective_lost(struct rxe_qp *qp, u32 *psn)
 				      HRTIMER_MODE_ABS);
 			break;
 		}
-		list_move_tail(&hole->list, &s->lost);
+		rxe_is_lost(s, hole);
+		rxe_paths_lost(qp, hole->psn);
 	}
 	if (list_empty(&s->lost))
 		return false;
@@ -135,6 +150,7 @@ void rxe_selective_sent_again(struct rxe_qp *qp)
 	struct rxe_hole *hole = list_first_entry(&s->lost, struct rxe_hole, list);
 
 	hole->sent_before_psn = qp->req.psn;
+	hole->lost = false;
 	list_move_tail(&hole->list, &s->sent);
 	rxe_counter_inc(to_rdev(qp->ibqp.device), RXE_CNT_RESENT);
 }
@@ -146,6 +162,7 @@ bool rxe_selective_retry(struct rxe_qp *qp)
 	struct rxe_queue *q = qp->sq.queue;
 	u32 prod = queue_get_producer(q, QUEUE_TYPE_FROM_CLIENT), at;
 	bool again = s->on && !s->go_back && !s->timed_out;
+	struct rxe_hole *hole, *next;
 
 	for (at = queue_get_consumer(q, QUEUE_TYPE_FROM_CLIENT); again && at != prod;
 	     at = queue_next_index(q, at)) {
@@ -161,20 +178,22 @@ bool rxe_selective_retry(struct rxe_qp *qp)
 		return false;
 	}
 	s->timed_out = true;
-	list_splice_tail_init(&s->waiting, &s->lost);
-	list_splice_tail_init(&s->sent, &s->lost);
+	list_splice_tail_init(&s->sent, &s->waiting);
+	list_for_each_entry_safe(hole, next, &s->waiting, list) {
+		rxe_is_lost(s, hole);
+		rxe_paths_lost(qp, hole->psn);
+	}
 	for (; s->known_psn != qp->req.psn; s->known_psn = rxe_next(s->known_psn)) {
-		struct rxe_hole *hole = rxe_add_hole(s, s->known_psn);
-
+		hole = rxe_add_hole(s, s->known_psn);
 		if (!hole)
 			break;
-		list_add_tail(&hole->list, &s->lost);
+		rxe_is_lost(s, hole);
+		rxe_paths_lost(qp, hole->psn);
 	}
 	if (!s->hole_count) {	/* all has come, and the acknowledgement was lost: ask for another */
-		struct rxe_hole *hole = rxe_add_hole(s, qp->comp.psn);
-
+		hole = rxe_add_hole(s, qp->comp.psn);
 		if (hole)
-			list_add_tail(&hole->list, &s->lost);
+			rxe_is_lost(s, hole);
 	}
 	return true;
 }
@@ -187,7 +206,7 @@ static struct rxe_sack *rxe_sack_of(struct rxe_pkt_info *pkt)
 /* The PSN of the request that an acknowledgement answers */
 u32 rxe_selective_answers(struct rxe_pkt_info *pkt)
 {
-	return pkt->opcode == RXE_SELECTIVE_ACKNOWLEDGE ?
+	return rxe_has_bitmap(pkt->opcode) ?
 		be32_to_cpu(rxe_sack_of(pkt)->answers) & BTH_PSN_MASK : pkt->psn;
 }
 
@@ -211,6 +230,8 @@ static bool rxe_selective_sacked(struct rxe_qp *qp, struct rxe_pkt_info *pkt)
 
 	if (psn_compare(last, qp->comp.psn) < 0 || psn_compare(last, qp->req.psn) >= 0)
 		return false;
+	if (bth_becn(pkt))
+		rxe_paths_marked(qp, last);
 	came = (u64)be32_to_cpu(rxe_sack_of(pkt)->came[0]) << 32 |
 	       be32_to_cpu(rxe_sack_of(pkt)->came[1]);
 	for (back = 0; s->hole_count && back < RXE_SACK_PACKETS; back++)
@@ -234,6 +255,12 @@ static bool rxe_selective_sacked(struct rxe_qp *qp, struct rxe_pkt_info *pkt)
 			break;
 		hole->since_ns = now;
 		list_move_tail(&hole->list, &s->waiting);
+	}
+	hole = pkt->opcode == RXE_TRIMMED_NACK ? xa_load(&s->holes, last) : NULL;
+	if (hole && !hole->lost) {
+		rxe_counter_inc(to_rdev(qp->ibqp.device), RXE_CNT_TRIMMED);
+		rxe_is_lost(s, hole);
+		new = true;
 	}
 	return new;
 }
@@ -260,7 +287,7 @@ bool rxe_selective_acked(struct rxe_qp *qp, struct rxe_pkt_info *pkt)
 		s->known_psn = rxe_next(pkt->psn);
 	if (psn_compare(pkt->psn, qp->comp.psn) >= 0)
 		new = true;
-	if (pkt->opcode == RXE_SELECTIVE_ACKNOWLEDGE)
+	if (rxe_has_bitmap(pkt->opcode))
 		new |= rxe_selective_sacked(qp, pkt);
 	if (new)
 		s->timed_out = false;
@@ -269,13 +296,13 @@ bool rxe_selective_acked(struct rxe_qp *qp, struct rxe_pkt_info *pkt)
 
 /* The responder */
 
-static void rxe_send_sack(struct rxe_qp *qp, struct rxe_pkt_info *pkt)
+static void rxe_send_bitmap(struct rxe_qp *qp, struct rxe_pkt_info *pkt, int opcode, bool marked)
 {
 	struct rxe_selective *s = &qp->congestion.selective;
 	struct rxe_pkt_info ack = {};
 	struct rxe_sack *sack;
 	struct sk_buff *skb;
-	u64 came = 1;
+	u64 came = opcode == RXE_SELECTIVE_ACKNOWLEDGE;
 	u32 back;
 
 	for (back = 1; back < RXE_SACK_PACKETS; back++) {
@@ -287,16 +314,37 @@ static void rxe_send_sack(struct rxe_qp *qp, struct rxe_pkt_info *pkt)
 			came |= 1ULL << back;
 	}
 	qp->congestion.answered = PKT_TO_SKB(pkt);
-	skb = rxe_prepare_ack_packet(qp, &ack, RXE_SELECTIVE_ACKNOWLEDGE, 0,
+	skb = rxe_prepare_ack_packet(qp, &ack, opcode, 0,
 				     (qp->resp.psn - 1) & BTH_PSN_MASK, AETH_ACK_UNLIMITED);
 	qp->congestion.answered = NULL;
 	if (!skb)
 		return;
+	if (marked)
+		bth_set_becn(&ack, 1);
 	sack = rxe_sack_of(&ack);
 	sack->answers = cpu_to_be32(pkt->psn);
 	sack->came[0] = cpu_to_be32(came >> 32);
 	sack->came[1] = cpu_to_be32((u32)came);
 	rxe_xmit_packet(qp, &ack, skb);
+}
+
+/* Answers a packet that has come, by a bitmap of those up to it. */
+void rxe_selective_answer(struct rxe_qp *qp, struct rxe_pkt_info *pkt)
+{
+	rxe_send_bitmap(qp, pkt, RXE_SELECTIVE_ACKNOWLEDGE, pkt->mask & RXE_MARKED_MASK);
+}
+
+/*
+ * The headers of a packet have come that has lost its payload. Another path would not help where
+ * the port of this host has cut it.
+ */
+void rxe_selective_trimmed(struct rxe_qp *qp, struct rxe_pkt_info *pkt)
+{
+	struct rxe_selective *s = &qp->congestion.selective;
+
+	if (psn_compare(pkt->psn, qp->resp.psn) < 0 || xa_load(&s->early, pkt->psn))
+		return;
+	rxe_send_bitmap(qp, pkt, RXE_TRIMMED_NACK, pkt->mask & RXE_MARKED_MASK);
 }
 
 /* Writes an early packet of a WRITE to where it goes. Errors are found again when it has its turn. */
@@ -348,7 +396,7 @@ bool rxe_selective_early(struct rxe_qp *qp, struct rxe_pkt_info *pkt)
 		return false;
 	if (xa_load(&s->early, pkt->psn)) {
 		rxe_counter_inc(rxe, RXE_CNT_DUP_REQ);
-		rxe_send_sack(qp, pkt);
+		rxe_selective_answer(qp, pkt);
 		return false;
 	}
 	if (rxe_place(qp, pkt))
@@ -360,7 +408,7 @@ bool rxe_selective_early(struct rxe_qp *qp, struct rxe_pkt_info *pkt)
 	}
 	SKB_TO_PKT(kept)->mask |= RXE_EARLY_MASK;
 	rxe_counter_inc(rxe, RXE_CNT_OUT_OF_SEQ_REQ);
-	rxe_send_sack(qp, pkt);
+	rxe_selective_answer(qp, pkt);
 	skb_dequeue(&qp->req_pkts);
 	if (kept != skb)
 		kfree_skb(skb);

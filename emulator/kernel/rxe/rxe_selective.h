@@ -77,5 +77,7 @@ bool rxe_selective_acked(struct rxe_qp *qp, struct rxe_pkt_info *pkt);
 bool rxe_selective_early(struct rxe_qp *qp, struct rxe_pkt_info *pkt);
 void rxe_selective_next(struct rxe_qp *qp);
 void rxe_selective_drain(struct rxe_qp *qp);
+void rxe_selective_trimmed(struct rxe_qp *qp, struct rxe_pkt_info *pkt);
+void rxe_selective_answer(struct rxe_qp *qp, struct rxe_pkt_info *pkt);
 
 #endif

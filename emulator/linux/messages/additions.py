@@ -184,6 +184,8 @@ class sched_gwport:
             ("late_packets", "Q"),
             ("late_max_ns", "Q"),
             ("samples_lost", "Q"),
+            ("trims", "Q"),
+            ("trimmed_bytes", "Q"),
             ("paused_classes", "I"),
             ("samples", "I"),
         )

@@ -32,6 +32,7 @@ class EmulatedRoce(EmulatedTransport):
     """Queue pairs of Linux's Soft-RoCE, and TCP beside them."""
 
     starts_alike = False
+    counted_as = "roce"
 
     def missing_natively(self, spec: Spec) -> list[str]:
         """The lacks of TCP, and Soft-RoCE that hears in namespaces and has all that is asked."""

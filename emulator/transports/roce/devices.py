@@ -63,6 +63,10 @@ _COUNTERS = {
     "ce_packets": "ecn_marked",
     "cnps_sent": "cnp_sent",
     "cnps_received": "cnp_received",
+    "paths_skipped": "paths_skipped",
+    "paths_bad": "paths_bad",
+    "probes": "probes",
+    "resent_trimmed": "trimmed_requests",
 }
 """Their names in rxe (drivers/infiniband/sw/rxe/rxe_hw_counters.c)."""
 
@@ -71,7 +75,8 @@ def read_counters(devices: Iterable[str]) -> dict[str, int]:
     """The sums of what the queue pairs of devices have counted: how often one went back and sent
     again, the requests that were sent again alone, those that came before their turn (of go-back-N
     the first of a row), the NAKs that came, requests that came with a CE mark, and CNPs; 0 of what
-    the kernel does not count. Raises OSError."""
+    the kernel does not count; how often an entropy value was to be skipped, and assumed to be bad,
+    and the probes of these; the requests that ports had trimmed. Raises OSError."""
     counted = [Path(f"/sys/class/infiniband/{name}/ports/1/hw_counters") for name in devices]
     return {
         name: sum(

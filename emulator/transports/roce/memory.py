@@ -19,6 +19,8 @@ from topologies.units import format_size
 QUEUE_PAIR_BYTES = 64 * 2**10
 TIMELY_BYTES = 24 * 2**10
 """RXE_SENT_TIMES times of packets, of 24 bytes each."""
+ENTROPY_BYTES = 20 * 2**10
+"""The value of each packet under way, a byte each, and what is known of 256 values."""
 # Each network namespace, of a node or the guest's own, has files in /sys for each device: 25 KiB.
 _VIEW_BYTES = 28 * 2**10
 # A packet of 4096 bytes has headers, so that the kernel takes 8192 for it, and 256 for its sk_buff.
@@ -76,7 +78,8 @@ def refuse_too_many(spec: Spec, transport: RoceTransport, memory_bytes: int) -> 
 
 
 def _pair_bytes(transport: RoceTransport) -> int:
-    return QUEUE_PAIR_BYTES + TIMELY_BYTES * (transport.congestion_control == "timely")
+    more = TIMELY_BYTES * (transport.congestion_control == "timely")
+    return QUEUE_PAIR_BYTES + more + ENTROPY_BYTES * (transport.entropy is not None)
 
 
 def _buffer_bytes(fabric: Fabric) -> int:

@@ -58,7 +58,10 @@ def print_result(result: dict[str, Any], directory: Path, console: OutputConsole
                 console.print(said, highlight=False)
     console.print()
     summary = result["summary"]
-    counted = ("retries", "sequence_naks", "not_ready_naks", "cnps_received", "resent_alone")
+    counted = (
+        *("retries", "sequence_naks", "not_ready_naks", "cnps_received", "resent_alone"),
+        *(name for name in ("trims", "paths_skipped", "paths_bad", "probes") if summary.get(name)),
+    )
     naks = "".join(
         f", {name.replace('_', ' ')} {summary[name]}" for name in counted if name in summary
     )

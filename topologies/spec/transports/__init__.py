@@ -15,5 +15,5 @@ It is not where packets are queued: ports have queue disciplines. Three names to
 docs/howto/add-a-transport.md adds one.
 """
 
-TRANSPORTS = ("tcp", "roce", "udp")
+TRANSPORTS = ("tcp", "roce", "udp", "mrc")
 """The registration of transports."""

@@ -31,6 +31,11 @@ class TransportSection(SpecSection, ABC):
         """The transport in words. `ecn` is whether TCP negotiates ECN."""
 
     @property
+    def hears_of_trims(self) -> bool:
+        """Whether its ends hear of packets that have lost their payload (`fabric.queue.trim`)."""
+        return False
+
+    @property
     def own_class(self) -> TrafficClassName:
         """The class of its packets, where it is not that of the ranks' sockets."""
         return None

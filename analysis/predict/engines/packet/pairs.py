@@ -5,19 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from analysis.predict.engines.joint_programs import JointPrograms
 from analysis.predict.engines.packet.choices import NextHopChoices
 from analysis.predict.engines.packet.ports import FabricPorts
 from analysis.predict.engines.paths import Paths
 from analysis.predict.engines.wire import Ints
+from analysis.predict.interface import PredictorError
 from simulation.columns import Column
 
 
 @dataclass(frozen=True, slots=True)
 class PairsOfEnds:
     """Ordered pairs, both ways of each: `carried`, `source` and `destination` by pair, in this
-    order. `matrix` is their path matrix, `selector` the DSCP class selector of what is sent."""
+    order. `matrix` is their path matrix, `selector` the DSCP class selector of what is sent.
+    `by_value` has the path matrix of each entropy value, none where queue pairs have one path."""
 
     ends: Ints
     keys: Ints
@@ -29,6 +32,7 @@ class PairsOfEnds:
     no_link: int
     rate_bps: Ints
     groups: tuple[str | None, ...]
+    by_value: tuple[Ints, ...]
 
     @classmethod
     def of(cls, paths: Paths, joint: JointPrograms, messages: Ints) -> PairsOfEnds:
@@ -43,19 +47,22 @@ class PairsOfEnds:
         groups = joint.groups(paths.setting)
         matrix = np.full((len(keys), 0), paths.links, dtype=np.int64)
         selector = np.zeros(len(keys), dtype=np.int64)
+        values: list[Ints] = []
         for by_carrier in (False, True):
             mine = carried == by_carrier
             if not mine.any():
                 continue
-            found = paths.hashed(
-                ends[source[mine]],
-                ends[destination[mine]],
-                by_carrier,
-                [groups[first] for first in source[mine].tolist()],
-            )
-            more = max(0, found.shape[1] - matrix.shape[1])
+            carrier = paths.setting.transport.carrier if by_carrier else None
+            many = 1 if carrier is None else carrier.values
+            told = [groups[first] for first in source[mine].tolist()]
+            own = ends[source[mine]], ends[destination[mine]]
+            found = [paths.hashed(*own, by_carrier, told, value) for value in range(many)]
+            longest = max(each.shape[1] for each in found)
+            more = max(0, longest - matrix.shape[1])
             matrix = np.pad(matrix, ((0, 0), (0, more)), constant_values=paths.links)
-            matrix[mine, : found.shape[1]] = found
+            matrix[mine, : found[0].shape[1]] = found[0]
+            if many > 1:
+                values = [_rows_of(matrix, mine, each, paths.links) for each in found]
             of_ends = np.array(joint.priorities(paths.setting, by_carrier), dtype=np.int64)
             selector[mine] = of_ends[source[mine]]
         return cls(
@@ -69,12 +76,15 @@ class PairsOfEnds:
             paths.links,
             np.array(paths.rate_bps, dtype=np.int64),
             tuple(groups[first] for first in source.tolist()),
+            tuple(values),
         )
 
     @property
     def links(self) -> Ints:
         """The links of all pairs, one after the other."""
-        found: Ints = self.matrix[self.matrix < self.no_link]
+        found: Ints = np.concatenate(
+            [rows[rows < self.no_link] for rows in (self.matrix, *self.by_value)]
+        )
         return found
 
     @property
@@ -110,6 +120,22 @@ class PairsOfEnds:
             "pair.completions": completions.astype(np.int32),
             "pair.selector": self.selector.astype(np.int32),
             "completions": np.array([len(queues)], dtype=np.int64),
+            **self._values(),
+        }
+
+    def _values(self) -> dict[str, Column]:
+        """The routes of entropy values, those of a pair one after the other. Raises PredictorError
+        where the ways between two hosts differ in length."""
+        none = np.zeros(0, dtype=np.int64)
+        if not self.by_value:
+            return {"value.links": none.astype(np.int32), "value.first_link": none}
+        rows = np.stack(self.by_value, axis=1)
+        lengths = (rows < self.no_link).sum(axis=2)
+        if (lengths != lengths[:, :1]).any():
+            raise PredictorError("the ways between two hosts have not all the same length")
+        return {
+            "value.links": rows[rows < self.no_link].astype(np.int32),
+            "value.first_link": np.cumsum([0, *lengths.reshape(-1)], dtype=np.int64),
         }
 
     def _first_links(self) -> Ints:
@@ -121,6 +147,13 @@ class PairsOfEnds:
     def _device_bps(self) -> Ints:
         found: Ints = self.rate_bps[self._first_links()]
         return found
+
+
+def _rows_of(matrix: Ints, mine: npt.NDArray[np.bool_], found: Ints, no_link: int) -> Ints:
+    """A matrix of as many rows, in which those that are mine are what was found."""
+    rows: Ints = np.full_like(matrix, no_link)
+    rows[mine, : found.shape[1]] = found
+    return rows
 
 
 def _keys(messages: Ints, ends: int) -> Ints:

@@ -12,7 +12,7 @@ from analysis.predict.engines.paths import Paths
 from analysis.predict.engines.wire import Ints
 from analysis.predict.interface import PredictorError, Setting
 from simulation.columns import Column
-from topologies.fabrics.fabric import L1_OVERHEAD_BYTES, Link, headroom_bytes
+from topologies.fabrics.fabric import L1_OVERHEAD_BYTES, Link, NodeKind, headroom_bytes
 from topologies.fabrics.fabric import Port as FabricPort
 from topologies.fabrics.port_seed import port_seed
 from topologies.registration import complete
@@ -31,7 +31,9 @@ from topologies.spec.queue_section import (
     Voq,
     queue_of,
     queues_in,
+    trims,
 )
+from topologies.spec.transports.checks import fabric_trims
 from topologies.units import q32
 
 _FIFO, _SHARED, _RED, _QUEUED = range(4)
@@ -83,6 +85,7 @@ class _Options:
     alpha_q16: int = 0
     lossy_classes: int = 0
     ecn: int = 0
+    trim: int = 0
 
 
 @dataclass(slots=True)
@@ -112,7 +115,7 @@ class FabricPorts:
         carrier = setting.transport.carrier
         stamped = carrier is not None and carrier.stamps
         self._plain = self._class is not None and not (
-            self._has_pauses or stamped or self.has_faults
+            self._has_pauses or stamped or self.has_faults or fabric_trims(setting.fabric)
         )
 
     def one_way_ns(self, matrix: Ints) -> Ints:
@@ -163,13 +166,15 @@ class FabricPorts:
 
     def _queued(self, link: Link, end: FabricPort) -> _Port:
         queue = end.queue
+        to_host = self.paths.setting.fabric.by_name[link.other(end.node).node]
+        trim = 2 if to_host.kind is NodeKind.HOST else 1
         if isinstance(queue, Classes):
             served = [queue.of(priority) for priority in range(CLASSES)]
             weights = [each.weight for each in queue.classes.values() if each.weight is not None]
             frame = link.frame_bytes + L1_OVERHEAD_BYTES
             options = tuple(
                 replace(
-                    _options(each.queue, link),
+                    _options(each.queue, link, trim),
                     class_quantum_bytes=(
                         0 if each.weight is None else frame * each.weight // min(weights)
                     ),
@@ -178,7 +183,7 @@ class FabricPorts:
             )
             class_map = sum(each.priority << 4 * number for number, each in enumerate(served))
         else:
-            options, class_map = (_options(queue, link),), _OWN_CLASS
+            options, class_map = (_options(queue, link, trim),), _OWN_CLASS
         if options not in self._options:
             self._options[options] = self._rows
             self._rows += len(options)
@@ -194,9 +199,9 @@ _OWN_CLASS = sum(number << 4 * number for number in range(CLASSES))
 """Each class selector is a class of its own."""
 
 
-def _options(queue: ClassQueue, link: Link) -> _Options:
+def _options(queue: ClassQueue, link: Link, trim: int) -> _Options:
     found = _OF_KIND[queue.kind](queue, _Options(0, queue.buffer_bytes), link)
-    return replace(found, kind=_KINDS.index(queue.kind))
+    return replace(found, kind=_KINDS.index(queue.kind), trim=trim if trims(queue) else 0)
 
 
 def _not_followed(queue: ClassQueue, plain: _Options, link: Link) -> _Options:

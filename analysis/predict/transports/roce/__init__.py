@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from analysis.decode.roce.wire_format import udp_source_port
+from analysis.decode.roce.wire_format import udp_source_port, value_port
 from analysis.predict.carrier import Carrier, PredictedTransport
 from analysis.predict.engines.trains import PacketTrains
 from analysis.predict.engines.wire import Wire
@@ -30,6 +30,11 @@ class RoceCarrier(Carrier):
     def __init__(self, settings: RoceTransport) -> None:
         self.settings = settings
         self.stamps = settings.congestion_control == "hpcc"
+        self.values = 1 if settings.entropy is None else settings.entropy.values
+
+    def port_of(self, port: int, value: int) -> int:
+        """As queue pairs have it."""
+        return port if self.values == 1 else value_port(port, value)
 
     def wire(self, mtu_bytes: int) -> Wire:
         """Packets of the path MTU, whatever links can take."""

@@ -19,6 +19,7 @@ _DEVICE = (
     *("base_rtt_ns", "target_q32", "max_stage"),
     *("ecn", "window_bytes", "window_by_rate", "ack_every", "int_hops"),
     *("selective", "reordering_ns"),
+    *("entropy_values", "entropy_least", "probe_interval_ns", "trim"),
 )
 """The numbers of a device, in the order of `roce.devices` (simulation/engine/verbs.hpp)."""
 

@@ -9,6 +9,7 @@ from topologies.routing.extent import Extent, longest_path
 from topologies.routing.routes import Routes, compute_routes
 from topologies.spec.errors import Problem
 from topologies.spec.queue_section import Lossless, QueueSpec, marks
+from topologies.spec.routing_section import Ecmp, Weighted
 from topologies.spec.sections import Sections
 from topologies.spec.transports.checks import TransportChecks
 from topologies.spec.transports.roce.section import INT_MAX_HOPS, RoceTransport
@@ -62,6 +63,7 @@ def _problems(spec: Sections, transport: RoceTransport, fabric: Fabric) -> Itera
         yield Problem(
             ("transport", "ecn"), "false", "expected true with dcqcn: ports mark no other"
         )
+    yield from _entropy(transport, fabric)
     yield from _lost(spec, queues)
     if transport.congestion_control != "none":
         yield from _rates(transport, fabric)
@@ -69,6 +71,23 @@ def _problems(spec: Sections, transport: RoceTransport, fabric: Fabric) -> Itera
         yield from _hpcc(fabric, extent)
     if any(len(fabric.links_of[host.name]) > 1 for host in fabric.hosts):
         yield from _ports(fabric)
+
+
+def _entropy(transport: RoceTransport, fabric: Fabric) -> Iterator[Problem]:
+    """Switches that do not look at what tells entropy values apart."""
+    choice = fabric.choice
+    by_port = (
+        fabric.routing == "ecmp"
+        and isinstance(choice, Ecmp | Weighted)
+        and not {"ports", "queue-pair"}.isdisjoint(choice.fields)
+    )
+    if transport.entropy is not None and not by_port:
+        yield Problem(
+            ("fabric", "routing"),
+            fabric.routing if fabric.routing != "ecmp" else choice.kind,
+            "expected ecmp or weighted by ports or queue-pair with transport.entropy: other "
+            "switches do not look at the port that a packet comes from",
+        )
 
 
 def _ports(fabric: Fabric) -> Iterator[Problem]:

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 from topologies.fabrics.fabric import L1_OVERHEAD_BYTES, Fabric
 from topologies.routing.extent import Extent, longest_path
+from topologies.spec.transports.checks import fabric_trims
+from topologies.spec.transports.mrc.section import MrcTransport
 from topologies.spec.transports.roce.section import (
     REORDERING_NS,
     Dcqcn,
+    Entropy,
     Hpcc,
     RoceTransport,
     Timely,
@@ -36,11 +39,17 @@ def device_settings(transport: RoceTransport, fabric: Fabric, line_bps: int) -> 
         "ack_every": transport.packets_per_ack,
         "window_bytes": transport.window_bytes or 0,
     }
+    if isinstance(transport, MrcTransport) and transport.window_bytes is None:
+        product = line_bps * base_rtt_ns(transport, extent) // (8 * 10**9)
+        settings["window_bytes"] = max(transport.path_mtu_bytes, 3 * product // 2)
     if transport.is_selective:
         settings["selective"] = 1
         settings["reordering_ns"] = (
             REORDERING_NS if transport.reordering_ns is None else transport.reordering_ns
         )
+        settings["trim"] = int(fabric_trims(fabric))
+    if transport.entropy is not None:
+        settings |= _entropy(transport.entropy)
     if controller is None:
         return settings
     rates = controller_rates(controller, line_bps)
@@ -58,6 +67,14 @@ def device_settings(transport: RoceTransport, fabric: Fabric, line_bps: int) -> 
             return settings | _timely(controller)
         case Hpcc():
             return settings | _hpcc(controller, transport, extent, line_bps)
+
+
+def _entropy(of: Entropy) -> dict[str, int]:
+    return {
+        "entropy_values": of.values,
+        "entropy_least": of.values // 4 or 1 if of.least is None else of.least,
+        "probe_interval_ns": of.probe_interval_ns,
+    }
 
 
 def _dcqcn(of: Dcqcn) -> dict[str, int]:

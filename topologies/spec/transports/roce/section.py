@@ -79,6 +79,23 @@ class Hpcc(SpecSection):
     min_bps: Rate = Field(default=None, alias="min_rate")
 
 
+class Entropy(SpecSection):
+    """Entropy values of a queue pair, as MRC has them (OCP Multipath Reliable Connection 1.0): each
+    packet leaves from the UDP port of one of `values`, by turns. One whose packet was marked is
+    skipped once; one whose packet was lost is left until a probe comes back, which is sent every
+    `probe_interval`. `least` values are never left (None: a quarter)."""
+
+    values: Whole = Field(default=128, ge=2, le=256)
+    least: Whole | None = Field(default=None, ge=1)
+    probe_interval_ns: TimeNs = Field(default=100_000, alias="probe_interval", gt=0, lt=10**9)
+
+    @model_validator(mode="after")
+    def _no_more_than_all(self) -> Entropy:
+        if self.least is not None and self.least > self.values:
+            raise ValueError(f"`least`: found {self.least}, allowed up to `values`, {self.values}")
+        return self
+
+
 @dataclass(frozen=True, slots=True)
 class ControllerRates:
     """The steps in which a port's controller adds rate, at first and later, and its least rate, in
@@ -103,7 +120,7 @@ class RoceTransport(TransportSection):
 
     A lost packet is sent again with all that follow it (`loss_recovery: go-back-n`), or alone
     (`selective-repeat`): it is lost where a packet that was sent later has come `reordering` ago
-    (None: 50us).
+    (None: 50us). With selective repeat packets may take many paths, by `entropy`.
     """
 
     of_programs: ClassVar[bool] = True
@@ -120,6 +137,7 @@ class RoceTransport(TransportSection):
     spread: Literal["split", "messages"] = "split"
     loss_recovery: Literal["go-back-n", "selective-repeat"] = "go-back-n"
     reordering_ns: TimeNs | None = Field(default=None, alias="reordering", lt=10**9)
+    entropy: Entropy | None = None
     traffic_class: TrafficClassName = Field(default=None, alias="class")
     dcqcn: Dcqcn | None = None
     timely: Timely | None = None
@@ -137,6 +155,11 @@ class RoceTransport(TransportSection):
             raise ValueError("expected a window of at least one packet of the path MTU")
         if self.reordering_ns is not None and not self.is_selective:
             raise ValueError("`reordering` is for loss_recovery: selective-repeat")
+        if self.entropy is not None and not self.is_selective:
+            raise ValueError(
+                "`entropy` is for loss_recovery: selective-repeat, as packets of many paths "
+                "overtake each other"
+            )
         return self
 
     @property
@@ -150,6 +173,8 @@ class RoceTransport(TransportSection):
         said += f", path MTU {self.path_mtu_bytes}"
         if self.is_selective:
             said += ", selective repeat"
+        if self.entropy is not None:
+            said += f", {self.entropy.values} entropy values"
         return f"{said}, ECN" if self.ecn_capable else said
 
     @property
@@ -186,6 +211,11 @@ class RoceTransport(TransportSection):
     def is_selective(self) -> bool:
         """Whether a lost packet is sent again alone."""
         return self.loss_recovery == "selective-repeat"
+
+    @property
+    def hears_of_trims(self) -> bool:
+        """With selective repeat."""
+        return self.is_selective
 
     @property
     def as_linux_has_it(self) -> bool:

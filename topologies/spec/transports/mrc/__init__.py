@@ -1,0 +1,1 @@
+"""MRC, a multipath reliable connection, in a spec."""
