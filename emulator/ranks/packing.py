@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from emulator.transports import emulated
 from topologies.spec.queue_section import Dctcp, DropTail
+from topologies.spec.run_sections import Freeze
 from topologies.spec.spec import Spec
 
 _PACKED_FROM = 16
@@ -20,12 +21,13 @@ _SEQUENCES = 3
 
 def ranks_per_process(spec: Spec) -> int:
     """The spec's number of ranks a process. `auto` is as many as a process has room for: from 16
-    ranks on where that changes no measured time, from 64 on everywhere, and 1 elsewhere."""
+    ranks on where that changes no measured time, from 64 on everywhere, and 1 elsewhere, as where a
+    fault has one of them stand still."""
     asked = spec.virtual.ranks_per_process
     if not isinstance(asked, str):
         return asked
     ranks = spec.workload.ranks
-    if spec.workload.program is not None:
+    if spec.workload.program is not None or any(isinstance(f, Freeze) for f in spec.faults):
         return 1
     if ranks >= _ALWAYS_FROM or (ranks >= _PACKED_FROM and _measures_the_same(spec)):
         most = emulated(spec).most_ranks_per_process(spec)

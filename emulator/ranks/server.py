@@ -197,7 +197,7 @@ class _Server:
                 node.end()
 
     def _order(self, order: Mapping[str, Any]) -> None:
-        """A fault of the spec: it kills programs, or has them stand still."""
+        """A fault of the spec: it kills programs, or has ranks stand still."""
         what, ranks = order["order"], set(order["ranks"])
         if what == "restart":
             for process in self._jobs[0].processes:
@@ -208,6 +208,8 @@ class _Server:
             return
         number = {"kill": signal.SIGKILL, "freeze": signal.SIGSTOP, "thaw": signal.SIGCONT}[what]
         for pid, process in list(self._watch.running.items()):
+            if isinstance(process, RankJob) and process.rank in ranks:
+                _signal([pid], number)
             if not isinstance(process, ProgramJob):
                 continue
             own = set(range(process.rank, process.rank + process.many))

@@ -9,6 +9,8 @@ import pytest
 
 from analysis.results.recovery import Recovery, goodput, recoveries
 from analysis.runs.records import StepRecord
+from emulator.ranks.packing import ranks_per_process
+from groundwire.pipeline import run
 from tests.exec.programs import FABRIC, execute
 from topologies.spec.spec import SpecError, parse_spec
 
@@ -92,9 +94,35 @@ def test_faults_that_cannot_be_are_refused(fault: str, words: str) -> None:
 
 def test_ranks_of_our_own_are_not_killed() -> None:
     own = "workload: {kind: collectives, ranks: 2, operations: [{kind: all_reduce, size: 1KB}]}\n"
-    with pytest.raises(SpecError, match="only programs are killed or frozen"):
+    with pytest.raises(SpecError, match="only programs are killed"):
         parse_spec(f"name: spec\n{_STAR}{own}faults: [{{kind: kill, rank: 1, at: 1ms}}]\n")
     parse_spec(f"name: spec\n{_STAR}{own}faults: [{{kind: kill, switch: s0, at: 1ms}}]\n")
+
+
+def test_a_rank_of_our_own_stands_still(tmp_path: Path) -> None:
+    own = "kind: collectives, ranks: 2, iterations: 3, operations: [{kind: all_reduce, size: 1KB}]"
+    fault = "{kind: freeze, rank: 1, iteration: 1, duration: 5ms}"
+    text = f"name: spec\n{_STAR}workload: {{{own}}}\npredict: []\nfaults: [{fault}]\n"
+    done = run(parse_spec(text), kernel="virtual", out=tmp_path / "run", pages=False)
+    assert json.loads((tmp_path / "run" / "environment.json").read_text())["missed_faults"] == []
+    took_ns = [each["duration_ns"] for each in done.result["collectives"]]
+    assert len(took_ns) == 3
+    assert max(took_ns[0], took_ns[2]) < 200_000
+    assert 5_000_000 <= took_ns[1] < 5_000_000 + 2 * max(took_ns[0], took_ns[2])
+
+
+@pytest.mark.parametrize("shared", [2, "auto"])
+def test_who_stands_still_is_a_process_of_its_own(shared: object) -> None:
+    own = "workload: {kind: collectives, ranks: 64, operations: [{kind: all_reduce, size: 1KB}]}\n"
+    fabric = _STAR.replace("hosts: 2", "hosts: 64")
+    text = f"name: spec\n{fabric}{own}virtual: {{ranks_per_process: {shared}}}\n"
+    fault = "faults: [{kind: freeze, rank: 1, at: 1ms, duration: 1ms}]\n"
+    assert ranks_per_process(parse_spec(text)) > 1
+    if shared == "auto":
+        assert ranks_per_process(parse_spec(text + fault)) == 1
+        return
+    with pytest.raises(SpecError, match="ranks_per_process: found 2; expected 1 or auto"):
+        parse_spec(text + fault)
 
 
 def _steps(*ends_ns: int) -> list[StepRecord]:

@@ -301,15 +301,23 @@ def _fault_problems(spec: Sections, fabric: Fabric) -> Iterator[Problem]:
 def _victim_problems(
     spec: Sections, fabric: Fabric, key: Key, fault: Kill | Freeze
 ) -> Iterator[Problem]:
-    """Ranks of Groundwire's own cannot go on without one of them, nor join again."""
+    """Ranks of Groundwire's own cannot go on without one of them, nor join again; one that stands
+    still is a process of its own."""
     if fault.rank is not None and fault.rank >= spec.ranks:
         yield Problem((*key, "rank"), str(fault.rank), f"expected at most {spec.ranks - 1}")
     programs = [workload.program for workload in spec.workloads if workload.program is not None]
-    if (isinstance(fault, Freeze) or fault.switch is None) and (not programs or spec.jobs):
-        expected = "expected one workload of kind command: only programs are killed or frozen"
-        yield Problem((*key, "kind"), fault.kind, expected)
     if isinstance(fault, Freeze):
+        shared = spec.virtual.ranks_per_process
+        if spec.jobs:
+            expected = "expected one workload: which job's rank is frozen cannot be said"
+            yield Problem((*key, "kind"), fault.kind, expected)
+        elif isinstance(shared, int) and shared > 1:
+            expected = "expected 1 or auto: a rank that is frozen is a process of its own"
+            yield Problem(("virtual", "ranks_per_process"), str(shared), expected)
         return
+    if fault.switch is None and (not programs or spec.jobs):
+        expected = "expected one workload of kind command: only programs are killed"
+        yield Problem((*key, "kind"), fault.kind, expected)
     if fault.host is not None and fault.host not in {node.name for node in fabric.hosts}:
         yield Problem((*key, "host"), fault.host, "expected a host of the fabric")
     if fault.switch is not None and fault.switch not in {node.name for node in fabric.routers}:
