@@ -37,6 +37,20 @@ _NO_INDEX = re.compile(
     "Temporary failure in name resolution|Failed to establish a new connection|ConnectTimeoutError"
     "|Name or service not known|Connection refused|No route to host"
 )
+_FROM_SOURCE = """
+pip install --quiet --no-deps /wheel/*.tar.gz
+python > needed <<END
+from importlib.metadata import requires
+all_of_it = [each for each in requires("groundwire") if "extra ==" not in each]
+print("\\n".join(each for each in all_of_it if not each.startswith("torch")))
+END
+pip install --quiet --requirement needed
+echo is-installed >&2
+groundwire init mine.yaml
+groundwire validate mine.yaml
+groundwire predict mine.yaml --predictor flow --json
+groundwire kernel build || test $? = 1
+"""
 _BEGIN = """
 set -eu
 cd "$HOME"
@@ -118,6 +132,21 @@ def test_lab_1_by_a_plain_user_of_a_clean_system(system: str, wheel: Path, tmp_p
     done = _as_student(_root_of(system, whole=True), _BEGIN + _WITH_TORCH, wheel, tmp_path)
     _require_success(done)
     assert "12 of 12 points" in done.stdout
+
+
+@pytest.mark.long
+def test_the_sdist_is_installed_by_a_plain_user_of_a_clean_system(tmp_path: Path) -> None:
+    """It predicts without a compiler, and says what the virtual kernel needs."""
+    tree, packed = tmp_path / "tree", tmp_path / "packed"
+    subprocess.run(["git", "clone", "-q", str(ROOT), str(tree)], check=True)
+    build = f"import setuptools.build_meta as made; made.build_sdist({str(packed)!r})"
+    subprocess.run([sys.executable, "-c", build], cwd=tree, check=True, capture_output=True)
+    (made,) = packed.glob("*.tar.gz")
+    done = _as_student(_root_of("noble", whole=False), _BEGIN + _FROM_SOURCE, made, tmp_path)
+    _require_success(done)
+    assert "mine.yaml: fat-tree, 16 hosts" in done.stdout and '"flow"' in done.stdout
+    assert re.search(r"cannot be built without: .*\bflex\b", done.stderr)
+    assert "make setup" not in done.stdout + done.stderr
 
 
 def _require_success(done: subprocess.CompletedProcess[str]) -> None:
