@@ -124,8 +124,8 @@ class System:
         if building:
             words = [f"{name}={value}" for name, value in variables.items()]
             inside = ["env", "-i", "-C", self.directory, *words, *as_user, *argv]
-            command = ["unshare", "--mount", "--pid", "--fork", "sh", "-euc", _PLAIN_ROOT, "sh"]
-            command += [str(self.root), *inside]
+            command = ["unshare", "--mount", "--pid", "--kill-child"]
+            command += ["sh", "-euc", _PLAIN_ROOT, "sh", str(self.root), *inside]
             return subprocess.run(
                 command, capture_output=True, text=True, timeout=timeout_s, check=False
             )

@@ -107,7 +107,7 @@ def test_the_devcontainer_runs_the_demo_of_a_clone(tmp_path: Path) -> None:
             os.chown(path, owner.st_uid, owner.st_gid, follow_symlinks=False)
         os.chown(system.root / "home/student/groundwire", owner.st_uid, owner.st_gid)
         system.directory = "/home/student/groundwire"
-        made = system.run(["make", "demo"], building=True)
+        made = system.run(["make", "demo"], building=True, timeout_s=5000)
         assert made.returncode == 0, made.stdout[-2000:] + made.stderr[-3000:]
         assert "VALID" in made.stdout
     finally:
