@@ -74,6 +74,7 @@ KINETO = ForeignFile("a trace of Kineto (torch.profiler's export_chrome_trace)",
 SIMAI = ForeignFile("a workload of SimAI", _READ)
 NS3_FLOWS = ForeignFile("flows of ns-3 (HPCC)", _READ)
 CONNECTIONS = ForeignFile("htsim's connection matrix", _READ)
+AICB = ForeignFile("a workload of AICB", _READ)
 NCCL_LOG = ForeignFile("a debug log of NCCL", _READ)
 
 _BY_KEY = {
@@ -96,7 +97,7 @@ _BY_BEGINNING: tuple[tuple[str, ForeignFile], ...] = (
     (r"\s*(HYBRID_TRANSFORMER\w*\s|MICRO\b)", SIMAI),
     (
         r"[^\n]*\n?comm_type,comm_group,",
-        ForeignFile("AICB's list of collectives", "give the SimAI workload that AICB writes of it"),
+        AICB,
     ),
     (
         r"\s*\d+ \d+ \d+( \d+ \d+ \S+)?\s*\n\s*(\d+ ?)*\n\s*\d+ \d+ \d+(\.\d+)?[GM]bps ",

@@ -13,6 +13,7 @@ from analysis.chakra.foreign import by_ranks, groups_of_pytorch, not_as_they_say
 from analysis.chakra.graph import Graph, Groups, Pricing, from_trace, trace_groups
 from analysis.chakra.group_file import read_groups
 from analysis.chakra.memory import with_memory
+from analysis.chakra.sources.aicb import read_aicb
 from analysis.chakra.sources.flow_files import read_connections, read_ns3_flows
 from analysis.chakra.sources.goal import read_goal
 from analysis.chakra.sources.goal_binary import is_goal_binary, read_goal_binary
@@ -24,6 +25,7 @@ from analysis.chakra.sources.simai import read_simai
 from analysis.chakra.trace import Trace
 from topologies.spec.compute_section import ComputeSpec
 from topologies.spec.foreign_files import (
+    AICB,
     CONNECTIONS,
     GOAL,
     KINETO,
@@ -83,6 +85,9 @@ def _read(path: Path, compute: ComputeSpec | None, groups: Path | None) -> Trace
         if kind is GOAL or is_goal_binary(data):
             graphs, notes = (read_goal if kind is GOAL else read_goal_binary)(path)
             return TraceSet(graphs, notes=by_ranks(notes, len(graphs)))
+        if kind is AICB:
+            graphs, said = read_aicb(path, price or _no_time)
+            return TraceSet(graphs, notes=said)
         if kind is SIMAI or kind is NCCL_LOG:
             graphs, said = (read_simai if kind is SIMAI else read_nccl_log)(path)
             return TraceSet(graphs, notes=said)
