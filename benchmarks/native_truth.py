@@ -240,7 +240,7 @@ _SHORT = {
     "ports with enough": "ports slow",
     "a rank waited": "ranks waited",
     "one timer": "timers",
-    "longer than what they move": "too long",
+    "longer than their bytes": "too long",
     "sooner than on": "too short",
     "the capture lost": "capture lost",
 }

@@ -228,7 +228,7 @@ def choose_kernel(spec: Spec, wanted: KernelKind | None) -> KernelKind:
     if wanted is not None and wanted not in known:
         raise UnknownKernel(
             f"kernel: found {wanted!r}; {suggestion(str(wanted), list(known))}expected "
-            f"{', '.join(known)}, or None, which takes what can run the spec"
+            f"{', '.join(known)}, or None, which takes one that can run the spec"
         )
     ranks = spec.ranks
     if ranks > MOST_RANKS:

@@ -56,7 +56,7 @@ def as_feeder_reads(trace: Trace) -> tuple[Trace, tuple[str, ...]]:
     nodes, added = _in_stream_order(nodes)
     if added:
         notes.append(
-            f"{added} dependencies of device nodes on what is before them, on their stream or on "
+            f"{added} dependencies of device nodes on nodes before them, on their stream or on "
             "the stream that computes, are not in the trace and are added (mlcommons/chakra#215)"
         )
     return replace(trace, nodes=nodes), tuple(notes)

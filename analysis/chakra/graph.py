@@ -288,7 +288,7 @@ def _call(node: TraceNode, groups: Groups) -> CollectiveCall:
         ranks = groups.named(group)
     except KeyError:
         raise ValueError(
-            f"node {node.id}: pg_name: nobody says who is in group {group}: give ASTRA-sim's file "
+            f"node {node.id}: pg_name: no ranks are told of group {group}: give ASTRA-sim's file "
             "of communicator groups (--groups)"
         ) from None
     kind = _KIND_OF[CollectiveType(_required(node, "comm_type"))]

@@ -51,7 +51,7 @@ def with_memory(
             if not node.duration_ns:
                 what = "MEM_LOAD" if node.loads else "MEM_STORE"
                 raise ValueError(
-                    f"rank {rank}: node {node.id} ({what}) has no duration, and nobody says what "
+                    f"rank {rank}: node {node.id} ({what}) has no duration, and nothing says what "
                     "its memory is: give ASTRA-sim's configuration of remote memory (--memory), or "
                     "workload.memory"
                 )

@@ -119,7 +119,7 @@ class Setting:
         """Raises PredictorError where hosts are charged for their ranks' traffic."""
         if self.charged:
             raise PredictorError(
-                f"host: no predictor follows what processors take ({self.charged})"
+                f"host: no predictor follows the time of processors ({self.charged})"
             )
 
     def __post_init__(self) -> None:

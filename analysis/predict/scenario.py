@@ -140,7 +140,7 @@ class Scenario:
             hosts = [self.setting.hosts[rank] for rank in each.call.ranks]
             if len(set(hosts)) < len(hosts):
                 raise PredictorError(
-                    "ranks of it share a host; what these exchange is not predicted"
+                    "ranks of it share a host; the messages between these are not predicted"
                 )
 
 

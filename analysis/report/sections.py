@@ -240,10 +240,10 @@ def _fabric(runs: Sequence[RunFigures], colours: PhaseColours, width: float) -> 
         "Fabric and link use",
         "Share of the communicating time (any collective in flight) that each link spent sending, "
         "L1 overhead included; the two lanes of a link are its two directions. Over time: the "
-        "ports next to a capture. By dimension: what programs send along each, from the ranks' "
-        "logs. Aggregation tree: payload of collectives in which switches took part, as a share of "
-        "what hosts would have sent over the link that they load most. Slots: the most that "
-        "operations held at once at each aggregation node. Hover for figures.",
+        "ports next to a capture. By dimension: the bytes of programs along each, from the "
+        "ranks' logs. Aggregation tree: payload of collectives in which switches took part, as a "
+        "share of the bytes that hosts would have sent over the link that they load most. Slots: "
+        "the most that operations held at once at each aggregation node. Hover for figures.",
         tuple(panels),
         scale=("idle", *(f"≤ {round(100 * (i + 1) / 6)}%" for i in range(6))),
     )
@@ -268,7 +268,7 @@ def _prediction(runs: Sequence[RunFigures], colours: PhaseColours, width: float)
         "prediction",
         "Measured and predicted",
         "Measured means with whiskers from the fastest to the slowest iteration; markers "
-        "are what each predictor says for the same collective. Predictions know when the run "
+        "are each predictor's times for the same collective. Predictions know when the run "
         "posted its collectives, and the ports that ECMP hashes.",
         tuple(panels),
         tuple(legend),
@@ -395,7 +395,7 @@ def _traffic(runs: Sequence[RunFigures], colours: PhaseColours, width: float) ->
         panels.append(Panel(run, (("", drawing.render()),), note))
     return ReportSection(
         "traffic",
-        "Who sends to whom",
+        "Traffic between ranks",
         "Payload from each rank (rows) to each rank (columns) over the whole run.",
         tuple(panels),
         scale=steps,

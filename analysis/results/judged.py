@@ -170,7 +170,7 @@ def _by_bytes(run: Run) -> JudgedTimes:
         worst = sorted(slow, key=lambda e: -e.slower)[:_QUOTED]
         reasons.append(
             f"{len(slow)} of {len(expected)} collectives took more than {EXPECTED_LIMIT:.1%} "
-            f"longer than what they move takes at their slowest link: {_quote(worst)}. The "
+            f"longer than their bytes take at their slowest link: {_quote(worst)}. The "
             "machine was too slow, or the transport (losses, marks, windows): only a twin on the "
             "virtual kernel tells which (--twin)"
         )
@@ -178,9 +178,9 @@ def _by_bytes(run: Run) -> JudgedTimes:
         worst = sorted(fast, key=lambda e: -e.faster)[:_QUOTED]
         reasons.append(
             f"{len(fast)} of {len(expected)} collectives were over more than {EXPECTED_LIMIT:.1%} "
-            f"sooner than on such a fabric: {_quote(worst)}. Idle links let through at once what "
-            "makes up for late timers, and without netem a first frame too: messages are too "
-            "short for that (larger ones, or the virtual kernel)"
+            f"sooner than on such a fabric: {_quote(worst)}. Idle links let through at once the "
+            "tokens that make up for late timers, and without netem a first frame too: messages "
+            "are too short for that (larger ones, or the virtual kernel)"
         )
     return JudgedTimes(
         "bytes",

@@ -163,7 +163,7 @@ def _of_compute(run: Run) -> list[str]:
             f"of torch and {flops:,} FLOP on {ranks} of {len(run.ranks)} ranks, from their process "
             "group on. FLOP are those of matrix products, convolutions and attention; all other "
             "operations take the time of their bytes. Nothing was charged for threads of the "
-            "program's own, compiled code, and what is not torch's"
+            "program's own, compiled code, and computing outside of torch"
         ]
     if program is not None and program.charges:
         return [
@@ -241,7 +241,7 @@ def _of_captures(run: Run, captured: CapturedRecord) -> list[str]:
             else ", and torch's reduce-scatter looks like the all-reduce that Gloo makes of it"
         )
         found.append(
-            "collectives were found in the captures, by what Gloo writes: their times are those of "
+            "collectives were found in the captures, by Gloo's headers: their times are those of "
             f"packets at hosts{names}"
         )
     else:
@@ -342,10 +342,10 @@ def _of_mpi(run: Run) -> str:
     if unnamed:
         said += f"{unnamed:,} of them have no row. "
     return said + (
-        "A collective's kind and messages are read from the wire, how many there are and of what "
-        "size follows from the algorithms of OpenMPI 4.1; what fits none has a row for "
-        "each message, or exchange of several at one time. packet and flow predict what these "
-        "messages take, not which ones OpenMPI chooses"
+        "A collective's kind and messages are read from the wire. Their number and "
+        "sizes follow from the algorithms of OpenMPI 4.1. A message that fits none has a row of "
+        "its own, and so has an exchange of several at one time. packet and flow predict the time "
+        "of these messages, not OpenMPI's choice of them"
     )
 
 
@@ -362,8 +362,8 @@ def _of_mpis_others(run: Run) -> list[str]:
 def _of_spinners(run: Run) -> list[str]:
     return [
         f"{each.program} (process {each.pid}, the first of them) {_SPINNERS[each.kind]}. Such "
-        f"threads rested for {each.virtual_ns / 1e3:,.0f} us in all, and saw what others did when "
-        "they did it; a deadline of their own they may have passed by up to 16 us"
+        f"threads rested for {each.virtual_ns / 1e3:,.0f} us in all, and saw the acts of others "
+        "at their time; they may have passed a deadline of their own by up to 16 us"
         for each in run.environment.spinners
         if each.kind in _SPINNERS
     ]

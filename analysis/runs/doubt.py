@@ -24,7 +24,7 @@ class Doubt(StrEnum):
     )
     LIGHT = (
         "a time that is shorter than light takes from a rank's host to its switch. A row's time "
-        "begins when its last rank posts, and what that one needed was over"
+        "begins when its last rank posts, and the messages for that one were over"
     )
     UNEVEN = "unequal parts, for which nccl-tests defines no bandwidth (rank_sizes_bytes)"
 

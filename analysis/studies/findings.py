@@ -66,7 +66,7 @@ def _of_effects(effects: Effects) -> list[str]:
     if not variance.balanced:
         said.append(
             "The design is not balanced, so shares depend on the order of the factors: each has "
-            "what it explains beyond those before it."
+            "the part that it explains beyond those before it."
         )
     aliased = [term.label for term in variance.terms if term.aliased and not term.sum_of_squares]
     if aliased:

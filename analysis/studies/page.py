@@ -64,8 +64,8 @@ def _sections(study: StudyCases, effects: dict[str, Effects | None]) -> Iterator
         yield Section(
             f"shares-{response}",
             f"What decides: {title}",
-            "The spread of all cases about their mean, as sums of squares: what each factor "
-            "explains alone, what two explain only together, and what is left.",
+            "The spread of all cases about their mean, as sums of squares: the part that each "
+            "factor explains alone, the part that two explain only together, and the rest.",
             shares_chart(one, _WIDTH),
         )
         yield Section(

@@ -128,7 +128,7 @@ def _machine(needed_bytes: int) -> Iterator[Check]:
         not no_temporary,
         temporary or no_temporary,
         "the virtual kernel cannot be built, guests have no place but /dev/shm for their memory, "
-        "and groundwire shell none for what is typed",
+        "and groundwire shell has none for its commands",
         "set TMPDIR to a directory that can be written",
     )
     version = _cgroup_version()

@@ -95,15 +95,15 @@ THRESHOLDS = (
         LATENESS_NS,  # what token buckets make up for; slow links allow more: `thresholds_of`
         ",.0f",
         "one timer in a hundred was {figure} ns late or more",
-        "packets leave queues and delay lines by timers, so they are late by as much, and what is "
-        "later than links make up for is lost",
+        "packets leave queues and delay lines by timers, so they are late by as much, and time "
+        "beyond what links make up for is lost",
     ),
     Threshold(
         "capture_drops",
         0,
         ",.0f",
         "the capture lost {figure} packets",
-        "what is computed from the capture (times on the wire, retransmissions) has gaps",
+        "figures from the capture (times on the wire, retransmissions) have gaps",
         of_time=False,
     ),
     Threshold(

@@ -73,11 +73,11 @@ def read_own_file(path: Path) -> str:
 def _refuse_others(path: Path, found: os.stat_result) -> None:
     if found.st_uid != os.geteuid():
         raise NotOurs(
-            f"{path} belongs to user {found.st_uid}, not to user {os.geteuid()}: what it says is "
-            "not obeyed. Have it removed by its owner"
+            f"{path} belongs to user {found.st_uid}, not to user {os.geteuid()}: it is not "
+            "obeyed. Have its owner remove it"
         )
     if found.st_mode & _OTHERS_WRITE:
         raise NotOurs(
-            f"{path} can be written by others (mode {stat.S_IMODE(found.st_mode):04o}): what it "
-            f"says is not obeyed. If you know what is in it: chmod go-w {path}"
+            f"{path} can be written by others (mode {stat.S_IMODE(found.st_mode):04o}): it is "
+            f"not obeyed. If you know its contents: chmod go-w {path}"
         )

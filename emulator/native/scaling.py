@@ -94,7 +94,7 @@ class ScaleChoice:
         return start + (
             f"forwards {self.calibration.packet_hops_per_s:.3g} with all "
             f"{self.calibration.ranks} ranks busy, of which {UTILISATION:.0%} are used (an "
-            f"estimate; `groundwire doctor --measure` finds what is right){needs}"
+            f"estimate; `groundwire doctor --measure` finds the right one){needs}"
         )
 
     def as_dict(self) -> dict[str, object]:

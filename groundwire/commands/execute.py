@@ -113,7 +113,7 @@ def execute(
         typer.Option(
             metavar="TRACE",
             help="As --charge, by a trace of PyTorch's profiler with recorded shapes, or a table "
-            "of kernels (.csv): operations take what they took there, those that it lacks the "
+            "of kernels (.csv): operations take the times that they took there, others the "
             "device's roofline. With --gpus-per-host, the kernels of virtual GPUs do.",
         ),
     ] = None,

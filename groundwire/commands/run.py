@@ -57,8 +57,8 @@ KernelOption = Annotated[
     KernelChoice,
     typer.Option(
         help="native: this machine's own kernel, in real time, needs root. virtual: a "
-        "user-mode Linux in exact virtual time, needs no root. auto: native when root and the "
-        "kernel has what the spec needs, else virtual."
+        "user-mode Linux in exact virtual time, needs no root. auto: native as root on a "
+        "kernel that can run the spec, else virtual."
     ),
 ]
 OutOption = Annotated[
@@ -73,8 +73,8 @@ JsonOption = Annotated[
     bool,
     typer.Option(
         "--json",
-        help="Print result.json instead of the tables; of a run that fails, why, and who waited "
-        "for whom.",
+        help="Print result.json instead of the tables; of a run that fails, the reason, and the "
+        "ranks that waited for each other.",
     ),
 ]
 StyleOption = Annotated[
@@ -86,7 +86,7 @@ StallOption = Annotated[
         metavar="SECONDS",
         min=1,
         help="End a run on the virtual kernel whose time has stood still for so long, as an error "
-        "that says who ran (default: 300).",
+        "that names the last thread that ran (default: 300).",
     ),
 ]
 HangOption = Annotated[
@@ -94,7 +94,7 @@ HangOption = Annotated[
     typer.Option(
         metavar="TIME",
         help="End the run as an error when a rank has waited for one operation for so long in the "
-        "run's own time (60s), and say who waits for whom; as --set hang_after.",
+        "run's own time (60s), and name the ranks that wait for others; as --set hang_after.",
     ),
 ]
 TwinOption = Annotated[
@@ -117,8 +117,8 @@ LiveOption = Annotated[
     bool,
     typer.Option(
         "--live",
-        help="Serve the run's page while it goes, on this machine alone: what it does, its clock, "
-        "its ports over time. It ends in what `groundwire view` shows, until Ctrl-C.",
+        help="Serve the run's page while it goes, on this machine alone: its progress, its clock, "
+        "its ports over time. It ends in the page of `groundwire view`, until Ctrl-C.",
     ),
 ]
 TopoOption = Annotated[

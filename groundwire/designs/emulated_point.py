@@ -295,7 +295,7 @@ def _rules(found: Found, points: Sequence[_Point], scale: Scale) -> tuple[str, .
         )
     if found.file.sections.workload.listed is None:
         told.append(
-            "The iteration is a table of layers: what the model adds up is joined in few rows, "
+            "The iteration is a table of layers: parts that the model adds up share few rows, "
             "with its computing as time. A dimension that two degrees of parallelism share is "
             "two, each with its bandwidth."
         )

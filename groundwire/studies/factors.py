@@ -129,7 +129,7 @@ def _listed(name: str, given: list[Any], problems: list[Problem]) -> Iterator[Le
     if axis is None and "." not in name and name not in ("seed", "placement", "scale"):
         expected = (
             f"{suggestion(name, list(AXES))}expected a ready axis ({', '.join(AXES)}) or a key of "
-            "the spec such as fabric.link.rate; other factors give each level by name what it sets"
+            "the spec such as fabric.link.rate; other factors name the keys that each level sets"
         )
         problems.append(Problem(("factors", name), name, expected))
         return

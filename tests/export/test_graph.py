@@ -148,7 +148,7 @@ def test_an_unknown_group_names_the_file(tmp_path: Path) -> None:
     bare = Trace(to_trace((node,), groups).nodes)
     for rank in range(2):
         write_trace(tmp_path / f"w.{rank}.et", bare)
-    with pytest.raises(ChakraError, match=r"w\.0\.et: node 1: pg_name: nobody says who"):
+    with pytest.raises(ChakraError, match=r"w\.0\.et: node 1: pg_name: no ranks are told of"):
         read_workload(tmp_path / "w")
     file = tmp_path / "groups.json"
     file.write_text('{"5": [1, 0]}')

@@ -74,11 +74,11 @@ def test_the_choice_is_stated() -> None:
     assert str(choice) == (
         "scale 200: the target fabric may carry 2.4e+07 packet-hops/s, this machine forwards "
         "4e+05 with all 16 ranks busy, of which 30% are used (an estimate; `groundwire doctor "
-        "--measure` finds what is right)"
+        "--measure` finds the right one)"
     )
     assert choice.as_dict()["machine_packet_hops_per_s"] == 400_000
     slower = ScaleChoice(2000, 2.4e7, PacketRateCalibration(4e5, 16, 0.5), 1973.4)
-    assert str(slower).endswith("is right); pauses that are in time need 1.97e+03")
+    assert str(slower).endswith("the right one); pauses that are in time need 1.97e+03")
     assert str(ScaleChoice(5, 1.0, None)) == "scale 5, as the spec says"
 
 

@@ -64,7 +64,7 @@ def test_what_is_expected_is_what_is_measured_exactly(
 
 @pytest.mark.parametrize(
     ("factor", "words"),
-    [(1.0, None), (1.1, "longer than what they move takes")],
+    [(1.0, None), (1.1, "longer than their bytes take")],
 )
 def test_native_times_are_judged(factor: float, words: str | None, tmp_path: Path) -> None:
     run = _native(tmp_path, factor)

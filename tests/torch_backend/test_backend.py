@@ -210,7 +210,10 @@ def test_a_ddp_script_of_torchrun_sends_over_roce_where_the_run_has_it(tmp_path:
     [
         ({TRANSPORT_VARIABLE: "rdma"}, "found 'rdma', allowed: tcp, roce"),
         ({TRANSPORT_VARIABLE: "roce"}, "found roce where there are no RDMA devices, allowed: tcp"),
-        ({TRANSPORT_VARIABLE: "roce", place_variable("roce"): "{}"}, "allowed: what the run set"),
+        (
+            {TRANSPORT_VARIABLE: "roce", place_variable("roce"): "{}"},
+            "allowed: the value that the run set",
+        ),
     ],
 )
 def test_a_transport_that_cannot_be_had_is_named(environment: dict[str, str], said: str) -> None:

@@ -132,7 +132,7 @@ def test_reading_again_what_was_dropped_without_end_is_out_of_memory(
     ended = guest(sys.executable, "-c", READ_AGAIN, *words, **spec)
     assert ended.result.reason == "out-of-memory"
     assert megabytes(r"at one instant of virtual time it read ([\d,]+) MB", ended.result.message)
-    assert megabytes(r"([\d,]+) MB were left for what it reads", ended.result.message) < 16
+    assert megabytes(r"([\d,]+) MB were left for files that it reads", ended.result.message) < 16
 
 
 def test_a_file_larger_than_memory_can_be_read_again(guest: Guest, tmp_path: Path) -> None:

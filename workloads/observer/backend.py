@@ -46,7 +46,7 @@ def _register(root: str) -> None:
         from workloads.torch_backend.registration import register
     except ImportError as error:
         raise ImportError(
-            f"collectives.backend: programs: {sys.executable} has not what the backend groundwire "
-            f"needs ({error}); expected a Python in which Groundwire is installed"
+            f"collectives.backend: programs: {sys.executable} lacks a package that the backend "
+            f"groundwire needs ({error}); expected a Python in which Groundwire is installed"
         ) from error
     register()

@@ -63,7 +63,7 @@ def place_of(environment: Mapping[str, str]) -> Place | None:
             what = f"found {kind} where {error.args[0]}"
             raise ConfigurationError(f"{TRANSPORT_VARIABLE}: {what}") from error
         raise ConfigurationError(
-            f"{variable}: found {text!r}, allowed: what the run set ({error!r})"
+            f"{variable}: found {text!r}, allowed: the value that the run set ({error!r})"
         ) from error
 
 

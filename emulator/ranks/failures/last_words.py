@@ -32,8 +32,8 @@ _ADVICE = (
     (
         r"(?<![\w/])/(tmp|run|dev/shm)/\S+(: |'.*)(not found|No such file)|"
         r"No such file or directory: '/(tmp|run|dev/shm)/",
-        "/tmp, /run and /dev/shm are the virtual kernel's own: what this machine has there is seen "
-        "where a word of the command names it",
+        "/tmp, /run and /dev/shm are the virtual kernel's own: a program sees this machine's files "
+        "there only where a word of the command names them",
     ),
     (
         r"mca_memheap_base_reg|_load_segments\(\) too many segments",

@@ -43,7 +43,7 @@ class ThrashingDetector:
             f"the guest's {mb(self._memory_bytes)} were not enough: at one instant of virtual "
             f"time it read {mb(_bytes(self._reread) - self._since)} of programs and files that it "
             f"had dropped before. {mb(_bytes(self._others))} were processes' and files' in /tmp, "
-            f"/run and /dev/shm, {mb(_bytes(self._files))} were left for what it reads"
+            f"/run and /dev/shm, {mb(_bytes(self._files))} were left for files that it reads"
         )
 
 
