@@ -72,7 +72,9 @@ def test_collectives_of_ranks_that_share_hosts_are_predicted(tmp_path: Path) -> 
     assert {row["kind"] for row in rows} == {"all_reduce", "all_to_all", "barrier"}
     for row in rows:
         assert abs(row["predicted"]["flow"]["error"]) < 0.05, row
-        assert abs(row["predicted"]["packet"]["error"]) < 0.005, row
+        off_ns = abs(row["predicted"]["packet"]["duration_ns"] - row["duration_ns"])
+        connecting_ns = 3 * 90 * 8 / 100  # frames without data that may be ahead of the first one
+        assert off_ns <= max(connecting_ns, 0.005 * row["duration_ns"]), row
         assert "share a host" in row["predicted"]["alpha-beta"]["reason"]
 
 
