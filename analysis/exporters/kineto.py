@@ -10,7 +10,11 @@ from pathlib import Path
 from analysis.runs.kernels import read_kernels
 from analysis.runs.records import CollectiveRecord, GpuRecord
 from analysis.runs.run import RankLog, Run
-from workloads.virtual_gpu.interpreter.kineto import CommunicationEvent, Event, device_events
+from workloads.virtual_gpu.interpreter.kineto import (
+    CommunicationEvent,
+    Event,
+    device_events,
+)
 
 _NAMES = {
     "all_reduce": "allreduce",
@@ -20,8 +24,6 @@ _NAMES = {
 _TYPES = {1: "Byte", 2: "BFloat16", 4: "Float", 8: "Long"}
 """The log has bytes of an element, and not its type: one of that size."""
 _HOST_PROCESS, _HOST_THREAD = 100_000, 1
-_STEP_US = 0.001
-"""The least duration of a step: a host whose launches take no time makes it in none."""
 
 
 def write_kineto(folder: Path, run: Run) -> tuple[Path, ...]:
@@ -89,18 +91,29 @@ def _events(run: Run, log: RankLog) -> Iterator[Event]:
     names = (("process_name", f"python: rank {log.rank}"), ("thread_name", "thread 1 (python)"))
     for what, name in names:
         yield {**host, "ph": "M", "name": what, "ts": 0.0, "args": {"name": name}}
-    kernels = read_kernels(run, log.rank)
     world = len(run.ranks)
+    kernels = list(read_kernels(run, log.rank))
     calls = [_communication(log, each, world) for each in log.collectives]
-    launches = [*(each.launched_ns for each in kernels), *(each.launched_ns for each in calls)]
-    began_ns = min(launches, default=0)
+    places = sorted(
+        [(each.launched_ns, each.start_ns, 0, i) for i, each in enumerate(kernels)]
+        + [(each.launched_ns, each.start_ns, 1, i) for i, each in enumerate(calls)]
+    )
+    # A host launches in no time where nothing says otherwise, and steps are told apart by launches:
+    # those of one instant follow each other by a nanosecond.
+    launched_ns: dict[tuple[int, int], int] = {}
+    every: list[tuple[int, int]] = []
+    before_ns = -1
+    for at_ns, start_ns, kind, i in places:
+        before_ns = launched_ns[kind, i] = max(at_ns, before_ns + scale)
+        every.append((start_ns, before_ns))
+    kernels = [each._replace(launched_ns=launched_ns[0, i]) for i, each in enumerate(kernels)]
+    calls = [each._replace(launched_ns=launched_ns[1, i]) for i, each in enumerate(calls)]
+    began_ns = every[0][1] if every else 0
     for step in log.iterations:
-        ended_ns = step.end_ns if step.launched_ns is None else step.launched_ns
+        inside = [at_ns for start_ns, at_ns in every if start_ns < step.end_ns]
+        ended_ns = max((began_ns, *inside)) + scale
         since_us = microseconds(began_ns)
-        lasting = {
-            "ts": since_us,
-            "dur": max(round(microseconds(ended_ns) - since_us, 3), _STEP_US),
-        }
+        lasting = {"ts": since_us, "dur": round(microseconds(ended_ns) - since_us, 3)}
         name = f"ProfilerStep#{step.index}"
         yield {**host, **lasting, "ph": "X", "cat": "user_annotation", "name": name, "args": {}}
         began_ns = ended_ns

@@ -9,10 +9,25 @@ from pathlib import Path
 
 import pytest
 
+from analysis.exporters.kineto import write_kineto
+from analysis.results.gpus import LINK_COPIES, kernels_of
+from analysis.runs.run import load_run
 from testing.training_programs import HERE, PROGRAMS, missing
 from tests.exec.programs import execute
 from tests.session.command import result_of
 
+TRACE_ANALYSIS = os.environ.get("GROUNDWIRE_TRACE_ANALYSIS")
+"""A virtual environment with HolisticTraceAnalysis."""
+_ANALYSE = """
+import sys
+from hta.trace_analysis import TraceAnalysis
+analysis = TraceAnalysis(trace_dir=sys.argv[1], include_last_profiler_step=True)
+shares = analysis.get_temporal_breakdown(visualize=False)
+print(len(shares), len(analysis.get_profiler_steps()))
+kinds, _ = analysis.get_gpu_kernel_breakdown(visualize=False)
+print(*(round(kinds[kinds.kernel_type == name]["sum"].sum()) for name in
+    ("COMPUTATION", "COMMUNICATION", "COMPUTATION overlapping COMMUNICATION")))
+"""
 ENVIRONMENT = os.environ.get("GROUNDWIRE_FRAMEWORKS")
 """A virtual environment with torch and frameworks; without one, this Python's is looked at."""
 
@@ -47,6 +62,33 @@ def test_a_framework_trains_unchanged(
 
 @pytest.mark.long
 @pytest.mark.timeout(3600)
+@pytest.mark.skipif(TRACE_ANALYSIS is None, reason="GROUNDWIRE_TRACE_ANALYSIS names no environment")
+def test_holistic_trace_analysis_reads_the_profiles(tmp_path: Path) -> None:
+    program = PROGRAMS["torch-ddp"]
+    (tmp_path / "servers.yaml").write_text(program.fabric())
+    options = ("--gpus-per-host", str(program.gpus), "--device", "h100", "--out", "run")
+    done = execute(tmp_path, "servers.yaml", *options, "--", *program.argv(), timeout_s=3000)
+    assert done.returncode == 0, done.stderr[-3000:]
+    run = load_run(tmp_path / "run")
+    write_kineto(tmp_path / "profiles", run)
+    analysed = subprocess.run(
+        [f"{TRACE_ANALYSIS}/bin/python", "-c", _ANALYSE, "profiles"],
+        cwd=tmp_path,
+        env=os.environ | {"HTA_DISABLE_NS_ROUNDING": "1", "PYTHONWARNINGS": "ignore"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    first, second = analysed.stdout.splitlines()[-2:]
+    assert first.split() == [str(len(run.ranks)), str(len(run.ranks[0].iterations))]
+    computing, communicating, both = map(int, second.split())
+    kernels_us = sum(e.ns for e in kernels_of(run) if e.operator not in LINK_COPIES) / 1e3
+    # Kernels of two streams at one time count once there, and each figure is rounded.
+    assert 0.95 * kernels_us < computing + both <= kernels_us + 2 and communicating > 0
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
 def test_two_runs_are_the_same_byte_for_byte(tmp_path: Path) -> None:
     program = PROGRAMS["torch-fsdp2"]
     (tmp_path / "servers.yaml").write_text(program.fabric())
@@ -56,7 +98,7 @@ def test_two_runs_are_the_same_byte_for_byte(tmp_path: Path) -> None:
         assert done.returncode == 0, done.stderr[-3000:]
     compared = 0
     for one in sorted((tmp_path / "one").rglob("*")):
-        if one.is_file() and one.suffix in (".jsonl", ".pcap", ".out"):
+        if one.is_file() and one.suffix in (".jsonl", ".pcap", ".out", ".csv"):
             two = tmp_path / "two" / one.relative_to(tmp_path / "one")
             assert one.read_bytes() == two.read_bytes(), one
             compared += 1

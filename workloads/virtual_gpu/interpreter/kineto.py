@@ -73,7 +73,7 @@ def device_events(
             stream = each.stream + _DEFAULT_STREAM
             streams[each.device, stream] = None
             start_us = microseconds(each.start_ns)
-            launched_us = min(microseconds(each.launched_ns), start_us)
+            launched_us = microseconds(each.launched_ns)
             about = {"External id": number, "correlation": number}
             host = {"ph": "X", "pid": process, "tid": thread, "ts": launched_us, "dur": _LAUNCH_US}
             yield {**host, "cat": "cuda_runtime", "name": runtime, "args": about}
