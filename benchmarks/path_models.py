@@ -8,6 +8,9 @@ the engine is within 0.2% of that (tests/routing/test_packet.py).
 
 `--table grey` has one uplink of the first leaf lose packets, by routing kind: what an all-to-all
 takes, and what share of the packets that left the leaf went over that link.
+
+`--table failures` has the same uplink carry nothing for a while, and MRC beside RoCE. No route is
+computed anew for it.
 """
 
 from __future__ import annotations
@@ -32,8 +35,10 @@ ROUTINGS = {
     "flowlet, 50 us": "{kind: flowlet, gap: 50us}",
     "adaptive": "adaptive",
 }
-RECOVERIES = {"go-back-N": "go-back-n", "selective": "selective-repeat"}
-SOON = {"selective, time-out 131 us": "selective-repeat, qp_timeout: 131us"}
+_ROCE = "kind: roce, path_mtu: 4096, loss_recovery: "
+RECOVERIES = {"go-back-N": f"{_ROCE}go-back-n", "selective": f"{_ROCE}selective-repeat"}
+SOON = {"selective, time-out 131 us": f"{_ROCE}selective-repeat, qp_timeout: 131us"}
+MRC = {"MRC": "kind: mrc"}
 FABRICS = {
     "k=4": ("kind: fat-tree, k: 4", 16),
     "leaf-spine": ("kind: leaf-spine, leaves: 4, spines: 4, hosts_per_leaf: 4", 16),
@@ -52,13 +57,20 @@ name: paths
 seed: {seed}
 fabric: {{{fabric}, link: {{rate: 100Gbps, delay: 500ns, mtu: 4200}},
   queue: {{kind: droptail, buffer: 4MB}}, routing: {routing}}}
-transport: {{kind: roce, path_mtu: 4096, loss_recovery: {recovery}}}
+transport: {{{recovery}}}
 workload: {workload}
 collectives: {{backend: programs, all_to_all: {{algorithm: direct}}, {kind}: {program}}}
 {faults}
 """
 _GREY = "faults: [{{kind: loss, link: leaf0-spine0, at: 0ns, value: {}}}]"
 GREY_LOSSES = ("none", "0.1%", "1%", "10%")
+_DEAD = "{{kind: loss, link: leaf0-spine0, at: {}us, duration: {}us, value: 100%}}"
+_FLAPS = ", ".join(_DEAD.format(at_us, 50) for at_us in range(50, 1050, 100))
+FAILURES = {
+    "none": "",
+    "dead for 1 ms": f"faults: [{_DEAD.format(50, 1000)}]",
+    "dead for 50 of each 100 us": f"faults: [{_FLAPS}]",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +99,7 @@ def spec_of(
             seed=seed,
             fabric=made,
             routing=ROUTINGS[routing],
-            recovery=(RECOVERIES | SOON)[recovery],
+            recovery=(RECOVERIES | SOON | MRC)[recovery],
             workload=work.format(ranks=ranks, kind=kind, size="4MB" if ranks < 64 else "16MB"),
             entry=entry,
             faults=faults,
@@ -118,12 +130,15 @@ def measure(
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--table", choices=["paths", "grey"], default="paths")
+    parser.add_argument("--table", choices=["paths", "grey", "failures"], default="paths")
     parser.add_argument("--seeds", type=int, default=8, metavar="N")
     parser.add_argument("--fabrics", nargs="*", default=list(FABRICS), metavar="NAME")
     options = parser.parse_args(arguments)
     if options.table == "grey":
         _grey(options.seeds)
+        return
+    if options.table == "failures":
+        _failures(options.seeds)
         return
     print(f"| fabric | workload | routing | {' | '.join(RECOVERIES)} |\n|---|---|---|---|---|")
     for fabric, workload, routing in itertools.product(options.fabrics, WORKLOADS, ROUTINGS):
@@ -146,6 +161,19 @@ def _grey(seeds: int) -> None:
         ]
         cells = " | ".join(each.text for each in found)
         print(f"| {recovery} | {routing} | {found[-1].share:.0%} | {cells} |", flush=True)
+
+
+def _failures(seeds: int) -> None:
+    print(f"| transport | routing | {' | '.join(FAILURES)} |")
+    print(f"|{'---|' * (2 + len(FAILURES))}")
+    rows = [*itertools.product(RECOVERIES, ROUTINGS), ("MRC", "ecmp")]
+    for recovery, routing in rows:
+        found = [
+            measure("leaf-spine", "all-to-all", routing, recovery, seeds, faults)
+            for faults in FAILURES.values()
+        ]
+        cells = " | ".join(each.text for each in found)
+        print(f"| {recovery} | {routing} | {cells} |", flush=True)
 
 
 if __name__ == "__main__":
