@@ -29,7 +29,7 @@ _PS_PER_NS = 1000
 _LARGEST_OF_HTSIM = 2**31 - 1
 """htsim reads a size into an int."""
 _PRIORITY, _PORT = 3, 100
-"""Of HPCC's own traffic generator."""
+"""The priority group and the port of HPCC's own traffic generator."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +132,8 @@ def _ordered(
 
 
 class _Known:
-    """What is over when the nodes of a rank begin, as bit sets of its communication nodes."""
+    """The messages that are over when the nodes of a rank begin, as bit sets of its communication
+    nodes."""
 
     def __init__(self, graph: Graph, numbers: Mapping[int, int]) -> None:
         self._nodes = {node.id: node for node in graph}

@@ -34,7 +34,7 @@ class TraceFormat(StrEnum):
     htsim = "htsim"
     ns3 = "ns3"
     kineto = "kineto"
-    """Of runs with virtual GPUs alone: `analysis/exporters/kineto.py` writes it."""
+    """For runs with virtual GPUs alone: `analysis/exporters/kineto.py` writes it."""
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from collectives.call import CollectiveCall, CollectiveError
 from collectives.schedule.gloo import GREETING_BYTES
 
 _SET_OUT_NS = 10_500_000_000
-"""What the virtual kernel's clock shows when ranks set out."""
+"""The virtual kernel's clock when ranks set out."""
 
 _TIMERS_NS = 64_000_000
 """Linux rounds timers of up to four seconds to steps of its clock that are no longer than this."""

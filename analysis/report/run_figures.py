@@ -80,7 +80,7 @@ class RunFigures:
 
     @cached_property
     def side_streams(self) -> dict[int, tuple[Stretch, ...]]:
-        """What virtual GPUs did on streams other than the default one, by rank."""
+        """The kernels of virtual GPUs on streams other than the default one, by rank."""
         found = {log.rank: side_stretches(self.run, log) for log in self.run.ranks if log.gpus}
         return {rank: stretches for rank, stretches in found.items() if stretches}
 

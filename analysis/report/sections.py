@@ -186,7 +186,7 @@ def _timeline(runs: Sequence[RunFigures], colours: PhaseColours, width: float) -
         "A lane per rank: on top its main thread, below it the collectives in flight from posting "
         "to completion. All ranks share one clock."
         + (
-            " Of a virtual GPU: on top its default stream, below it a row for each other stream, "
+            " A virtual GPU has its default stream on top, below it a row for each other stream, "
             "with kernels and collectives; trace.json has each kernel."
             if any(log.gpus for run in runs for log in run.run.ranks)
             else ""

@@ -13,7 +13,7 @@ from topologies.spec.spec import Spec
 from topologies.spec.workloads import named_parts
 
 Predicted = Mapping[str, Mapping[str, Any]]
-"""What predictors say of a collective, by their names."""
+"""The predictions of a collective, by the predictors' names."""
 
 
 @dataclass(frozen=True, slots=True)

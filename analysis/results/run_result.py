@@ -103,7 +103,7 @@ def summary_of(
 
 
 def _trims(run: Run) -> dict[str, int]:
-    """Of fabrics whose ports trim."""
+    """The counter of trimmed packets, on fabrics whose ports trim."""
     queues = (port.queue for link in run.fabric.links for port in (link.a, link.b))
     if not any(map(trims, queues)):
         return {}

@@ -301,8 +301,8 @@ def _assemble(run: Run, by_rank: dict[int, CollectiveRecord]) -> MeasuredCollect
 def _ends(
     kind: str, peer: int | None, ranks: Sequence[int], by_rank: Mapping[int, CollectiveRecord]
 ) -> list[CollectiveRecord]:
-    """Of a message the receiver's, as its sender is told when its buffer is free, and asks when it
-    gets to it; else all."""
+    """The records that end a collective: a message's receiver's, as its sender is told when its
+    buffer is free, and asks when it gets to it; else all."""
     if kind == Kind.SEND_RECV and peer is not None:
         return [by_rank[ranks[peer]]]
     return list(by_rank.values())

@@ -68,9 +68,9 @@ class IterationRecord(Record):
     start_ns: int
     end_ns: int
     tokens: int | None = None
-    """Of a virtual GPU: how many indices its forward passes looked up in an embedding."""
+    """How many indices a virtual GPU's forward passes looked up in an embedding."""
     launched_ns: int | None = None
-    """Of a virtual GPU: when the host had launched all of it."""
+    """When the host had launched all of it on a virtual GPU."""
 
 
 class ComputeRecord(Record):
@@ -130,7 +130,7 @@ class CollectiveRecord(Record):
     fell_back: bool = False
     """Whether hosts did it, or ended it, as an aggregation node had died."""
     stream: int | None = None
-    """Of a virtual GPU: the stream that it ran on, and when the host posted it."""
+    """The stream of a virtual GPU that it ran on; `posted_ns` is when the host posted it."""
     posted_ns: int | None = None
     uneven: bool = False
     """Whether ranks send each other unequal parts, so that the size does not say who sends what."""

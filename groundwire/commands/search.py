@@ -88,7 +88,7 @@ def search(
     groundwire search SPEC --seeds 200 -- python train.py
 
     A seed draws ports, random numbers, the order of ranks that are ready at one time, and what
-    --vary names. Failures that say the same are one kind. Of each, the first one is made smaller
+    --vary names. Failures that say the same are one kind. The first one of each is made smaller
     (without faults, with fewer ranks) and left as failure-N/spec.yaml, which `groundwire run` runs
     again to the bit. Exit code 1 says that a run has failed, 0 that none has.
     """

@@ -45,7 +45,7 @@ def _sizes(messages: Sequence[Message]) -> Counter[tuple[int, int, int]]:
 
 
 def _over(messages: Sequence[Message]) -> list[set[tuple[str, int]]]:
-    """What is over when each message begins, at its source."""
+    """The messages that are over when each message begins, at its source."""
     found: list[set[tuple[str, int]]] = []
     for message in messages:
         over = {("sent", each) for each in message.sent}

@@ -16,7 +16,7 @@ _COUNTS = st.integers(2, 256)
 @settings(deadline=None)
 @given(_COUNTS, st.integers(1, 3))
 def test_each_has_its_turn(values: int, rounds: int) -> None:
-    """Of equal packets each value has as many."""
+    """Each value has as many of equal packets."""
     of = EntropyValues(values, 1, _PROBE_NS)
     taken = Counter(of.take(0)[0] for _ in range(values * rounds))
     assert taken == dict.fromkeys(range(values), rounds)

@@ -30,7 +30,7 @@ class Item:
 
     @property
     def label(self) -> str:
-        """What tells it apart."""
+        """A name that no other item has."""
         return f"{self.number}.{self.trainer}"
 
 

@@ -54,7 +54,7 @@ PLAN_KEY = "gpu"
 DEVICES_VARIABLE = "GROUNDWIRE_GPUS"
 """Names the folder by which a server's programs know its devices (`extension/nvml/nvml.cpp`)."""
 KEPT_KERNELS = 500_000
-"""Of a rank, with their times; those behind are counted only."""
+"""The most kernels of a rank that keep their times; those behind are counted only."""
 
 
 def gpu_plan(

@@ -53,8 +53,8 @@ _INIT = re.compile(
 _SHARED_ID = re.compile(r" commId (\S+)")
 _SPLIT = re.compile(r" parent (\S+) splitCount (\d+) color (-?\d+)")
 _ITEM_BYTES = (1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1)
-"""Of ncclInt8, Uint8, Int32, Uint32, Int64, Uint64, Float16, Float32, Float64, Bfloat16 and two of
-8 bits."""
+"""The element's bytes by NCCL's number of its type: ncclInt8, Uint8, Int32, Uint32, Int64, Uint64,
+Float16, Float32, Float64, Bfloat16 and two of 8 bits."""
 _KINDS = {
     "AllReduce": Kind.ALL_REDUCE,
     "AllGather": Kind.ALL_GATHER,
@@ -92,7 +92,8 @@ class _Call:
 
 @dataclass(slots=True)
 class _Log:
-    """What is known of each communicator, and the calls of each rank."""
+    """The members and sizes of communicators as far as they are known, and the calls of each
+    rank."""
 
     members: dict[_Identity, dict[int, Device]] = field(default_factory=dict)
     sizes: dict[_Identity, int] = field(default_factory=dict)

@@ -61,7 +61,7 @@ class Opcode(IntEnum):
     TRIMMED_NACK = 0xDD
     """As SELECTIVE_ACKNOWLEDGE, of a request whose payload has not come."""
     PROBE = 0xDE
-    """Of an entropy value, which is its PSN; a BTH alone, as its answer."""
+    """A probe of an entropy value, which is its PSN: a BTH alone, and so is its answer."""
     PROBE_ANSWER = 0xDF
 
 

@@ -1,5 +1,5 @@
 """The predictors, one a file.
 
-What they share is in `analysis/predict/engines`. Three names to know: `Packet`, `Flow` and
+Their common parts are in `analysis/predict/engines`. Three names to know: `Packet`, `Flow` and
 `AlphaBeta`.
 """

@@ -268,7 +268,7 @@ class QueuePairLinks:
                     own, peer.qpn, peer.own_psn, peer.psn, place.address, peer.address
                 )
                 log.end("queue_pair", name, rank, asdict(ends))
-        # Whose queue pair is not connected yet would not hear of a credit.
+        # A rank whose queue pair is not connected yet would not hear of a credit.
         store.set(f"{me} connected", "")
         store.wait([f"{rank} connected" for rank in ranks], _TIMEOUT)
 

@@ -61,7 +61,7 @@ Field = Callable[[Gpu], tuple[object, str]]
 
 
 def fields(driver: str, count: int) -> dict[str, Field]:
-    """What --query-gpu knows: a value and its unit."""
+    """The fields of --query-gpu: a value and its unit."""
     return {
         "index": lambda gpu: (gpu.index, ""),
         "name": lambda gpu: (gpu.name, ""),
