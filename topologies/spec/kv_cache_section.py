@@ -47,10 +47,10 @@ class KvCacheWorkload(WorkloadSection):
     Ranks 0 to `prefill` - 1 are prefill hosts. Requests come as a Poisson process of `per_second`
     (all at the beginning without it), drawn from `seed`, with `prompt` and `output` tokens, or as
     `arrivals` or the trace at `path` say. The prefill host that is free first takes it, for
-    `prefill_token` a token of its prompt; decode hosts take requests by turns. Of each layer
-    `token` bytes of a prompt's token go to the decode host: `layer-wise` when the layer is
-    computed, or `whole` when all are. A decode host makes a token for each of its requests in
-    `decode_step`, whatever their number.
+    `prefill_token` a token of its prompt; decode hosts take requests by turns. Each layer sends
+    `token` bytes of a prompt's token to the decode host: `layer-wise` when the layer is computed,
+    or `whole` when all are. A decode host makes a token for each of its requests in `decode_step`,
+    whatever their number.
     """
 
     awaits_at_once: ClassVar[bool] = True
