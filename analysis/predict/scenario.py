@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from analysis.predict.interface import PredictorError, Setting
 from collectives.call import CollectiveCall
+from collectives.kinds import Kind
 from topologies.spec.run_sections import FaultSpec
 
 
@@ -203,6 +204,9 @@ class Timeline:
             call = self.calls[number].call
             if call.schedule.ends_when_awaited(call.shape.kind):
                 ends = {**self.completed_ns[number], **self.awaited_ns[number]}
+                if call.kind == Kind.SEND_RECV and call.peer is not None:
+                    receiver = call.ranks[call.peer]  # its sender asks when it gets to it
+                    ends = {receiver: ends[receiver]}
                 duration = max(ends.values()) - max(self.posted_ns[number].values())
             found.append(duration)
         return found

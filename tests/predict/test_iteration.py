@@ -15,6 +15,7 @@ from analysis.predict.added_up import AddedUp
 from analysis.predict.interface import Predictor, PredictorError, Setting, load_predictor
 from analysis.predict.models.alpha_beta import AlphaBeta
 from analysis.predict.planned_run import PredictedIteration, predict_workload
+from analysis.predict.scenario import GroupedCall, Timeline
 from analysis.predict.setting import setting_of_spec
 from collectives.call import CollectiveCall
 from collectives.kinds import Kind
@@ -205,3 +206,12 @@ def test_collectives_that_share_uplinks_slow_each_other_down(collectives: dict[s
     flow = load_predictor("flow")
     apart, followed = (_iteration(spec, one) for one in (AddedUp(flow), flow))
     assert apart.duration_ns == pytest.approx(followed.duration_ns, rel=0.1)
+
+
+def test_a_message_ends_where_its_receiver_has_it() -> None:
+    """Its sender comes to wait for it much later, as in a pipeline."""
+    call = CollectiveCall(Kind.SEND_RECV, 1000, (0, 1), peer=1)
+    timeline = Timeline(
+        [GroupedCall(call, "")], [{0: 0, 1: 2}], [{0: 5, 1: 12}], [None], [{0: 500, 1: 12}]
+    )
+    assert timeline.measured_ns() == [10]
