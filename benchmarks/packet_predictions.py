@@ -380,7 +380,7 @@ def bars_of(rows: list[Row], bars: Bars = _BARS) -> str:
     lines = ["| bar | of | asked for | from the spec | with ports |", "|---|---|---|---|---|"]
     for label, (belongs, mean, worst) in bars.items():
         found = [row for row in rows if belongs(row)]
-        asked = f"{worst:.0%}" if mean is None else f"{mean:.0%} / {worst:.0%}"
+        asked = f"{worst:.0%}" if mean is None else f"{100 * mean:g}% / {worst:.0%}"
         verdicts = " | ".join(_verdict(found, name, mean, worst) for name in _PREDICTORS[:2])
         lines.append(f"| {label} | {len(found)} | {asked} | {verdicts} |")
     return "\n".join(lines)
