@@ -32,7 +32,7 @@ PROGRAMS = "bin"
 """The folder beside the libraries that has nvidia-smi and lspci."""
 OPERATORS = "operators.txt"
 """Names of torch's operators that have a kernel for CUDA, a line each."""
-OLDEST_TORCH = (2, 13)
+OLDEST_TORCH = (2, 9)
 _FLAGS = ("-O1", "-std=c++20", "-fPIC", "-DTORCH_EXTENSION_NAME=_groundwire_gpu")
 _ASK = """
 import importlib.util, json, sys, sysconfig
