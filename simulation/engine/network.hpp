@@ -73,9 +73,9 @@ class Network {
         else sleepers_.add(time + kSlackNs, What::kAwake, program);
     }
 
-    // A program goes on in this nanosecond exactly, after the threads that read what comes in it: that is when a rank
-    // was seen to post, whose Python has been awake by then.
-    void goes_on_at(Time time, uint32_t program) { at_processes(time, What::kAwake, program, kAfterReaders); }
+    // A program goes on in this nanosecond, or after the next one's begin, as one that has slept until then: that is
+    // when a rank was seen to post.
+    void goes_on_at(Time time, uint32_t program) { sleeps_until(std::max(now_ns, time - kSlackNs), program); }
 
     // Whoever drives the network wants to go on then: as a process, or as one that sleeps until then.
     void tell_driver(Time time, int64_t what, bool sleeps) {
@@ -151,7 +151,6 @@ class Network {
 
     PortWheel wheel_;
     static constexpr Time kSlackNs = 1;
-    static constexpr int64_t kAfterReaders = 1;
     uint64_t put_on_wheel_ = 0;
     EventHeap timers_, tasklets_, processes_, sleepers_;
     std::deque<Soft> soft_;

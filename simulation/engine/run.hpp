@@ -200,7 +200,6 @@ inline void Network::begin(const Event& event, Time now) {
         case What::kWritable:
             return programs->write_on(*endpoints[event.whose], now);
         case What::kAwake:
-            if (event.value == kAfterReaders) return at_processes(now, What::kAwake, event.whose, 0);
             return programs->has_slept(int32_t(event.whose), now);
         case What::kDriver:
             return programs->driver()->is_due(event.value, now);
