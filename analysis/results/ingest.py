@@ -59,7 +59,7 @@ class IngestRow(ResultRow):
             said += f", {format_time(round(row['stall_ns']))} for each further one"
         least = row["least_ns"]
         slowest = max(least, key=lambda stage: least[stage])
-        said += f"; {slowest} has the busiest hosts, with {format_time(least[slowest])} of work"
+        said += f"; the busiest host is of {slowest}, with {format_time(least[slowest])} of work"
         if row["supporting_power"] is None:
             return said
         return f"{said}; storage and preprocessing take {row['supporting_power']:.1%} of the power"
