@@ -100,3 +100,16 @@ def test_a_forked_rank_ends_as_a_python_of_its_own(tmp_path: Path) -> None:
             said = (tmp_path / out / f"ranks/{rank:03d}.out").read_text().splitlines()
             assert said == ["last line", "thread done", "at exit", "freed"]
         assert (tmp_path / out / "work/left-open.txt").read_text() == "written"
+
+
+def test_a_module_has_a_main_module_of_its_own(tmp_path: Path) -> None:
+    """As torchrun, which ends after its ranks, by its module's name."""
+    (tmp_path / "flat.yaml").write_text(FABRIC)
+    (tmp_path / "train.py").write_text("import torch\nprint('trained')\n")
+    done = execute(
+        tmp_path, "flat.yaml", "--ranks", "2", "--out", "run", "--kernel", "virtual",
+        "--", "python", "-m", "torch.distributed.run", "train.py",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    for rank in range(2):
+        assert (tmp_path / f"run/ranks/{rank:03d}.out").read_text() == "trained\n"

@@ -406,6 +406,11 @@ def _run(args: Sequence[str]) -> None:
         words = words[1:]
     sys.orig_argv[:] = list(args)
     safe = getattr(sys.flags, "safe_path", False)
+    main = types.ModuleType("__main__")
+    vars(main).update(__builtins__=__builtins__)
+    sys.modules["__main__"] = main
+    if "__mp_main__" in sys.modules:
+        sys.modules["__mp_main__"] = main
     if words[0] == "-m":
         sys.argv[:] = ["-m", *words[2:]]
         if not safe:
@@ -418,14 +423,8 @@ def _run(args: Sequence[str]) -> None:
     sys.argv[:] = words
     if not safe:
         sys.path.insert(0, os.path.dirname(os.path.realpath(path)))
-    main = types.ModuleType("__main__")
     loader = importlib.machinery.SourceFileLoader("__main__", path)
-    vars(main).update(
-        __file__=path, __builtins__=__builtins__, __loader__=loader, __spec__=None, __cached__=None
-    )
-    sys.modules["__main__"] = main
-    if "__mp_main__" in sys.modules:
-        sys.modules["__mp_main__"] = main
+    vars(main).update(__file__=path, __loader__=loader, __spec__=None, __cached__=None)
     with open(path, "rb") as file:
         code = compile(file.read(), path, "exec", dont_inherit=True)
     exec(code, vars(main))
