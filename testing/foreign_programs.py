@@ -83,13 +83,18 @@ def make(name: str, folder: Path) -> None:
         return
     subprocess.run([sys.executable, "-m", "venv", place], check=True)
     if environment.torch:
-        ours = Path(sysconfig.get_path("purelib"))
-        (theirs,) = place.glob("lib/python*/site-packages")
-        for found in (path for pattern in _TORCH for path in ours.glob(pattern)):
-            (theirs / found.name).unlink(missing_ok=True)
-            (theirs / found.name).symlink_to(found)
+        link_torch(place)
     pip = (str(place / "bin/pip"), "install", "-q", "--disable-pip-version-check")
     subprocess.run([*pip, *environment.pip], check=True)
+
+
+def link_torch(place: Path) -> None:
+    """Give an environment the torch of this clone. That of another one may be gone."""
+    ours = Path(sysconfig.get_path("purelib"))
+    (theirs,) = place.glob("lib/python*/site-packages")
+    for found in (path for pattern in _TORCH for path in ours.glob(pattern)):
+        (theirs / found.name).unlink(missing_ok=True)
+        (theirs / found.name).symlink_to(found)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -104,6 +109,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for name in names or ENVIRONMENTS:
         done = folder / name / ".made"
         if done.exists():
+            if ENVIRONMENTS[name].torch:
+                link_torch(folder / name)
             print(f"{folder / name}: is there", flush=True)
             continue
         print(f"{folder / name}", flush=True)
