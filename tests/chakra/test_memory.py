@@ -59,7 +59,7 @@ def test_a_recorded_duration_is_taken_in_words(tmp_path: Path) -> None:
 
 def test_without_a_duration_and_a_memory_it_is_refused_by_its_node(tmp_path: Path) -> None:
     with pytest.raises(
-        ChakraError, match=r"rank 0: node 1 \(MEM_LOAD\) has no duration, and nobod"
+        ChakraError, match=r"rank 0: node 1 \(MEM_LOAD\) has no duration, and nothing says"
     ):
         read_workload(_write(tmp_path / "t", 2))
     done = groundwire("trace", "import", tmp_path / "t")

@@ -96,7 +96,7 @@ def _says_who_had_it(said: str, largest: str) -> bool:
         re.search(pattern, said, re.MULTILINE)
         for pattern in (
             r"[\d,]+ MB were processes', \d+ MB files' in /tmp",
-            rf"the largest, .*({largest}) \(pid \d+\) [\d,]+ MB",
+            rf"The largest of \d+ processes, .*({largest}) \(pid \d+\) [\d,]+ MB",
             _PANIC_ON_CONSOLE,
         )
     )
