@@ -126,6 +126,14 @@ class _Unrolled:
         self._operations.append(RankMessage(sends, peer, size_bytes, after, tag))
 
 
+def expand_all(graphs: Sequence[Graph], *, seed: int = 1) -> list[Graph]:
+    """The graphs with sends and receives in place of all collectives, with tags above those of
+    their own messages."""
+    tags = (n.tag for graph in graphs for n in graph if isinstance(n, SendNode | ReceiveNode))
+    first_tag = max(tags, default=-1) + 1
+    return expand(graphs, lambda call: True, first_tag=first_tag, seed=seed)
+
+
 def expand(
     graphs: Sequence[Graph],
     chosen: Callable[[CollectiveCall], bool],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from analysis.chakra.expand import expand
+from analysis.chakra.expand import expand_all
 from analysis.chakra.graph import ComputeNode, Graph, ReceiveNode, SendNode
 from analysis.chakra.sources.goal import GoalOperation
 
@@ -18,7 +18,7 @@ def goal_lines(graphs: Sequence[Graph], *, seed: int = 1) -> Iterator[str]:
     it.
     """
     yield f"num_ranks {len(graphs)}"
-    for rank, graph in enumerate(_messages(graphs, seed)):
+    for rank, graph in enumerate(expand_all(graphs, seed=seed)):
         yield f"rank {rank} {{"
         for node in graph:
             match node:
@@ -36,7 +36,7 @@ def goal_lines(graphs: Sequence[Graph], *, seed: int = 1) -> Iterator[str]:
 
 def goal_operations(graphs: Sequence[Graph], *, seed: int = 1) -> Iterator[list[GoalOperation]]:
     """The same by rank, for the binary file. Computation of the host is on a CPU of its own."""
-    for graph in _messages(graphs, seed):
+    for graph in expand_all(graphs, seed=seed):
         places = {node.id: place for place, node in enumerate(graph)}
         found = []
         for node in graph:
@@ -49,12 +49,3 @@ def goal_operations(graphs: Sequence[Graph], *, seed: int = 1) -> Iterator[list[
             after = [places[parent] for parent in dict.fromkeys(node.after)]
             found.append(GoalOperation(0, f"l{node.id}", kind, size, peer, options, after))
         yield found
-
-
-def _messages(graphs: Sequence[Graph], seed: int) -> list[Graph]:
-    """The graphs with messages in place of collectives."""
-    highest = max(
-        (n.tag for graph in graphs for n in graph if isinstance(n, SendNode | ReceiveNode)),
-        default=-1,
-    )
-    return expand(graphs, lambda call: True, first_tag=highest + 1, seed=seed)

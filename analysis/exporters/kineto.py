@@ -10,16 +10,17 @@ from pathlib import Path
 from analysis.runs.kernels import read_kernels
 from analysis.runs.records import CollectiveRecord, GpuRecord
 from analysis.runs.run import RankLog, Run
+from collectives.kinds import Kind
 from workloads.virtual_gpu.interpreter.kineto import (
     CommunicationEvent,
     Event,
     device_events,
 )
 
-_NAMES = {
-    "all_reduce": "allreduce",
-    "all_gather": "_allgather_base",
-    "reduce_scatter": "_reduce_scatter_base",
+_NAMES: dict[str, str] = {
+    Kind.ALL_REDUCE: "allreduce",
+    Kind.ALL_GATHER: "_allgather_base",
+    Kind.REDUCE_SCATTER: "_reduce_scatter_base",
 }
 _TYPES = {1: "Byte", 2: "BFloat16", 4: "Float", 8: "Long"}
 """The log has bytes of an element, and not its type: one of that size."""
@@ -91,9 +92,13 @@ def _events(run: Run, log: RankLog) -> Iterator[Event]:
     names = (("process_name", f"python: rank {log.rank}"), ("thread_name", "thread 1 (python)"))
     for what, name in names:
         yield {**host, "ph": "M", "name": what, "ts": 0.0, "args": {"name": name}}
-    world = len(run.ranks)
     kernels = list(read_kernels(run, log.rank))
-    calls = [_communication(log, each, world) for each in log.collectives]
+    members = {each.name: tuple(each.ranks) for each in log.groups}
+    everybody = tuple(range(len(run.ranks)))
+    calls = [
+        _communication(log, each, members.get(each.group) or tuple(each.ranks or everybody))
+        for each in log.collectives
+    ]
     places = sorted(
         [(each.launched_ns, each.start_ns, 0, i) for i, each in enumerate(kernels)]
         + [(each.launched_ns, each.start_ns, 1, i) for i, each in enumerate(calls)]
@@ -120,22 +125,19 @@ def _events(run: Run, log: RankLog) -> Iterator[Event]:
     yield from device_events(kernels, calls, _HOST_PROCESS, _HOST_THREAD, microseconds)
 
 
-def _communication(log: RankLog, record: CollectiveRecord, world: int) -> CommunicationEvent:
-    groups = {each.name: each for each in log.groups}
-    group = groups.get(record.group)
-    ranks = tuple(record.ranks or range(world))
-    if group is not None:
-        ranks = tuple(group.ranks)
+def _communication(
+    log: RankLog, record: CollectiveRecord, ranks: tuple[int, ...]
+) -> CommunicationEvent:
     elements = record.size_bytes // record.element_bytes
     share = elements // max(len(ranks), 1)
     name, brought, got, peer = _NAMES.get(record.kind, record.kind), elements, elements, None
-    if record.kind == "send_recv":
+    if record.kind == Kind.SEND_RECV:
         assert record.ranks is not None
         source, destination = record.ranks
         name, peer = ("send", destination) if log.rank == source else ("recv", source)
-    elif record.kind == "all_gather":
+    elif record.kind == Kind.ALL_GATHER:
         brought = share
-    elif record.kind == "reduce_scatter":
+    elif record.kind == Kind.REDUCE_SCATTER:
         got = share
     return CommunicationEvent(
         _device(log.gpus),

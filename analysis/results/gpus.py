@@ -7,7 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from analysis.runs.records import IterationRecord
 from analysis.runs.run import RankLog, Run
+from collectives.kinds import Kind
 from topologies.spec.compute_section import DEVICES, ComputeSpec
 
 
@@ -123,7 +125,6 @@ _PRODUCTS = frozenset(
      "_grouped_mm", "_scaled_grouped_mm", "matmul", "dot", "mv", "addmv")
 )  # fmt: skip
 LINK_COPIES = ("copy to device", "copy to host")
-_MESSAGE = "send_recv"
 _Call = tuple[int | None, int | None]
 _TENSORS = ("tp", "tensor")
 """In names of dimensions whose ranks compute parts of the same tokens."""
@@ -153,13 +154,18 @@ def classes_of(kernels: Iterable[KernelTotal]) -> tuple[ClassTotal, ...]:
     return tuple(sorted(found, key=lambda each: (-each.ns, each.kernel_class)))
 
 
+def _counted(log: RankLog) -> tuple[IterationRecord, ...]:
+    """The iterations that figures count: without the first one, where there are several."""
+    return log.iterations[1:] or log.iterations
+
+
 def exposure_of(run: Run) -> tuple[DimensionExposure, ...]:
     """Exposed communication by dimension of the mesh, longest first; nothing without iterations."""
     waited: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
     time_ns = counted = 0
     for log in run.ranks:
         names = {group.name: group.mesh for group in log.groups}
-        iterations = log.iterations[1:] or log.iterations
+        iterations = _counted(log)
         indices = {each.index for each in iterations}
         time_ns += sum(each.end_ns - each.start_ns for each in iterations)
         counted += len(indices)
@@ -184,16 +190,16 @@ def bubbles_of(run: Run) -> Bubbles | None:
     began: dict[tuple[str, str], int] = {}
     for log in run.ranks:
         for each in log.collectives:
-            if each.kind == _MESSAGE:
+            if each.kind == Kind.SEND_RECV:
                 key = each.group, each.id
                 began[key] = max(began.get(key, 0), each.start_ns)
     bubble_ns = time_ns = counted = 0
     for log in run.ranks:
-        iterations = log.iterations[1:] or log.iterations
+        iterations = _counted(log)
         indices = {each.index for each in iterations}
         time_ns += sum(each.end_ns - each.start_ns for each in iterations)
         counted += len(indices)
-        messages = [each for each in log.collectives if each.kind == _MESSAGE]
+        messages = [each for each in log.collectives if each.kind == Kind.SEND_RECV]
         until: dict[_Call, int] = defaultdict(int)  # those that are posted together are one call
         for each in messages:
             call = each.stream, each.posted_ns
@@ -212,7 +218,7 @@ def throughput_of(run: Run) -> Throughput | None:
     each_ns = [
         sum(each.end_ns - each.start_ns for each in counted) / len(counted)
         for log in run.ranks
-        if (counted := log.iterations[1:] or log.iterations)
+        if (counted := _counted(log))
     ]
     given = run.spec.compute.tokens
     tokens = _looked_up(run) if given is None else given
@@ -243,7 +249,7 @@ def _looked_up(run: Run) -> int | None:
             for group in log.groups
             if group.mesh is not None and any(part in group.mesh for part in _TENSORS)
         ]
-        counted = [each.tokens or 0 for each in log.iterations[1:] or log.iterations]
+        counted = [each.tokens or 0 for each in _counted(log)]
         if counted:
             total += sum(counted) / len(counted) / max(sharing, default=1)
     return round(total) or None
@@ -269,7 +275,7 @@ def _utilization(log: RankLog, compute: ComputeSpec) -> float | None:
     peak = compute.flops_per_s
     if peak is None and compute.device in DEVICES:
         peak = DEVICES[compute.device].flops_16bit
-    iterations = log.iterations[1:] or log.iterations
+    iterations = _counted(log)
     time_ns = sum(each.end_ns - each.start_ns for each in iterations)
     if peak is None or time_ns == 0:
         return None

@@ -186,7 +186,7 @@ def _of_sources(run: Run) -> list[str]:
         if (run.directory / MPI_MESSAGES).exists():
             found += [_of_mpi(run), *_of_mpis_others(run)]
         else:
-            found += _of_other_connections(run)
+            found += _of_other_connections(run, "the process groups'")
     elif (run.directory / MPI_MESSAGES).exists():
         found += [_of_mpi(run), *_of_mpis_others(run)]
     elif captured := [each for log in run.ranks for each in log.captured]:
@@ -223,11 +223,12 @@ def _of_observed(run: Run, observed: Sequence[int]) -> list[str]:
     return found
 
 
-def _of_other_connections(run: Run) -> list[str]:
+def _of_other_connections(run: Run, whose: str, own_bytes: int = 0) -> list[str]:
+    """Notes on connections that are not `whose`, which carried `own_bytes` beside Gloo's."""
     found: list[str] = []
     for each in (each for log in run.ranks for each in log.captured):
-        total = each.gloo_bytes + sum(each.other_bytes.values())
-        found += _of_others(each, total, "the process groups'")
+        total = own_bytes + each.gloo_bytes + sum(each.other_bytes.values())
+        found += _of_others(each, total, whose)
     return found
 
 
@@ -351,12 +352,7 @@ def _of_mpi(run: Run) -> str:
 
 def _of_mpis_others(run: Run) -> list[str]:
     of_messages = sum(each.size_bytes for each in load_mpi_messages(run.directory))
-    return [
-        note
-        for log in run.ranks
-        for each in log.captured
-        for note in _of_others(each, of_messages + sum(each.other_bytes.values()), "OpenMPI's")
-    ]
+    return _of_other_connections(run, "OpenMPI's", of_messages)
 
 
 def _of_spinners(run: Run) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from bisect import bisect_right
 from dataclasses import dataclass
 
 from analysis.runs.run import RankLog, Run, RunError
@@ -60,7 +61,7 @@ def side_stretches(run: Run, log: RankLog) -> tuple[Stretch, ...]:
     for kernel in read_kernels(run, log.rank):
         if kernel.stream == 0:
             continue
-        iteration = sum(kernel.start_ns >= end for end in ends)
+        iteration = bisect_right(ends, kernel.start_ns)
         place = last.get(kernel.stream)
         if place is not None:
             before = found[place]

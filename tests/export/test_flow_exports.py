@@ -23,7 +23,8 @@ from analysis.chakra.sources.from_spec import graphs_of_spec
 from analysis.chakra.sources.read import read_workload
 from analysis.chakra.sources.simai import Degrees, read_simai
 from analysis.chakra.summary import problems
-from analysis.exporters.flow_files import Message, htsim_lines, messages_of, one_after_another
+from analysis.exporters.flow_files import htsim_lines, one_after_another
+from analysis.exporters.messages import Message, messages_of
 from analysis.exporters.simai import simai_lines
 from analysis.exporters.write import TraceFormat, write_trace_as
 from collectives.call import CollectiveCall
@@ -65,7 +66,7 @@ def test_a_matrix_reads_back_with_its_messages_and_what_they_wait_for(
     chained = one_after_another(messages)
     for before, after in zip(_over(messages), _over(chained), strict=True):
         come = {each for kind, each in after if kind == "received"}
-        # What comes later from a source implies what came earlier from it.
+        # A later message of a source implies its earlier ones.
         last = {(chained[each].source): each for each in sorted(come)}
         assert {e for e in before if e[0] == "sent"} <= after
         assert all(each <= last[messages[each].source] for kind, each in before if kind != "sent")

@@ -8,6 +8,7 @@ A message is sent when its receiver has asked for it, so what is asked for ahead
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -122,11 +123,7 @@ def bound_ns(workload: IngestWorkload) -> dict[str, int]:
     return {
         "trainers": workload.batches * workload.step_ns,
         "preprocessors": _takes_ns(workload, workload.transform_bytes_per_s)
-        * max(_counts([item.preprocessor for item in items])),
+        * max(Counter(item.preprocessor for item in items).values()),
         "storage": _takes_ns(workload, workload.read_bytes_per_s)
-        * max(_counts([item.storage for item in items])),
+        * max(Counter(item.storage for item in items).values()),
     }
-
-
-def _counts(ranks: Sequence[int]) -> list[int]:
-    return [ranks.count(rank) for rank in set(ranks)]

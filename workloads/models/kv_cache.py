@@ -56,13 +56,9 @@ class Answer:
     token_ns: float | None
 
 
+@lru_cache(maxsize=4)
 def requests_of(workload: KvCacheWorkload) -> tuple[Request, ...]:
     """All requests of an iteration, in order of arrival."""
-    return _requests(workload)
-
-
-@lru_cache(maxsize=4)
-def _requests(workload: KvCacheWorkload) -> tuple[Request, ...]:
     free_ns = [0] * workload.prefill
     found = []
     for number, arrival in enumerate(_arrivals(workload)):

@@ -35,13 +35,14 @@ def timeline_chart(
     roomy = len(logs) <= _ROOMY_RANKS
     main, flight, space = (9.0, 4.0, 5.0) if roomy else (5.0, 2.5, 2.5)
     rows = _flight_rows(posted)
-    aside = [
-        (log.rank, each)
+    aside = {
+        log.rank: [
+            each for each in figures.side_streams.get(log.rank, ()) if each.iteration == iteration
+        ]
         for log in logs
-        for each in figures.side_streams.get(log.rank, ())
-        if each.iteration == iteration
-    ]
-    streams = {record.stream or 0 for record in posted} | {each.stream for _, each in aside}
+    }
+    streams = {each.stream for stretches in aside.values() for each in stretches}
+    streams |= {record.stream or 0 for record in posted}
     default = {0} & {record.stream for record in posted}
     by_stream = {stream: row for row, stream in enumerate(sorted(default | streams - {0}))}
     depth = max((by_stream or rows).values(), default=-1) + 1
@@ -59,16 +60,15 @@ def timeline_chart(
         y = top + position * lane
         if position % every == 0:
             drawing.text(left - 8, y + main - 0.5, f"rank {log.rank}", "tick end")
-        for rank, stretch in aside:
-            if rank == log.rank:
-                row = y + main + 1 + by_stream[stretch.stream] * flight
-                start, end = time(stretch.start_ns), time(stretch.end_ns)
-                drawing.rect(
-                    start, row, max(end - start, 0.5), flight - 0.8, "compute",
-                    f"rank {log.rank}, stream {stretch.stream}: {stretch.first}\n"
-                    f"{count(stretch.kernels)} kernels, "
-                    f"{duration((stretch.end_ns - stretch.start_ns) / figures.scale)}",
-                )  # fmt: skip
+        for stretch in aside[log.rank]:
+            row = y + main + 1 + by_stream[stretch.stream] * flight
+            start, end = time(stretch.start_ns), time(stretch.end_ns)
+            drawing.rect(
+                start, row, max(end - start, 0.5), flight - 0.8, "compute",
+                f"rank {log.rank}, stream {stretch.stream}: {stretch.first}\n"
+                f"{count(stretch.kernels)} kernels, "
+                f"{duration((stretch.end_ns - stretch.start_ns) / figures.scale)}",
+            )  # fmt: skip
         for record in _posted(log, iteration):
             place = by_stream[record.stream or 0] if by_stream else rows[_key(record)]
             row = y + main + 1 + place * flight
