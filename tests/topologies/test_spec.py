@@ -117,7 +117,7 @@ def test_every_default_is_written_out() -> None:
     # There is either a workload or jobs; beside is of what one of several jobs is made.
     assert set(resolved) == keys - {"jobs", "beside"}
     assert resolved["fabric"]["link"] == {"rate": "100Gbps", "delay": "500ns", "mtu": 9000}
-    assert resolved["fabric"]["queue"] == {"kind": "droptail", "buffer": "4MB"}
+    assert resolved["fabric"]["queue"] == {"kind": "droptail", "buffer": "4MB", "trim": False}
     assert resolved["transport"]["min_rto"] == "200ms"
     assert resolved["workload"]["top_mlp"] == [1024, 1024, 1]
 

@@ -51,10 +51,11 @@ class Bitmap(Packet):  # type: ignore[misc]
     fields_desc: ClassVar[list[Any]] = [XIntField("answers", 0), XLongField("came", 0)]
 
 
-bind_layers(BTH, AETH, opcode=Opcode.SELECTIVE_ACKNOWLEDGE.value)
 bind_layers(AETH, Bitmap)
 for _opcode, _traits in TRAITS.items():
-    if _traits & Trait.RETH:
+    if _traits & Trait.BITMAP:
+        bind_layers(BTH, AETH, opcode=_opcode.value)
+    elif _traits & Trait.RETH:
         bind_layers(BTH, RETH, opcode=_opcode.value)
     elif _traits & Trait.IMMEDIATE:
         bind_layers(BTH, ImmediateData, opcode=_opcode.value)
