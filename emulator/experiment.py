@@ -206,8 +206,11 @@ def run_experiment(
         captured = capture.stop() if capture is not None else []
         if not spec.capture.points:
             shutil.rmtree(run_directory / "capture", ignore_errors=True)
+        interval_ns = None if kernel.real_time else spec.counters.interval_ns
+        if interval_ns is not None:  # the last sample counts what links.jsonl counts
+            sleep_until_ns(time.monotonic_ns() + interval_ns)
         _write_links(network, run_directory)
-        if spec.counters.interval_ns is not None and not kernel.real_time:
+        if interval_ns is not None:
             write_samples(network, run_directory / "ports.jsonl")
         emulated(spec).write_samples(network, run_directory)
         measured = _measured(spec, hosts, network, captured)
