@@ -206,11 +206,12 @@ def run_experiment(
         captured = capture.stop() if capture is not None else []
         if not spec.capture.points:
             shutil.rmtree(run_directory / "capture", ignore_errors=True)
-        interval_ns = None if kernel.real_time else spec.counters.interval_ns
-        if interval_ns is not None:  # the last sample counts what links.jsonl counts
-            sleep_until_ns(time.monotonic_ns() + interval_ns)
+        sampled = spec.counters.interval_ns is not None and not kernel.real_time
+        if sampled and isinstance(spec.counters.interval_ns, int):
+            # The last sample then counts what links.jsonl counts.
+            sleep_until_ns(time.monotonic_ns() + spec.counters.interval_ns)
         _write_links(network, run_directory)
-        if interval_ns is not None:
+        if sampled:
             write_samples(network, run_directory / "ports.jsonl")
         emulated(spec).write_samples(network, run_directory)
         measured = _measured(spec, hosts, network, captured)
