@@ -45,7 +45,7 @@ from emulator.stand_still import stand_still
 from emulator.transports import emulated
 from topologies.fabrics.fabric import Fabric
 from topologies.spec.queue_section import ClassQueue, Lossless, queues_in
-from topologies.spec.run_sections import Freeze, Kill
+from topologies.spec.run_sections import Kill, MemoryLimit, ProcessFault
 from topologies.spec.spec import Spec
 from workloads.execution.clock import round_time_ns, sleep_until_ns
 
@@ -129,7 +129,7 @@ def run_experiment(
                 spec.faults,
                 real_time_priority=kernel.real_time,
                 kill_node=lambda switch: launcher.kill_node(switch),
-                order=partial(_order, launcher, hosts),
+                order=partial(_order, launcher, _hosts_of_jobs(spec)),
             )
         )
         capture = _start_capture(spec, kernel, network, run_directory)
@@ -250,18 +250,34 @@ def _become_host(network: Network, jobs: Sequence[JobProcesses], host: str) -> N
     enter(network.netns_path(host))
 
 
+def _hosts_of_jobs(spec: Spec) -> dict[str, Sequence[str]]:
+    """The hosts of each job's ranks, by its name; the only job has none."""
+    if not spec.jobs:
+        return {"": spec.plan.hosts}
+    return {job.name: spec.plan.job(job.name).hosts for job in spec.jobs}
+
+
 def _order(
-    launcher: Launcher, hosts: Sequence[str], order: ProcessOrder, fault: Kill | Freeze
+    launcher: Launcher,
+    hosts: Mapping[str, Sequence[str]],
+    order: ProcessOrder,
+    fault: ProcessFault,
 ) -> None:
-    """Have the programs of a fault's ranks killed, or what it wants; `hosts` are those of ranks."""
-    if fault.rank is not None:
-        ranks: Sequence[int] = [fault.rank]
-    elif isinstance(fault, Kill) and fault.host is not None:
-        ranks = [rank for rank, host in enumerate(hosts) if host == fault.host]
-    else:
-        ranks = range(len(hosts))
+    """Have the programs of a fault's ranks killed, or what it wants; `hosts` are those of each
+    job's ranks. The only job has no name."""
+    victims: dict[str, Sequence[int]] = {}
+    for job, places in hosts.items():
+        if fault.job is not None and job and fault.job != job:
+            continue
+        if fault.rank is not None:
+            victims[job] = [fault.rank]
+        elif isinstance(fault, Kill) and fault.host is not None:
+            victims[job] = [rank for rank, host in enumerate(places) if host == fault.host]
+        else:
+            victims[job] = range(len(places))
     again = isinstance(fault, Kill) and fault.restart_ns is not None
-    launcher.order(order, ranks, whole=fault.rank is None, again=again)
+    more_bytes = fault.value if isinstance(fault, MemoryLimit) else 0
+    launcher.order(order, victims, whole=fault.rank is None, again=again, more_bytes=more_bytes)
 
 
 def _launcher(spec: Spec) -> Launcher:

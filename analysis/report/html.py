@@ -12,7 +12,14 @@ from analysis.report.page import page_environment
 from analysis.report.run_figures import RunFigures
 from analysis.report.sections import sections, table_panels
 from analysis.report.tables.figures import duration
-from topologies.spec.run_sections import FaultSpec, Freeze, Kill, NodeDies, Partition
+from topologies.spec.run_sections import (
+    FaultSpec,
+    Freeze,
+    Kill,
+    MemoryLimit,
+    NodeDies,
+    Partition,
+)
 from topologies.units import format_rate, format_size, format_time
 
 _WIDTH = 1080.0
@@ -85,7 +92,10 @@ def _fault(fault: FaultSpec) -> str:
             restart = "" if again is None else f", started again after {format_time(again)}"
             return f"{fault.victim} is killed at {begins}{restart}"
         case Freeze():
-            what, lasts_ns = f"rank {fault.rank} stands still", fault.duration_ns
+            what, lasts_ns = f"{fault.victim} stands still", fault.duration_ns
+        case MemoryLimit():
+            more = format_size(fault.value)
+            return f"{fault.victim} may take {more} more of address space from {begins} on"
         case Partition():
             what, lasts_ns = f"partition of {', '.join(fault.nodes)}", fault.duration_ns
         case _:

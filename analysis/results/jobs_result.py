@@ -114,21 +114,28 @@ def _job(
     duration_ns = (ended_ns - begun_ns) // run.environment.scale
     alone = _alone(run, job)
     iterations = [row["duration_ns"] for row in result["iterations"]]
-    return entry | {
-        "failed": None,
-        "begun_ns": _since(run, begun_ns),
-        "duration_ns": duration_ns,
-        "iterations": len(iterations),
-        "iteration_ns": round(mean(iterations)) if iterations else None,
-        "collectives": len(result["collectives"]),
-        "alone": alone,
-        "slowdown": (
-            round(duration_ns / alone["duration_ns"], 6) if alone and alone["duration_ns"] else None
-        ),
-        "predicted": {
-            name: predicted.entry(name, job.name, duration_ns) for name in predicted.together
-        },
-    }
+    recovery = {key: result[key] for key in ("recovery",) if key in result}
+    return (
+        entry
+        | recovery
+        | {
+            "failed": None,
+            "begun_ns": _since(run, begun_ns),
+            "duration_ns": duration_ns,
+            "iterations": len(iterations),
+            "iteration_ns": round(mean(iterations)) if iterations else None,
+            "collectives": len(result["collectives"]),
+            "alone": alone,
+            "slowdown": (
+                round(duration_ns / alone["duration_ns"], 6)
+                if alone and alone["duration_ns"]
+                else None
+            ),
+            "predicted": {
+                name: predicted.entry(name, job.name, duration_ns) for name in predicted.together
+            },
+        }
+    )
 
 
 def _alone(run: Run, job: JobOfRun) -> dict[str, Any] | None:

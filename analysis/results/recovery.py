@@ -80,7 +80,7 @@ def goodput(failures: Sequence[Recovery], first_ns: int, last_ns: int) -> float:
 def recovery_section(run: Run) -> dict[str, Any] | None:
     """The section of result.json; None of a run in which nothing was killed or no rank told of its
     steps. Times are counted from the first step's begin."""
-    events = run.environment.faults
+    events = [e for e in run.environment.faults if e.job in (None, run.spec.name)]
     kills = [(e.at_ns, e.what) for e in events if e.began and e.what.startswith(_KILL)]
     steps = [step for log in run.ranks for step in log.steps]
     if not kills or not steps:

@@ -414,12 +414,14 @@ class SpinnersRecord(Record):
 
 
 class FaultEventRecord(Record):
-    """A fault that began or ended, at a time of the monotonic clock."""
+    """A fault that began or ended, at a time of the monotonic clock. `job` is the one that the spec
+    names: the others are not touched."""
 
     at_ns: int
     link: int | None
     what: str
     began: bool
+    job: str | None = None
 
 
 class Environment(Record):

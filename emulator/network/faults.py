@@ -11,7 +11,7 @@ import itertools
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from types import TracebackType
 from typing import Literal
@@ -32,34 +32,37 @@ from topologies.spec.run_sections import (
     LinkFault,
     LinkUp,
     Loss,
+    MemoryLimit,
     NodeDies,
     Partition,
+    ProcessFault,
     RateChange,
     TimedFault,
     links_of_fault,
 )
-from topologies.units import format_rate, format_time
+from topologies.units import format_rate, format_size, format_time
 
 
 @dataclass(frozen=True, slots=True)
 class FaultEvent:
     """A fault that began or ended, at `at_ns` of the monotonic clock. `link` is None for what
-    happens to a node."""
+    happens to a node, and `job` for what happens to no job alone."""
 
     at_ns: int
     link: int | None
     what: str
     began: bool
+    job: str | None = None
 
     def as_dict(self) -> dict[str, object]:
         """Plain data, for environment.json."""
-        return {"at_ns": self.at_ns, "link": self.link, "what": self.what, "began": self.began}
+        return asdict(self)
 
 
 _OnLinks = LinkFault | Partition | Kill
 _Downs = LinkDown | Flap | Partition | Kill
 
-ProcessOrder = Literal["kill", "restart", "freeze", "thaw"]
+ProcessOrder = Literal["kill", "restart", "freeze", "thaw", "limit"]
 
 
 @dataclass(order=True)
@@ -86,17 +89,17 @@ class FaultInjector:
         faults: Sequence[FaultSpec],
         real_time_priority: bool = False,
         kill_node: Callable[[str], None] | None = None,
-        order: Callable[[ProcessOrder, Kill | Freeze], None] | None = None,
+        order: Callable[[ProcessOrder, ProcessFault], None] | None = None,
     ) -> None:
         self._network = network
         self._real_time_priority = real_time_priority
         self._kill_node, self._order = kill_node, order
         self._deaths = [fault for fault in faults if isinstance(fault, NodeDies)]
-        self._of_processes = [fault for fault in faults if isinstance(fault, Kill | Freeze)]
+        self._of_processes = [fault for fault in faults if isinstance(fault, ProcessFault)]
         self._faults: list[tuple[_OnLinks, tuple[Link, ...]]] = [
             (fault, links_of_fault(network.fabric, fault))
             for fault in faults
-            if not isinstance(fault, NodeDies | Freeze)
+            if not isinstance(fault, NodeDies | Freeze | MemoryLimit)
         ]
         self._active: dict[int, list[_OnLinks]] = {}
         self._down: set[int] = set()
@@ -196,7 +199,7 @@ class FaultInjector:
         again = partial(self._flap, fault, links, at_ns + fault.every_ns, ends_ns)
         self._plan_action(at_ns + fault.down_ns, again)
 
-    def _plan_victim(self, fault: Kill | Freeze, at_ns: int) -> None:
+    def _plan_victim(self, fault: ProcessFault, at_ns: int) -> None:
         """Plan what happens to processes; links of the same fault change before that."""
         if isinstance(fault, Kill):
             if fault.switch is not None:
@@ -205,18 +208,22 @@ class FaultInjector:
             if fault.restart_ns is not None:
                 self._plan_action(at_ns + fault.restart_ns, partial(self._tell, "restart", fault))
             return
+        if isinstance(fault, MemoryLimit):
+            self._plan_action(at_ns, partial(self._tell, "limit", fault))
+            return
         self._plan_action(at_ns, partial(self._tell, "freeze", fault))
         self._plan_action(at_ns + fault.duration_ns, partial(self._tell, "thaw", fault))
         if fault.every_ns is not None:
             again = partial(self._plan_victim, fault, at_ns + fault.every_ns)
             self._plan_action(at_ns + fault.duration_ns, again)
 
-    def _tell(self, order: ProcessOrder, fault: Kill | Freeze) -> None:
+    def _tell(self, order: ProcessOrder, fault: ProcessFault) -> None:
         self._begun.add(id(fault))
         if self._order is not None:
             self._order(order, fault)
-        began = order in ("kill", "freeze")
-        self.events.append(FaultEvent(time.monotonic_ns(), None, _describe(fault), began))
+        began = order in ("kill", "freeze", "limit")
+        now_ns = time.monotonic_ns()
+        self.events.append(FaultEvent(now_ns, None, _describe(fault), began, fault.job))
 
     def _kill(self, death: NodeDies) -> None:
         self._begun.add(id(death))
@@ -321,7 +328,9 @@ def _describe(fault: FaultSpec) -> str:
             again = "" if fault.restart_ns is None else f", restart {format_time(fault.restart_ns)}"
             return f"kill {fault.victim}{again}"
         case Freeze():
-            return f"freeze rank {fault.rank} for {format_time(fault.duration_ns)}"
+            return f"freeze {fault.victim} for {format_time(fault.duration_ns)}"
+        case MemoryLimit():
+            return f"memory-limit {format_size(fault.value)} of {fault.victim}"
         case Partition():
             return f"partition {', '.join(fault.nodes)}"
         case Loss() | Corruption():

@@ -153,11 +153,28 @@ class Launcher:
             with suppress(OSError):
                 self._orders.shutdown(socket.SHUT_RDWR)
 
-    def order(self, what: str, ranks: Sequence[int], *, whole: bool, again: bool) -> None:
-        """Have something done to the programs of ranks, from any thread: `kill`, `restart`,
-        `freeze` or `thaw`; with `whole` also to what has started these ranks. A killed rank that is
-        to be started `again` is waited for, and a killed rank has not failed."""
-        line = json.dumps({"order": what, "ranks": list(ranks), "whole": whole, "again": again})
+    def order(
+        self,
+        what: str,
+        ranks: Mapping[str, Sequence[int]],
+        *,
+        whole: bool,
+        again: bool,
+        more_bytes: int = 0,
+    ) -> None:
+        """Have something done to the programs of ranks, by job, from any thread: `kill`, `restart`,
+        `freeze`, `thaw`, or `limit` to `more_bytes` of address space than they have; with `whole`
+        also to what has started these ranks. A killed rank that is to be started `again` is waited
+        for, and a killed rank has not failed."""
+        line = json.dumps(
+            {
+                "order": what,
+                "ranks": {job: list(those) for job, those in ranks.items()},
+                "whole": whole,
+                "again": again,
+                "more_bytes": more_bytes,
+            }
+        )
         if self._orders is not None:
             with suppress(OSError):  # all have ended
                 self._orders.sendall(line.encode() + b"\n")

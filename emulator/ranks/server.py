@@ -15,7 +15,7 @@ import socket
 import struct
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -118,7 +118,7 @@ class _Server:
         self._watch: Watch[Process] = Watch(orders, self._order)
         self._job_of: dict[int, int] = {}
         self._killed: set[int] = set()
-        self._lives: Counter[int] = Counter()
+        self._lives: Counter[tuple[int, int]] = Counter()
         self._waiting: Counter[int] = Counter()
         self._failed: set[int] = set()
         self._nodes = [LosableNodes(job.processes) for job in jobs]
@@ -197,19 +197,33 @@ class _Server:
                 node.end()
 
     def _order(self, order: Mapping[str, Any]) -> None:
-        """A fault of the spec: it kills programs, or has ranks stand still."""
-        what, ranks = order["order"], set(order["ranks"])
+        """A fault of the spec: it kills programs, has ranks stand still, or limits their memory."""
+        for number, job in enumerate(self._jobs):
+            ranks = set(order["ranks"].get(job.name, ()))
+            if ranks:
+                self._order_job(number, ranks, order)
+
+    def _order_job(self, number: int, ranks: Set[int], order: Mapping[str, Any]) -> None:
+        what = order["order"]
         if what == "restart":
-            for process in self._jobs[0].processes:
+            for process in self._jobs[number].processes:
                 if not isinstance(process, ProgramJob) or process.rank not in ranks:
                     continue
                 if order["whole"] or not process.starts_ranks:
-                    self._start_again(process)
+                    self._watch.due -= 1
+                    if number not in self._failed:
+                        self._start_again(number, process)
             return
-        number = {"kill": signal.SIGKILL, "freeze": signal.SIGSTOP, "thaw": signal.SIGCONT}[what]
+        act: Callable[[Sequence[int]], None] = (
+            partial(_limit_memory, more_bytes=order["more_bytes"])
+            if what == "limit"
+            else partial(_signal, number=_SIGNALS[what])
+        )
         for pid, process in list(self._watch.running.items()):
+            if self._job_of.get(pid) != number:
+                continue
             if isinstance(process, RankJob) and process.rank in ranks:
-                _signal([pid], number)
+                act([pid])
             if not isinstance(process, ProgramJob):
                 continue
             own = set(range(process.rank, process.rank + process.many))
@@ -219,9 +233,9 @@ class _Server:
                 self._watch.due += order["again"]
             if itself:
                 # The threads that it has ordered look at that when it can be found.
-                _signal([pid], number)
+                act([pid])
             if itself or own & ranks:
-                _signal(self._found(process, pid, frozenset(ranks), itself), number)
+                act(self._found(process, pid, frozenset(ranks), itself))
 
     def _found(
         self, process: ProgramJob, pid: int, ranks: frozenset[int], itself: bool
@@ -241,14 +255,14 @@ class _Server:
         self._known[pid, ranks] = began, found
         return found
 
-    def _start_again(self, process: ProgramJob) -> None:
-        self._lives[process.rank] += 1
-        again = replace(process, life=self._lives[process.rank])
+    def _start_again(self, number: int, process: ProgramJob) -> None:
+        self._lives[number, process.rank] += 1
+        again = replace(process, life=self._lives[number, process.rank])
         pid = self._watch.start(again, lambda: None, self._imported)
-        self._watch.due -= 1
-        self._job_of[pid] = 0
+        self._job_of[pid] = number
         self._process_of[pid] = again
-        self._tell({"restarted": True, "rank": process.rank, "pid": pid, "job": self._jobs[0].name})
+        name = self._jobs[number].name
+        self._tell({"restarted": True, "rank": process.rank, "pid": pid, "job": name})
 
     def _beginning(self, program: ProgramJob, start_ns: int, after_ns: int) -> Callable[[], None]:
         """The wait of a program's process before it is one, `after_ns` longer than the first's."""
@@ -289,10 +303,22 @@ class _Server:
             self._open_if_all_are_ready()
 
 
+_SIGNALS = {"kill": signal.SIGKILL, "freeze": signal.SIGSTOP, "thaw": signal.SIGCONT}
+
+
 def _signal(pids: Sequence[int], number: signal.Signals) -> None:
     for pid in pids:
         with suppress(ProcessLookupError):
             os.kill(pid, number)
+
+
+def _limit_memory(pids: Sequence[int], more_bytes: int) -> None:
+    """Let processes take so much more of address space than they have (statm of proc(5))."""
+    for pid in pids:
+        with suppress(ProcessLookupError, FileNotFoundError):
+            pages = int(Path(f"/proc/{pid}/statm").read_text().split()[0])
+            most = pages * resource.getpagesize() + more_bytes
+            resource.prlimit(pid, resource.RLIMIT_AS, (most, most))
 
 
 def _rank_of(pid: int) -> int | None:

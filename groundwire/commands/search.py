@@ -51,7 +51,8 @@ def search(
     within: Annotated[
         str,
         typer.Option(
-            metavar="TIME", help="Flaps and kills begin within so long of the programs' start."
+            metavar="TIME",
+            help="Flaps, kills and limits of memory begin within so long of the programs' start.",
         ),
     ] = "10s",
     ranks: Annotated[

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from topologies.spec.spec import Spec, parse_dict
-from topologies.units import format_time
+from topologies.units import format_size, format_time
 
 Fault = dict[str, Any]
 Drawer = Callable[[random.Random, Spec, int], list[Fault]]
@@ -69,6 +69,13 @@ def _kill(drawn: random.Random, spec: Spec, span_ns: int) -> list[Fault]:
     return [{"kind": "kill", "rank": rank, "at": _at(drawn, span_ns)}]
 
 
+def _memory(drawn: random.Random, spec: Spec, span_ns: int) -> list[Fault]:
+    """One rank may take 1 MB to 1 GB more of memory than it has at some time."""
+    value = format_size(round(2 ** drawn.uniform(0, 10)) * 1_000_000)
+    rank = drawn.randrange(spec.ranks)
+    return [{"kind": "memory-limit", "rank": rank, "at": _at(drawn, span_ns), "value": value}]
+
+
 def _nothing(drawn: random.Random, spec: Spec, span_ns: int) -> list[Fault]:
     """The seed itself, and the order of ranks that are ready at one time, are varied always."""
     return []
@@ -82,6 +89,7 @@ VARIED: Mapping[str, Drawer] = {
     "flap": _flap,
     "loss": _loss,
     "kill": _kill,
+    "memory": _memory,
 }
 """The names that `--vary` takes, each with the function that draws its faults."""
 HARMLESS = ("order", "starts", "latency", "slow")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -79,10 +81,12 @@ def test_a_program_sees_each_fault_for_as_long_as_it_lasts(tmp_path: Path, impor
         ("{kind: flap, link: h0-s0, at: 0s, every: 1ms, down: 1ms}", "`down` shorter than `every`"),
         ("{kind: kill, at: 0s}", "expected one of rank, host, switch, job"),
         ("{kind: kill, rank: 0, host: h0, at: 0s}", "expected one of rank, host, switch, job"),
+        ("{kind: kill, job: spec, host: h0, at: 0s}", "expected one of rank, host, switch, job"),
         ("{kind: kill, rank: 2, at: 0s}", "expected at most 1"),
         ("{kind: kill, host: s0, at: 0s}", "expected a host of the fabric"),
         ("{kind: kill, switch: h0, at: 0s}", "expected a switch of the fabric"),
         ("{kind: kill, job: other, at: 0s}", "expected the run's only job, spec"),
+        ("{kind: memory-limit, rank: 2, at: 0s, value: 1MB}", "expected at most 1"),
         ("{kind: partition, nodes: [h9], at: 0s}", "expected nodes of the fabric"),
     ],
 )
@@ -97,6 +101,94 @@ def test_ranks_of_our_own_are_not_killed() -> None:
     with pytest.raises(SpecError, match="only programs are killed"):
         parse_spec(f"name: spec\n{_STAR}{own}faults: [{{kind: kill, rank: 1, at: 1ms}}]\n")
     parse_spec(f"name: spec\n{_STAR}{own}faults: [{{kind: kill, switch: s0, at: 1ms}}]\n")
+
+
+_LIVES = """
+import os, time
+begin = time.monotonic()
+print("life", os.environ.get("GROUNDWIRE_LIFE", "0"), flush=True)
+last, end = begin, 2.0 if "GROUNDWIRE_LIFE" in os.environ else 3.0
+while time.monotonic() < begin + end:
+    time.sleep(0.01)
+    now = time.monotonic()
+    if now - last > 0.05:
+        print("stood still", round(last - begin, 1), round(now - last, 1), flush=True)
+    last = now
+"""
+_JOBS = """
+name: two
+fabric: {kind: flat, hosts: 4, link: {rate: 1Gbps, delay: 1us, mtu: 1500}}
+capture: {points: []}
+predict: []
+jobs:
+  - {name: a, workload: {kind: command, ranks: 2, argv: [python3, -S, lives.py]}}
+  - {name: b, workload: {kind: command, ranks: 2, argv: [python3, -S, lives.py]}}
+"""
+
+
+def test_faults_of_one_job_leave_the_other_alone(tmp_path: Path) -> None:
+    faults = """faults:
+  - {kind: kill, job: a, rank: 1, at: 1s, restart: 500ms}
+  - {kind: freeze, job: b, rank: 0, at: 1s, duration: 200ms}
+  - {kind: kill, job: b, at: 2s, restart: 100ms}
+"""
+    (tmp_path / "lives.py").write_text(_LIVES)
+    (tmp_path / "jobs.yaml").write_text(_JOBS + faults)
+    done = subprocess.run(
+        [sys.executable, "-m", "groundwire", "run", "jobs.yaml", "--kernel", "virtual", "--out",
+         "run"], cwd=tmp_path, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    said = {
+        (job, rank): (tmp_path / "run/jobs" / job / "ranks" / f"{rank:03d}.out").read_text()
+        for job in "ab"
+        for rank in range(2)
+    }
+    assert said["a", 0] == "life 0\n"
+    assert said["a", 1] == "life 0\nlife 1\n"
+    assert said["b", 0] == "life 0\nstood still 1.0 0.2\nlife 1\n"
+    assert said["b", 1] == "life 0\nlife 1\n"
+    environment = json.loads((tmp_path / "run" / "environment.json").read_text())
+    assert [e["job"] for e in environment["faults"]] == ["a", "b", "b", "a", "b", "b"]
+    assert environment["missed_faults"] == []
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        ("{kind: kill, rank: 1, at: 0s}", "expected the job of the rank"),
+        (
+            "{kind: freeze, job: c, rank: 1, at: 0s, duration: 1s}",
+            "found c; expected a job: a, b",
+        ),
+        ("{kind: kill, job: a, rank: 2, at: 0s}", "expected at most 1"),
+        ("{kind: link-down, link: h0-s0, iteration: 1}", "each job has iterations of its own"),
+    ],
+)
+def test_faults_of_jobs_that_cannot_be_are_refused(fault: str, words: str) -> None:
+    with pytest.raises(SpecError, match=words):
+        parse_spec(f"{_JOBS}faults: [{fault}]\n")
+
+
+def test_a_rank_may_take_no_more_memory_than_its_limit(tmp_path: Path) -> None:
+    (tmp_path / "fabric.yaml").write_text(
+        FABRIC + "faults: [{kind: memory-limit, rank: 1, at: 1s, value: 64MB}]\n"
+    )
+    (tmp_path / "program.py").write_text(
+        "import time\nheld = []\ntime.sleep(2)\ntry:\n"
+        "    while len(held) < 128:\n        held.append(bytearray(1 << 20))\n"
+        "except MemoryError:\n    print('refused after', len(held), flush=True)\n"
+        "else:\n    print('had all', flush=True)\n"
+    )
+    done = execute(
+        tmp_path, "fabric.yaml", "--kernel", "virtual", "--out", "run", "--set",
+        "capture.points=[]", "--", "python3", "-S", "program.py",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    ranks = tmp_path / "run" / "ranks"
+    assert (ranks / "000.out").read_text() == "had all\n"
+    refused = (ranks / "001.out").read_text().split()
+    assert refused[:2] == ["refused", "after"] and 56 <= int(refused[2]) <= 64
 
 
 def test_a_rank_of_our_own_stands_still(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from topologies.spec.errors import Key, Problem, shown, suggestion
 from topologies.spec.fabric_section import GraphSpec
 from topologies.spec.jobs.checks import check_jobs
 from topologies.spec.queue_section import Classes, QueueSpec
-from topologies.spec.run_sections import Freeze, Kill, NodeDies, Partition
+from topologies.spec.run_sections import Freeze, MemoryLimit, NodeDies, Partition, ProcessFault
 from topologies.spec.sections import Sections
 from topologies.spec.transports.checks import transport_problems
 from topologies.units import format_time
@@ -277,7 +277,7 @@ def _fault_problems(spec: Sections, fabric: Fabric) -> Iterator[Problem]:
             if spec.aggregation is None or fault.switch not in {n.name for n in fabric.routers}:
                 expected = "expected a switch that aggregates, with a section aggregation"
                 yield Problem((*key, "switch"), fault.switch, expected)
-        elif isinstance(fault, Kill | Freeze):
+        elif isinstance(fault, ProcessFault):
             yield from _victim_problems(spec, fabric, key, fault)
         elif isinstance(fault, Partition):
             known = {node.name for node in fabric.nodes}
@@ -299,32 +299,34 @@ def _fault_problems(spec: Sections, fabric: Fabric) -> Iterator[Problem]:
 
 
 def _victim_problems(
-    spec: Sections, fabric: Fabric, key: Key, fault: Kill | Freeze
+    spec: Sections, fabric: Fabric, key: Key, fault: ProcessFault
 ) -> Iterator[Problem]:
     """Ranks of Groundwire's own cannot go on without one of them, nor join again; one that stands
     still is a process of its own."""
+    if fault.job is not None and fault.job != spec.name:
+        yield Problem((*key, "job"), fault.job, f"expected the run's only job, {spec.name}")
     if fault.rank is not None and fault.rank >= spec.ranks:
         yield Problem((*key, "rank"), str(fault.rank), f"expected at most {spec.ranks - 1}")
-    programs = [workload.program for workload in spec.workloads if workload.program is not None]
+    program = spec.workload.program
     if isinstance(fault, Freeze):
         shared = spec.virtual.ranks_per_process
-        if spec.jobs:
-            expected = "expected one workload: which job's rank is frozen cannot be said"
-            yield Problem((*key, "kind"), fault.kind, expected)
-        elif isinstance(shared, int) and shared > 1:
+        if isinstance(shared, int) and shared > 1:
             expected = "expected 1 or auto: a rank that is frozen is a process of its own"
             yield Problem(("virtual", "ranks_per_process"), str(shared), expected)
         return
-    if fault.switch is None and (not programs or spec.jobs):
-        expected = "expected one workload of kind command: only programs are killed"
+    if isinstance(fault, MemoryLimit):
+        if program is None:
+            expected = "expected a workload of kind command: only programs are limited"
+            yield Problem((*key, "kind"), fault.kind, expected)
+        return
+    if fault.switch is None and program is None:
+        expected = "expected a workload of kind command: only programs are killed"
         yield Problem((*key, "kind"), fault.kind, expected)
     if fault.host is not None and fault.host not in {node.name for node in fabric.hosts}:
         yield Problem((*key, "host"), fault.host, "expected a host of the fabric")
     if fault.switch is not None and fault.switch not in {node.name for node in fabric.routers}:
         yield Problem((*key, "switch"), fault.switch, "expected a switch of the fabric")
-    starts_ranks = any(program.per != "rank" for program in programs)
+    starts_ranks = program is not None and program.per != "rank"
     if fault.rank is not None and fault.restart_ns is not None and starts_ranks:
         expected = "expected none: what starts the ranks of a host starts them again, or a host"
         yield Problem((*key, "restart"), format_time(fault.restart_ns), expected)
-    if fault.job is not None and fault.job != spec.name:
-        yield Problem((*key, "job"), fault.job, f"expected the run's only job, {spec.name}")

@@ -23,6 +23,7 @@ from topologies.spec.transports import TRANSPORTS
 from topologies.spec.transports.section import TransportSection
 from topologies.units import (
     RateBps,
+    SizeBytes,
     TimeNs,
     format_size,
     format_time,
@@ -269,9 +270,9 @@ class Partition(TimedFault):
 
 
 class Kill(TimedFault):
-    """One of a `rank`, a `host`, a `switch` or a `job` dies at once. Processes get SIGKILL; the
-    links of a host or a switch go down before. After `restart` links come back, and programs are
-    started again (None: never)."""
+    """One of a `rank`, a `host`, a `switch` or a `job` dies at once, or the `rank` of a `job`.
+    Processes get SIGKILL; the links of a host or a switch go down before. After `restart` links
+    come back, and programs are started again (None: never)."""
 
     kind: Literal["kill"]
     rank: Integer | None = Field(default=None, ge=0)
@@ -282,25 +283,37 @@ class Kill(TimedFault):
 
     @model_validator(mode="after")
     def _one_victim(self) -> Kill:
-        if sum(each is not None for each in (self.rank, self.host, self.switch, self.job)) != 1:
-            raise ValueError("expected one of rank, host, switch, job")
+        of_job = self.job if self.rank is None else self.rank
+        if sum(each is not None for each in (of_job, self.host, self.switch)) != 1:
+            raise ValueError("expected one of rank, host, switch, job, or the rank of a job")
         return self
 
     @property
     def victim(self) -> str:
         """The victim, in words."""
         if self.rank is not None:
-            return f"rank {self.rank}"
+            return _rank(self.rank, self.job)
         kind = "host" if self.host else "switch" if self.switch else "job"
         return f"{kind} {self.host or self.switch or self.job}"
 
 
-class Freeze(TimedFault):
-    """The processes of a `rank` stand still for `duration` (SIGSTOP, SIGCONT), again every `every`
+class RankFault(TimedFault):
+    """A fault of a `rank`, of a `job` where there are several."""
+
+    rank: Integer = Field(ge=0)
+    job: str | None = None
+
+    @property
+    def victim(self) -> str:
+        """The victim, in words."""
+        return _rank(self.rank, self.job)
+
+
+class Freeze(RankFault):
+    """The processes of a rank stand still for `duration` (SIGSTOP, SIGCONT), again every `every`
     where that is given."""
 
     kind: Literal["freeze"]
-    rank: Integer = Field(ge=0)
     duration_ns: TimeNs = Field(alias="duration", gt=0)
     every_ns: TimeNs | None = Field(default=None, alias="every", gt=0)
 
@@ -311,8 +324,20 @@ class Freeze(TimedFault):
         return self
 
 
+class MemoryLimit(RankFault):
+    """The processes of a rank, and those that they start, may take `value` more of address space
+    than they have (RLIMIT_AS of setrlimit(2)). The kernel refuses what they ask for beyond it."""
+
+    kind: Literal["memory-limit"]
+    value: SizeBytes = Field(gt=0)
+
+
+def _rank(rank: int, job: str | None) -> str:
+    return f"rank {rank}" if job is None else f"rank {rank} of job {job}"
+
+
 LinkFault = LinkDown | LinkUp | Loss | Corruption | RateChange | DelayChange | Flap
-ProcessFault = Kill | Freeze
+ProcessFault = Kill | Freeze | MemoryLimit
 
 FaultSpec = Annotated[LinkFault | NodeDies | Partition | ProcessFault, Field(discriminator="kind")]
 
@@ -321,7 +346,7 @@ def links_of_fault(fabric: Fabric, fault: FaultSpec) -> tuple[Link, ...]:
     """The links that a fault changes; none where it is of processes alone. Raises ValueError for
     links and KeyError for nodes that there are not."""
     match fault:
-        case NodeDies() | Freeze():
+        case NodeDies() | Freeze() | MemoryLimit():
             return ()
         case Kill():
             node = fault.host or fault.switch

@@ -61,6 +61,7 @@ class Spec(Sections):
         raw["workload"] = plain["workload"] | job.repeated
         raw["compute"] = plain["compute"] or raw["compute"]
         raw["class"] = raw["class"] if plain["class"] is None else plain["class"]
+        raw["faults"] = [f for f in raw["faults"] if f.get("job") in (None, job.name)]
         if self.aggregation is not None:
             raw["beside"] = [
                 each.model_dump(mode="python", by_alias=True)

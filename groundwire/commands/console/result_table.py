@@ -42,6 +42,9 @@ def print_result(result: dict[str, Any], directory: Path, console: OutputConsole
     if "jobs" in result:
         console.print()
         print_jobs(result, predictors, console)
+        for job in result["jobs"]:
+            for line in recovery_lines(job.get("recovery")):
+                console.print(line and f"job {job['name']}: {line}", highlight=False)
     if predictors and (rows or result["iterations"]):
         errors = {name: result["summary"]["error"][name] for name in predictors}
         console.print()

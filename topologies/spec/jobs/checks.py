@@ -12,6 +12,7 @@ from topologies.plan import Misplaced, PlacedJob, place_jobs
 from topologies.spec.errors import Problem, shown
 from topologies.spec.jobs.beside import jobs_beside
 from topologies.spec.jobs.section import JobSpec
+from topologies.spec.run_sections import FaultSpec, ProcessFault
 from topologies.spec.sections import Sections
 
 _OF_JOB = ("workload", "placement", "compute", "class")
@@ -23,9 +24,14 @@ def check_jobs(spec: Sections, check_one: Callable[[Sections], list[Problem]]) -
     problems = list(_shared_problems(spec))
     placed = _placed(spec)
     for number, job in enumerate(spec.jobs):
+        faults = [i for i, fault in enumerate(spec.faults) if _meets(fault, job)]
         for problem in check_one(alone(spec, job, placed)):
-            of_job = problem.key[:1] and problem.key[0] in _OF_JOB
-            key = ("jobs", number, *problem.key) if of_job else problem.key
+            key = problem.key
+            match key:
+                case (section, *_) if section in _OF_JOB:
+                    key = ("jobs", number, *key)
+                case ("faults", int(index), *rest):
+                    key = ("faults", faults[index], *rest)
             found = replace(problem, key=key)
             if found not in problems:
                 problems.append(found)
@@ -56,10 +62,19 @@ def alone(spec: Sections, job: JobSpec, placed: Sequence[PlacedJob] = ()) -> Sec
             "traffic_class": (
                 spec.traffic_class if job.traffic_class is None else job.traffic_class
             ),
-            # Faults of an iteration are refused for all jobs together.
-            "faults": tuple(fault for fault in spec.faults if fault.iteration is None),
+            "faults": tuple(
+                fault.model_copy(update={"job": None}) if isinstance(fault, ProcessFault) else fault
+                for fault in spec.faults
+                if _meets(fault, job)
+            ),
         }
     )
+
+
+def _meets(fault: FaultSpec, job: JobSpec) -> bool:
+    """Whether a fault is to be checked with a job: those of an iteration are refused for all."""
+    victim = fault.job if isinstance(fault, ProcessFault) else None
+    return fault.iteration is None and victim in (None, job.name)
 
 
 def _shared_problems(spec: Sections) -> Iterator[Problem]:
@@ -97,6 +112,14 @@ def _shared_problems(spec: Sections) -> Iterator[Problem]:
         if fault.iteration is not None:
             expected = "expected at (a time): each job has iterations of its own"
             yield Problem(("faults", index, "iteration"), str(fault.iteration), expected)
+        if not isinstance(fault, ProcessFault):
+            continue
+        if fault.job is not None and fault.job not in {job.name for job in spec.jobs}:
+            expected = f"expected a job: {', '.join(job.name for job in spec.jobs)}"
+            yield Problem(("faults", index, "job"), fault.job, expected)
+        elif fault.rank is not None and fault.job is None:
+            expected = "expected the job of the rank: there are several"
+            yield Problem(("faults", index, "job"), "nothing", expected)
 
 
 def _placed(spec: Sections) -> tuple[PlacedJob, ...]:
