@@ -2,7 +2,7 @@
 
 python -m emulator.guest_start RUN_DIRECTORY
 
-What is imported stays until the process ends. Python's collector of garbage would look through it
+Imported modules stay until the process ends. Python's collector of garbage would look through it
 again and again meanwhile, and write to its pages, which ranks share.
 """
 

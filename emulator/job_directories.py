@@ -44,7 +44,7 @@ def complete_job_directories(spec: Spec, directory: Path) -> None:
         if not others & set(part.plan.hosts):
             _link_captures(part, directory, place)
         if environment["kernel"] == "native":
-            # Where the job's part of the run's twin is, if there will be one.
+            # The place of the job's part of the run's twin, if there will be one.
             (place / _TWIN).symlink_to(Path("..", "..", _TWIN, JOBS, name))
 
 

@@ -77,7 +77,7 @@ def neighbours(found: Found) -> tuple[Solution, ...]:
     """For each other value of each choice the best point that has it, whatever its other choices;
     for strategies, for each degree of tensor and of pipeline parallelism, and each stage of ZeRO.
     Another buffer makes no neighbour: emulated links have the bandwidth that the model lets it use.
-    The best first. Of several that take equally long one is kept, and none is kept that takes as
+    The best first. One of several that take equally long is kept, and none that takes as
     long as the best: times could not tell them apart."""
     best = found.best
     kept: dict[tuple[str, str], Solution] = {}

@@ -267,7 +267,7 @@ class _Reader:
         shards = {Buffer.INPUT: Kind.ALL_GATHER, Buffer.OUTPUT: Kind.REDUCE_SCATTER}
         return self.pieces if self.kind is shards[buffer] else whole
 
-    # Where a file's buffers lie in a program's.
+    # The places of a file's buffers in a program's.
 
     @property
     def _needs_work_buffer(self) -> bool:

@@ -25,7 +25,7 @@ _ROOM_NS: Final = 12_000
 # With less, readings are so many that packets may as well come one by one.
 _LEAST_ROOM_NS: Final = 3_000
 _SMALLEST_FRAME_BITS: Final = 84 * 8
-# Where tpacket_rcv puts an Ethernet header: TPACKET_ALIGN(TPACKET2_HDRLEN + 16) - 14.
+# The place where tpacket_rcv puts an Ethernet header: TPACKET_ALIGN(TPACKET2_HDRLEN + 16) - 14.
 _ETHERNET_OFFSET: Final = 66
 
 

@@ -4,8 +4,8 @@
  * and waking up cost a real host is charged here, as sleep of the thread that would have been busy.
  *
  * A thread is on a host of the fabric when its network namespace is not that of the guest's first
- * process. A host's processors are a table in shared memory: until when each of them is busy. Who
- * is charged takes the one that is free first, and sleeps until its turn has ended.
+ * process. A host's processors are a table in shared memory: until when each of them is busy. A
+ * thread that is charged takes the one that is free first, and sleeps until its turn has ended.
  *
  * - A call that sends bytes over TCP or UDP copies them first: a piece of PIECE bytes at a time, so
  *   that the first ones leave while the next ones are copied.

@@ -2,7 +2,7 @@
 /*
  * gwport: one qdisc that is the whole directed link of an egress port.
  *
- * What user space writes (TCA_OPTIONS > TCA_GWPORT_PARMS) and reads back
+ * User space writes this (TCA_OPTIONS > TCA_GWPORT_PARMS) and reads that back
  * (TCA_STATS2 > TCA_STATS_APP). emulator/ports/port_qdisc.py holds the same layout;
  * both structs are made of naturally aligned fields, 64-bit ones first, so they
  * have no holes on any 64-bit ABI.

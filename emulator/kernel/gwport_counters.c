@@ -16,7 +16,7 @@ static struct gw_sample *gw_last_sample(struct gw_port *p)
 	return &last->sample[(p->n_samples - 1) % GW_BLOCK_SAMPLES];
 }
 
-/* Where the next sample goes, or NULL when there is no room. */
+/* The place of the next sample, or NULL when there is no room. */
 static struct gw_sample *gw_new_sample(struct gw_port *p)
 {
 	struct gw_sample_block *block;

@@ -15,7 +15,7 @@
 /* Somebody may ask */
 bool gw_int_used;
 
-/* Where a packet has its telemetry, or NULL: it does not ask, or has no room left */
+/* The place of a packet's telemetry, or NULL: it does not ask, or has no room left */
 static u8 *gw_int_header(struct sk_buff *skb)
 {
 	const struct iphdr *ip = ip_hdr(skb);
@@ -45,7 +45,7 @@ void gw_int_stamp(struct gw_port *p, struct sk_buff *skb)
 
 	if (!header)
 		return;
-	/* What others hold of it is what it was */
+	/* Others hold it as it was */
 	if (skb_cloned(skb)) {
 		if (pskb_expand_head(skb, 0, 0, GFP_ATOMIC))
 			return;

@@ -9,7 +9,7 @@
  * which its last bit arrives at the far end: what the peer of a veth sees is the
  * arrival. The qdisc's own dequeue never returns a packet.
  *
- * Time is exact without a timer for every step. What happens at a port is a
+ * Time is exact without a timer for every step. The events at a port are a
  * function of when packets came and of the port's own state, so gw_update() may
  * compute it later, whenever somebody looks: at the next enqueue, delivery, pause
  * or dump. A timer is only set where the outside world must see a step in its own
@@ -27,7 +27,7 @@
 /* By all ports since boot, for who watches from the host (emulator/virtual/variables.py) */
 static u64 gwport_tx_bytes;
 
-/* What a faulty link does to skb. */
+/* A faulty link's effect on skb. */
 static enum gw_outcome gw_fault(struct gw_port *p, struct sk_buff *skb)
 {
 	if (p->opt.flags & GWPORT_F_DOWN)
@@ -219,7 +219,7 @@ static void gw_pause_received(struct gw_port *from, u16 pause)
 /* Hand over a frame whose last bit has arrived. Returns false when the device was busy. */
 static bool gw_deliver(struct gw_port *p, struct sk_buff *skb, u64 now)
 {
-	/* What waited for room in the device's ring has arrived in time all the same */
+	/* A packet that waited for room in the device's ring has arrived in time all the same */
 	u64 due = max(gw_cb(skb)->time, p->stalled_until);
 	u32 len = skb->len;
 	int ret;

@@ -58,7 +58,7 @@ static void gw_send_pause(struct gw_port *in, u8 class, bool xoff, u64 now)
 	gw_send_pause_frame(in, skb, now);
 }
 
-/* Where bytes are counted that came in by a port whose neighbour can be paused, else NULL. */
+/* The count of bytes that came in by a port whose neighbour can be paused, else NULL. */
 static struct gw_class *gw_ingress_class(struct gw_port *p, struct sk_buff *skb,
 					 struct gw_port **in)
 {
@@ -128,7 +128,7 @@ static void gw_lossless_uncharge(struct gw_port *p, struct sk_buff *skb, u64 t)
 		gw_send_pause(in, gw_cb(skb)->class, false, t);
 }
 
-/* What passes within one moment must fit, and no pause frame may come of it. */
+/* All that passes within one moment must fit, and no pause frame may come of it. */
 static bool gw_lossless_bypass(struct gw_port *p, struct sk_buff *skb)
 {
 	struct gw_queue *q = p->class[gw_cb(skb)->class].queues;

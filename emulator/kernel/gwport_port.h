@@ -27,14 +27,14 @@
 
 #include "gwport.h"
 
-/* What becomes of a frame that is on the wire */
+/* The fate of a frame that is on the wire */
 enum gw_outcome {
 	GW_DELIVER,
 	GW_LOSE,	/* a fault of the link */
 	GW_PAUSE,	/* a pause frame: the neighbour's port takes it */
 };
 
-/* What a packet carries through the port, in skb->cb after the qdisc's own part. */
+/* A packet's load on its way through the port, in skb->cb after the qdisc's own part. */
 struct gw_cb {
 	u64	time;		/* of enqueue; once started: of arrival at the far end */
 	u32	ingress;	/* ifindex that it came in by, 0: made on this node */
@@ -121,7 +121,7 @@ struct gw_switch {
 struct gw_port;
 
 /*
- * What a discipline decides. All that is not set is as in a FIFO: one queue per class,
+ * The decisions of a discipline. All that is not set is as in a FIFO: one queue per class,
  * first come, first served. Functions are called under the switch's lock; q is the queue
  * of the packet, now the present, t the moment at which a packet leaves (not after now).
  */
@@ -163,7 +163,7 @@ struct gw_discipline {
 /*
  * A port is not in its Qdisc but from a cache of its own: an allocator of powers of two
  * puts the same field of all ports into the same sets of the processor's caches, which
- * then evict each other. What every packet needs comes first, and together.
+ * then evict each other. Fields that every packet needs come first, and together.
  */
 struct gw_port {
 	struct Qdisc		*sch;
@@ -202,7 +202,7 @@ struct gw_port {
 	struct hrtimer		 timer;
 	struct list_head	 due;		/* among the ports whose timers have fired */
 
-	/* What opt says, for every packet */
+	/* Parts of opt, for every packet */
 	u64			 rate_bps;
 	u64			 delay_ns;	/* in all */
 	u64			 buffer_bytes;
@@ -253,7 +253,7 @@ static inline struct gw_cb *gw_cb(const struct sk_buff *skb)
 	return (struct gw_cb *)qdisc_skb_cb(skb)->data;
 }
 
-/* What q's discipline compares with its limit: what waits in its class, or at the whole port. */
+/* The backlog that q's discipline compares with its limit: of its class, or of the whole port. */
 static inline u64 gw_backlog(const struct gw_port *p, const struct gw_queue *q)
 {
 	return p->by_class ? q->class->bytes : p->backlog_bytes;

@@ -4,7 +4,7 @@
  *
  * A class is a DSCP class selector (RFC 2474 section 4.2.2); a higher one is always
  * served before a lower one, unless they share the port by weight. Within a class is one FIFO, or several that deficit round
- * robin serves. What else there is to decide is the discipline's.
+ * robin serves. All other decisions are the discipline's.
  *
  * Backlog is what waits: a packet leaves it when its transmission starts. Thresholds
  * are compared with the backlog that an arriving packet finds.
@@ -193,9 +193,9 @@ static struct sk_buff *gw_dequeue_class(struct gw_port *p, struct gw_class *c, u
 }
 
 /*
- * Of these classes, by deficit round robin (Shreedhar and Varghese 1996): a class sends while it
+ * These classes take turns by deficit round robin (Shreedhar and Varghese 1996). A class sends while it
  * has not used up its share, by bytes on the wire, and what it overdraws is taken off the next one.
- * Who has nothing to send keeps nothing.
+ * A class that has nothing to send keeps nothing.
  */
 static struct sk_buff *gw_dequeue_weighted(struct gw_port *p, u8 classes, u64 t)
 {
@@ -225,7 +225,7 @@ static struct sk_buff *gw_dequeue_weighted(struct gw_port *p, u8 classes, u64 t)
 }
 
 /*
- * What is to be sent at time t, or NULL: nothing, or all of it paused. A class of strict priority
+ * The packet to send at time t, or NULL: there is none, or all of it paused. A class of strict priority
  * goes before those of lower ones, and all of them before those that share by weight.
  */
 struct sk_buff *gw_dequeue(struct gw_port *p, u64 t)

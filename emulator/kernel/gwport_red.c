@@ -67,7 +67,7 @@ static int gw_red_admit(struct gw_port *p, struct gw_queue *q, struct sk_buff *s
 	int reason = gw_admit_to_buffer(p, q, skb, now);
 	bool hit;
 
-	/* What does not fit is an arrival all the same */
+	/* A packet that does not fit is an arrival all the same */
 	gw_red_average(p, q->class, q->bytes, now);
 	hit = gw_red_hits(p, q->class, q->class->red_avg);
 	if (reason != GW_ADMITTED || !hit)

@@ -12,7 +12,7 @@
 
 /*
  * All ports, for who watches from the host (emulator/virtual/watched_ports.py), and where in
- * them is what is looked at. Who watches takes no lock: a port's last sample may be half
+ * them is what is looked at. A watcher takes no lock: a port's last sample may be half
  * written, and while its interval changes all of them.
  */
 LIST_HEAD(gwport_listed);

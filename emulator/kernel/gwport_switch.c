@@ -36,7 +36,7 @@ void gw_switch_leave(struct gw_port *p)
 {
 	if (!p->sw)
 		return;
-	/* Where another qdisc has already taken the device, it is that one's entry */
+	/* When another qdisc has already taken the device, it is that one's entry */
 	xa_cmpxchg_bh(&p->sw->ports, p->dev->ifindex, p, NULL, GFP_KERNEL);
 	p->sw->headroom -= p->headroom_bytes;
 }

@@ -30,7 +30,7 @@ bool gw_trim(struct gw_port *p, struct sk_buff *skb)
 	udp = (struct udphdr *)(ip + 1);
 	if (udp->dest != htons(GW_INT_UDP_PORT))
 		return false;
-	/* What others hold of it is what it was */
+	/* Others hold it as it was */
 	if (skb_cloned(skb)) {
 		if (pskb_expand_head(skb, 0, 0, GFP_ATOMIC))
 			return false;

@@ -61,7 +61,7 @@ struct gwroute_settings {
 	u64	hold_ns;	/* adaptive: between two moves of a flow */
 };
 
-/* What a switch remembers of a flow, or of several that share an entry */
+/* A switch's memory of a flow, or of several that share an entry */
 struct gwroute_flow {
 	u64	last_ns;	/* its last packet */
 	u64	moved_ns;	/* since when it has this hop */
@@ -78,7 +78,7 @@ struct gwroute_state {
 	u64			moves;	/* flows that went on by another hop */
 };
 
-/* Whose turn it is among the same next hops */
+/* The count of turns among the same next hops */
 struct gwroute_turn {
 	u64	count;
 	u64	began_ns;	/* as the switch's, when it was counted */
@@ -89,7 +89,7 @@ struct gwroute_hops {
 	u32	count;
 	u32	id[GWROUTE_MOST_HOPS];	/* each hop's own, always the same */
 	struct gwroute_turn *turn;	/* of these hops */
-	/* What waits at a hop, twice its bytes, and 1 for a transmitter that is busy */
+	/* The bytes that wait at a hop, times two, and 1 for a transmitter that is busy */
 	u64	(*load)(void *of, u32 hop);
 	void	*of;
 };

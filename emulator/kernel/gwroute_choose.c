@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * gwroute_choose.c	One of several next hops: by chance, in turn, the one with the shorter queue of
- * two that chance names (Mitzenmacher 2001), or the one with the shortest of all. Of equal
- * ones chance takes one, so that switches which see the same do not do the same.
+ * two that chance names (Mitzenmacher 2001), or the one with the shortest of all. Chance
+ * takes one of equal ones, so that switches which see the same do not do the same.
  */
 
 #include "gwroute.h"

@@ -86,7 +86,7 @@ static int gw_enqueue_frame(struct sk_buff *skb, struct Qdisc *sch, struct sk_bu
 	return NET_XMIT_DROP;
 }
 
-/* What a NIC's segmentation offload does: every frame is a packet of its own on the wire. */
+/* Segments as a NIC's offload does: every frame is a packet of its own on the wire. */
 static int gw_enqueue_segments(struct sk_buff *skb, struct Qdisc *sch, struct sk_buff **to_free)
 {
 	netdev_features_t features = netif_skb_features(skb);
@@ -205,7 +205,7 @@ static bool gw_same_queues(const struct tc_gwport_qopt *a, const struct tc_gwpor
 	return a->kind == b->kind && a->queues == b->queues;
 }
 
-/* What each class does, by its own options or the port's */
+/* Sets up each class, by its own options or the port's */
 static void gw_apply_classes(struct gw_port *p, const struct tc_gwport_qopt *classes)
 {
 	u64 headroom = classes ? 0 : p->opt.headroom_bytes;
@@ -259,7 +259,7 @@ static void gw_apply(struct gw_port *p, const struct tc_gwport_qopt *opt,
 	gw_apply_classes(p, classes);
 }
 
-/* What ethtool, and programs that choose by a link's speed, are to see. Under RTNL. */
+/* Shown to ethtool, and to programs that choose by a link's speed. Under RTNL. */
 static void gw_tell_speed(struct gw_port *p)
 {
 	const struct ethtool_ops *ops = p->dev->ethtool_ops;

@@ -26,7 +26,7 @@ static int (*poll_cq)(struct ibv_cq *, int, struct ibv_wc *);
 static int (*start_poll)(struct ibv_cq_ex *, struct ibv_poll_cq_attr *);
 static struct ibv_cq_ex *(*create_cq_ex)(struct ibv_context *, struct ibv_cq_init_attr_ex *);
 
-/* Where a receive completion of RoCE has no service level: a UDP header, after one of IPv4 */
+/* The service level of a receive completion of RoCE holds this: a UDP header, after one of IPv4 */
 #define RROCE_IPV4 (8 | 2)
 
 static int poll_or_yield(struct ibv_cq *cq, int most, struct ibv_wc *completions)

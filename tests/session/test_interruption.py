@@ -131,7 +131,7 @@ run_interruptible(body)
     assert (code, said) == (130, "groundwire: interrupted\n")
 
 
-# Where Python prints "Exception ignored in ..." and goes on
+# Callbacks in which Python prints "Exception ignored in ..." and goes on
 @pytest.mark.parametrize(
     "happens",
     [

@@ -9,7 +9,7 @@ from tests.virtual.conftest import Guest
 
 _LIMITS = ("tcp_max_syn_backlog", "tcp_max_tw_buckets", "tcp_max_orphans", "tcp_mem", "udp_mem",
            "tcp_rmem", "tcp_wmem", "inet_peer_threshold")  # fmt: skip
-# What was seen to differ: random numbers, how often they are drawn (each address to which a
+# Seen to differ: random numbers, how often they are drawn (each address to which a
 # datagram goes draws for its IP identifier, unless another has just done so in the same place of
 # a table), ports, limits of sockets, and how much of a receive buffer the same data takes.
 _SCRIPT = f"""

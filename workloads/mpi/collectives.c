@@ -34,7 +34,7 @@ extern char **environ;
 
 typedef void *Handle;
 
-/* Of OpenMPI's mpi.h. */
+/* Constants of OpenMPI's mpi.h */
 #define IN_PLACE ((void *)1)
 #define ANY (-1)
 #define UNDEFINED (-32766)

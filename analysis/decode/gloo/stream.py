@@ -26,7 +26,7 @@ from analysis.decode.tcp.stream import Direction, TcpConnection
 
 MAX_GROUP_RANKS: Final = 1 << 31
 
-# Where a preamble may begin: a notification of 48 bytes, or a message whose opcode is 1 or 0.
+# Places where a preamble may begin: a notification of 48 bytes, or a message of opcode 1 or 0.
 _CANDIDATE = re.compile(
     rb"(?=\x30\0{7}[\x02\x03]\0{7}.{7}[\0-\x08\x40]\0{8}"
     rb"|.{6}\0\0\x01\0{7}.{7}[\0-\x08\x40]\0{8}"

@@ -67,7 +67,7 @@ const sampleAt = (times, ns) => {
   }
   return low - 1;
 };
-// What a port had sent by a time: between two samples all of it left in the last interval.
+// The bytes that a port had sent by a time: between two samples all of it left in the last interval.
 const sentBy = (port, ns) => {
   const i = sampleAt(port.times_ns, ns);
   if (i < 0) return port.sent[0] ?? 0;

@@ -5,7 +5,7 @@
  * A request may begin when the one before has had its time at the queue pair's rate, to a
  * part of a nanosecond; rates are of the wire, with preamble and gap. At line rate nothing
  * is paced, as the port serialises. A CE mark on a request makes its receiver send a CNP
- * (InfiniBand volume 1, annex A17), at most one an interval. What controllers compute is in
+ * (InfiniBand volume 1, annex A17), at most one an interval. The controllers' sums are in
  * rxe_dcqcn.c, rxe_timely.c and rxe_hpcc.c.
  */
 
@@ -136,7 +136,7 @@ void rxe_congestion_sent(struct rxe_qp *qp, struct rxe_pkt_info *pkt)
 		return;
 	now_q8 = ktime_get_ns() << 8;
 	due_q8 = c->started_q8 + (c->bits * NSEC_PER_SEC * 256) / rxe_rate(c, now_q8 >> 8);
-	/* What was due within this nanosecond began when it was due */
+	/* A packet that was due within this nanosecond began when it was due */
 	c->started_q8 = due_q8 + 256 > now_q8 && due_q8 <= now_q8 ? due_q8 : now_q8;
 	c->bits = 8ULL * (pkt->paylen + rxe_int_room(qp, pkt->mask) + RXE_WIRE_BYTES);
 }
@@ -180,7 +180,7 @@ void rxe_congestion_left_port(struct rxe_qp *qp, struct sk_buff *skb)
 	*sent = (struct rxe_sent_time) { psn, true, ktime_get_ns() };
 }
 
-/* What a packet carries behind its datagram, or NULL; n: how many hops */
+/* A packet's telemetry behind its datagram, or NULL; n: how many hops */
 static const u8 *rxe_int_of(struct sk_buff *skb, u8 what, u32 *n)
 {
 	const struct iphdr *ip = ip_hdr(skb);
@@ -286,7 +286,7 @@ void rxe_congestion_cnp(struct rxe_qp *qp)
 		rxe_dcqcn_cnp(&c->dcqcn, &c->set.rate, ktime_get_ns());
 }
 
-/* DSCP and ECN of a packet. What is not a request goes first where ports trim. Only requests are ECN-capable where the device has ECN. */
+/* DSCP and ECN of a packet. Where ports trim, others than requests go first. Only requests are ECN-capable. */
 u8 rxe_congestion_tos(struct rxe_qp *qp, struct rxe_pkt_info *pkt, u8 traffic_class)
 {
 	struct rxe_congestion *c = &qp->congestion;
@@ -396,7 +396,7 @@ void rxe_congestion_free_device(struct rxe_dev *rxe)
 		free_page((unsigned long)block);
 }
 
-/* What user space may write: NAME=NUMBER, as often as it likes, between blanks */
+/* The text that user space may write: NAME=NUMBER, as often as it likes, between blanks */
 #define RXE_SETTING(name, field) \
 	{ name, offsetof(struct rxe_congestion_settings, field) }
 
@@ -462,7 +462,7 @@ static bool rxe_entropy_right(const struct rxe_congestion_settings *set)
 			      e->probe_interval_ns && set->selective);
 }
 
-/* What would divide by nothing, or leave rxe's bounds */
+/* Settings that would divide by nothing, or leave rxe's bounds */
 static bool rxe_settings_right(const struct rxe_congestion_settings *set)
 {
 	const struct rxe_rate_settings *r = &set->rate;

@@ -19,7 +19,7 @@ struct rxe_qp;
 struct rxe_dev;
 struct rxe_pkt_info;
 
-/* Of a device; a queue pair keeps what holds when it is made. All 64 bits, as its first part. */
+/* Settings of a device; a queue pair keeps what holds when it is made. All 64 bits, as its first part. */
 struct rxe_congestion_settings {
 	struct rxe_rate_settings rate;
 	u64	ecn;			/* requests are ECN-capable */

@@ -18,7 +18,7 @@ void rxe_hpcc_init(struct rxe_hpcc *s, const struct rxe_rate_settings *set)
 	};
 }
 
-/* Of one hop between two acknowledgements; sets how much time was between them */
+/* The utilisation of one hop between two acknowledgements; sets how much time was between them */
 static u64 rxe_hpcc_hop(const struct gw_int_hop *old, const struct gw_int_hop *new, u64 base_rtt_ns,
 			u64 *between_ns)
 {

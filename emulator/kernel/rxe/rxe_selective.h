@@ -44,7 +44,7 @@ struct rxe_selective {
 	u64			reordering_ns;
 
 	/*
-	 * Requester. What was sent below known_psn is acknowledged, or is a hole. A hole waits,
+	 * Requester. A packet that was sent below known_psn is acknowledged, or is a hole. A hole waits,
 	 * from when a packet that was sent after it had come, for as long as packets may overtake
 	 * each other; then it is lost, and sent again; then it is sent. Each list is in order.
 	 */

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from emulator.linux.signals import end_with_parent
 
 _PATIENCE_S = 1.5
-# Where this machine has its programs, their libraries, and room.
+# The places where this machine has its programs, their libraries, and room.
 _INHERITED = ("PATH", "LD_LIBRARY_PATH", "HOME", "TMPDIR")
 
 

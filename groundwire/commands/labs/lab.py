@@ -142,7 +142,7 @@ def check(
     Exit code 1 without full marks.
 
     Each submission of a folder of them is run again, in a sandbox, and the table of the class is
-    printed. Where there is no sandbox nothing is run (exit code 1).
+    printed. Where there is no sandbox, nothing is run (exit code 1).
     """
     if not (folder / STUDENT).exists() and folder.is_dir() and submissions_in(folder):
         return _check_all(folder.resolve(), limit, as_json, as_csv)

@@ -1,7 +1,7 @@
 """A worker's handling of a job: a process that makes its directory, and that ends with it.
 
-The directory appears under its name when it is complete. Where the worker sees the study's files it
-is made there; else it comes back as an archive.
+The directory appears under its name when it is complete. Where the worker sees the study's files,
+it is made there; else it comes back as an archive.
 """
 
 from __future__ import annotations

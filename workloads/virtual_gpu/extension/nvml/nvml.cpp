@@ -159,7 +159,7 @@ GPU(nvmlDeviceGetMemoryInfo_v2, Device* device, Memory2* to) {
   to->used = used;
   return success;
 }
-// Of the last sample that is over.
+// The last sample that is over holds the rates.
 GPU(nvmlDeviceGetUtilizationRates, Device* device, Utilization* to) {
   auto page = page_of(device);
   timespec t;
