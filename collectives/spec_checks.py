@@ -20,10 +20,15 @@ from collectives.nccl.schedule import nccl_algorithm
 from collectives.program import PROGRAM_KINDS
 from collectives.schedule.gloo import GLOO
 from collectives.settings import SCHEDULED, entry_of, schedule_of, settings_of
-from topologies.spec.collectives_section import AlgorithmEntry, CollectivesSection
+from topologies.spec.collectives_section import (
+    QUEUE_PAIR_VARIABLES,
+    AlgorithmEntry,
+    CollectivesSection,
+)
 from topologies.spec.errors import Key, Problem, shown
 from topologies.spec.sections import Sections
 from topologies.spec.spec import Spec
+from topologies.spec.transports.roce.section import RoceTransport
 from topologies.spec.workload_section import (
     Barrier,
     CollectiveOperation,
@@ -89,9 +94,7 @@ def nccl_problems(spec: Sections) -> Iterator[Problem]:
                 expected = "expected backend: nccl beside it"
                 yield Problem(("collectives", key), shown(getattr(given, key)), expected)
         return
-    if spec.jobs:
-        yield Problem(("collectives", "backend"), "nccl", "expected gloo or programs with jobs")
-        return
+    yield from _queue_pair_problems(spec)
     try:
         section = settings_of(spec)
         if section.servers is None:
@@ -108,6 +111,23 @@ def nccl_problems(spec: Sections) -> Iterator[Problem]:
                     nccl_algorithm(tuner_of(section, group), shape)
     except DoesNotFit as error:
         yield Problem(("collectives", *error.key.split(".")), error.found, _allowed(error))
+
+
+def _queue_pair_problems(spec: Sections) -> Iterator[Problem]:
+    """NCCL's variables of queue pairs where there are none, and beside the transport's own keys."""
+    transport, asked = spec.transport, spec.between_ranks
+    given = [name for name in QUEUE_PAIR_VARIABLES if name in spec.collectives.env]
+    for name in given:
+        key = ("collectives", "env", name)
+        found = spec.collectives.env[name]
+        if isinstance(transport, RoceTransport):
+            own = transport.between_ranks
+            if own.count > 1 and own != asked:
+                expected = "expected either it or transport.connections, not both"
+                yield Problem(key, found, expected)
+        elif asked.count > 1 or asked.splits:
+            expected = "expected transport.kind: roce or mrc beside it: TCP has no queue pairs"
+            yield Problem(key, found, expected)
 
 
 def _allowed(error: DoesNotFit) -> str:

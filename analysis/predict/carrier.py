@@ -11,6 +11,7 @@ from analysis.predict.engines.wire import Wire
 from analysis.runs.run import RankLog
 from simulation.columns import Column
 from topologies.spec.sections import Sections
+from topologies.spec.transports.connections import ONE, Connections
 
 if TYPE_CHECKING:  # these are told of carriers themselves
     from analysis.predict.engines.trains import PacketTrains
@@ -28,6 +29,9 @@ class Carrier(ABC):
 
     stamps: bool
     """Whether ports write into its packets as these leave."""
+
+    between_ranks: Connections = ONE
+    """The connections of two ranks."""
 
     values: int = 1
     """The ports that the packets of an end leave from by turns, how many."""

@@ -88,12 +88,13 @@ class Setting:
     same of the connections of groups other than that of all ranks, by the name that the run gave
     the group and by `group_key` of its ranks. `carrier_ports` has
     the port that a carrier's ends of a pair of ranks both send from, `group_carrier_ports` that of
-    groups other than that of all ranks. `priorities` has, by rank, the DSCP
-    class selector of what it sends by TCP, and by the carrier; empty: all 0. `group_priorities`
-    has that of groups which have one of their own, by name and by `group_key`. `draw` numbers the
-    draws of paths that are not known. `charged` says what hosts' processors are charged, where they
-    are, and `held_by` which key of the spec has ports hold what they receive, where one does.
-    `joined_ns` has, by rank, when it had made its connections, where a run told of it.
+    groups other than that of all ranks, and of further connections (`connection_key`).
+    `priorities` has, by rank, the DSCP class selector of what it sends by TCP, and by the carrier;
+    empty: all 0. `group_priorities` has that of groups which have one of their own, by name and by
+    `group_key`. `draw` numbers the draws of paths that are not known. `charged` says what hosts'
+    processors are charged, where they are, and `held_by` which key of the spec has ports hold
+    what they receive, where one does. `joined_ns` has, by rank, when it had made its connections,
+    where a run told of it.
     Settings are compared by identity.
     """
 
@@ -131,6 +132,12 @@ class Setting:
 def group_key(ranks: Iterable[int]) -> str:
     """The name of a group of ranks where the run's name of it is not known."""
     return str(tuple(ranks))
+
+
+def connection_key(group: str | None, number: int) -> str | None:
+    """The name by which settings know connection `number` of each two ranks of a group (None: of
+    all ranks)."""
+    return f"{group or ''}#{number}" if number else group
 
 
 def group_priorities_of(spec: Spec) -> dict[str, int]:

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TypeVar
 
 from analysis.predict.carrier import Carrier
-from analysis.predict.interface import Setting, Transport, group_key, group_priorities_of
+from analysis.predict.interface import (
+    Setting,
+    Transport,
+    connection_key,
+    group_key,
+    group_priorities_of,
+)
 from analysis.runs.run import Run
 from topologies.spec.spec import Spec
 
@@ -44,7 +51,7 @@ def setting_of(run: Run) -> Setting:
             for connection in log.connections
             if _is_default(connection.group)
         },
-        {pair: port for group, pair, port in carried if _is_default(group)},
+        {pair: port for group, number, pair, port in carried if _is_default(group) and not number},
         (run.spec.priorities(False), run.spec.priorities(True)),
         group_ports=_group_ports(run),
         group_priorities=group_priorities_of(run.spec),
@@ -75,22 +82,34 @@ def _group_ports(run: Run) -> dict[str, Mapping[tuple[int, int], tuple[int, int]
     return _by_ranks_too(by_name)
 
 
-def _carrier_ports(run: Run, carrier: Carrier) -> Iterator[tuple[str, tuple[int, int], int]]:
-    """Each end of a carrier: the group, the pair of ranks, lower first, and the port."""
+_CarrierEnd = tuple[str, int, tuple[int, int], int]
+"""The group, which of the connections of two ranks, the pair of ranks, lower first, the port."""
+
+
+def _carrier_ports(run: Run, carrier: Carrier) -> Iterator[_CarrierEnd]:
+    """Each end of a carrier."""
     for log in run.ranks:
+        numbers: Counter[tuple[str, int]] = Counter()
         for group, peer, port in carrier.ports(log):
-            yield group, (min(log.rank, peer), max(log.rank, peer)), port
+            number = numbers[group, peer]
+            numbers[group, peer] += 1
+            yield group, number, (min(log.rank, peer), max(log.rank, peer)), port
 
 
 def _group_carrier_ports(
-    carried: Iterable[tuple[str, tuple[int, int], int]],
+    carried: Iterable[_CarrierEnd],
 ) -> dict[str, Mapping[tuple[int, int], int]]:
     """As `_group_ports`, of the ends of a carrier."""
-    by_name: dict[str, dict[tuple[int, int], int]] = {}
-    for group, pair, port in carried:
-        if not _is_default(group):
-            by_name.setdefault(group, {})[pair] = port
-    return _by_ranks_too(by_name)
+    by_number: dict[int, dict[str, dict[tuple[int, int], int]]] = {}
+    for group, number, pair, port in carried:
+        if number or not _is_default(group):
+            name = "" if _is_default(group) else group
+            by_number.setdefault(number, {}).setdefault(name, {})[pair] = port
+    return {
+        connection_key(name, number) or "": ports
+        for number, by_name in by_number.items()
+        for name, ports in _by_ranks_too(by_name).items()
+    }
 
 
 def _by_ranks_too(

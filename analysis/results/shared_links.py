@@ -99,9 +99,11 @@ def _loads(
 ) -> dict[int, dict[str, int]]:
     """Directed link -> job -> bytes."""
     paths = paths_of(setting_of(run))
-    joint = JointPrograms([call for _, call in known], {}, run.spec.seed)
+    joint = JointPrograms([call for _, call in known], {}, run.spec.seed, paths.setting.transport)
     ends, owners = joint.ends, np.array(joint.owners, dtype=np.int64)
-    source = ends[np.array(joint.compiled.source, dtype=np.int64)]
+    groups = joint.groups(paths.setting)
+    ends_of = np.array(joint.compiled.source, dtype=np.int64)
+    source = ends[ends_of]
     destination = ends[np.array(joint.compiled.destination, dtype=np.int64)]
     jobs = np.array([_job_of(collective) for collective, _ in known])[owners]
     transport = paths.setting.transport
@@ -110,7 +112,8 @@ def _loads(
     for number in dict.fromkeys(owners.tolist()):
         mine = owners == number
         job, roce = str(jobs[mine][0]), bool(carried[mine][0])
-        rows = paths.hashed(source[mine], destination[mine], roce)
+        own = [groups[end] for end in ends_of[mine].tolist()]
+        rows = paths.hashed(source[mine], destination[mine], roce, own)
         wire = wire_of(transport, known[number][1].call, paths.mtu_bytes)
         sizes = np.asarray(wire.data_bytes(joint.size_bytes[mine]), dtype=np.float64)
         np.add.at(loads[job], rows, sizes[:, None])

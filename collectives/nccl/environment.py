@@ -41,8 +41,8 @@ _NUMBERS: Mapping[str, tuple[int, int]] = {
     "NCCL_COLLNET_ENABLE": (0, 0),
     "NCCL_PAT_ENABLE": (0, 2),
     "NCCL_NET_OVERHEAD": (0, 1_000_000),
-    "NCCL_IB_QPS_PER_CONNECTION": (1, 1),
-    "NCCL_IB_SPLIT_DATA_ON_QPS": (0, 0),
+    "NCCL_IB_QPS_PER_CONNECTION": (1, 64),
+    "NCCL_IB_SPLIT_DATA_ON_QPS": (0, 1),
     "NCCL_SOCKET_NTHREADS": (1, 1),
     "NCCL_NSOCKS_PERTHREAD": (1, 1),
 }
@@ -51,8 +51,6 @@ _NUMBERS: Mapping[str, tuple[int, int]] = {
 _ABSENT: Mapping[str, str] = {
     "NCCL_P2P_DISABLE": "0: GPUs of a server always talk over NVLink here",
     "NCCL_COLLNET_ENABLE": "0: CollNet (SHARP) is not written as programs",
-    "NCCL_IB_QPS_PER_CONNECTION": "1: a pair of ranks has one queue pair",
-    "NCCL_IB_SPLIT_DATA_ON_QPS": "0: a pair of ranks has one queue pair",
     "NCCL_SOCKET_NTHREADS": "1: a pair of ranks has one connection",
     "NCCL_NSOCKS_PERTHREAD": "1: a pair of ranks has one connection",
 }

@@ -15,6 +15,10 @@ from collectives.start_order import CollectiveOrder
 from collectives.turns import Turn
 from collectives.verify import staging_blocks
 
+FIRST_SLOT = 1 << 24
+"""The slot of the first message of a group's first program: tags below are those of messages that
+workloads send themselves."""
+
 
 @dataclass(frozen=True, slots=True)
 class ProgramSchedule(Schedule):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -140,7 +141,7 @@ class TestTuner:
             ({"NCCL_ALGO": "Rings"}, "env.NCCL_ALGO"),
             ({"NCCL_ALGO": "ring;tree"}, "env.NCCL_ALGO"),
             ({"NCCL_BUFFSIZE": "much"}, "env.NCCL_BUFFSIZE"),
-            ({"NCCL_IB_QPS_PER_CONNECTION": "4"}, "env.NCCL_IB_QPS_PER_CONNECTION"),
+            ({"NCCL_IB_QPS_PER_CONNECTION": "65"}, "env.NCCL_IB_QPS_PER_CONNECTION"),
             ({"NCCL_UNKNOWN": "1"}, "env.NCCL_UNKNOWN"),
         ],
     )
@@ -324,3 +325,69 @@ class TestLog:
     def test_any_text_is_read(self, text: str) -> None:
         read_log(text)
         read_log("Channel 00/01 : " + text + "\nTrees [0] " + text)
+
+
+class TestQueuePairs:
+    """NCCL_IB_QPS_PER_CONNECTION and NCCL_IB_SPLIT_DATA_ON_QPS over RoCE."""
+
+    @pytest.mark.parametrize(
+        ("env", "expected"),
+        [
+            ({}, (1, True)),
+            ({"NCCL_IB_QPS_PER_CONNECTION": "4"}, (4, False)),
+            ({"NCCL_IB_QPS_PER_CONNECTION": 4, "NCCL_IB_SPLIT_DATA_ON_QPS": 1}, (4, True)),
+        ],
+    )
+    def test_variables_say_how_many(self, env: dict[str, str], expected: tuple[int, bool]) -> None:
+        raw = spec({"env": env}) | {"transport": {"kind": "roce"}}
+        raw["fabric"] = {"kind": "rails", "server": "dgx-h100", "servers": 2, "spines": 1}
+        found = parse_dict(raw)
+        assert (found.between_ranks.count, found.between_ranks.splits) == expected
+        assert parse_dict(found.to_dict()).between_ranks == found.between_ranks
+
+    @pytest.mark.parametrize(
+        ("transport", "said"),
+        [
+            ({"kind": "tcp"}, "TCP has no queue pairs"),
+            ({"kind": "roce", "connections": 2}, "either it or transport.connections"),
+        ],
+    )
+    def test_refusals(self, transport: dict[str, object], said: str) -> None:
+        raw = spec({"env": {"NCCL_IB_QPS_PER_CONNECTION": "4"}}) | {"transport": transport}
+        raw["fabric"] = {"kind": "rails", "server": "dgx-h100", "servers": 2, "spines": 1}
+        with pytest.raises(SpecError, match=said):
+            parse_dict(raw)
+
+
+class TestJobs:
+    RAW: ClassVar[dict[str, object]] = {
+        "name": "jobs",
+        "fabric": {"kind": "rails", "server": "dgx-h100", "servers": 2, "spines": 1},
+        "transport": {"kind": "roce"},
+    }
+
+    @staticmethod
+    def job(name: str, **more: object) -> dict[str, object]:
+        operations = [{"kind": "all_reduce", "size": "1MiB"}]
+        workload = {"kind": "collectives", "ranks": 8, "operations": operations}
+        return {"name": name, "workload": workload, "collectives": {"backend": "nccl"} | more}
+
+    def test_each_has_its_own_servers(self) -> None:
+        across = self.job("across") | {"placement": {n: f"h{2 * n + 1}" for n in range(8)}}
+        found = parse_dict(self.RAW | {"jobs": [across, self.job("within")]})
+        places = {name: settings_of(part).servers for name, part in found.parts.items()}
+        across_places, within_places = places["across"], places["within"]
+        assert across_places is not None and within_places is not None
+        assert across_places.places == tuple((n // 4, 2 * (n % 4) + 1) for n in range(8))
+        # A policy takes hosts that no job before has.
+        assert within_places.places == tuple((n // 4, 2 * (n % 4)) for n in range(8))
+
+    def test_all_have_as_many_connections(self) -> None:
+        more = self.job("more", env={"NCCL_IB_QPS_PER_CONNECTION": "2"})
+        with pytest.raises(SpecError, match="as many connections of two ranks"):
+            parse_dict(self.RAW | {"jobs": [self.job("one"), more]})
+
+    def test_mistakes_are_in_the_job(self) -> None:
+        wrong = self.job("wrong", env={"NCCL_ALGO": "CollNetChain"})
+        with pytest.raises(SpecError, match=r"jobs\[0\]\.collectives\.env: found NCCL_ALGO="):
+            parse_dict(self.RAW | {"jobs": [wrong]})

@@ -45,3 +45,38 @@ def test_every_kind_has_the_right_numbers(tmp_path: Path, transport: str) -> Non
     for one in result["collectives"]:
         # A tree's leaf sends after a step of 0.6 us at least, and a NIC's way takes 4.4 us.
         assert one["duration_ns"] > 5_000
+
+
+JOBS = """
+name: jobs
+fabric: {kind: rails, server: dgx-h100, servers: 2, hosts_per_server: 2, spines: 1}
+jobs:
+  - name: within
+    workload: {kind: collectives, ranks: 2, operations: [{kind: all_reduce, size: 256KiB}]}
+    collectives: {backend: nccl, env: {NCCL_ALGO: Ring}}
+  - name: across
+    workload: {kind: collectives, ranks: 2, operations: [{kind: all_reduce, size: 256KiB}]}
+    placement: {0: h0, 1: h2}
+    collectives: {backend: nccl}
+  - name: gloo
+    workload: {kind: collectives, ranks: 2, operations: [{kind: all_reduce, size: 256KiB}]}
+    placement: {0: h1, 1: h3}
+capture: {points: []}
+predict: [packet]
+"""
+
+
+def test_jobs_have_choices_of_their_own(tmp_path: Path) -> None:
+    spec, out = tmp_path / "jobs.yaml", tmp_path / "out"
+    spec.write_text(JOBS)
+    done = groundwire("run", spec, "--kernel", "virtual", "--out", out)
+    assert done.returncode == 0, done.stderr
+    rows = {}
+    for name in ("within", "across", "gloo"):
+        result = json.loads((out / "jobs" / name / "result.json").read_text())
+        assert result["valid"] is True
+        (rows[name],) = result["collectives"]
+    assert rows["within"]["algorithm"] == rows["across"]["algorithm"] == "nccl"
+    assert rows["gloo"].get("algorithm") is None
+    # NVLink has 7 times the rate of a NIC, and delays of 0.1 us in place of 2.2.
+    assert 3 * rows["within"]["duration_ns"] < rows["across"]["duration_ns"]

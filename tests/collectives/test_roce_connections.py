@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,7 @@ workload: {kind: collectives, ranks: 4, operations: [
   {kind: all_reduce, size: 1MB}, {kind: all_to_all, size: 999984}, {kind: all_reduce, size: 8}]}
 collectives: {backend: programs, all_reduce: {algorithm: ring, chunks: 4},
   all_to_all: {algorithm: direct}}
-predict: []
+predict: [packet]
 """
 
 
@@ -34,6 +35,12 @@ def test_messages_arrive_whole_over_all_connections(tmp_path: Path, spread: str)
     capture = load_capture(run)
     assert capture is not None
     assert capture.attribution.unattributed_bytes == 0
+    result = json.loads((directory / "result.json").read_text())
+    for row in result["collectives"]:
+        # The engine follows each queue pair, by the way that its own port takes.
+        assert row["predicted"]["packet"]["duration_ns"] == pytest.approx(
+            row["duration_ns"], rel=0.005
+        )
     if spread == "split":
         # A queue pair's UDP port is of its number: 4 pairs of ranks with 16 each use all spines.
         spines = [link.bytes for link in run.links if link.node.startswith("spine")]

@@ -7,6 +7,7 @@ The algorithms and their options are known in the room `collectives`, which chec
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
@@ -14,6 +15,7 @@ from pydantic import BeforeValidator, Field
 from topologies.spec.aggregation.section import AggregationSection
 from topologies.spec.fabric_section import Integer
 from topologies.spec.queue_section import SpecSection, TrafficClassName
+from topologies.spec.transports.connections import Connections
 from topologies.units import SizeBytes, TimeNs
 
 AlgorithmEntry = dict[str, Any]
@@ -84,6 +86,26 @@ class CollectivesSection(SpecSection):
     within_dimension: Literal["fifo", "smallest-first"] = "fifo"
     endpoint_delay_ns: TimeNs = Field(default=0, alias="endpoint_delay")
     classes: GroupClasses = GroupClasses()
+
+    def between_ranks(self, of_transport: Connections) -> Connections:
+        """The connections of two ranks: those of a transport, or what NCCL's variables make of
+        them. NCCL_IB_QPS_PER_CONNECTION is how many queue pairs there are, and
+        NCCL_IB_SPLIT_DATA_ON_QPS (0) whether each message goes by all of them (ncclIbIsend of
+        src/transport/net_ib/p2p.cc). Wrong values, which are told elsewhere, count as none."""
+        if self.backend != "nccl":
+            return of_transport
+        count, splits = (_variable(self.env.get(name)) for name in QUEUE_PAIR_VARIABLES)
+        if count is None and splits is None:
+            return of_transport
+        return replace(of_transport, count=count or of_transport.count, splits=bool(splits))
+
+
+QUEUE_PAIR_VARIABLES = ("NCCL_IB_QPS_PER_CONNECTION", "NCCL_IB_SPLIT_DATA_ON_QPS")
+"""NCCL's variables of how many queue pairs two ranks have, and whether a message takes all."""
+
+
+def _variable(text: str | None) -> int | None:
+    return None if text is None or not text.isdecimal() else int(text)
 
 
 class TreeOfGroup(SpecSection):

@@ -20,6 +20,7 @@ from topologies.spec.run_sections import (
     TransportSpec,
     VirtualSpec,
 )
+from topologies.spec.transports.connections import Connections
 from topologies.spec.transports.tcp.section import TcpTransport
 from topologies.spec.workload_section import WorkloadSpec
 from topologies.spec.workload_types import Payload
@@ -146,9 +147,15 @@ class Sections(SpecSection):
         return self.fabric.queue.classes[name].priority
 
     @property
+    def between_ranks(self) -> Connections:
+        """The connections of two ranks for messages of programs: NCCL's where its variables say
+        so, else those of the transport."""
+        return self.collectives.between_ranks(self.transport.between_ranks)
+
+    @property
     def transport_words(self) -> str:
         """The transport of the ranks' messages, in words."""
-        return self.transport.words(self.ecn)
+        return self.transport.words(self.ecn) + self.between_ranks.words
 
     @property
     def tcp(self) -> TcpTransport:

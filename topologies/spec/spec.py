@@ -60,6 +60,7 @@ class Spec(Sections):
         raw["placement"] = dict(enumerate(hosts))
         raw["workload"] = plain["workload"] | job.repeated
         raw["compute"] = plain["compute"] or raw["compute"]
+        raw["collectives"] = plain["collectives"] or raw["collectives"]
         raw["class"] = raw["class"] if plain["class"] is None else plain["class"]
         raw["faults"] = [f for f in raw["faults"] if f.get("job") in (None, job.name)]
         if self.aggregation is not None:
@@ -181,9 +182,9 @@ def load_spec(
                     workload["directory"] = str((path.resolve().parent / below).resolve())
                 if isinstance(workload.get("charge_by"), str):
                     workload["charge_by"] = str(path.resolve().parent / workload["charge_by"])
-        section = raw.get("collectives")
-        if isinstance(section, dict) and isinstance(section.get("tuner"), str):
-            section["tuner"] = str(path.resolve().parent / section["tuner"])
+        for section in _collectives_sections(raw):
+            if isinstance(section.get("tuner"), str):
+                section["tuner"] = str(path.resolve().parent / section["tuner"])
         for entry in _algorithm_entries(raw):
             if isinstance(entry.get("file"), str):
                 entry["file"] = str(path.resolve().parent / entry["file"])
@@ -206,8 +207,7 @@ def load_spec(
 
 def _algorithm_entries(raw: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """The entries that name a collective's algorithm: by kind, and of single operations."""
-    section = raw.get("collectives")
-    if isinstance(section, dict):
+    for section in _collectives_sections(raw):
         yield from (entry for entry in section.values() if isinstance(entry, dict))
     for workload in _workloads(raw):
         operations = workload.get("operations")
@@ -218,11 +218,20 @@ def _algorithm_entries(raw: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 def _workloads(raw: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """The sections of workloads: the spec's own, or those of its jobs."""
+    return _sections(raw, "workload")
+
+
+def _collectives_sections(raw: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The sections of collectives: the spec's own, and those of its jobs."""
+    return _sections(raw, "collectives")
+
+
+def _sections(raw: dict[str, Any], name: str) -> Iterator[dict[str, Any]]:
     jobs = raw.get("jobs")
     around = [raw, *(jobs if isinstance(jobs, list) else [])]
     for each in around:
-        if isinstance(each, dict) and isinstance(each.get("workload"), dict):
-            yield each["workload"]
+        if isinstance(each, dict) and isinstance(each.get(name), dict):
+            yield each[name]
 
 
 def _validate(raw: object, source: str, document: Document | None) -> Spec:

@@ -32,11 +32,11 @@ from collectives.algorithms.aggregation import Aggregation
 from collectives.algorithms.base import DoesNotFit, Refused
 from collectives.in_network.of_run import unable_to_reduce
 from collectives.kinds import Kind, Shape, barrier_shape
-from collectives.schedule.program import ProgramSchedule
+from collectives.schedule.program import FIRST_SLOT, ProgramSchedule
 from collectives.settings import AGREEMENT, agreement_of, by_hosts, entry_of, schedule_of
 from collectives.start_order import CollectiveOrder
 from workloads.execution.programs.agreement import find_highest
-from workloads.execution.programs.engine import FIRST_SLOT, ProgramEngine, ProgramWork
+from workloads.execution.programs.engine import ProgramEngine, ProgramWork
 from workloads.execution.programs.reductions import REDUCTIONS, SUM, Combine
 from workloads.torch_backend.configuration import from_environment
 from workloads.torch_backend.group_trees import joined_trees

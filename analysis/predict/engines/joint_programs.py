@@ -36,7 +36,7 @@ from analysis.predict.engines.ports.class_ports import priorities_of
 from analysis.predict.engines.rank_slots import RankSlots
 from analysis.predict.engines.trains import Cut
 from analysis.predict.engines.wire import Ints
-from analysis.predict.interface import PredictorError, Setting, Transport
+from analysis.predict.interface import PredictorError, Setting, Transport, connection_key
 from analysis.predict.queue_waits import QueueWaits
 from analysis.predict.scenario import (
     Act,
@@ -65,10 +65,13 @@ from collectives.schedule.operations import (
     Pause,
     Runner,
     Sleep,
+    Start,
 )
+from collectives.schedule.program import FIRST_SLOT, ProgramSchedule
 from collectives.schedule.schedule import Schedule
 from collectives.settings import agreement_of
 from collectives.start_order import CollectiveOrder, StartOrder
+from topologies.spec.transports.connections import ONE
 
 MOST_MESSAGES = 300_000
 """Beyond this many, which take about 30 s, collectives are not followed message by message."""
@@ -93,9 +96,14 @@ class JointPrograms:
         calls: Sequence[GroupedCall],
         acts: Mapping[int, Sequence[Act]],
         seed: int,
+        transport: Transport | None = None,
         *,
         follows_steps: bool = False,
     ) -> None:
+        carrier = None if transport is None else transport.carrier
+        self._transport = transport
+        self._between = ONE if carrier is None else carrier.between_ranks
+        self._slots_taken: Counter[str] = Counter()
         self.compiled = CompiledPrograms(follows_steps=follows_steps)
         self.owners = array("i")
         """The call of each message; what agrees on a call is its own as well."""
@@ -109,7 +117,8 @@ class JointPrograms:
         """By call and rank: when a wait for it was over, where the rank waited."""
         self.waits: QueueWaits | None = None
         """Is told of packet trains that pass ports, where somebody wants to know."""
-        self._ends: dict[tuple[str, int], int] = {}
+        self._ends: dict[tuple[str, int, int], int] = {}
+        """(group, rank, which of the connections of two ranks) -> the number of the end."""
         self._marks = Marks()
         self.calls = calls
         self._slots: dict[tuple[object, ...], RankSlots] = {}
@@ -128,20 +137,24 @@ class JointPrograms:
         """Ranks have ends, of the group of all, whether or not a call has them exchange
         anything."""
         for rank in ranks:
-            self._ends.setdefault(("", rank), len(self._ends))
+            self._end("", rank)
+
+    def _end(self, group: str, rank: int, number: int = 0) -> int:
+        return self._ends.setdefault((group, rank, number), len(self._ends))
 
     @property
     def ends(self) -> Ints:
         """The rank of each end."""
-        return np.array([rank for _, rank in self._ends], dtype=np.int64)
+        return np.array([rank for _, rank, _ in self._ends], dtype=np.int64)
 
     def groups(self, setting: Setting) -> list[str | None]:
-        """The group of each end whose connections are its own; None for those of all ranks.
+        """The group of each end whose connections are its own, as `connection_key` has it; None for
+        the first ones of all ranks.
 
         Where a run recorded ports, it has those of such groups by name; before a run they are
         groups that are narrower than the widest.
         """
-        size = Counter(group for group, _ in self._ends)
+        size = Counter(group for group, _, number in self._ends if not number)
         widest = max(size.values(), default=0)
 
         def has_own(group: str) -> bool:
@@ -149,13 +162,16 @@ class JointPrograms:
                 return group in setting.group_ports or group in setting.group_carrier_ports
             return size[group] < widest
 
-        return [group if has_own(group) else None for group, _ in self._ends]
+        return [
+            connection_key(group if has_own(group) else None, number)
+            for group, _, number in self._ends
+        ]
 
     def priorities(self, setting: Setting, carried: bool) -> list[int]:
         """The class selector of what each end sends: of its group, else of its rank."""
         of_ranks = priorities_of(setting, self.ends, carried)
         own = setting.group_priorities
-        return [own.get(group, of_ranks[end]) for end, (group, _) in enumerate(self._ends)]
+        return [own.get(group, of_ranks[end]) for end, (group, *_) in enumerate(self._ends)]
 
     @property
     def size_bytes(self) -> Ints:
@@ -179,14 +195,16 @@ class JointPrograms:
         return found
 
     @classmethod
-    def of_one(cls, call: CollectiveCall, seed: int = 1) -> JointPrograms:
+    def of_one(
+        cls, call: CollectiveCall, seed: int = 1, transport: Transport | None = None
+    ) -> JointPrograms:
         """One collective that all its ranks post at once. Raises PredictorError for more messages
         than can be followed."""
         count = call.schedule.count(call.shape, seed, MOST_MESSAGES)
         if count > MOST_MESSAGES:
             raise PredictorError(f"found {count:,} messages, allowed {MOST_MESSAGES:,}")
         acts = {rank: (PostCall(0),) for rank in call.ranks}
-        return cls([GroupedCall(call, "")], acts, seed)
+        return cls([GroupedCall(call, "")], acts, seed, transport)
 
     @property
     def first(self) -> CollectiveCall:
@@ -301,6 +319,7 @@ class JointPrograms:
         schedule = call.schedule
         ranks = call.participants
         members = len(call.ranks)
+        slot = self._take_slots(number, schedule)
         queue = schedule.queue(call.shape.kind)
         if queue is not None and queue.order is not CollectiveOrder.FIFO:
             agreement = agreement_of(len(ranks), schedule.endpoint_delay_ns)
@@ -308,7 +327,8 @@ class JointPrograms:
                 lambda _, rank: Await([], [], [self._marks.number("agree", number, ranks[rank])]),
                 lambda _, rank, count: Do(self._agreed(number, ranks[rank], count)),
             )
-            self._compile(number, replace(call, schedule=agreement), gates, "order", seed)
+            first = self._take_slots(number, agreement)
+            self._compile(number, replace(call, schedule=agreement), gates, "order", first, seed)
 
         def begin(chunk: int, rank: int) -> Operation:
             if rank < members:
@@ -328,23 +348,74 @@ class JointPrograms:
                 return Do(self._ended(number, chunk, ranks[rank], count))
             return Do(self._passed_on(number, chunk, rank, count))
 
-        self._compile(number, call, Gates(begin, end), "chunks", seed)
+        self._compile(number, call, Gates(begin, end), "chunks", slot, seed)
+
+    def _take_slots(self, number: int, schedule: Schedule) -> int:
+        """The first of the slots of a program, which those of a group take one after the other."""
+        group = self.calls[number].group
+        first = FIRST_SLOT + self._slots_taken[group]
+        if isinstance(schedule, ProgramSchedule):
+            self._slots_taken[group] += schedule.slots
+        return first
 
     def _compile(
-        self, number: int, call: CollectiveCall, gates: Gates, name: str, seed: int
+        self,
+        number: int,
+        call: CollectiveCall,
+        gates: Gates,
+        name: str,
+        slot: int,
+        seed: int,
     ) -> None:
         group, trees = self.calls[number].group, call.schedule.trees
         for tree in range(trees):
             part = call.schedule.part(tree, trees)
             # Each of several trees of a group has connections of its own.
             own = f"{group}.{tree}" if tree else group
-            ends = [
-                self._ends.setdefault((own, rank), len(self._ends))
-                for rank in part.participants(call.ranks)
-            ]
+            ranks = part.participants(call.ranks)
+            ends = [self._end(own, rank) for rank in ranks]
             mark = partial(self._marks.number, name, number)
-            part.compile(call.shape, self.compiled, ends, mark, gates, seed)
+            compiled = self.compiled
+            first, program = len(compiled.source), len(compiled.programs)
+            part.compile(call.shape, compiled, ends, mark, gates, seed)
+            transport = self._transport
+            if self._between.count > 1 and transport is not None and transport.carries(call):
+                added = compiled.programs[program:]
+                self._spread(part, own, ranks, range(first, len(compiled.source)), slot, added)
         self.owners += array("i", [number]) * (len(self.compiled.source) - len(self.owners))
+
+    def _spread(
+        self,
+        schedule: Schedule,
+        group: str,
+        ranks: Sequence[int],
+        numbers: range,
+        slot: int,
+        programs: Sequence[Sequence[Operation]],
+    ) -> None:
+        """Have the messages of a schedule go by all connections of two ranks, in parts or whole.
+        `numbers` are those of its messages in `programs`, and `slot` is that of its first."""
+        compiled = self.compiled
+        parts: dict[int, list[int]] = {}
+        for number, message in zip(numbers, schedule.numbered_messages(), strict=True):
+            sender, receiver = compiled.sender[number], compiled.receiver[number]
+            for connection, size_bytes in self._between.parts(
+                message.size_bytes, slot + message.slot
+            ):
+                source = self._end(group, ranks[message.source], connection)
+                destination = self._end(group, ranks[message.destination], connection)
+                if number in parts:
+                    ends = source, destination, size_bytes, sender, receiver
+                    parts[number].append(compiled.message(*ends))
+                else:
+                    parts[number] = [number]
+                    compiled.source[number] = source
+                    compiled.destination[number] = destination
+                    compiled.size_bytes[number] = size_bytes
+        for operation in (each for program in programs for each in program):
+            if isinstance(operation, Start | Await):
+                for messages in (operation.sends, operation.receives):
+                    messages[:] = [part for whole in messages for part in parts[whole]]
 
     def _agreed(self, number: int, rank: int, count: int) -> Agreed:
         slots = self._slots_of(self.calls[number], rank)

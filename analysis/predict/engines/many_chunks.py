@@ -11,12 +11,17 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from analysis.predict.engines.joint_programs import MOST_MESSAGES, JointPrograms
-from analysis.predict.interface import PredictorError
+from analysis.predict.interface import PredictorError, Transport
 from collectives.call import CollectiveCall
 from collectives.schedule.program import ProgramSchedule
 
 
-def price(call: CollectiveCall, run: Callable[[JointPrograms], float], seed: int = 1) -> float:
+def price(
+    call: CollectiveCall,
+    run: Callable[[JointPrograms], float],
+    seed: int = 1,
+    transport: Transport | None = None,
+) -> float:
     """Nanoseconds that a collective takes which `run` prices. Beyond `MOST_MESSAGES` messages two
     beginnings of it are priced: as many rounds of chunks in flight as can be followed, and half of
     them. Raises PredictorError where chunks differ or are not bounded,
@@ -24,7 +29,7 @@ def price(call: CollectiveCall, run: Callable[[JointPrograms], float], seed: int
     schedule = call.schedule
     count = schedule.count(call.shape, seed, MOST_MESSAGES)
     if count <= MOST_MESSAGES or not isinstance(schedule, ProgramSchedule):
-        return run(JointPrograms.of_one(call, seed))
+        return run(JointPrograms.of_one(call, seed, transport))
     total = len(schedule.chunks)
     # The messages by which ranks agree on the order are followed, too: at most twice up and down
     # a tree.
@@ -42,7 +47,8 @@ def price(call: CollectiveCall, run: Callable[[JointPrograms], float], seed: int
     first, second = (
         run(
             JointPrograms.of_one(
-                replace(call, schedule=replace(schedule, chunks=schedule.chunks[:part]))
+                replace(call, schedule=replace(schedule, chunks=schedule.chunks[:part])),
+                transport=transport,
             )
         )
         for part in (few, many)

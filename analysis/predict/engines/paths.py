@@ -203,8 +203,9 @@ class Paths:
         for i, pair in enumerate(zip(at.tolist(), to.tolist(), strict=True)):
             found = self.ports_of(pair, ours[i], groups[i])
             if found is None:
-                name = f"{self.setting.seed}/{self.setting.draw}/{min(pair)}/{max(pair)}".encode()
-                drawn = crc32(name) & 0xFFFF
+                name = f"{self.setting.seed}/{self.setting.draw}/{min(pair)}/{max(pair)}"
+                further = (groups[i] or "").partition("#")[2]  # `connection_key`
+                drawn = crc32((f"{name}#{further}" if further else name).encode()) & 0xFFFF
                 port = self._carrier.port if ours[i] else _LISTENS_AT
                 found = (drawn, port) if ours[i] or pair[0] < pair[1] else (port, drawn)
             ports.append(found[0] << 16 | found[1])

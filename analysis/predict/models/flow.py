@@ -24,7 +24,7 @@ from analysis.predict.engines.rank_programs import RankPrograms, connections_of
 from analysis.predict.engines.spread import SpreadPaths
 from analysis.predict.engines.trains import TRAINS_PER_MESSAGE, PacketTrains, Stream
 from analysis.predict.engines.wire import Floats, Ints
-from analysis.predict.interface import PredictorError, Setting
+from analysis.predict.interface import PredictorError, Setting, connection_key
 from analysis.predict.models.alpha_beta import AlphaBeta
 from analysis.predict.parameters import RANGES, Parameters
 from analysis.predict.queue_waits import QueueWaits
@@ -168,7 +168,7 @@ class Flow(Simulator):
             self._run(paths, joint, model is FlowModel.TRAINS)
             return joint.timeline().durations_ns()[0]
 
-        return price(call, run, paths.setting.seed)
+        return price(call, run, paths.setting.seed, paths.setting.transport)
 
     def _joint(self, scenario: Scenario) -> tuple[JointPrograms, FlowModel]:
         """A scenario compiled, and the model that follows it. Raises PredictorError."""
@@ -176,7 +176,7 @@ class Flow(Simulator):
         most = _MOST_MESSAGES if has_programs(calls) else _MOST_TRAINS * self._by_packets
         if not at_most(most, calls, seed):
             raise PredictorError(f"found more messages than {self.name} follows, {most:,}")
-        joint = JointPrograms(calls, scenario.acts, seed)
+        joint = JointPrograms(calls, scenario.acts, seed, scenario.setting.transport)
         by_packets = self._by_packets and len(joint.owners) <= _MOST_TRAINS
         return joint, FlowModel.TRAINS if by_packets else FlowModel.MAX_MIN
 
@@ -191,15 +191,20 @@ class Flow(Simulator):
             pairs = post.source * world + post.destination
             np.add.at(carried, pairs, costs.wire_bytes(post.size_bytes))
         used = np.flatnonzero(carried)
+        carrier = paths.setting.transport.carrier if costs.carried else None
+        many = 1 if carrier is None else carrier.between_ranks.count
         found: Floats = np.zeros(0)
         capacity: Floats = np.zeros(0)
         for start in range(0, len(used), _BLOCK):
             block = used[start : start + _BLOCK]
             source, destination = ranks[block // world], ranks[block % world]
-            shared, capacity = self._route(paths, source, destination, costs.carried)
-            each = np.broadcast_to(carried[block][:, None], shared.shape).ravel()
-            on = shared.ravel() < len(capacity)
-            found = _added(found, np.bincount(shared.ravel()[on], each[on], len(capacity)))
+            # Each of several connections of two ranks has as much as the others.
+            for number in range(many):
+                own = [connection_key(None, number)] * len(block)
+                shared, capacity = self._route(paths, source, destination, costs.carried, own)
+                each = np.broadcast_to(carried[block][:, None] / many, shared.shape).ravel()
+                on = shared.ravel() < len(capacity)
+                found = _added(found, np.bincount(shared.ravel()[on], each[on], len(capacity)))
         links = np.flatnonzero(found)
         return links, found[links] / capacity[links]
 

@@ -73,7 +73,9 @@ class Packet(Simulator):
             return Timeline.of_one(only, 0.0)
         if not at_most(_MOST_MESSAGES, scenario.calls, setting.seed):
             raise PredictorError(f"found more messages than packet follows, {_MOST_MESSAGES:,}")
-        joint = JointPrograms(scenario.calls, scenario.acts, setting.seed, follows_steps=True)
+        joint = JointPrograms(
+            scenario.calls, scenario.acts, setting.seed, setting.transport, follows_steps=True
+        )
         faults = LinkFaults(setting.fabric)
         faults.add(joint, scenario.faults)
         encoded = EncodedPrograms(joint)

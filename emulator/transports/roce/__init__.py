@@ -80,7 +80,7 @@ class EmulatedRoce(EmulatedTransport):
 
     def most_ranks_per_process(self, spec: Spec) -> int:
         """By the queue pairs of each with all others."""
-        return _MOST_QUEUE_PAIRS // (_of(spec).connections * (spec.workload.ranks - 1))
+        return _MOST_QUEUE_PAIRS // (spec.between_ranks.count * (spec.workload.ranks - 1))
 
     def rank_bytes(self, spec: Spec, sent_bytes: int | None) -> int:
         """Queue pairs, and packets in the switches' buffers."""

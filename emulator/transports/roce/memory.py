@@ -46,7 +46,7 @@ def queue_pairs_of(spec: Spec) -> int:
 def roce_bytes(spec: Spec, transport: RoceTransport, sent_bytes: int | None) -> int:
     """The memory of queue pairs and packets. `sent_bytes` is what all ranks send
     in a run at most, None where only the run tells."""
-    pairs = queue_pairs_of(spec) * transport.connections * _pair_bytes(transport)
+    pairs = queue_pairs_of(spec) * spec.between_ranks.count * _pair_bytes(transport)
     held = _buffer_bytes(spec.plan.fabric)
     under_way = held if sent_bytes is None else min(held, sent_bytes)
     return pairs + int(_PER_PAYLOAD * under_way)
@@ -62,7 +62,7 @@ def devices_bytes(spec: Spec) -> int:
 def refuse_too_many(spec: Spec, transport: RoceTransport, memory_bytes: int) -> None:
     """Raises TooLittleMemory where a guest of so much memory has no room for the queue pairs."""
     specs = [spec.of_job(job) for job in spec.jobs] if spec.jobs else [spec]
-    pairs = transport.connections * sum(map(queue_pairs_of, specs))
+    pairs = sum(each.between_ranks.count * queue_pairs_of(each) for each in specs)
     if not pairs:
         return
     taken = pairs * _pair_bytes(transport)

@@ -18,7 +18,7 @@ def roce_place(
 ) -> RocePlace:
     """How a rank on a host gets at RDMA; `logs` are those of the ranks.
     Raises VirtualKernelError."""
-    plan = spec.plan
+    plan, between = spec.plan, spec.between_ranks
     return RocePlace(
         verbs_library(),
         network.devices[host],
@@ -28,8 +28,8 @@ def roce_place(
         transport.path_mtu_bytes,
         transport.timeout_exponent,
         transport.retry_count,
-        transport.connections,
-        transport.spread == "split",
+        between.count,
+        between.splits,
     )
 
 

@@ -15,7 +15,7 @@ from topologies.spec.jobs.section import JobSpec
 from topologies.spec.run_sections import FaultSpec, ProcessFault
 from topologies.spec.sections import Sections
 
-_OF_JOB = ("workload", "placement", "compute", "class")
+_OF_JOB = ("workload", "placement", "compute", "collectives", "class")
 """Sections that a job has of its own."""
 
 
@@ -27,8 +27,9 @@ def check_jobs(spec: Sections, check_one: Callable[[Sections], list[Problem]]) -
         faults = [i for i, fault in enumerate(spec.faults) if _meets(fault, job)]
         for problem in check_one(alone(spec, job, placed)):
             key = problem.key
+            own = job.collectives is not None or key[:1] != ("collectives",)
             match key:
-                case (section, *_) if section in _OF_JOB:
+                case (section, *_) if section in _OF_JOB and own:
                     key = ("jobs", number, *key)
                 case ("faults", int(index), *rest):
                     key = ("faults", faults[index], *rest)
@@ -45,8 +46,9 @@ def alone(spec: Sections, job: JobSpec, placed: Sequence[PlacedJob] = ()) -> Sec
     aggregate, where the jobs are `placed`. They are not checked."""
     placement = spec.placement if job.placement is None else job.placement
     of_switches: dict[str, object] = {}
-    if spec.aggregation is not None and placed:
+    if placed:
         placement = dict(enumerate(next(at.hosts for at in placed if at.name == job.name)))
+    if spec.aggregation is not None and placed:
         quota = job.slots or spec.aggregation.quota
         of_switches = {
             "aggregation": spec.aggregation.model_copy(update={"quota": quota}),
@@ -59,6 +61,7 @@ def alone(spec: Sections, job: JobSpec, placed: Sequence[PlacedJob] = ()) -> Sec
             "placement": placement,
             **of_switches,
             "compute": job.compute or spec.compute,
+            "collectives": job.collectives or spec.collectives,
             "traffic_class": (
                 spec.traffic_class if job.traffic_class is None else job.traffic_class
             ),
@@ -83,9 +86,15 @@ def _shared_problems(spec: Sections) -> Iterator[Problem]:
     if not isinstance(spec.placement, str):
         expected = "expected a policy; with jobs, hosts for every rank are given in jobs[..]"
         yield Problem(("placement",), shown(dict(spec.placement)), expected)
-    if any(name is not None for _, name in spec.collectives.classes):
+    sections = [job.collectives for job in spec.jobs if job.collectives is not None]
+    if any(name is not None for one in (spec.collectives, *sections) for _, name in one.classes):
         expected = "expected one workload: a job has a class of its own"
         yield Problem(("collectives", "classes"), "with jobs", expected)
+    between = {alone(spec, job).between_ranks for job in spec.jobs}
+    if len(between) > 1:
+        found = " and ".join(sorted(f"{one.count}" for one in between))
+        expected = "expected as many connections of two ranks, going alike, in all jobs"
+        yield Problem(("jobs",), f"{found} connections", expected)
     if spec.beside:
         yield Problem(("beside",), "with jobs", "expected none: it is of the spec of one job")
     if spec.aggregation is not None and spec.aggregation.middles is not None:
@@ -123,9 +132,14 @@ def _shared_problems(spec: Sections) -> Iterator[Problem]:
 
 
 def _placed(spec: Sections) -> tuple[PlacedJob, ...]:
-    """The jobs on their hosts; none where they cannot be placed, which is told elsewhere."""
+    """The jobs on their hosts, where these matter to what a job can do; none where they cannot be
+    placed, which is told elsewhere."""
     names = [job.name for job in spec.jobs]
-    if spec.aggregation is None or len(set(names)) < len(names):
+    sections = [spec.collectives, *(job.collectives for job in spec.jobs)]
+    hosts_matter = spec.aggregation is not None or any(
+        one is not None and one.backend == "nccl" for one in sections
+    )
+    if not hosts_matter or len(set(names)) < len(names):
         return ()
     try:
         return tuple(place_jobs(spec, build_fabric(spec.fabric)))

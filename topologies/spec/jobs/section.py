@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, PlainValidator
 
+from topologies.spec.collectives_section import CollectivesSection
 from topologies.spec.compute_section import ComputeSpec
 from topologies.spec.fabric_section import Integer
 from topologies.spec.queue_section import SpecSection, TrafficClassName
@@ -42,18 +43,19 @@ def _parse_own_placement(value: object) -> str | dict[int, str] | None:
 class JobSpec(SpecSection):
     """One of several workloads on a fabric.
 
-    `placement`, `compute` and `class` are the spec's where they are left out. A policy places a
-    job's ranks on hosts that no job before it has; a host for every rank can be one of another
-    job's, too. `start` is when it begins, counted from when the ranks of all jobs are connected.
-    `repeat` is how many times its iterations are run over; with 0 its ranks are connected, and then
-    do nothing. `slots` is its quota where switches aggregate: what each of its trees has of every
-    node's slots.
+    `placement`, `compute`, `collectives` and `class` are the spec's where they are left out. A
+    policy places a job's ranks on hosts that no job before it has; a host for every rank can be one
+    of another job's, too. `start` is when it begins, counted from when the ranks of all jobs are
+    connected. `repeat` is how many times its iterations are run over; with 0 its ranks are
+    connected, and then do nothing. `slots` is its quota where switches aggregate: what each of its
+    trees has of every node's slots.
     """
 
     name: Annotated[str, AfterValidator(check_name)]
     workload: WorkloadSpec
     placement: Annotated[str | dict[int, str] | None, PlainValidator(_parse_own_placement)] = None
     compute: ComputeSpec | None = None
+    collectives: CollectivesSection | None = None
     start_ns: TimeNs = Field(default=0, alias="start")
     traffic_class: TrafficClassName = Field(default=None, alias="class")
     repeat: Integer = Field(default=1, ge=0, le=1_000_000)

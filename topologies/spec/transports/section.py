@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, ClassVar
 
 from topologies.spec.queue_section import SpecSection, TrafficClassName
+from topologies.spec.transports.connections import ONE, Connections
 
 if TYPE_CHECKING:
     from topologies.spec.transports.tcp.section import TcpTransport
@@ -34,6 +35,11 @@ class TransportSection(SpecSection, ABC):
     def hears_of_trims(self) -> bool:
         """Whether its ends hear of packets that have lost their payload (`fabric.queue.trim`)."""
         return False
+
+    @property
+    def between_ranks(self) -> Connections:
+        """The connections of two ranks for messages of programs."""
+        return ONE
 
     @property
     def own_class(self) -> TrafficClassName:

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from collectives.program import Program
-from collectives.schedule.program import ProgramSchedule
+from collectives.schedule.program import FIRST_SLOT, ProgramSchedule
 from collectives.schedule.schedule import Chunk
 from collectives.start_order import CollectiveOrder, StartOrder
 from collectives.waits import Waits, waits_of
@@ -26,8 +26,6 @@ from workloads.execution.programs.memory import ChunkMemory
 from workloads.execution.programs.reductions import SUM, Combine
 from workloads.execution.programs.turns import RankTurns
 
-FIRST_SLOT = 1 << 24
-"""Tags below are those of messages that workloads send themselves."""
 _LAST_SLOT = 1 << 31
 """torch takes tags that are not negative and fit into 32 bits."""
 

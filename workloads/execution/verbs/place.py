@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from topologies.spec.transports.connections import Connections
 from workloads.execution.transports.interface import Place, RankEnds
 
 
@@ -38,6 +39,11 @@ class RocePlace(Place):
     def ranks(self) -> int:
         """How many ranks the run has."""
         return len(self.device_to)
+
+    @property
+    def between_ranks(self) -> Connections:
+        """The connections of two ranks."""
+        return Connections(self.connections, self.splits, self.path_mtu_bytes)
 
     def open(self) -> RankEnds:
         """The rank's devices, of which it opens those that it uses."""

@@ -14,7 +14,6 @@ from ctypes import c_void_p
 from dataclasses import asdict, dataclass, field
 from datetime import timedelta
 from threading import Event, Lock, Thread
-from zlib import crc32
 
 import torch
 import torch.distributed as dist
@@ -288,16 +287,11 @@ class QueuePairLinks:
         """The part of a message that goes by each queue pair, of whole packets but for the last."""
         (tensor,) = tensors
         pairs = self._pairs[peer]
-        if len(pairs) == 1:
-            return [(pairs[0], tensor)]
-        if not self._place.splits:
-            # Both ends choose alike, whatever the step from slot to slot.
-            return [(pairs[crc32(slot.to_bytes(8)) % len(pairs)], tensor)]
-        data = tensor.reshape(-1).view(torch.uint8)
-        mtu = self._place.path_mtu_bytes
-        packets = -(-data.numel() // mtu)
-        size = max(1, -(-packets // len(pairs))) * mtu
-        return list(zip(pairs, data.split(size), strict=False))
+        parts = self._place.between_ranks.parts(tensor.numel() * tensor.element_size(), slot)
+        if len(parts) == 1:
+            return [(pairs[parts[0][0]], tensor)]
+        cut = tensor.reshape(-1).view(torch.uint8).split([size for _, size in parts])
+        return [(pairs[number], data) for (number, _), data in zip(parts, cut, strict=True)]
 
 
 class _Parts:

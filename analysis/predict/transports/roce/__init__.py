@@ -16,6 +16,7 @@ from analysis.runs.run import RankLog
 from simulation.columns import Column
 from topologies.routing.ecmp_hash import UDP
 from topologies.spec.sections import Sections
+from topologies.spec.transports.connections import ONE, Connections
 from topologies.spec.transports.roce.section import RoceTransport
 
 _PORT = 4791
@@ -27,8 +28,9 @@ class RoceCarrier(Carrier):
 
     protocol, port = UDP, _PORT
 
-    def __init__(self, settings: RoceTransport) -> None:
+    def __init__(self, settings: RoceTransport, between_ranks: Connections = ONE) -> None:
         self.settings = settings
+        self.between_ranks = between_ranks
         self.stamps = settings.congestion_control == "hpcc"
         self.values = 1 if settings.entropy is None else settings.entropy.values
 
@@ -52,7 +54,7 @@ class RoceCarrier(Carrier):
         return roce_columns(self.settings, setting.fabric, line_rates_bps)
 
     def ports(self, log: RankLog) -> Iterator[tuple[str, int, int]]:
-        """By the numbers of the queue pairs."""
+        """By the numbers of the queue pairs, those of two ranks in order."""
         for pair in log.queue_pairs:
             yield pair.group, pair.peer, udp_source_port(pair.local_qpn, pair.remote_qpn)
 
@@ -63,15 +65,11 @@ class PredictedRoce(PredictedTransport):
     def carrier(self, spec: Sections) -> Carrier | None:
         """Queue pairs."""
         assert isinstance(spec.transport, RoceTransport)
-        return RoceCarrier(spec.transport)
+        return RoceCarrier(spec.transport, spec.between_ranks)
 
     def unknown(self, spec: Sections) -> str | None:
-        """Several connections of two ranks."""
-        assert isinstance(spec.transport, RoceTransport)
-        many = spec.transport.connections
-        if many == 1:
-            return None
-        return f"transport.connections: {many}: predictors follow one connection of two ranks"
+        """Nothing."""
+        return None
 
 
 PART = PredictedRoce()

@@ -13,6 +13,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from topologies.spec.queue_section import SpecSection, TrafficClassName
+from topologies.spec.transports.connections import Connections
 from topologies.spec.transports.section import TransportSection
 from topologies.spec.transports.tcp.section import TcpTransport
 from topologies.units import RateBps, SizeBytes, TimeNs
@@ -176,6 +177,11 @@ class RoceTransport(TransportSection):
         if self.entropy is not None:
             said += f", {self.entropy.values} entropy values"
         return f"{said}, ECN" if self.ecn_capable else said
+
+    @property
+    def between_ranks(self) -> Connections:
+        """Queue pairs, by which a split message goes in whole packets."""
+        return Connections(self.connections, self.spread == "split", self.path_mtu_bytes)
 
     @property
     def own_class(self) -> TrafficClassName:
