@@ -44,6 +44,7 @@ def _fact(fact: Fact, directory: Path) -> Number | None:
         rows = [json.loads(line) for line in _read(directory / "links.jsonl").splitlines()]
     else:
         rows = _json(directory / "result.json").get(str(fact.rows)) or []
+        rows = [rows] if isinstance(rows, dict) else rows
     assert fact.key is not None
     chosen = [row for row in rows if all(_holds(row.get(k), v) for k, v in fact.where.items())]
     values = [_as_number(_inside(row, fact.key)) for row in chosen]

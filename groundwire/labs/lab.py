@@ -55,7 +55,7 @@ class Fact(_Data):
     printed: str | None = None
     summary: str | None = None
     spec: str | None = None
-    rows: Literal["collectives", "iterations", "jobs", "links"] | None = None
+    rows: Literal["collectives", "iterations", "jobs", "kv_cache", "links"] | None = None
     where: dict[str, str | int | tuple[str | int, ...]] = {}
     key: str | None = None
     take: Literal["first", "last", "max", "min", "sum", "mean", "count"] = "max"

@@ -95,6 +95,7 @@ _STARTERS = {  # lab -> the run that its TODO is about, a question that fails, i
     "outage": ("epoch", "epoch_made", "the TODO in batches.py"),
     "gloo-scaling": ("four", "reduce_sent", "the first TODO in sync.py"),
     "congestion-control": ("tuned", "tuned_drops", "choose a smaller k"),
+    "kv-transfer": ("split", "split_wait", "Does it still send all at once?"),
     "trust": ("fit", "fit_beta", "the TODO in model.py"),
 }
 _POINTS_OF_STARTERS = 2  # a slow ring's sums are right, 2 slots are few, a K of 3 KB drops none
