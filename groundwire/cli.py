@@ -7,6 +7,8 @@ import os
 import sys
 
 from emulator.linux.signals import is_interrupt, run_interruptible
+from groundwire.rooms import ROOMS
+from topologies.installation import in_clone
 
 
 def main() -> None:
@@ -15,7 +17,15 @@ def main() -> None:
 
 
 def _main() -> None:
-    from groundwire.commands.app import app
+    try:
+        from groundwire.commands.app import app
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] in ROOMS:
+            raise
+        sys.exit(
+            f"error: {sys.executable} has no {error.name}, which Groundwire needs; "
+            f"{in_clone('`make setup` makes .venv/bin/python, which has it', 'pip installs it')}"
+        )
 
     # A terminal without UTF-8 and a file's name that is none show escapes, and stop nothing.
     if isinstance(sys.stdout, io.TextIOWrapper):

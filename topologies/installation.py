@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import sys
 from pathlib import Path
 
 _ROOT = Path(__file__).resolve().parents[1]
@@ -23,3 +26,14 @@ def page(name: str) -> str:
 def ready_specs() -> str:
     """The directory of ready specs, which a wheel has, too."""
     return in_clone("topologies/", f"{_ROOT / 'topologies'}/")
+
+
+def command() -> str:
+    """The command as its caller can type it again: `groundwire` where the shell finds this one, and
+    the path by which it was called where it does not, as in a clone whose environment is not
+    active."""
+    called = sys.argv[0]
+    if Path(called).name != "groundwire":
+        return "groundwire"
+    found = shutil.which("groundwire")
+    return "groundwire" if found and os.path.samefile(found, called) else called

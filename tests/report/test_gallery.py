@@ -43,9 +43,11 @@ def test_an_experiment_finds_the_same_again(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(find_kernel() is None, reason="needs the virtual kernel (make setup)")
 def test_the_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the directory in which it lies, as Jupyter does it."""
     pytest.importorskip("pandas", reason="pandas (the extra `tables`) is not installed")
     (tmp_path / "topologies").symlink_to(PAGE.parents[1] / "topologies")
-    monkeypatch.chdir(tmp_path)
+    (tmp_path / "docs").mkdir()
+    monkeypatch.chdir(tmp_path / "docs")
     notebook = json.loads((PAGE.parent / "notebook.ipynb").read_text())
     names: dict[str, Any] = {}
     shown = []

@@ -42,6 +42,39 @@ def test_the_module_is_the_command() -> None:
     assert done.stdout == f"groundwire {version('groundwire')}\n"
 
 
+def test_a_python_without_its_packages_is_told_where_they_are() -> None:
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c",
+         f"import sys; sys.path.insert(0, {str(ROOT)!r}); from groundwire.cli import main; main()"],
+        capture_output=True,
+        text=True,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert (
+        f"error: {sys.executable} has no typer, which Groundwire needs; `make setup` "
+        in done.stderr
+    )
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("active", [True, False], ids=["active", "not active"])
+def test_commands_are_told_as_they_can_be_typed(active: bool, tmp_path: Path) -> None:
+    called = Path(sys.executable).with_name("groundwire")
+    path = f"{called.parent}:/usr/bin:/bin" if active else "/usr/bin:/bin"
+
+    def said(*arguments: str) -> str:
+        done = subprocess.run(
+            [called, *arguments], cwd=tmp_path, env=os.environ | {"PATH": path},
+            check=True, capture_output=True, text=True,
+        )  # fmt: skip
+        return done.stdout
+
+    spoken = "groundwire" if active else str(called)
+    assert f"run it with: {spoken} run x.yaml\n" in said("init", "x.yaml")
+    assert f"#   {spoken} validate x.yaml" in (tmp_path / "x.yaml").read_text()
+    assert (f"export PATH={called.parent}:$PATH" in said("lab", "start", "dlrm")) != active
+
+
 def test_a_shell_completes_commands_and_options() -> None:
     for words, expected in (("groundwire va", "validate"), ("groundwire run --ker", "--kernel")):
         environment = {"COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}

@@ -39,6 +39,7 @@ from groundwire.labs.running import outcome_of, run_lab
 from groundwire.labs.sandbox import Limits, require_sandbox
 from groundwire.labs.student import Student
 from groundwire.labs.submissions import grade_submissions, render_csv, submissions_in
+from topologies.installation import command
 
 lab_app = typer.Typer(
     help="Labs for courses: a page, a starter with TODOs, questions with numbers of your own, and "
@@ -90,6 +91,9 @@ def start_(
         raise LabError("--name: found nothing; expected your name")
     made = start(student, folder or Path(lab), solution)
     print(f"{made.path}: read README.md there, and go on from it", flush=True)
+    if (called := command()) != "groundwire":
+        place = Path(called).resolve().parent
+        print(f"its commands need this in your shell first: export PATH={place}:$PATH", flush=True)
     return 0
 
 

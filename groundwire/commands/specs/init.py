@@ -10,7 +10,7 @@ from typing import Annotated, get_args
 
 import typer
 
-from topologies.installation import page
+from topologies.installation import command, page
 from topologies.spec.errors import suggestion
 from topologies.spec.spec import parse_spec
 from topologies.spec.workload_section import DlrmWorkload
@@ -19,9 +19,9 @@ from topologies.units import format_size
 
 _TEMPLATE = """\
 # {title}. {reference} has every key.
-#   groundwire validate {file}    says what is wrong with it
-#   groundwire predict {file}     what a run would measure, in a moment
-#   groundwire run {file}         runs it
+#   {command} validate {file}    says what is wrong with it
+#   {command} predict {file}     what a run would measure, in a moment
+#   {command} run {file}         runs it
 name: {name}
 fabric:
   kind: {fabric}
@@ -57,9 +57,9 @@ class NoWorkload(ValueError):
 
 
 def init(
-    file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="The spec to write (default: mine.yaml).")
-    ] = Path("mine.yaml"),
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The spec to write.")] = Path(
+        "mine.yaml"
+    ),
     fabric: Annotated[
         FabricKind | None, typer.Option(help="The shape of the network (default: fat-tree).")
     ] = None,
@@ -104,7 +104,7 @@ def init(
     )
     parse_spec(text, str(file)).plan  # noqa: B018  it raises where a value given is wrong
     file.write_text(text)
-    print(f"{file} is written; run it with: groundwire run {file}")
+    print(f"{file} is written; run it with: {command()} run {file}")
     return 0
 
 
@@ -124,6 +124,7 @@ def spec_text(
         does = f"  kind: collectives\n  operations: [{{kind: {workload}, size: {size}}}]"
     article = "A" if fabric is not FabricKind.flat else "One switch, a"
     return _TEMPLATE.format(
+        command=command(),
         reference=page("spec.md"),
         title=f"{article} {fabric.value} fabric of {hosts} hosts",
         file=file,
