@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from collectives.algorithms.trees import binary_tree
 from collectives.nccl.environment import MAX_CHANNELS, Environment
 from collectives.nccl.graph import Graph, Pattern, joined
+from collectives.nccl.graph_file import graphs_on
 from collectives.nccl.search import search
 from collectives.nccl.server import Server
 
@@ -95,7 +96,12 @@ class Communicator:
         """The graphs of each server."""
         cross = self.environment.number("NCCL_CROSS_NIC", 2)
         several = self.nodes > 1
-        return tuple(graphs_of(one, several, cross, self.nvls) for one in self.servers)
+        found = [graphs_of(one, several, cross, self.nvls) for one in self.servers]
+        path = self.environment.given.get("NCCL_GRAPH_FILE")
+        if path is not None:
+            ends = zip(found, self.servers, strict=True)
+            found = [replace(graphs, **graphs_on(one, path)) for graphs, one in ends]
+        return tuple(found)
 
     @cached_property
     def ring_graph(self) -> Graph:

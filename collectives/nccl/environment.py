@@ -56,6 +56,7 @@ _ABSENT: Mapping[str, str] = {
 }
 
 LISTED = ("NCCL_ALGO", "NCCL_PROTO")
+FILES = ("NCCL_TOPO_FILE", "NCCL_GRAPH_FILE")
 
 
 @dataclass(frozen=True)
@@ -69,8 +70,10 @@ class Environment:
         for name, text in self.given.items():
             if name in LISTED:
                 self.enabled(name)
+            elif name in FILES:
+                continue
             elif name not in _NUMBERS:
-                allowed = ", ".join((*LISTED, *_NUMBERS))
+                allowed = ", ".join((*LISTED, *FILES, *_NUMBERS))
                 raise DoesNotFit(f"env.{name}", "a variable without effect here", allowed)
             else:
                 self._number(name, text)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import lru_cache
 from typing import Any
 
@@ -13,6 +13,7 @@ from collectives.nccl.communicator import Communicator, Graphs, graphs_of, know
 from collectives.nccl.environment import Environment
 from collectives.nccl.graph import Graph, Pattern
 from collectives.nccl.server import GPU_MODELS, Nic, PathType, Server
+from collectives.nccl.topology_file import read_topology
 from collectives.nccl.tuner import Tuner
 from collectives.nccl.tuner_file import read_tuner_file
 from topologies.spec.collectives_section import (
@@ -77,6 +78,7 @@ def with_servers(spec: Sections, section: CollectivesOfRun) -> CollectivesOfRun:
             if key not in searched:
                 graphs = graphs_of(*asked)
                 searched[key] = [_plain(one) for one in (graphs.ring, graphs.tree, graphs.nvls)]
+        _ = comm.of_servers  # refuses a file of graphs that are not of these servers
     servers = servers.model_copy(update={"searched": searched})
     return found.model_copy(update={"servers": servers})
 
@@ -126,6 +128,15 @@ def _server(
     if len(set(gpus)) != len(gpus):
         # Several ranks of one host have a GPU each.
         gpus = tuple(range(len(gpus)))
+    pxn = not environment.number("NCCL_PXN_DISABLE", 0)
+    if "NCCL_TOPO_FILE" in section.env:
+        path = section.env["NCCL_TOPO_FILE"]
+        told = read_topology(path)
+        if max(gpus) >= told.all_gpus:
+            found = f"{path}: {told.all_gpus} GPUs"
+            allowed = f"{max(gpus) + 1} or more, as the ranks of a server have"
+            raise DoesNotFit("env.NCCL_TOPO_FILE", found, allowed)
+        return replace(told, gpus=gpus, gdr=section.network == "ib", pxn=pxn)
     nic_gbytes = servers.nic_bps / 8e9
     nics = tuple(Nic(number, nic_gbytes, number) for number in range(servers.gpus_per_server))
     nvlink = servers.nvlink_bps / 8e9 or model.nvlinks * model.nvlink_gbytes
@@ -139,7 +150,7 @@ def _server(
         PathType.PXB if servers.gpus_per_switch > 1 else PathType.PIX,
         gdr=section.network == "ib",
         all_gpus=max(servers.gpus_per_server, len(gpus)),
-        pxn=not environment.number("NCCL_PXN_DISABLE", 0),
+        pxn=pxn,
     )
 
 

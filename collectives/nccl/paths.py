@@ -116,7 +116,9 @@ class Paths:
             self._link("pci", "net", n, "pci", switch, pci)
             self._link("net", "net", n, "port", n, server.nics[n].gbytes)
             self._link("pci", "pci", switch, "cpu", server.socket(gpu), pci)
-        self._link("sys", "cpu", 0, "cpu", 1, server.socket_gbytes)
+        sockets = range(max((1, *server.sockets)) + 1)
+        for one, other in itertools.combinations(sockets, 2):
+            self._link("sys", "cpu", one, "cpu", other, server.socket_gbytes)
 
     def _link(self, kind: str, a: str, i: int, b: str, j: int, gbytes: float) -> None:
         for name in (f"{a}{i}>{b}{j}", f"{b}{j}>{a}{i}"):

@@ -75,7 +75,9 @@ class Server:
 
     `gpus` are local numbers, ascending. `gpus_per_switch` of them share a PCI switch with their
     NICs, `path_type` is the way from a GPU to a NIC of its own switch. Without `gdr` (GPU direct
-    RDMA, which sockets do not have) what goes to a NIC goes by way of the processor.
+    RDMA, which sockets do not have) what goes to a NIC goes by way of the processor. `switches` and
+    `sockets` have the PCI switch and the socket of each GPU of the server, where these are known
+    one by one.
     """
 
     model: GpuModel
@@ -88,6 +90,8 @@ class Server:
     gdr: bool = True
     all_gpus: int = 8
     pxn: bool = True
+    switches: tuple[int, ...] = ()
+    sockets: tuple[int, ...] = ()
 
     @property
     def socket_gbytes(self) -> float:
@@ -96,8 +100,10 @@ class Server:
 
     def socket(self, gpu: int) -> int:
         """Which socket a GPU, or the NIC beside it, hangs on."""
+        if self.sockets:
+            return self.sockets[gpu]
         return 0 if gpu < max(1, self.all_gpus // 2) else 1
 
     def pci_switch(self, gpu: int) -> int:
         """Which PCI switch a GPU, or the NIC beside it, hangs on."""
-        return gpu // self.gpus_per_switch
+        return self.switches[gpu] if self.switches else gpu // self.gpus_per_switch

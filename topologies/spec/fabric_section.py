@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
@@ -11,7 +13,7 @@ from topologies.graph_files import read_graph_file
 from topologies.spec.foreign_files import keys_with_file
 from topologies.spec.queue_section import DropTail, QueueSpec, SpecSection
 from topologies.spec.routing_section import Routing
-from topologies.units import RateBps, TimeNs, format_rate, format_time, parse_size_bytes
+from topologies.units import RateBps, TimeNs, format_rate, parse_size_bytes
 
 Integer = Annotated[int, Field(strict=True)]
 """A whole number; `yes` and `"4"` are not."""
@@ -224,11 +226,12 @@ SERVERS = {
 The scale-up rate is what NCCL counts on for all NVLinks of a GPU together (12 links of 20 GB/s, 18
 of 20.6: SM80_NVLINK_BW and SM90_NVLINK_BW of its src/graph/topo.h), below the nominal 25 each."""
 
-_PRESET_SCALE_UP_DELAY_NS = 100
-_PRESET_NIC_DELAY_NS = 2_200
-"""Two such links take what NCCL's tuner adds for a step over the network, 4.4 us (LL, tree: hwLat
-of its src/graph/tuning.cc)."""
-_PRESET_SCALE_UP_MTU_BYTES = 65_535
+SCALE_UP: Mapping[str, object] = MappingProxyType({"delay": "100ns", "mtu": 65_535})
+"""What a known server's links to its NVLink switch have beside their rate."""
+
+NIC: Mapping[str, object] = MappingProxyType({"delay": "2.2us"})
+"""As much for its NICs. Two such links take what NCCL's tuner adds for a step over the network,
+4.4 us (LL, tree: hwLat of its src/graph/tuning.cc)."""
 
 
 def _with_preset(value: object) -> object:
@@ -241,15 +244,8 @@ def _with_preset(value: object) -> object:
     links = value.get("links")
     given = links if isinstance(links, dict) else {}
     known: dict[str, dict[str, object]] = {
-        "scale-up": {
-            "rate": format_rate(preset.scale_up_bps),
-            "delay": format_time(_PRESET_SCALE_UP_DELAY_NS),
-            "mtu": _PRESET_SCALE_UP_MTU_BYTES,
-        },
-        "nic": {
-            "rate": format_rate(preset.nic_bps),
-            "delay": format_time(_PRESET_NIC_DELAY_NS),
-        },
+        "scale-up": {"rate": format_rate(preset.scale_up_bps), **SCALE_UP},
+        "nic": {"rate": format_rate(preset.nic_bps), **NIC},
         "spine": {"rate": format_rate(preset.nic_bps)},
     }
     merged: dict[str, object] = dict(given)

@@ -185,6 +185,10 @@ def load_spec(
         for section in _collectives_sections(raw):
             if isinstance(section.get("tuner"), str):
                 section["tuner"] = str(path.resolve().parent / section["tuner"])
+            env = section.get("env")
+            for name in ("NCCL_TOPO_FILE", "NCCL_GRAPH_FILE"):
+                if isinstance(env, dict) and isinstance(env.get(name), str):
+                    env[name] = str(path.resolve().parent / env[name])
         for entry in _algorithm_entries(raw):
             if isinstance(entry.get("file"), str):
                 entry["file"] = str(path.resolve().parent / entry["file"])

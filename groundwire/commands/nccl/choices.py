@@ -9,10 +9,13 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+import yaml
 
+from collectives.algorithms.base import DoesNotFit
 from collectives.kinds import Kind
 from collectives.nccl.log import compared, log_lines
 from collectives.nccl.of_run import tuner_of
+from collectives.nccl.topology_file import spec_of_topology
 from collectives.nccl.tuner import FUNCTION_OF, Tuner
 from collectives.settings import settings_of
 from groundwire.commands.console.overrides import parse_overrides
@@ -34,12 +37,30 @@ def choices(
             "code 1 says that it does.",
         ),
     ] = None,
+    servers: Annotated[
+        int,
+        typer.Option(
+            metavar="COUNT",
+            min=1,
+            max=128,
+            help="With a file of NCCL_TOPO_DUMP_FILE in place of SPEC (NAME.xml): print a spec of "
+            "so many servers like its own, and no more.",
+        ),
+    ] = 2,
     set_: SetOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the choices as JSON.")] = False,
 ) -> int:
     """Print what NCCL would choose on the servers of a spec: rings, trees, channels, and the
     algorithm, protocol and channels of each size, as NCCL_DEBUG=INFO with the subsystems INIT,
     GRAPH and TUNING has it. Nothing is run; the backend is nccl whatever the spec says."""
+    if spec_path.suffix == ".xml":
+        try:
+            found_spec = spec_of_topology(str(spec_path), servers)
+        except DoesNotFit as error:
+            print(f"error: {error}", file=sys.stderr)
+            return 2
+        print(yaml.safe_dump(found_spec, sort_keys=False), end="")
+        return 0
     overrides = {"collectives.backend": "nccl"} | parse_overrides(set_ or [])
     spec = load_spec(spec_path, overrides=overrides)
     ranks = spec.workload.ranks
