@@ -1,4 +1,4 @@
-"""Switches that compute, beside algorithms of hosts: the tables of docs/in-network.md.
+"""Switches that compute, beside algorithms of hosts: the tables of docs/in-network-figures.md.
 
     .venv/bin/python -m benchmarks.in_network [--runs DIR] [--hosts 16,64,128] [--json]
 

@@ -1,1 +1,2 @@
-"""RoCE beside TCP and by congestion controller; docs/roce.md has the commands."""
+"""RoCE beside TCP and by congestion controller; docs/roce.md and roce-congestion.md have the
+commands."""

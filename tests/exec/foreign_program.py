@@ -40,7 +40,8 @@ def _folder(needs: str) -> Path:
     """The folder of environments. Skips where that of this program is missing."""
     if "/" not in needs:
         if shutil.which(needs) is None:
-            pytest.skip(f"{needs} is not installed here (docs/exec.md#programs-of-others)")
+            page = "docs/exec-collectives.md#programs-of-others"
+            pytest.skip(f"{needs} is not installed here ({page})")
         return programs_folder()
     if not (programs_folder() / needs).exists():
         pytest.skip(f"{programs_folder() / needs} is missing: make programs")

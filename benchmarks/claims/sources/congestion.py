@@ -465,7 +465,7 @@ CLAIMS = (
         _HPCC,
         "up to 95%",
         untested="its 320 hosts under WebSearch for seconds are beyond an emulation; queues and "
-        "victims are in docs/roce.md",
+        "victims are in docs/roce-congestion.md",
     ),
     Claim(
         "cassini",

@@ -124,7 +124,7 @@ def _model(name: str, fabric: str, published: float) -> Claim:
         rules=(Within(f"{name}.{fabric}", published, TIME),),
         conditions="computing is not published: it is set so that C has its ratio by the text's "
         "bandwidths" + ("" if fabric == "C" else "; D's is free"),
-        earlier="[a page](in-network.md#training)",
+        earlier="[a page](fred.md#training)",
     )
 
 

@@ -192,7 +192,7 @@ CLAIMS = (
         shows="{n64[gain_8]:.2f} and {n128[gain_8]:.2f} times ({n128[us_8]:.2f} us)",
         rules=(Within("n128.gain_8", 2.1, TIME), AtLeast("n128.gain_8", 1.0)),
         conditions=_HOSTS,
-        earlier="[a page](in-network.md)",
+        earlier="[a page](in-network-figures.md)",
     ),
     Claim(
         "sharp-4096",
@@ -204,7 +204,7 @@ CLAIMS = (
         shows="{n64[gain_4096]:.2f} and {n128[gain_4096]:.2f} times ({n128[us_4096]:.2f} us)",
         rules=(Within("n128.gain_4096", 3.24, TIME), AtLeast("n128.gain_4096", 1.0)),
         conditions=_HOSTS,
-        earlier="[a page](in-network.md)",
+        earlier="[a page](in-network-figures.md)",
     ),
     Claim(
         "sharp-16",
