@@ -153,6 +153,34 @@ class Communicator:
         return _NVLS_CHANNELS[100 if self.compute_capability >= 100 else 90]
 
     @cached_property
+    def nvls_heads(self) -> tuple[tuple[int, ...], ...]:
+        """The heads of NVLS: for each part of the data the rank of each server that adds it up and
+        passes it on (ncclTopoPreset, connectNvls of src/graph/connect.cc)."""
+        if not self.nvls_channels:
+            return ()
+        found = []
+        for channel in range(self.nvls_graph.channels):
+            graphs = zip(self.of_servers, self.ranks, strict=True)
+            found.append(tuple(ranks[one.nvls.intra[channel][0]] for one, ranks in graphs))
+        return tuple({head[0]: head for head in reversed(found)}[first] for first in _firsts(found))
+
+    def nvls_trees(self, rank: int) -> tuple[tuple[tuple[int, ...], int], ...]:
+        """The two trees of NVLSTree at a rank: its children there (numbers beyond those of ranks
+        are the NVLink switch's parts), and its parent; -1: none. Empty on one server."""
+        node = self.place[rank][0]
+        if self.nodes == 1 or not self.nvls_heads:
+            return ()
+        mine = [number for number, head in enumerate(self.nvls_heads) if head[node] == rank]
+        down = self.size + 1 + (mine[0] if mine else -1)
+        found = []
+        for up, below, _ in _double_tree(self.nodes, node):
+            others = self.nvls_heads[mine[0]] if mine else ()
+            ranks = [others[one] for one in below if one >= 0] if mine else []
+            children = tuple([down, *ranks, -1, -1][:3])
+            found.append((children, others[up] if mine and up >= 0 else -1))
+        return tuple(found)
+
+    @cached_property
     def p2p_channels(self) -> int:
         """Channels of point-to-point messages, a power of two."""
         found = min(self.channels, self.environment.number("NCCL_MAX_P2P_NCHANNELS", MAX_CHANNELS))
@@ -236,6 +264,11 @@ class Communicator:
         if which == 1:
             index = 1 if pattern is Pattern.SPLIT_TREE else 0
         return chains[node][index]
+
+
+def _firsts(heads: Sequence[tuple[int, ...]]) -> list[int]:
+    """The first server's heads, each once."""
+    return list(dict.fromkeys(head[0] for head in heads))
 
 
 Place = tuple[int, tuple[int, int], int]

@@ -44,6 +44,12 @@ def _lines_of_rank(tuner: Tuner, rank: int, asked: Sequence[tuple[Kind, int]]) -
         below = [*tree.children[rank], -1, -1, -1][:3]
         parts.append(f"[{channel}] {below[0]}/{below[1]}/{below[2]}->{rank}->{tree.parents[rank]}")
     yield "Trees " + " ".join(parts)
+    if rank in comm.ranks[0] and comm.nodes > 1:
+        for number, head in enumerate(comm.nvls_heads):
+            yield f"NVLS Head {number:2d}:" + "".join(f" {one:2d}" for one in head[:20])
+    if trees := comm.nvls_trees(rank):
+        shown = [f"{'/'.join(map(str, below))}->{rank}->{above}" for below, above in trees]
+        yield "NVLS Trees : " + " ".join(shown)
     yield f"threadThresholds 8/8/64 | {8 * comm.size}/8/64 | 512 | 512"
     yield (
         f"{comm.channels} coll channels, {comm.channels} collnet channels, "
@@ -81,13 +87,15 @@ _TOLD = {"NVLSTree": "NVLS_TREE"}
 @dataclass
 class LoggedChoices:
     """The choices that a log tells. `rings` and `trees` (rank -> parent) are by channel, `counts`
-    by name, `choices` by function and size; `graphs` are the patterns' lines of the first rank."""
+    by name, `choices` by function and size; `graphs` are the patterns' lines of the first rank,
+    `heads` those of NVLS by part."""
 
     rings: dict[int, tuple[int, ...]] = field(default_factory=dict)
     trees: dict[tuple[int, int], tuple[int, frozenset[int]]] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
     choices: dict[tuple[str, int], tuple[str, str, int]] = field(default_factory=dict)
     graphs: dict[int, str] = field(default_factory=dict)
+    heads: dict[int, tuple[int, ...]] = field(default_factory=dict)
 
 
 _RING = re.compile(r"Channel (\d+)/(\d+) :((?:\s+\d+)+)\s*$")
@@ -97,6 +105,7 @@ _CHOICE = re.compile(
     r"(\w+): (\d+) Bytes -> Algo (\w+) proto (\w+)"
     r"(?: time [\d.]+)?(?: channel\{Lo\.\.Hi\}=\{(\d+)\.\.(\d+)\})?"
 )
+_HEAD = re.compile(r"NVLS Head +(\d+):((?: +\d+)+)\s*$")
 _PATTERN = re.compile(
     r"Pattern (\d+), (crossNic \d+, nChannels \d+, bw [\d.]+/[\d.]+, type \w+/\w+)"
 )
@@ -124,6 +133,8 @@ def read_log(text: str) -> LoggedChoices:
             channels = 0 if choice[6] is None else int(choice[6]) - int(choice[5]) + 1
             key = choice[1], int(choice[2])
             found.choices[key] = choice[3].upper(), choice[4].upper(), channels
+        elif (head := _HEAD.search(line)) is not None:
+            found.heads[int(head[1])] = tuple(int(one) for one in head[2].split())
         elif (pattern := _PATTERN.search(line)) is not None:
             found.graphs.setdefault(int(pattern[1]), pattern[2])
     return found
@@ -137,6 +148,9 @@ def differences(ours: LoggedChoices, theirs: LoggedChoices) -> Iterator[str]:
     for number, text in sorted(theirs.graphs.items()):
         if number in ours.graphs and ours.graphs[number] != text:
             yield f"pattern {number}: log {text}; here {ours.graphs[number]}"
+    for number, head in sorted(theirs.heads.items()):
+        if number in ours.heads and ours.heads[number] != head:
+            yield f"NVLS head {number}: log {_shown(head)}; here {_shown(ours.heads[number])}"
     for channel, ring in sorted(theirs.rings.items()):
         if channel in ours.rings and ours.rings[channel] != ring:
             yield f"ring {channel}: log {_shown(ring)}; here {_shown(ours.rings[channel])}"

@@ -105,7 +105,9 @@ def communicator_of(section: CollectivesSection, members: Sequence[int]) -> Comm
         held.sort()
         found_servers.append(_server(section, servers, tuple(gpu for gpu, _ in held), environment))
         ranks.append(tuple(place for _, place in held))
-    comm = Communicator(tuple(found_servers), tuple(ranks), environment)
+    multicast = all(len(one.gpus) > 1 and one.model.multicast for one in found_servers)
+    nvls = multicast and environment.number("NCCL_NVLS_ENABLE", 0) > 0
+    comm = Communicator(tuple(found_servers), tuple(ranks), environment, nvls)
     for key, asked in _searches(comm):
         if key in servers.searched:
             know(asked, Graphs(*(_graph(one) for one in servers.searched[key])))
@@ -172,7 +174,10 @@ def _searches(comm: Communicator) -> list[tuple[str, tuple[Server, bool, int, bo
     cross = comm.environment.number("NCCL_CROSS_NIC", 2)
     several = comm.nodes > 1
     return [
-        (f"{','.join(map(str, server.gpus))};{several}", (server, several, cross, comm.nvls))
+        (
+            f"{','.join(map(str, server.gpus))};{several}" + ";nvls" * comm.nvls,
+            (server, several, cross, comm.nvls),
+        )
         for server in comm.servers
     ]
 

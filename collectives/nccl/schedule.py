@@ -31,8 +31,12 @@ def nccl_algorithm(tuner: Tuner, shape: Shape) -> tuple[Nccl, int]:
     comm = tuner.communicator
     channels = choice.channels
     if choice.algorithm in ("NVLS", "NVLSTree"):
-        allowed = "Ring or Tree: no program is written for switches of a server that reduce"
-        raise DoesNotFit("env.NCCL_ALGO", choice.algorithm, allowed)
+        what = f"{choice.algorithm} for {shape.kind} of {shape.size_bytes} bytes"
+        allowed = (
+            "NCCL_NVLS_ENABLE: 0 in a run, or NCCL_ALGO: Ring,Tree: no program is written for "
+            "switches of a server that reduce"
+        )
+        raise DoesNotFit("env.NCCL_NVLS_ENABLE", what, allowed)
     way = {"Ring": "ring", "Tree": "tree", "PAT": "pat"}[choice.algorithm]
     loops, slices = _cut(choice, shape, comm.size, way)
     rings = comm.rings[:channels] if way != "tree" else ()

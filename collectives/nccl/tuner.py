@@ -333,8 +333,8 @@ class Tuner:
             for protocol in PROTOCOLS
             if bare.model[function, algorithm, protocol][1]
         ]
-        reasons = " (NVLS: the scale-up switches do not multicast; CollNet: not written)"
-        return f"for {function}: {', '.join(ways)}{reasons}"
+        nvls = "" if self.communicator.nvls else "NVLS: NCCL_NVLS_ENABLE is 0 in a run; "
+        return f"for {function}: {', '.join(ways)} ({nvls}CollNet: not written)"
 
     # ------------------------------------------------------------------ channels and chunks
 

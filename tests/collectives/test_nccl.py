@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import ClassVar
 
@@ -15,6 +16,7 @@ from collectives.kinds import Kind, Shape
 from collectives.nccl.communicator import Communicator
 from collectives.nccl.environment import Environment
 from collectives.nccl.log import compared, differences, log_lines, read_log
+from collectives.nccl.of_run import tuner_of
 from collectives.nccl.schedule import nccl_algorithm, nccl_schedule
 from collectives.nccl.server import GPU_MODELS, Nic, PathType, Server
 from collectives.nccl.tuner import Tuner
@@ -255,7 +257,8 @@ class TestSpec:
         ("section", "said"),
         [
             ({"version": "2.19"}, r"collectives\.version: found 2\.19; allowed: 2\.27"),
-            ({"env": {"NCCL_ALGO": "NVLS"}}, "scale-up switches do not multicast"),
+            ({"env": {"NCCL_ALGO": "NVLS"}}, "NVLS: NCCL_NVLS_ENABLE is 0 in a run"),
+            ({"env": {"NCCL_NVLS_ENABLE": "1"}}, "found NVLSTree for all_reduce of 1048576"),
             ({"env": {"NCCL_ALGO": "CollNetChain"}}, "CollNet: not written"),
             ({"backend": "programs", "env": {"NCCL_ALGO": "Ring"}}, "expected backend: nccl"),
             ({"tuner": "/nowhere.csv"}, r"collectives\.tuner: found /nowhere\.csv"),
@@ -295,6 +298,72 @@ worker-0:5663:5712 [0] NCCL INFO 16 coll channels, 16 collnet channels, 0 nvls c
 worker-0:5663:5712 [0] NCCL INFO AllReduce: 4 Bytes -> Algo TREE proto LL channel{Lo..Hi}={0..0}
 """  # noqa: E501
 """Lines of public logs (NVIDIA/nccl issue 1538 among them), their hosts and addresses left out."""
+
+
+PUBLISHED_RINGS = (
+    (0, 7, 6, 5, 4, 3, 2, 1, 9, 10, 11, 12, 13, 14, 15, 8),
+    (0, 8, 15, 14, 13, 12, 11, 10, 9, 1, 2, 3, 4, 5, 6, 7),
+    (0, 7, 6, 5, 4, 3, 11, 12, 13, 14, 15, 8, 9, 10, 2, 1),
+    (0, 1, 2, 10, 9, 8, 15, 14, 13, 12, 11, 3, 4, 5, 6, 7),
+    (0, 7, 6, 5, 13, 14, 15, 8, 9, 10, 11, 12, 4, 3, 2, 1),
+    (0, 1, 2, 3, 4, 12, 11, 10, 9, 8, 15, 14, 13, 5, 6, 7),
+    (0, 7, 15, 8, 9, 10, 11, 12, 13, 14, 6, 5, 4, 3, 2, 1),
+    (0, 1, 2, 3, 4, 5, 6, 14, 13, 12, 11, 10, 9, 8, 15, 7),
+)
+"""The rings of a published log of 2 servers of 8 H100 (hosts lccn09 and lccn19), twice in its 16
+channels."""
+
+PUBLISHED_TREES = {
+    5: ("6/-1/-1->5->4", {5: "6/13/-1->5->-1", 13: "6/-1/-1->5->13"}, (6, 14)),
+    8: ("9/-1/-1->8->15", {0: "9/-1/-1->8->0", 8: "9/0/-1->8->-1"}, (1, 9)),
+    13: ("14/-1/-1->13->12", {5: "14/-1/-1->13->5", 13: "14/5/-1->13->-1"}, (6, 14)),
+    15: ("8/-1/-1->15->14", {7: "8/-1/-1->15->7", 15: "8/7/-1->15->-1"}, (0, 8)),
+}
+"""Of the same log, by rank: its place in most trees, its place in those whose servers meet there,
+and the channels in which it is the last of its server, without children."""
+
+
+class TestPublishedLog:
+    """Rings, trees and heads of NVLS of the log of 2 servers of 8 H100 with NVLS."""
+
+    def test_rings(self) -> None:
+        assert communicator(2, nvls=True).rings == PUBLISHED_RINGS * 2
+
+    def test_heads_of_nvls(self) -> None:
+        heads = communicator(2, nvls=True).nvls_heads
+        assert heads == tuple((gpu, gpu + 8) for gpu in range(8))
+
+    @pytest.mark.parametrize("rank", PUBLISHED_TREES)
+    def test_trees(self, rank: int) -> None:
+        usual, others, last = PUBLISHED_TREES[rank]
+        lines = log_lines(Tuner(communicator(2, nvls=True)), [])
+        (text,) = (line for line in lines if f":{rank}:{rank} " in line and " Trees [" in line)
+        found = re.findall(r"\[\d+\] (\S+)", text.partition("Trees ")[2])
+        expected = [others.get(channel, usual) for channel in range(16)]
+        for channel in last:
+            expected[channel] = "-1/-1/-1" + usual[usual.index("->") :]
+        assert found == expected
+
+
+class TestNvls:
+    def test_heads_are_logged_and_read(self) -> None:
+        tuner = Tuner(communicator(2, nvls=True))
+        text = "\n".join(log_lines(tuner, [(Kind.ALL_REDUCE, 1 << 30)]))
+        assert "NVLS Head  7:  7 15" in text
+        assert "NVLS Trees : 17/8/-1->0->-1 17/-1/-1->0->8" in text
+        assert "-> Algo NVLS_TREE proto SIMPLE" in text
+        theirs, found = compared(tuner, text.replace("NVLS Head  7:  7 15", "NVLS Head  7:  7 14"))
+        assert theirs.heads[0] == (0, 8)
+        assert found == ["NVLS head 7: log 7 14; here 7 15"]
+
+    def test_a_variable_lets_nccl_choose_it(self) -> None:
+        raw = spec({"env": {"NCCL_NVLS_ENABLE": "2"}})
+        raw["workload"] = {"kind": "collectives", "ranks": 16, "operations": [{"kind": "barrier"}]}
+        tuner = tuner_of(settings_of(parse_dict(raw)), range(16))
+        assert tuner.choose(Kind.ALL_REDUCE, 1 << 30).algorithm == "NVLSTree"
+        assert tuner.choose(Kind.ALL_GATHER, 1 << 30).algorithm == "Ring"
+        inside = tuner_of(settings_of(parse_dict(raw)), range(8))
+        assert inside.choose(Kind.ALL_REDUCE, 1 << 30).algorithm == "NVLS"
 
 
 class TestLog:

@@ -54,6 +54,19 @@ def test_choices_and_a_log(spec_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert choices(spec_path, against=log) == 2
 
 
+def test_nvls_where_it_is_asked_for_or_logged(
+    spec_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert choices(spec_path, "1G", "1G") == 0
+    assert "NVLS" not in capsys.readouterr().out
+    assert choices(spec_path, "1G", "1G", nvls=True) == 0
+    text = capsys.readouterr().out
+    assert "AllReduce: 1073741824 Bytes -> Algo NVLS_TREE proto SIMPLE" in text
+    log = spec_path.with_name("real.log")
+    log.write_text(text)
+    assert choices(spec_path, against=log) == 0
+
+
 def test_choices_as_json(spec_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert choices(spec_path, "1K", "1K", 2, as_json=True) == 0
     found = json.loads(capsys.readouterr().out)

@@ -13,7 +13,7 @@ import yaml
 
 from collectives.algorithms.base import DoesNotFit
 from collectives.kinds import Kind
-from collectives.nccl.log import compared, log_lines
+from collectives.nccl.log import compared, log_lines, read_log
 from collectives.nccl.of_run import tuner_of
 from collectives.nccl.topology_file import spec_of_topology
 from collectives.nccl.tuner import FUNCTION_OF, Tuner
@@ -37,6 +37,13 @@ def choices(
             "code 1 says that it does.",
         ),
     ] = None,
+    nvls: Annotated[
+        bool,
+        typer.Option(
+            help="Let NCCL choose NVLS and NVLSTree, as it does on GPUs that multicast; a log with "
+            "channels of NVLS is compared so by itself.",
+        ),
+    ] = False,
     servers: Annotated[
         int,
         typer.Option(
@@ -64,9 +71,15 @@ def choices(
     overrides = {"collectives.backend": "nccl"} | parse_overrides(set_ or [])
     spec = load_spec(spec_path, overrides=overrides)
     ranks = spec.workload.ranks
+    log = "" if against is None else against.read_text(encoding="utf-8", errors="replace")
+    if nvls or read_log(log).counts.get("nvls channels"):
+        env = {"NCCL_NVLS_ENABLE": "2"} | spec.collectives.env
+        # Choices are told that no rank could run, so that the spec is not checked with them.
+        changed = spec.collectives.model_copy(update={"env": env})
+        spec = spec.model_copy(update={"collectives": changed})
     tuner = tuner_of(settings_of(spec), tuple(range(ranks)))
     if against is not None:
-        theirs, found = compared(tuner, against.read_text(encoding="utf-8", errors="replace"))
+        theirs, found = compared(tuner, log)
         if not (theirs.rings or theirs.trees or theirs.counts or theirs.choices or theirs.graphs):
             print(f"error: {against}: found no choices of NCCL, allowed: a log", file=sys.stderr)
             return 2
@@ -94,6 +107,8 @@ def _document(tuner: Tuner, asked: list[tuple[Kind, int]]) -> dict[str, object]:
     comm = tuner.communicator
     return {
         "channels": comm.channels,
+        "nvls_channels": comm.nvls_channels,
+        "nvls_heads": [list(head) for head in comm.nvls_heads],
         "p2p_channels": comm.p2p_channels,
         "p2p_channels_per_peer": comm.p2p_channels_per_peer,
         "rings": [list(ring) for ring in comm.rings],
