@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import functools
 import json
@@ -34,7 +33,6 @@ CONGESTION_CONTROLS = ("cubic", "dctcp", "bbr", "reno")
 PORT_QDISC = "gwport"
 """Our own, in the virtual kernel."""
 
-_CLONE_NEWUSER = 0x10000000
 _NOT_THERE = (errno.ENOENT, errno.EOPNOTSUPP)
 _PROBE, _PEER = 102, 103
 
@@ -78,7 +76,7 @@ def kernel_capabilities() -> KernelCapabilities:
 
 
 def _ask() -> KernelCapabilities:
-    _unshare()
+    namespaces.own_network()
     devices = frozenset(kind for kind in ("veth", "ifb") if _makes(rtnetlink.device(kind)))
     qdiscs: set[str] = set()
     redirect = classifiers = False
@@ -112,14 +110,6 @@ def _congestion_controls() -> frozenset[str]:
         except OSError:
             continue
     return congestion_control.loaded()
-
-
-def _unshare() -> None:
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.unshare(namespaces.CLONE_NEWNET) == 0:
-        return
-    if libc.unshare(_CLONE_NEWUSER | namespaces.CLONE_NEWNET) != 0:
-        raise PermissionError("network namespaces need root, and this machine gives users none")
 
 
 def _makes(request: Request) -> bool:

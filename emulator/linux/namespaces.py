@@ -20,6 +20,7 @@ CLONE_NEWNET = 0x40000000
 _CLONE_NEWNS = 0x00020000
 _CLONE_NEWUTS = 0x04000000
 _CLONE_NEWIPC = 0x08000000
+_CLONE_NEWUSER = 0x10000000
 _MS_BIND = 4096
 _MS_REC = 16384
 _MS_PRIVATE = 1 << 18
@@ -243,6 +244,15 @@ def create(paths: Iterable[Path], configure: Callable[[Path], None]) -> list[int
             os.close(descriptor)
         raise
     return descriptors
+
+
+def own_network() -> None:
+    """In a child: it has a new, empty network namespace, in a user namespace where it is not root.
+    Raises PermissionError."""
+    if _libc.unshare(CLONE_NEWNET) == 0:
+        return
+    if _libc.unshare(_CLONE_NEWUSER | CLONE_NEWNET) != 0:
+        raise PermissionError("network namespaces need root, and this machine gives users none")
 
 
 @contextmanager

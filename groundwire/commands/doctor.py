@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+from pathlib import Path
 from typing import Annotated
 
 import typer
+import yaml
 from rich.console import Console
 
 from emulator.doctor.check import Check
 from emulator.doctor.doctor import Diagnosis, diagnose
+from emulator.host_time.measuring import HostMeasurement, measure_host
 from emulator.native.trust import measure_trust
 from groundwire.commands.console.figures import Figures, output_console, share
 from topologies.units import format_rate
@@ -28,11 +31,29 @@ def doctor(
             "this machine (a minute, as root), and keep it for `scale: auto`.",
         ),
     ] = False,
+    host: Annotated[
+        bool,
+        typer.Option(
+            "--measure-host",
+            help="Measure what copies, calls, wake-ups and packets cost this machine's processors "
+            "(half a minute), and print it as the `host` section of a spec.",
+        ),
+    ] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="FILE", help="With --measure-host: write the section there."),
+    ] = None,
 ) -> int:
     """Say what this machine can do, what each missing thing costs, and how to get it.
 
     Exit code 1 when the main job could not run on any kernel.
     """
+    if out is not None and not host:
+        raise typer.BadParameter("--out is for --measure-host")
+    if measure and host:
+        raise typer.BadParameter("ask for one of --measure and --measure-host")
+    if host:
+        return _measure_host(as_json, out)
     if measure:
         return _measure(as_json)
     diagnosis = diagnose()
@@ -65,6 +86,41 @@ def _measure(as_json: bool) -> int:
         )
     output_console().print(table)
     return 0
+
+
+def _measure_host(as_json: bool, out: Path | None) -> int:
+    progress = Console(stderr=True)
+    found = measure_host(lambda line: progress.print(line, highlight=False))
+    section = _section_text(found)
+    if out is not None:
+        out.write_text(section)
+    if as_json:
+        print(json.dumps(found.as_dict(), indent=1))
+        return 0
+    table = Figures("cost", title=f"What traffic costs: {found.machine}")
+    for heading in ("median", "least", "largest"):
+        table.figure(heading)
+    table.text("measured as")
+    for each in found.figures:
+        values = (_figure(value, each.unit) for value in (each.value, each.least, each.largest))
+        table.add_row(each.name, *values, each.how)
+    console = output_console()
+    console.print(table)
+    for name, reason in found.missing.items():
+        console.print(f"not measured: {name}: {reason}", highlight=False, markup=False)
+    print(f"\n{section}", end="")
+    return 0
+
+
+def _figure(value: float, unit: str) -> str:
+    return f"{value / 1e9:.2f} GB/s" if unit == "B/s" else f"{value / 1000:.2f} us"
+
+
+def _section_text(found: HostMeasurement) -> str:
+    """The section as YAML, with the machine and what it lacks as comments."""
+    comments = [f"# {found.machine}, by groundwire doctor --measure-host"]
+    comments += [f"# not measured: {name}: {why}" for name, why in found.missing.items()]
+    return "\n".join(comments) + "\n" + yaml.safe_dump({"host": found.section()}, sort_keys=False)
 
 
 def _print(diagnosis: Diagnosis, console: Console) -> None:
