@@ -455,6 +455,10 @@ class TestJobs:
         more = self.job("more", env={"NCCL_IB_QPS_PER_CONNECTION": "2"})
         with pytest.raises(SpecError, match="as many connections of two ranks"):
             parse_dict(self.RAW | {"jobs": [self.job("one"), more]})
+        other = self.job("other", env={"NCCL_IB_QPS_PER_CONNECTION": "2"})
+        both = parse_dict(self.RAW | {"jobs": [more, other]})
+        found = {each.between_ranks for each in (both, *both.parts.values())}
+        assert {each.count for each in found} == {2}
 
     def test_mistakes_are_in_the_job(self) -> None:
         wrong = self.job("wrong", env={"NCCL_ALGO": "CollNetChain"})

@@ -149,8 +149,9 @@ class Sections(SpecSection):
     @property
     def between_ranks(self) -> Connections:
         """The connections of two ranks for messages of programs: NCCL's where its variables say
-        so, else those of the transport."""
-        return self.collectives.between_ranks(self.transport.between_ranks)
+        so, else those of the transport. All jobs have as many."""
+        own = self.jobs[0].collectives if self.jobs else None
+        return (own or self.collectives).between_ranks(self.transport.between_ranks)
 
     @property
     def transport_words(self) -> str:
