@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from emulator.native.kernel import missing_for
 from groundwire.forecast import predict
@@ -100,6 +101,35 @@ def test_no_predictor_answers_for_hosts_that_are_charged(predictor: str) -> None
 def test_a_native_run_is_refused_by_name() -> None:
     assert any(one.startswith("host: ") for one in missing_for(_spec()))
     assert not any(one.startswith("host: ") for one in missing_for(_spec(host={})))
+
+
+def test_a_preset_stands_for_the_keys_that_are_not_given() -> None:
+    known = _spec(host={"preset": "xeon-e5-2620v4"}).host
+    assert known.copy_bytes_per_s == 2_320_000_000 and known.cores == 1 and known.charged
+    other = _spec(host={"preset": "xeon-e5-2620v4", "cores": 8, "syscall": "1us"}).host
+    assert (other.cores, other.syscall_ns) == (8, 1000)
+    assert other.copy_bytes_per_s == known.copy_bytes_per_s
+    again = parse_dict(yaml.safe_load(_spec(host={"preset": "epyc-vm"}).to_yaml()), "again.yaml")
+    assert again.host == _spec(host={"preset": "epyc-vm"}).host
+
+
+def test_an_unknown_preset_is_told_with_those_that_are_known() -> None:
+    with pytest.raises(SpecError, match=r"host\.preset: .*xeon-e5-2620v4.*epyc-vm"):
+        _spec(host={"preset": "xeon"})
+
+
+@pytest.mark.long
+def test_the_preset_of_a_published_figure_makes_that_figure(tmp_path: Path) -> None:
+    """pytorch/gloo #248: 17,251 us in the median. The preset is fitted on it."""
+    raw = _raw(host={"preset": "xeon-e5-2620v4"})
+    raw["fabric"]["link"]["rate"] = "40Gbps"
+    raw["workload"]["operations"] = [{"kind": "all_reduce", "size": "20MB"}]
+    spec = tmp_path / "published.yaml"
+    spec.write_text(json.dumps(raw))
+    done = groundwire("run", spec, "--kernel", "virtual", "--out", tmp_path / "run")
+    assert done.returncode == 0, done.stderr
+    (row,) = result_of(tmp_path / "run")["collectives"]
+    assert row["duration_ns"] == pytest.approx(17_251_000, rel=0.01)
 
 
 def test_what_is_not_charged_is_refused() -> None:
