@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from analysis.chakra.errors import ChakraError
     from analysis.compare.comparison import Comparison
     from analysis.predict.interface import PredictorError
+    from analysis.report.data_frames import Frames, frames
     from analysis.report.pictures import Picture, pictures
     from analysis.runs.run import Run, RunError, load_run
     from collectives.schedule.schedule import CollectiveError
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from emulator.session import KernelRefused, SessionFailed, UnknownKernel
     from emulator.virtual.failure import VirtualKernelError
     from groundwire.comparing import ComparedRun, compare
-    from groundwire.data_frames import Frames, frames
     from groundwire.designs.design import Design, design
     from groundwire.designs.emulated_point import NotEmulated
     from groundwire.driving import drive, write_network
@@ -55,7 +55,7 @@ _HOMES = {
     "DrivenEngine": "simulation.driven_engine",
     "EngineError": "groundwire.studies.engine",
     "Forecast": "groundwire.forecast",
-    "Frames": "groundwire.data_frames",
+    "Frames": "analysis.report.data_frames",
     "JobsMissing": "groundwire.pipeline",
     "KernelRefused": "emulator.session",
     "NotEmulated": "groundwire.designs.emulated_point",
@@ -78,7 +78,7 @@ _HOMES = {
     "design": "groundwire.designs.design",
     "drive": "groundwire.driving",
     "flow_times": "groundwire.forecast",
-    "frames": "groundwire.data_frames",
+    "frames": "analysis.report.data_frames",
     "load_run": "analysis.runs.run",
     "load_spec": "topologies.spec.spec",
     "pictures": "analysis.report.pictures",

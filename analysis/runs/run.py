@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from html import escape
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
@@ -39,12 +39,17 @@ from analysis.runs.records import (
     UnseenRecord,
 )
 from topologies.fabrics.fabric import Fabric
+from topologies.registration import function_at
 from topologies.routing.routes import Routes
 from topologies.spec.spec import Spec, load_spec
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 RESULT_SCHEMA = 2
 """The version of result.json's keys."""
 
+_FRAMES = "analysis.report.data_frames:frames"
 _RANK_EVENT: TypeAdapter[Any] = TypeAdapter(RankEvent)
 _Model = TypeVar("_Model", bound=BaseModel)
 
@@ -146,6 +151,28 @@ class Run:
     def result(self) -> dict[str, Any]:
         """result.json (docs/formats.md has its keys). Raises RunError."""
         return _result(self.directory / "result.json")
+
+    @cached_property
+    def frames(self) -> Mapping[str, DataFrame]:
+        """The measurements as pandas data frames, by name of their table (docs/api.md); pandas is
+        imported when one is asked for. Raises as `groundwire.frames`."""
+        found: Mapping[str, DataFrame] = function_at(_FRAMES)(self)
+        return found
+
+    @property
+    def collectives(self) -> DataFrame:
+        """A row for each measured collective."""
+        return self.frames["collectives"]
+
+    @property
+    def iterations(self) -> DataFrame:
+        """A row for each iteration."""
+        return self.frames["iterations"]
+
+    @property
+    def flows(self) -> DataFrame:
+        """A row for each flow in the captures. Raises KeyError where nothing was captured."""
+        return self.frames["flows"]
 
     def __repr__(self) -> str:
         """A line: the name, the verdict, what ran where."""

@@ -105,6 +105,29 @@ def test_the_measurements_of_a_run_are_data_frames(tmp_path: Path) -> None:
         _ = frames.colectives
 
 
+def test_a_run_has_its_measurements_as_attributes(tmp_path: Path) -> None:
+    """pandas is imported when one is asked for, and not by reading a run."""
+    pytest.importorskip("pandas")
+    directory = make_run(tmp_path / "run", queues=True)
+    program = f"""
+import sys
+import groundwire
+run = groundwire.load_run({str(directory)!r})
+assert "pandas" not in sys.modules
+names = {{"collectives", "iterations", "flows"}}
+print(len(run.collectives), len(run.iterations), names <= set(dir(run)))
+assert "pandas" in sys.modules
+"""
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
+    run = load_run(directory)
+    frames = groundwire.frames(run)
+    counts = [len(frames.collectives), len(frames.iterations)]
+    assert done.stdout.split() == [*map(str, counts), "True"], done.stderr
+    assert run.collectives.equals(frames.collectives) and set(run.frames) == set(frames)
+    with pytest.raises(KeyError, match="no table 'flows'"):
+        _ = run.flows
+
+
 def test_data_frames_go_on_by_arrow(tmp_path: Path) -> None:
     """As polars takes them: by the stream that pandas offers, with no table of mixed types."""
     pytest.importorskip("pandas")
