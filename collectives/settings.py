@@ -29,6 +29,8 @@ from collectives.turns import WithinDimension
 from collectives.verify import verify
 from topologies.spec.collectives_section import CollectivesOfRun, CollectivesSection
 from topologies.spec.fabric_section import (
+    DragonflyPlusSpec,
+    DragonflySpec,
     FabricSpec,
     FatTreeSpec,
     HierarchicalSpec,
@@ -121,6 +123,10 @@ def fabric_dimensions(fabric: FabricSpec) -> tuple[int, ...]:
             return fabric.hosts_per_leaf, fabric.leaves
         case TorusSpec() | MeshSpec():
             return tuple(reversed(fabric.dims))
+        case DragonflySpec():
+            return fabric.hosts_per_router, fabric.routers_per_group, fabric.groups
+        case DragonflyPlusSpec():
+            return fabric.hosts_per_leaf, fabric.leaves_per_group, fabric.groups
         case FatTreeSpec():
             return fabric.k // 2, fabric.k // 2, fabric.k
         case _:

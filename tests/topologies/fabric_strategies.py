@@ -89,6 +89,22 @@ rails_with_spines = st.builds(
     st.booleans(),
     st.sampled_from(["ecmp", "static"]),
 )
+
+
+@st.composite
+def dragonflies(draw: st.DrawFn) -> dict[str, Any]:
+    """A Dragonfly or Dragonfly+, with one global link of each pair of groups, or several."""
+    plus, switches, links = draw(st.booleans()), draw(st.integers(1, 4)), draw(st.integers(1, 3))
+    others = draw(st.sampled_from([n for n in range(1, 9) if switches * links % n == 0]))
+    raw = {"global_links": links, "groups": others + 1}
+    if plus:
+        below = {"leaves_per_group": draw(st.integers(1, 3)), "hosts_per_leaf": 2}
+        return raw | below | {"kind": "dragonfly+", "spines_per_group": switches}
+    of_routers = {"routers_per_group": switches, "hosts_per_router": draw(st.integers(1, 2))}
+    routing = {"routing": draw(st.sampled_from(["ecmp", "static"]))}
+    return raw | of_routers | routing | {"kind": "dragonfly"}
+
+
 flats = st.builds(lambda hosts: {"kind": "flat", "hosts": hosts}, st.integers(2, 70))
 
 
@@ -115,5 +131,7 @@ def graphs(draw: st.DrawFn) -> dict[str, Any]:
     }
 
 
-regular = st.one_of(fat_trees, tori, meshes, leaf_spines, hierarchies, rails_with_pxn, flats)
+regular = st.one_of(
+    *(fat_trees, tori, meshes, leaf_spines, hierarchies, rails_with_pxn, dragonflies(), flats)
+)
 any_fabric = st.one_of(regular, graphs())

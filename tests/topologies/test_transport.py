@@ -43,6 +43,11 @@ def test_programs_can_use_roce_and_tcp_beside_it() -> None:
     [
         ("{kind: quic}", _PROGRAM, "transport.kind: found quic; allowed: tcp, roce"),
         (
+            "{kind: mptcp, subflows: 4}",
+            _PROGRAM,
+            "line 4: transport.kind: found mptcp; the virtual kernel is built without MPTCP",
+        ),
+        (
             "{kind: roce, congestion_control: swift}",
             _PROGRAM,
             "transport.congestion_control: found swift; allowed: none, dcqcn, timely, hpcc",

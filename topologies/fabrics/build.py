@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import assert_never
 
-from topologies.fabrics import fat_tree, flat, graph, grid, rails, two_tier
+from topologies.fabrics import dragonfly, fat_tree, flat, graph, grid, rails, two_tier
 from topologies.fabrics.fabric import Fabric
 from topologies.spec.fabric_section import (
+    DragonflyPlusSpec,
+    DragonflySpec,
     FabricSpec,
     FatTreeSpec,
     FlatSpec,
@@ -50,6 +52,10 @@ def _build(section: FabricSpec) -> Fabric:
             return two_tier.build_hierarchical(section)
         case RailsSpec():
             return rails.build(section)
+        case DragonflySpec():
+            return dragonfly.build(section)
+        case DragonflyPlusSpec():
+            return dragonfly.build_plus(section)
         case FlatSpec():
             return flat.build(section)
         case GraphSpec():

@@ -105,6 +105,8 @@ class Fabric:
     routing: str
     link_costs: Mapping[str, int] = field(default_factory=dict)
     """The cost of a hop for routing, by link class; 1 where nothing is said."""
+    cheapest_first: bool = False
+    """Whether of equally cheap ways those are taken that begin with the cheapest link."""
     own_routes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Node -> host -> the neighbour that is taken towards it, whatever is shortest."""
     choice: NextHopChoice = BY_HASH

@@ -46,7 +46,7 @@ def build(section: RailsSpec) -> Fabric:
     lowers = _switches(lower, section.lowers, _LOWERS, 1)
     spines = _switches("spine", section.spines, _SPINES, 2)
     nodes = [*hosts, *servers, *lowers, *spines]
-    return assemble(section, nodes, wires, LINK_CLASSES, LINK_COSTS)
+    return assemble(section, nodes, wires, LINK_CLASSES, LINK_COSTS, cheapest_first=True)
 
 
 def _switches(name: str, count: int, octet: int, layer: int) -> list[Node]:

@@ -41,6 +41,7 @@ def assemble(
     wires: Sequence[Wire],
     link_classes: Sequence[str],
     link_costs: Mapping[str, int] | None = None,
+    cheapest_first: bool = False,
 ) -> Fabric:
     """The fabric of these nodes and wires; wires get link indices in their order.
 
@@ -76,6 +77,7 @@ def assemble(
         tuple(links),
         mode_of(section.routing),
         link_costs or {},
+        cheapest_first,
         choice=choice_of(section.routing),
     )
     _check_queues(section, fabric, link_classes)

@@ -43,8 +43,8 @@ def compute_routes(fabric: Fabric, down: Collection[int] = ()) -> Routes:
     """Routes of a fabric towards its hosts, without the links whose indices are `down`.
 
     `ecmp`: all next hops on shortest paths (by hops; nodes that do not forward are no transit).
-    Where link classes differ in cost (`Fabric.link_costs`), shortest is cheapest, and of equals
-    those are taken that begin with the cheapest link.
+    Where link classes differ in cost (`Fabric.link_costs`), shortest is cheapest. With
+    `Fabric.cheapest_first`, of equals those are taken that begin with the cheapest link.
     `static`: one of them. With n to choose from, layer L takes number (host index // n^(L-1)) mod
     n, which on a fat-tree is D-mod-k routing (Zahavi et al., Optimized InfiniBand fat-tree routing
     for shift all-to-all communication patterns, CCPE 2010).
@@ -251,7 +251,7 @@ class Routes:
                 if distances.get(peer, left) + cost[link] == left
                 and (peer == root or nodes[peer].forwards)
             )
-            if self.fabric.link_costs and links:
+            if self.fabric.cheapest_first and links:
                 least = min(cost[link] for link in links)
                 links = tuple(link for link in links if cost[link] == least)
             self._towards[node, root] = links

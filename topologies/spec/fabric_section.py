@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from abc import abstractmethod
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
@@ -184,6 +185,92 @@ class HierarchicalSpec(RegularSection):
         if self.groups * self.hosts_per_group > MAX_HOSTS:
             raise ValueError(f"expected groups * hosts_per_group <= {MAX_HOSTS}")
         return self
+
+
+_MAX_GROUPS = 128
+
+
+def _with_every_pair(value: object) -> object:
+    """The section with the groups that have one global link to each other, where it gives none."""
+    if not isinstance(value, dict) or "groups" in value:
+        return value
+    switches = value.get("routers_per_group", value.get("spines_per_group"))
+    links = value.get("global_links")
+    if not isinstance(switches, int) or not isinstance(links, int):
+        return value
+    if switches * links >= _MAX_GROUPS:
+        raise ValueError(
+            f"expected groups, as at most {_MAX_GROUPS}: {switches * links + 1} would have one "
+            "global link to each other"
+        )
+    return {**value, "groups": switches * links + 1}
+
+
+class _GroupsSection(RegularSection):
+    """Groups of switches, each pair of them joined by as many global links."""
+
+    global_links: Integer = Field(ge=1, le=64)
+    groups: Integer = Field(default=2, ge=2, le=_MAX_GROUPS)
+    routing: Routing = "ecmp"
+
+    _every_pair = model_validator(mode="before")(_with_every_pair)
+
+    @property
+    @abstractmethod
+    def global_ports(self) -> int:
+        """The global links of a group."""
+
+    @property
+    @abstractmethod
+    def hosts_per_group(self) -> int:
+        """All on switches of the group."""
+
+    @model_validator(mode="after")
+    def _joined(self) -> Self:
+        if self.global_ports % (self.groups - 1):
+            raise ValueError(
+                f"expected the {self.global_ports} global links of a group to be a multiple of "
+                f"groups - 1, which is {self.groups - 1}"
+            )
+        if self.groups * self.hosts_per_group > MAX_HOSTS:
+            raise ValueError(f"expected at most {MAX_HOSTS} hosts")
+        return self
+
+
+class DragonflySpec(_GroupsSection):
+    """Groups of routers that all have a link to each other (Kim et al., ISCA 2008: their a, p, h
+    and g). Each router has so many `global_links`. Without `groups` there are as many as have one
+    link to each other."""
+
+    kind: Literal["dragonfly"]
+    routers_per_group: Integer = Field(ge=1, le=64)
+    hosts_per_router: Integer = Field(ge=1, le=128)
+
+    @property
+    def global_ports(self) -> int:
+        return self.routers_per_group * self.global_links
+
+    @property
+    def hosts_per_group(self) -> int:
+        return self.routers_per_group * self.hosts_per_router
+
+
+class DragonflyPlusSpec(_GroupsSection):
+    """Groups that are leaf-spines, whose spines have the `global_links`, so many each (Shpiner et
+    al., HiPINEB 2017)."""
+
+    kind: Literal["dragonfly+"]
+    leaves_per_group: Integer = Field(ge=1, le=64)
+    spines_per_group: Integer = Field(ge=1, le=64)
+    hosts_per_leaf: Integer = Field(ge=1, le=128)
+
+    @property
+    def global_ports(self) -> int:
+        return self.spines_per_group * self.global_links
+
+    @property
+    def hosts_per_group(self) -> int:
+        return self.leaves_per_group * self.hosts_per_leaf
 
 
 class ServerPreset(SpecSection):
@@ -374,6 +461,8 @@ FabricSpec = Annotated[
     | LeafSpineSpec
     | HierarchicalSpec
     | RailsSpec
+    | DragonflySpec
+    | DragonflyPlusSpec
     | FlatSpec
     | GraphSpec,
     Field(discriminator="kind"),

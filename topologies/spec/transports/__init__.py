@@ -17,3 +17,9 @@ docs/howto/add-a-transport.md adds one.
 
 TRANSPORTS = ("tcp", "roce", "udp", "mrc")
 """The registration of transports."""
+
+ABSENT = {
+    "mptcp": "the virtual kernel is built without MPTCP. Several flows of two ranks are "
+    "{kind: roce, connections: 4}, {kind: mrc}, or {kind: udp, ports: 4} (docs/paths.md)"
+}
+"""Transports that users ask for and that there are not, with what to say of them."""
