@@ -1,4 +1,4 @@
-"""What sending, receiving and waking up cost this machine, as the `host` section of a spec.
+"""The cost of sending, receiving and waking up on this machine, as the `host` section of a spec.
 
 Times are of processors, not of clocks: a thread that waits for a core counts nothing, so that a
 busy machine gives about what an idle one does. Each figure is the median of `TRIES`, with the least
