@@ -14,6 +14,8 @@ from analysis.results.rows import row_figures, rows_in_words
 from analysis.runs.collectives import unseen_iterations
 
 _UNEVEN = 1.25
+_ON_THE_WIRE = ("loss", "corruption")
+_LOSSY_NAMED = 3
 
 
 @dataclass(frozen=True)
@@ -117,6 +119,7 @@ def findings(figures: RunFigures) -> tuple[str, ...]:
             _uneven_choices(figures),
             _prediction(figures),
             _losses(figures),
+            _lossy_ports(figures),
             _attributed(figures),
             *(f"{words}." for _, words in rows_in_words(figures.result)),
             *(f"{note[0].upper()}{note[1:]}." for note in figures.result.get("notes", ())),
@@ -213,6 +216,28 @@ def _losses(figures: RunFigures) -> str:
             f"{count(summary['retransmits'])} times."
         )
     return ""
+
+
+def _lossy_ports(figures: RunFigures) -> str:
+    """The ports whose packets are lost on the wire though their link is up: grey failures."""
+    lossy = []
+    for record in (port.record for port in figures.ports):
+        lost = sum(record.drops_by_reason.get(reason, 0) for reason in _ON_THE_WIRE)
+        if lost:
+            words = f"{count(lost)}, 1 in {count(max(record.packets // lost, 1))}"
+            lossy.append(
+                (lost / max(record.packets, 1), f"{record.port} to {record.peer} ({words})")
+            )
+    if not lossy:
+        return ""
+    worst = [words for _, words in sorted(lossy, key=lambda each: -each[0])]
+    named = ", ".join(worst[:_LOSSY_NAMED])
+    more = f" and {count(len(lossy) - _LOSSY_NAMED)} more" if len(lossy) > _LOSSY_NAMED else ""
+    others = len(figures.ports) - len(lossy)
+    return (
+        f"Links that are up lost packets on the wire: {named}{more}; the other {count(others)} "
+        "ports lost none."
+    )
 
 
 def _went_back(summary: Mapping[str, Any]) -> str:

@@ -1,0 +1,55 @@
+"""Sentences at the head of a report."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from analysis.report.overview import findings
+from analysis.report.run_figures import run_figures
+from analysis.report.tables.figures import count
+from tests.report.synthetic_run import make_run
+
+_SIXTY_FOUR_LINKS = "kind: leaf-spine, leaves: 8, spines: 4, hosts_per_leaf: 4"
+
+
+def _said(directory: Path, change: Callable[[dict[str, Any]], object]) -> str:
+    """What is told of packets lost on the wire, where `change` is made to each port's record."""
+    make_run(directory, _SIXTY_FOUR_LINKS, 16)
+    ports = [json.loads(line) for line in (directory / "links.jsonl").read_text().splitlines()]
+    assert len(ports) == 2 * 64
+    for port in ports:
+        change(port)
+    (directory / "links.jsonl").write_text("".join(f"{json.dumps(port)}\n" for port in ports))
+    told = findings(run_figures([directory])[0])
+    return " ".join(words for words in told if "on the wire" in words)
+
+
+def _lossy(peers: set[tuple[str, str]], packets: int, drops: dict[str, int]) -> Any:
+    def change(port: dict[str, Any]) -> None:
+        if (port["node"], port["peer"]) in peers:
+            port |= {"packets": packets, "drops": sum(drops.values()), "drops_by_reason": drops}
+
+    return change
+
+
+def test_one_lossy_link_of_64_is_told(tmp_path: Path) -> None:
+    change = _lossy({("leaf3", "spine1")}, 300_000, {"corruption": 3, "buffer": 40})
+    assert _said(tmp_path / "run", change) == (
+        "Links that are up lost packets on the wire: leaf3-eth5 to spine1 (3, 1 in "
+        f"{count(100_000)}); the other 127 ports lost none."
+    )
+
+
+def test_full_queues_are_no_lossy_links(tmp_path: Path) -> None:
+    change = _lossy({("leaf3", "spine1")}, 300_000, {"buffer": 40, "link_down": 2})
+    assert _said(tmp_path / "run", change) == ""
+
+
+def test_the_worst_of_many_are_named(tmp_path: Path) -> None:
+    peers = {(f"leaf{i}", f"spine{j}") for i in range(1, 3) for j in range(4)}
+    told = _said(tmp_path / "run", _lossy(peers, 1000, {"loss": 10}))
+    assert told.count("(10, 1 in 100)") == 3
+    assert told.endswith("and 5 more; the other 120 ports lost none.")
