@@ -14,13 +14,6 @@ def _untested(name: str, sentence: str, source: str, published: str, reason: str
 
 CLAIMS = (
     _untested(
-        "meta-e-ecmp",
-        "E-ECMP with more queue pairs makes all-reduces up to 40% faster; round robin beats split",
-        "Meta, SIGCOMM 2024",
-        "up to 40%",
-        "its experiment has not been run",
-    ),
-    _untested(
         "alibaba-hpn",
         "Two planes and two ToRs make training 14.9% faster",
         "Alibaba HPN, SIGCOMM 2024",
