@@ -16,7 +16,7 @@ _SIXTY_FOUR_LINKS = "kind: leaf-spine, leaves: 8, spines: 4, hosts_per_leaf: 4"
 
 
 def _said(directory: Path, change: Callable[[dict[str, Any]], object]) -> str:
-    """What is told of packets lost on the wire, where `change` is made to each port's record."""
+    """The words on packets lost on the wire, where `change` is made to each port's record."""
     make_run(directory, _SIXTY_FOUR_LINKS, 16)
     ports = [json.loads(line) for line in (directory / "links.jsonl").read_text().splitlines()]
     assert len(ports) == 2 * 64
