@@ -197,6 +197,39 @@ int alone(int one, int other, int64_t rounds, struct spent *spent)
 	return 0;
 }
 
+/* `bytes` from one socket to the other by one thread, which sends `call_bytes` and then receives them:
+ * no two threads share a core, a cache or a lock. */
+int turns(int out, int in, int64_t bytes, int64_t size, int64_t call_bytes, struct spent *spent)
+{
+	struct side a = {.fd = out, .size = size, .bytes = bytes, .call_bytes = call_bytes}, b = a;
+	int failed = ENOMEM;
+
+	b.fd = in;
+	a.data = malloc(size);
+	b.data = malloc(size);
+	if (a.data && b.data) {
+		memset(a.data, 1, size);
+		memset(b.data, 1, size);
+		failed = 0;
+		begin(&a);
+		for (int64_t gone = 0; gone < bytes && !failed;) {
+			int64_t step = step_of(&a, gone), offset = gone % size;
+
+			if (send(out, a.data + offset, step, MSG_NOSIGNAL) != step)
+				failed = errno ? errno : EMSGSIZE;
+			else if (recv(in, b.data + offset, step, MSG_WAITALL) != step)
+				failed = errno ? errno : ECONNRESET;
+			gone += step;
+			a.spent.calls += 2;
+		}
+		end(&a);
+		*spent = a.spent;
+	}
+	free(a.data);
+	free(b.data);
+	return failed;
+}
+
 /* Calls for what has not come, which do nothing else. */
 int empty_calls(int fd, int64_t rounds, struct spent *spent)
 {

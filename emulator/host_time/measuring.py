@@ -8,9 +8,10 @@ and the largest beside it.
   through TCP is in it.
 - `wakeup` is what such a byte takes more where a thread waits for it.
 - `copy_rate` is what a stream takes at both ends, less its calls and waits.
-- `per_packet` is the slope over the packets of streams with other MTUs, less their calls and waits.
+- `per_packet` is the slope over the packets of bytes with other MTUs. One thread sends and receives
+  them by turns: two would count how they disturb each other.
 
-The streams by packets cross a veth pair between namespaces of their own, as ports of the native
+The packets cross a veth pair between namespaces of their own, as ports of the native
 kernel do: one segment a packet, without offloads. All of it happens in children, with which the
 namespaces and sockets go.
 """
@@ -47,6 +48,8 @@ _PINGS, _EMPTY_CALLS = 10_000, 100_000
 STREAM_BYTES, _PACKETS_BYTES, _GLOO_BYTES = 1 << 27, 1 << 25, 1 << 26
 _MEMORY_BYTES, _CALL_BYTES = 1 << 26, 1 << 20
 """Memory that no cache holds, as payload is seldom in one."""
+_TURN_BYTES = 1 << 13
+"""So few packets that a new connection takes them at once, and one thread receives them next."""
 _HEADERS_BYTES = 52
 """IPv4, TCP and its timestamps: what a packet's payload is smaller by than the MTU."""
 _SOURCE = Path(__file__).with_name("measuring.c")
@@ -186,7 +189,7 @@ def costs(tries: _Tries, by_packets: list[list[dict[str, float]]]) -> Iterator[M
     how = "a byte for which a thread waits, less one that is there"
     yield _measured("wakeup", wakes, "ns", how)
     if slopes:
-        how = "streams over veth at MTU 1500, 3000 and 9000: the slope over their packets"
+        how = "one thread's bytes over veth at MTU 1500, 3000 and 9000: the slope over packets"
         yield _measured("per_packet", slopes, "ns", how)
     empty = [one["empty"] for one in tries]
     yield _measured("an empty call", empty, "ns", "recv() of a socket that has nothing")
@@ -260,7 +263,7 @@ def _streams_over_veth(library: Path) -> list[list[dict[str, float]]]:
         streams = []
         for mtu_bytes, ends in zip(_MTUS, pairs, strict=True):
             before_ns = _softirqs_ns()
-            spent = traffic.run("stream", ends, _PACKETS_BYTES, _MEMORY_BYTES, _CALL_BYTES)
+            spent = traffic.run("turns", ends, _PACKETS_BYTES, _MEMORY_BYTES, _TURN_BYTES)
             streams.append(
                 {
                     "packets": _PACKETS_BYTES / (mtu_bytes - _HEADERS_BYTES),
@@ -394,8 +397,8 @@ def _in_child(work: Callable[[], Any]) -> Any:
             answer = {"failed": str(problem) or type(problem).__name__}
         os.write(writing, json.dumps(answer).encode())
         os._exit(0)
-    os.close(writing)
     try:
+        os.close(writing)
         with os.fdopen(reading) as pipe:
             said = json.loads(pipe.read() or '{"failed": "the child that measures died"}')
     except BaseException:
