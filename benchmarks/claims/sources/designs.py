@@ -13,7 +13,7 @@ from analysis.design.comparison import by_tensor, clusters
 from analysis.design.search import Found
 from benchmarks.claims.claim import Claim
 from benchmarks.claims.experiment import ROOT, Bench, Experiment
-from benchmarks.claims.rules import TIME, Above, AtLeast, Within
+from benchmarks.claims.rules import TIME, Above, AtLeast, AtMost, Within
 
 _LIBRA = "Won et al., ISPASS 2024 (LIBRA)"
 _COMET = "Kadiyala et al., 2022 (COMET), abstract"
@@ -33,7 +33,7 @@ workload:
   operations:
     - {{kind: all_reduce, size: 16MiB, program: {{algorithm: hierarchical, inside: ring,
        across: ring, chunks: {chunks}}}}}
-collectives: {{active_per_dimension: 1, in_flight: {chunks}}}
+collectives: {{active_per_dimension: {active}, in_flight: {chunks}}}
 capture: {{points: []}}
 predict: [packet]
 """
@@ -48,7 +48,7 @@ def _bytes(sizes: tuple[int, ...]) -> list[float]:
     return found
 
 
-def _torus(sizes: tuple[int, ...], rates_gbps: list[float]) -> str:
+def _torus(sizes: tuple[int, ...], rates_gbps: list[float], active: int = 1) -> str:
     """`sizes` and rates from the innermost on; a torus names its outermost axis first."""
     axes = "xyz"[: len(sizes)]
     links = ", ".join(
@@ -56,7 +56,11 @@ def _torus(sizes: tuple[int, ...], rates_gbps: list[float]) -> str:
         for axis, rate in zip(reversed(axes), rates_gbps, strict=True)
     )
     return _TORUS.format(
-        dims=list(reversed(sizes)), links=f"{{{links}}}", ranks=prod(sizes), chunks=32
+        dims=list(reversed(sizes)),
+        links=f"{{{links}}}",
+        ranks=prod(sizes),
+        chunks=32,
+        active=active,
     )
 
 
@@ -107,6 +111,45 @@ def _switches(bench: Bench) -> Mapping[str, Any]:
     return {"gain": found}
 
 
+_STAR = """
+name: libra
+fabric:
+  kind: flat
+  hosts: 16
+  link: {rate: 30Gbps, delay: 500ns, mtu: 9000}
+  queue: {kind: droptail, buffer: 64MB}
+transport: {congestion_control: cubic, initial_window: 1000}
+workload:
+  kind: collectives
+  ranks: 16
+  operations: [{kind: all_reduce, size: 16MiB, program: {algorithm: ring, chunks: 32}}]
+collectives: {in_flight: 32}
+capture: {points: []}
+predict: [packet]
+"""
+_NETWORKS = ((16,), (4, 4), (4, 2, 2))
+"""Sixteen hosts in one, two and three dimensions: what is outside is divided each time."""
+
+
+def _dimensions(bench: Bench) -> Mapping[str, Any]:
+    """30 Gb/s of a host divided as the bytes: the outermost dimension's part, which is that of
+    NICs, and how long an all-reduce of 16 MiB takes. Two chunks at once are in a dimension: with
+    one, three dimensions wait for each other, and take twice as long."""
+    outermost, us = {}, {}
+    for sizes in _NETWORKS:
+        sent = _bytes(sizes)
+        rates = [30.0 * each / sum(sent) for each in sent]
+        outermost[f"in_{len(sizes)}"] = rates[-1]
+        text = _torus(sizes, rates, active=2) if len(sizes) > 1 else _STAR
+        (us[f"in_{len(sizes)}"],) = bench.durations_us(text)
+    return {
+        "outermost_gbps": outermost,
+        "us": us,
+        "fewer": {key: outermost["in_1"] / outermost[key] for key in ("in_2", "in_3")},
+        "longer": {key: us[key] / us["in_1"] for key in ("in_2", "in_3")},
+    }
+
+
 def _found(bench: Bench, name: str) -> Found:
     path = ROOT / "topologies" / "designs" / f"{name}.yaml"
     bench.take_text(path.read_text())
@@ -143,6 +186,7 @@ def _comet(bench: Bench) -> Mapping[str, Any]:
 
 GAIN = Experiment("libra-gain", "packet engine", _gain)
 SWITCHES = Experiment("libra-switches", "packet engine", _switches)
+DIMENSIONS = Experiment("libra-dimensions", "packet engine", _dimensions)
 COMET = Experiment("comet", "model", _comet, cheap=True)
 
 CLAIMS = (
@@ -199,7 +243,19 @@ CLAIMS = (
         "More dimensions save NICs",
         _LIBRA,
         "no figure",
-        untested="the search divides bandwidth among given dimensions; their number is not varied",
+        setting="16 hosts of 30 Gb/s in all, divided as the bytes, in one, two and three "
+        "dimensions (16, 4x4, 4x2x2), an all-reduce of 16 MiB; NICs are the outermost's",
+        experiment=DIMENSIONS,
+        shows="{outermost_gbps[in_1]:.0f}, {outermost_gbps[in_2]:.0f}, {outermost_gbps[in_3]:.0f} "
+        "Gb/s of NICs, in {us[in_1]:,.0f}, {us[in_2]:,.0f}, {us[in_3]:,.0f} us",
+        rules=(
+            AtLeast("fewer.in_2", 2),
+            AtLeast("fewer.in_3", 2),
+            AtMost("longer.in_2", 1 + TIME),
+            AtMost("longer.in_3", 1 + TIME),
+        ),
+        conditions="two chunks at once are in a dimension: with one at a time three dimensions take "
+        "twice as long",
     ),
     Claim(
         "libra-published",

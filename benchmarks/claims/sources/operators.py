@@ -39,14 +39,15 @@ CLAIMS = (
         "Entropy that is recycled is up to 1.8 times as fast, 25.4 times under failures",
         "arXiv 2602.19567 and 2407.21625 (simulated)",
         "1.8, 25.4 times",
-        "senders choose no entropy here; of sprays by switches see `reps-sprays`",
+        "MRC's senders choose entropy by states of paths, not by these rules; of sprays by "
+        "switches see `reps-sprays`",
     ),
     _untested(
         "netkv",
         "Placement by the network takes 21.2% off the time to the first token",
         "NetKV (simulated, 64 GPUs)",
         "21.2%",
-        "serving is no workload here",
+        "hosts of requests are the spec's; no router places them by the network",
     ),
     _untested(
         "torchtitan",
@@ -110,13 +111,15 @@ CLAIMS = (
         "Gloo's all-gather of 200 MB is 58% slower with 2 ranks than with 3 to 8",
         "pytorch/gloo #471",
         "58%",
-        "its cause is in the hosts' software, which takes no time here",
+        "its cause is in the hosts' software, whose costs on those machines are not told "
+        "(`host` charges known ones)",
     ),
     _untested(
         "gloo-40g",
         "Gloo moves 1.073 GB/s on 40 Gb/s, 20 MB between two hosts",
         "pytorch/gloo #248",
         "1.073 GB/s",
-        "its cause is in the hosts' software, which takes no time here",
+        "its cause is in the hosts' software, whose costs on those machines are not told "
+        "(`host` charges known ones)",
     ),
 )
