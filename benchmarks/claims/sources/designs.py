@@ -254,8 +254,8 @@ CLAIMS = (
             AtMost("longer.in_2", 1 + TIME),
             AtMost("longer.in_3", 1 + TIME),
         ),
-        conditions="two chunks at once are in a dimension: with one at a time three dimensions take "
-        "twice as long",
+        conditions="two chunks at once are in a dimension: with one at a time three dimensions "
+        "take twice as long",
     ),
     Claim(
         "libra-published",
