@@ -9,6 +9,9 @@ the engine is within 0.2% of that (tests/routing/test_packet.py).
 `--table grey` has one uplink of the first leaf lose packets, by routing kind: what an all-to-all
 takes, and what share of the packets that left the leaf went over that link.
 
+`--table corrupt` has it corrupt 1 packet in 100,000, with 1 GB so that there are as many, and queue
+pairs whose window is 64 KB. It also counts the packets that went there, and those that were lost.
+
 `--table failures` has the same uplink carry nothing for a while, and MRC beside RoCE. No route is
 computed anew for it.
 """
@@ -39,6 +42,7 @@ _ROCE = "kind: roce, path_mtu: 4096, loss_recovery: "
 RECOVERIES = {"go-back-N": f"{_ROCE}go-back-n", "selective": f"{_ROCE}selective-repeat"}
 SOON = {"selective, time-out 131 us": f"{_ROCE}selective-repeat, qp_timeout: 131us"}
 MRC = {"MRC": "kind: mrc"}
+WINDOWED = {f"{name}, 64 KB": f"{keys}, window: 64KB" for name, keys in RECOVERIES.items()}
 FABRICS = {
     "k=4": ("kind: fat-tree, k: 4", 16),
     "leaf-spine": ("kind: leaf-spine, leaves: 4, spines: 4, hosts_per_leaf: 4", 16),
@@ -63,6 +67,7 @@ collectives: {{backend: programs, all_to_all: {{algorithm: direct}}, {kind}: {pr
 {faults}
 """
 _GREY = "faults: [{{kind: loss, link: leaf0-spine0, at: 0ns, value: {}}}]"
+_CORRUPT = "faults: [{kind: corrupt, link: leaf0-spine0, at: 0ns, value: 0.00001}]"
 GREY_LOSSES = ("none", "0.1%", "1%", "10%")
 _DEAD = "{{kind: loss, link: leaf0-spine0, at: {}us, duration: {}us, value: 100%}}"
 _FLAPS = ", ".join(_DEAD.format(at_us, 50) for at_us in range(50, 1050, 100))
@@ -75,10 +80,13 @@ FAILURES = {
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The answers of seeds: microseconds, and the share of the first uplink among its leaf's."""
+    """The answers of seeds: microseconds, the share of the first uplink among its leaf's, and in
+    all seeds the packets of both of its directions, and how many of them did not come."""
 
     times_us: tuple[float, ...]
     share: float
+    packets: int
+    lost: int
 
     @property
     def text(self) -> str:
@@ -87,7 +95,13 @@ class Found:
 
 
 def spec_of(
-    fabric: str, workload: str, routing: str, recovery: str, seed: int, faults: str = ""
+    fabric: str,
+    workload: str,
+    routing: str,
+    recovery: str,
+    seed: int,
+    faults: str = "",
+    size: str | None = None,
 ) -> Spec:
     """A row's spec."""
     made, ranks = FABRICS[fabric]
@@ -99,8 +113,10 @@ def spec_of(
             seed=seed,
             fabric=made,
             routing=ROUTINGS[routing],
-            recovery=(RECOVERIES | SOON | MRC)[recovery],
-            workload=work.format(ranks=ranks, kind=kind, size="4MB" if ranks < 64 else "16MB"),
+            recovery=(RECOVERIES | SOON | WINDOWED | MRC)[recovery],
+            workload=work.format(
+                ranks=ranks, kind=kind, size=size or ("4MB" if ranks < 64 else "16MB")
+            ),
             entry=entry,
             faults=faults,
         )
@@ -108,12 +124,18 @@ def spec_of(
 
 
 def measure(
-    fabric: str, workload: str, routing: str, recovery: str, seeds: int, faults: str = ""
+    fabric: str,
+    workload: str,
+    routing: str,
+    recovery: str,
+    seeds: int,
+    faults: str = "",
+    size: str | None = None,
 ) -> Found:
     """The first iteration of a row."""
-    times, shares = [], []
+    times, shares, packets, lost = [], [], 0, 0
     for seed in range(1, seeds + 1):
-        spec = spec_of(fabric, workload, routing, recovery, seed, faults)
+        spec = spec_of(fabric, workload, routing, recovery, seed, faults, size)
         predictor = Packet()
         found = predict_workload(spec, setting_of_spec(spec), predictor)
         times.append(found.iterations[0].duration_ns / 1000)
@@ -124,18 +146,31 @@ def measure(
             for link in spec.plan.fabric.links
             if "leaf0" in (link.a.node, link.b.node) and link.link_class == "leaf-spine"
         ]
+        both = [
+            2 * link.index + end
+            for link in spec.plan.fabric.links
+            if {link.a.node, link.b.node} == {"leaf0", "spine0"}
+            for end in (0, 1)
+        ]
+        packets += sum(int(passed[port]) for port in both)
+        lost += sum(int(predictor.last.columns["port.drops"][port]) for port in both)
         shares.append(up[0] / sum(up) if up and sum(up) else 0.0)
-    return Found(tuple(times), statistics.mean(shares))
+    return Found(tuple(times), statistics.mean(shares), packets, lost)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--table", choices=["paths", "grey", "failures"], default="paths")
+    parser.add_argument(
+        "--table", choices=["paths", "grey", "corrupt", "failures"], default="paths"
+    )
     parser.add_argument("--seeds", type=int, default=8, metavar="N")
     parser.add_argument("--fabrics", nargs="*", default=list(FABRICS), metavar="NAME")
     options = parser.parse_args(arguments)
     if options.table == "grey":
         _grey(options.seeds)
+        return
+    if options.table == "corrupt":
+        _corrupt(options.seeds)
         return
     if options.table == "failures":
         _failures(options.seeds)
@@ -161,6 +196,19 @@ def _grey(seeds: int) -> None:
         ]
         cells = " | ".join(each.text for each in found)
         print(f"| {recovery} | {routing} | {found[-1].share:.0%} | {cells} |", flush=True)
+
+
+def _corrupt(seeds: int) -> None:
+    print("| transport | routing | none | corrupt | packets of the link | lost |")
+    print(f"|{'---|' * 6}")
+    kinds = ("static", "ecmp", "spray, least queue", "flowlet, 50 us", "adaptive")
+    for recovery, routing in [*itertools.product(WINDOWED, kinds), ("MRC", "ecmp")]:
+        well, bad = (
+            measure("leaf-spine", "all-to-all", routing, recovery, seeds, faults, "1GB")
+            for faults in ("", _CORRUPT)
+        )
+        cells = f"{well.text} | {bad.text} | {bad.packets:,} | {bad.lost}"
+        print(f"| {recovery} | {routing} | {cells} |", flush=True)
 
 
 def _failures(seeds: int) -> None:
