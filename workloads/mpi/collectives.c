@@ -1,4 +1,4 @@
-/* Collectives of OpenMPI's ranks that switches do (docs/in-network.md).
+/* Collectives of OpenMPI's ranks that switches do (docs/in-network-programs.md).
  *
  * It is loaded before OpenMPI (LD_PRELOAD) and takes the place of MPI_Allreduce, MPI_Reduce,
  * MPI_Bcast and MPI_Barrier, as MPI's profiling interface allows (MPI 3.1, section 14.2): OpenMPI's

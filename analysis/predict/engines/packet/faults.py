@@ -55,7 +55,10 @@ class LinkFaults:
         begun: dict[int, int] = {}
         for number, fault in enumerate(faults):
             if not isinstance(fault, Followed):
-                raise PredictorError(f"faults of kind {fault.kind} are not followed")
+                raise PredictorError(
+                    f"faults of kind {fault.kind} are not followed, but those of kinds loss, "
+                    "corrupt, rate and delay"
+                )
             start, after_ns = fault.iteration or 0, fault.at_ns or 0
             for link in links_between(self.fabric, fault.link):
                 if begun.setdefault(link.index, start) != start:
