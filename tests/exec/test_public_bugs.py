@@ -1,5 +1,5 @@
 """Faults that others have met on clusters and told of in public, here with programs of our own:
-each has its seed and its verdict."""
+each has its seed and its verdict. One that a search has found is among them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from testing.foreign_programs import programs_folder
 from tests.exec.programs import FABRIC, execute
 
 pytestmark = pytest.mark.long
@@ -116,6 +117,25 @@ dist.barrier(group=group)
 dist.all_reduce(same, group=group)
 print("is one of", int(same.sum()), flush=True)
 """
+# Found by a search (benchmarks/results/2026-11-27-accelerate.md): rank 0 alone writes the model's
+# state, and nobody waits for it.
+_BEST = """
+import torch
+from accelerate import Accelerator
+accelerator = Accelerator(cpu=True)
+torch.manual_seed(0)
+model = torch.nn.Linear(1024, 1024)
+model, optimizer = accelerator.prepare(model, torch.optim.SGD(model.parameters(), lr=0.1))
+for _ in range(4):
+    accelerator.backward(model(torch.randn(4, 1024)).square().mean())
+    optimizer.step()
+    accelerator.save_state("best")
+WAIT
+accelerator.load_state("best")
+sums = accelerator.gather(accelerator.unwrap_model(model).weight.detach().sum().reshape(1))
+assert torch.equal(sums, sums[:1].expand_as(sums)), f"replicas differ: {sums.tolist()}"
+accelerator.end_training()
+"""
 
 
 def _run(
@@ -193,3 +213,22 @@ def test_what_does_not_reproduce(
     status, printed, said = _run(tmp_path, script, ranks=ranks, each=each)
     assert status == 0, said
     assert printed.count(says) == ranks
+
+
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("waits", [False, True], ids=["as it is", "with a barrier between"])
+def test_replicas_of_accelerate_load_states_of_different_steps(tmp_path: Path, waits: bool) -> None:
+    python = programs_folder() / "torch" / "bin" / "python"
+    if not python.exists():
+        pytest.skip(f"{python} is missing: make programs")
+    fabric = "fabric: {kind: flat, hosts: 4, link: {rate: 10Gbps, delay: 1us, mtu: 9000}}\n"
+    (tmp_path / "fabric.yaml").write_text(fabric)
+    wait = "accelerator.wait_for_everyone()" if waits else ""
+    (tmp_path / "script.py").write_text(_BEST.replace("WAIT", wait))
+    done = execute(
+        tmp_path, "fabric.yaml", "--kernel", "virtual", "--ranks", "4", "--set", "seed=1",
+        "--set", "predict=[]", "--set", "capture.points=[]", "--out", "run", "--", str(python),
+        "script.py", timeout_s=3000,
+    )  # fmt: skip
+    assert done.returncode == (0 if waits else 1), done.stderr
+    assert ("replicas differ" in done.stderr) != waits
