@@ -69,7 +69,10 @@ def execute(
     ranks: Annotated[
         int | None,
         typer.Option(
-            "--ranks", "-n", metavar="N", help="World size (default: all hosts of the fabric)."
+            "--ranks",
+            "-n",
+            metavar="N",
+            help="World size (default: ranks of the spec's workload, else all hosts).",
         ),
     ] = None,
     ranks_per_host: Annotated[
