@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -72,7 +73,7 @@ def execute(
             "--ranks",
             "-n",
             metavar="N",
-            help="World size (default: ranks of the spec's workload, else all hosts).",
+            help="World size (default: all hosts of the fabric).",
         ),
     ] = None,
     ranks_per_host: Annotated[
@@ -227,8 +228,8 @@ def execute(
                     f"{name}: expected --gpus-per-host with it: it is of virtual GPUs"
                 )
     fabric = fabric_in_place(topo, custom)
-    spec = load_program(spec_path, fabric, workload, all_hosts=ranks is None)
     overrides = parse_overrides(set_ or [])
+    spec = load_program(spec_path, fabric, workload, ranks is None, overrides)
     if device is not None:
         overrides = {"compute.device": device} | overrides
     if contents is not None:
@@ -267,15 +268,28 @@ def execute(
 
 
 def load_program(
-    path: Path, fabric: dict[str, object], workload: dict[str, object], all_hosts: bool
+    path: Path,
+    fabric: dict[str, object],
+    workload: dict[str, object],
+    all_hosts: bool,
+    overrides: Mapping[str, str],
 ) -> Spec:
     """The spec in a file with sections in place of its own, and a program for its workload: with as
-    many ranks as the fabric has hosts, where it is on `all_hosts`. Raises SpecError."""
-    if not all_hosts:
+    many ranks as the fabric has hosts, where it is on `all_hosts`. The `overrides` of the fabric
+    are in it, as they decide how many hosts there are. Raises SpecError."""
+    changed = {key: value for key, value in overrides.items() if key.split(".")[0] == "fabric"}
+    if not all_hosts and not changed:
         return load_spec(path, fabric | {"workload": workload})
-    one_host = workload | {"tee": "all"}  # which ranks there are is not known yet
+    # Which ranks there are is not known yet.
+    each = workload.get("gpus_per_host") or workload["ranks_per_host"]
+    one_host = workload | {"tee": "all", "ranks": each}
     unfit = {"placement": "linear", "faults": []}  # they may be of ranks
     least = load_spec(path, fabric | {"workload": one_host} | unfit)
+    if changed:
+        least = least.with_overrides(changed, source="--set")
+        fabric = fabric | {"fabric": least.to_dict()["fabric"]}
+    if not all_hosts:
+        return load_spec(path, fabric | {"workload": workload})
     # A virtual GPU is a host of its own where a server has several.
     together = least.workload.ranks if workload.get("gpus_per_host") is None else 1
     ranks = len(least.plan.fabric.hosts) * together

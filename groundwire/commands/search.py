@@ -108,8 +108,9 @@ def search(
     }
     quick = {"predict": "[]", "capture.points": "[]", "counters.interval": "null"}
     hanging = {} if hang_after is None else {"hang_after": hang_after}
-    spec = load_program(spec_path, {}, workload, all_hosts=ranks is None)
-    spec = spec.with_overrides(quick | hanging | parse_overrides(set_ or []), source="--set")
+    overrides = parse_overrides(set_ or [])
+    spec = load_program(spec_path, {}, workload, ranks is None, overrides)
+    spec = spec.with_overrides(quick | hanging | overrides, source="--set")
     console = Console(stderr=True)
     began = time.monotonic()
 

@@ -239,3 +239,15 @@ def test_what_cannot_be_run_is_said_before_anything_is_made(
     with pytest.raises(ValueError, match=re.escape(said)):
         exec_command(tmp_path / "fabric.yaml", kernel=KernelChoice.virtual, **run)
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("ranks", [[], ["--ranks", "4"]], ids=["all hosts", "so many ranks"])
+def test_a_fabric_that_is_changed_has_as_many_hosts(tmp_path: Path, ranks: list[str]) -> None:
+    (tmp_path / "fabric.yaml").write_text(FABRIC)
+    done = execute(
+        tmp_path, "fabric.yaml", "--kernel", "virtual", "--out", "run", "--set", "fabric.hosts=4",
+        "--set", "capture.points=[]", *ranks, "--tee", "all", "--", "python3", "-S", "-c",
+        "import os; print('one of', os.environ['WORLD_SIZE'])",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("one of 4") == 4
