@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 
 from jinja2 import Environment
@@ -12,6 +12,7 @@ from analysis.report.page import page_environment
 from analysis.report.run_figures import RunFigures
 from analysis.report.sections import sections, table_panels
 from analysis.report.tables.figures import duration
+from topologies.fabrics.fabric import Link
 from topologies.spec.run_sections import (
     FaultSpec,
     Freeze,
@@ -59,16 +60,14 @@ def _facts(run: RunFigures) -> tuple[tuple[str, str], ...]:
     """The spec and its kernel: the lines under the summary."""
     spec, environment = run.run.spec, run.run.environment
     fabric = run.run.fabric
-    link = spec.fabric.link
     queue = spec.fabric.queue
     scale = "1:1" if environment.scale == 1 else f"1:{environment.scale}, shown in target units"
     nodes = f"{len(fabric.hosts)} hosts, {len(fabric.switches)} switches, {len(fabric.links)} links"
-    line = f"{format_rate(link.rate_bps)}, {format_time(link.delay_ns)}, MTU {link.mtu_bytes}"
     placement = spec.placement if isinstance(spec.placement, str) else "given"
     workload = f"{spec.workload.kind}, {len(run.run.ranks)} ranks, placement {placement}"
     return (
         ("fabric", f"{fabric.kind}, {nodes}"),
-        ("links", line),
+        ("links", links_in_words(fabric.links)),
         ("queues", f"{queue.kind}, {format_size(queue.buffer_bytes)} buffer"),
         ("transport", spec.transport_words),
         ("workload", workload),
@@ -79,6 +78,21 @@ def _facts(run: RunFigures) -> tuple[tuple[str, str], ...]:
         ("wall time", duration(environment.wall_s * 1e9)),
         ("versions", ", ".join(f"{k} {v}" for k, v in environment.versions.items())),
     )
+
+
+def links_in_words(links: Sequence[Link]) -> str:
+    """The rate, the delay and the MTU of links; of each, the least and the most where they differ:
+    `20Gbps to 75Gbps, 600ns to 700ns, MTU 9000`."""
+    rates = [format_rate(rate) for rate in _ends(link.rate_bps for link in links)]
+    delays = [format_time(delay) for delay in _ends(link.delay_ns for link in links)]
+    mtus = map(str, _ends(link.mtu_bytes for link in links))
+    return f"{' to '.join(rates)}, {' to '.join(delays)}, MTU {' to '.join(mtus)}"
+
+
+def _ends(values: Iterable[int]) -> list[int]:
+    """The least and the most, or the only one."""
+    found = sorted(set(values))
+    return [found[0], found[-1]] if len(found) > 1 else found
 
 
 def _fault(fault: FaultSpec) -> str:

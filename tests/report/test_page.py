@@ -7,10 +7,12 @@ import pytest
 
 from analysis.report import render_html
 from analysis.report.finish import finish_run
+from analysis.report.html import links_in_words
 from analysis.report.run_figures import run_figures
 from analysis.runs.run import load_run
 from tests.report.chromium import Page
 from tests.report.synthetic_run import make_run
+from topologies.spec.spec import parse_spec
 
 LIMIT_BYTES = 3_000_000
 
@@ -211,3 +213,22 @@ def test_every_kind_of_fabric_is_drawn_in_a_small_page(
     assert len(html.encode()) < LIMIT_BYTES
     assert html.count('class="link') >= ranks
     assert html.count('class="host"') == ranks
+
+
+def test_links_that_differ_are_told_by_their_ends() -> None:
+    text = """
+name: links
+fabric:
+  kind: leaf-spine
+  leaves: 2
+  spines: 1
+  hosts_per_leaf: 2
+  link: {rate: 25Gbps, delay: 1us, mtu: 9000}
+workload: {kind: collectives, ranks: 4, operations: [{kind: all_reduce, size: 1MB}]}
+"""
+    alike = parse_spec(text).plan.fabric
+    assert links_in_words(alike.links) == "25Gbps, 1us, MTU 9000"
+    above = "  links: {leaf-spine: {rate: 12.5Gbps, delay: 2us}}\n"
+    slower = text.replace("workload:", f"{above}workload:")
+    differ = parse_spec(slower).plan.fabric
+    assert links_in_words(differ.links) == "12.5Gbps to 25Gbps, 1us to 2us, MTU 9000"
