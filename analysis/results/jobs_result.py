@@ -114,7 +114,7 @@ def _job(
     duration_ns = (ended_ns - begun_ns) // run.environment.scale
     alone = _alone(run, job)
     iterations = [row["duration_ns"] for row in result["iterations"]]
-    recovery = {key: result[key] for key in ("recovery",) if key in result}
+    recovery = {"recovery": result["recovery"]} if "recovery" in result else {}
     return (
         entry
         | recovery

@@ -28,7 +28,7 @@ _DEVICE = 0xFFFF_FFFF
 def read_graphs(path: str) -> Mapping[str, Graph]:
     """The graphs of a file by name (ring, tree, nvls), those without channels left out, which NCCL
     searches; GPUs and NICs are as the file numbers them. Raises DoesNotFit."""
-    root = XmlNode.read(path, "NCCL_GRAPH_FILE", "graphs")
+    root = _root(path)
     root.whole("version", 1, 1)
     found = {}
     for node in root.below("graph"):
@@ -39,6 +39,10 @@ def read_graphs(path: str) -> Mapping[str, Graph]:
     return found
 
 
+def _root(path: str) -> XmlNode:
+    return XmlNode.read(path, "NCCL_GRAPH_FILE", "graphs")
+
+
 def graphs_on(server: Server, path: str) -> dict[str, Graph]:
     """The graphs of a file on a server's GPUs, by name. Raises DoesNotFit for a file that has other
     GPUs or NICs than the server."""
@@ -47,17 +51,16 @@ def graphs_on(server: Server, path: str) -> dict[str, Graph]:
 
 def _on(server: Server, name: str, graph: Graph, path: str) -> Graph:
     """A graph with positions of GPUs in place of their numbers."""
-    root = XmlNode.read(path, "NCCL_GRAPH_FILE", "graphs")
     gpus = {gpu: place for place, gpu in enumerate(server.gpus)}
+    nics = {nic.number for nic in server.nics}
     found = graph.copy()
     for channel, (intra, inter) in enumerate(zip(graph.intra, graph.inter, strict=True)):
         wrong = len(intra) != len(gpus) and graph.pattern is not Pattern.NVLS
         if wrong or set(intra) - set(gpus):
             allowed = f"those that the ranks of a group have on a server: {_shown(list(gpus))}"
-            raise root.refused(f"{name}, channel {channel}: GPUs {_shown(intra)}", allowed)
-        nics = {nic.number for nic in server.nics}
+            raise _root(path).refused(f"{name}, channel {channel}: GPUs {_shown(intra)}", allowed)
         if set(inter) - nics:
-            raise root.refused(
+            raise _root(path).refused(
                 f"{name}, channel {channel}: NICs {_shown(inter)}", _shown(sorted(nics))
             )
         found.intra[channel] = [gpus[gpu] for gpu in intra]

@@ -29,7 +29,7 @@ _MODELS = MappingProxyType({70: "v100", 80: "a100", 90: "h100", 100: "b200"})
 _LANE_100MBPS: Mapping[str, int] = MappingProxyType(
     {"2.5": 15, "5": 30, "8": 60, "16": 120, "32": 240, "64": 480}
 )
-"""What a lane carries by its GT/s, in units of 100 Mb/s (kvDictPciGen)."""
+"""The rate of a lane by its GT/s, in units of 100 Mb/s (kvDictPciGen)."""
 
 _VENDORS = MappingProxyType({"GenuineIntel": "intel", "AuthenticAMD": "amd"})
 

@@ -150,9 +150,34 @@ static int both(struct side *a, struct side *b, void *(*run_a)(void *), void *(*
 	return a->failed ? a->failed : b->failed;
 }
 
-/* `bytes` from one socket to the other, out of and into memory of `size` bytes, by calls of
- * `call_bytes` at most. */
-int stream(int out, int in, int64_t bytes, int64_t size, int64_t call_bytes, struct spent *spent)
+static int two_threads(struct side *a, struct side *b, struct spent *spent)
+{
+	return both(a, b, sender, receiver, spent);
+}
+
+/* One thread, which sends `call_bytes` and then receives them. */
+static int one_thread(struct side *a, struct side *b, struct spent *spent)
+{
+	int failed = 0;
+
+	begin(a);
+	for (int64_t gone = 0; gone < a->bytes && !failed;) {
+		int64_t step = step_of(a, gone), offset = gone % a->size;
+
+		if (send(a->fd, a->data + offset, step, MSG_NOSIGNAL) != step)
+			failed = errno ? errno : EMSGSIZE;
+		else if (recv(b->fd, b->data + offset, step, MSG_WAITALL) != step)
+			failed = errno ? errno : ECONNRESET;
+		gone += step;
+		a->spent.calls += 2;
+	}
+	end(a);
+	*spent = a->spent;
+	return failed;
+}
+
+static int with_memory(int out, int in, int64_t bytes, int64_t size, int64_t call_bytes,
+		       int (*run)(struct side *, struct side *, struct spent *), struct spent *spent)
 {
 	struct side a = {.fd = out, .size = size, .bytes = bytes, .call_bytes = call_bytes}, b = a;
 	int failed = ENOMEM;
@@ -163,11 +188,18 @@ int stream(int out, int in, int64_t bytes, int64_t size, int64_t call_bytes, str
 	if (a.data && b.data) {
 		memset(a.data, 1, size);
 		memset(b.data, 1, size);
-		failed = both(&a, &b, sender, receiver, spent);
+		failed = run(&a, &b, spent);
 	}
 	free(a.data);
 	free(b.data);
 	return failed;
+}
+
+/* `bytes` from one socket to the other, out of and into memory of `size` bytes, by calls of
+ * `call_bytes` at most. */
+int stream(int out, int in, int64_t bytes, int64_t size, int64_t call_bytes, struct spent *spent)
+{
+	return with_memory(out, in, bytes, size, call_bytes, two_threads, spent);
 }
 
 /* A byte there and back between two threads, each of which waits for the other. */
@@ -201,33 +233,7 @@ int alone(int one, int other, int64_t rounds, struct spent *spent)
  * no two threads share a core, a cache or a lock. */
 int turns(int out, int in, int64_t bytes, int64_t size, int64_t call_bytes, struct spent *spent)
 {
-	struct side a = {.fd = out, .size = size, .bytes = bytes, .call_bytes = call_bytes}, b = a;
-	int failed = ENOMEM;
-
-	b.fd = in;
-	a.data = malloc(size);
-	b.data = malloc(size);
-	if (a.data && b.data) {
-		memset(a.data, 1, size);
-		memset(b.data, 1, size);
-		failed = 0;
-		begin(&a);
-		for (int64_t gone = 0; gone < bytes && !failed;) {
-			int64_t step = step_of(&a, gone), offset = gone % size;
-
-			if (send(out, a.data + offset, step, MSG_NOSIGNAL) != step)
-				failed = errno ? errno : EMSGSIZE;
-			else if (recv(in, b.data + offset, step, MSG_WAITALL) != step)
-				failed = errno ? errno : ECONNRESET;
-			gone += step;
-			a.spent.calls += 2;
-		}
-		end(&a);
-		*spent = a.spent;
-	}
-	free(a.data);
-	free(b.data);
-	return failed;
+	return with_memory(out, in, bytes, size, call_bytes, one_thread, spent);
 }
 
 /* Calls for what has not come, which do nothing else. */

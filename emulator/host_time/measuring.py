@@ -22,7 +22,6 @@ import ctypes
 import json
 import os
 import platform
-import signal
 import socket
 import statistics
 import tempfile
@@ -35,6 +34,7 @@ from pathlib import Path
 from typing import Any
 
 from emulator.linux import namespaces, rtnetlink
+from emulator.linux.child import answer_of_child
 from emulator.linux.ethtool import receive_hold_us
 from emulator.linux.netlink import NetlinkSocket
 from emulator.linux.signals import end_with_parent
@@ -107,11 +107,11 @@ def measure_host(report: Callable[[str], None]) -> HostMeasurement:
     namespaces. Raises VirtualKernelError: there is no compiler; OSError: loopback does not work."""
     library = measuring_library()
     report("calls and wake-ups over loopback")
-    tries = _in_child(lambda: list(_over_loopback(library)))
+    tries = answer_of_child(lambda: list(_over_loopback(library)))
     missing: dict[str, str] = {}
     report("packets over a veth pair in namespaces of their own")
     by_packets = _asked(
-        "per_packet", missing, lambda: _in_child(lambda: _streams_over_veth(library))
+        "per_packet", missing, lambda: answer_of_child(lambda: _streams_over_veth(library))
     )
     figures = list(costs(tries, by_packets))
     held = _asked("interrupt_moderation", missing, _interrupt_moderation_ns)
@@ -119,7 +119,7 @@ def measure_host(report: Callable[[str], None]) -> HostMeasurement:
         how = "as the interface of the default route is set: rx-usecs of `ethtool -c`"
         figures.append(_measured("interrupt_moderation", held, "ns", how))
     report("Gloo: a broadcast of two ranks")
-    rates = _asked(_GLOO, missing, lambda: _in_child(_gloo_bytes_per_s))
+    rates = _asked(_GLOO, missing, lambda: answer_of_child(_gloo_bytes_per_s))
     if rates:
         how = "a broadcast of 67 MB over loopback: bytes of both ends by their processor time"
         figures.append(_measured(_GLOO, rates, "B/s", how))
@@ -379,33 +379,3 @@ def _gloo_rank(rank: int, store: Path, told: Path | None) -> list[int]:
         told.write_text(json.dumps(spent_ns))
     dist.barrier()
     return spent_ns
-
-
-def _in_child(work: Callable[[], Any]) -> Any:
-    """The answer of a child, with which its sockets and namespaces go, also on Ctrl-C. Raises
-    OSError: it failed."""
-    reading, writing = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.close(reading)
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        end_with_parent()
-        try:
-            answer: dict[str, Any] = {"found": work()}
-        except BaseException as problem:
-            answer = {"failed": str(problem) or type(problem).__name__}
-        os.write(writing, json.dumps(answer).encode())
-        os._exit(0)
-    try:
-        os.close(writing)
-        with os.fdopen(reading) as pipe:
-            said = json.loads(pipe.read() or '{"failed": "the child that measures died"}')
-    except BaseException:
-        os.kill(child, signal.SIGKILL)
-        raise
-    finally:
-        os.waitpid(child, 0)
-    if "failed" in said:
-        raise OSError(said["failed"])
-    return said["found"]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import errno
 import functools
-import json
 import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from emulator.linux import bpf, congestion_control, namespaces, rtnetlink
+from emulator.linux.child import answer_of_child
 from emulator.linux.netlink import NetlinkError, NetlinkSocket, Request
 
 QDISCS = (
@@ -57,20 +57,10 @@ class KernelCapabilities:
 def kernel_capabilities() -> KernelCapabilities:
     """Asks once per process, in a child, so that nothing stays. As root in a network namespace;
     otherwise in a user namespace, if this machine lets users have one."""
-    reading, writing = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.close(reading)
-        try:
-            answer = json.dumps(asdict(_ask()), default=sorted)
-        except BaseException as problem:
-            answer = json.dumps({"refused": str(problem)})
-        os.write(writing, answer.encode())
-        os._exit(0)
-    os.close(writing)
-    with os.fdopen(reading) as pipe:
-        said = json.loads(pipe.read() or '{"refused": "the probe died"}')
-    os.waitpid(child, 0)
+    try:
+        said = answer_of_child(lambda: asdict(_ask()))
+    except OSError as problem:
+        return KernelCapabilities(refused=str(problem))
     sets = {key: frozenset(value) for key, value in said.items() if isinstance(value, list)}
     return KernelCapabilities(**(said | sets))
 

@@ -36,6 +36,7 @@ from topologies.spec.run_sections import (
     NodeDies,
     Partition,
     ProcessFault,
+    RankFault,
     RateChange,
     TimedFault,
     links_of_fault,
@@ -99,7 +100,7 @@ class FaultInjector:
         self._faults: list[tuple[_OnLinks, tuple[Link, ...]]] = [
             (fault, links_of_fault(network.fabric, fault))
             for fault in faults
-            if not isinstance(fault, NodeDies | Freeze | MemoryLimit)
+            if not isinstance(fault, NodeDies | RankFault)
         ]
         self._active: dict[int, list[_OnLinks]] = {}
         self._down: set[int] = set()

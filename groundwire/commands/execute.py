@@ -278,22 +278,20 @@ def load_program(
     many ranks as the fabric has hosts, where it is on `all_hosts`. The `overrides` of the fabric
     are in it, as they decide how many hosts there are. Raises SpecError."""
     changed = {key: value for key, value in overrides.items() if key.split(".")[0] == "fabric"}
-    if not all_hosts and not changed:
-        return load_spec(path, fabric | {"workload": workload})
-    # Which ranks there are is not known yet.
-    each = workload.get("gpus_per_host") or workload["ranks_per_host"]
-    one_host = workload | {"tee": "all", "ranks": each}
-    unfit = {"placement": "linear", "faults": []}  # they may be of ranks
-    least = load_spec(path, fabric | {"workload": one_host} | unfit)
-    if changed:
-        least = least.with_overrides(changed, source="--set")
-        fabric = fabric | {"fabric": least.to_dict()["fabric"]}
-    if not all_hosts:
-        return load_spec(path, fabric | {"workload": workload})
-    # A virtual GPU is a host of its own where a server has several.
-    together = least.workload.ranks if workload.get("gpus_per_host") is None else 1
-    ranks = len(least.plan.fabric.hosts) * together
-    return load_spec(path, fabric | {"workload": workload | {"ranks": ranks}})
+    if all_hosts or changed:
+        # Which ranks there are is not known yet.
+        each = workload.get("gpus_per_host") or workload["ranks_per_host"]
+        one_host = workload | {"tee": "all", "ranks": each}
+        unfit = {"placement": "linear", "faults": []}  # they may be of ranks
+        least = load_spec(path, fabric | {"workload": one_host} | unfit)
+        if changed:
+            least = least.with_overrides(changed, source="--set")
+            fabric = fabric | {"fabric": least.to_dict()["fabric"]}
+        if all_hosts:
+            # A virtual GPU is a host of its own where a server has several.
+            together = least.workload.ranks if workload.get("gpus_per_host") is None else 1
+            workload = workload | {"ranks": len(least.plan.fabric.hosts) * together}
+    return load_spec(path, fabric | {"workload": workload})
 
 
 def starts(per: Per, command: list[str]) -> str:

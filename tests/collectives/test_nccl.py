@@ -319,7 +319,7 @@ PUBLISHED_TREES = {
     13: ("14/-1/-1->13->12", {5: "14/-1/-1->13->5", 13: "14/5/-1->13->-1"}, (6, 14)),
     15: ("8/-1/-1->15->14", {7: "8/-1/-1->15->7", 15: "8/7/-1->15->-1"}, (0, 8)),
 }
-"""Of the same log, by rank: its place in most trees, its place in those whose servers meet there,
+"""The same log, by rank: its place in most trees, its place in those whose servers meet there,
 and the channels in which it is the last of its server, without children."""
 
 

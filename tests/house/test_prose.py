@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import io
 import re
 import subprocess
@@ -28,9 +29,11 @@ def _without_subject(text: str) -> list[str]:
 
 
 def _docstrings(source: str) -> Iterator[Passage]:
+    """Those of modules, classes and functions, and those behind an attribute or a constant."""
     for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            yield getattr(node, "lineno", 1), ast.get_docstring(node) or ""
+        match node:
+            case ast.Expr(value=ast.Constant(value=str(text))):
+                yield node.lineno, inspect.cleandoc(text)
 
 
 def _python_comments(source: str) -> Iterator[Passage]:
@@ -93,6 +96,7 @@ def _passages(path: str) -> Iterator[Passage]:
         (_docstrings('"""What is sent.\n\nIt is in order. Of two, one."""'), 2),
         (_docstrings('def f():\n    """Where there is none, it is made."""'), 0),
         (_docstrings('def f():\n    """Where a packet is."""'), 1),
+        (_docstrings('X = 1\n"""What it is."""'), 1),
         (_python_comments("x = 1  # Who asks\n# A rank\n# Of many\n# is it. Whose is it?\n"), 1),
         (_c_comments("int x; /* What it is */\n// All is well. Of\n// them none.\nint Of;"), 2),
         (_c_comments(_added("--- a\n+++ b\n-/* Who reads */\n+/*\n+ * Who writes\n+ */")), 1),

@@ -314,7 +314,7 @@ The scale-up rate is what NCCL counts on for all NVLinks of a GPU together (12 l
 of 20.6: SM80_NVLINK_BW and SM90_NVLINK_BW of its src/graph/topo.h), below the nominal 25 each."""
 
 SCALE_UP: Mapping[str, object] = MappingProxyType({"delay": "100ns", "mtu": 65_535})
-"""What a known server's links to its NVLink switch have beside their rate."""
+"""The delay and the MTU of a known server's links to its NVLink switch, beside their rate."""
 
 NIC: Mapping[str, object] = MappingProxyType({"delay": "2.2us"})
 """As much for its NICs. Two such links take what NCCL's tuner adds for a step over the network,

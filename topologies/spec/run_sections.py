@@ -359,7 +359,7 @@ def links_of_fault(fabric: Fabric, fault: FaultSpec) -> tuple[Link, ...]:
     """The links that a fault changes; none where it is of processes alone. Raises ValueError for
     links and KeyError for nodes that there are not."""
     match fault:
-        case NodeDies() | Freeze() | MemoryLimit():
+        case NodeDies() | RankFault():
             return ()
         case Kill():
             node = fault.host or fault.switch
