@@ -1,4 +1,4 @@
-"""Traces of any accepted origin: Chakra's own files, PyTorch's of both kinds, and GOAL."""
+"""Traces of any accepted origin: Chakra's own files, and those of others, by a reader each."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from analysis.chakra.sources.goal import read_goal
 from analysis.chakra.sources.goal_binary import is_goal_binary, read_goal_binary
 from analysis.chakra.sources.kineto import read_kineto
 from analysis.chakra.sources.nccl_log import read_nccl_log
+from analysis.chakra.sources.nsys import nsys_reports, read_nsys
 from analysis.chakra.sources.observer_file import ObserverFile, read_document
 from analysis.chakra.sources.pytorch import read_observer
 from analysis.chakra.sources.simai import read_simai
@@ -59,7 +60,7 @@ def read_workload(
     memory: MemorySpec | None = None,
 ) -> TraceSet:
     """The graphs of a file, or of all `PATH.RANK.et` or `PATH.RANK.json`, checked. A GOAL text has
-    all ranks in one file.
+    all ranks in one file, reports of nsys those of a node each: all of a folder, or `PATH*.sqlite`.
 
     `compute` times what has operations and no duration, as all of PyTorch's traces; without it that
     takes no time. `groups` is ASTRA-sim's file of communicator groups. `memory` is behind memory
@@ -76,6 +77,8 @@ def read_workload(
 
 def _read(path: Path, compute: ComputeSpec | None, groups: Path | None) -> TraceSet:
     price = None if compute is None else pricing(compute)
+    if (path.is_file() or path.is_dir()) and (reports := nsys_reports(path)):
+        return _of_nsys(reports)
     if path.is_file():
         if _is_json(path):
             graph, said = _of_pytorch(path, price or _no_time)
@@ -99,9 +102,16 @@ def _read(path: Path, compute: ComputeSpec | None, groups: Path | None) -> Trace
         read = [_of_pytorch(each, price or _no_time) for each in observed.values()]
         told = [(rank, note) for rank, (_, said) in enumerate(read) for note in said]
         return TraceSet(tuple(graph for graph, _ in read), notes=by_ranks(told, len(read)))
+    if not found and (reports := nsys_reports(path)):
+        return _of_nsys(reports)
     if not found:
         raise ChakraError(path, None, f"no file {path.name}.RANK.et there")
     return _of_traces(found, compute, groups, complete=True)
+
+
+def _of_nsys(reports: Sequence[Path]) -> TraceSet:
+    graphs, notes = read_nsys(reports)
+    return TraceSet(graphs, notes=notes)
 
 
 def pricing(compute: ComputeSpec) -> Pricing:

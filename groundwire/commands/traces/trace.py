@@ -140,8 +140,8 @@ def import_(
         Path,
         typer.Argument(
             metavar="PATH",
-            help="A file (.et, .json of PyTorch, GOAL, SimAI, htsim, ns-3, NCCL's log), or the "
-            "PREFIX of PREFIX.RANK.et or PREFIX.RANK.json.",
+            help="A file (.et, .json of PyTorch, GOAL, SimAI, htsim, ns-3, NCCL's log, nsys's "
+            "SQLite), or the PREFIX of PREFIX.RANK.et or PREFIX.RANK.json; of nsys also a folder.",
         ),
     ],
     out: Annotated[
