@@ -22,6 +22,7 @@ from collectives.schedule.gloo import GLOO
 from collectives.settings import SCHEDULED, entry_of, schedule_of, settings_of
 from topologies.spec.collectives_section import (
     QUEUE_PAIR_VARIABLES,
+    SOCKET_VARIABLES,
     AlgorithmEntry,
     CollectivesSection,
 )
@@ -29,6 +30,7 @@ from topologies.spec.errors import Key, Problem, shown
 from topologies.spec.sections import Sections
 from topologies.spec.spec import Spec
 from topologies.spec.transports.roce.section import RoceTransport
+from topologies.spec.transports.tcp.section import TcpTransport
 from topologies.spec.workload_section import (
     Barrier,
     CollectiveOperation,
@@ -94,7 +96,7 @@ def nccl_problems(spec: Sections) -> Iterator[Problem]:
                 expected = "expected backend: nccl beside it"
                 yield Problem(("collectives", key), shown(getattr(given, key)), expected)
         return
-    yield from _queue_pair_problems(spec)
+    yield from _connection_problems(spec)
     try:
         section = settings_of(spec)
         if section.servers is None:
@@ -113,21 +115,26 @@ def nccl_problems(spec: Sections) -> Iterator[Problem]:
         yield Problem(("collectives", *error.key.split(".")), error.found, _allowed(error))
 
 
-def _queue_pair_problems(spec: Sections) -> Iterator[Problem]:
-    """NCCL's variables of queue pairs where there are none, and beside the transport's own keys."""
+def _connection_problems(spec: Sections) -> Iterator[Problem]:
+    """NCCL's variables of queue pairs and of sockets where there are none of these, and beside the
+    transport's own keys."""
     transport, asked = spec.transport, spec.between_ranks
-    given = [name for name in QUEUE_PAIR_VARIABLES if name in spec.collectives.env]
-    for name in given:
-        key = ("collectives", "env", name)
-        found = spec.collectives.env[name]
-        if isinstance(transport, RoceTransport):
-            own = transport.between_ranks
-            if own.count > 1 and own != asked:
-                expected = "expected either it or transport.connections, not both"
-                yield Problem(key, found, expected)
-        elif asked.count > 1 or asked.splits:
-            expected = "expected transport.kind: roce or mrc beside it: TCP has no queue pairs"
-            yield Problem(key, found, expected)
+    own, env = transport.between_ranks, spec.collectives.env
+    rdma, tcp = isinstance(transport, RoceTransport), isinstance(transport, TcpTransport)
+    for names, has, expected in (
+        (QUEUE_PAIR_VARIABLES, rdma, "roce or mrc beside it: TCP has no queue pairs"),
+        (SOCKET_VARIABLES, tcp, "tcp beside it: programs have no sockets over another transport"),
+    ):
+        for name in names:
+            if name not in env:
+                continue
+            key = ("collectives", "env", name)
+            if has:
+                if own.count > 1 and own != asked:
+                    both = "expected either it or transport.connections, not both"
+                    yield Problem(key, env[name], both)
+            elif env[name] != ("0" if name.startswith("NCCL_IB_SPLIT") else "1"):
+                yield Problem(key, env[name], f"expected transport.kind: {expected}")
 
 
 def _allowed(error: DoesNotFit) -> str:
@@ -244,9 +251,11 @@ def fall_back_problems(spec: Sections) -> Iterator[Problem]:
 
 
 def unused_transport(spec: Sections) -> Iterator[Problem]:
-    """A transport of programs for a workload of which nothing would use it."""
+    """A transport of programs, or connections of them, for a workload of which nothing would use
+    it."""
     workload = spec.workload
-    if not spec.transport.of_programs or workload.program is not None:
+    several = spec.between_sockets.count > 1
+    if not (spec.transport.of_programs or several) or workload.program is not None:
         return
     listed = () if workload.listed is None else workload.listed.operations
     asked = any(map(_has_own, listed))
@@ -255,6 +264,12 @@ def unused_transport(spec: Sections) -> Iterator[Problem]:
     if listed:
         kinds &= {Kind(operation.kind) for operation in listed}
     if asked or any(entry_of(section, kind) for kind in kinds):
+        return
+    if several:
+        found = str(spec.between_sockets.count)
+        allowed = "expected 1, or an algorithm for a collective (collectives.backend: programs): "
+        allowed += "Gloo's own collectives go by one connection"
+        yield Problem(("transport", "connections"), found, allowed)
         return
     if section.backend == "gloo":
         allowed = "expected tcp, or collectives.backend: programs: Gloo's collectives go over TCP"

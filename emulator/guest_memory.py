@@ -101,12 +101,15 @@ def _samples_bytes(spec: Spec, sent_bytes: int | None) -> int:
 def _ranks_bytes(spec: Spec) -> int:
     """The memory of ranks that have no tensors yet, but all of their connections."""
     ranks, threads = spec.workload.ranks, ranks_per_process(spec)
-    if threads == 1:
-        return ranks * _RANK_BYTES
-    processes = -(-ranks // threads)
-    pairs_bytes = ranks * (ranks - 1) * _PAIR_BYTES
+    meshes = spec.between_sockets.count
     connected = ranks - 1
     if spec.virtual.connections != "eager":
         connected = guest_work(spec).connected(spec)
-    ends_bytes = ranks * connected * _CONNECTION_END_BYTES
+    if threads == 1:
+        # A rank has room for its first connections.
+        further = (meshes - 1) * ((ranks - 1) * _PAIR_BYTES + connected * _CONNECTION_END_BYTES)
+        return ranks * (_RANK_BYTES + further)
+    processes = -(-ranks // threads)
+    pairs_bytes = meshes * ranks * (ranks - 1) * _PAIR_BYTES
+    ends_bytes = meshes * ranks * connected * _CONNECTION_END_BYTES
     return processes * _RANK_BYTES + ranks * _PACKED_RANK_BYTES + pairs_bytes + ends_bytes

@@ -13,6 +13,7 @@ from analysis.decode.transports import DECODED_TRANSPORTS
 from analysis.runs.collectives import schedule_of_record
 from analysis.runs.records import CollectiveRecord
 from analysis.runs.run import Run, RunError, read_json
+from topologies.spec.transports.connections import ONE
 
 INDEX_FILE = "index.json"
 
@@ -96,6 +97,7 @@ def _logged(run: Run, by_rank: dict[int, CollectiveRecord]) -> LoggedCollective:
         schedule_of_record(run, first, ranks),
         None if first.slots is None else (first.slots[0], first.slots[1]),
         tuple((rank, *share) for rank, record in by_rank.items() for share in record.sends or ()),
+        ONE if first.slots is None else run.spec.between_sockets,
     )
 
 

@@ -18,6 +18,7 @@ from topologies.routing.routes import Routes
 from topologies.spec.errors import Problem, suggestion
 from topologies.spec.sections import Sections
 from topologies.spec.spec import Spec
+from topologies.spec.transports.connections import ONE, Connections, connection_name
 
 ENTRY_POINT_GROUP = "groundwire.predictors"
 
@@ -43,7 +44,8 @@ class Transport:
     """The settings of the hosts' TCP. Buffers are in bytes; they bound a connection's window.
 
     With a `carrier`, messages of programs go between ends of another transport. `unknown` says why
-    predictors do not know what goes through the sockets; None where they do.
+    predictors do not know what goes through the sockets; None where they do. Messages of programs
+    that go through sockets have so many `sockets` between two ranks.
     """
 
     congestion_control: str = "cubic"
@@ -54,6 +56,7 @@ class Transport:
     initial_window: int = 10
     carrier: Carrier | None = None
     unknown: str | None = None
+    sockets: Connections = ONE
 
     @classmethod
     def of(cls, spec: Sections) -> Transport:
@@ -71,11 +74,18 @@ class Transport:
             initial_window=tcp.initial_window,
             carrier=predicted.carrier(spec),
             unknown=predicted.unknown(spec),
+            sockets=spec.between_sockets,
         )
 
     def carries(self, call: CollectiveCall) -> bool:
         """Whether a call's messages go by the carrier: those of programs between ranks."""
         return self.carrier is not None and call.schedule.by_carrier
+
+    def between_ranks(self, call: CollectiveCall) -> Connections:
+        """The connections of two ranks for a call's messages."""
+        if not call.schedule.by_carrier:
+            return ONE
+        return self.sockets if self.carrier is None else self.carrier.between_ranks
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,7 +147,7 @@ def group_key(ranks: Iterable[int]) -> str:
 def connection_key(group: str | None, number: int) -> str | None:
     """The name by which settings know connection `number` of each two ranks of a group (None: of
     all ranks)."""
-    return f"{group or ''}#{number}" if number else group
+    return connection_name(group or "", number) if number else group
 
 
 def group_priorities_of(spec: Spec) -> dict[str, int]:

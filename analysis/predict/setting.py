@@ -16,6 +16,7 @@ from analysis.predict.interface import (
 )
 from analysis.runs.run import Run
 from topologies.spec.spec import Spec
+from topologies.spec.transports.connections import named_connection
 
 T = TypeVar("T")
 
@@ -38,6 +39,7 @@ def setting_of_spec(spec: Spec) -> Setting:
 def setting_of(run: Run) -> Setting:
     """The setting of a run's collectives, as predictors are told."""
     transport = Transport.of(run.spec)
+    sockets = [*_socket_ports(run)]
     carried = [] if transport.carrier is None else list(_carrier_ports(run, transport.carrier))
     return Setting(
         run.fabric,
@@ -45,21 +47,21 @@ def setting_of(run: Run) -> Setting:
         run.hosts,
         transport,
         run.spec.seed,
-        {
-            (log.rank, connection.peer): (connection.port, connection.peer_port)
-            for log in run.ranks
-            for connection in log.connections
-            if _is_default(connection.group)
-        },
-        {pair: port for group, number, pair, port in carried if _is_default(group) and not number},
+        _first_ports(sockets),
+        _first_ports(carried),
         (run.spec.priorities(False), run.spec.priorities(True)),
-        group_ports=_group_ports(run),
+        group_ports=_group_ports(sockets),
         group_priorities=group_priorities_of(run.spec),
-        group_carrier_ports=_group_carrier_ports(carried),
+        group_carrier_ports=_group_ports(carried),
         charged=_charged(run.spec),
         held_by=_held_by(run.spec),
         joined_ns={log.rank: log.joined_ns for log in run.ranks if log.joined_ns is not None},
     )
+
+
+def _first_ports(ends: Iterable[_End[T]]) -> dict[tuple[int, int], T]:
+    """The ports of the first connection of each two of all ranks."""
+    return {pair: ports for group, number, pair, ports in ends if _is_default(group) and not number}
 
 
 def _charged(spec: Spec) -> str:
@@ -72,21 +74,19 @@ def _held_by(spec: Spec) -> str:
     return ".".join(spec.held_by) if spec.held_ns else ""
 
 
-def _group_ports(run: Run) -> dict[str, Mapping[tuple[int, int], tuple[int, int]]]:
-    """The ports of groups that are not all ranks, by their names and by their ranks."""
-    by_name: dict[str, dict[tuple[int, int], tuple[int, int]]] = {}
+_End = tuple[str, int, tuple[int, int], T]
+"""The group, which of the connections of two ranks, the pair of ranks, lower first, and ports."""
+
+
+def _socket_ports(run: Run) -> Iterator[_End[tuple[int, int]]]:
+    """Each connection by TCP."""
     for log in run.ranks:
         for one in log.connections:
-            if not _is_default(one.group):
-                by_name.setdefault(one.group, {})[log.rank, one.peer] = one.port, one.peer_port
-    return _by_ranks_too(by_name)
+            ends = (log.rank, one.peer), (one.port, one.peer_port)
+            yield *named_connection(one.group), *ends
 
 
-_CarrierEnd = tuple[str, int, tuple[int, int], int]
-"""The group, which of the connections of two ranks, the pair of ranks, lower first, the port."""
-
-
-def _carrier_ports(run: Run, carrier: Carrier) -> Iterator[_CarrierEnd]:
+def _carrier_ports(run: Run, carrier: Carrier) -> Iterator[_End[int]]:
     """Each end of a carrier."""
     for log in run.ranks:
         numbers: Counter[tuple[str, int]] = Counter()
@@ -96,12 +96,11 @@ def _carrier_ports(run: Run, carrier: Carrier) -> Iterator[_CarrierEnd]:
             yield group, number, (min(log.rank, peer), max(log.rank, peer)), port
 
 
-def _group_carrier_ports(
-    carried: Iterable[_CarrierEnd],
-) -> dict[str, Mapping[tuple[int, int], int]]:
-    """As `_group_ports`, of the ends of a carrier."""
-    by_number: dict[int, dict[str, dict[tuple[int, int], int]]] = {}
-    for group, number, pair, port in carried:
+def _group_ports(ends: Iterable[_End[T]]) -> dict[str, Mapping[tuple[int, int], T]]:
+    """The ports of groups that are not all ranks, and of connections of two ranks beyond the first,
+    by their names and by their ranks."""
+    by_number: dict[int, dict[str, dict[tuple[int, int], T]]] = {}
+    for group, number, pair, port in ends:
         if number or not _is_default(group):
             name = "" if _is_default(group) else group
             by_number.setdefault(number, {}).setdefault(name, {})[pair] = port

@@ -43,16 +43,14 @@ _NUMBERS: Mapping[str, tuple[int, int]] = {
     "NCCL_NET_OVERHEAD": (0, 1_000_000),
     "NCCL_IB_QPS_PER_CONNECTION": (1, 64),
     "NCCL_IB_SPLIT_DATA_ON_QPS": (0, 1),
-    "NCCL_SOCKET_NTHREADS": (1, 1),
-    "NCCL_NSOCKS_PERTHREAD": (1, 1),
+    "NCCL_SOCKET_NTHREADS": (1, 16),
+    "NCCL_NSOCKS_PERTHREAD": (1, 64),
 }
 """Variables with the least and the greatest value that has an effect here."""
 
 _ABSENT: Mapping[str, str] = {
     "NCCL_P2P_DISABLE": "0: GPUs of a server always talk over NVLink here",
     "NCCL_COLLNET_ENABLE": "0: CollNet (SHARP) is not written as programs",
-    "NCCL_SOCKET_NTHREADS": "1: a pair of ranks has one connection",
-    "NCCL_NSOCKS_PERTHREAD": "1: a pair of ranks has one connection",
 }
 
 LISTED = ("NCCL_ALGO", "NCCL_PROTO")

@@ -1,7 +1,7 @@
 """NCCL's choices as NCCL logs them with NCCL_DEBUG=INFO, and read back from such a log.
 
-The lines are those of src/init.cc, src/graph/search.cc, src/graph/rings.cc and src/enqueue.cc of
-2.27, each behind `HOST:PID:TID [DEVICE] NCCL INFO`.
+The lines are those of src/init.cc, src/graph/search.cc, src/graph/rings.cc, src/enqueue.cc and
+src/transport/net_socket.cc of 2.27, each behind `HOST:PID:TID [DEVICE] NCCL INFO`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from collectives.kinds import Kind
 from collectives.nccl.graph import Graph, Pattern
 from collectives.nccl.tuner import FUNCTION_OF, Tuner
+from topologies.spec.collectives_section import socket_threads
 
 
 def log_lines(tuner: Tuner, asked: Sequence[tuple[Kind, int]]) -> Iterator[str]:
@@ -27,6 +28,9 @@ def log_lines(tuner: Tuner, asked: Sequence[tuple[Kind, int]]) -> Iterator[str]:
 def _lines_of_rank(tuner: Tuner, rank: int, asked: Sequence[tuple[Kind, int]]) -> Iterator[str]:
     comm = tuner.communicator
     node, index = comm.place[rank]
+    threads, each = socket_threads(comm.environment.given)
+    if threads * each:
+        yield f"NET/Socket: Using {threads} threads and {each} sockets per thread"
     graphs = comm.of_servers[node]
     for graph in (graphs.ring, graphs.tree, graphs.nvls):
         if graph.channels:

@@ -36,13 +36,15 @@ def ranks_per_process(spec: Spec) -> int:
 
 
 def _threads(spec: Spec) -> int:
-    """Threads of a rank: its own, three of Gloo's for a group, and those of chunks under way."""
+    """Threads of a rank: its own, three of Gloo's for a group, as many for each further connection
+    of two ranks, and those of chunks under way."""
     section = spec.collectives
     if section.backend == "gloo":
         return _THREADS
+    more = (_THREADS - 1) * (spec.between_sockets.count - 1)
     entries = [entry for entry in dict(section).values() if isinstance(entry, dict)]
     chunks = max([section.chunks, *(entry.get("chunks", 1) for entry in entries)])
-    return _THREADS + _SEQUENCES * (section.in_flight or chunks)
+    return _THREADS + more + _SEQUENCES * (section.in_flight or chunks)
 
 
 def _measures_the_same(spec: Spec) -> bool:

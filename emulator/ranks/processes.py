@@ -148,6 +148,7 @@ def _ranks(
                 real_time=real_time,
                 trees={} if trees is None else trees.places_of(rank, network),
                 place=emulated(spec).place(spec, network, host, ranks),
+                connections=spec.between_sockets,
             ),
             netns=network.netns_path(host),
             names=names,

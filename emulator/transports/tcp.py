@@ -9,7 +9,7 @@ from emulator.linux.capabilities import kernel_capabilities
 from emulator.network.network import Network, SetUp
 from emulator.transports.interface import EmulatedTransport
 from topologies.spec.spec import Spec
-from workloads.execution.transports.interface import Place
+from workloads.execution.transports.interface import Place, connections_variable
 
 
 class EmulatedTcp(EmulatedTransport):
@@ -38,8 +38,8 @@ class EmulatedTcp(EmulatedTransport):
         return None
 
     def environment(self, spec: Spec, place: Place | None) -> Mapping[str, str]:
-        """None."""
-        return {}
+        """How many connections ranks are to have, where there are several."""
+        return connections_variable(spec.between_sockets)
 
     def counters(self, network: Network) -> dict[str, int] | None:
         """None."""

@@ -176,6 +176,10 @@ AXES: Mapping[str, Mapping[str, LevelOf]] = MappingProxyType(
             "mrc-trim": _always(transport__kind="mrc", fabric__queue__trim=True),
         },
         "connections": {str(number): _roce(connections=number) for number in (1, 2, 4, 8, 16)},
+        "sockets": {
+            str(number): _always(transport__kind="tcp", transport__connections=number)
+            for number in (1, 2, 4, 8, 16)
+        },
         "routing": {
             "static": _always(fabric__routing="static"),
             "ecmp": _routing("ecmp"),

@@ -428,6 +428,38 @@ class TestQueuePairs:
             parse_dict(raw)
 
 
+class TestSockets:
+    """NCCL_SOCKET_NTHREADS and NCCL_NSOCKS_PERTHREAD over TCP."""
+
+    @pytest.mark.parametrize(
+        ("threads", "each", "count"),
+        [("4", None, 4), ("4", "2", 8), (None, "4", 1), ("16", "64", 64), ("1", "1", 1)],
+    )
+    def test_variables_say_how_many(
+        self, threads: str | None, each: str | None, count: int
+    ) -> None:
+        given = {"NCCL_SOCKET_NTHREADS": threads, "NCCL_NSOCKS_PERTHREAD": each}
+        env = {name: value for name, value in given.items() if value is not None}
+        found = parse_dict(spec({"env": env})).between_ranks
+        assert found.count == count
+        assert found.splits
+        # src/transport/net_socket.cc: no part of a message is below MIN_CHUNKSIZE.
+        assert [size for _, size in found.parts(65_537, 3)] == (
+            [65_537] if count == 1 else [65_536, 1]
+        )
+
+    def test_the_log_says_so_as_nccl_does(self) -> None:
+        tuner = Tuner(communicator(2, Environment({"NCCL_SOCKET_NTHREADS": "4"})))
+        lines = [line.partition("NCCL INFO ")[2] for line in log_lines(tuner, [])]
+        assert lines[0] == "NET/Socket: Using 4 threads and 1 sockets per thread"
+
+    def test_queue_pairs_have_none(self) -> None:
+        raw = spec({"env": {"NCCL_SOCKET_NTHREADS": "4"}}) | {"transport": {"kind": "roce"}}
+        raw["fabric"] = {"kind": "rails", "server": "dgx-h100", "servers": 2, "spines": 1}
+        with pytest.raises(SpecError, match="tcp beside it"):
+            parse_dict(raw)
+
+
 class TestJobs:
     RAW: ClassVar[dict[str, object]] = {
         "name": "jobs",

@@ -6,7 +6,7 @@ The algorithms and their options are known in the room `collectives`, which chec
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
@@ -15,7 +15,7 @@ from pydantic import BeforeValidator, Field
 from topologies.spec.aggregation.section import AggregationSection
 from topologies.spec.fabric_section import Integer
 from topologies.spec.queue_section import SpecSection, TrafficClassName
-from topologies.spec.transports.connections import Connections
+from topologies.spec.transports.connections import SMALLEST_PART_BYTES, Connections
 from topologies.units import SizeBytes, TimeNs
 
 AlgorithmEntry = dict[str, Any]
@@ -87,21 +87,46 @@ class CollectivesSection(SpecSection):
     endpoint_delay_ns: TimeNs = Field(default=0, alias="endpoint_delay")
     classes: GroupClasses = GroupClasses()
 
-    def between_ranks(self, of_transport: Connections) -> Connections:
+    def between_ranks(self, of_transport: Connections, queue_pairs: bool) -> Connections:
         """The connections of two ranks: those of a transport, or what NCCL's variables make of
-        them. NCCL_IB_QPS_PER_CONNECTION is how many queue pairs there are, and
+        them. NCCL_IB_QPS_PER_CONNECTION is how many `queue_pairs` there are, and
         NCCL_IB_SPLIT_DATA_ON_QPS (0) whether each message goes by all of them (ncclIbIsend of
-        src/transport/net_ib/p2p.cc). Wrong values, which are told elsewhere, count as none."""
+        src/transport/net_ib/p2p.cc). Sockets are NCCL_SOCKET_NTHREADS * NCCL_NSOCKS_PERTHREAD, and
+        each message goes by all of them, in parts of at least 64 KiB (ncclNetSocketTest of
+        src/transport/net_socket.cc). Wrong values, which are told elsewhere, count as none."""
         if self.backend != "nccl":
             return of_transport
+        if not queue_pairs:
+            threads, each = socket_threads(self.env)
+            if threads * each <= 1:
+                return of_transport
+            return replace(
+                of_transport, count=threads * each, splits=True, least_bytes=SMALLEST_PART_BYTES
+            )
         count, splits = (_variable(self.env.get(name)) for name in QUEUE_PAIR_VARIABLES)
         if count is None and splits is None:
             return of_transport
         return replace(of_transport, count=count or of_transport.count, splits=bool(splits))
 
 
+SOCKET_VARIABLES = ("NCCL_SOCKET_NTHREADS", "NCCL_NSOCKS_PERTHREAD")
+"""NCCL's variables of how many sockets two ranks have."""
+
+MOST_SOCKETS = 64
+"""MAX_SOCKETS of NCCL (src/transport/net_socket.cc)."""
+
 QUEUE_PAIR_VARIABLES = ("NCCL_IB_QPS_PER_CONNECTION", "NCCL_IB_SPLIT_DATA_ON_QPS")
 """NCCL's variables of how many queue pairs two ranks have, and whether a message takes all."""
+
+
+def socket_threads(env: Mapping[str, str]) -> tuple[int, int]:
+    """NCCL's threads and sockets a thread for each connection, 64 sockets at most. Without threads
+    the main one has the one socket, as NCCL has it on NICs of no cloud that it knows
+    (ncclNetSocketGetNsockNthread of src/transport/net_socket.cc)."""
+    threads, each = (_variable(env.get(name)) for name in SOCKET_VARIABLES)
+    threads = min(threads or 0, MOST_SOCKETS)
+    each = 1 if each is None else each
+    return threads, min(each, MOST_SOCKETS // threads) if threads else each
 
 
 def _variable(text: str | None) -> int | None:

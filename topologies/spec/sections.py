@@ -20,7 +20,7 @@ from topologies.spec.run_sections import (
     TransportSpec,
     VirtualSpec,
 )
-from topologies.spec.transports.connections import Connections
+from topologies.spec.transports.connections import ONE, Connections
 from topologies.spec.transports.tcp.section import TcpTransport
 from topologies.spec.workload_section import WorkloadSpec
 from topologies.spec.workload_types import Payload
@@ -151,7 +151,14 @@ class Sections(SpecSection):
         """The connections of two ranks for messages of programs: NCCL's where its variables say
         so, else those of the transport. All jobs have as many."""
         own = self.jobs[0].collectives if self.jobs else None
-        return (own or self.collectives).between_ranks(self.transport.between_ranks)
+        return (own or self.collectives).between_ranks(
+            self.transport.between_ranks, self.transport.of_programs
+        )
+
+    @property
+    def between_sockets(self) -> Connections:
+        """The same of sockets: one where messages of programs go over another transport."""
+        return ONE if self.transport.of_programs else self.between_ranks
 
     @property
     def transport_words(self) -> str:

@@ -20,6 +20,7 @@ from collectives.schedule.schedule import Schedule
 from collectives.settings import AGREEMENT, agreement_of, entry_of, schedule_of
 from collectives.start_order import CollectiveOrder
 from topologies.spec.collectives_section import CollectivesSection
+from topologies.spec.transports.connections import ONE, Connections, connection_name
 from topologies.spec.workload_types import ReduceOp
 from workloads.execution.aggregation.client import AggregationClient, Trees
 from workloads.execution.aggregation.host_way import HostWay
@@ -35,6 +36,7 @@ from workloads.execution.programs.engine import (
 )
 from workloads.execution.traffic_class import TrafficClass
 from workloads.execution.transports.interface import Links, RankEnds
+from workloads.execution.transports.socket_links import SpreadLinks
 
 # Far enough ahead for everybody to be asleep by then. Starts lie on a grid, so that a few
 # microseconds more or less while connecting do not move everything that follows.
@@ -53,7 +55,8 @@ class Communicator:
 
     Switches take part in its programs by `tree`, where they aggregate. With `begin` its ranks do
     not align themselves before an iteration: it is called before the first one, and the others
-    follow without a pause. With `ends` the messages of its programs go between these.
+    follow without a pause. With `ends` the messages of its programs go between these, else between
+    its sockets and those of further `meshes`.
     `tensors` are what its collectives move. With `real_time` it aligns its ranks further ahead.
     """
 
@@ -72,6 +75,8 @@ class Communicator:
         tensors: Tensors = OWN_TENSORS,
         *,
         real_time: bool = False,
+        connections: Connections = ONE,
+        meshes: Sequence[dist.ProcessGroup] = (),
     ) -> None:
         self.name = name
         self.tensors = tensors
@@ -90,6 +95,9 @@ class Communicator:
         if ends is not None and self.size > 1:
             store = dist.FileStore(str(ends.place.directory / f"{name}.ends"), -1)
             self._links = ends.links(store, name, self.ranks, me, log)
+        elif meshes and self.size > 1:
+            own = dist.group.WORLD if group is None else group
+            self._links = SpreadLinks([own, *meshes], connections)
         self._next_tag = 0
         if log.posts is not None and not self._everybody:
             log.posts.group(name, self.ranks)
@@ -399,22 +407,25 @@ def subgroups(
     classes: Mapping[tuple[int, ...], TrafficClass] = NO_CLASSES,
     *,
     lazy: bool = False,
+    connections: Connections = ONE,
 ) -> Communicator | None:
     """Split the run into process groups; every rank calls this with the same partition.
 
     The ports of a group's connections are logged, unless these are `lazy` and yet to be made.
-    Groups in `classes` send in the class there.
+    Groups in `classes` send in the class there. Two ranks have so many `connections`.
     Returns the communicator of the part that `me` is in, named `<name>.<index>`.
     """
     mine = None
     for index, ranks in enumerate(partition):
         of_group = classes.get(tuple(ranks))
         with nullcontext() if of_group is None else of_group.during():
-            group = groups.new_group(ranks, f"{name}.{index}")
+            own = f"{name}.{index}"
+            group = groups.new_group(ranks, own)
+            if me in ranks and not lazy:
+                log.connections(own, groups.ports(own))
+            meshes = further_meshes(groups, log, own, ranks, me, connections, lazy=lazy)
             if me not in ranks:
                 continue
-            if not lazy:
-                log.connections(f"{name}.{index}", groups.ports(f"{name}.{index}"))
             mine = Communicator(
                 log,
                 f"{name}.{index}",
@@ -426,5 +437,32 @@ def subgroups(
                 tree=None if trees is None else trees.join(ranks),
                 ends=ends,
                 tensors=tensors,
+                connections=connections,
+                meshes=meshes,
             )
     return mine
+
+
+def further_meshes(
+    groups: ProcessGroups,
+    log: EventLog,
+    name: str,
+    ranks: Sequence[int],
+    me: int,
+    connections: Connections,
+    *,
+    lazy: bool,
+) -> Sequence[dist.ProcessGroup]:
+    """The sockets of a group's `ranks` beyond the first of each two; every rank of the run calls
+    this. A rank outside gets none. Ports are logged as those of the group are."""
+    found = []
+    for number in range(1, connections.count if len(ranks) > 1 else 1):
+        own = connection_name(name, number)
+        group = groups.new_group(ranks, own)
+        if me not in ranks:
+            continue
+        assert group is not None
+        found.append(group)
+        if not lazy:
+            log.connections(own, groups.ports(own))
+    return found

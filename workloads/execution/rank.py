@@ -8,7 +8,7 @@ from pathlib import Path
 from topologies.spec.workloads import named_parts
 from workloads.execution.aggregation.client import Trees
 from workloads.execution.clock import set_minimal_timer_slack
-from workloads.execution.communicator import AT_THE_END, Communicator
+from workloads.execution.communicator import AT_THE_END, Communicator, further_meshes
 from workloads.execution.compute_model import ComputeModel
 from workloads.execution.events import EventLog
 from workloads.execution.payload.tensors import tensors_of
@@ -57,6 +57,9 @@ def _take_part(
     if not plan.lazy:
         log.connections(WORLD, groups.ports(WORLD))
     everybody = range(plan.world_size)
+    meshes = further_meshes(
+        groups, log, WORLD, everybody, plan.rank, plan.connections, lazy=plan.lazy
+    )
     ends = None if plan.place is None else plan.place.open()
     tensors = tensors_of(plan.payload)
     trees = Trees(plan.trees, tensors)
@@ -73,6 +76,8 @@ def _take_part(
         ends,
         tensors,
         real_time=plan.real_time,
+        connections=plan.connections,
+        meshes=meshes,
     )
     compute = ComputeModel(plan.compute, log)
     tell = on_iteration if plan.rank == 0 else lambda iteration: None

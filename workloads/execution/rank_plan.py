@@ -8,6 +8,7 @@ from pathlib import Path
 
 from topologies.spec.collectives_section import CollectivesSection
 from topologies.spec.compute_section import ComputeSpec
+from topologies.spec.transports.connections import ONE, Connections
 from topologies.spec.workload_section import WorkloadSpec
 from topologies.spec.workload_types import Payload
 from workloads.execution.aggregation.place import TreePlace
@@ -27,7 +28,7 @@ class RankPlan:
     With `lazy` two ranks connect when they first communicate.
 
     `classes` are the classes of groups' packets, by the ranks of the groups that have one of their
-    own.
+    own. Two ranks of a group have so many `connections` by sockets.
 
     `trees` are the rank's places among switches that aggregate, by the ranks of its groups, where
     there are some. `place` is where it finds its ends of a transport that has some for programs.
@@ -50,6 +51,7 @@ class RankPlan:
     classes: Mapping[tuple[int, ...], TrafficClass] = field(default_factory=dict)
     trees: Mapping[tuple[int, ...], tuple[TreePlace, ...]] = field(default_factory=dict)
     place: Place | None = None
+    connections: Connections = ONE
 
     @property
     def world_size(self) -> int:

@@ -61,6 +61,7 @@ class Seat:
                     self.trees,
                     self.plan.classes,
                     lazy=self.plan.lazy,
+                    connections=self.plan.connections,
                 )
                 assert mine is not None  # the parts cover all ranks
                 found[name] = mine

@@ -5,29 +5,48 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import torch.distributed as dist
 
-from workloads.execution.transports.interface import Links, Place, RankEnds
+from workloads.execution.transports.interface import Links, Place, RankEnds, connections_from
+from workloads.execution.transports.socket_links import SpreadLinks
 from workloads.torch_backend.configuration import place_of
 
 
-def own_links(store: dist.Store, name: str, ranks: Sequence[int], me: int) -> Links | None:
-    """Those of a group, to be made by all of its ranks together; None where messages go through
-    sockets. `me` is the number in the group. Raises ConfigurationError, and what the transport
-    raises (VerbsError)."""
+def own_links(
+    store: dist.Store, name: str, ranks: Sequence[int], me: int, timeout: timedelta, gloo: Links
+) -> Links:
+    """Those of a group, to be made by all of its ranks together; its sockets, `gloo`, where
+    messages go through these, and through more where the run has several of two ranks. `me` is the
+    number in the group. Raises ConfigurationError, and what the transport raises (VerbsError)."""
     place = place_of(os.environ)
-    if place is None or len(ranks) == 1:
-        return None
+    if len(ranks) == 1:
+        return gloo
+    if place is None:
+        return _spread(store, me, len(ranks), timeout, gloo)
     own = dist.PrefixStore("groundwire/queue pairs", store)
     log = _RankLog(place.directory / f"{ranks[me]:03d}.jsonl")
     everybody = len(ranks) == place.ranks
     # As the observer names groups.
     label = "default" if everybody else f"group.{name}"
     return _ends(place).links(own, label, ranks, ranks[me], log)
+
+
+def _spread(store: dist.Store, me: int, size: int, timeout: timedelta, gloo: Links) -> Links:
+    between = connections_from(os.environ)
+    if between.count == 1:
+        return gloo
+    further = [
+        dist.ProcessGroupGloo(
+            dist.PrefixStore(f"groundwire/connection {number}", store), me, size, timeout=timeout
+        )
+        for number in range(1, between.count)
+    ]
+    return SpreadLinks([gloo, *further], between)
 
 
 @cache

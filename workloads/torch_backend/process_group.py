@@ -76,7 +76,7 @@ class GroundwireGroup(dist.ProcessGroup):  # type: ignore[misc]
             mode="json", by_alias=True, exclude_defaults=True
         )
         # The transport by which programs send and receive.
-        self._carrier = own_links(store, name, ranks, rank) or self._gloo
+        self._carrier = own_links(store, name, ranks, rank, timeout, self._gloo)
         self._engine = ProgramEngine(
             rank,
             self._section.in_flight,

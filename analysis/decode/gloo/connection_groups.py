@@ -22,6 +22,7 @@ from collectives.kinds import Kind
 from collectives.schedule.gloo import GLOO
 from collectives.schedule.program import ProgramSchedule
 from collectives.schedule.schedule import Schedule
+from topologies.spec.transports.connections import ONE, Connections, connection_name
 
 UNLOGGED: Final = -1
 
@@ -74,7 +75,8 @@ class LoggedCollective:
     the receiver of a send_recv, of the receiver of an incast. One that ran as a program has its
     `schedule`, and in `slots` the first of its messages' tags and how many there are.
     `intervals_ns` has each rank's own start and end, on the clock of the log. One that was found in
-    captures has its `shares` of what ranks sent each other.
+    captures has its `shares` of what ranks sent each other. Messages of a program go by so many
+    connections of two ranks (`between`), where no switch takes part.
     """
 
     id: str
@@ -92,6 +94,12 @@ class LoggedCollective:
     schedule: Schedule = GLOO
     slots: tuple[int, int] | None = None
     shares: tuple[Share, ...] = ()
+    between: Connections = ONE
+
+    @property
+    def meshes(self) -> tuple[str, ...]:
+        """The names of its group's connections, those of each two ranks in order."""
+        return tuple(connection_name(self.group, n) for n in range(self.between.count))
 
     @property
     def participants(self) -> tuple[int, ...]:
@@ -179,6 +187,7 @@ class GroupDirectory:
         self._tree: dict[str, int] = {}
         self._ranks: dict[str, tuple[int, ...]] = {}
         edges: dict[str, tuple[int, int]] = {}
+        further: dict[str, str] = {}
         for index, collective in sorted(
             enumerate(self.collectives), key=lambda c: (c[1].start_ns, c[0])
         ):
@@ -189,7 +198,9 @@ class GroupDirectory:
                     self._tree[edge.name] = edge.tree
                     edges[edge.name] = edge.ends
                 if not collective.edges:
-                    self._programs[collective.group].append((collective.slots[0], index))
+                    for mesh in collective.meshes:
+                        self._programs[mesh].append((collective.slots[0], index))
+                        further.setdefault(mesh, collective.group)
                 continue
             for source, destination, slot, first, count in collective.shares:
                 key = collective.group, source, destination, slot
@@ -213,6 +224,7 @@ class GroupDirectory:
                 self._ranks[group] = tuple(
                     sorted({r for i in self._uncounted(group) for r in self.collectives[i].ranks})
                 )
+        self._ranks |= {mesh: self._ranks[group] for mesh, group in further.items()}
         self._ranks |= edges
         # The default group, which has all ranks, is made before any other.
         self._order = sorted(self._ranks, key=lambda group: -len(self._ranks[group]))

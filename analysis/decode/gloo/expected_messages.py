@@ -12,6 +12,7 @@ from analysis.decode.gloo.gap_tiling import Key
 from analysis.decode.gloo.wire_format import Slot
 from collectives.call import CollectiveCall, CollectiveError
 from collectives.schedule.schedule import Schedule
+from topologies.spec.transports.connections import Connections
 
 Pair = tuple[int, int]
 Sized = tuple[int, int]
@@ -38,7 +39,9 @@ class ExpectedMessages:
                     one = collective, sized[edge.tree]
                     self._programs.setdefault(edge.name, []).append(one)
                 if not collective.edges:
-                    self._programs.setdefault(collective.group, []).append((collective, sized[0]))
+                    for number, mesh in enumerate(collective.meshes):
+                        of_mesh = collective, _of_mesh(collective.between, number, sized[0])
+                        self._programs.setdefault(mesh, []).append(of_mesh)
                 continue
             prefixes = slot_prefixes(collective.kind)
             if collective.tag is None or len(prefixes) != 1:
@@ -96,6 +99,23 @@ def _numbered(
         pair = numbers[message.source], numbers[message.destination]
         found.setdefault(pair, []).append((first_slot + message.slot, message.size_bytes))
     return found
+
+
+def _of_mesh(
+    between: Connections, number: int, sized: dict[Pair, list[Sized]]
+) -> dict[Pair, list[Sized]]:
+    """The parts of messages that go by one of the connections of two ranks."""
+    if between.count == 1:
+        return sized
+    return {
+        pair: [
+            (slot, part)
+            for slot, size_bytes in messages
+            for by, part in between.parts(size_bytes, slot)
+            if by == number
+        ]
+        for pair, messages in sized.items()
+    }
 
 
 def _call(collective: LoggedCollective) -> CollectiveCall:

@@ -71,7 +71,7 @@ from collectives.schedule.program import FIRST_SLOT, ProgramSchedule
 from collectives.schedule.schedule import Schedule
 from collectives.settings import agreement_of
 from collectives.start_order import CollectiveOrder, StartOrder
-from topologies.spec.transports.connections import ONE
+from topologies.spec.transports.connections import ONE, Connections
 
 MOST_MESSAGES = 300_000
 """Beyond this many, which take about 30 s, collectives are not followed message by message."""
@@ -100,9 +100,7 @@ class JointPrograms:
         *,
         follows_steps: bool = False,
     ) -> None:
-        carrier = None if transport is None else transport.carrier
         self._transport = transport
-        self._between = ONE if carrier is None else carrier.between_ranks
         self._slots_taken: Counter[str] = Counter()
         self.compiled = CompiledPrograms(follows_steps=follows_steps)
         self.owners = array("i")
@@ -378,10 +376,10 @@ class JointPrograms:
             compiled = self.compiled
             first, program = len(compiled.source), len(compiled.programs)
             part.compile(call.shape, compiled, ends, mark, gates, seed)
-            transport = self._transport
-            if self._between.count > 1 and transport is not None and transport.carries(call):
-                added = compiled.programs[program:]
-                self._spread(part, own, ranks, range(first, len(compiled.source)), slot, added)
+            between = ONE if self._transport is None else self._transport.between_ranks(call)
+            if between.count > 1:
+                added, numbers = compiled.programs[program:], range(first, len(compiled.source))
+                self._spread(part, own, ranks, numbers, slot, added, between)
         self.owners += array("i", [number]) * (len(self.compiled.source) - len(self.owners))
 
     def _spread(
@@ -392,6 +390,7 @@ class JointPrograms:
         numbers: range,
         slot: int,
         programs: Sequence[Sequence[Operation]],
+        between: Connections,
     ) -> None:
         """Have the messages of a schedule go by all connections of two ranks, in parts or whole.
         `numbers` are those of its messages in `programs`, and `slot` is that of its first."""
@@ -399,9 +398,7 @@ class JointPrograms:
         parts: dict[int, list[int]] = {}
         for number, message in zip(numbers, schedule.numbered_messages(), strict=True):
             sender, receiver = compiled.sender[number], compiled.receiver[number]
-            for connection, size_bytes in self._between.parts(
-                message.size_bytes, slot + message.slot
-            ):
+            for connection, size_bytes in between.parts(message.size_bytes, slot + message.slot):
                 source = self._end(group, ranks[message.source], connection)
                 destination = self._end(group, ranks[message.destination], connection)
                 if number in parts:

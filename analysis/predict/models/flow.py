@@ -191,8 +191,7 @@ class Flow(Simulator):
             pairs = post.source * world + post.destination
             np.add.at(carried, pairs, costs.wire_bytes(post.size_bytes))
         used = np.flatnonzero(carried)
-        carrier = paths.setting.transport.carrier if costs.carried else None
-        many = 1 if carrier is None else carrier.between_ranks.count
+        many = paths.setting.transport.between_ranks(call).count
         found: Floats = np.zeros(0)
         capacity: Floats = np.zeros(0)
         for start in range(0, len(used), _BLOCK):

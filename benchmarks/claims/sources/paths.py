@@ -119,6 +119,22 @@ def _queue_pairs(bench: Bench) -> Mapping[str, Any]:
     return {"ecmp": one, **found, "faster": gains, "most": max(gains), "least": min(gains)}
 
 
+def _sockets(bench: Bench) -> Mapping[str, Any]:
+    """Microseconds of the same ring over TCP by ECMP, by how many sockets two ranks have, which
+    messages are split over; and how much faster 16 of them are."""
+    found = {
+        f"sockets{n}": bench.draws_us(
+            _RING.format(routing="ecmp", connections=n, spread="split").replace(
+                "kind: roce, path_mtu: 4096", "kind: tcp"
+            )
+        )
+        for n in (1, 2, 4, 8, 16)
+    }
+    gains = [a / b - 1 for a, b in zip(found["sockets1"], found["sockets16"], strict=True)]
+    return {**found, "faster": gains, "most": max(gains), "least": min(gains)}
+
+
+_SOCKETS = Experiment("sockets", "the packet engine", _sockets)
 _QUEUE_PAIRS = Experiment("queue-pairs", "the packet engine", _queue_pairs)
 _RINGS = (
     "4 leaves, 4 spines, 16 ranks, each on another leaf than its neighbours in the ring, 100 Gb/s"
@@ -141,6 +157,19 @@ CLAIMS = (
         conditions="16 queue pairs, split, and a ring that crosses leaves at each step; with 4 not "
         "in each draw",
         rules=(Above("ecmp", "split.qps16"),),
+    ),
+    Claim(
+        "fast-socket-flows",
+        "Several flows of two ranks reach more throughput than one",
+        "Google, NCCL Fast Socket",
+        "in words",
+        setting=f"{_RINGS}, a ring all-reduce of 16 MB over TCP by ECMP; no host has a core that "
+        "limits a socket",
+        experiment=_SOCKETS,
+        shows="{sockets1:.0f} us with one socket, {sockets4:.0f} us with 4, {sockets16:.0f} us "
+        "with 16; 16 are faster by {least:.0%} to {most:.0%}",
+        conditions="16 sockets, split, and a ring that crosses leaves at each step",
+        rules=(Above("sockets1", "sockets16"),),
     ),
     Claim(
         "meta-round-robin",

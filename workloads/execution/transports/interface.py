@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
+
+from topologies.spec.transports.connections import ONE, Connections
 
 if TYPE_CHECKING:  # who starts programs of users needs no torch
     import torch
@@ -18,6 +22,21 @@ TRANSPORT_VARIABLE = "GROUNDWIRE_TRANSPORT"
 def place_variable(kind: str) -> str:
     """The variable of a program's environment that has the place of its ranks, as JSON."""
     return f"GROUNDWIRE_{kind.upper()}_PLACE"
+
+
+CONNECTIONS_VARIABLE = "GROUNDWIRE_CONNECTIONS"
+"""The variable of a program's environment that says how its ranks' sockets are to be spread."""
+
+
+def connections_variable(between: Connections) -> Mapping[str, str]:
+    """The environment of programs whose ranks have such connections; nothing for one."""
+    return {} if between.count == 1 else {CONNECTIONS_VARIABLE: json.dumps(asdict(between))}
+
+
+def connections_from(environment: Mapping[str, str]) -> Connections:
+    """The connections that a run asks its programs for."""
+    text = environment.get(CONNECTIONS_VARIABLE)
+    return ONE if text is None else Connections(**json.loads(text))
 
 
 class Message(Protocol):

@@ -19,6 +19,7 @@ import torch
 import torch.distributed as dist
 
 from workloads.execution.transports.interface import EndLog, Links, Message, RankEnds
+from workloads.execution.transports.socket_links import parts_of, together
 from workloads.execution.verbs.library import (
     Credit,
     Device,
@@ -274,40 +275,20 @@ class QueuePairLinks:
     def send(self, tensors: list[torch.Tensor], peer: int, slot: int) -> Message:
         """As torch's groups have it. Raises VerbsError."""
         parts = self._parts(tensors, peer, slot)
-        return _together([self._devices.send(pair, part, slot) for pair, part in parts])
+        return together([self._devices.send(pair, part, slot) for pair, part in parts])
 
     def recv(self, tensors: list[torch.Tensor], peer: int, slot: int) -> Message:
         """As torch's groups have it. Raises VerbsError."""
         parts = self._parts(tensors, peer, slot)
-        return _together([self._devices.receive(pair, part, slot) for pair, part in parts])
+        return together([self._devices.receive(pair, part, slot) for pair, part in parts])
 
     def _parts(
         self, tensors: list[torch.Tensor], peer: int, slot: int
     ) -> list[tuple[_Pair, torch.Tensor]]:
         """The part of a message that goes by each queue pair, of whole packets but for the last."""
         (tensor,) = tensors
-        pairs = self._pairs[peer]
-        parts = self._place.between_ranks.parts(tensor.numel() * tensor.element_size(), slot)
-        if len(parts) == 1:
-            return [(pairs[parts[0][0]], tensor)]
-        cut = tensor.reshape(-1).view(torch.uint8).split([size for _, size in parts])
-        return [(pairs[number], data) for (number, _), data in zip(parts, cut, strict=True)]
-
-
-class _Parts:
-    """Parts of a message, which are complete when all of them are."""
-
-    def __init__(self, works: Sequence[MessageWork]) -> None:
-        self._works = works
-
-    def wait(self) -> None:
-        """Block until they are. Raises VerbsError."""
-        for work in self._works:
-            work.wait()
-
-
-def _together(works: Sequence[MessageWork]) -> Message:
-    return works[0] if len(works) == 1 else _Parts(works)
+        pairs, parts = self._pairs[peer], parts_of(tensor, self._place.between_ranks, slot)
+        return [(pairs[number], data) for number, data in parts]
 
 
 def _start_psn(rank: int) -> int:
