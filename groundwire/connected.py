@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from analysis.predict.interface import PredictorError, Setting
+from analysis.predict.placement_search import placed
 from analysis.predict.setting import setting_of, setting_of_spec
 from analysis.runs.run import load_run
 from emulator.progress import Report
@@ -27,6 +28,7 @@ def connected_setting(spec: Spec, progress: Report = silent) -> Setting:
     if spec.jobs or spec.transport.kind != "tcp":
         what = "several jobs" if spec.jobs else f"transport.kind: {spec.transport.kind}"
         raise PredictorError(f"{spec.name}: expected one job over TCP to connect; found {what}")
+    spec = placed(spec)
     only_connecting = spec.with_overrides(
         {
             "virtual.connect_only": "true",

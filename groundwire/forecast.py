@@ -12,6 +12,7 @@ from analysis.predict.added_up import Adapted, AddedUp
 from analysis.predict.flow_times import FlowTime
 from analysis.predict.interface import Setting, load_predictor
 from analysis.predict.models.packet import Packet
+from analysis.predict.placement_search import placed
 from analysis.predict.planned_run import (
     JobToPredict,
     PredictedIteration,
@@ -150,7 +151,7 @@ def predict(
 ) -> Forecast:
     """Predict every collective of one iteration of a spec, each alone on the fabric, and the
     iteration as a whole; of a spec of several jobs how long each takes, beside the others and
-    alone.
+    alone. With `placement: optimize` the ranks' hosts are searched first.
 
     `predictors` are names (default: the spec's); `calibration` is a file of `groundwire calibrate`.
     ECMP choices depend on a run's ports, so here they are drawn from the spec's seed, unless
@@ -161,7 +162,7 @@ def predict(
     time in the run and the share of its messages that have come. Raises SpecError, PredictorError,
     CalibrationError.
     """
-    resolved = resolve(spec, overrides)
+    resolved = placed(resolve(spec, overrides))
     names = tuple(predictors or resolved.predict)
     known = None if calibration is None else read_calibration(Path(calibration))
     loaded = {name: load_predictor(name) if known is None else known.load(name) for name in names}
@@ -188,7 +189,7 @@ def flow_times(
     `packet`, in the order in which they come; without those by which ranks agree when to begin.
     `setting` and `progress` are as in `predict`. Raises SpecError, PredictorError.
     """
-    resolved = resolve(spec, overrides)
+    resolved = placed(resolve(spec, overrides))
     packet = Packet(keeps_flows=True)
     packet.progress = progress
     asked = setting or setting_of_spec(resolved)
@@ -255,6 +256,7 @@ def predict_whole(spec: Spec, predictor: str) -> PredictedIteration:
 
     It is the mean of all iterations of all jobs, beside each other, where there are several.
     """
+    spec = placed(spec)
     one = load_predictor(predictor)
     asked = one if spec.jobs else AddedUp(one)
     found = predict_run(jobs_of(spec), setting_of_spec(spec), asked)

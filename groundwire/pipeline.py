@@ -15,6 +15,7 @@ from emulator.progress import Progress, Report
 from emulator.ranks.failures.full_directory import full_directory_reported
 from emulator.session import KernelKind, KernelRefused, Stop, choose_kernel, run_session
 from groundwire.importing import imported
+from topologies.fabrics.placement import OPTIMIZE
 from topologies.spec.spec import Spec, load_spec, parse_dict
 from workloads.models.build import inputs_of
 
@@ -99,6 +100,9 @@ def run(
     the same spec on the virtual kernel after a native run, without captures, in `twin/` of the run
     directory, and judges the native times by its exact ones.
 
+    With `placement: optimize` the ranks' hosts are searched first, and the spec runs once more with
+    `placement: linear`, in `in-order/` of the run directory, unless that is chosen.
+
     `alone` runs each of several jobs once more with the others idle, in `alone/NAME` of the run
     directory, and says by how much each is slowed down.
 
@@ -120,6 +124,9 @@ def run(
         if twin:
             kernel = _native_for_twin(resolved, kernel)
         inputs = _inputs(resolved)
+        in_order = None
+        if resolved.placement == OPTIMIZE:
+            in_order, resolved, inputs = _placed(resolved, inputs, progress)
         run_session(
             resolved,
             kernel,
@@ -138,11 +145,49 @@ def run(
 
             same = resolved.with_overrides({"capture.points": "[]"}, source="the twin")
             run_session(same, "virtual", directory / TWIN, progress, inputs)
+        if in_order is not None:
+            _run_in_order(in_order, kernel, directory, progress, inputs)
         if alone:
             _run_alone(resolved, kernel, directory, progress, inputs)
         from groundwire.finishing import finish
 
         return finish(directory, progress, pages=pages)
+
+
+def _placed(
+    spec: Spec, inputs: Mapping[str, str], progress: Report
+) -> tuple[Spec | None, Spec, dict[str, str]]:
+    """The spec with its ranks in order, where that is to be run beside it; the spec with the hosts
+    that are found for its ranks; and its inputs, which say so."""
+    from analysis.predict.placement_search import search, with_hosts
+    from analysis.results.placement import SEARCH
+
+    found = search(spec, lambda text: progress(Progress("placement", text)))
+    other = with_hosts(spec, found.tried[0].hosts) if found.chosen else None
+    told = {SEARCH: json.dumps(found.as_dict(), indent=1) + "\n"}
+    return other, with_hosts(spec, found.best.hosts), {**inputs, **told}
+
+
+def _run_in_order(
+    spec: Spec,
+    kernel: KernelKind | None,
+    directory: Path,
+    progress: Report,
+    inputs: Mapping[str, str],
+) -> None:
+    """The run beside one whose placement was searched, without captures."""
+    from analysis.results.placement import IN_ORDER, SEARCH
+
+    progress(Progress("placement", "the run with ranks in order follows"))
+    plain = spec.with_overrides({"capture.points": "[]"}, source="the run in order")
+    run_session(
+        plain,
+        kernel,
+        directory / IN_ORDER,
+        progress,
+        {name: content for name, content in inputs.items() if name != SEARCH},
+        idle_times_ns=_idle_times_ns,
+    )
 
 
 def _import_what_follows() -> None:

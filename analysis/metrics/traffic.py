@@ -9,6 +9,7 @@ import numpy as np
 from analysis.metrics.flow import Flows
 from analysis.predict.engines.wire import Ints
 from analysis.predict.run_predictions import call_of
+from analysis.predict.traffic import bytes_between
 from analysis.runs.collectives import collectives_of
 from analysis.runs.run import Run
 from collectives.call import CollectiveCall, CollectiveError
@@ -37,7 +38,7 @@ def traffic_matrix(run: Run) -> TrafficMatrix:
         try:
             call = call_of(collective)
             if call not in seen:
-                seen[call] = _of_call(call, size, run.spec.seed)
+                seen[call] = bytes_between(call, size, run.spec.seed)
             total += seen[call]
         except CollectiveError:
             left_out.append(collective.id)
@@ -51,14 +52,3 @@ def captured_traffic(flows: Flows) -> TrafficMatrix:
     for flow in flows.flows:
         total[flow.source, flow.destination] += flow.payload_bytes
     return TrafficMatrix(total, CAPTURE)
-
-
-def _of_call(call: CollectiveCall, size: int, seed: int) -> Ints:
-    found = np.zeros((size, size), dtype=np.int64)
-    ranks = np.array(call.ranks, dtype=np.int64)
-    for post in call.posts(seed):
-        # Others are a switch's.
-        mine = np.maximum(post.source, post.destination) < call.world
-        ends = ranks[post.source[mine]], ranks[post.destination[mine]]
-        np.add.at(found, ends, post.size_bytes[mine])
-    return found

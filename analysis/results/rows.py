@@ -1,4 +1,5 @@
-"""Sections of result.json that a workload has of its own: found by `topologies.spec.workloads`."""
+"""Sections of result.json that a workload has of its own, found by `topologies.spec.workloads`; and
+those that are told beside them."""
 
 from __future__ import annotations
 
@@ -8,6 +9,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, ClassVar, Literal
 
+from analysis.results.placement import KEY as PLACEMENT
+from analysis.results.placement import placement_in_words
 from analysis.runs.collectives import MeasuredCollective
 from topologies.spec.spec import Spec
 from topologies.spec.workloads import named_parts
@@ -65,9 +68,11 @@ def rows_of(
 
 
 def rows_in_words(result: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """The key of each such section of a result, and what it says."""
+    """The key of each such section of a result, and what it says; of a searched placement, too."""
     for part, row in _found(result):
         yield part.key, part.in_words(row)
+    if PLACEMENT in result:
+        yield PLACEMENT, placement_in_words(result[PLACEMENT])
 
 
 def row_figures(result: Mapping[str, Any]) -> tuple[RowFigure, ...]:

@@ -15,6 +15,8 @@ from analysis.predict.setting import setting_of
 from analysis.results.gpus import gpu_section
 from analysis.results.judged import exact_times, twin_of
 from analysis.results.notes import notes_of, payload_checked
+from analysis.results.placement import KEY as PLACEMENT
+from analysis.results.placement import placement_section
 from analysis.results.recovery import recovery_section
 from analysis.results.retransmits import retransmits_of
 from analysis.results.rows import rows_of
@@ -78,9 +80,17 @@ def assemble(run: Run, predictions: Predictions, judged: JudgedRun) -> dict[str,
         **rows_of(run.spec, collectives, predictions.collectives),
     } | {
         name: section
-        for name, section in (("gpus", gpu_section(run)), ("recovery", recovery_section(run)))
+        for name, section in (
+            ("gpus", gpu_section(run)),
+            ("recovery", recovery_section(run)),
+            (PLACEMENT, placement_section(run, iterations, _measured_iterations)),
+        )
         if section is not None
     }
+
+
+def _measured_iterations(run: Run) -> list[dict[str, Any]]:
+    return _iterations(run, collectives_of(run), run.environment.scale)
 
 
 def summary_of(

@@ -160,7 +160,9 @@ AXES: Mapping[str, Mapping[str, LevelOf]] = MappingProxyType(
             "torus-3d": _torus(3),
             "hierarchical": _hierarchical,
         },
-        "placement": {name: _always(placement=name) for name in ("linear", "strided", "random")},
+        "placement": {
+            name: _always(placement=name) for name in ("linear", "strided", "random", "optimize")
+        },
         "transport": {
             "cubic": _transport("cubic", "droptail"),
             "reno": _transport("reno", "droptail"),

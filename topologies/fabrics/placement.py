@@ -7,6 +7,9 @@ from hashlib import sha256
 
 from topologies.fabrics.fabric import Fabric
 
+OPTIMIZE = "optimize"
+"""A policy that is searched before a run (`analysis.predict.placement_search`)."""
+
 
 def place(
     placement: str | Mapping[int, str],
@@ -22,7 +25,8 @@ def place(
 
     `linear`: the fabric's order of hosts. `random`: an order drawn from the seed (by SHA-256, so
     that it is the same everywhere). `strided`: the last coordinate varies slowest, so that
-    neighbouring ranks are in different pods, leaves or rows. A mapping gives each rank's host.
+    neighbouring ranks are in different pods, leaves or rows. `optimize` is linear until hosts have
+    been searched. A mapping gives each rank's host.
     Raises ValueError for more ranks than the hosts have room for, an unknown policy, or a mapping
     that lacks a rank, names an unknown host, or one host for ranks that are no neighbours.
     """
@@ -43,7 +47,7 @@ def place(
             of_each = "one rank" if ranks_per_host == 1 else f"{ranks_per_host} neighbouring ranks"
             raise ValueError(f"a host runs at most {of_each}")
         return chosen
-    if placement == "linear":
+    if placement in ("linear", OPTIMIZE):
         order = list(hosts)
     elif placement == "random":
         order = sorted(hosts, key=lambda host: sha256(f"{seed}/{host.name}".encode()).digest())

@@ -8,6 +8,7 @@ from importlib import import_module
 
 from topologies.fabrics.build import build_fabric
 from topologies.fabrics.fabric import Fabric
+from topologies.fabrics.placement import OPTIMIZE
 from topologies.fabrics.selectors import links_between, select_ports
 from topologies.fabrics.wiring import FabricError
 from topologies.routing.choices import MOST_NEXT_HOPS
@@ -19,6 +20,7 @@ from topologies.spec.queue_section import Classes, QueueSpec
 from topologies.spec.run_sections import Freeze, MemoryLimit, NodeDies, Partition, ProcessFault
 from topologies.spec.sections import Sections
 from topologies.spec.transports.checks import transport_problems
+from topologies.spec.workloads import WORKLOADS
 from topologies.units import format_time
 
 _ETHERNET_BYTES = 14
@@ -230,6 +232,13 @@ def _placement_problems(spec: Sections, fabric: Fabric) -> Iterator[Problem]:
     if isinstance(spec.placement, str):
         if spec.placement == "model-stage-data" and spec.workload.degrees is None:
             expected = "expected a workload of kind training, or layers with hybrid-data-model"
+            yield Problem(("placement",), spec.placement, expected)
+        known = spec.workload.listed is not None or WORKLOADS[spec.workload.kind].actions
+        if spec.placement == OPTIMIZE and not known:
+            expected = (
+                "expected another policy: what ranks of workload.kind "
+                f"{spec.workload.kind} send is known when it runs"
+            )
             yield Problem(("placement",), spec.placement, expected)
         return
     ranks = spec.workload.ranks

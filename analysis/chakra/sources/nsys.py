@@ -109,7 +109,7 @@ class _DeviceWork:
 
 @dataclass(slots=True)
 class _Process:
-    """What a report says of a process."""
+    """A process, as a report tells of it."""
 
     communicators: dict[str, str] = field(default_factory=dict)
     together: list[_Together] = field(default_factory=list)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from topologies.fabrics.build import build_fabric
+from topologies.fabrics.placement import OPTIMIZE
 from topologies.fabrics.wiring import FabricError
 from topologies.plan import Misplaced, PlacedJob, place_jobs
 from topologies.spec.errors import Problem, shown
@@ -86,6 +87,9 @@ def _shared_problems(spec: Sections) -> Iterator[Problem]:
     if not isinstance(spec.placement, str):
         expected = "expected a policy; with jobs, hosts for every rank are given in jobs[..]"
         yield Problem(("placement",), shown(dict(spec.placement)), expected)
+    elif spec.placement == OPTIMIZE:
+        expected = "expected another policy with jobs: hosts are searched for one workload alone"
+        yield Problem(("placement",), OPTIMIZE, expected)
     sections = [job.collectives for job in spec.jobs if job.collectives is not None]
     if any(name is not None for one in (spec.collectives, *sections) for _, name in one.classes):
         expected = "expected one workload: a job has a class of its own"

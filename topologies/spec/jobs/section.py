@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, PlainValidator
 
+from topologies.fabrics.placement import OPTIMIZE
 from topologies.spec.collectives_section import CollectivesSection
 from topologies.spec.compute_section import ComputeSpec
 from topologies.spec.fabric_section import Integer
@@ -24,7 +25,7 @@ def check_name(name: str) -> str:
 
 def parse_placement(value: object) -> str | dict[int, str]:
     """A policy's name, or a host for every rank. Raises ValueError."""
-    policies = ("linear", "random", "strided", "model-stage-data")
+    policies = ("linear", "random", "strided", "model-stage-data", OPTIMIZE)
     expected = f"expected {', '.join(policies)}, or a host for every rank ({{0: h3, 1: h0}})"
     if value in policies:
         return str(value)
@@ -37,6 +38,8 @@ def parse_placement(value: object) -> str | dict[int, str]:
 
 
 def _parse_own_placement(value: object) -> str | dict[int, str] | None:
+    if value == OPTIMIZE:
+        raise ValueError("expected another policy: hosts are searched for one workload alone")
     return None if value is None else parse_placement(value)
 
 
