@@ -28,6 +28,7 @@ from emulator.job_directories import job_directory
 from emulator.linux.namespaces import become_host, enter
 from emulator.linux.random_numbers import renew_random_numbers
 from emulator.linux.real_time import real_time_priority
+from emulator.linux.scheduling import order_threads
 from emulator.network.faults import FaultInjector, ProcessOrder
 from emulator.network.network import Network, NetworkOptions
 from emulator.network.samples import write_samples
@@ -113,6 +114,8 @@ def run_experiment(
         if not kernel.real_time:
             sleep_until_ns(round_time_ns(_IMPORT_MARGIN_NS, _FABRIC_GRID_NS))
             renew_random_numbers(seed)
+        if spec.virtual.thread_order:
+            order_threads(spec.virtual.thread_order)
         network = stack.enter_context(Network(fabric, spec.plan.routes, options))
         report(
             Progress(

@@ -108,6 +108,15 @@ def parse_time_ns(value: object) -> int:
     return _parse(value, _TIME_UNITS, TIME_HELP, plain=None)
 
 
+def parse_signed_time_ns(value: object) -> int:
+    """As `parse_time_ns`, of a text that may have a sign: ``-1.5ms``. Raises ValueError."""
+    if isinstance(value, str) and value.lstrip()[:1] in ("-", "+"):
+        text = value.lstrip()
+        time_ns = parse_time_ns(text[1:])
+        return -time_ns if text[0] == "-" else time_ns
+    return parse_time_ns(value)
+
+
 def parse_size_bytes(value: object) -> int:
     """Bytes of a text such as ``8MB`` or of a bare number of bytes. Raises ValueError."""
     return _parse(value, _SIZE_UNITS, SIZE_HELP, plain=1)
@@ -146,6 +155,11 @@ def format_time(time_ns: int) -> str:
     return _format(time_ns, ((10**9, "s"), (10**6, "ms"), (10**3, "us"), (1, "ns")))
 
 
+def format_signed_time(time_ns: int) -> str:
+    """Canonical text of a time of either sign: ``format_signed_time(-500) == "-500ns"``."""
+    return ("-" if time_ns < 0 else "") + format_time(abs(time_ns))
+
+
 def format_size(size_bytes: int) -> str:
     """Canonical text of a size; binary units where they are exact and decimal ones are not."""
     if size_bytes >= 1024 and size_bytes % 1000:
@@ -173,6 +187,11 @@ RateBps = Annotated[
 ]
 TimeNs = Annotated[
     int, BeforeValidator(parse_time_ns), PlainSerializer(format_time, return_type=str)
+]
+SignedTimeNs = Annotated[
+    int,
+    BeforeValidator(parse_signed_time_ns),
+    PlainSerializer(format_signed_time, return_type=str),
 ]
 SizeBytes = Annotated[
     int, BeforeValidator(parse_size_bytes), PlainSerializer(format_size, return_type=str)

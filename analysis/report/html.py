@@ -20,6 +20,7 @@ from topologies.spec.run_sections import (
     MemoryLimit,
     NodeDies,
     Partition,
+    WrongClock,
 )
 from topologies.units import format_rate, format_size, format_time
 
@@ -110,6 +111,9 @@ def _fault(fault: FaultSpec) -> str:
         case MemoryLimit():
             more = format_size(fault.value)
             return f"{fault.victim} may take {more} more of address space from {begins} on"
+        case WrongClock():
+            what = f"the clock of {fault.host} is off by {fault.in_words}"
+            lasts_ns = fault.duration_ns
         case Partition():
             what, lasts_ns = f"partition of {', '.join(fault.nodes)}", fault.duration_ns
         case _:

@@ -18,6 +18,7 @@ from analysis.runs.doubt import Doubt
 from analysis.runs.mpi_messages import MPI_MESSAGES, described, load_mpi_messages
 from analysis.runs.records import CapturedRecord
 from analysis.runs.run import Run
+from topologies.spec.run_sections import WrongClock
 from topologies.spec.spec import Spec
 from topologies.units import format_size
 from workloads.models.replay import DIRECTORY, NOTES
@@ -65,6 +66,7 @@ def notes_of(run: Run) -> list[str]:
         *_of_groups(run),
         *_of_doubts(run),
         *_of_hosts(run),
+        *_of_clocks(run),
         *_of_observers(run),
         *_of_spinners(run),
         *of_network,
@@ -84,6 +86,18 @@ def _of_replay(run: Run) -> list[str]:
 def _of_connections(run: Run) -> list[str]:
     lazy = run.spec.virtual.connections == "lazy" and run.environment.kernel == "virtual"
     return [_LAZY] if lazy else []
+
+
+def _of_clocks(run: Run) -> list[str]:
+    wrong = [fault for fault in run.spec.faults if isinstance(fault, WrongClock)]
+    if not wrong:
+        return []
+    clocks = ", ".join(f"{fault.host} ({fault.in_words})" for fault in wrong[:_QUOTED])
+    more = f" and {len(wrong) - _QUOTED} more" if len(wrong) > _QUOTED else ""
+    return [
+        f"the time of day was wrong at {clocks}{more}: times that programs tell by it are; those "
+        "of this result are right"
+    ]
 
 
 def _of_routes(run: Run) -> list[str]:

@@ -1,12 +1,14 @@
-"""The request of a process to the scheduler of ordinary processes (EEVDF)."""
+"""Requests to the scheduler of ordinary processes (EEVDF)."""
 
 from __future__ import annotations
 
 import ctypes
 import os
 import struct
+from pathlib import Path
 
 _NR_SCHED_SETATTR = 314
+_THREAD_ORDER = Path("/proc/sys/kernel/gworder")
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -19,3 +21,10 @@ def ask_for_slice(slice_ns: int) -> None:
     if _libc.syscall(ctypes.c_long(_NR_SCHED_SETATTR), 0, attributes, 0) != 0:
         code = ctypes.get_errno()
         raise OSError(code, f"sched_setattr: {os.strerror(code)}")
+
+
+def order_threads(seed: int) -> None:
+    """In the virtual kernel: have the threads of each process of a host go on in an order that is
+    drawn from `seed`, and epoll_wait(2) tell of files likewise; 0: as Linux has it. Raises
+    OSError."""
+    _THREAD_ORDER.write_text(str(seed))

@@ -23,6 +23,7 @@ from emulator.switches.stock_switch import needed_qdiscs as needed_by_switch
 from emulator.transports import emulated
 from topologies.fabrics.fabric import Fabric, Port
 from topologies.spec.queue_section import Classes, trims
+from topologies.spec.run_sections import WrongClock
 from topologies.spec.spec import Spec
 
 
@@ -46,6 +47,10 @@ def missing_for(spec: Spec) -> list[str]:
         )
     if isinstance(spec.counters.interval_ns, int):
         missing.append("counters.interval: stock queue disciplines keep no history")
+    if any(isinstance(fault, WrongClock) for fault in spec.faults):
+        missing.append("faults of kind clock: all hosts have the machine's own clock")
+    if spec.virtual.thread_order:
+        missing.append("virtual.thread_order: the machine's own kernel orders threads")
     if needs_switch_memory(fabric) and any(f.kind in ("link-down", "link-up") for f in spec.faults):
         missing.append(
             "faults of links going down: with lossless, shared or voq queues the native kernel "

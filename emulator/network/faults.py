@@ -10,6 +10,7 @@ import heapq
 import itertools
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -39,6 +40,7 @@ from topologies.spec.run_sections import (
     RankFault,
     RateChange,
     TimedFault,
+    WrongClock,
     links_of_fault,
 )
 from topologies.units import format_rate, format_size, format_time
@@ -97,10 +99,12 @@ class FaultInjector:
         self._kill_node, self._order = kill_node, order
         self._deaths = [fault for fault in faults if isinstance(fault, NodeDies)]
         self._of_processes = [fault for fault in faults if isinstance(fault, ProcessFault)]
+        self._of_clocks = [fault for fault in faults if isinstance(fault, WrongClock)]
+        self._wrong: dict[str, list[tuple[WrongClock, int]]] = defaultdict(list)
         self._faults: list[tuple[_OnLinks, tuple[Link, ...]]] = [
             (fault, links_of_fault(network.fabric, fault))
             for fault in faults
-            if not isinstance(fault, NodeDies | RankFault)
+            if not isinstance(fault, NodeDies | RankFault | WrongClock)
         ]
         self._active: dict[int, list[_OnLinks]] = {}
         self._down: set[int] = set()
@@ -133,6 +137,9 @@ class FaultInjector:
                 raise UnsupportedPort(f"fault {fault.kind} on {fault.link}: {refusal}") from None
 
     def __enter__(self) -> FaultInjector:
+        for fault in self._of_clocks:
+            if fault.at_ns == 0:  # before a program can look; it drifts from its time on
+                self._network.set_clock(fault.host, fault.offset_ns, 0, 0)
         self._thread = threading.Thread(target=self._work, name="faults", daemon=True)
         self._thread.start()
         return self
@@ -171,6 +178,13 @@ class FaultInjector:
             start_ns = _start_ns(victim, iteration, now_ns)
             if start_ns is not None:
                 self._plan_victim(victim, start_ns)
+        for clock in self._of_clocks:
+            start_ns = _start_ns(clock, iteration, now_ns)
+            if start_ns is not None:
+                self._plan_action(start_ns, partial(self._set_clock, clock, start_ns, True))
+                if clock.duration_ns is not None:
+                    ends = partial(self._set_clock, clock, start_ns, False)
+                    self._plan_action(start_ns + clock.duration_ns, ends)
         for death in self._deaths:
             start_ns = _start_ns(death, iteration, now_ns)
             if start_ns is not None:
@@ -225,6 +239,22 @@ class FaultInjector:
         began = order in ("kill", "freeze", "limit")
         now_ns = time.monotonic_ns()
         self.events.append(FaultEvent(now_ns, None, _describe(fault), began, fault.job))
+
+    def _set_clock(self, fault: WrongClock, since_ns: int, begins: bool) -> None:
+        """The last of a host's faults that have begun counts."""
+        self._begun.add(id(fault))
+        wrong = self._wrong[fault.host]
+        if begins:
+            wrong.append((fault, since_ns))
+        else:
+            wrong.remove((fault, since_ns))
+        if wrong:
+            last, since_ns = wrong[-1]
+            self._network.set_clock(fault.host, last.offset_ns, last.drift_ns_per_s, since_ns)
+        else:
+            self._network.set_clock(fault.host, 0, 0, 0)
+        now_ns = time.monotonic_ns()
+        self.events.append(FaultEvent(now_ns, None, _describe(fault), begins))
 
     def _kill(self, death: NodeDies) -> None:
         self._begun.add(id(death))
@@ -332,6 +362,8 @@ def _describe(fault: FaultSpec) -> str:
             return f"freeze {fault.victim} for {format_time(fault.duration_ns)}"
         case MemoryLimit():
             return f"memory-limit {format_size(fault.value)} of {fault.victim}"
+        case WrongClock():
+            return f"clock of {fault.host} {fault.in_words}"
         case Partition():
             return f"partition {', '.join(fault.nodes)}"
         case Loss() | Corruption():

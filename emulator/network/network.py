@@ -420,6 +420,13 @@ class Network:
                     index = self._blueprint.ifindex[port.interface]
                     await_carrier(netlink, [index], port.node)
 
+    def set_clock(self, node: str, offset_ns: int, drift_ns_per_s: int, since_ns: int) -> None:
+        """Has the time of day at a node be so far ahead, and gain so many nanoseconds a second from
+        `since_ns` of the monotonic clock on. Only the virtual kernel can. Raises OSError."""
+        told = (offset_ns % 2**64, drift_ns_per_s % 2**64, since_ns)
+        with self.enter(node):
+            write_sysctls((("gwclock/error", " ".join(map(str, told))),))
+
     def impair(self, impairment: Impairment) -> None:
         """Makes both directions of a link what a fault makes of them, or heals them: a link as it
         was, without loss. Raises UnsupportedPort and OSError."""

@@ -6,7 +6,7 @@ import re
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from emulator.linux.signals import is_interrupt
@@ -15,7 +15,7 @@ from emulator.session import KernelKind, choose_kernel
 from emulator.virtual.building.build import ensure_kernel
 from emulator.virtual.failure import VirtualKernelError
 from groundwire.pipeline import run
-from groundwire.search.variations import Fault, variation, with_faults
+from groundwire.search.variations import Fault, Orders, variation, with_faults
 from groundwire.studies.dask_engine import DaskEngine
 from groundwire.studies.engine import Engine, JobEvent
 from groundwire.studies.jobs import Job, emulation
@@ -116,29 +116,32 @@ class Search:
         return sorted(found.values(), key=lambda kind: -len(kind.seeds))
 
     def reduce(self, found: Found) -> None:
-        """Make a failure smaller as long as it stays: first without faults, then with fewer
-        ranks. Fills in `smallest` and `said`."""
+        """Make a failure smaller as long as it stays: first without faults, then in Linux's own
+        order, then with fewer ranks. Fills in `smallest` and `said`."""
         seed, spec = found.first.seed, found.first.spec
-        order = spec.virtual.order
+        orders = Orders(spec.virtual.order, spec.virtual.thread_order)
         own = len(self._spec.faults)
         faults: list[Fault] = spec.to_dict()["faults"][own:]
         found.smallest, found.said = spec, found.first.said
-        for kept in _fewer(faults):
-            smaller = with_faults(self._spec, seed, kept, order=order)
+
+        def stays(kept: Sequence[Fault], orders: Orders) -> bool:
+            smaller = with_faults(self._spec, seed, kept, orders)
             words = self._fails_alike(found, smaller)
             if words is not None:
-                found.smallest, found.said, faults = smaller, words, list(kept)
-                break
+                found.smallest, found.said = smaller, words
+            return words is not None
+
+        faults = next((kept for kept in _fewer(faults) if stays(kept, orders)), faults)
         while len(faults) > 1:
-            for index in range(len(faults)):
-                kept = faults[:index] + faults[index + 1 :]
-                smaller = with_faults(self._spec, seed, kept, order=order)
-                words = self._fails_alike(found, smaller)
-                if words is not None:
-                    found.smallest, found.said, faults = smaller, words, kept
-                    break
-            else:
+            less = (faults[:index] + faults[index + 1 :] for index in range(len(faults)))
+            kept = next((each for each in less if stays(each, orders)), None)
+            if kept is None:
                 break
+            faults = kept
+        for name in ("threads", "ranks"):
+            plainer = replace(orders, **{name: 0})
+            if plainer != orders and stays(faults, plainer):
+                orders = plainer
         self._with_fewer_ranks(found)
 
     def _with_fewer_ranks(self, found: Found) -> None:

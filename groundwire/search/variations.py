@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from topologies.spec.spec import Spec, parse_dict
-from topologies.units import format_size, format_time
+from topologies.units import format_signed_time, format_size, format_time
 
 Fault = dict[str, Any]
 Drawer = Callable[[random.Random, Spec, int], list[Fault]]
@@ -17,6 +18,19 @@ _LONGEST_LATE_NS = 500_000_000
 _SLOWEST = 10
 """Links are up to so many times as long."""
 _SOON_NS = 1_000
+_CLOCK_DECADES = (-6, 1)
+"""Clocks are up to ten seconds off, alike often by microseconds as by seconds."""
+_MOST_DRIFT_PPM = 100
+"""As crystals that are out of their tolerance."""
+
+
+@dataclass(frozen=True, slots=True)
+class Orders:
+    """The seeds that order who is ready at one time: ranks, and threads of a process; 0: as Linux
+    has it."""
+
+    ranks: int = 0
+    threads: int = 0
 
 
 def _late_starts(drawn: random.Random, spec: Spec, span_ns: int) -> list[Fault]:
@@ -76,8 +90,19 @@ def _memory(drawn: random.Random, spec: Spec, span_ns: int) -> list[Fault]:
     return [{"kind": "memory-limit", "rank": rank, "at": _at(drawn, span_ns), "value": value}]
 
 
+def _clocks(drawn: random.Random, spec: Spec, span_ns: int) -> list[Fault]:
+    """Each host's clock is ahead or behind from the beginning, and drifts."""
+    return [
+        {"kind": "clock", "host": host, "at": "0ns",
+         "offset": format_signed_time(round(
+             drawn.choice((-1, 1)) * 10 ** (9 + drawn.uniform(*_CLOCK_DECADES)))),
+         "drift_ppm": round(drawn.uniform(-_MOST_DRIFT_PPM, _MOST_DRIFT_PPM), 3)}
+        for host in dict.fromkeys(spec.plan.hosts)
+    ]  # fmt: skip
+
+
 def _nothing(drawn: random.Random, spec: Spec, span_ns: int) -> list[Fault]:
-    """The seed itself, and the order of ranks that are ready at one time, are varied always."""
+    """The order of ranks, or of threads, that are ready at one time is varied, and is no fault."""
     return []
 
 
@@ -90,6 +115,8 @@ VARIED: Mapping[str, Drawer] = {
     "loss": _loss,
     "kill": _kill,
     "memory": _memory,
+    "threads": _nothing,
+    "clock": _clocks,
 }
 """The names that `--vary` takes, each with the function that draws its faults."""
 HARMLESS = ("order", "starts", "latency", "slow")
@@ -103,14 +130,15 @@ def variation(spec: Spec, seed: int, varied: Sequence[str], span_ns: int) -> Spe
     faults: list[Fault] = []
     for name in varied:
         faults += VARIED[name](random.Random(f"{seed} {name}"), spec, span_ns)
-    return with_faults(spec, seed, faults, order=seed if "order" in varied else 0)
+    orders = Orders(seed if "order" in varied else 0, seed if "threads" in varied else 0)
+    return with_faults(spec, seed, faults, orders)
 
 
-def with_faults(spec: Spec, seed: int, faults: Sequence[Fault], *, order: int) -> Spec:
-    """A spec with a seed, an order of ranks, and these faults beside its own. Raises SpecError."""
+def with_faults(spec: Spec, seed: int, faults: Sequence[Fault], orders: Orders) -> Spec:
+    """A spec with a seed, orders, and these faults beside its own. Raises SpecError."""
     plain = spec.to_dict()
     changed = {"seed": seed, "faults": [*plain["faults"], *faults]}
-    virtual = plain["virtual"] | {"order": order}
+    virtual = plain["virtual"] | {"order": orders.ranks, "thread_order": orders.threads}
     return parse_dict(plain | changed | {"virtual": virtual}, f"{spec.name}, seed {seed}")
 
 

@@ -204,3 +204,103 @@ def test_ping_keeps_its_interval(guest: Guest) -> None:
     # 10 intervals; ping waits with SO_RCVTIMEO, which the kernel's timer wheel rounds up to its
     # next 8 ticks of 1 ms at this distance (kernel/time/timer.c), on any machine.
     assert 2_000_000_000 <= ended.result.virtual_ns <= 2_090_000_000
+
+
+# A process that is in a network namespace of its own, and outside of it for a reading.
+OWN_CLOCK = """
+import ctypes, os, select, socket, struct, sys, time
+libc = ctypes.CDLL(None, use_errno=True)
+class Timespec(ctypes.Structure):
+    _fields_ = [("s", ctypes.c_long), ("ns", ctypes.c_long)]
+outside, own = os.open("/proc/self/ns/net", os.O_RDONLY), 0
+assert libc.unshare(0x40000000) == 0
+own = os.open("/proc/self/ns/net", os.O_RDONLY)
+def right(read):
+    libc.setns(outside, 0x40000000)
+    value = read()
+    libc.setns(own, 0x40000000)
+    return value
+def set_error(offset, drift, since):
+    with open("/proc/sys/net/gwclock/error", "w") as file:
+        file.write(f"{offset % 2**64} {drift % 2**64} {since}")
+"""
+
+
+@pytest.mark.parametrize("offset_ns", [250_000_000, -3 * 10**9 - 1])
+@pytest.mark.parametrize("drift_ppb", [0, 50_000, -100_000_000, 333])
+def test_a_namespace_has_a_clock_that_is_wrong_and_drifts(
+    guest: Guest, offset_ns: int, drift_ppb: int
+) -> None:
+    """Each way to ask for the time of day is told the same, to its unit, and no way to wait by it
+    ends before its time has come or a nanosecond after."""
+    script = (
+        OWN_CLOCK
+        + f"""
+offset, drift = {offset_ns}, {drift_ppb}
+since = time.monotonic_ns() + 10**9
+set_error(offset, drift, since)
+wrong = set()
+for step in range(40):
+    time.sleep(0.123456789)
+    passed = max(0, time.monotonic_ns() - since)
+    error = offset + (1 if drift >= 0 else -1) * (passed * abs(drift) // 10**9)
+    truth = right(time.time_ns)
+    told = time.time_ns()
+    wrong.add(told - truth - error)
+    wrong.add(int(libc.time(None)) - told // 10**9)
+    pair = (ctypes.c_long * 2)()
+    libc.gettimeofday(pair, None)
+    wrong.add(pair[0] * 10**6 + pair[1] - told // 1000)
+    now = Timespec()
+    libc.clock_gettime(11, ctypes.byref(now))  # CLOCK_TAI
+    wrong.add(now.s * 10**9 + now.ns - told)
+    wrong.add(right(time.monotonic_ns) - time.monotonic_ns())
+    until = Timespec(*divmod(told + 7_654_321, 10**9))
+    libc.clock_nanosleep(0, 1, ctypes.byref(until), None)
+    late = time.time_ns() - told - 7_654_321
+    wrong.add(0 if 0 <= late <= 2 else late)
+    timer = libc.timerfd_create(0, 0)
+    until = told + 20_000_001
+    times = struct.pack("4q", 0, 0, *divmod(until, 10**9))
+    assert libc.timerfd_settime(timer, 1, times, None) == 0
+    os.read(timer, 8)
+    os.close(timer)
+    late = time.time_ns() - until
+    wrong.add(0 if 0 <= late <= 2 else late)
+    semaphore = (ctypes.c_char * 64)()
+    libc.sem_init(semaphore, 0, 0)
+    until += 30_000_001
+    wait = Timespec(*divmod(until, 10**9))
+    assert libc.sem_timedwait(semaphore, ctypes.byref(wait)) == -1
+    late = time.time_ns() - until
+    wrong.add(0 if 0 <= late <= 2 else late)
+a, b = socket.socket(type=socket.SOCK_DGRAM), socket.socket(type=socket.SOCK_DGRAM)
+os.system("ip link set lo up")
+a.bind(("127.0.0.1", 9))
+a.setsockopt(socket.SOL_SOCKET, 35, 1)  # SO_TIMESTAMPNS
+b.sendto(b"x", ("127.0.0.1", 9))
+sent = time.time_ns()
+_, ((_, _, stamp),), _, _ = a.recvmsg(9, 100)
+seconds, rest = struct.unpack("2q", stamp)
+wrong.add(sent - seconds * 10**9 - rest)
+set_error(0, 0, 0)
+wrong.add(right(time.time_ns) - time.time_ns())
+print(*wrong)
+"""
+    )
+    assert python(guest, script) == [0]
+
+
+def test_a_clock_that_no_kernel_takes_is_refused(guest: Guest) -> None:
+    script = (
+        OWN_CLOCK
+        + """
+for error in ((10**18 + 1, 0, 0), (0, 10**8 + 1, 0), (-10**18 - 1, 0, 0)):
+    try:
+        set_error(*error)
+    except OSError as refused:
+        print(refused.errno)
+set_error(10**18, -10**8, 0)
+"""
+    )
+    assert python(guest, script) == [34, 34, 34]  # ERANGE

@@ -17,7 +17,14 @@ from topologies.spec.errors import Key, Problem, shown, suggestion
 from topologies.spec.fabric_section import GraphSpec
 from topologies.spec.jobs.checks import check_jobs
 from topologies.spec.queue_section import Classes, QueueSpec
-from topologies.spec.run_sections import Freeze, MemoryLimit, NodeDies, Partition, ProcessFault
+from topologies.spec.run_sections import (
+    Freeze,
+    MemoryLimit,
+    NodeDies,
+    Partition,
+    ProcessFault,
+    WrongClock,
+)
 from topologies.spec.sections import Sections
 from topologies.spec.transports.checks import transport_problems
 from topologies.spec.workloads import WORKLOADS
@@ -288,6 +295,12 @@ def _fault_problems(spec: Sections, fabric: Fabric) -> Iterator[Problem]:
                 yield Problem((*key, "switch"), fault.switch, expected)
         elif isinstance(fault, ProcessFault):
             yield from _victim_problems(spec, fabric, key, fault)
+        elif isinstance(fault, WrongClock):
+            if fault.host not in {node.name for node in fabric.hosts}:
+                yield Problem((*key, "host"), fault.host, "expected a host of the fabric")
+            if spec.workload.program is None:
+                expected = "expected a workload of kind command: only programs ask for the time"
+                yield Problem((*key, "kind"), fault.kind, expected)
         elif isinstance(fault, Partition):
             known = {node.name for node in fabric.nodes}
             for name in fault.nodes:

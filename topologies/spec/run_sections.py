@@ -25,8 +25,10 @@ from topologies.spec.transports import ABSENT, TRANSPORTS
 from topologies.spec.transports.section import TransportSection
 from topologies.units import (
     RateBps,
+    SignedTimeNs,
     SizeBytes,
     TimeNs,
+    format_signed_time,
     format_size,
     format_time,
     parse_size_bytes,
@@ -37,6 +39,10 @@ MINIMUM_SNAPLEN = 114
 """Ethernet 14, IPv4 20 and TCP 32 bytes (with time stamps), and Gloo's preamble of 48."""
 
 MIN_MEMORY_BYTES = 256 * 2**20
+
+MOST_OFF_NS = 10**18
+MOST_DRIFT_PPM = 100_000
+"""The bounds of the virtual kernel (emulator/kernel/gwclock.c)."""
 
 
 def _as_tcp(value: object) -> object:
@@ -155,7 +161,8 @@ class VirtualSpec(SpecSection):
     `auto`: many, where that changes no measured time (`emulator.ranks.packing`). `connections`
     says when two ranks connect: before the workload, all, or when they first communicate. With
     `connect_only` they connect, and the run is over: what is then known are its ports. `order`
-    draws which of the programs' processes that are ready at one time goes first (0: as Linux has
+    draws which of the programs' processes that are ready at one time goes first, and `thread_order`
+    which of the threads of such a process, and of the files that it waits for (0: as Linux has
     it)."""
 
     receive_coalescing_ns: TimeNs = Field(default=0, alias="receive_coalescing")
@@ -164,6 +171,7 @@ class VirtualSpec(SpecSection):
     connections: Literal["eager", "lazy"] = "eager"
     connect_only: bool = Field(default=False, strict=True)
     order: Integer = Field(default=0, ge=0)
+    thread_order: Integer = Field(default=0, ge=0, lt=2**64)
 
     @property
     def memory_bytes(self) -> int | None:
@@ -345,6 +353,37 @@ class MemoryLimit(RankFault):
     value: SizeBytes = Field(gt=0)
 
 
+class WrongClock(TimedFault):
+    """The time of day at a `host` is `offset` ahead (below 0: behind), and gains `drift_ppm`
+    microseconds a second, for `duration` (None: to the end). Intervals and timers are not
+    touched."""
+
+    kind: Literal["clock"]
+    host: str
+    offset_ns: SignedTimeNs = Field(default=0, alias="offset", ge=-MOST_OFF_NS, le=MOST_OFF_NS)
+    drift_ppm: float = Field(default=0, ge=-MOST_DRIFT_PPM, le=MOST_DRIFT_PPM)
+    duration_ns: TimeNs | None = Field(default=None, alias="duration", gt=0)
+
+    @model_validator(mode="after")
+    def _is_wrong(self) -> WrongClock:
+        if not self.offset_ns and not self.drift_ns_per_s:
+            raise ValueError("expected an `offset` or a `drift_ppm` (of at least 0.001)")
+        return self
+
+    @property
+    def drift_ns_per_s(self) -> int:
+        """So many nanoseconds are gained in each second."""
+        return round(self.drift_ppm * 1000)
+
+    @property
+    def in_words(self) -> str:
+        """The error of the clock: `+250ms, +50 ppm`."""
+        sign = "" if self.offset_ns < 0 else "+"
+        offset = [f"{sign}{format_signed_time(self.offset_ns)}"] if self.offset_ns else []
+        drift = [f"{self.drift_ppm:+g} ppm"] if self.drift_ns_per_s else []
+        return ", ".join([*offset, *drift])
+
+
 def _rank(rank: int, job: str | None) -> str:
     return f"rank {rank}" if job is None else f"rank {rank} of job {job}"
 
@@ -352,14 +391,16 @@ def _rank(rank: int, job: str | None) -> str:
 LinkFault = LinkDown | LinkUp | Loss | Corruption | RateChange | DelayChange | Flap
 ProcessFault = Kill | Freeze | MemoryLimit
 
-FaultSpec = Annotated[LinkFault | NodeDies | Partition | ProcessFault, Field(discriminator="kind")]
+FaultSpec = Annotated[
+    LinkFault | NodeDies | Partition | ProcessFault | WrongClock, Field(discriminator="kind")
+]
 
 
 def links_of_fault(fabric: Fabric, fault: FaultSpec) -> tuple[Link, ...]:
     """The links that a fault changes; none where it is of processes alone. Raises ValueError for
     links and KeyError for nodes that there are not."""
     match fault:
-        case NodeDies() | RankFault():
+        case NodeDies() | RankFault() | WrongClock():
             return ()
         case Kill():
             node = fault.host or fault.switch
