@@ -116,7 +116,7 @@ def run_guest(
                     with ExitStack() as held:
                         clock = VirtualClock(process, kernel.symbols)
                         interrupts = Interrupts(process, kernel.symbols)
-                        core = Core(process)
+                        core = held.enter_context(Core(process))
                         if guest.time_travel:
                             held.enter_context(kept_reserve(process, kernel.symbols, core))
                         memory_watch = ThrashingDetector(

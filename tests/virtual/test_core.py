@@ -29,7 +29,8 @@ def test_every_process_of_a_guest_is_on_the_one_core_and_nobody_else() -> None:
     ) as parent:
         assert parent.stdin is not None and parent.stdout is not None
         child = int(parent.stdout.readline())
-        Core(parent.pid)
+        with Core(parent.pid):
+            pass
         cores = [os.sched_getaffinity(pid) for pid in (parent.pid, child)]
         policy = os.sched_getscheduler(parent.pid)
         parent.stdin.write(b"\n")
@@ -38,6 +39,38 @@ def test_every_process_of_a_guest_is_on_the_one_core_and_nobody_else() -> None:
     assert cores[1] == cores[0]
     assert policy == os.SCHED_BATCH
     assert os.sched_getaffinity(0) == ours
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two processor cores")
+def test_guests_take_cores_that_no_other_guest_has() -> None:
+    """In a network namespace of its own, where no other guest's claims are; with an even and an odd
+    number of processes between those that choose."""
+    script = """
+import ctypes, os, subprocess, sys
+from emulator.virtual.host.core import Core
+if ctypes.CDLL(None).unshare(0x40000000 | (0x10000000 if os.geteuid() else 0)):
+    sys.exit(77)
+os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:2])
+def core_of(guest):
+    (core,) = os.sched_getaffinity(guest.pid)
+    return core
+for number in range(2):
+    guests = [subprocess.Popen(["cat"], stdin=subprocess.PIPE, start_new_session=True)
+              for _ in range(4 - number)]
+    one, other, *_, late = guests
+    with Core(one.pid):
+        with Core(other.pid):
+            assert core_of(one) != core_of(other)
+        with Core(late.pid):
+            assert core_of(late) != core_of(one)
+            Core(guests[2].pid)  # none is left: it takes one that another has
+    for guest in guests:
+        guest.communicate()
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    if done.returncode == 77:
+        pytest.skip("this machine gives users no network namespaces")
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import sys
 
 from tests.virtual.conftest import Guest
 
-# Of each seed: in which order four threads came whose sleeps end at one time, how many of 40
+# A line a seed: in which order four threads came whose sleeps end at one time, how many of 40
 # additions of two threads were lost, and in which order epoll tells of four sockets. A process
 # without a network namespace of its own is none of a host's.
 _SCRIPT = """

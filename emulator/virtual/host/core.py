@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import socket
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -27,20 +28,39 @@ _IDLE_FIELDS = (3, 4)  # idle and iowait, in a cpu line of /proc/stat (proc(5))
 class Core:
     """The core of one guest, whose first process is the leader of its session.
 
-    Chosen when the guest starts, changed when others crowd it while another core idles.
+    Chosen when the guest starts, one that no other guest has where there is such a core; changed
+    when others crowd it while another core idles. A context manager: the core is the guest's until
+    the block ends.
     """
 
     def __init__(self, leader: int) -> None:
         self._leader = leader
         self._allowed = sorted(os.sched_getaffinity(leader))
-        # Two guests that start together should not choose the same one.
-        self._core = self._allowed[leader % len(self._allowed)]
+        first = leader % len(self._allowed)
+        turned = self._allowed[first:] + self._allowed[:first]
+        self._core = turned[0]
+        self._claim: socket.socket | None = None
+        for core in turned:
+            self._claim = _claimed(core)
+            if self._claim is not None:
+                self._core = core
+                break
         self._looked_s = time.monotonic()
         self._idle_ticks = _idle_ticks()
         self._ran_ns: Mapping[int, int] = {}
         if os.sched_getscheduler(leader) == os.SCHED_OTHER:
             os.sched_setscheduler(leader, os.SCHED_BATCH, os.sched_param(0))  # and what it forks
         self._move()
+
+    def __enter__(self) -> Core:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._let_go()
+
+    def _let_go(self) -> None:
+        if self._claim is not None:
+            self._claim.close()
 
     def others(self) -> frozenset[int]:
         """The cores that the guest may use and does not."""
@@ -65,7 +85,8 @@ class Core:
             return
         better = better_core(self._core, 1 - idle[self._core] - ran, idle)
         if better != self._core:
-            self._core = better
+            self._let_go()
+            self._core, self._claim = better, _claimed(better)
             self._move()
 
     def _move(self) -> None:
@@ -91,6 +112,18 @@ class Core:
             with contextlib.suppress(OSError, IndexError):
                 ran_ns[pid] = int(Path(f"/proc/{pid}/schedstat").read_text().split()[0])
         return ran_ns
+
+
+def _claimed(core: int) -> socket.socket | None:
+    """A core for one guest, until the socket is closed or this process ends; None: another guest
+    has it. The name is in no file system (unix(7), abstract sockets)."""
+    claim = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    try:
+        claim.bind(f"\0groundwire-core-{core}")
+    except OSError:
+        claim.close()
+        return None
+    return claim
 
 
 def better_core(core: int, others: float, idle: Mapping[int, float]) -> int:
