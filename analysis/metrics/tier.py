@@ -21,18 +21,25 @@ class TierUse:
     ports: tuple[PortMetrics, ...]
 
     @property
-    def mean_utilisation(self) -> float:
-        return sum(p.utilisation or 0.0 for p in self.ports) / len(self.ports)
+    def mean_utilisation(self) -> float | None:
+        """None where no collective was in flight."""
+        known = self._utilisations
+        return sum(known) / len(known) if known else None
 
     @property
-    def max_utilisation(self) -> float:
-        return max(p.utilisation or 0.0 for p in self.ports)
+    def max_utilisation(self) -> float | None:
+        """None where no collective was in flight."""
+        return max(self._utilisations, default=None)
 
     @property
     def imbalance(self) -> float | None:
         """Utilisation of the busiest port over the mean; None when nothing was sent."""
-        mean = self.mean_utilisation
-        return self.max_utilisation / mean if mean else None
+        mean, most = self.mean_utilisation, self.max_utilisation
+        return most / mean if mean and most is not None else None
+
+    @property
+    def _utilisations(self) -> list[float]:
+        return [p.utilisation for p in self.ports if p.utilisation is not None]
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from analysis.report.page import page_environment
 from analysis.report.run_figures import RunFigures
 from analysis.report.sections import sections, table_panels
 from analysis.report.tables.figures import duration
+from analysis.runs.several import differing_keys, flat_keys, in_words
 from topologies.fabrics.fabric import Link
 from topologies.spec.run_sections import (
     FaultSpec,
@@ -26,6 +27,7 @@ from topologies.units import format_rate, format_size, format_time
 
 _WIDTH = 1080.0
 _WIDTH_BESIDE = 620.0
+_MOST_DIFFERING = 12
 
 
 def render_html(runs: Sequence[RunFigures], title: str | None = None) -> str:
@@ -44,7 +46,7 @@ def render_html(runs: Sequence[RunFigures], title: str | None = None) -> str:
         },
         rows=rows,
         findings={run.label: findings(run) for run in runs},
-        facts={run.label: _facts(run) for run in runs},
+        facts={run.label: facts for run, facts in zip(runs, _all_facts(runs), strict=True)},
         sections=sections(runs, width),
         tables=table_panels(runs),
         command="report",
@@ -55,6 +57,21 @@ def render_html(runs: Sequence[RunFigures], title: str | None = None) -> str:
 @cache
 def _environment() -> Environment:
     return page_environment()
+
+
+def _all_facts(runs: Sequence[RunFigures]) -> list[tuple[tuple[str, str], ...]]:
+    """The facts of each run, with what its spec says where those of the others differ."""
+    if len(runs) == 1:
+        return [_facts(runs[0])]
+    apart = differing_keys([dict(flat_keys(run.run.spec.to_dict())) for run in runs])
+    told = [
+        in_words(values) if len(values) <= _MOST_DIFFERING else f"{len(values)} keys of the spec"
+        for values in apart
+    ]
+    return [
+        (("differs in", words or "nothing"), *_facts(run))
+        for run, words in zip(runs, told, strict=True)
+    ]
 
 
 def _facts(run: RunFigures) -> tuple[tuple[str, str], ...]:

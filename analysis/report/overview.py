@@ -11,7 +11,6 @@ from analysis.metrics.phase_names import phase_name
 from analysis.report.run_figures import RunFigures
 from analysis.report.tables.figures import count, duration, number, share, signed_percent, size
 from analysis.results.rows import row_figures, rows_in_words
-from analysis.runs.collectives import unseen_iterations
 
 _UNEVEN = 1.25
 _ON_THE_WIRE = ("loss", "corruption")
@@ -47,7 +46,7 @@ def key_figures(figures: RunFigures) -> tuple[KeyFigure, ...]:
         found.append(KeyFigure("best busbw", value, remark, gbps))
     for name, error in summary["error"].items():
         if error["count"]:
-            remark = f"mean; largest {signed_percent(error['largest'])}"
+            remark = f"mean of collectives; largest {signed_percent(error['largest'])}"
             found.append(KeyFigure(f"{name} error", share(error["mean"]), remark))
     found += _row_figures(figures)
     again = [f"{count(summary['retransmits'])} retransmits"]
@@ -100,12 +99,14 @@ def _iteration_figures(figures: RunFigures) -> list[KeyFigure]:
     remark = "the only one"
     if len(times) > 1:
         remark = f"mean of {len(times)}, {duration(min(times))} to {duration(max(times))}"
-    exposed = sum(b.mean_exposed_ns(p) for b in iterations for p in b.phases)
-    total = sum(b.mean_duration_ns for b in iterations)
-    blocked = exposed / total if total and not unseen_iterations(figures.run) else None
+    rows = figures.result["iterations"]
+    exposed = [row["exposed_comm_ns"] for row in rows]
+    total = sum(row["duration_ns"] for row in rows)
+    blocked = sum(exposed) / total if total and None not in exposed else None
+    remark_of_share = "communication, of iterations, on the rank that has most"
     return [
         KeyFigure("iteration", duration(mean), remark, mean),
-        KeyFigure("exposed share", share(blocked), "communication, of iterations"),
+        KeyFigure("exposed share", share(blocked), remark_of_share),
     ]
 
 
@@ -129,31 +130,30 @@ def findings(figures: RunFigures) -> tuple[str, ...]:
 
 
 def _where_time_went(figures: RunFigures) -> str:
-    total = sum(b.mean_duration_ns for b in figures.iterations)
     by_phase: dict[str, float] = {}
     for b in figures.iterations:
         for phase in b.phases:
             by_phase[phase] = by_phase.get(phase, 0.0) + b.mean_exposed_ns(phase)
-    if not total or len(by_phase) < 2:
+    if len(by_phase) < 2:
         return ""
     exposed = sum(by_phase.values())
     first = max(by_phase, key=lambda phase: by_phase[phase])
     if not exposed:
         return "All communication was hidden behind computation."
     return (
-        f"Ranks spent {share(exposed / total)} of their time blocked on communication, "
-        f"{share(by_phase[first] / exposed)} of that on {phase_name(first)}."
+        f"{share(by_phase[first] / exposed)} of the time in which ranks were blocked on "
+        f"communication went to {phase_name(first)}."
     )
 
 
 def _busy_links(figures: RunFigures) -> str:
-    tiers = [tier for tier in figures.tiers if tier.max_utilisation > 0]
+    tiers = [tier for tier in figures.tiers if tier.max_utilisation]
     if not tiers:
         return ""
     parts = ", ".join(
         f"{tier.link_class} {tier.direction} {share(tier.mean_utilisation)}" for tier in tiers[:6]
     )
-    worst = max(tiers, key=lambda tier: tier.max_utilisation)
+    worst = max(tiers, key=lambda tier: tier.max_utilisation or 0.0)
     busiest = max(worst.ports, key=lambda port: port.utilisation or 0.0)
     return (
         f"Link use while collectives were in flight, on average: {parts}; the busiest link, "
@@ -199,7 +199,7 @@ def _prediction(figures: RunFigures) -> str:
         lean = "too fast" if below > 0.8 * len(signed) else "too slow"
         leaning = f", {lean}" if below > 0.8 * len(signed) or below < 0.2 * len(signed) else ""
         parts.append(f"{name} is off by {share(error['mean'])}{leaning}")
-    return f"Predictions (mean error): {'; '.join(parts)}." if parts else ""
+    return f"Predictions of collectives (mean error): {'; '.join(parts)}." if parts else ""
 
 
 def _losses(figures: RunFigures) -> str:

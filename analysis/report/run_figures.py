@@ -25,6 +25,7 @@ from analysis.runs.kernels import Stretch, side_stretches
 from analysis.runs.run import Run, RunError, load_run
 from analysis.runs.samples.ports import PortSeries, port_series
 from analysis.runs.samples.rates import RateSeries, rate_series
+from analysis.runs.several import labels_of
 
 
 @dataclass(frozen=True)
@@ -188,8 +189,7 @@ def figures_of_jobs(run: Run, known: Sequence[RunFigures] = ()) -> tuple[RunFigu
 
 
 def run_figures(directories: Sequence[Path]) -> tuple[RunFigures, ...]:
-    """Load runs and label them by their directories' names, as short as tells them apart. Each job
-    of a run of several is one.
+    """Load runs and label them as `labels_of` does. Each job of a run of several is one.
 
     Raises SpecError, and RunError, also for runs of which all jobs have failed.
     """
@@ -203,14 +203,3 @@ def run_figures(directories: Sequence[Path]) -> tuple[RunFigures, ...]:
     runs = [own for run in loaded for _, own in run.parts]
     labels = labels_of([run.directory for run in runs])
     return tuple(RunFigures(run, label) for run, label in zip(runs, labels, strict=True))
-
-
-def labels_of(directories: Sequence[Path]) -> list[str]:
-    """The names of run directories, with as many of their parents as tell them apart; numbered
-    where nothing does."""
-    paths = [directory.resolve() for directory in directories]
-    for parts in range(1, max(len(path.parts) for path in paths) + 1):
-        labels = ["/".join(path.parts[-parts:]) for path in paths]
-        if len(set(labels)) == len(labels):
-            return labels
-    return [f"{path.name} ({number})" for number, path in enumerate(paths, start=1)]

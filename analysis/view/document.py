@@ -13,6 +13,7 @@ from analysis.runs.collectives import ALIGNMENT
 from analysis.runs.records import LinkRecord
 from analysis.runs.run import Run
 from analysis.runs.samples.ports import PortSeries, port_series
+from analysis.runs.several import flat_keys
 from analysis.view.paths import RankPath, rank_paths
 from topologies.fabrics.fabric import Fabric, NodeKind
 
@@ -286,15 +287,3 @@ def _spans(
             began = record.end_ns - record.waited_ns - origin_ns
             at = index.get((record.group, record.id))
             yield ViewSpan(began, record.end_ns - origin_ns, record.id, at)
-
-
-def flat_keys(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
-    """Every value of a spec by its dotted key, for telling two specs apart."""
-    if isinstance(value, dict):
-        for name, inner in value.items():
-            yield from flat_keys(inner, f"{key}.{name}" if key else str(name))
-    elif isinstance(value, list | tuple) and any(isinstance(each, dict) for each in value):
-        for number, inner in enumerate(value):
-            yield from flat_keys(inner, f"{key}[{number}]")
-    else:
-        yield key, str(value)

@@ -10,13 +10,13 @@ from analysis.report.charts.fabric_layout import lay_out
 from analysis.runs.live import LiveCall, LiveRun
 from analysis.runs.records import LinkRecord
 from analysis.runs.samples.ports import PortSeries
+from analysis.runs.several import flat_keys
 from analysis.view.document import (
     WIDTH,
     ViewCollective,
     ViewDocument,
     ViewProgress,
     ViewSpan,
-    flat_keys,
     stretches_of,
     view_nodes,
     view_port,

@@ -202,12 +202,7 @@ def _print(forecast: Forecast, connected: bool) -> None:
     table.figure("size", size.unit)
     for name in names:
         table.figure(name, "us")
-    drawn = [
-        name
-        for name in names
-        if name in forecast.iteration_intervals_ns
-        or any(collective.predicted[name].interval_ns for collective in forecast.collectives)
-    ]
+    drawn = [name for name in names if any(_width_ns(each) for each in _intervals(forecast, name))]
     for name in drawn:
         table.figure(name, "90%", "from")
         table.figure("to")
@@ -250,6 +245,8 @@ def _print(forecast: Forecast, connected: bool) -> None:
         for line in models_used(name, answers):
             console.print(line, highlight=False)
         console.print(f"{name} ignores: {forecast.ignores[name]}", highlight=False)
+        if name not in drawn and any(_intervals(forecast, name)):
+            console.print(f"{name} says the same for every draw of paths", highlight=False)
         whole = forecast.iterations[name]
         if isinstance(whole, str):
             console.print(f"iteration not predicted by {name}: {whole}", highlight=False)
@@ -257,8 +254,18 @@ def _print(forecast: Forecast, connected: bool) -> None:
         console.print(f"not predicted: {refusal}", highlight=False)
 
 
+def _intervals(forecast: Forecast, name: str) -> list[tuple[int, int] | None]:
+    collectives = [one.predicted[name].interval_ns for one in forecast.collectives]
+    return [*collectives, forecast.iteration_intervals_ns.get(name)]
+
+
+def _width_ns(interval_ns: tuple[int, int] | None) -> int:
+    return 0 if interval_ns is None else interval_ns[1] - interval_ns[0]
+
+
 def _interval(interval_ns: tuple[int, int] | None) -> list[str]:
-    least, largest = interval_ns or (None, None)
+    """A dash each where all draws agree."""
+    least, largest = (interval_ns if _width_ns(interval_ns) else None) or (None, None)
     return [microseconds(least), microseconds(largest)]
 
 

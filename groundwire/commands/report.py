@@ -16,7 +16,10 @@ from analysis.report import render_html, render_markdown, write_csv
 from analysis.report.pictures import write_pictures
 from analysis.report.run_figures import RunFigures, run_figures
 from analysis.report.tables.table import Table
+from analysis.runs.several import run_directories
 from groundwire.commands.console.report_style import ReportStyle
+
+_MOST_BESIDE = 16
 
 
 class ReportRefused(ValueError):
@@ -36,7 +39,11 @@ class ReportFormat(StrEnum):
 def report(
     runs: Annotated[
         list[Path],
-        typer.Argument(metavar="RUN", help="Run directories; several are put side by side."),
+        typer.Argument(
+            metavar="RUN",
+            help="Run directories, or directories with runs in them, as of a sweep; several runs "
+            "are put side by side.",
+        ),
     ],
     format_: Annotated[
         ReportFormat,
@@ -51,9 +58,9 @@ def report(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Where to write (default: RUN/report.html for one run, report.html for several; "
-            "md goes to standard output; csv to the folder RUN/tables, or tables; svg to "
-            "RUN/pictures, or pictures; perfetto to RUN/trace.pftrace).",
+            help="Where to write (default: report.html in the one directory given, else in this "
+            "one; md goes to standard output; csv to the folder tables there, svg to pictures; "
+            "perfetto to RUN/trace.pftrace of each run).",
         ),
     ] = None,
     style: Annotated[
@@ -70,7 +77,13 @@ def report(
     the ranks, the fabric with its links' use, measured against predicted times, queues, flows, who
     sent to whom, and sortable tables. Exit code 3 says that one of the runs is not valid.
     """
-    figures = run_figures(runs)
+    directories = [each for path in runs for each in run_directories(path)]
+    if len(directories) > _MOST_BESIDE and format_ is ReportFormat.html and not as_json:
+        raise ReportRefused(
+            f"expected at most {_MOST_BESIDE} runs side by side, found {len(directories)}: name "
+            "some of them, or take --format csv, which has all"
+        )
+    figures = run_figures(directories)
     if as_json:
         content = {f.label: {k: _plain(t) for k, t in f.tables.items()} for f in figures}
         print(json.dumps(content, indent=1))

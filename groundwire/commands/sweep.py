@@ -139,7 +139,8 @@ def _table(keys: list[str], cases: list[SweepCase], times: bool) -> Figures:
     ]
     measured = [_mean(case, "duration_ns") for case in cases]
     time = time_scale(measured)
-    table = Figures("run", *keys)
+    title = "Iterations: their mean, and the error of what is predicted for it"
+    table = Figures("run", *keys, title=title)
     table.figure("iteration", time.unit)
     for name in predictors:
         if times:

@@ -12,8 +12,8 @@ from typing import Annotated
 
 import typer
 
-from analysis.report.run_figures import labels_of
 from analysis.runs.run import Run, load_run
+from analysis.runs.several import labels_of, run_directories
 from analysis.view import ViewServer, render_page, view_document
 from analysis.view.page import document_json
 
@@ -61,7 +61,7 @@ def view(
     differs: keys of their specs, collectives, ports. It is served on this machine alone, read-only,
     under an address with a token, until Ctrl-C; with --out it is a file.
     """
-    directories = [each for run in runs for each in _run_directories(run)]
+    directories = [each for run in runs for each in run_directories(run)]
     if len({each.resolve() for each in directories}) < len(directories):
         raise ViewRefused("expected each run once, found one twice")
     labels = labels_of(directories)
@@ -91,23 +91,6 @@ def view(
         except KeyboardInterrupt:
             print()
     return 0
-
-
-def _run_directories(path: Path) -> list[Path]:
-    """The directory itself where it is a run, else the runs up to three levels below it.
-
-    Raises ViewRefused when there is none.
-    """
-    if (path / "result.json").exists():
-        return [path]
-    for pattern in ("*/result.json", "*/*/result.json", "*/*/*/result.json"):
-        found = sorted(each.parent for each in path.glob(pattern))
-        if found:
-            return found
-    raise ViewRefused(
-        f"{path}: found no run; expected a directory with result.json, or one that has such "
-        "directories in it"
-    )
 
 
 def _loaded(directories: Sequence[Path], labels: Sequence[str]) -> list[tuple[Run, str]]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import stat
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,14 @@ class LabFolder:
         return self.path / "runs" / run
 
 
+@dataclass(frozen=True)
+class Answers:
+    """The number for each question that has one, and why others that are there are none."""
+
+    numbers: Mapping[str, Number]
+    refused: Mapping[str, str] = field(default_factory=dict)
+
+
 def start(student: Student, path: Path, solved: bool = False) -> LabFolder:
     """Make a student's folder: the page, the starter and answers.yaml, with the student's numbers.
     Raises LabError where something is there already."""
@@ -66,7 +75,10 @@ def open_folder(path: Path) -> LabFolder:
     """The student's folder at a path. Raises LabError."""
     file = path / STUDENT
     if not file.is_file():
-        raise LabError(f"{path}: no {STUDENT} in it; `groundwire lab start NAME` makes a folder")
+        raise LabError(
+            f"{path}: no {STUDENT} in it; `groundwire lab start NAME` makes a folder, and "
+            "`groundwire lab check --class DIR` grades a folder of folders"
+        )
     found = _mapping(file)
     name, lab = found.get("name"), found.get("lab")
     if not isinstance(name, str) or not 0 < len(name.strip()) <= _MOST_LETTERS:
@@ -76,24 +88,26 @@ def open_folder(path: Path) -> LabFolder:
     return LabFolder(path, Student(name, load_lab(lab)), found.get("solved") is True)
 
 
-def read_answers(folder: LabFolder) -> dict[str, Number]:
-    """Name of a question -> the number that answers.yaml has. Raises LabError where it is none, or
-    where a question does not exist; a question without an answer is left out."""
-    file = folder.path / ANSWERS
+def read_answers(folder: LabFolder) -> Answers:
+    """The answers of answers.yaml. One that is no number, or to no question, is refused by itself;
+    a question without an answer is left out. Raises LabError for a file that cannot be read."""
     asked = {question.name for question in folder.lab.questions}
-    answers: dict[str, Number] = {}
-    for name, found in _mapping(file).items():
+    numbers: dict[str, Number] = {}
+    refused: dict[str, str] = {}
+    for name, found in _mapping(folder.path / ANSWERS).items():
         if name not in asked:
             allowed = ", ".join(sorted(asked))
-            raise LabError(f"{file}: {name!r:.60}: no such question; allowed are {allowed}")
+            refused[str(name)] = f"found {name!r:.60}: no such question; allowed are {allowed}"
+            continue
         if isinstance(found, str):
             found = _number(found)
         if found is None:
             continue
         if isinstance(found, bool) or not isinstance(found, int | float) or found != found:
-            raise LabError(f"{file}: {name}: found {found!r:.60}; expected a number, and no unit")
-        answers[name] = found
-    return answers
+            refused[name] = f"found {found!r:.60}; expected a number, and no unit"
+        else:
+            numbers[name] = found
+    return Answers(numbers, refused)
 
 
 def write_answers(folder: LabFolder, answers: dict[str, Number]) -> None:

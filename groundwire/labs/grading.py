@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from groundwire.labs.errors import LabError
+from groundwire.labs.folder import Answers
 from groundwire.labs.formula import Number, UnknownName, value
-from groundwire.labs.lab import Formula, Lab, Mistake, Question
+from groundwire.labs.lab import ANSWERS, Formula, Lab, Mistake, Question
 from groundwire.labs.running import Outcome
 from groundwire.labs.student import Student
 
@@ -41,6 +42,8 @@ class Verdict:
     student: Student
     questions: tuple[Graded, ...]
     failures: Mapping[str, str]
+    strays: tuple[str, ...] = ()
+    """Answers to no question of the lab, in words."""
 
     @property
     def points(self) -> int:
@@ -58,17 +61,23 @@ class Verdict:
             "points": self.points,
             "of": self.of,
             "failures": dict(self.failures),
+            "strays": list(self.strays),
             "questions": [_document(graded, right) for graded in self.questions],
         }
 
 
-def grade(student: Student, answers: Mapping[str, Number], outcome: Outcome) -> Verdict:
-    """Hold answers, and what the runs came to, against what is right for the student."""
+def grade(student: Student, answers: Answers, outcome: Outcome) -> Verdict:
+    """Hold answers, and what the runs came to, against what is right for the student. An answer
+    that is refused costs its own question alone."""
     names = student.numbers | outcome.facts
     graded = tuple(
         _grade(student.lab, each, answers, names, outcome) for each in student.lab.questions
     )
-    return Verdict(student, graded, outcome.failures)
+    asked = {each.name for each in student.lab.questions}
+    strays = tuple(
+        f"{ANSWERS}: {why}" for name, why in answers.refused.items() if name not in asked
+    )
+    return Verdict(student, graded, outcome.failures, tuple(strays))
 
 
 def right_answers(student: Student, facts: Mapping[str, Number]) -> dict[str, Number]:
@@ -97,14 +106,15 @@ def fits(question: Question, found: Number, names: Mapping[str, Number]) -> bool
 def _grade(
     lab: Lab,
     question: Question,
-    answers: Mapping[str, Number],
+    answers: Answers,
     names: Mapping[str, Number],
     outcome: Outcome,
 ) -> Graded:
-    fact = question.measured
-    found = answers.get(question.name) if fact is None else outcome.facts.get(fact)
+    fact, name = question.measured, question.name
+    found = answers.numbers.get(name) if fact is None else outcome.facts.get(fact)
     if found is None:
-        missing = NO_ANSWER if fact is None else _why_no_fact(lab, fact, outcome)
+        no_answer = answers.refused.get(name, NO_ANSWER)
+        missing = no_answer if fact is None else _why_no_fact(lab, fact, outcome)
         hint = _hint_of_failure(question.mistakes, missing) or question.hint
         return Graded(question, None, None, 0, False, missing, hint)
     try:

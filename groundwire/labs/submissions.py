@@ -51,6 +51,7 @@ class Submission:
         found += [f"{file} is that of {other}" for file, other in self.files_of.items()]
         if self.verdict is not None:
             found += [f"{run}: {failure}" for run, failure in self.verdict.failures.items()]
+            found += self.verdict.strays
         return found
 
     def document(self) -> dict[str, object]:
@@ -137,7 +138,7 @@ def _graded(path: Path, scratch: Path, kernel: Path, limits: Limits) -> tuple[Ve
     outcome = _outcome(fresh, scratch, kernel, limits)
     names = [name for name in fresh.lab.hand_in if name != ANSWERS]
     files = {name: (fresh.path / name).read_bytes() for name in names}
-    return grade(fresh.student, answers, outcome), _Handed(answers, outcome.facts, files)
+    return grade(fresh.student, answers, outcome), _Handed(answers.numbers, outcome.facts, files)
 
 
 def _outcome(folder: LabFolder, given: Path, kernel: Path, limits: Limits) -> Outcome:

@@ -13,9 +13,9 @@ import typer
 
 from groundwire.commands.console.figures import output_console
 from groundwire.commands.labs.display import print_class, print_verdict
-from groundwire.commands.labs.lab import check
+from groundwire.commands.labs.lab import check, start_
 from groundwire.labs import submissions
-from groundwire.labs.folder import LabFolder, handed_in, start, write_answers
+from groundwire.labs.folder import Answers, LabFolder, handed_in, start, write_answers
 from groundwire.labs.formula import Number
 from groundwire.labs.grading import grade, right_answers
 from groundwire.labs.lab import Lab, lab_names, load_lab
@@ -154,6 +154,19 @@ def test_students_see_hints_and_instructors_right_answers(
     assert rows[0]["expected"] == right["wire_bytes"]
 
 
+def test_starting_a_lab_says_whose_numbers_it_has(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def said(folder: str, name: str | None) -> str:
+        with pytest.raises(typer.Exit):
+            start_("packet-time", tmp_path / folder, name=name)
+        return capsys.readouterr().out
+
+    assert "follow from the name Ada\n" in said("ada", "Ada")
+    monkeypatch.setattr("getpass.getuser", lambda: "grace")
+    assert "follow from the name grace, your user name; --name takes another" in said("own", None)
+
+
 def test_names_are_text_in_tables_and_spreadsheets(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -185,6 +198,7 @@ def test_grading_alone_knows_right_from_wrong() -> None:
     """Answers where a run measured 0 are no answers, and no traceback."""
     student = Student("Ada", load_lab("trust"))
     zeros = Outcome(dict.fromkeys(student.lab.facts, 0), {})
-    verdict = grade(student, dict.fromkeys([q.name for q in student.lab.questions], 1.0), zeros)
+    ones = Answers(dict.fromkeys([q.name for q in student.lab.questions], 1.0))
+    verdict = grade(student, ones, zeros)
     missing = [g.missing for g in verdict.questions if g.missing]
     assert "what the runs came to allows no answer: see their figures" in missing

@@ -69,7 +69,7 @@ def _answer_wrongly(folder: Path) -> dict[str, str]:
     """Give typical wrong answers to the last questions, which mostly hang on runs; question ->
     the hint that it should get."""
     opened = open_folder(folder)
-    answers = read_answers(opened)
+    answers = dict(read_answers(opened).numbers)
     known = opened.student.numbers | outcome_of(opened).facts
     hints: dict[str, str] = {}
     for question in reversed(opened.lab.questions):

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from groundwire.labs.errors import LabError
 from groundwire.labs.folder import (
     PAGE,
+    Answers,
     answers_text,
     handed_in,
     open_folder,
@@ -38,7 +39,7 @@ def _some_facts(lab: Lab) -> dict[str, Number]:
 
 
 def _graded(student: Student, answers: dict[str, Number]) -> Verdict:
-    return grade(student, answers, Outcome(_some_facts(student.lab), {}))
+    return grade(student, Answers(answers), Outcome(_some_facts(student.lab), {}))
 
 
 @pytest.mark.parametrize("name", _LABS)
@@ -78,7 +79,7 @@ def test_typical_wrong_answers_get_their_hint(name: str) -> None:
 @pytest.mark.parametrize("name", _LABS)
 def test_an_answer_of_nothing_gets_no_points(name: str) -> None:
     student = Student("nobody", load_lab(name))
-    verdict = grade(student, {}, Outcome({}, dict.fromkeys(student.lab.runs, "not run")))
+    verdict = grade(student, Answers({}), Outcome({}, dict.fromkeys(student.lab.runs, "not run")))
     assert verdict.points == 0
     assert all(graded.hint for graded in verdict.questions)
     assert all(graded.expected is None for graded in verdict.questions)
@@ -97,7 +98,7 @@ def test_a_folder_is_made_and_read(name: str, tmp_path: Path) -> None:
     lab = load_lab(name)
     made = start(Student("Ada Lovelace", lab), tmp_path / "ada")
     assert open_folder(made.path) == made
-    assert read_answers(made) == {}
+    assert read_answers(made) == Answers({})
     page = (made.path / PAGE).read_text()
     assert "Ada Lovelace" in page
     assert f"{lab.points} of {lab.points} points" in page
@@ -155,15 +156,34 @@ def test_arithmetic() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("wire_bytes: many", "wire_bytes: found 'many'; expected a number"),
-        ("wire_byte: 3", "no such question; allowed are"),
-        ("- 1", "expected lines of NAME: VALUE"),
-        ("wire_bytes: [1", "answers.yaml"),
+        ("wire_bytes: many", "found 'many'; expected a number"),
+        ("wire_byte: 3", "found 'wire_byte': no such question; allowed are"),
         ("wire_bytes: .nan", "expected a number"),
         ("wire_bytes: true", "expected a number"),
     ],
 )
-def test_answers_that_are_none_are_named(text: str, said: str, tmp_path: Path) -> None:
+def test_one_bad_answer_costs_itself_alone(text: str, said: str, tmp_path: Path) -> None:
+    folder = start(Student("Ada", load_lab("packet-time")), tmp_path / "ada")
+    right = right_answers(folder.student, {})
+    others = {name: each for name, each in right.items() if name != "wire_bytes"}
+    (folder.path / "answers.yaml").write_text(
+        text + "".join(f"\n{name}: {each}" for name, each in others.items())
+    )
+    answers = read_answers(folder)
+    assert answers.numbers == others
+    (why,) = answers.refused.values()
+    assert said in why
+    verdict = grade(folder.student, answers, Outcome({}, {}))
+    assert {each.question.name for each in verdict.questions if each.passed} == {*others}
+    told = [each.missing for each in verdict.questions if each.question.name == "wire_bytes"]
+    assert [why] == told or [f"answers.yaml: {why}"] == [*verdict.strays]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [("- 1", "expected lines of NAME: VALUE"), ("wire_bytes: [1", "answers.yaml")],
+)
+def test_answers_that_cannot_be_read_are_named(text: str, said: str, tmp_path: Path) -> None:
     folder = start(Student("Ada", load_lab("packet-time")), tmp_path / "ada")
     (folder.path / "answers.yaml").write_text(text)
     with pytest.raises(LabError, match=re.escape(said)):
@@ -173,7 +193,7 @@ def test_answers_that_are_none_are_named(text: str, said: str, tmp_path: Path) -
 def test_numbers_may_be_written_as_people_do(tmp_path: Path) -> None:
     folder = start(Student("Ada", load_lab("packet-time")), tmp_path / "ada")
     (folder.path / "answers.yaml").write_text("wire_bytes: 1,866\ntransfer_ms: 3e2\nfirst_ns:\n")
-    assert read_answers(folder) == {"wire_bytes": 1866, "transfer_ms": 300}
+    assert read_answers(folder) == Answers({"wire_bytes": 1866, "transfer_ms": 300})
     assert "wire_bytes: 7  # bytes" in answers_text(folder.lab, {"wire_bytes": 7})
 
 

@@ -186,10 +186,22 @@ def test_without_a_sandbox_nothing_is_run(tmp_path: Path, monkeypatch: pytest.Mo
     empty = tmp_path / "bin"
     empty.mkdir()
     monkeypatch.setenv("PATH", str(empty))
-    done = groundwire("lab", "check", tmp_path)
+    done = groundwire("lab", "check", "--class", tmp_path)
     assert done.returncode == 1
     assert "apt-get install bubblewrap" in done.stderr
     assert done.stdout == ""
+
+
+def test_a_class_is_graded_only_when_asked_for(tmp_path: Path) -> None:
+    """A clone's root has folders of labs in it, and is no class."""
+    start(Student("Ada", load_lab("packet-time")), tmp_path / "ada")
+    done = groundwire("lab", "check", tmp_path)
+    assert done.returncode == 2 and done.stdout == ""
+    assert "no student.yaml in it" in done.stderr and "--class" in done.stderr
+    done = groundwire("lab", "check", tmp_path, "--csv")
+    assert done.returncode == 2 and "expected --class" in done.stderr
+    done = groundwire("lab", "check", "--class", tmp_path / "ada")
+    assert done.returncode == 2 and "expected a folder of submissions" in done.stderr
 
 
 def test_a_sandbox_that_cannot_be_made_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -214,7 +226,7 @@ def test_a_class_is_graded(tmp_path: Path) -> None:
     eve = start(Student("Eve", lab), tmp_path / "3-eve")
     (eve.path / "ring.py").unlink()
     (eve.path / "ring.py").symlink_to(ada.path / "ring.py")
-    done = groundwire("lab", "check", tmp_path, "--json")
+    done = groundwire("lab", "check", "--class", tmp_path, "--json")
     assert done.returncode == 0, done.stderr
     first, second, third = json.loads(done.stdout)
     assert (first["points"], first["of"]) == (11, 13), first  # two answers need a run of hers
@@ -231,7 +243,7 @@ def test_a_submission_that_never_ends_is_graded_without_its_run(tmp_path: Path) 
     write_answers(folder, right_answers(folder.student, {}))
     # A loop that changes nothing is known to wait for ever, and its guest ends; this one counts.
     (folder.path / "measure.py").write_text("n = 0\nwhile True:\n    n += 1\n")
-    done = groundwire("lab", "check", tmp_path, "--limit", "8", "--json")
+    done = groundwire("lab", "check", "--class", tmp_path, "--limit", "8", "--json")
     (graded,) = json.loads(done.stdout)
     assert graded["failures"] == dict.fromkeys(("wire", "long"), "stopped: more than 8 s")
     assert graded["points"] == 7  # of what he predicted

@@ -60,3 +60,12 @@ def test_an_interval_is_for_ports_that_are_not_known(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["predict", str(path), "--interval", "--connect"])
     assert done.exit_code == 2
     assert "--connect" in done.output
+
+
+def test_a_predictor_that_knows_no_paths_has_no_interval_of_no_width(tmp_path: Path) -> None:
+    path = tmp_path / "draws.yaml"
+    path.write_text(_SPEC)
+    command = ["predict", str(path), "--interval"]
+    done = CliRunner().invoke(app, [*command, "--predictor", "alpha-beta"])
+    assert done.exit_code == 0 and "90%" not in done.stdout
+    assert "alpha-beta says the same for every draw of paths" in done.stdout

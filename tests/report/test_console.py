@@ -150,7 +150,8 @@ def test_a_sweep_says_what_predictors_say_and_where_its_runs_are(
     axis = ("--set", "fabric.link.rate=10Gbps,100Gbps", "--workers", "1")
     done = CliRunner().invoke(app, ["sweep", "topologies/two-hosts.yaml", *axis])
     assert done.exit_code == 0
-    lines = done.stdout.splitlines()
+    title, *lines = done.stdout.splitlines()
+    assert title.startswith("Iterations: their mean, and the error of what is predicted for it")
     assert lines[0].split() == ["iteration", "flow", "tcp", "exposed"]
     assert lines[3].split()[:5] == ["001", "10Gbps", "2,000.00", "+4.0%", "+1.0%"]
     assert lines[4].split()[:2] == ["002", "100Gbps"]

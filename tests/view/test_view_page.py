@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from analysis import load_run
+from analysis.runs.run import RunError
 from analysis.view import ViewServer, render_page, view_document
 from groundwire.commands.view import ViewRefused, view
 from tests.report.chromium import Page
@@ -76,6 +77,21 @@ def test_the_page_follows_its_slider(page: Page, run_directory: Path, tmp_path: 
     words, coloured = at(0.04)
     assert words.startswith("Most at ") and "queue up to" in words and coloured == 3
     assert at(0.9) == ("Nothing of this at any port now.", 0)
+
+
+def test_no_port_is_busier_than_always(page: Page, tmp_path: Path) -> None:
+    """A packet counts when it begins: samples of one rate more than the port can send in them."""
+    directory = make_run(tmp_path / "run", queues=True)
+    path = directory / "ports.jsonl"
+    samples = [json.loads(line) for line in path.read_text().splitlines()]
+    for each in samples:
+        if each.get("event") != "meta" and "sent_bytes" in each:
+            each["sent_bytes"] = [15_000 * step for step in range(101)]  # 120 Gb/s of 100
+    path.write_text("".join(json.dumps(each) + "\n" for each in samples))
+    page.open(write_page(tmp_path / "view.html", directory))
+    page.evaluate("setCursor(0.04); paint()")
+    note = page.evaluate("document.querySelector('#maps .note').textContent")
+    assert "100% of its rate" in note
 
 
 def test_two_runs_stand_beside_each_other(page: Page, tmp_path: Path) -> None:
@@ -169,7 +185,7 @@ def test_a_directory_of_runs_is_all_of_them(
 
 
 def test_what_is_no_run_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ViewRefused, match="found no run; expected a directory"):
+    with pytest.raises(RunError, match="found no run; expected a directory"):
         view([tmp_path], out=None, port=0, open_=False, as_json=True)
     run = make_run(tmp_path / "run")
     with pytest.raises(ViewRefused, match="each run once"):

@@ -303,9 +303,10 @@ def tiers_table(run: Run) -> Table:
                 len(tier.ports),
                 sum(p.record.bytes for p in tier.ports),
                 sum(p.rate_bps for p in tier.ports),
-                round(tier.mean_utilisation, 6),
-                round(tier.max_utilisation, 6),
-                None if tier.imbalance is None else round(tier.imbalance, 6),
+                *(
+                    None if each is None else round(each, 6)
+                    for each in (tier.mean_utilisation, tier.max_utilisation, tier.imbalance)
+                ),
             )
         )
     bisection = bisection_use(run, traffic_matrix(run))

@@ -80,10 +80,11 @@ const countBy = (port, column, ns) => {
   const i = sampleAt(port.times_ns, ns);
   return i < 0 ? port[column][0] ?? 0 : port[column][i];
 };
-// A port in a span of time, in the measure's unit.
+// A port in a span of time, in the measure's unit. A packet counts as a whole when it begins: a span that is as short as
+// some packets would have more than there was time for.
 const value = (port, measure, begin, end) => {
   if (!port.times_ns.length) return 0;
-  if (measure === "use") return 8e9 * (sentBy(port, end) - sentBy(port, begin)) / Math.max(1, end - begin) / port.rate_bps;
+  if (measure === "use") return Math.min(1, 8e9 * (sentBy(port, end) - sentBy(port, begin)) / Math.max(1, end - begin) / port.rate_bps);
   if (measure === "marks") return countBy(port, "mark_counts", end) - countBy(port, "mark_counts", begin);
   if (measure === "drops") return countBy(port, "drop_counts", end) - countBy(port, "drop_counts", begin);
   const first = Math.max(0, sampleAt(port.times_ns, begin)), last = sampleAt(port.times_ns, end);

@@ -48,7 +48,7 @@ def print_result(result: dict[str, Any], directory: Path, console: OutputConsole
     if predictors and (rows or result["iterations"]):
         errors = {name: result["summary"]["error"][name] for name in predictors}
         console.print()
-        console.print(errors_table("Prediction error", errors))
+        console.print(errors_table("Prediction error of collectives", errors))
         console.print(_KNOWN, highlight=False)
     for name in predictors:
         models = [row["predicted"][name].get("model") for row in result["collectives"]]

@@ -61,6 +61,8 @@ def print_verdict(console: Console, verdict: Verdict, right: bool) -> None:
             _say(console, f"{graded.question.name}: {graded.missing}")
         elif not graded.passed:
             _say(console, f"{graded.question.name}: {graded.hint}")
+    for stray in verdict.strays:
+        _say(console, stray)
     _say(console, f"{verdict.points} of {verdict.of} points")
 
 

@@ -15,6 +15,7 @@ from analysis.report.run_figures import run_figures
 from emulator.virtual.building.build import ensure_kernel
 from groundwire.commands.console.figures import output_console
 from groundwire.commands.console.outcome import outcome
+from groundwire.commands.console.plain_text import one_line
 from groundwire.commands.console.progress_display import ProgressDisplay
 from groundwire.commands.labs.display import (
     print_class,
@@ -26,7 +27,6 @@ from groundwire.commands.labs.display import (
 )
 from groundwire.labs.errors import LabError
 from groundwire.labs.folder import (
-    STUDENT,
     LabFolder,
     open_folder,
     read_answers,
@@ -91,6 +91,7 @@ def start_(
         raise LabError("--name: found nothing; expected your name")
     made = start(student, folder or Path(lab), solution)
     print(f"{made.path}: read README.md there, and go on from it", flush=True)
+    print(_whose_numbers(student, name is None), flush=True)
     if (called := command()) != "groundwire":
         place = Path(called).resolve().parent
         print(f"its commands need this in your shell first: export PATH={place}:$PATH", flush=True)
@@ -127,31 +128,39 @@ def check(
         Path,
         typer.Argument(
             metavar="DIR",
-            help="Your folder of the lab (default: this one), or a folder of submissions.",
+            help="Your folder of the lab (default: this one); with --class a folder of folders.",
         ),
     ] = Path(),
+    of_class: Annotated[
+        bool,
+        typer.Option("--class", help="Grade all submissions in DIR, a folder each, run again."),
+    ] = False,
     as_json: _Json = False,
     as_csv: Annotated[
-        bool, typer.Option("--csv", help="Print the table of a class for a spreadsheet.")
+        bool, typer.Option("--csv", help="With --class: print a table for a spreadsheet.")
     ] = False,
     instructor: Annotated[
         bool, typer.Option("--instructor", help="Show the right answers, too.")
     ] = False,
     limit: Annotated[
         float,
-        typer.Option("--limit", metavar="SECONDS", help="How long a submission may run."),
+        typer.Option(
+            "--limit", metavar="SECONDS", help="With --class: how long a submission may run."
+        ),
     ] = 300,
 ) -> int:
     """Grade your answers and runs: what passes, what was found, and a hint for what does not pass.
     Exit code 1 without full marks.
 
-    Each submission of a folder of them is run again, in a sandbox, and the table of the class is
-    printed. Where there is no sandbox, nothing is run (exit code 1).
+    With --class each submission is run again, in a sandbox, and the table of the class is printed.
+    Where there is no sandbox, nothing is run (exit code 1).
     """
-    if not (folder / STUDENT).exists() and folder.is_dir() and submissions_in(folder):
+    if of_class:
+        if not folder.is_dir() or not submissions_in(folder):
+            raise LabError(f"--class: found {folder}; expected a folder of submissions")
         return _check_all(folder.resolve(), limit, as_json, as_csv)
     if as_csv:
-        raise LabError(f"--csv: found {folder}; expected a folder of submissions, a folder each")
+        raise LabError("--csv is the table of a class: expected --class")
     verdict = _verdict(open_folder(folder.resolve()))
     if as_json:
         print(json.dumps(verdict.document(right=instructor), indent=1))
@@ -193,6 +202,11 @@ def report(folder: _Folder = Path()) -> int:
     print(page)
     print_failures(Console(stderr=True), failures)
     return 0
+
+
+def _whose_numbers(student: Student, by_user_name: bool) -> str:
+    said = f"its numbers follow from the name {one_line(student.name)}"
+    return f"{said}, your user name; --name takes another" if by_user_name else said
 
 
 def _verdict(folder: LabFolder) -> Verdict:
