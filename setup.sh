@@ -91,10 +91,17 @@ report_progress() {
     done
 }
 
+# stage WORDS: what a job is at, for the lines that say how far it is.
+stage() { printf '%s' "$1" >"${log%.log}.stage"; }
+
+# The stage, where there is one, and the last line that was said, without the advice of pip.
 last_line() {
-    local line
-    line=$(tail -n 1 "$1" 2>/dev/null | cut -c 1-90)
-    printf '%s' "${line:-at work}"
+    local line said
+    line=$(tail -n 5 "$1" 2>/dev/null | grep -v -E '^ *$|^WARNING|\[notice\]|^Successfully' | tail -n 1 | cut -c 1-90) || true
+    said=$(cat "${1%.log}.stage" 2>/dev/null) || true
+    [ -z "$said" ] || said="$said${line:+: }"
+    said=$said$line
+    printf '%s' "${said:-at work}"
 }
 
 stop_reporter() {
@@ -356,6 +363,7 @@ for signal in INT TERM HUP; do trap "caught=$signal" "$signal"; done
 
 make_environment() {
     export TMPDIR=$scratch # pip leaves what it unpacked when it is stopped
+    stage "making $venv"
     [ -x "$venv/bin/pip" ] || attempt "install python3-venv, delete $venv and try again" "$python" -m venv "$venv"
     # Only the CPU build of PyTorch is of use here. PyPI's is for accelerators, with gigabytes more, so
     # the CPU build comes from PyTorch's own index. GROUNDWIRE_TORCH_INDEX names another index; when it
@@ -363,24 +371,31 @@ make_environment() {
     local index=${GROUNDWIRE_TORCH_INDEX-https://download.pytorch.org/whl/cpu}
     if [ -n "${GROUNDWIRE_TORCH_INDEX:-}" ] || { [ -n "$index" ] && "$venv/bin/python" -c \
         'import sys, urllib.request as r; r.urlopen(sys.argv[1] + "/torch/", timeout=10)' "$index" 2>/dev/null; }; then
+        stage "installing PyTorch"
         attempt "check GROUNDWIRE_TORCH_INDEX (here: $index)" \
             "$venv/bin/pip" install --no-compile --no-deps --progress-bar off --index-url "$index" "$(grep -o 'torch==[0-9.]*' pyproject.toml)"
     elif [ -n "$index" ]; then
         say "      $index does not answer: PyTorch comes from pip's usual index,"
         say "      which may mean gigabytes for accelerators; GROUNDWIRE_TORCH_INDEX can name a mirror of it"
     fi
+    stage "installing packages"
     attempt "check the network; delete $venv and try again" "$venv/bin/pip" install --no-compile --progress-bar off -c constraints.txt -e ".$extras"
     # A guest cannot write into the clone, so it compiles anew what nobody has compiled before. That
     # costs time and nothing else, and so does a failure here. pip would compile on one core. What only
     # the host imports compiles itself when it is first used.
+    : >"$log"
+    stage "compiling Python's files, so that no guest has to"
     "$venv/bin/python" -m compileall -qq -j 0 -x '/site-packages/(ansible|dask|distributed|pandas|pyarrow)' "$venv/lib" topologies collectives workloads simulation analysis emulator groundwire || true
     # Tests of virtual GPUs need their library. Others have it compiled by the first run that wants it.
+    [ "$purpose" != test ] || stage "compiling the library of virtual GPUs"
     [ "$purpose" != test ] || "$venv/bin/python" -m workloads.virtual_gpu.building >/dev/null 2>&1 || true
     touch "$stamp"
 }
 
 build_kernel() {
+    stage "compiling the packet engine"
     attempt "the compiler's words are above" "${python:-$venv/bin/python}" -m simulation.building
+    stage "compiling the virtual kernel"
     attempt "when that is mended, what is compiled already counts" "${kernel_builder[@]}"
 }
 

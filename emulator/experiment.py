@@ -178,7 +178,7 @@ def run_experiment(
             origin.append(origin_ns)
             monitor.start(launcher.running)
             faults.on_iteration(0, origin_ns)
-            report(_started(spec, jobs, launcher))
+            report(_started(spec, jobs, launcher, origin_ns))
             if until is not None:
                 stand_still(
                     origin_ns + until.at_ns,
@@ -289,7 +289,9 @@ def _launcher(spec: Spec) -> Launcher:
     return Launcher(with_torch)
 
 
-def _started(spec: Spec, jobs: Sequence[JobProcesses], launcher: Launcher) -> Progress:
+def _started(
+    spec: Spec, jobs: Sequence[JobProcesses], launcher: Launcher, origin_ns: int
+) -> Progress:
     """Several jobs begin, or a program, of which only that is known, has been started."""
     if not spec.jobs:
         workload = spec.workload.program
@@ -299,6 +301,7 @@ def _started(spec: Spec, jobs: Sequence[JobProcesses], launcher: Launcher) -> Pr
             "started",
             f"{many} processes started on {workload.hosts} hosts, one per {workload.per}: "
             + shlex.join(workload.argv),
+            clock_ns=origin_ns,
             processes={
                 str(pid): f"rank {r.process.rank}"
                 for pid, r in launcher.running.items()
@@ -310,6 +313,7 @@ def _started(spec: Spec, jobs: Sequence[JobProcesses], launcher: Launcher) -> Pr
     return Progress(
         "started",
         "all jobs are ready: " + ", ".join(in_words),
+        clock_ns=origin_ns,
         processes={
             str(pid): f"{r.process.who} of job {r.job}" for pid, r in launcher.running.items()
         },

@@ -9,6 +9,8 @@ from dataclasses import asdict, dataclass
 _MARK = "@groundwire "
 PROGRAM_STREAMS = ("stdout", "stderr")
 """Stages whose detail is a line that a program has written there."""
+BEGINNINGS = ("started", "iteration")
+"""Stages of which the first to have a clock says when the ranks began."""
 STANDS = "stands"
 """The stage of a progress that says that the run stands still in a moment."""
 FAILED = "failed"
@@ -19,8 +21,8 @@ FAILED = "failed"
 class Progress:
     """Something that happened. `iteration` is the one that begins (of `iterations`); `clock_ns` is
     the time of the kernel that runs the experiment, `sent_bytes` what all ports together have sent
-    by then. The stage "clock" says only that it goes on. `processes` says whose process a number
-    (of a process, as text) is."""
+    by then, a frame once for each link that it takes. The stage "clock" says only that it goes on.
+    `processes` says whose process a number (of a process, as text) is."""
 
     stage: str
     detail: str = ""

@@ -98,7 +98,7 @@ class JobForecast:
         return asdict(self) | {"slowdown": self.slowdown}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Forecast:
     """The collectives of one iteration of a spec, in order of posting; of a spec of several jobs
     each of these, by every predictor.
@@ -116,6 +116,20 @@ class Forecast:
     iteration_intervals_ns: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     """By predictor: the least and the largest iteration over draws of paths, where they were
     asked for."""
+
+    def __repr__(self) -> str:
+        """A line: the name, how much is predicted, and the whole by each predictor."""
+        if self.jobs:
+            wholes = [(f"{j.job} by {j.predictor}", j.duration_ns) for j in self.jobs]
+            what = f"{len({j.job for j in self.jobs})} jobs"
+        else:
+            found = self.iterations.items()
+            wholes = [(n, None if isinstance(w, str) else w.duration_ns) for n, w in found]
+            what = f"{len(self.collectives)} collectives, an iteration"
+        times = (
+            f"{name} {'no answer' if ns is None else f'{ns / 1000:,.2f} us'}" for name, ns in wholes
+        )
+        return f"<Forecast {self.spec.name}: {what}: {', '.join(times)}>"
 
     @property
     def predictors(self) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from os import PathLike
@@ -33,6 +34,21 @@ class JobsMissing(ValueError):
 
 def silent(progress: Progress) -> None:
     """A `Report` that tells nobody."""
+
+
+@contextmanager
+def told(progress: Report | None) -> Iterator[Report]:
+    """`progress`; for None one that shows events where standard error is a terminal, for people who
+    type at a prompt of Python, and else nobody."""
+    if progress is not None or not sys.stderr.isatty():
+        yield progress or silent
+        return
+    from rich.console import Console
+
+    from groundwire.commands.console.progress_display import SweepProgress
+
+    with SweepProgress(Console(stderr=True), output=sys.stderr) as display:
+        yield display.report
 
 
 def resolve(
@@ -82,7 +98,7 @@ def run(
     *,
     kernel: KernelKind | None = None,
     out: str | Path | None = None,
-    progress: Report = silent,
+    progress: Report | None = None,
     twin: bool = False,
     alone: bool = False,
     pages: bool = True,
@@ -95,9 +111,10 @@ def run(
     `spec` is a Spec, the path of a file, or plain data as in one.
 
     `kernel` None takes native as root where it has what the spec needs, else virtual. `out` is the
-    run directory (default: `runs/NAME-TIME`). `progress` is called with every event. A run that is
-    done but not valid returns too: ask `run.result["valid"]` and `["invalid_reasons"]`. `twin` runs
-    the same spec on the virtual kernel after a native run, without captures, in `twin/` of the run
+    run directory (default: `runs/NAME-TIME`). `progress` is called with every event; without it
+    they are shown where standard error is a terminal (`silent` shows none). A run that is done but
+    not valid returns too: ask `run.result["valid"]` and `["invalid_reasons"]`. `twin` runs the same
+    spec on the virtual kernel after a native run, without captures, in `twin/` of the run
     directory, and judges the native times by its exact ones.
 
     With `placement: optimize` the ranks' hosts are searched first, and the spec runs once more with
@@ -120,18 +137,22 @@ def run(
     resolved = resolve(spec, overrides)
     if alone and len(resolved.parts) < 2:
         raise JobsMissing(f"{resolved.name}: expected several jobs, to run each of them alone")
-    with run_directory(resolved, out) as directory, full_directory_reported(directory):
+    with (
+        told(progress) as report,
+        run_directory(resolved, out) as directory,
+        full_directory_reported(directory),
+    ):
         if twin:
             kernel = _native_for_twin(resolved, kernel)
         inputs = _inputs(resolved)
         in_order = None
         if resolved.placement == OPTIMIZE:
-            in_order, resolved, inputs = _placed(resolved, inputs, progress)
+            in_order, resolved, inputs = _placed(resolved, inputs, report)
         run_session(
             resolved,
             kernel,
             directory,
-            progress,
+            report,
             inputs,
             _import_what_follows,
             _idle_times_ns,
@@ -140,18 +161,18 @@ def run(
             live,
         )
         if twin:
-            progress(Progress("twin", "native run done; its twin follows on the virtual kernel"))
+            report(Progress("twin", "native run done; its twin follows on the virtual kernel"))
             from analysis.results.judged import TWIN
 
             same = resolved.with_overrides({"capture.points": "[]"}, source="the twin")
-            run_session(same, "virtual", directory / TWIN, progress, inputs)
+            run_session(same, "virtual", directory / TWIN, report, inputs)
         if in_order is not None:
-            _run_in_order(in_order, kernel, directory, progress, inputs)
+            _run_in_order(in_order, kernel, directory, report, inputs)
         if alone:
-            _run_alone(resolved, kernel, directory, progress, inputs)
+            _run_alone(resolved, kernel, directory, report, inputs)
         from groundwire.finishing import finish
 
-        return finish(directory, progress, pages=pages)
+        return finish(directory, report, pages=pages)
 
 
 def _placed(

@@ -17,7 +17,7 @@ from emulator.prepared_guest import guest_prepared
 from emulator.progress import Progress, Report
 from emulator.session import KernelKind, choose_kernel
 from emulator.virtual.building.build import ensure_kernel
-from groundwire.pipeline import SpecLike, resolve, run, silent
+from groundwire.pipeline import SpecLike, resolve, run, told
 from groundwire.studies.dask_engine import DaskEngine, local_workers
 from groundwire.studies.engine import Engine, EngineError
 from groundwire.studies.jobs import JOB_FILE, emulation
@@ -57,16 +57,16 @@ def sweep(
     *,
     kernel: KernelKind | None = None,
     out: str | Path | None = None,
-    progress: Report = silent,
+    progress: Report | None = None,
     source: str = "axes",
 ) -> Iterator[SweepCase]:
     """Run a spec once for every combination of the axes' values: `{"fabric.hosts": [4, 8]}`.
 
     All combinations and run directories (`out`/001 and so on; `out` is by default a new
     runs/NAME-sweep-TIME) are checked before the first one runs. Yields each case when it is done,
-    so that what was measured is kept when one fails; `list()` makes all of them. `progress` is told
-    where a case begins by the stage "case"; errors in the axes name `source`. Raises what `run`
-    raises.
+    so that what was measured is kept when one fails; `list()` makes all of them. `progress` is as
+    of `run`; the stage "case" tells it where a case begins. Errors in the axes name `source`.
+    Raises what `run` raises.
     """
     cases = _planned(spec, axes, out, source)
     return _run(cases, _place(spec, out), kernel, progress)
@@ -174,13 +174,18 @@ def _run(
     cases: Sequence[_Planned],
     place: AbstractContextManager[Path],
     kernel: KernelKind | None,
-    progress: Report,
+    progress: Report | None,
 ) -> Iterator[SweepCase]:
-    with place as directory, alone_in(directory, "sweep"), _prepared(cases, kernel):
+    with (
+        place as directory,
+        alone_in(directory, "sweep"),
+        _prepared(cases, kernel),
+        told(progress) as report,
+    ):
         for number, case in enumerate(cases, start=1):
-            progress(Progress("case", f"run {number} of {len(cases)}: {case.label}"))
+            report(Progress("case", f"run {number} of {len(cases)}: {case.label}"))
             own = directory / case.name
-            made = run(case.spec, kernel=kernel, out=own, progress=progress)
+            made = run(case.spec, kernel=kernel, out=own, progress=report)
             yield SweepCase(case.overrides, made)
 
 

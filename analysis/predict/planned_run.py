@@ -246,7 +246,10 @@ class _Plan:
                 self._pass(job, 2 * iteration + 1)
         else:
             whose = f"job {job.name}: " if job.name else ""
-            raise PredictorError(f"{whose}workload.kind: {workload.kind} is not predicted ahead")
+            raise PredictorError(
+                f"{whose}workload.kind: {workload.kind} is not predicted as a whole; nobody knows "
+                "ahead what it does between its collectives"
+            )
         self._pass(job, 2 * self._count(job))
         if self._aligned:  # a rank that is done tells the others
             self._align(job)

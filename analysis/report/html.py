@@ -7,6 +7,7 @@ from functools import cache
 
 from jinja2 import Environment
 
+from analysis.report.output import rank_outputs
 from analysis.report.overview import findings, key_figures
 from analysis.report.page import page_environment
 from analysis.report.run_figures import RunFigures
@@ -47,6 +48,7 @@ def render_html(runs: Sequence[RunFigures], title: str | None = None) -> str:
         rows=rows,
         findings={run.label: findings(run) for run in runs},
         facts={run.label: facts for run, facts in zip(runs, _all_facts(runs), strict=True)},
+        outputs={run.label: rank_outputs(run.run) for run in runs},
         sections=sections(runs, width),
         tables=table_panels(runs),
         command="report",

@@ -10,7 +10,9 @@ from analysis.decode.roce.queue_pair_metrics import queue_pair_metrics
 from analysis.metrics.phase_names import phase_name
 from analysis.report.run_figures import RunFigures
 from analysis.report.tables.figures import count, duration, number, share, signed_percent, size
+from analysis.results.notes import NO_COLLECTIVES
 from analysis.results.rows import row_figures, rows_in_words
+from analysis.results.unanswered import unanswered_in_words
 
 _UNEVEN = 1.25
 _ON_THE_WIRE = ("loss", "corruption")
@@ -115,6 +117,7 @@ def findings(figures: RunFigures) -> tuple[str, ...]:
     return tuple(
         text
         for text in (
+            "" if figures.collectives or not figures.is_program else figures.why_no_collectives,
             _where_time_went(figures),
             _busy_links(figures),
             _uneven_choices(figures),
@@ -122,11 +125,16 @@ def findings(figures: RunFigures) -> tuple[str, ...]:
             _losses(figures),
             _lossy_ports(figures),
             _attributed(figures),
+            *(f"{_capital(words)}." for words in unanswered_in_words(figures.result)),
             *(f"{words}." for _, words in rows_in_words(figures.result)),
-            *(f"{note[0].upper()}{note[1:]}." for note in figures.result.get("notes", ())),
+            *(f"{_capital(n)}." for n in figures.result.get("notes", ()) if n != NO_COLLECTIVES),
         )
         if text
     )
+
+
+def _capital(words: str) -> str:
+    return words[0].upper() + words[1:]
 
 
 def _where_time_went(figures: RunFigures) -> str:

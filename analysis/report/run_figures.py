@@ -58,6 +58,11 @@ class RunFigures:
         ]
 
     @property
+    def is_program(self) -> bool:
+        """Whether its ranks are a program of the user's."""
+        return self.run.spec.workload.program is not None
+
+    @property
     def why_no_collectives(self) -> str:
         """The words in place of figures of collectives."""
         program = self.run.spec.workload.program

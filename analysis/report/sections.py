@@ -81,11 +81,17 @@ def phase_colours(runs: Sequence[RunFigures]) -> PhaseColours:
 
 
 def sections(runs: Sequence[RunFigures], width: float) -> tuple[ReportSection, ...]:
-    """All sections, drawings `width` units wide."""
+    """All sections, drawings `width` units wide. Runs of programs without collectives have none of
+    those that are about collectives; the findings say why there are none."""
     colours = phase_colours(runs)
     makers = (_breakdown, _timeline, _fabric, _prediction, _queues, _rates, _flows, _traffic)
     made = (make(runs, colours, width) for make in makers)
-    return tuple(section for section in made if section is not None)
+    bare = all(run.is_program and not run.collectives for run in runs)
+    return tuple(
+        section
+        for section in made
+        if section is not None and not (bare and not any(panel.views for panel in section.panels))
+    )
 
 
 def table_panels(runs: Sequence[RunFigures]) -> tuple[tuple[TablePanel, ...], ...]:
@@ -381,6 +387,9 @@ def _traffic(runs: Sequence[RunFigures], colours: PhaseColours, width: float) ->
     panels = []
     steps: tuple[str, ...] = ("none",)
     for run in runs:
+        if run.is_program and not run.traffic.bytes.any():
+            panels.append(Panel(run, (), run.why_no_collectives))
+            continue
         drawing, shades = heat_map(run.traffic, width)
         if len(runs) == 1:
             steps = ("none", *(f"≤ {size(bound)}" for bound in shades.bounds))

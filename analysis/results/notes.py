@@ -23,6 +23,7 @@ from topologies.spec.spec import Spec
 from topologies.units import format_size
 from workloads.models.replay import DIRECTORY, NOTES
 
+NO_COLLECTIVES = "no collectives were found"
 _QUOTED = 3
 _NOT_CHECKED = (
     "the numbers that ranks received were not checked: all ranks sent the same memory "
@@ -208,7 +209,7 @@ def _of_sources(run: Run) -> list[str]:
     elif (program := run.spec.workload.program) is not None and program.per == "job":
         found.append(_of_mpi(run))
     else:
-        found.append("no collectives were found")
+        found.append(NO_COLLECTIVES)
     unfinished = unfinished_of(run)
     if unfinished:
         found.append(
@@ -260,7 +261,7 @@ def _of_captures(run: Run, captured: CapturedRecord) -> list[str]:
             f"packets at hosts{names}"
         )
     else:
-        found.append("no collectives were found")
+        found.append(NO_COLLECTIVES)
     lost = captured.gloo_bytes - captured.row_bytes
     others = sum(captured.other_bytes.values())
     total = captured.gloo_bytes + others

@@ -67,7 +67,7 @@ def flat_keys(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
 
 
 def differing_keys(specs: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:
-    """Of each of these specs (`flat_keys`) the values in which not all agree; their names apart."""
+    """The values of each spec (`flat_keys`) in which not all agree; their names do not count."""
     keys = [
         key
         for key in dict.fromkeys(key for spec in specs for key in spec)

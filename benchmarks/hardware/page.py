@@ -1,6 +1,7 @@
-"""Makes docs/hardware.md of measurements, kept predictions and the causes of what misses.
+"""Makes docs/hardware.md and the pages of its rows, of measurements, kept predictions and the
+causes of what misses.
 
-`python -m benchmarks.hardware.page` writes the page; `make hardware` prices everything first.
+`python -m benchmarks.hardware.page` writes the pages; `make hardware` prices everything first.
 """
 
 from __future__ import annotations
@@ -17,7 +18,14 @@ from benchmarks.hardware import simulations, training
 from benchmarks.hardware.measurements import Measurement, measurements
 from benchmarks.hardware.predictions import KEPT
 
-PAGE = Path(__file__).parents[2] / "docs" / "hardware.md"
+DOCS = Path(__file__).parents[2] / "docs"
+
+GENERATIONS: Mapping[str, tuple[str, ...]] = {
+    "a100": ("a100",),
+    "h100": ("h100", "h200"),
+    "b200": ("b200",),
+}
+"""The GPUs whose rows a page has, by the page: hardware-a100.md."""
 
 LARGE_BYTES = 256 << 20
 """From here on the rate counts, and latencies do not."""
@@ -70,27 +78,68 @@ is emulated; how far `packet` is from runs is in [packet.md](packet.md).
 
 """
 
-_TRAINING = """\
+_ROWS = """\
+# Held against hardware: NCCL on {gpus}
+
+This page is made by `make hardware`; [hardware.md](hardware.md#nccl) says what its columns are.
+
+"""
+
+_TRAINING_SHORT = """\
 ## Training
 
-A step is [a table of layers](spec.md#a-table-of-layers) with the computing times of a model of
-kernels, and `packet` follows a step of a few layers (`benchmarks/hardware/training.py` says which,
-and where each constant is from). One number is fitted on one row a source, marked: the share of
-the tensor cores' peak that matrix products reach. All other rows are held out. Thirteen more rows
-that were planned take too long to follow, and were dropped before their errors were seen.
+Steps of training are followed by `packet`, with computing times of a model of kernels; one number
+is fitted on one row a source. [hardware-training.md](hardware-training.md) has the rows.
+"""
+
+_TRAINING = """\
+# Held against hardware: training
+
+This page is made by `make hardware`. A step is [a table of layers](spec-layers.md) with the
+computing times of a model of kernels, and `packet` follows a step of a few layers
+(`benchmarks/hardware/training.py` says which, and where each constant is from). One number is
+fitted on one row a source, marked: the share of the tensor cores' peak that matrix products reach.
+All other rows are held out. Thirteen more rows that were planned take too long to follow, and were
+dropped before their errors were seen.
 
 """
 
 
-def page() -> str:
-    """The whole page."""
+def pages() -> dict[Path, str]:
+    """The text of each page: the summary, and the rows."""
     kept, followed = _figures(KEPT), _figures(simulations.KEPT)
-    rows = measurements()
-    lines = [_HEAD.rstrip("\n"), "", *_summary(rows, kept, followed), ""]
-    for table, found in groupby(rows, key=lambda one: one.table):
-        lines += _table(table, list(found), kept, followed)
-    lines += [_TRAINING.rstrip("\n"), "", *_training(training.runs(), _figures(training.KEPT))]
-    return "\n".join(lines).rstrip("\n") + "\n"
+    rows, runs = measurements(), training.runs()
+    trained = _figures(training.KEPT)
+    tables = {table: list(found) for table, found in groupby(rows, key=lambda one: one.table)}
+    found = {"hardware.md": [_HEAD, *_summary(rows, kept, followed), "", *_clusters(tables, kept)]}
+    for name, gpus in GENERATIONS.items():
+        lines = [_ROWS.format(gpus=" and ".join(gpus).upper())]
+        for table, own in tables.items():
+            if own[0].gpu in gpus:
+                lines += _table(table, own, kept, followed)
+        found[f"hardware-{name}.md"] = lines
+    found["hardware.md"] += ["", _TRAINING_SHORT, *_training_summary(runs, trained)]
+    found["hardware-training.md"] = [_TRAINING, *_training(runs, trained)]
+    texts = {DOCS / name: "\n".join(lines) for name, lines in found.items()}
+    return {
+        place: re.sub("\n{3,}", "\n\n", text).rstrip("\n") + "\n" for place, text in texts.items()
+    }
+
+
+def _clusters(tables: Mapping[str, Sequence[Measurement]], kept: _Kept) -> list[str]:
+    """A row for each table of measurements, with the page that has it."""
+    lines = ["| table | servers x GPUs | rows | error of the model |", "|---|---|---|---|"]
+    for name, gpus in GENERATIONS.items():
+        for table, own in tables.items():
+            first = own[0]
+            if first.gpu in gpus:
+                words = f"{first.servers} x {first.gpus} {first.gpu.upper()}"
+                anchor = f"{table}-{words}".lower().replace(" ", "-")
+                lines.append(
+                    f"| [{table}](hardware-{name}.md#{anchor}) | {words} | {len(own)} "
+                    f"| {_error(own, kept):.1%} |"
+                )
+    return lines
 
 
 def _figures(path: Path) -> _Kept:
@@ -125,7 +174,7 @@ def _summary(rows: Sequence[Measurement], kept: _Kept, followed: _Kept) -> list[
 def _table(table: str, rows: Sequence[Measurement], kept: _Kept, followed: _Kept) -> list[str]:
     first = rows[0]
     lines = [
-        f"### {table}: {first.servers} x {first.gpus} {first.gpu.upper()}",
+        f"## {table}: {first.servers} x {first.gpus} {first.gpu.upper()}",
         "",
         f"Source: {_undated(first.source)}. Measured on: {_undated(first.measured_on)}.",
     ]
@@ -169,10 +218,9 @@ def _error(rows: Sequence[Measurement], kept: _Kept) -> float:
     return exp(sum(logs) / len(logs)) - 1
 
 
-def _training(rows: Sequence[training.Run], kept: _Kept) -> list[str]:
-    """Rates, and ratios of rows that differ in one thing."""
-    by_id = {run.id: run for run in rows}
-    errors = {run.id: kept[run.id]["value"] / run.value - 1 for run in rows}
+def _training_summary(rows: Sequence[training.Run], kept: _Kept) -> list[str]:
+    """The errors of all rows, and of ratios of rows that differ in one thing."""
+    errors = _training_errors(rows, kept)
     held = [errors[run.id] for run in rows if not run.fitted]
     ratios = {
         run.id: (1 + errors[run.id]) / (1 + errors[run.compared_with]) - 1
@@ -180,12 +228,25 @@ def _training(rows: Sequence[training.Run], kept: _Kept) -> list[str]:
         if run.compared_with
     }
     sources = len({run.source for run in rows})
-    lines = [
+    return [
         f"{len(rows)} rows of {sources} sources, {len(held)} held out. Mean of the errors of those "
         f"{_mean(held):.1%}, {_within(held, 0.08)} of {len(held)} within 8%; of {len(ratios)} "
         f"ratios {_mean(ratios.values()):.1%}, {_within(ratios.values(), 0.03)} within 3%. Context "
         "parallelism, short sequences, float8 and BERT miss by most: the model of kernels, not the "
         "network. Where only the number of GPUs changes, nearly all communication is hidden.",
+    ]
+
+
+def _training_errors(rows: Sequence[training.Run], kept: _Kept) -> dict[str, float]:
+    return {run.id: kept[run.id]["value"] / run.value - 1 for run in rows}
+
+
+def _training(rows: Sequence[training.Run], kept: _Kept) -> list[str]:
+    """Rates, and ratios of rows that differ in one thing."""
+    by_id = {run.id: run for run in rows}
+    errors = _training_errors(rows, kept)
+    lines = [
+        *_training_summary(rows, kept),
         "",
         "| id | model, sequence | measured on | unit | measured | predicted | error "
         "| against | measured | predicted |",
@@ -223,4 +284,5 @@ def _within(errors: Iterable[float], most: float) -> int:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page(), encoding="utf-8")
+    for place, text in pages().items():
+        place.write_text(text, encoding="utf-8")

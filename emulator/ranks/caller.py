@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from emulator.ranks.script import script_importing
+from emulator.ranks.script import script_importing, script_of
 from topologies.spec.spec import Spec
 from topologies.spec.workload_section import CommandWorkload
 from workloads.models.kernel_table import read_kernel_table
@@ -82,6 +82,7 @@ class Caller:
                 f"{workload.argv[0]} is {program}, of Groundwire's own environment, "
                 "as no other is active"
             )
+        _refuse_without_script(workload)
         _refuse_without_torch(workload, program, environment | workload.env)
         if preload:
             environment["LD_PRELOAD"] = ":".join(map(str, preload))
@@ -231,6 +232,17 @@ def _find(workload: CommandWorkload, path: str) -> str:
         hint = f": expected python {name}" if name.endswith(".py") else "; chmod +x makes it so"
         raise ProgramNotFound(f"workload.argv: {name}: {file} is no program{hint}")
     return name
+
+
+def _refuse_without_script(workload: CommandWorkload) -> None:
+    """Raises ProgramNotFound where the script of a Python or of torchrun is not there."""
+    script = script_of(workload.argv)
+    if script is not None and not Path(workload.directory, script).exists():
+        raise ProgramNotFound(
+            f"workload.argv: {script}: no such file (looked for "
+            f"{Path(workload.directory, script)}; programs start in the directory in which the "
+            "command is typed)"
+        )
 
 
 def _refuse_without_torch(

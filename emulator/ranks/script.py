@@ -1,10 +1,29 @@
-"""The imports of the script of a Python's command line, as far as its own text tells."""
+"""The script of a Python's command line, and its imports, as far as its own text tells."""
 
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Sequence
 from pathlib import Path
+
+
+def script_of(argv: Sequence[str]) -> str | None:
+    """The script of a Python's or torchrun's command line, where one is plainly named."""
+    name = Path(argv[0]).name
+    if name != "torchrun" and re.fullmatch(r"python(\d(\.\d+)?)?", name) is None:
+        return None
+    words = iter(argv[1:])
+    for word in words:
+        if name == "torchrun" and word in ("-m", "--module", "--no-python", "--no_python"):
+            return None
+        if name != "torchrun" and word in ("-m", "-c", "-"):
+            return None
+        if name != "torchrun" and word in ("-W", "-X"):
+            next(words, None)
+        elif not word.startswith("-") and (name != "torchrun" or word.endswith(".py")):
+            return word
+    return None
 
 
 def script_importing(package: str, argv: Sequence[str], directory: Path) -> str | None:

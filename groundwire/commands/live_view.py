@@ -16,6 +16,7 @@ from analysis.view.document import ViewDocument
 from analysis.view.live import live_document
 from analysis.view.page import document_json
 from emulator.progress import PROGRAM_STREAMS, Progress, Report
+from groundwire.commands.console.progress_display import iteration_in_words
 
 
 class LiveView:
@@ -48,8 +49,8 @@ class LiveView:
         def tell(progress: Progress) -> None:
             if progress.stage not in PROGRAM_STREAMS:
                 if progress.iteration is not None and progress.iterations is not None:
-                    number = progress.iteration + 1
-                    self._words = f"iteration {number} of {progress.iterations}"
+                    count = progress.iterations
+                    self._words = iteration_in_words(progress.iteration, count)
                 elif progress.detail:
                     self._words = progress.detail
             report(progress)

@@ -14,7 +14,7 @@ from emulator.prepared_guest import guest_prepared
 from emulator.session import KernelKind, choose_kernel
 from emulator.virtual.building.build import ensure_kernel
 from emulator.virtual.failure import VirtualKernelError
-from groundwire.pipeline import run
+from groundwire.pipeline import run, silent
 from groundwire.search.variations import Fault, Orders, variation, with_faults
 from groundwire.studies.dask_engine import DaskEngine
 from groundwire.studies.engine import Engine, JobEvent
@@ -166,7 +166,7 @@ class Search:
         place = self._out / _CASES
         words = None
         try:
-            run(spec, kernel=self._kernel, out=place, pages=False)
+            run(spec, kernel=self._kernel, out=place, pages=False, progress=silent)
         except RuntimeError as failure:
             if is_interrupt(failure):
                 raise

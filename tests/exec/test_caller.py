@@ -30,6 +30,38 @@ def foreign(tmp_path: Path) -> Path:
     return programs
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        ("torchrun", "nosuch.py"),
+        ("torchrun", "--nproc_per_node", "2", "--nnodes=1", "nosuch.py", "--epochs", "3"),
+        ("python", "-u", "-X", "dev", "nosuch.py"),
+    ],
+)
+def test_a_script_that_is_not_there_is_told_before_anything_boots(
+    line: tuple[str, ...], tmp_path: Path
+) -> None:
+    said = f"nosuch.py: no such file \\(looked for {tmp_path}/nosuch.py"
+    with pytest.raises(ProgramNotFound, match=said):
+        Caller.here(_workload(tmp_path, *line))
+    (tmp_path / "nosuch.py").touch()
+    assert Caller.here(_workload(tmp_path, *line)).program
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        ("torchrun", "-m", "a.module", "x.py"),
+        ("torchrun", "--no-python", "sh", "x.py"),
+        ("python", "-c", "pass", "x.py"),
+        ("python", "-m", "json.tool", "x.py"),
+        ("sh", "x.py"),
+    ],
+)
+def test_words_that_are_no_script_are_not_looked_for(line: tuple[str, ...], tmp_path: Path) -> None:
+    assert Caller.here(_workload(tmp_path, *line)).program
+
+
 def test_own_programs_come_first_where_no_environment_is_active(
     foreign: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -69,7 +101,6 @@ def test_an_active_environment_is_taken_as_it_is(
         (("plain.py",), None),
         (("-m", "http.server"), None),
         (("-c", "import sys, os"), None),
-        (("gone.py",), None),
         ((), None),
     ],
 )

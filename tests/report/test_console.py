@@ -157,3 +157,12 @@ def test_a_sweep_says_what_predictors_say_and_where_its_runs_are(
     assert lines[4].split()[:2] == ["002", "100Gbps"]
     assert f"runs: {tmp_path / 'runs'}" in done.stdout
     assert max(len(line) for line in lines[:5]) <= 80
+
+
+def test_iterations_without_a_prediction_say_why() -> None:
+    result = _result(("flow", "tcp"))
+    why = "workload.kind: command is not predicted as a whole"
+    none = {"duration_ns": None, "error": None, "reason": why}
+    result["iterations"][0]["predicted"] = {"flow": none, "tcp": none}
+    shown = " ".join(_printed(result).split())
+    assert f"flow and tcp have no answer for one iteration: {why}" in shown

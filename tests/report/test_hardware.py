@@ -1,4 +1,4 @@
-"""docs/hardware.md is what its kept figures say, and these are what the model says."""
+"""docs/hardware*.md are what their kept figures say, and these are what the model says."""
 
 from __future__ import annotations
 
@@ -8,13 +8,21 @@ import pytest
 
 from benchmarks.hardware import simulations, training
 from benchmarks.hardware.measurements import measurements
-from benchmarks.hardware.page import CAUSES, PAGE, page
+from benchmarks.hardware.page import CAUSES, DOCS, GENERATIONS, pages
 from benchmarks.hardware.predictions import KEPT, predicted
 from collectives.kinds import Kind
 
 
-def test_page_is_made_of_kept_figures() -> None:
-    assert PAGE.read_text(encoding="utf-8") == page()
+def test_pages_are_made_of_kept_figures() -> None:
+    made = pages()
+    assert {*made} == {*DOCS.glob("hardware*.md")}
+    for place, text in made.items():
+        assert place.read_text(encoding="utf-8") == text
+
+
+def test_each_row_is_on_a_page() -> None:
+    known = {gpu for gpus in GENERATIONS.values() for gpu in gpus}
+    assert {one.gpu for one in measurements()} <= known
 
 
 def test_enough_rows() -> None:

@@ -12,6 +12,7 @@ import pytest
 from analysis import load_run
 from analysis.report import render_html, render_markdown, write_csv
 from analysis.report.run_figures import RunFigures, run_figures
+from analysis.report.sections import sections
 from analysis.report.tables.run_tables import tables
 from analysis.report.tables.table import Column, Table, Unit, table
 from tests.report.synthetic_run import make_run
@@ -130,3 +131,22 @@ def test_a_report_says_why_a_programs_run_has_no_collectives(
     ranks = tuple(replace(log, observed=observed, collectives=()) for log in run.ranks)
     figures = RunFigures(replace(run, spec=spec, ranks=ranks), "x")
     assert said in figures.why_no_collectives
+
+
+def test_a_program_without_collectives_has_no_empty_sections(tmp_path: Path) -> None:
+    directory = make_run(tmp_path / "run", ranks=2, fabric="kind: flat, hosts: 2")
+    run = load_run(directory)
+    workload = "{kind: command, argv: [python, x.py], ranks: 2}"
+    spec = parse_spec(f"name: x\nfabric: {{kind: flat, hosts: 2}}\nworkload: {workload}\n")
+    ranks = tuple(replace(log, collectives=(), computes=(), iterations=()) for log in run.ranks)
+    (directory / "ranks" / "000.out").write_bytes(b"\x1b[1mloss\x1b[0m <b>0.5</b>\x00\n")
+    (directory / "ranks" / "001.err").write_text("x" * 9000 + "\nthe end\n")
+    figures = RunFigures(replace(run, spec=spec, ranks=ranks), "x")
+    keys = [section.key for section in sections([figures], 1080)]
+    assert keys == ["fabric", "queues"]
+    page = render_html([figures])
+    assert "No collectives were found: the wire shows none that is known" in page
+    assert "<h2>Output of the ranks</h2>" in page
+    assert "loss &lt;b&gt;0.5&lt;/b&gt;\N{REPLACEMENT CHARACTER}</pre>" in page
+    assert '<pre tabindex="0">the end</pre>' in page
+    assert "Output of the ranks" not in render_html([RunFigures(run, "x")])

@@ -90,6 +90,26 @@ print_result(write_result(load_run(run)), run, output_console())
     assert "ns3 has no answer for 4 collectives: ns3 needs the package of that name" in done.stdout
 
 
+def test_a_prediction_is_a_line(tmp_path: Path) -> None:
+    spec: dict[str, Any] = {
+        "name": "two",
+        "fabric": {"kind": "flat", "hosts": 2},
+        "workload": {
+            "kind": "collectives",
+            "ranks": 2,
+            "operations": [{"kind": "all_reduce", "size": "1MB"}],
+        },
+    }
+    shown = repr(groundwire.predict(spec, predictors=["alpha-beta", "textbook"]))
+    assert shown.startswith("<Forecast two: 1 collectives, an iteration: alpha-beta ")
+    assert "textbook " in shown and len(shown) < 120
+    job = {key: each for key, each in spec.items() if key != "workload"}
+    job["jobs"] = [{"name": name, "workload": spec["workload"]} for name in ("a", "b")]
+    job["fabric"] = {"kind": "flat", "hosts": 4}
+    shown = repr(groundwire.predict(job, predictors=["flow"]))
+    assert shown.startswith("<Forecast two: 2 jobs: a by flow ") and len(shown) < 120
+
+
 def test_the_measurements_of_a_run_are_data_frames(tmp_path: Path) -> None:
     pytest.importorskip("pandas")
     run = load_run(make_run(tmp_path / "run", queues=True))

@@ -40,7 +40,7 @@ def _heed_hang_up() -> None:
     [
         ("booting the virtual kernel", signal.SIGHUP, False),
         ("fabric up", signal.SIGTERM, False),
-        ("iteration 2 of 1000", signal.SIGINT, False),
+        ("iteration 1 (2 of 1000)", signal.SIGINT, False),
         ("writing the report", signal.SIGINT, True),
     ],
     ids=["boot", "fabric", "iteration", "report"],

@@ -12,6 +12,7 @@ from rich.console import Console
 from emulator.progress import Progress
 from groundwire.commands.console.progress_display import ProgressDisplay
 from groundwire.commands.console.time_left import TimeLeft
+from groundwire.pipeline import told
 
 
 class Wall:
@@ -52,9 +53,9 @@ def test_lines_tell_iteration_both_clocks_and_the_end(monkeypatch: pytest.Monkey
     wall.now_s += 60
     display.report(Progress("iteration", iteration=1, iterations=3, clock_ns=10_530_000_001))
     first, second = said.getvalue().splitlines()
-    assert first == "   7.0 s  iteration 1 of 3, 10.510000 s on its clock"
+    assert first == "   7.0 s  iteration 0 (1 of 3), 0.000000 s since the ranks began"
     found = re.fullmatch(
-        r" +67\.0 s  iteration 2 of 3, 10\.530000 s on its clock, about 120 s left "
+        r" +67\.0 s  iteration 1 \(2 of 3\), 0\.020000 s since the ranks began, about 120 s left "
         r"\(until (\d\d:\d\d:\d\d)\)",
         second,
     )
@@ -76,7 +77,7 @@ def test_a_long_iteration_shows_its_clock_now_and_then(monkeypatch: pytest.Monke
     display.report(Progress("clock", clock_ns=2 * 10**10))
     lines = [line.split("s  ", 1) for line in said.getvalue().splitlines()]
     assert [float(at) for at, _ in lines] == [0, 15, 30, 40]
-    assert lines[1][1] == "iteration 1 of 2, 10.000015 s on its clock"
+    assert lines[1][1] == "iteration 0 (1 of 2), 0.000015 s since the ranks began"
     assert lines[-1][1] == "all ranks done"
 
 
@@ -87,7 +88,7 @@ def test_a_terminal_gets_a_bar_that_follows_the_clock() -> None:
         display.report(Progress("iteration", iteration=0, iterations=2, clock_ns=10**10))
         display.report(Progress("iteration", iteration=1, iterations=2, clock_ns=2 * 10**10))
         display.report(Progress("clock", clock_ns=3 * 10**10))
-    assert "iteration 2 of 2, 30.000000 s on its clock" in screen.getvalue()
+    assert "iteration 1, 20.000000 s since the ranks began" in screen.getvalue()
     assert "1/2" in screen.getvalue()
 
 
@@ -103,7 +104,7 @@ def test_a_narrow_terminal_tells_the_end_rather_than_the_clock(
             )
             wall.now_s += 100
     shown = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", screen.getvalue())
-    assert re.search(r"iteration 120 of 128, about 900 s left \(until \d\d:\d\d:\d\d\) ", shown)
+    assert re.search(r"iteration 119, about 900 s left \(until \d\d:\d\d:\d\d\) ", shown)
     assert "119/128" in shown and "…" not in shown
 
 
@@ -119,7 +120,14 @@ def test_a_program_without_iterations_tells_its_clock_and_what_was_sent(
     wall.now_s += 1
     display.report(clock)
     display.report(clock)
-    assert said.getvalue().splitlines() == ["  10.0 s  10.530000 s on its clock, 5.2 MB sent"]
+    display.report(Progress("started", "2 processes started", clock_ns=10_500_000_000))
+    wall.now_s += 10
+    display.report(clock)
+    assert said.getvalue().splitlines() == [
+        "  10.0 s  10.530000 s on its clock, 5.2 MB sent by all ports",
+        "  10.0 s  2 processes started",
+        "  20.0 s  0.030000 s since the ranks began, 5.2 MB sent by all ports",
+    ]
 
 
 def test_a_standstill_is_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,3 +136,32 @@ def test_a_standstill_is_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
     wall.now_s += 12
     display.report(Progress("standstill", "virtual time stands still: rank 3's process 71"))
     assert said.getvalue() == "  12.0 s  virtual time stands still: rank 3's process 71\n"
+
+
+class _Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("stream", [_Terminal, io.StringIO])
+def test_from_python_events_are_shown_on_a_terminal_alone(
+    stream: type[io.StringIO], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    screen = stream()
+    monkeypatch.setattr("sys.stderr", screen)
+    with told(None) as report:
+        report(Progress("boot", "booting the virtual kernel"))
+        report(Progress("stdout", "a line of the program"))
+    shown = screen.getvalue()
+    assert ("booting the virtual kernel" in shown) == isinstance(screen, _Terminal)
+    assert ("a line of the program" in shown) == isinstance(screen, _Terminal)
+
+
+def test_a_report_of_the_callers_own_is_told_and_nothing_is_shown(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    screen, events = _Terminal(), list[Progress]()
+    monkeypatch.setattr("sys.stderr", screen)
+    with told(events.append) as report:
+        report(Progress("boot", "booting"))
+    assert [event.detail for event in events] == ["booting"] and screen.getvalue() == ""

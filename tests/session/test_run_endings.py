@@ -154,7 +154,7 @@ def test_ranks_that_wait_for_each_other_are_a_deadlock(
     write_graphs(tmp_path / "trace", graphs)
     status, said, left = _run_spec(tmp_path, _TRACE.format(threads=threads), _UNCHECKED)
     assert status == 1
-    assert "iteration 1 of 1" in said
+    assert "iteration 0 (1 of 1)" in said
     assert "ended (deadlock): no process ran for 3600 virtual seconds:\n" in said
     for name in waiting:
         assert re.search(rf"^\d+ {name}, S \(sleeping\): ", said, re.MULTILINE)
@@ -220,7 +220,7 @@ def test_a_guest_that_stalls_or_panics_in_a_run_says_so(
     try:
         assert process.stderr is not None
         for line in process.stderr:
-            if "iteration 2 of 1000" in line:
+            if "iteration 1 (2 of 1000)" in line:
                 send(_guest_kernel_of(process.pid), number)
                 break
         else:

@@ -36,6 +36,9 @@ _USUAL = {
 }
 
 
+_FUNCTIONS = r"^stage\(\) .*?\}$|^last_line\(\) \{.*?^\}$"
+
+
 def _as_from_a_terminal() -> None:
     """Take signals as usual: a process that ignores one passes that on, and a shell cannot trap it
     then."""
@@ -309,6 +312,26 @@ def test_packages_and_kernel_are_made_side_by_side(tmp_path: Path, archive: dict
     assert re.search(r"s: python: done$", done.stderr, re.MULTILINE)
     assert re.search(r"s: kernel: done$", done.stderr, re.MULTILINE)
     assert list(machine.temporary.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("said", "stage", "shown"),
+    [
+        ("Collecting numpy\n", "installing packages", "installing packages: Collecting numpy"),
+        ("Successfully installed numpy-2\n", "compiling Python", "compiling Python"),
+        ("Collecting x\nWARNING: Running pip as root\n\n", "", "Collecting x"),
+        ("", "", "at work"),
+    ],
+)
+def test_the_stage_of_a_job_stands_beside_its_last_line(
+    tmp_path: Path, said: str, stage: str, shown: str
+) -> None:
+    functions = re.findall(_FUNCTIONS, (ROOT / "setup.sh").read_text(), re.MULTILINE | re.DOTALL)
+    (tmp_path / "python.log").write_text(said)
+    script = "\n".join(("set -euo pipefail", *functions, f"log={tmp_path}/python.log"))
+    script += f"\n{f'stage {stage!r}' if stage else ''}\nlast_line {tmp_path}/python.log"
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, shown), done.stderr
 
 
 @pytest.mark.parametrize("failing", ["python", "kernel"])

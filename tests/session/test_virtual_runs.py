@@ -56,7 +56,8 @@ def test_the_main_job_follows_the_contract(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert re.search(
-        r"iteration 3 of 3, \d+\.\d{6} s on its clock, about \d+ s left \(until \d\d:\d\d:\d\d\)",
+        r"iteration 2 \(3 of 3\), \d+\.\d{6} s since the ranks began, about \d+ s left "
+        r"\(until \d\d:\d\d:\d\d\)",
         done.stderr,
     )
     result = json.loads(done.stdout)

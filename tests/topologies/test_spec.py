@@ -209,7 +209,11 @@ def test_overrides_reach_into_lists_and_absent_sections() -> None:
         ({"seed.x": "8"}, "seed.x: found a plain value; expected a key or entry that exists"),
         ({"predict.4": "flow"}, r"predict\[4\]: found a list of 3; expected a key or entry"),
         ({"seed": "[1"}, r"seed: found '\[1'; expected a YAML value"),
-        ({"workload.ranks": "99"}, "workload.ranks: found 99; expected at most 16"),
+        ({"workload.ranks": "32"}, "^override: workload.ranks: found 32; expected at most 16"),
+        (
+            {"fabric": "{kind: flat, hosts: 8}"},
+            r"^override fabric={kind: flat, hosts: 8}: workload\.ranks: found 16; expected at most",
+        ),
     ],
 )
 def test_overrides_have_the_same_errors(overrides: dict[str, str], message: str) -> None:

@@ -1,4 +1,4 @@
-"""docs/spec.md: its examples load, and no key is missing from it."""
+"""docs/spec.md and the pages of its sections: examples load, and no key is missing from them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from topologies.spec.partition import section as partition_spec
 from topologies.spec.spec import Spec, parse_spec
 from topologies.spec.transports.roce import section as roce_spec
 
-REFERENCE = (Path(__file__).parents[2] / "docs" / "spec.md").read_text()
+_PAGES = sorted((Path(__file__).parents[2] / "docs").glob("spec*.md"))
+REFERENCE = "\n".join(page.read_text() for page in _PAGES)
 EXAMPLES = re.findall(r"```yaml\n(.*?)```", REFERENCE, re.DOTALL)
 UNIONS = (
     fabric_spec.FabricSpec,

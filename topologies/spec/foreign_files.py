@@ -65,7 +65,7 @@ def keys_with_file(
     return found | {key: value for key, value in data.items() if key != "path"}
 
 
-_GRAPH = "name it in a spec: fabric: {kind: graph, path: FILE} (" + page("spec.md") + ")"
+_GRAPH = "name it in a spec: fabric: {kind: graph, path: FILE} (" + page("spec-fabric.md") + ")"
 _READ = "groundwire trace import reads it"
 
 MSCCL = ForeignFile("MSCCL's XML", "name it in a spec: {algorithm: msccl, file: FILE}")

@@ -102,10 +102,26 @@ class Spec(Sections):
         keys that every kind has. Raises SpecError as `load_spec` does.
         """
         raw = self.model_dump(mode="python", by_alias=True, exclude_unset=True)
-        return _validate(apply_overrides(type(self), raw, overrides, source), source, None)
+        completed = apply_overrides(type(self), raw, overrides, source)
+        try:
+            return _validate(completed, source, None)
+        except SpecError as error:
+            raise SpecError(_with_set(source, overrides, error), error.problems) from None
 
 
 _NO_WORKLOAD = Problem(("workload",), "nothing", "this key is required")
+
+
+def _with_set(source: str, overrides: Mapping[str, str], error: SpecError) -> str:
+    """The source with what was set, where a mistake is at a key that was not."""
+    places = [".".join(map(str, problem.key)) for problem in error.problems]
+    if all(any(_one_in_other(place, key) for key in overrides) for place in places):
+        return source
+    return f"{source} {', '.join(f'{key}={value}' for key, value in overrides.items())}"
+
+
+def _one_in_other(place: str, key: str) -> bool:
+    return f"{place}.".startswith(f"{key}.") or f"{key}.".startswith(f"{place}.")
 
 
 def _with_kind_first(value: Any) -> Any:
@@ -205,7 +221,8 @@ def load_spec(
             told = {(problem.key, problem.found) for problem in error.problems}
             if {(problem.key, problem.found) for problem in left.problems} <= told:
                 raise error from None
-            raise
+            by = f"{source} with {_with_set(overridden_by, overrides, left)}"
+            raise SpecError(by, left.problems) from None
     return alone.with_overrides(overrides, source=overridden_by)
 
 

@@ -10,7 +10,7 @@ from typing import TextIO
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from emulator.progress import PROGRAM_STREAMS
+from emulator.progress import BEGINNINGS, PROGRAM_STREAMS
 from emulator.progress import Progress as Event
 from groundwire.commands.console.plain_text import unstyled
 from groundwire.commands.console.time_left import TimeLeft
@@ -19,6 +19,11 @@ _QUIET_LIMIT_S = 15.0
 _PROGRAM_QUIET_S = 10.0
 # The least that stands beside the text on a terminal: a bar of 4, "120/128", "0:01:23", and spaces.
 _BESIDE_TEXT = 21
+
+
+def iteration_in_words(index: int, iterations: int) -> str:
+    """By its number in ids and tables, which counts from 0, and as which of how many."""
+    return f"iteration {index} ({index + 1} of {iterations})"
 
 
 class ProgressDisplay:
@@ -33,6 +38,7 @@ class ProgressDisplay:
         self._said = self._started
         self._left = TimeLeft()
         self._iteration: Event | None = None
+        self._began_ns: int | None = None
         self._bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(bar_width=None),
@@ -61,6 +67,8 @@ class ProgressDisplay:
 
     def report(self, event: Event) -> None:
         """Show one event."""
+        if event.stage in BEGINNINGS and self._began_ns is None:
+            self._began_ns = event.clock_ns
         if event.stage in PROGRAM_STREAMS:
             self._pass_on(event)
         elif event.iteration is not None and event.iterations is not None:
@@ -84,8 +92,8 @@ class ProgressDisplay:
         began, now_s = self._iteration, time.monotonic()
         if began is None or began.iteration is None or began.iterations is None:
             return
-        text = f"iteration {began.iteration + 1} of {began.iterations}"
-        clock = "" if clock_ns is None else f", {clock_ns / 1e9:.6f} s on its clock"
+        text = iteration_in_words(began.iteration, began.iterations)
+        clock = "" if clock_ns is None else f", {self._since_begin(clock_ns)}"
         left = ""
         left_s = self._left.estimate_s(now_s)
         if left_s is not None:
@@ -95,6 +103,7 @@ class ProgressDisplay:
             if always or now_s - self._said >= _QUIET_LIMIT_S:
                 self._say(text + clock + left)
             return
+        text = f"iteration {began.iteration}"  # the bar says of how many
         # A narrow terminal has to tell above all when it ends.
         if len(text + clock + left) + _BESIDE_TEXT <= self._console.width:
             text += clock
@@ -107,8 +116,15 @@ class ProgressDisplay:
         """How far a program is, which has no iterations that anybody knows."""
         quiet_s = time.monotonic() - self._said
         if self._iteration is None and event.clock_ns is not None and quiet_s >= _PROGRAM_QUIET_S:
-            sent = f", {event.sent_bytes / 1e6:,.1f} MB sent" if event.sent_bytes else ""
-            self._say(f"{event.clock_ns / 1e9:.6f} s on its clock{sent}")
+            sent = (
+                f", {event.sent_bytes / 1e6:,.1f} MB sent by all ports" if event.sent_bytes else ""
+            )
+            self._say(self._since_begin(event.clock_ns) + sent)
+
+    def _since_begin(self, clock_ns: int) -> str:
+        if self._began_ns is None:
+            return f"{clock_ns / 1e9:.6f} s on its clock"
+        return f"{(clock_ns - self._began_ns) / 1e9:.6f} s since the ranks began"
 
     def _say(self, text: str) -> None:
         self._said = time.monotonic()
@@ -118,10 +134,12 @@ class ProgressDisplay:
 
 
 class SweepProgress:
-    """Shows the cases of a sweep, each with the progress of its run."""
+    """Shows runs, each case of a sweep with the progress of its own."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, output: TextIO | None = None) -> None:
+        """`output` as for ProgressDisplay."""
         self._console = console
+        self._output = output
         self._display: ProgressDisplay | None = None
 
     def __enter__(self) -> SweepProgress:
@@ -135,10 +153,11 @@ class SweepProgress:
         if event.stage == "case":
             self._end()
             self._console.print(f"[bold]{unstyled(event.detail)}[/]", highlight=False)
-            self._display = ProgressDisplay(self._console)
+            return
+        if self._display is None:
+            self._display = ProgressDisplay(self._console, self._output)
             self._display.__enter__()
-        elif self._display is not None:
-            self._display.report(event)
+        self._display.report(event)
 
     def _end(self) -> None:
         if self._display is not None:

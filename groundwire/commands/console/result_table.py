@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis.results.rows import rows_in_words
+from analysis.results.unanswered import unanswered_in_words
 from groundwire.commands.console.figures import (
     Figures,
     OutputConsole,
@@ -54,11 +55,8 @@ def print_result(result: dict[str, Any], directory: Path, console: OutputConsole
         models = [row["predicted"][name].get("model") for row in result["collectives"]]
         for line in models_used(name, models):
             console.print(line, highlight=False)
-        reasons = Counter(row["predicted"][name].get("reason") for row in result["collectives"])
-        for reason, count in reasons.items():
-            if reason is not None:
-                said = f"{name} has no answer for {count} collectives: {unstyled(reason)}"
-                console.print(said, highlight=False)
+    for line in unanswered_in_words(result):
+        console.print(unstyled(line), highlight=False)
     console.print()
     summary = result["summary"]
     counted = (

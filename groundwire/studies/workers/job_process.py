@@ -35,10 +35,11 @@ def do_job(job: Job, directory: Path) -> None:
 
 
 def _emulate(job: Job, directory: Path) -> None:
-    from groundwire.pipeline import run
+    from groundwire.pipeline import run, silent
     from topologies.spec.spec import parse_spec
 
-    run(parse_spec(job.spec, job.key), kernel=job.kernel, out=directory, pages=job.pages)
+    spec = parse_spec(job.spec, job.key)
+    run(spec, kernel=job.kernel, out=directory, pages=job.pages, progress=silent)
 
 
 def _predict(job: Job, directory: Path) -> None:
