@@ -12,8 +12,10 @@ from analysis.metrics.collective import collective_metrics
 from analysis.metrics.ecmp import ecmp_groups
 from analysis.metrics.iteration import iteration_breakdowns
 from analysis.metrics.link import port_metrics
+from analysis.metrics.tier_over_time import tiers_over_time
 from analysis.results.verdict import verdict_of
 from analysis.runs.run import Run
+from analysis.runs.samples.ports import port_series
 
 Labels = Mapping[str, str]
 Samples = Iterable[tuple[Labels, float | int | None]]
@@ -87,6 +89,25 @@ def _add_paths(text: _Exposition, run: Run) -> None:
         "paths_used",
         "Equal-cost ports that an even spread of the same entropy would use",
         zip(labels, (group.paths_used for group in groups), strict=True),
+    )
+    text.gauge(
+        "paths_possible",
+        "Equal-cost ports that there are",
+        zip(labels, (len(group.ports) for group in groups), strict=True),
+    )
+    tiers = tiers_over_time(run, port_series(run))
+    of_tier = [{"tier": tier.link_class, "direction": tier.direction} for tier in tiers]
+    text.gauge(
+        "tier_imbalance_ratio",
+        "Busiest port of a tier over the mean of its ports, on average over time, by bytes",
+        zip(of_tier, (tier.mean_imbalance for tier in tiers), strict=True),
+        unit="ratio",
+    )
+    text.gauge(
+        "tier_worst_imbalance_ratio",
+        "The same in the worst of the windows in which much was sent",
+        zip(of_tier, (tier.worst[1] for tier in tiers), strict=True),
+        unit="ratio",
     )
     choices = run.environment.next_hops
     nodes = [{"node": node} for node in choices]

@@ -17,6 +17,7 @@ from analysis.metrics.in_network.slots import SlotUse, slot_uses
 from analysis.metrics.iteration import IterationBreakdown, iteration_breakdowns
 from analysis.metrics.link import PortMetrics, port_metrics
 from analysis.metrics.tier import TierUse, tier_uses
+from analysis.metrics.tier_over_time import TierOverTime, tiers_over_time
 from analysis.metrics.traffic import TrafficMatrix, captured_traffic, traffic_matrix
 from analysis.report.tables.run_tables import tables
 from analysis.report.tables.shared_tables import shared_links_table
@@ -101,6 +102,11 @@ class RunFigures:
     @cached_property
     def tiers(self) -> tuple[TierUse, ...]:
         return tier_uses(self.run)
+
+    @cached_property
+    def tiers_over_time(self) -> tuple[TierOverTime, ...]:
+        """The balance of the tiers whose ports all were sampled."""
+        return tiers_over_time(self.run, self.queues)
 
     @cached_property
     def dimensions(self) -> tuple[DimensionUse, ...]:

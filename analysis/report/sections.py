@@ -31,6 +31,7 @@ from analysis.report.charts.queues import (
     queue_series_chart,
 )
 from analysis.report.charts.roce.rates import rates_chart
+from analysis.report.charts.tier_balance import tier_balance_chart
 from analysis.report.charts.timeline import MAX_RANKS, marks_of, shown_time_ns, timeline_chart
 from analysis.report.run_figures import RunFigures
 from analysis.report.tables.cells import without
@@ -231,6 +232,9 @@ def _fabric(runs: Sequence[RunFigures], colours: PhaseColours, width: float) -> 
         over_time = link_use_chart(run, width)
         if over_time is not None:
             views.append(("over time", over_time.render()))
+        balance = tier_balance_chart(run, width)
+        if balance is not None:
+            views.append(("balance over time", balance.render()))
         by_dimension = dimension_load_chart(run, width)
         if by_dimension is not None:
             views.append(("by dimension", by_dimension.render()))
@@ -246,9 +250,11 @@ def _fabric(runs: Sequence[RunFigures], colours: PhaseColours, width: float) -> 
         "Fabric and link use",
         "Share of the communicating time (any collective in flight) that each link spent sending, "
         "L1 overhead included; the two lanes of a link are its two directions. Over time: the "
-        "ports next to a capture. By dimension: the bytes of programs along each, from the "
-        "ranks' logs. Aggregation tree: payload of collectives in which switches took part, as a "
-        "share of the bytes that hosts would have sent over the link that they load most. Slots: "
+        "ports next to a capture. Balance over time: the busiest port of a tier over the mean of "
+        "its ports, from samples of all of them; 1 is even. By dimension: the bytes of programs "
+        "along each, from the ranks' logs. Aggregation tree: payload of collectives in which "
+        "switches took part, as a share of the bytes that hosts would have sent over the link "
+        "that they load most. Slots: "
         "the most that operations held at once at each aggregation node. Hover for figures.",
         tuple(panels),
         scale=("idle", *(f"≤ {round(100 * (i + 1) / 6)}%" for i in range(6))),

@@ -17,6 +17,8 @@ from analysis.metrics import (
     traffic_matrix,
 )
 from analysis.metrics.dimension import DimensionUse, dimension_uses
+from analysis.metrics.link import communicating_spans
+from analysis.metrics.tier_over_time import tiers_over_time
 from analysis.runs.samples.ports import port_series
 from tests.report.synthetic_run import COMPUTE_NS, FORWARD_NS, GRADIENT_NS, STEP_NS, make_run
 
@@ -174,3 +176,31 @@ def test_bytes_of_a_phase_flow_evenly() -> None:
 
 def test_collectives_without_dimensions_load_none(run_directory: Path) -> None:
     assert dimension_uses(load_run(run_directory)) == ()
+
+
+def test_tiers_are_uneven_while_ports_take_turns(tmp_path: Path) -> None:
+    """Each of a switch's uplinks has half of the bytes, one after the other: evenly used as a
+    whole, and never at a time."""
+    run = load_run(make_run(tmp_path / "run", iterations=1))
+    begin_ns, end_ns = communicating_spans(run)[0]
+    middle_ns = (begin_ns + end_ns) // 2
+    uplinks = [p for p in port_metrics(run) if p.record.node.startswith("edge")]
+    uplinks = [p for p in uplinks if p.record.peer.startswith("agg")]
+    for port, turn in ((p, number % 2) for number, p in enumerate(uplinks)):
+        first, last = ((begin_ns, middle_ns), (middle_ns, end_ns))[turn]
+        line = {
+            "port": port.record.port,
+            "interval_ns": last - first,
+            "times_ns": [first, last],
+            "sent_bytes": [0, 1_000_000],
+        }
+        for key in ("backlog_bytes", "peak_bytes", "drops", "marks", "paused_classes"):
+            line[key] = [0, 0]
+        with (run.directory / "ports.jsonl").open("a") as file:
+            file.write(json.dumps(line) + "\n")
+    [tier] = tiers_over_time(run, port_series(run))
+    assert (tier.direction, tier.ports) == ("up", len(uplinks))
+    assert tier.imbalance == pytest.approx([2.0] * len(tier.imbalance))
+    assert tier.mean_imbalance == pytest.approx(tier.worst[1]) == pytest.approx(2.0)
+    sent = (tier.mean * (tier.end_ns - tier.begin_ns)).sum() * tier.ports * 100e9 / 8e9
+    assert sent == pytest.approx(1_000_000 * len(uplinks))

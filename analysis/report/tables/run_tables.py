@@ -12,6 +12,7 @@ from analysis.metrics.link import communicating_spans, port_metrics
 from analysis.metrics.phase_names import phase_name
 from analysis.metrics.spans import length_ns
 from analysis.metrics.tier import bisection_use, tier_uses
+from analysis.metrics.tier_over_time import tiers_over_time
 from analysis.metrics.traffic import traffic_matrix
 from analysis.report.tables.capture_tables import (
     flows_table,
@@ -23,6 +24,7 @@ from analysis.report.tables.capture_tables import (
 from analysis.report.tables.slots_table import slots_table
 from analysis.report.tables.table import Column, Table, Unit, Value, table
 from analysis.runs.run import Run, RunError
+from analysis.runs.samples.ports import port_series
 
 
 def tables(run: Run, flows: Flows | None = None) -> dict[str, Table]:
@@ -41,6 +43,8 @@ def tables(run: Run, flows: Flows | None = None) -> dict[str, Table]:
         ecmp_table(run),
         traffic_table(run),
     ]
+    balance = tiers_over_time_table(run)
+    found += [balance] if balance.rows else []
     classes = classes_table(run)
     found += [classes] if classes.rows else []
     dimensions = dimensions_table(run)
@@ -325,6 +329,35 @@ def tiers_table(run: Run) -> Table:
             )
         )
     return table("tiers", "Use by tier", columns, rows)
+
+
+def tiers_over_time_table(run: Run) -> Table:
+    """A row per kind of link and direction whose ports all were sampled: how evenly they were used,
+    window by window."""
+    columns = (
+        Column("tier", "links"),
+        Column("direction", "direction"),
+        Column("ports", "ports", Unit.COUNT),
+        Column("windows", "windows", Unit.COUNT),
+        Column("mean_imbalance", "max / mean, on average", Unit.NUMBER),
+        Column("worst_imbalance", "worst window", Unit.NUMBER),
+        Column("worst_at_ns", "its begin", Unit.DURATION),
+    )
+    scale = run.environment.scale
+    found = tiers_over_time(run, port_series(run))
+    rows = [
+        (
+            tier.link_class,
+            tier.direction,
+            tier.ports,
+            int((tier.mean > 0).sum()),
+            round(tier.mean_imbalance, 6),
+            round(tier.worst[1], 6),
+            (tier.worst[0] - int(tier.begin_ns[0])) // scale,
+        )
+        for tier in found
+    ]
+    return table("tiers_over_time", "Balance of tiers over time", columns, rows)
 
 
 def dimensions_table(run: Run) -> Table:
