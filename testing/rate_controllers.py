@@ -77,6 +77,18 @@ class Hpcc(ctypes.Structure):
     )
 
 
+class Dctcp(ctypes.Structure):
+    """struct rxe_dctcp."""
+
+    _fields_ = (
+        ("window_bytes", ctypes.c_uint64),
+        ("alpha_q32", ctypes.c_uint64),
+        ("acked", ctypes.c_uint32),
+        ("marked", ctypes.c_uint32),
+        ("reduced", ctypes.c_uint8),
+    )
+
+
 @cache
 def library() -> ctypes.CDLL:
     """All of them; times are uint64."""
@@ -84,6 +96,11 @@ def library() -> ctypes.CDLL:
         found = ctypes.CDLL(str(_compiled(Path(scratch))))
     for name in ("rxe_dcqcn_advance", "rxe_dcqcn_cnp", "rxe_timely_rtt"):
         getattr(found, name).argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint64)
+    found.rxe_dctcp_init.argtypes = (ctypes.c_void_p, ctypes.c_uint64)
+    found.rxe_dctcp_ack.argtypes = (
+        *(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint64),
+        *(ctypes.c_bool, ctypes.c_bool),
+    )
     found.rxe_hpcc_ack.argtypes = (
         *(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p),
         *(ctypes.c_uint32, ctypes.c_bool),
@@ -93,7 +110,9 @@ def library() -> ctypes.CDLL:
 
 def _compiled(directory: Path) -> Path:
     made = directory / "controllers.so"
-    sources = [str(KERNEL / "rxe" / f"rxe_{name}.c") for name in ("dcqcn", "timely", "hpcc")]
+    sources = [
+        str(KERNEL / "rxe" / f"rxe_{name}.c") for name in ("dcqcn", "timely", "hpcc", "dctcp")
+    ]
     warnings = ["-Wall", "-Wextra", "-Werror", "-fsanitize=undefined", "-fno-sanitize-recover"]
     flags = ["-O1", "-shared", "-fPIC", f"-I{KERNEL}", f"-I{KERNEL / 'rxe'}"]
     subprocess.run(["gcc", *flags, *warnings, "-o", str(made), *sources], check=True)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-// Controllers of a queue pair's rate and of its paths: the virtual kernel's own files, DCQCN, TIMELY, HPCC and entropy
-// values.
+// Controllers of a queue pair's rate and of its paths: the virtual kernel's own files, DCQCN, TIMELY, HPCC, DCTCP
+// and entropy values.
 #pragma once
 #include <cstdint>
 
@@ -12,6 +12,7 @@ extern "C" {
 #pragma GCC diagnostic ignored "-Wmissing-field-initializers"
 #define new new_
 #include "rxe_dcqcn.c"
+#include "rxe_dctcp.c"
 #include "rxe_entropy.c"
 #include "rxe_hpcc.c"
 #include "rxe_timely.c"
@@ -39,6 +40,7 @@ struct Controller {
         if (set.kind == RXE_RATE_DCQCN) rxe_dcqcn_init(&dcqcn, &set);
         else if (set.kind == RXE_RATE_TIMELY) rxe_timely_init(&timely, &set);
         else if (set.kind == RXE_RATE_HPCC) rxe_hpcc_init(&hpcc, &set);
+        else if (set.kind == RXE_RATE_DCTCP) rxe_dctcp_init(&dctcp, uint64_t(setting.window_bytes));
     }
     bool is_fixed() const { return set.kind == RXE_RATE_FIXED; }
     uint64_t rate_bps(int64_t now) {
@@ -60,5 +62,6 @@ struct Controller {
         rxe_dcqcn dcqcn;
         rxe_timely timely;
         rxe_hpcc hpcc;
+        rxe_dctcp dctcp;
     };
 };

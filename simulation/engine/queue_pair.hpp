@@ -98,6 +98,7 @@ class QueuePair {
         uint32_t telemetry;
         bool is_early = false;  // a request that came before its turn, and has been answered
         bool is_marked = false;  // a request with a mark, or the acknowledgement of one
+        bool is_congested = false;  // a request with a mark, that its acknowledgement tells of (rxe_echo_mark)
         bool is_trimmed = false;  // a request without its payload
         int64_t answers = 0;    // of an acknowledgement with a bitmap: the request,
         uint64_t came = 0;      // and bit n says whether the one n before it has come

@@ -276,6 +276,7 @@ inline void QueuePair::reset_retry_timer(Time now) {
 
 inline int64_t QueuePair::window(Time now) {
     int64_t bytes = device_.window_bytes;
+    if (controller_.set.kind == RXE_RATE_DCTCP) bytes = int64_t(controller_.dctcp.window_bytes);
     if (!bytes) return kMostUnacknowledged;
     if (device_.window_by_rate)
         bytes = int64_t(__int128(bytes) * controller_.rate_bps(now) / controller_.set.line_bps);
@@ -306,7 +307,7 @@ inline void QueuePair::has_sent(int64_t bytes, Time now) {
 
 inline void QueuePair::has_been_acked(const Told& told, Time now) {
     auto kind = controller_.set.kind;
-    if (kind != RXE_RATE_TIMELY && kind != RXE_RATE_HPCC) return;
+    if (kind != RXE_RATE_TIMELY && kind != RXE_RATE_HPCC && kind != RXE_RATE_DCTCP) return;
     int64_t psn = has_bitmap(told.frame) ? told.answers : told.psn;
     if (told.frame == Frame::kTrimmed || knows(psn)) {
         if (told.telemetry != kNobody) free_telemetry(told);
@@ -318,6 +319,8 @@ inline void QueuePair::has_been_acked(const Told& told, Time now) {
             rxe_hpcc_ack(&controller_.hpcc, &controller_.set, net.packets.telemetry(told.telemetry), told.hops, round_over);
             free_telemetry(told);
         }
+    } else if (kind == RXE_RATE_DCTCP) {
+        rxe_dctcp_ack(&controller_.dctcp, &controller_.set, uint64_t(roce_.path_mtu_bytes), told.is_marked, round_over);
     } else {
         SentTime& found = sent_times_[size_t(psn) % kSentTimes];
         if (!round_over || found.psn != psn) return;

@@ -21,6 +21,7 @@ inline void QueuePair::receive(uint32_t number, Time now) {
     Told told{packet.seq, packet.frame, packet.is_write, packet.is_last, packet.asks, packet.message, packet.hops_told, kNobody};
     told.is_trimmed = packet.is_trimmed;
     told.is_marked = !is_request ? packet.ece : packet.is_trimmed ? !packet.is_trimmed_last : packet.ce && value_routes;
+    told.is_congested = is_request && packet.ce;
     if (has_bitmap(packet.frame)) {
         told.answers = packet.ack;
         told.came = uint64_t(packet.echo_ms) << 32 | packet.stamp_ms;
@@ -72,6 +73,7 @@ inline void QueuePair::acknowledge(Frame frame, int64_t psn, const Told* answere
         packet.stamp_ms = uint32_t(came);
         packet.echo_ms = uint32_t(came >> 32);
     }
+    if (answered && controller_.set.kind == RXE_RATE_DCTCP) net.packets[made].ece = answered->is_congested;
     if (answered && answered->telemetry != kNobody) {
         Packet& packet = net.packets[made];
         packet.ranges = net.packets.make_telemetry();

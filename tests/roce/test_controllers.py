@@ -9,7 +9,17 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from testing.rate_controllers import FIELDS, ONE_Q32, Dcqcn, Hop, Hpcc, Settings, Timely, library
+from testing.rate_controllers import (
+    FIELDS,
+    ONE_Q32,
+    Dcqcn,
+    Dctcp,
+    Hop,
+    Hpcc,
+    Settings,
+    Timely,
+    library,
+)
 from topologies.fabrics.build import build_fabric
 from topologies.spec.spec import parse_spec
 from topologies.spec.transports.roce.device import device_settings
@@ -160,6 +170,31 @@ def test_dcqcn_recovers_by_its_three_stages() -> None:
     assert rates == pytest.approx(expected, rel=1e-6)
     library().rxe_dcqcn_advance(ctypes.byref(state), ctypes.byref(of), 10**12)
     assert state.rate_bps == of.line_bps
+
+
+@settings(max_examples=100, deadline=None, phases=_PHASES)
+@given(
+    rounds=st.lists(st.lists(st.booleans(), min_size=1, max_size=40), min_size=1, max_size=30),
+    gain=st.sampled_from([1 / 16, 1 / 4, 1.0]),
+)
+def test_dctcp_follows_its_window(rounds: list[list[bool]], gain: float) -> None:
+    """A round's first mark takes alpha / 2 of the window, where alpha is of the rounds before; a
+    round without one adds a packet (RFC 8257, 3.3)."""
+    of = _settings("dctcp", parameters=f"{{gain: {gain}}}")
+    state, begin = Dctcp(), 54_000
+    library().rxe_dctcp_init(ctypes.byref(state), begin)
+    window, alpha = float(begin), 1.0
+    for marks in rounds:
+        for number, marked in enumerate(marks, start=1):
+            last = number == len(marks)
+            library().rxe_dctcp_ack(ctypes.byref(state), ctypes.byref(of), 4096, marked, last)
+        if any(marks):
+            window = max(4096.0, window * (1 - alpha / 2))
+        else:
+            window += 4096
+        alpha = (1 - gain) * alpha + gain * sum(marks) / len(marks)
+        assert state.window_bytes == pytest.approx(window, rel=1e-6, abs=len(rounds))
+        assert state.alpha_q32 / ONE_Q32 == pytest.approx(alpha, abs=1e-6)
 
 
 @settings(max_examples=100, deadline=None, phases=_PHASES)

@@ -83,6 +83,30 @@ def test_two_dcqcn_flows_share_a_port_and_its_queue_is_where_it_marks(tmp_path: 
     _assert_notifications(streams)
 
 
+@pytest.mark.parametrize(
+    ("queue", "least", "most"),
+    [
+        pytest.param("{kind: dctcp, k: 200KB, buffer: 16MB}", 0, 400_000, id="step"),
+        pytest.param(_MARKS, 0, _KMAX, id="red", marks=pytest.mark.long),
+    ],
+)
+def test_two_dctcp_flows_share_a_port_and_its_queue_is_where_it_marks(
+    tmp_path: Path, queue: str, least: int, most: int
+) -> None:
+    """K is above C RTT / 7 (Alizadeh et al., SIGCOMM 2010), so that the port is never idle: 100
+    Gb/s and 4 us are 50 kB. No CNP goes back: acknowledgements say what was marked."""
+    streams = _meet(tmp_path, "dctcp", 2, 48 * _MIB, queue)
+    window = _last_half(streams)
+    shares = streams.shares_bps(*window)
+    assert jain(shares) >= 0.99
+    assert sum(shares) > 0.98 * 100e9 * _WIRE_SHARE
+    waiting = [size for at, size in streams.queue("s0-eth2") if window[0] <= at <= window[1]]
+    assert least < max(waiting) < most
+    summary = streams.result["summary"]
+    assert summary["ecn_marks"] == summary["ce_packets"] > 0
+    assert summary["cnps_sent"] == summary["cnps_received"] == 0
+
+
 def _assert_rates(streams: Streams) -> None:
     """The kernel's records: two queue pairs that began at line rate and were slowed down."""
     lines = [json.loads(line) for line in (streams.directory / "rates.jsonl").open()]

@@ -6,7 +6,8 @@
  * part of a nanosecond; rates are of the wire, with preamble and gap. At line rate nothing
  * is paced, as the port serialises. A CE mark on a request makes its receiver send a CNP
  * (InfiniBand volume 1, annex A17), at most one an interval. The controllers' sums are in
- * rxe_dcqcn.c, rxe_timely.c and rxe_hpcc.c.
+ * rxe_dcqcn.c, rxe_timely.c, rxe_hpcc.c and rxe_dctcp.c. With DCTCP an acknowledgement says by
+ * BECN that the request that it answers was marked.
  */
 
 #include <linux/etherdevice.h>
@@ -147,6 +148,8 @@ u32 rxe_congestion_window(struct rxe_qp *qp)
 	struct rxe_congestion *c = &qp->congestion;
 	u64 bytes = c->set.window_bytes;
 
+	if (c->set.rate.kind == RXE_RATE_DCTCP)
+		bytes = c->dctcp.window_bytes;
 	if (!bytes)
 		return RXE_MAX_UNACKED_PSNS;
 	if (c->set.window_by_rate)
@@ -218,6 +221,11 @@ static void rxe_hpcc_acked(struct rxe_congestion *c, struct sk_buff *skb, bool r
 	rxe_hpcc_ack(&c->hpcc, &c->set.rate, hops, n, round_over);
 }
 
+static bool rxe_says_marked(struct sk_buff *skb)
+{
+	return __bth_becn(udp_hdr(skb) + 1);
+}
+
 /* An acknowledgement that answers a request has come. */
 void rxe_congestion_acked(struct rxe_qp *qp, u32 psn, struct sk_buff *skb)
 {
@@ -225,11 +233,14 @@ void rxe_congestion_acked(struct rxe_qp *qp, u32 psn, struct sk_buff *skb)
 	struct rxe_sent_time *sent;
 	bool round_over;
 
-	if (c->set.rate.kind != RXE_RATE_TIMELY && c->set.rate.kind != RXE_RATE_HPCC)
+	if (c->set.rate.kind != RXE_RATE_TIMELY && c->set.rate.kind != RXE_RATE_HPCC &&
+	    c->set.rate.kind != RXE_RATE_DCTCP)
 		return;
 	round_over = !c->in_round || psn_compare(psn, c->round_psn) >= 0;
 	if (c->set.rate.kind == RXE_RATE_HPCC) {
 		rxe_hpcc_acked(c, skb, round_over);
+	} else if (c->set.rate.kind == RXE_RATE_DCTCP) {
+		rxe_dctcp_ack(&c->dctcp, &c->set.rate, qp->mtu, rxe_says_marked(skb), round_over);
 	} else {
 		sent = &c->sent[psn % RXE_SENT_TIMES];
 		if (!round_over || !sent->known || sent->psn != psn)
@@ -317,6 +328,18 @@ u32 rxe_int_room(struct rxe_qp *qp, u32 mask)
 	return 0;
 }
 
+/* An acknowledgement that is being built says that its request was marked. */
+static void rxe_echo_mark(struct rxe_qp *qp, struct rxe_pkt_info *pkt)
+{
+	struct sk_buff *answered = qp->congestion.answered;
+
+	if (qp->congestion.set.rate.kind == RXE_RATE_DCTCP && qp_type(qp) == IB_QPT_RC &&
+	    pkt->opcode == IB_OPCODE_RC_ACKNOWLEDGE && (aeth_syn(pkt) & AETH_TYPE_MASK) == AETH_ACK &&
+	    answered && answered->protocol == htons(ETH_P_IP) &&
+	    INET_ECN_is_ce(ip_hdr(answered)->tos))
+		bth_set_becn(pkt, 1);
+}
+
 /* Puts it there, behind the datagram that the packet is so far. */
 void rxe_int_put(struct rxe_qp *qp, struct rxe_pkt_info *pkt, struct sk_buff *skb)
 {
@@ -324,6 +347,7 @@ void rxe_int_put(struct rxe_qp *qp, struct rxe_pkt_info *pkt, struct sk_buff *sk
 	const u8 *asked;
 	u8 *header;
 
+	rxe_echo_mark(qp, pkt);
 	if (!bytes)
 		return;
 	header = skb_put_zero(skb, bytes);
@@ -358,6 +382,9 @@ int rxe_congestion_init(struct rxe_dev *rxe, struct rxe_qp *qp)
 		return c->sent ? 0 : -ENOMEM;
 	case RXE_RATE_HPCC:
 		rxe_hpcc_init(&c->hpcc, &c->set.rate);
+		break;
+	case RXE_RATE_DCTCP:
+		rxe_dctcp_init(&c->dctcp, c->set.window_bytes);
 		break;
 	}
 	return 0;
@@ -483,6 +510,9 @@ static bool rxe_settings_right(const struct rxe_congestion_settings *set)
 		return r->rtt_min_ns && r->rtt_low_ns <= r->rtt_high_ns &&
 		       r->rtt_high_ns < NSEC_PER_SEC && r->ewma_q32 <= RXE_ONE_Q32 &&
 		       r->beta_q32 <= RXE_ONE_Q32;
+	case RXE_RATE_DCTCP:
+		return set->window_bytes && set->window_bytes <= U32_MAX && set->ack_every == 1 &&
+		       !set->selective && r->gain_q32 && r->gain_q32 <= RXE_ONE_Q32;
 	default:
 		return r->base_rtt_ns && r->base_rtt_ns < NSEC_PER_SEC && r->target_q32 &&
 		       r->target_q32 <= RXE_ONE_Q32 && set->int_hops &&

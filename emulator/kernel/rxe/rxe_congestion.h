@@ -58,6 +58,7 @@ struct rxe_congestion {
 		struct rxe_dcqcn	dcqcn;
 		struct rxe_timely	timely;
 		struct rxe_hpcc		hpcc;
+		struct rxe_dctcp	dctcp;
 	};
 
 	/* Pacing: the last request began at started_q8 (ns * 256), with so many bits */

@@ -33,6 +33,7 @@ enum rxe_rate_kind {
 	RXE_RATE_DCQCN,
 	RXE_RATE_TIMELY,
 	RXE_RATE_HPCC,
+	RXE_RATE_DCTCP,		/* line rate, and a window */
 	__RXE_RATE_KINDS
 };
 
@@ -48,7 +49,7 @@ struct rxe_rate_settings {
 	u64	alpha_interval_ns;
 	u64	decrease_interval_ns;
 	u64	increase_interval_ns;
-	u64	gain_q32;
+	u64	gain_q32;		/* .. and DCTCP */
 	u64	fast_stages;
 	u64	clamp_target;
 
@@ -117,5 +118,17 @@ struct rxe_hpcc {
 void rxe_hpcc_init(struct rxe_hpcc *s, const struct rxe_rate_settings *set);
 void rxe_hpcc_ack(struct rxe_hpcc *s, const struct rxe_rate_settings *set,
 		  const struct gw_int_hop *hops, u32 n, bool round_over);
+
+struct rxe_dctcp {
+	u64	window_bytes;
+	u64	alpha_q32;
+	u32	acked;			/* packets of this round */
+	u32	marked;
+	u8	reduced;		/* .. and one of them was */
+};
+
+void rxe_dctcp_init(struct rxe_dctcp *s, u64 window_bytes);
+void rxe_dctcp_ack(struct rxe_dctcp *s, const struct rxe_rate_settings *set, u64 packet_bytes,
+		   bool marked, bool round_over);
 
 #endif

@@ -33,7 +33,7 @@ class MrcTransport(RoceTransport):
 
     @model_validator(mode="after")
     def _of_many_paths(self) -> MrcTransport:
-        if self.congestion_control == "hpcc":
+        if self.congestion_control == "hpcc":  # dctcp is refused with selective repeat
             raise ValueError(
                 "`congestion_control`: found hpcc, allowed none, dcqcn, timely: telemetry is of "
                 "one path"

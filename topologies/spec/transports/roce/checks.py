@@ -52,16 +52,18 @@ def _problems(spec: Sections, transport: RoceTransport, fabric: Fabric) -> Itera
     if spec.workload.program is None:  # programs say themselves how long they wait
         yield from _timeout(transport, extent)
     queues = _switch_queues(fabric)
-    if transport.congestion_control == "dcqcn" and not any(map(marks, queues)):
+    heeds_marks = transport.congestion_control in ("dcqcn", "dctcp")
+    if heeds_marks and not any(map(marks, queues)):
         yield Problem(
             ("transport", "congestion_control"),
-            "dcqcn",
+            transport.congestion_control,
             "expected queues that mark, as nothing would slow a queue pair down: dctcp, red with "
             "ecn, or lossless with k, or kmin and kmax",
         )
-    if transport.congestion_control == "dcqcn" and transport.ecn is False:
+    if heeds_marks and transport.ecn is False:
+        control = transport.congestion_control
         yield Problem(
-            ("transport", "ecn"), "false", "expected true with dcqcn: ports mark no other"
+            ("transport", "ecn"), "false", f"expected true with {control}: ports mark no other"
         )
     yield from _entropy(transport, fabric)
     yield from _lost(spec, queues)

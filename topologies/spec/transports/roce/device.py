@@ -12,6 +12,7 @@ from topologies.spec.transports.mrc.section import MrcTransport
 from topologies.spec.transports.roce.section import (
     REORDERING_NS,
     Dcqcn,
+    Dctcp,
     Entropy,
     Hpcc,
     RoceTransport,
@@ -20,7 +21,7 @@ from topologies.spec.transports.roce.section import (
 )
 from topologies.units import q32
 
-_KINDS = {"none": 0, "dcqcn": 1, "timely": 2, "hpcc": 3}
+_KINDS = {"none": 0, "dcqcn": 1, "timely": 2, "hpcc": 3, "dctcp": 4}
 _SAMPLES = 200_000
 """The samples of a device's queue pairs together, 24 bytes each."""
 _FRAME_HEADERS_BYTES = 14 + 20 + 8 + 12 + 4
@@ -52,6 +53,8 @@ def device_settings(transport: RoceTransport, fabric: Fabric, line_bps: int) -> 
         settings |= _entropy(transport.entropy)
     if controller is None:
         return settings
+    if isinstance(controller, Dctcp):
+        return settings | _dctcp(controller, transport, extent, line_bps)
     rates = controller_rates(controller, line_bps)
     settings |= {
         "additive_bps": rates.additive_bps,
@@ -97,6 +100,15 @@ def _timely(of: Timely) -> dict[str, int]:
         "ewma_q32": q32(of.ewma),
         "beta_q32": q32(of.beta),
         "hyper_after": of.hyper_after,
+    }
+
+
+def _dctcp(of: Dctcp, transport: RoceTransport, extent: Extent, line_bps: int) -> dict[str, int]:
+    product = line_bps * base_rtt_ns(transport, extent) // (8 * 10**9)
+    return {
+        "gain_q32": q32(of.gain),
+        "window_bytes": transport.window_bytes or max(transport.path_mtu_bytes, product),
+        "min_bps": 1,
     }
 
 

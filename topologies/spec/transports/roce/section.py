@@ -27,6 +27,9 @@ REORDERING_NS = 50_000
 STOCK_ACK_EVERY = 66
 """How many packets of a message rxe sends before it asks for an acknowledgement."""
 
+_EACH_ACKNOWLEDGED = ("timely", "hpcc", "dctcp")
+"""Controllers that look at each acknowledgement."""
+
 INT_MAX_HOPS = 8
 """GW_INT_MAX_HOPS of emulator/kernel/gwport_int.h."""
 
@@ -80,6 +83,14 @@ class Hpcc(SpecSection):
     min_bps: Rate = Field(default=None, alias="min_rate")
 
 
+class Dctcp(SpecSection):
+    """DCTCP (Alizadeh et al., SIGCOMM 2010; RFC 8257) as a window of a queue pair: `gain` of the
+    share of packets that were marked (1/16: Linux's dctcp_shift_g). It begins at a line rate times
+    the base RTT, or at `window`."""
+
+    gain: float = Field(default=1 / 16, gt=0, le=1)
+
+
 class Entropy(SpecSection):
     """Entropy values of a queue pair, as MRC has them (OCP Multipath Reliable Connection 1.0): each
     packet leaves from the UDP port of one of `values`, by turns. One whose packet was marked is
@@ -111,13 +122,13 @@ class RoceTransport(TransportSection):
     """RDMA over Ethernet (RoCEv2): each host has an RDMA device on each of its ports. TCP beside it
     has its defaults.
 
-    `ecn` None: requests are ECN-capable with dcqcn. `window` bounds the unacknowledged payload of a
-    queue pair (None: 16,384 packets; hpcc: a line rate times its base RTT, times its rate by the
-    line rate). `ack_every` packets an acknowledgement is asked for (None: 66; 8 with dcqcn; 1 with
-    timely, hpcc or a window). `class` is that of queue pairs' packets; None: as of the ranks'
-    sockets. `rate_interval` is the least time between two records of a queue pair's rate; 0 records
-    none. Two ranks have so many `connections`, each two queue pairs: a message is `split` over all
-    of them, or `messages` go whole, each by one of them.
+    `ecn` None: requests are ECN-capable with dcqcn and dctcp. `window` bounds the unacknowledged
+    payload of a queue pair (None: 16,384 packets; hpcc: a line rate times its base RTT, times its
+    rate by the line rate; dctcp: that at first). `ack_every` packets an acknowledgement is asked
+    for (None: 66; 8 with dcqcn; 1 with timely, hpcc, dctcp or a window). `class` is that of queue
+    pairs' packets; None: as of the ranks' sockets. `rate_interval` is the least time between two
+    records of a queue pair's rate; 0 records none. Two ranks have so many `connections`, each two
+    queue pairs: a message is `split` over all of them, or `messages` go whole, each by one of them.
 
     A lost packet is sent again with all that follow it (`loss_recovery: go-back-n`), or alone
     (`selective-repeat`): it is lost where a packet that was sent later has come `reordering` ago
@@ -126,7 +137,7 @@ class RoceTransport(TransportSection):
 
     of_programs: ClassVar[bool] = True
     kind: Literal["roce"]
-    congestion_control: Literal["none", "dcqcn", "timely", "hpcc"] = "none"
+    congestion_control: Literal["none", "dcqcn", "timely", "hpcc", "dctcp"] = "none"
     path_mtu_bytes: Literal[256, 512, 1024, 2048, 4096] = Field(default=1024, alias="path_mtu")
     qp_timeout_ns: TimeNs = Field(default=1_048_576, alias="qp_timeout", ge=4096, le=2**43)
     retry_count: Whole = Field(default=7, ge=0, le=7)
@@ -143,14 +154,26 @@ class RoceTransport(TransportSection):
     dcqcn: Dcqcn | None = None
     timely: Timely | None = None
     hpcc: Hpcc | None = None
+    dctcp: Dctcp | None = None
 
     @model_validator(mode="after")
     def _of_its_controller(self) -> RoceTransport:
-        for name in ("dcqcn", "timely", "hpcc"):
+        for name in ("dcqcn", "timely", "hpcc", "dctcp"):
             if getattr(self, name) is not None and self.congestion_control != name:
                 raise ValueError(
                     f"`{name}` is for congestion_control: {name}, which is "
                     f"{self.congestion_control} here"
+                )
+        if self.congestion_control == "dctcp":
+            if self.is_selective:
+                raise ValueError(
+                    "`congestion_control`: found dctcp, expected loss_recovery: go-back-n beside "
+                    "it: bitmaps do not say which packets were marked"
+                )
+            if self.ack_every not in (None, 1):
+                raise ValueError(
+                    f"`ack_every`: found {self.ack_every}, expected 1 with dctcp: an "
+                    "acknowledgement tells of one packet's mark"
                 )
         if self.window_bytes is not None and self.window_bytes < self.path_mtu_bytes:
             raise ValueError("expected a window of at least one packet of the path MTU")
@@ -196,7 +219,7 @@ class RoceTransport(TransportSection):
         return max(1, (units - 1).bit_length())
 
     @property
-    def controller(self) -> Dcqcn | Timely | Hpcc | None:
+    def controller(self) -> Dcqcn | Timely | Hpcc | Dctcp | None:
         """The controller with its parameters; None without one."""
         match self.congestion_control:
             case "dcqcn":
@@ -205,13 +228,16 @@ class RoceTransport(TransportSection):
                 return self.timely or Timely()
             case "hpcc":
                 return self.hpcc or Hpcc()
+            case "dctcp":
+                return self.dctcp or Dctcp()
             case _:
                 return None
 
     @property
     def ecn_capable(self) -> bool:
         """Whether ports may mark its requests."""
-        return self.congestion_control == "dcqcn" if self.ecn is None else self.ecn
+        marked = self.congestion_control in ("dcqcn", "dctcp")
+        return marked if self.ecn is None else self.ecn
 
     @property
     def is_selective(self) -> bool:
@@ -239,7 +265,7 @@ class RoceTransport(TransportSection):
         """How many packets of a message are sent before an acknowledgement is asked for."""
         if self.ack_every is not None:
             asked = self.ack_every
-        elif self.congestion_control in ("timely", "hpcc") or self.window_bytes is not None:
+        elif self.window_bytes is not None or self.congestion_control in _EACH_ACKNOWLEDGED:
             asked = 1
         else:
             asked = 8 if self.congestion_control == "dcqcn" else STOCK_ACK_EVERY
