@@ -1,14 +1,19 @@
 """Servers whose hosts have two ports: one to a scale-up switch, one to a rail or a leaf.
 
-ZionEx and DGX clusters are built so: a host is a GPU, its second port a NIC of its own.
+ZionEx and DGX clusters are built so: a host is a GPU, its second port a NIC of its own. With a
+`bus` that port leads into the server's PCIe switches, and NICs are nodes of their own (`bus.py`).
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from ipaddress import IPv4Address
 
+from topologies.fabrics.bus import LINK_CLASSES as BUS_CLASSES
+from topologies.fabrics.bus import Bus
 from topologies.fabrics.fabric import Fabric, Node, NodeKind
 from topologies.fabrics.wiring import Wire, assemble
+from topologies.spec.bus_section import BusSpec
 from topologies.spec.fabric_section import RailsSpec
 
 LINK_CLASSES = ("scale-up", "nic", "spine")
@@ -39,7 +44,10 @@ def build(section: RailsSpec) -> Fabric:
             address = IPv4Address(bytes(octets))
             hosts.append(Node(host, NodeKind.HOST, address, section.pxn, 0, (server, local)))
             wires.append(Wire(host, f"server{server}", "scale-up"))
-            wires.append(Wire(host, f"{lower}{number}", "nic"))
+            if section.bus is None:
+                wires.append(Wire(host, f"{lower}{number}", "nic"))
+    if section.bus is not None:
+        return _with_bus(section, section.bus, hosts, wires)
     for number in range(section.lowers):
         wires += [Wire(f"{lower}{number}", f"spine{i}", "spine") for i in range(section.spines)]
     servers = _switches("server", section.servers, _SERVERS, 1)
@@ -47,6 +55,30 @@ def build(section: RailsSpec) -> Fabric:
     spines = _switches("spine", section.spines, _SPINES, 2)
     nodes = [*hosts, *servers, *lowers, *spines]
     return assemble(section, nodes, wires, LINK_CLASSES, LINK_COSTS, cheapest_first=True)
+
+
+def _with_bus(
+    section: RailsSpec, bus_section: BusSpec, hosts: list[Node], scale_up: list[Wire]
+) -> Fabric:
+    """The fabric of servers whose insides are known, without spines."""
+    names = [host.name for host in hosts]
+    local = section.hosts_per_server
+    bus = Bus(
+        bus_section,
+        section.queue,
+        [names[first : first + local] for first in range(0, len(names), local)],
+    )
+    servers = _switches("server", section.servers, _SERVERS, 1)
+    rails = _switches("rail", section.lowers, _LOWERS, 3)
+    fabric = assemble(
+        section,
+        [*hosts, *servers, *bus.nodes(), *rails],
+        [*scale_up, *bus.wires(), *bus.to_rails()],
+        (*LINK_CLASSES[:2], *BUS_CLASSES),
+        LINK_COSTS | dict.fromkeys(BUS_CLASSES, 2),
+        cheapest_first=True,
+    )
+    return replace(fabric, own_routes=bus.routes(by_scale_up=section.pxn))
 
 
 def _switches(name: str, count: int, octet: int, layer: int) -> list[Node]:

@@ -26,13 +26,15 @@ class FabricError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Wire:
-    """A link before its ports have names. `queue` overrides that of both ports."""
+    """A link before its ports have names. `queue` overrides that of both ports, `queue_a` that of
+    the port at `a`."""
 
     a: str
     b: str
     link_class: str
     link: LinkSpec | None = None
     queue: QueueSpec | None = None
+    queue_a: QueueSpec | None = None
 
 
 def assemble(
@@ -62,7 +64,8 @@ def assemble(
             # `fabric.queue` is the queue of switches; between two hosts it can only mean their
             # ports.
             nic = not forwards[name] and kinds[peer] is NodeKind.SWITCH
-            queue = wire.queue or (_nic(section.queue) if nic else section.queue)
+            own = wire.queue_a if end == 0 and wire.queue_a is not None else wire.queue
+            queue = own or (queue_of_nic(section.queue) if nic else section.queue)
             for selector in (group, wire.link_class, name, f"{name}:{peer}", interface):
                 queue = section.queues.get(selector, queue)
             serial = 2 * index + end
@@ -84,7 +87,7 @@ def assemble(
     return fabric
 
 
-def _nic(queue: QueueSpec) -> QueueSpec:
+def queue_of_nic(queue: QueueSpec) -> QueueSpec:
     """The queue at a host's port to a switch whose ports have this queue."""
     return queue.at_host() if isinstance(queue, Classes) else HOST_NIC
 

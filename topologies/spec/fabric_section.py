@@ -11,6 +11,8 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
 from topologies.graph_files import read_graph_file
+from topologies.spec.bus_section import LINKS as BUS_LINKS
+from topologies.spec.bus_section import BusSpec
 from topologies.spec.foreign_files import keys_with_file
 from topologies.spec.queue_section import DropTail, QueueSpec, SpecSection
 from topologies.spec.routing_section import Routing
@@ -25,6 +27,8 @@ MtuBytes = Annotated[int, BeforeValidator(parse_size_bytes)]
 MIN_MTU_BYTES = 576
 MAX_MTU_BYTES = 65_535
 MAX_HOSTS = 4096
+MAX_BUS_HOSTS = 512
+"""Each node inside a server has a route of its own to each host."""
 MAX_RATE_BPS = 10**13
 MAX_DELAY_NS = 10**10
 
@@ -342,6 +346,19 @@ def _with_preset(value: object) -> object:
     return {"hosts_per_server": preset.hosts_per_server, **value, "links": merged}
 
 
+def _with_bus(value: object) -> object:
+    """The section with the links of its `bus`, where it says nothing of them."""
+    if not isinstance(value, dict) or not isinstance(value.get("bus"), dict):
+        return value
+    preset = value["bus"].get("preset")
+    links = value.get("links")
+    merged: dict[str, object] = dict(links) if isinstance(links, dict) else {}
+    for name, defaults in BUS_LINKS.get(preset or "", {}).items():
+        own = merged.get(name, {})
+        merged[name] = {**defaults, **own} if isinstance(own, dict) else own
+    return {**value, "links": merged}
+
+
 def _joins_rails(data: dict[str, object]) -> bool:
     return not data.get("spines") and data.get("servers_per_leaf") is None
 
@@ -352,7 +369,8 @@ class RailsSpec(RegularSection):
     NICs go to a rail, which is a switch for each local rank, or with `servers_per_leaf` to the
     server's leaf. `spines` join rails or leaves; `pxn` crosses rails by way of the neighbour whose
     NIC is on the right one, inside the sender's server. `server` is a known one, which sets the
-    hosts of each and their links where the spec does not.
+    hosts of each and their links where the spec does not. `bus` is what is between a host and its
+    NIC: PCIe switches and root complexes, which hosts share.
     """
 
     kind: Literal["rails"]
@@ -362,9 +380,11 @@ class RailsSpec(RegularSection):
     servers_per_leaf: Integer | None = Field(default=None, ge=1, le=128)
     spines: Integer = Field(default=0, ge=0, le=64)
     pxn: bool = Field(default_factory=_joins_rails, strict=True)
+    bus: BusSpec | None = None
     routing: Routing = "ecmp"
 
     _preset = model_validator(mode="before")(_with_preset)
+    _bus = model_validator(mode="before")(_with_bus)
 
     @property
     def preset(self) -> ServerPreset | None:
@@ -382,6 +402,8 @@ class RailsSpec(RegularSection):
     def _joined(self) -> RailsSpec:
         if not 2 <= self.servers * self.hosts_per_server <= MAX_HOSTS:
             raise ValueError(f"expected servers * hosts_per_server from 2 to {MAX_HOSTS}")
+        if self.bus is not None:
+            self._expect_bus(self.bus)
         if self.servers_per_leaf is not None:
             if self.pxn:
                 raise ValueError("expected pxn: false with servers_per_leaf: leaves are no rails")
@@ -392,6 +414,18 @@ class RailsSpec(RegularSection):
         elif min(self.lowers, self.servers) > 1 and not self.spines and not self.pxn:
             raise ValueError("expected pxn: true, or spines: 1 or more, to cross rails")
         return self
+
+    def _expect_bus(self, bus: BusSpec) -> None:
+        if self.spines or self.servers_per_leaf is not None:
+            raise ValueError(
+                "expected neither spines nor servers_per_leaf with a bus: NICs are on rails"
+            )
+        if len(bus.accelerators) != self.hosts_per_server:
+            raise ValueError(
+                f"expected hosts_per_server: {len(bus.accelerators)}, as bus.accelerators has"
+            )
+        if self.servers * self.hosts_per_server > MAX_BUS_HOSTS:
+            raise ValueError(f"expected at most {MAX_BUS_HOSTS} hosts with a bus")
 
 
 class FlatSpec(RegularSection):

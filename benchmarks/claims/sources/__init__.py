@@ -11,6 +11,7 @@ from benchmarks.claims.sources import (
     operators,
     partitions,
     paths,
+    servers,
     themis,
 )
 
@@ -23,6 +24,7 @@ PARTS: dict[str, tuple[Claim, ...]] = {
     "Algorithms of collectives": algorithms.CLAIMS,
     "Congestion, queues, RoCE": congestion.CLAIMS,
     "Paths": paths.CLAIMS,
+    "Servers": servers.CLAIMS,
     "Networks split over workers": partitions.CLAIMS,
     "Operators, simulators, Gloo": operators.CLAIMS,
 }
