@@ -42,6 +42,7 @@ from emulator.ranks.processes import processes_of_jobs
 from emulator.ranks.program import ProgramJob
 from emulator.ranks.seen_calls import LIVE, SeenCalls
 from emulator.ranks.server import JobProcesses
+from emulator.ranks.simulated.network import Counters, SimulatedNetwork
 from emulator.stand_still import stand_still
 from emulator.transports import emulated
 from topologies.fabrics.fabric import Fabric
@@ -187,6 +188,9 @@ def run_experiment(
                     partial(_become_host, network, jobs),
                 )
 
+        simulated = None
+        if spec.simulated:
+            simulated = stack.enter_context(SimulatedNetwork.serving(network, run_directory))
         jobs = stack.enter_context(
             processes_of_jobs(spec, network, run_directory, kernel.real_time)
         )
@@ -210,10 +214,12 @@ def run_experiment(
         if not spec.capture.points:
             shutil.rmtree(run_directory / "capture", ignore_errors=True)
         sampled = spec.counters.interval_ns is not None and not kernel.real_time
+        sampled = sampled and simulated is None
         if sampled and isinstance(spec.counters.interval_ns, int):
             # The last sample then counts what links.jsonl counts.
             sleep_until_ns(time.monotonic_ns() + spec.counters.interval_ns)
-        _write_links(network, run_directory)
+        simulated_counters = None if simulated is None else simulated.finish()
+        _write_links(network, run_directory, simulated_counters)
         if sampled:
             write_samples(network, run_directory / "ports.jsonl")
         emulated(spec).write_samples(network, run_directory)
@@ -223,6 +229,9 @@ def run_experiment(
         if spec.jobs:
             measured |= {"origin_ns": origin[0] if origin else None}
             measured |= {"jobs": _outcomes(spec, network, failed)}
+        if simulated_counters is not None:
+            measured |= {"simulated": simulated_counters.as_dict()}
+            measured["retransmits"] = simulated_counters.retransmits
         measured["lost_nodes"] = launcher.lost_nodes
         measured["faults"] = [event.as_dict() for event in faults.events]
         measured["missed_faults"] = faults.missed
@@ -382,9 +391,15 @@ def _start_capture(
     )
 
 
-def _write_links(network: Network, run_directory: Path) -> None:
-    lines = [json.dumps(port.as_dict()) for port in network.port_counters()]
-    (run_directory / "links.jsonl").write_text("".join(f"{line}\n" for line in lines))
+def _write_links(network: Network, run_directory: Path, simulated: Counters | None) -> None:
+    """The counters of all ports, of a simulated network the engine's."""
+    lines = []
+    for port in network.port_counters():
+        line = port.as_dict()
+        if simulated is not None:
+            line |= simulated.port(port.link, port.node == network.fabric.links[port.link].b.node)
+        lines.append(json.dumps(line) + "\n")
+    (run_directory / "links.jsonl").write_text("".join(lines))
 
 
 def _verdict(

@@ -104,7 +104,7 @@ def run_session(
     kernel: KernelKind | None,
     directory: Path,
     report: Report,
-    inputs: Mapping[str, str] | None = None,
+    inputs: Mapping[str, str | bytes] | None = None,
     meanwhile: Callable[[], None] | None = None,
     idle_times_ns: Callable[[Spec], Sequence[float]] | None = None,
     stall_timeout_s: float | None = None,
@@ -149,7 +149,7 @@ def run_session(
         for name, content in (inputs or {}).items():
             path = directory / name
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(content)
+            path.write_bytes(content.encode() if isinstance(content, str) else content)
         started = time.monotonic()
         with ExitStack() as stack:
             notes = None

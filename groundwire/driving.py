@@ -32,7 +32,7 @@ def drive(
     The spec's workload only says how many ranks there are, and where. Raises SpecError, and
     PredictorError for what the engine does not follow or where it cannot be had.
     """
-    network = _network(spec, overrides, pairs, announced)
+    network = network_columns(spec, overrides, pairs, announced)
     try:
         return DrivenEngine(network)
     except SimulationError as error:
@@ -49,16 +49,17 @@ def write_network(
 ) -> None:
     """The network of `drive` as a file that `DrivenNetwork` reads (simulation/engine/driven.hpp).
     Raises SpecError, PredictorError, OSError."""
-    network = _network(spec, overrides, pairs, announced)
+    network = network_columns(spec, overrides, pairs, announced)
     Path(path).write_bytes(b"".join(pack(network)))
 
 
-def _network(
+def network_columns(
     spec: SpecLike,
-    overrides: Mapping[str, object] | None,
-    pairs: Pairs | None,
-    announced: bool,
+    overrides: Mapping[str, object] | None = None,
+    pairs: Pairs | None = None,
+    announced: bool = True,
 ) -> dict[str, Column]:
+    """The network of `drive` as the engine reads it. Raises SpecError, PredictorError."""
     resolved = resolve(spec, overrides)
     setting = setting_of_spec(resolved)
     ranks = len(setting.hosts)

@@ -227,7 +227,7 @@ def _run_alone(
     kernel: KernelKind | None,
     directory: Path,
     progress: Report,
-    inputs: Mapping[str, str],
+    inputs: Mapping[str, str | bytes],
 ) -> None:
     """Each job with the others idle, without captures."""
     from analysis.results.jobs_result import ALONE
@@ -260,10 +260,30 @@ def _native_for_twin(spec: Spec, kernel: KernelKind | None) -> KernelKind:
     return choose_kernel(spec, "native")
 
 
-def _inputs(spec: Spec) -> dict[str, str]:
-    """The files that the workload's ranks read, or those of jobs, below the run directory."""
-    found: dict[str, str] = {}
+def _inputs(spec: Spec) -> dict[str, str | bytes]:
+    """The files that the workload's ranks read, or those of jobs, below the run directory, and the
+    simulated network's. Raises KernelRefused for a network that cannot be simulated."""
+    found: dict[str, str | bytes] = {}
+    if spec.simulated:
+        found |= _simulated(spec)
     for name, part in spec.parts.items():
         place = f"jobs/{name}/" if spec.jobs else ""
         found |= {place + file: content for file, content in inputs_of(part).items()}
     return found
+
+
+def _simulated(spec: Spec) -> dict[str, str | bytes]:
+    from analysis.predict.interface import PredictorError
+    from emulator.ranks.simulated.network import COLUMNS_FILE, ENGINE_FILE
+    from groundwire.driving import network_columns
+    from simulation.building import engine_program
+    from simulation.columns import pack
+    from simulation.failure import SimulationError
+
+    if spec.jobs:
+        raise KernelRefused("network: simulated: found several jobs; expected one workload")
+    try:
+        columns = b"".join(pack(network_columns(spec)))
+        return {COLUMNS_FILE: columns, ENGINE_FILE: str(engine_program())}
+    except (PredictorError, SimulationError) as error:
+        raise KernelRefused(f"network: simulated: {error}") from error

@@ -5,13 +5,15 @@ from __future__ import annotations
 
 import struct
 import subprocess
-from collections.abc import Callable, Mapping
+from array import array
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from enum import IntEnum
 from types import TracebackType
 
 import numpy as np
 
+from collectives.schedule.operations import Await, CompiledPrograms, Start
 from simulation.building import engine_program
 from simulation.columns import Column, pack, unpack
 from simulation.failure import SimulationError
@@ -31,12 +33,42 @@ class _Command(IntEnum):
     STEP = 6
     GO_ON = 7
     FINISH = 8
+    PART = 9
+    BEGIN = 10
+    RUN_TO_CALL = 11
 
 
 _COMMAND = struct.Struct("<6q")
 _REPORT = struct.Struct("<4q")
 _CALLS = 1
 """`Serving::Reported`: a callback is due; else what was asked for is done."""
+
+
+RECEIVES_FIRST, SENDS_FIRST, WAITS = range(3)
+"""`Part::Kind` of engine/parts.hpp."""
+
+
+def part_words(programs: CompiledPrograms, program: int, members: Mapping[int, int]) -> list[int]:
+    """One program of a compiled schedule, as the engine has it: posts and waits alone.
+    `members` has the position of each end among the ranks of the collective; tags are the numbers
+    of messages. Raises TypeError for another operation."""
+    numbers: dict[int, int] = {}
+    words: list[int] = []
+    for operation in programs.programs[program]:
+        if isinstance(operation, Start):
+            kind = SENDS_FIRST if operation.sends_first else RECEIVES_FIRST
+        elif isinstance(operation, Await) and not operation.marks:
+            kind = WAITS
+        else:
+            raise TypeError(f"no post and no wait for messages: {operation!r}")
+        sends, receives = operation.sends, operation.receives
+        words += (kind, len(sends), len(receives))
+        words += (numbers.setdefault(each, len(numbers)) for each in (*sends, *receives))
+    found = [len(numbers)]
+    for each in numbers:
+        ends = members[programs.source[each]], members[programs.destination[each]]
+        found += (*ends, each, programs.size_bytes[each])
+    return found + words
 
 
 def driven(scenario: Mapping[str, Column], *, announced: bool = True) -> dict[str, Column]:
@@ -56,20 +88,20 @@ class DrivenEngine:
     Raises SimulationError where the engine cannot be had.
     """
 
-    def __init__(self, network: Mapping[str, Column]) -> None:
+    def __init__(self, network: Mapping[str, Column], program: str | None = None) -> None:
         """The columns of a network that is driven, without messages and programs, from
-        `driven`."""
+        `driven`, and the engine's `program` (None: `engine_program`)."""
         self.now_ns = 0
         """The time that it is."""
         self._next_ns: int | None = None
         self._callbacks: dict[int, Callback] = {}
-        self._numbers = 0
+        self._numbers = self._parts = 0
         self._commands = bytearray()
         self._runs = False
         self._open = ExitStack()
         self._process = self._open.enter_context(
             subprocess.Popen(
-                [str(engine_program())],
+                [program or str(engine_program())],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
@@ -120,6 +152,24 @@ class DrivenEngine:
         """Post a receive at the destination; `then` is called once the message is there."""
         self._post(_Command.RECEIVE, source, destination, tag, size_bytes, then)
 
+    def part(self, words: Sequence[int]) -> int:
+        """Tell what a rank does in a collective (`part_words`); its number, for `begin`."""
+        number = self._parts
+        self._parts += 1
+        self._command(_Command.PART, 0, 0, number, len(words), -1)
+        self._commands += array("q", words).tobytes()
+        return number
+
+    def begin(self, part: int, ranks: Sequence[int], first_tag: int, then: Callback) -> None:
+        """Have a rank do its part in a collective of these ranks, whose tags count from
+        `first_tag`; `then` is called once it has done it. Others may use those tags at other
+        times, or between other ranks."""
+        number = self._numbers
+        self._numbers += 1
+        self._callbacks[number] = then
+        self._command(_Command.BEGIN, part, 0, first_tag, len(ranks), number)
+        self._commands += array("q", ranks).tobytes()
+
     def schedule(self, delay_ns: int, then: Callback) -> None:
         """Have something called so much later."""
         self._post(_Command.SCHEDULE, 0, 0, 0, delay_ns, then)
@@ -143,6 +193,10 @@ class DrivenEngine:
         if until_ns is not None and until_ns < self.now_ns:
             raise ValueError(f"found a time of {until_ns} ns, allowed {self.now_ns} and later")
         self._go(_Command.RUN, -1 if until_ns is None else until_ns)
+
+    def run_to_call(self, until_ns: int) -> None:
+        """As `run`, but time goes no further than to the nanosecond of the next callbacks."""
+        self._go(_Command.RUN_TO_CALL, until_ns)
 
     def next_ns(self) -> int | None:
         """When the next thing happens; None where nothing does until something is posted."""

@@ -93,6 +93,7 @@ def _facts(run: RunFigures) -> tuple[tuple[str, str], ...]:
         ("workload", workload),
         ("faults", "; ".join(map(_fault, spec.faults)) or "none"),
         ("kernel", f"{environment.kernel}, Linux {environment.kernel_release}"),
+        *((("network", "simulated by the packet engine"),) if environment.simulated else ()),
         ("scale", scale),
         ("seed", str(environment.seed)),
         ("wall time", duration(environment.wall_s * 1e9)),

@@ -27,7 +27,8 @@ def _run(run: RunFigures) -> list[str]:
     result = run.result
     parts = [f"## {_escape(run.label)}"]
     if result["valid"]:
-        parts.append(f"**Valid** ({result['kernel']} kernel).")
+        simulated = ", simulated network" if result.get("network") == "simulated" else ""
+        parts.append(f"**Valid** ({result['kernel']} kernel{simulated}).")
     else:
         reasons = "".join(f"\n- {_escape(reason)}" for reason in result["invalid_reasons"])
         parts.append(f"**Invalid**: do not use these figures.\n{reasons}")

@@ -62,6 +62,7 @@ def notes_of(run: Run) -> list[str]:
         own = [*_of_payload(run), *_of_replay(run), *_of_connections(run), *_of_lost_nodes(run)]
         return own + _of_spinners(run) + of_network
     return [
+        *_of_network(run),
         *_of_compute(run),
         *_of_sources(run),
         *_of_groups(run),
@@ -71,6 +72,17 @@ def notes_of(run: Run) -> list[str]:
         *_of_observers(run),
         *_of_spinners(run),
         *of_network,
+    ]
+
+
+def _of_network(run: Run) -> list[str]:
+    simulated = run.environment.simulated
+    if simulated is None:
+        return []
+    return [
+        f"the network was simulated: collectives of virtual GPUs went through the packet engine "
+        f"({simulated.packets:,} packets, {simulated.hops:,} hops), of which ports have totals "
+        "alone; ranks met over the emulated one, which is not counted"
     ]
 
 

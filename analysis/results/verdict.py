@@ -58,6 +58,12 @@ def judge_run(run: Run, shared: bool = False) -> JudgedRun:
     """
     noticed = run.environment.verdict
     reasons = list(noticed.reasons)
+    simulated = run.environment.simulated
+    if simulated is not None and simulated.early_posts:
+        reasons.append(
+            f"{simulated.early_posts} parts of collectives came before what the simulated network "
+            "had followed by then"
+        )
     impossible = impossible_times(run)
     if impossible:
         slowed = f", slowed down {run.environment.scale} times" if run.environment.scale > 1 else ""

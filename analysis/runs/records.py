@@ -386,6 +386,16 @@ class RoceRecord(Record):
     resent_trimmed: int = 0
 
 
+class SimulatedRecord(Record):
+    """The simulated network of a run: packets that left hosts and their passages of ports, segments
+    that were sent again, and parts of collectives that came before what had been followed."""
+
+    packets: int
+    hops: int
+    retransmits: int
+    early_posts: int
+
+
 class ChoicesRecord(Record):
     """For how many packets a node chose among next hops, and how often a flow went on by
     another."""
@@ -458,6 +468,8 @@ class Environment(Record):
     """Threads that waited without letting time pass by themselves."""
     roce: RoceRecord | None = None
     """The counters of a run whose ranks send over RoCE."""
+    simulated: SimulatedRecord | None = None
+    """The simulated network of a run whose ranks have one."""
 
     @property
     def lateness_ns(self) -> int:

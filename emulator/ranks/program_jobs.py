@@ -23,6 +23,7 @@ from emulator.ranks.caller import Caller, python_line, read_library, read_times
 from emulator.ranks.gate import Seat
 from emulator.ranks.mpi.launch import mpi_variables, switches_variables, write_mpi_files
 from emulator.ranks.program import Importing, ProgramJob
+from emulator.ranks.simulated.network import simulated_directory
 from emulator.transports import emulated
 from topologies.spec.compute_section import ComputeSpec
 from topologies.spec.run_sections import Kill
@@ -219,6 +220,7 @@ def _gpus(
         read_library(run_directory),
         str(_marks(run_directory)),
         times,
+        simulated=str(simulated_directory(network)) if workload.simulated else "",
     ) | {
         "places": [
             {"netns": str(network.netns_path(host)), "interface": interface}

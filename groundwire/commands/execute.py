@@ -40,6 +40,13 @@ _ETHERNET_BYTES = 14
 _TORCHRUN = ("torchrun", "torch.distributed.run", "torch.distributed.launch")
 
 
+class NetworkChoice(StrEnum):
+    """`--network`."""
+
+    emulated = "emulated"
+    simulated = "simulated"
+
+
 class ExecRefused(ValueError):
     """Options that do not go together, or that say nothing."""
 
@@ -142,6 +149,14 @@ def execute(
             "--set compute.contents.",
         ),
     ] = None,
+    network: Annotated[
+        NetworkChoice,
+        typer.Option(
+            help="Virtual GPUs: what carries their collectives. emulated: the guest's own network "
+            "stack, packet by packet. simulated: the compiled simulator, in the same virtual time; "
+            "without captures and faults, and faster by far."
+        ),
+    ] = NetworkChoice.emulated,
     tokens: Annotated[
         int | None,
         typer.Option(
@@ -216,6 +231,7 @@ def execute(
         "charge": charge,
         "charge_by": None if charge_by is None else str(charge_by.absolute()),
         "tee": _teed(tee),
+        "network": network.value,
     }
     if gpus_per_host is not None:
         workload["gpus_per_host"] = gpus_per_host

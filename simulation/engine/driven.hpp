@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "parts.hpp"
 #include "simulation.hpp"
 
 class DrivenNetwork : private Driver {
@@ -38,9 +39,23 @@ class DrivenNetwork : private Driver {
     // of it is in the socket, or over RoCE once it is acknowledged. Throws BadScenario for a pair that the scenario
     // lacks, or where the other end has another size.
     void send(int32_t source, int32_t destination, int64_t tag, int64_t size_bytes, Callback then = {}) {
-        int32_t message = meet(source, destination, tag, size_bytes, sends_, receives_);
-        ends_[size_t(message)].sent = std::move(then);
-        programs_.post_send(message, now_);
+        std::vector<Send> one;
+        one.push_back({source, destination, tag, size_bytes, std::move(then)});
+        send(std::move(one));
+    }
+    // Posts several at once: all are announced before the first of them goes.
+    struct Send {
+        int32_t source, destination;
+        int64_t tag, size_bytes;
+        Callback then;
+    };
+    void send(std::vector<Send> sends) {
+        std::vector<int32_t> messages;
+        for (Send& each : sends) {
+            messages.push_back(meet(each.source, each.destination, each.tag, each.size_bytes, sends_, receives_));
+            ends_[size_t(messages.back())].sent = std::move(each.then);
+        }
+        programs_.post_sends({messages.data(), messages.size()}, now_);
     }
     // Posts a receive; `then` is called once the message is there.
     void receive(int32_t source, int32_t destination, int64_t tag, int64_t size_bytes, Callback then = {}) {
@@ -50,6 +65,12 @@ class DrivenNetwork : private Driver {
         ends.is_awaited = true;
         if (programs_.is_received(message)) has_received(message, now_);
         else programs_.post_receive(message, now_);
+    }
+    // Begins what a rank does in a collective of these ranks, whose tags count from `first_tag`; `then` is called once
+    // it is over. Throws BadScenario, as `send` does.
+    void begin(std::shared_ptr<const Part> part, std::vector<int32_t> ranks, int64_t first_tag, Callback then) {
+        told_.push_back([running = std::make_shared<RunningPart<DrivenNetwork>>(
+                             *this, std::move(part), std::move(ranks), first_tag, std::move(then))] { running->go_on(); });
     }
     // Has something called so much later.
     void schedule(Time delay_ns, Callback then) { set(delay_ns, std::move(then), false); }
@@ -64,18 +85,21 @@ class DrivenNetwork : private Driver {
         run(next);
         return true;
     }
-    // Follows all that happens up to a time, which it is then; without one until nothing happens any more.
+    // Follows all that happens up to a time, which it is then; without one until nothing happens any more. When asked
+    // to `stop`, that is in the nanosecond in which that was.
     void run(Time until_ns = kNever) {
         if (runs_) throw std::logic_error("a callback runs the network that called it");
         runs_ = true;
         deliver();
-        for (Time next; (next = simulation_.network.next_ns()) <= until_ns && next != kNever;) {
+        for (Time next; !stops_ && (next = simulation_.network.next_ns()) <= until_ns && next != kNever;) {
             now_ = next;
             simulation_.network.turn(next);
         }
-        if (until_ns != kNever) now_ = std::max(now_, until_ns);
-        runs_ = false;
+        if (until_ns != kNever && !stops_) now_ = std::max(now_, until_ns);
+        runs_ = stops_ = false;
     }
+    // From a callback: time goes no further in the `run` that calls it.
+    void stop() { stops_ = true; }
 
     void write_timeline(FILE* to, double processor_s) const { simulation_.write_timeline(to, processor_s); }
 
@@ -178,5 +202,5 @@ class DrivenNetwork : private Driver {
     std::vector<size_t> free_timers_;
     std::deque<Callback> told_;
     Time now_ = 0;
-    bool runs_ = false, delivers_ = false;
+    bool runs_ = false, delivers_ = false, stops_ = false;
 };

@@ -67,7 +67,7 @@ struct alignas(64) Port {
     Discipline discipline = Discipline::kFifo;
     uint32_t started = 0;  // the place in `flying` up to which what waits in the backlog has begun
     Ring<Time> ticks;      // when transmissions end of which somebody wants to know
-    int64_t drops = 0, marks = 0, packets = 0;
+    int64_t drops = 0, marks = 0, packets = 0, bytes = 0;
     SharedState* shared = nullptr;
     RedState* red = nullptr;
 
@@ -93,6 +93,7 @@ struct alignas(64) Port {
     }
     // A packet's last bit leaves then; whether it waits in the backlog until it begins.
     void fly(Time leaves, uint32_t packet, uint32_t length, bool waits) {
+        bytes += length;
         flying.push_back({leaves + delay_ns, packet, length});
         if (!waits) started = flying.tail();
     }

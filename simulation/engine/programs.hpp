@@ -106,7 +106,7 @@ class Programs {
         messages_[size_t(number)] = made;
         return number;
     }
-    void post_send(int32_t message, Time now) { announce({&message, 1}, now); }
+    void post_sends(Span<int32_t> messages, Time now) { announce(messages, now); }
     void post_receive(int32_t message, Time now) { start(false, {}, {&message, 1}, now); }
     int64_t size_bytes(int32_t message) const { return messages_[size_t(message)].size_bytes; }
     bool is_received(int32_t message) const { return messages_[size_t(message)].state & kReceived; }

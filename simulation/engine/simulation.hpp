@@ -116,11 +116,12 @@ inline void Simulation::make_ports() {
 
 inline void Simulation::write_timeline(FILE* to, double processor_s) const {
     const Programs& programs = *programs_;
-    std::vector<int64_t> drops, marks, packets, source, destination, retransmitted, received, written, acknowledged, srtt, ssthresh;
+    std::vector<int64_t> drops, marks, packets, bytes, source, destination, retransmitted, received, written, acknowledged, srtt, ssthresh;
     for (const Port& port : network.ports) {
         drops.push_back(port.drops);
         marks.push_back(port.marks);
         packets.push_back(port.packets);
+        bytes.push_back(port.bytes);
     }
     for (const Endpoint* each : network.endpoints) {
         if (!each) continue;
@@ -141,6 +142,7 @@ inline void Simulation::write_timeline(FILE* to, double processor_s) const {
     write("port.drops", drops);
     write("port.marks", marks);
     write("port.packets", packets);
+    write("port.bytes", bytes);
     write("switch.moves", network.choices->moves());
     write("end.source", source);
     write("end.destination", destination);

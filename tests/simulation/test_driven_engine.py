@@ -23,8 +23,10 @@ from analysis.predict.scenario import (
     WaitForCall,
 )
 from analysis.predict.setting import setting_of_spec
-from collectives.schedule.operations import Start
-from simulation.driven_engine import DrivenEngine
+from collectives.kinds import Kind, Shape
+from collectives.schedule.gloo import GLOO
+from collectives.schedule.operations import Mark, Start
+from simulation.driven_engine import DrivenEngine, part_words
 from simulation.failure import SimulationError
 from topologies.spec.spec import Spec, parse_spec
 from workloads.models.planned import planned_calls
@@ -160,6 +162,89 @@ def test_programs_take_what_they_take_in_a_scenario(algorithm: str, transport: s
             collectives=_PROGRAMS % algorithm,
         )
     )
+
+
+@pytest.mark.parametrize("ranks", [2, 5])
+@pytest.mark.parametrize(
+    "operation",
+    [
+        "{kind: all_reduce, size: 1200000B}",
+        "{kind: all_gather, size: 1200000B}",
+        "{kind: all_to_all, size: 480000B}",
+        "{kind: broadcast, size: 480000B}",
+        "{kind: reduce, size: 480000B}",
+        "{kind: scatter, size: 480000B}",
+        "{kind: barrier}",
+    ],
+)
+def test_a_rank_s_part_that_is_told_at_once_takes_what_it_takes_in_a_scenario(
+    operation: str, ranks: int
+) -> None:
+    """Twice, with computing between."""
+    spec = _spec(ranks, operation, "kind: fat-tree, k: 4")
+    setting = setting_of_spec(spec)
+    (planned,) = planned_calls(spec)
+    calls = [GroupedCall(planned.call, "")] * 2
+    acts: list[Act] = [PostCall(0), WaitForCall(0), Compute(5_000.0), PostCall(1), WaitForCall(1)]
+    expected = Packet().run(Scenario(setting, calls, dict.fromkeys(range(ranks), acts)))
+    programs = GLOO.alone(planned.call.shape)
+    members = {rank: rank for rank in range(ranks)}
+    over: tuple[dict[int, int], ...] = ({}, {})
+    with groundwire.drive(spec) as network:
+        parts = [network.part(part_words(programs, rank, members)) for rank in range(ranks)]
+
+        def begin(call: int, rank: int) -> None:
+            network.begin(parts[rank], range(ranks), call * 1_000_000, partial(end, call, rank))
+
+        def end(call: int, rank: int) -> None:
+            over[call][rank] = network.now_ns
+            if call == 0:
+                network.sleep(5_000, partial(begin, 1, rank))
+
+        for rank in reversed(range(ranks)):
+            begin(0, rank)
+        network.run()
+    for call in (0, 1):
+        found = [over[call][rank] for rank in range(ranks)]
+        assert found == [expected.completed_ns[call][rank] for rank in range(ranks)]
+
+
+def test_time_goes_to_the_next_callback() -> None:
+    heard: list[int] = []
+    with groundwire.drive(_spec()) as network:
+        for delay_ns in (300, 300, 900):
+            network.schedule(delay_ns, lambda: heard.append(network.now_ns))
+        network.run_to_call(10_000)
+        assert (heard, network.now_ns) == ([300, 300], 300)
+        network.run_to_call(800)
+        assert (heard, network.now_ns) == ([300, 300], 800)
+        network.run_to_call(900)
+        assert heard == [300, 300, 900]
+
+
+def test_mistakes_in_parts_are_named() -> None:
+    for words, said in (
+        ([1, 0, 1, 0], "ends within a step"),
+        ([1, 0, 1, 0, 5, 7, 0, 0], "found a step of kind 7, allowed 0 to 2"),
+        ([1, 0, 1, 0, 5, 0, 1, 0, 3], "found message 3 of a part that has 1"),
+        ([-1], "found a count of -1"),
+    ):
+        with groundwire.drive(_spec()) as network:
+            network.part(words)
+            with pytest.raises(SimulationError, match=said):
+                network.run()
+    with groundwire.drive(_spec()) as network:
+        network.begin(network.part([1, 0, 2, 0, 5]), [0, 1], 0, lambda: None)
+        with pytest.raises(SimulationError, match="found member 2 of a collective of 2 ranks"):
+            network.run()
+    with groundwire.drive(_spec()) as network:
+        network.begin(3, [0, 1], 0, lambda: None)
+        with pytest.raises(SimulationError, match="found no part 3"):
+            network.run()
+    programs = GLOO.alone(Shape(Kind.BARRIER, 0, 2))
+    programs.programs[0].append(Mark(0))
+    with pytest.raises(TypeError, match="no post and no wait"):
+        part_words(programs, 0, {0: 0, 1: 1})
 
 
 def test_time_goes_as_far_as_it_is_told_to() -> None:

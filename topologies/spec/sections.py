@@ -83,6 +83,21 @@ class Sections(SpecSection):
             self.__dict__["predict"] = ("packet", "alpha-beta")
         return self
 
+    @model_validator(mode="after")
+    def _nothing_to_capture(self) -> Self:
+        """A simulated network has no packets."""
+        if self.simulated and "points" not in self.capture.model_fields_set:
+            self.__dict__["capture"] = self.capture.model_copy(update={"points": ()})
+        return self
+
+    @property
+    def simulated(self) -> bool:
+        """Whether what ranks exchange goes through the simulator, and not through the fabric."""
+        return any(
+            workload.program is not None and workload.program.simulated
+            for workload in self.workloads
+        )
+
     @property
     def workloads(self) -> tuple[WorkloadSpec, ...]:
         """The workload, or those of the jobs."""

@@ -318,7 +318,8 @@ class CommandWorkload(WorkloadSection):
     trace of PyTorch's profiler, relative to the spec's folder, whose operations take the time that
     they took there; those that it lacks take the device's. `gpus_per_host` has torch find so many
     virtual GPUs on each host (docs/virtual-gpu.md), a rank each: on a fabric of `rails` those of a
-    server, whose hosts are GPUs. The output of the ranks in `tee` is
+    server, whose hosts are GPUs. With `network: simulated` what these exchange goes through the
+    compiled simulator (docs/virtual-gpu-simulated.md). The output of the ranks in `tee` is
     shown as it comes, where these are not rank 0 alone with the rank before each line.
     """
 
@@ -334,6 +335,7 @@ class CommandWorkload(WorkloadSection):
     charge: bool = Field(default=False, strict=True)
     charge_by: str | None = Field(default=None, min_length=1)
     gpus_per_host: Integer | None = Field(default=None, ge=1, le=64)
+    network: Literal["emulated", "simulated"] = "emulated"
     tee: Literal["all"] | tuple[Annotated[Integer, Field(ge=0)], ...] = (0,)
 
     @property
@@ -364,6 +366,11 @@ class CommandWorkload(WorkloadSection):
     def local_ranks(self) -> int:
         """LOCAL_WORLD_SIZE: the ranks of a server, be that one host of the fabric or several."""
         return self.ranks_per_host if self.gpus_per_host is None else self.gpus_per_host
+
+    @property
+    def simulated(self) -> bool:
+        """Whether what its virtual GPUs exchange goes through the simulator."""
+        return self.network == "simulated"
 
     @property
     def charges(self) -> bool:

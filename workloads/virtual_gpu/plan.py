@@ -65,10 +65,12 @@ def gpu_plan(
     times: list[list[Any]],
     steps_clock: bool = False,
     kept_kernels: int = KEPT_KERNELS,
+    simulated: str = "",
 ) -> dict[str, Any]:
     """The plan for `interpreter/loading.py`. `library` is the directory of `building.library_for`,
-    `marks` one that all ranks share, `times` has [operator, shapes, types, nanoseconds] of each.
-    Without a modelled device kernels take no time."""
+    `marks` one that all ranks share, `times` has [operator, shapes, types, nanoseconds] of each,
+    `simulated` is the directory of the simulated network, where there is one. Without a modelled
+    device kernels take no time."""
     modelled = compute.modelled
     return {
         "library": library,
@@ -87,6 +89,7 @@ def gpu_plan(
         "steps_clock": steps_clock,
         "kept_kernels": kept_kernels,
         "marks": marks,
+        "simulated": simulated,
         "times": times,
         "properties": _PROPERTIES.get(compute.device, _H100),
     }

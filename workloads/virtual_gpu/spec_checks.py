@@ -7,12 +7,16 @@ from collections.abc import Iterator
 from topologies.spec.errors import Problem
 from topologies.spec.fabric_section import RailsSpec
 from topologies.spec.sections import Sections
+from topologies.spec.workload_section import CommandWorkload
 
 
 def gpu_problems(spec: Sections) -> Iterator[Problem]:
     """Disagreements between virtual GPUs and the other sections."""
     workload = spec.workload.program
-    if workload is None or workload.gpus_per_host is None:
+    if workload is None:
+        return
+    yield from _network_problems(spec, workload)
+    if workload.gpus_per_host is None:
         return
     key, found = ("workload", "gpus_per_host"), str(workload.gpus_per_host)
     if workload.ranks_per_host > 1:
@@ -38,6 +42,33 @@ def gpu_problems(spec: Sections) -> Iterator[Problem]:
             f"rails with hosts_per_server: {found} does"
         )
         yield Problem(key, found, expected)
+
+
+def _network_problems(spec: Sections, workload: CommandWorkload) -> Iterator[Problem]:
+    """The parts of a spec that a simulated network does not have."""
+    if not workload.simulated:
+        return
+    with_it = "with network: simulated"
+    if workload.gpus_per_host is None:
+        expected = "expected emulated without gpus_per_host: the backend nccl of virtual GPUs alone"
+        yield Problem(
+            ("workload", "network"), "simulated", f"{expected} posts to a simulated network"
+        )
+    if not workload.observe:
+        yield Problem(
+            ("workload", "observe"), "false", f"expected true {with_it}: nothing is captured"
+        )
+    if spec.capture.points:
+        expected = f"expected [] {with_it}, in which there are no packets to capture"
+        yield Problem(("capture", "points"), ", ".join(spec.capture.points), expected)
+    if spec.faults:
+        expected = f"expected none {with_it}: the engine follows no faults from outside"
+        yield Problem(("faults",), f"{len(spec.faults)} faults", expected)
+    if spec.transport.kind != "tcp":
+        yield Problem(("transport", "kind"), spec.transport.kind, f"expected tcp {with_it}")
+    if isinstance(spec.counters.interval_ns, int):
+        expected = f"expected auto or none {with_it}: ports have totals alone"
+        yield Problem(("counters", "interval"), f"{spec.counters.interval_ns} ns", expected)
 
 
 CHECKS = (gpu_problems,)

@@ -12,11 +12,12 @@ from topologies.units import format_size
 _SHOWN = 8
 
 
-def print_gpus(section: dict[str, Any], console: OutputConsole) -> None:
-    """Print `gpus` of a result."""
+def print_gpus(section: dict[str, Any], console: OutputConsole, network: str) -> None:
+    """Print `gpus` of a result; `network` is said in the title."""
     kernels = section["kernels"]
     whole_ns = sum(each["ns"] for each in kernels)
-    table = Table(title="Kernels of all GPUs", title_justify="left", box=None, pad_edge=False)
+    title = f"Kernels of all GPUs{network}"
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
     table.add_column("operator")
     for name in ("kernels", "ms", "share"):
         table.add_column(name, justify="right")

@@ -22,22 +22,30 @@ from groundwire.commands.console.gpu_table import print_gpus
 from groundwire.commands.console.jobs_table import print_jobs
 from groundwire.commands.console.plain_text import unstyled
 
+_SIMULATED = " (simulated network)"
+
+
+def is_simulated(result: Mapping[str, Any]) -> bool:
+    """Whether what ranks exchanged went through the simulator."""
+    return result.get("network") == "simulated"
+
 
 def print_result(result: dict[str, Any], directory: Path, console: OutputConsole) -> None:
     """Print the tables of a result and where its run directory is."""
     predictors = best_first(result["summary"]["error"])
     rows = result["collectives"]
     if rows:
-        console.print_fitting(_variants(_collectives, rows, predictors))
+        console.print_fitting(_titled(result, _variants(_collectives, rows, predictors)))
     if any(row.get("exact_ns") is not None for row in rows):
         console.print()
         console.print(_twin(rows))
     if result["iterations"]:
         console.print()
-        console.print_fitting(_variants(_iterations, result["iterations"], predictors))
+        tables = _variants(_iterations, result["iterations"], predictors)
+        console.print_fitting(_titled(result, tables))
     if "gpus" in result:
         console.print()
-        print_gpus(result["gpus"], console)
+        print_gpus(result["gpus"], console, _SIMULATED if is_simulated(result) else "")
     for line in recovery_lines(result.get("recovery")):
         console.print(line, highlight=False)
     if "jobs" in result:
@@ -49,7 +57,8 @@ def print_result(result: dict[str, Any], directory: Path, console: OutputConsole
     if predictors and (rows or result["iterations"]):
         errors = {name: result["summary"]["error"][name] for name in predictors}
         console.print()
-        console.print(errors_table("Prediction error of collectives", errors))
+        table = errors_table("Prediction error of collectives", errors)
+        console.print_fitting(_titled(result, [table]))
         console.print(_KNOWN, highlight=False)
     for name in predictors:
         models = [row["predicted"][name].get("model") for row in result["collectives"]]
@@ -122,6 +131,13 @@ def _variants(
     """A table with what all predictors say in figures, then with fewer of them, at last with their
     errors alone."""
     return [make(rows, predictors, shown) for shown in range(len(predictors), -1, -1)]
+
+
+def _titled(result: Mapping[str, Any], tables: list[Figures]) -> list[Figures]:
+    """Tables that say so where the network was simulated."""
+    for table in tables if is_simulated(result) else ():
+        table.title = f"{table.title}{_SIMULATED}"
+    return tables
 
 
 def _add_predictors(table: Figures, predictors: Sequence[str], shown: int, unit: str) -> None:
@@ -216,6 +232,8 @@ def _verdict(result: dict[str, Any]) -> str:
         kernel = result["kernel"]
         time = "exact virtual time" if kernel == "virtual" else _why_valid(result.get("judged"))
         wall = f"; {result['wall_s']:.1f} s of wall time" if "wall_s" in result else ""
+        if is_simulated(result):
+            return f"[bold green]VALID[/], SIMULATED network ({kernel} kernel: {time}{wall})"
         return f"[bold green]VALID[/] ({kernel} kernel: {time}{wall})"
     reasons = "".join(f"\n  - {unstyled(reason)}" for reason in result["invalid_reasons"])
     return f"[bold red]INVALID[/]: do not use these figures{reasons}"

@@ -33,6 +33,7 @@ void configure(const py::dict& plan) {
   settings.slowdown = plan["slowdown"].cast<int64_t>();
   settings.steps_clock = plan["steps_clock"].cast<bool>();
   settings.marks = plan["marks"].cast<std::string>();
+  settings.simulated = plan["simulated"].cast<std::string>();
   keep_kernels(plan["kept_kernels"].cast<int64_t>());
 }
 

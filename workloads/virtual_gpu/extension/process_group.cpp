@@ -21,6 +21,7 @@
 #include "memory.hpp"
 #include "settings.hpp"
 #include "shapes.hpp"
+#include "simulated.hpp"
 #include "timeline.hpp"
 
 namespace groundwire {
@@ -154,11 +155,7 @@ struct ProcessGroupNCCL final : Backend {
   ProcessGroupNCCL(c10::intrusive_ptr<Backend> carried_by, int rank, int size,
                    c10::intrusive_ptr<Options> given)
       : Backend(rank, size), gloo(std::move(carried_by)), options(std::move(given)) {
-    key = options->group_name;
-    for (auto each : options->global_ranks_in_group) key += "-" + std::to_string(each);
-    for (auto& letter : key)
-      if (letter == '/' || letter == '\0') letter = '_';
-    if (key.size() > 200) key = std::to_string(std::hash<std::string>()(key));
+    key = key_of(*options);
   }
 
   const std::string getBackendName() const override { return "nccl"; }
@@ -182,11 +179,29 @@ struct ProcessGroupNCCL final : Backend {
     own->timeout = given->timeout;
     own->group_name = given->group_name;
     own->global_ranks_in_group = given->global_ranks_in_group;
-    auto made = pybind11::module_::import("torch._C._distributed_c10d")
-                    .attr("ProcessGroupGloo")(pybind11::cast(store), rank, int(ranks.size()),
-                                              pybind11::cast(given->timeout));
-    return c10::make_intrusive<ProcessGroupNCCL>(made.cast<c10::intrusive_ptr<Backend>>(), rank,
-                                                 int(ranks.size()), own);
+    auto made = carrying(pybind11::cast(store), rank, int(ranks.size()), *own);
+    return c10::make_intrusive<ProcessGroupNCCL>(made, rank, int(ranks.size()), own);
+  }
+
+  // Whoever carries what a group exchanges.
+  static c10::intrusive_ptr<Backend> carrying(pybind11::object store, int rank, int size, const Options& given) {
+    if (settings.simulated.empty())
+      return pybind11::module_::import("torch._C._distributed_c10d")
+          .attr("ProcessGroupGloo")(store, rank, size, pybind11::cast(given.timeout))
+          .cast<c10::intrusive_ptr<Backend>>();
+    std::vector<int64_t> ranks;
+    for (auto each : given.global_ranks_in_group) ranks.push_back(int64_t(each));
+    if (ranks.empty())
+      for (int64_t each = 0; each < size; each++) ranks.push_back(each);
+    return simulated_backend(key_of(given), ranks, rank, given.timeout);
+  }
+  // The name of a group, among all of the run.
+  static std::string key_of(const Options& given) {
+    auto key = given.group_name;
+    for (auto each : given.global_ranks_in_group) key += "-" + std::to_string(each);
+    for (auto& letter : key)
+      if (letter == '/' || letter == '\0') letter = '_';
+    return key.size() > 200 ? std::to_string(std::hash<std::string>()(key)) : key;
   }
 
   // -- what all operations have in common --------------------------------------------------------
@@ -260,7 +275,8 @@ struct ProcessGroupNCCL final : Backend {
     for (auto* list : {&operation.in, &operation.out})
       work->held.insert(work->held.end(), list->begin(), list->end());
     auto buffers = std::make_shared<Tensors>(out);
-    work->posts.push_back([in, buffers, post](std::vector<WorkPtr>& started) mutable {
+    work->posts.push_back([in, buffers, post, carried](std::vector<WorkPtr>& started) mutable {
+      hand_over_contents(carried);
       for (auto& each : post(in, *buffers)) started.push_back(each);
     });
     bool agrees = carried && shares;
@@ -601,10 +617,7 @@ void install_process_group(pybind11::module_& module) {
           [hold](Options& own, py::object value) { own.config = hold(value); });
   group
       .def(py::init([](py::object store, int rank, int size, c10::intrusive_ptr<Options> given) {
-        auto gloo = py::module_::import("torch._C._distributed_c10d")
-                        .attr("ProcessGroupGloo")(store, rank, size, py::cast(given->timeout));
-        return c10::make_intrusive<Group>(gloo.cast<c10::intrusive_ptr<Backend>>(), rank, size,
-                                          given);
+        return c10::make_intrusive<Group>(Group::carrying(store, rank, size, *given), rank, size, given);
       }))
       .def("_group_start", [](Group& own) { own.startCoalescing(); })
       .def("_group_end", [](Group& own) { own.endCoalescing(); })

@@ -22,6 +22,7 @@ struct Settings {
   int64_t slowdown = 1;
   bool steps_clock = false;             // time passes by waiting only, for tests in one process
   std::string marks;                    // a directory that all ranks share
+  std::string simulated;                // that of the simulated network; empty where packets are sent
 };
 
 extern Settings settings;
