@@ -134,11 +134,16 @@ def draw_nodes(drawing: Drawing, layout: Layout, figures: RunFigures) -> None:
         if layout.grid:
             if r >= 8 and mine:
                 drawing.text(x, y + 3, str(mine[0]), "node-in mid")
+        elif layout.rings:
+            continue
         elif gaps[y] >= max(_LABEL_GAP, 6.4 * len(node.name) + 4):
             below = node.kind is NodeKind.HOST
             drawing.text(x, y + r + 14 if below else y - r - 5, node.name, "tick mid halo")
             if below and mine:
                 drawing.text(x, y + r + 26, f"rank {mine[0]}", "tick mid faint halo")
+
+    for name, (x, y) in layout.rings.items():
+        drawing.text(x, y + 4, name, "tick mid faint halo")
 
 
 def _tip(link: Link, ports: dict[str, PortMetrics]) -> str:

@@ -1,31 +1,38 @@
-"""The places of a fabric's nodes in its drawing: tiers, or a grid for a torus."""
+"""The places of a fabric's nodes in its drawing: tiers, a grid for a torus, or a ring of groups."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
-from itertools import pairwise
+from dataclasses import dataclass, field
+from itertools import combinations, pairwise
+from math import cos, hypot, pi, sin
 
 from topologies.fabrics.fabric import Fabric, Node
 
 Place = tuple[float, float]
 
 _TIER = 96.0
+_WIDEST_RING = 820.0
 _MARGIN = 26.0
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Coordinates by node, the drawing's height, and the radius at which nodes do not touch."""
+    """Coordinates by node, the drawing's height, and the radius at which nodes do not touch. `grid`
+    and `rings` say which kind it is; a ring has the middle of each group by its name."""
 
     places: dict[str, Place]
     height: float
     radius: float
     grid: bool
+    rings: dict[str, Place] = field(default_factory=dict)
 
 
 def lay_out(fabric: Fabric, width: float) -> Layout:
-    """A grid when every node is a host with two or three axes, else tiers by layer."""
+    """A grid when every node is a host with two or three axes, a ring of groups for a dragonfly,
+    else tiers by layer."""
+    if fabric.kind in ("dragonfly", "dragonfly+"):
+        return _rings(fabric, width)
     axes = {len(node.coordinates) for node in fabric.nodes}
     if not fabric.switches and len(axes) == 1 and axes <= {1, 2, 3}:
         return _grid(fabric, width)
@@ -49,6 +56,45 @@ def _grid(fabric: Fabric, width: float) -> Layout:
     }
     radius = min(11.0, 0.3 * cell if planes == 1 else 0.22 * min(cell, 3 * step_x))
     return Layout(places, top + (rows - 1) * cell + 50, radius, True)
+
+
+def _rings(fabric: Fabric, width: float) -> Layout:
+    """Groups in a circle, each of them a ring of its switches with its hosts around it. Those of a
+    leaf-spine have their spines on the side of the other groups, and their leaves outside."""
+    groups: dict[int, list[Node]] = defaultdict(list)
+    for node in fabric.nodes:
+        groups[node.coordinates[0]].append(node)
+    half = min(width, _WIDEST_RING) / 2
+    sine = sin(pi / max(len(groups), 2))
+    outer = (half - _MARGIN) / (1 + 1.15 / sine)
+    inner, far = 0.58 * outer, half - _MARGIN - outer
+    places: dict[str, Place] = {}
+    middles: dict[str, Place] = {}
+    for number, (group, nodes) in enumerate(sorted(groups.items())):
+        turn = 2 * pi * number / len(groups) - pi / 2
+        x, y = width / 2 + far * cos(turn), half + far * sin(turn)
+        middles[f"group {group}"] = x, y
+        spines = [node for node in nodes if node.layer == 2]
+        above = spines or [node for node in nodes if node.layer == 1]
+        for i, node in enumerate(above):
+            spread, begin = (0.8 * pi, turn + 0.6 * pi) if spines else (2 * pi, turn)
+            places[node.name] = _around(x, y, inner, begin + spread * (i + 0.5) / len(above))
+        span, begin = (1.15 * pi, turn - 0.575 * pi) if spines else (2 * pi, turn)
+        for layer, distance in ((0, outer), (1, inner if spines else None)):
+            members = [node for node in nodes if node.layer == layer]
+            for i, node in enumerate(members if distance is not None else ()):
+                angle = begin + span * (i + 0.5) / len(members)
+                places[node.name] = _around(x, y, distance or 0.0, angle)
+    closest = min(
+        (hypot(a[0] - b[0], a[1] - b[1]) for nodes in groups.values()
+         for a, b in combinations([places[node.name] for node in nodes], 2)),
+        default=width,
+    )  # fmt: skip
+    return Layout(places, 2 * half, max(1.5, min(9.0, 0.36 * closest)), False, middles)
+
+
+def _around(x: float, y: float, distance: float, angle: float) -> Place:
+    return x + distance * cos(angle), y + distance * sin(angle)
 
 
 def _tiers(fabric: Fabric, width: float) -> Layout:
