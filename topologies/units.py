@@ -89,6 +89,8 @@ def _meant(number: str, unit: str, units: dict[str, int]) -> str:
     spelled = next((known for known in units if known.casefold() == unit.casefold()), None)
     if spelled is None:
         return ""
+    if unit.endswith("Bps"):  # a capital B stands for bytes
+        return f"write {number}{spelled.replace('bps', 'B/s')}, or {number}{spelled} for bits; "
     hint = f"write {number}{spelled}"
     if unit.endswith("bps"):
         bytes_spelled = spelled.replace("bps", "B/s")

@@ -354,7 +354,7 @@ def _queue_counters(run: Run, queues: Sequence[PortSeries], clock: _Clock) -> It
         return
     yield _metadata("process_name", FABRIC_PROCESS, {"name": "fabric: queues"})
     yield _metadata("process_sort_index", FABRIC_PROCESS, {"sort_index": len(run.ranks)})
-    names = {record.port: f"{record.node} → {record.peer}" for record in run.links}
+    names = {record.port: f"{record.node} → {record.peer}" for record in run.port_counters}
     left = MAX_COUNTER_EVENTS
     for each in ports_that_queued(queues):
         left -= len(each.times_ns)

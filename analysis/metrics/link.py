@@ -41,7 +41,7 @@ def port_metrics(run: Run) -> tuple[PortMetrics, ...]:
     """The ports in the order of links.jsonl; rates are the target fabric's."""
     busy_ns = length_ns(communicating_spans(run))
     found = []
-    for record in run.links:
+    for record in run.port_counters:
         wire_bytes = record.bytes + L1_OVERHEAD_BYTES * record.packets
         could_bits = record.rate_bps * busy_ns / 1e9
         waited = record.backlog_byte_us

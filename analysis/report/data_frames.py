@@ -93,7 +93,7 @@ def _over_time(run: Run) -> Table:
         Column("marks", "marks so far", Unit.COUNT),
         Column("paused_classes", "paused classes", Unit.COUNT),
     )
-    ends = {record.port: (record.node, record.peer) for record in run.links}
+    ends = {record.port: (record.node, record.peer) for record in run.port_counters}
     rows = [
         (each.port, *ends[each.port], at // run.environment.scale, *values)
         for each in port_series(run)

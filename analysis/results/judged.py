@@ -158,7 +158,11 @@ def _by_bytes(run: Run) -> JudgedTimes:
     collectives = tuple(each for each in collectives_of(run) if not each.uneven)
     try:
         expected = Expectation(
-            setting_of(run), collectives, run.links, run.environment.scale, alignments_of(run)
+            setting_of(run),
+            collectives,
+            run.port_counters,
+            run.environment.scale,
+            alignments_of(run),
         ).of_all()
     except CollectiveError as unknown:
         reason = f"its times could not be judged ({unknown}); run it with --twin"

@@ -102,9 +102,9 @@ def summary_of(
         {
             "error": {name: _summary(name, rows) for name in run.spec.predict},
             "iteration_error": {name: _summary(name, iterations) for name in run.spec.predict},
-            "drops": sum(link.drops for link in run.links),
-            "ecn_marks": sum(link.ecn_marks for link in run.links),
-            "pauses": sum(link.pauses for link in run.links),
+            "drops": sum(link.drops for link in run.port_counters),
+            "ecn_marks": sum(link.ecn_marks for link in run.port_counters),
+            "pauses": sum(link.pauses for link in run.port_counters),
             "retransmits": retransmits_of(run),
             "unrouted": sum(run.environment.unrouted.values()),
         }
@@ -118,7 +118,7 @@ def _trims(run: Run) -> dict[str, int]:
     queues = (port.queue for link in run.fabric.links for port in (link.a, link.b))
     if not any(map(trims, queues)):
         return {}
-    return {"trims": sum(link.trims for link in run.links)}
+    return {"trims": sum(link.trims for link in run.port_counters)}
 
 
 def _of_transport(run: Run) -> dict[str, int]:

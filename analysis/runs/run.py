@@ -108,12 +108,12 @@ class Run:
     environment: Environment
     ranks: tuple[RankLog, ...]
     """In order of rank; all of them."""
-    links: tuple[LinkRecord, ...]
+    port_counters: tuple[LinkRecord, ...]
     """Two for each link of the fabric, one for each direction."""
     jobs: tuple[JobOfRun, ...] = ()
     """The jobs of a run of several that did something, in order; empty for one workload. They share
-    `environment` and `links`. `ranks` are then those of all jobs that came to their end, numbered
-    through, and names of groups begin with `JOB/`."""
+    `environment` and `port_counters`. `ranks` are then those of all jobs that came to their end,
+    numbered through, and names of groups begin with `JOB/`."""
 
     @property
     def fabric(self) -> Fabric:
@@ -168,6 +168,11 @@ class Run:
     def iterations(self) -> DataFrame:
         """A row for each iteration."""
         return self.frames["iterations"]
+
+    @property
+    def links(self) -> DataFrame:
+        """A row for each direction of each link: its egress port, with what it sent and lost."""
+        return self.frames["ports"]
 
     @property
     def flows(self) -> DataFrame:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from analysis.metrics.chunk_spans import chunk_spans
 from analysis.metrics.collective import collective_metrics
 from analysis.metrics.spans import Span, union
 from analysis.report.charts.fabric_layout import Layout, lay_out
@@ -20,6 +21,8 @@ from topologies.fabrics.fabric import Fabric, NodeKind
 WIDTH = 1080.0
 _SHORT_GAP = 50
 """The page's axis leaves out idle time that is longer than the busy time divided by this."""
+_MOST_PHASES = 20_000
+"""So many phases of chunks the page holds: of the collectives that come first."""
 
 
 @dataclass(frozen=True)
@@ -58,9 +61,21 @@ class ViewPort:
 
 
 @dataclass(frozen=True)
+class ViewPhase:
+    """A phase of a chunk over all ranks, since the page's origin, and its dimension."""
+
+    chunk: int
+    name: str
+    dimension: int | None
+    start_ns: int
+    end_ns: int
+
+
+@dataclass(frozen=True)
 class ViewCollective:
-    """A collective: its span since the page's origin, its time of the target fabric, and the
-    predictions of it by name (nanoseconds; None where there is none)."""
+    """A collective: its span since the page's origin, its time of the target fabric, the
+    predictions of it by name (nanoseconds; None where there is none), and the phases of its chunks
+    where it ran as a program."""
 
     id: str
     kind: str
@@ -74,6 +89,7 @@ class ViewCollective:
     duration_ns: int
     busbw_gbps: float | None
     predicted: dict[str, int | None]
+    phases: tuple[ViewPhase, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -147,13 +163,15 @@ def view_document(run: Run, label: str) -> ViewDocument:
     collectives = _collectives(run, origin_ns)
     index = {(each.group, each.id): i for i, each in enumerate(collectives)}
     layout = lay_out(run.fabric, WIDTH)
-    ports = tuple(view_port(record, series.get(record.port), origin_ns) for record in run.links)
+    ports = tuple(
+        view_port(record, series.get(record.port), origin_ns) for record in run.port_counters
+    )
     result = run.result
     shared = {
         (link["link"], link["node"], link["peer"]): link["bytes"]
         for link in result.get("shared_links", ())
     }
-    keys = [(record.link, record.node, record.peer) for record in run.links]
+    keys = [(record.link, record.node, record.peer) for record in run.port_counters]
     ports = tuple(
         replace(port, by_job=shared.get(key, {})) for port, key in zip(ports, keys, strict=True)
     )
@@ -244,7 +262,9 @@ def stretches_of(spans: Sequence[Span]) -> list[Span]:
 
 def _collectives(run: Run, origin_ns: int) -> tuple[ViewCollective, ...]:
     found = []
+    left = _MOST_PHASES
     for own in _runs_of(run):
+        spans = chunk_spans(own)
         predicted = {
             (row["group"], row["id"]): {
                 name: answer.get("duration_ns") for name, answer in row["predicted"].items()
@@ -253,6 +273,10 @@ def _collectives(run: Run, origin_ns: int) -> tuple[ViewCollective, ...]:
         }
         for metrics in collective_metrics(own):
             one = metrics.collective
+            phases = spans.get((one.group, one.id), ())
+            if len(phases) > left:
+                phases = ()
+            left -= len(phases)
             found.append(
                 ViewCollective(
                     one.id,
@@ -267,6 +291,16 @@ def _collectives(run: Run, origin_ns: int) -> tuple[ViewCollective, ...]:
                     one.duration_ns,
                     metrics.busbw_gbps,
                     predicted.get((one.group, one.id), {}),
+                    tuple(
+                        ViewPhase(
+                            phase.chunk,
+                            phase.name,
+                            phase.dimension,
+                            phase.start_ns - origin_ns,
+                            phase.end_ns - origin_ns,
+                        )
+                        for phase in phases
+                    ),
                 )
             )
     return tuple(found)

@@ -17,10 +17,12 @@ import pytest
 
 from analysis.decode.phase_bytes import bytes_by_phase
 from analysis.decode.run_capture import load_capture
+from analysis.metrics.chunk_spans import chunk_spans
 from analysis.metrics.dimension import dimension_uses
 from analysis.report.tables.run_tables import tables
 from analysis.runs.collectives import collectives_of
 from analysis.runs.run import load_run
+from analysis.view import view_document
 from tests.session.command import groundwire, run_spec, valid_rows
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -182,6 +184,23 @@ def test_the_load_of_each_dimension_is_what_its_programs_send(run: Path) -> None
     low, high = sorted(float(str(s)) for s in tables(found)["dimensions"].column("load_share"))
     assert 0 < low <= high == 1
     assert "Load by dimension over time" in (run / "report.html").read_text()
+
+
+def test_the_view_has_the_phases_of_chunks_by_dimension(run: Path) -> None:
+    found = load_run(run)
+    spans = chunk_spans(found)
+    chunked = {(c.group, c.id): c for c in collectives_of(found) if c.schedule.chunks}
+    assert {*spans} == {*chunked}
+    for key, phases in spans.items():
+        assert {phase.chunk for phase in phases} == set(range(len(chunked[key].schedule.chunks)))
+        starts = [record.start_ns for record in chunked[key].by_rank.values()]
+        assert min(phase.start_ns for phase in phases) >= min(starts)
+        assert max(phase.end_ns for phase in phases) <= chunked[key].end_ns
+    assert {phase.dimension for phases in spans.values() for phase in phases} >= {0, 1}
+    shown = view_document(found, "run").collectives
+    assert [len(one.phases) for one in shown] == [
+        len(spans.get((one.group, one.id), ())) for one in shown
+    ]
 
 
 MISTAKES = {

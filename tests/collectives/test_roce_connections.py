@@ -43,7 +43,7 @@ def test_messages_arrive_whole_over_all_connections(tmp_path: Path, spread: str)
         )
     if spread == "split":
         # A queue pair's UDP port is of its number: 4 pairs of ranks with 16 each use all spines.
-        spines = [link.bytes for link in run.links if link.node.startswith("spine")]
+        spines = [link.bytes for link in run.port_counters if link.node.startswith("spine")]
         assert min(spines) > 0
 
 

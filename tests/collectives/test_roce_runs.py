@@ -108,7 +108,7 @@ def test_predictions_follow_the_messages(clean: Path) -> None:
 def test_times_are_what_is_expected_of_programs(clean: Path) -> None:
     """By which a native run is judged. Where flows share a link, the least is less."""
     run = load_run(clean)
-    expected = Expectation(setting_of(run), collectives_of(run), run.links, 1).of_all()
+    expected = Expectation(setting_of(run), collectives_of(run), run.port_counters, 1).of_all()
     assert len(expected) == 3
     for each in expected:
         assert -0.006 < each.slower < 0.15

@@ -51,7 +51,7 @@ def test_messages_arrive_whole_over_all_sockets(tmp_path: Path, spread: str) -> 
     if spread == "split":
         # Messages of 1 MB go in eight parts alike.
         assert max(carried.values()) < 1.1 * min(carried.values())
-        assert min(link.bytes for link in run.links if link.node.startswith("spine")) > 0
+        assert min(link.bytes for link in run.port_counters if link.node.startswith("spine")) > 0
     result = json.loads((directory / "result.json").read_text())
     (iteration,) = result["iterations"]
     # The engine follows each socket, by the way that its own ports take.

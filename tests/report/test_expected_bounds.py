@@ -86,7 +86,7 @@ def shares_of(spec: Spec, directory: Path) -> list[tuple[str, float, float]]:
     run_session(spec, "virtual", directory, lambda progress: None)
     run = load_run(directory)
     expected = Expectation(
-        setting_of(run), collectives_of(run), run.links, 1, alignments_of(run)
+        setting_of(run), collectives_of(run), run.port_counters, 1, alignments_of(run)
     ).of_all()
     return [
         (

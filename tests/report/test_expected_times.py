@@ -55,7 +55,7 @@ def test_what_is_expected_is_what_is_measured_exactly(
     )
     run_session(spec, "virtual", tmp_path / "out", lambda progress: None)
     run = load_run(tmp_path / "out")
-    expected = Expectation(setting_of(run), collectives_of(run), run.links, 1).of_all()
+    expected = Expectation(setting_of(run), collectives_of(run), run.port_counters, 1).of_all()
     assert len(expected) == 2
     for each in expected:
         assert -0.005 < each.slower < 0.04
@@ -95,7 +95,7 @@ def test_the_least_of_a_message_is_its_way_and_that_of_its_invitation(tmp_path: 
     before."""
     write_run(tmp_path, _STAR, "{kind: send_recv, size: 6000}", Flow(), iterations=1)
     run = load_run(tmp_path)
-    (expected,) = Expectation(setting_of(run), collectives_of(run), run.links, 1).of_all()
+    (expected,) = Expectation(setting_of(run), collectives_of(run), run.port_counters, 1).of_all()
     invitation_bytes, message_bytes = 48 + 90, 6000 + 48 + 90
     over_two_links_ns = 2 * (invitation_bytes + message_bytes) * 8 / 10
     assert expected.least_ns == pytest.approx(over_two_links_ns + 4 * 1000, rel=1e-3)
@@ -104,7 +104,7 @@ def test_the_least_of_a_message_is_its_way_and_that_of_its_invitation(tmp_path: 
 def test_links_that_carry_notifications_alone_are_no_bound(tmp_path: Path) -> None:
     write_run(tmp_path, _STAR, "{kind: broadcast, size: 1MB}", Flow(), iterations=1)
     run = load_run(tmp_path)
-    (expected,) = Expectation(setting_of(run), collectives_of(run), run.links, 1).of_all()
+    (expected,) = Expectation(setting_of(run), collectives_of(run), run.port_counters, 1).of_all()
     assert 0 < expected.least_ns <= 1.001 * expected.most_ns < 2 * expected.measured_ns
 
 

@@ -109,9 +109,11 @@ def test_openmetrics_is_parsed_by_its_reference_parser(run_directory: Path) -> N
     families = {f.name: f for f in parser.text_string_to_metric_families(render_openmetrics(run))}
     sent = families["groundwire_port_transmit_bytes"]
     assert sent.type == "counter" and sent.unit == "bytes"
-    assert {s.labels["port"]: s.value for s in sent.samples} == {r.port: r.bytes for r in run.links}
+    assert {s.labels["port"]: s.value for s in sent.samples} == {
+        r.port: r.bytes for r in run.port_counters
+    }
     marks = families["groundwire_port_ecn_marked_packets"]
-    assert sum(s.value for s in marks.samples) == sum(r.ecn_marks for r in run.links)
+    assert sum(s.value for s in marks.samples) == sum(r.ecn_marks for r in run.port_counters)
     durations = families["groundwire_collective_duration_seconds"]
     forward = next(s for s in durations.samples if s.labels["kind"] == "all_to_all")
     assert forward.value == pytest.approx((FORWARD_NS + 15 * STEP_NS) / 1e9)

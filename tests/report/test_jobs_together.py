@@ -69,7 +69,7 @@ def test_the_view_says_whose_bytes_a_shared_link_carried(tmp_path: Path) -> None
     write_result(run)
     path = tmp_path / "run" / "result.json"
     result = json.loads(path.read_text())
-    link = run.links[0]
+    link = run.port_counters[0]
     bytes_by_job = {"left": 7_000, "right": 9_000}
     told = {"link": link.link, "node": link.node, "peer": link.peer, "bytes": bytes_by_job}
     path.write_text(json.dumps(result | {"shared_links": [told | {"rate_bps": 1, "waits": []}]}))

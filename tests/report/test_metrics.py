@@ -112,7 +112,7 @@ def test_tiers_cover_every_port_once(run_directory: Path) -> None:
     run = load_run(run_directory)
     tiers = tier_uses(run)
     assert sorted(p.record.port for t in tiers for p in t.ports) == sorted(
-        record.port for record in run.links
+        record.port for record in run.port_counters
     )
     assert {(t.link_class, t.direction) for t in tiers} == {
         (name, way) for name in ("host", "edge-agg", "agg-core") for way in ("up", "down")

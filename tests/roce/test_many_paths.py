@@ -50,7 +50,7 @@ def _expect_exact(found: dict[str, Any]) -> None:
 
 def _uplink_packets(run_directory: Path) -> dict[str, int]:
     """The packets that leave leaf0 for each spine, by its links.jsonl."""
-    links = load_run(run_directory).links
+    links = load_run(run_directory).port_counters
     return {one.peer: one.packets for one in links if one.node == "leaf0" and "spine" in one.peer}
 
 

@@ -115,7 +115,7 @@ def test_slow_preprocessors_stall_trainers_and_gradients_keep_to_their_network(
     assert 12_000_000 < whole_ns < 1.5 * 12_000_000
     assert row["stall_ns"] == pytest.approx((1_500_000 + 500_000) / 4, rel=0.15)
     assert row["supporting_power"] == pytest.approx(900 / 3700)
-    sent = {(link.node, link.peer): link.bytes for link in done.links}
+    sent = {(link.node, link.peer): link.bytes for link in done.port_counters}
     gradients = 3 * 2 * 3 * 4_000_000 // 4  # batches, ring, of which each rank sends 3/4 twice
     assert gradients < sent["t0", "back"] < 1.1 * gradients
     assert sent["t0", "front"] < 0.1 * gradients

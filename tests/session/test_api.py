@@ -134,14 +134,14 @@ import sys
 import groundwire
 run = groundwire.load_run({str(directory)!r})
 assert "pandas" not in sys.modules
-names = {{"collectives", "iterations", "flows"}}
-print(len(run.collectives), len(run.iterations), names <= set(dir(run)))
+names = {{"collectives", "iterations", "links", "flows"}}
+print(len(run.collectives), len(run.iterations), len(run.links), names <= set(dir(run)))
 assert "pandas" in sys.modules
 """
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
     run = load_run(directory)
     frames = groundwire.frames(run)
-    counts = [len(frames.collectives), len(frames.iterations)]
+    counts = [len(frames.collectives), len(frames.iterations), len(run.port_counters)]
     assert done.stdout.split() == [*map(str, counts), "True"], done.stderr
     assert run.collectives.equals(frames.collectives) and set(run.frames) == set(frames)
     with pytest.raises(KeyError, match="no table 'flows'"):

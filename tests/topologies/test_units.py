@@ -95,6 +95,7 @@ def test_any_text_is_a_number_or_a_value_error(text: str) -> None:
 @pytest.mark.parametrize(
     ("parse", "text", "hint"),
     [
+        (units.parse_rate_bps, "1.25GBps", "write 1.25GB/s, or 1.25Gbps for bits; "),
         (units.parse_rate_bps, "10gbps", "write 10Gbps, or 10GB/s for bytes, as tc's gbps; "),
         (units.parse_rate_bps, "10GBPS", "write 10Gbps; "),
         (units.parse_size_bytes, "64kb", "write 64kB, or 64KiB for tc's kb; "),

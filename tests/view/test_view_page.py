@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from http.client import HTTPConnection
 from itertools import pairwise
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 from analysis import load_run
 from analysis.runs.run import RunError
 from analysis.view import ViewServer, render_page, view_document
+from analysis.view.document import ViewPhase
 from groundwire.commands.view import ViewRefused, view
 from tests.report.chromium import Page
 from tests.report.synthetic_run import make_run
@@ -92,6 +94,40 @@ def test_no_port_is_busier_than_always(page: Page, tmp_path: Path) -> None:
     page.evaluate("setCursor(0.04); paint()")
     note = page.evaluate("document.querySelector('#maps .note').textContent")
     assert "100% of its rate" in note
+
+
+def test_a_collectives_chunks_are_drawn_by_dimension(
+    page: Page, run_directory: Path, tmp_path: Path
+) -> None:
+    document = view_document(load_run(run_directory), "run")
+    first, *others = document.collectives
+    middle = (first.start_ns + first.end_ns) // 2
+    phases = tuple(
+        ViewPhase(chunk, name, dimension, start, end)
+        for chunk in range(3)
+        for name, dimension, start, end in (
+            ("inside", 0, first.start_ns, middle),
+            ("across", 1, middle, first.end_ns),
+        )
+    )
+    changed = replace(document, collectives=(replace(first, phases=phases), *others))
+    path = tmp_path / "view.html"
+    path.write_text(render_page(["run"], [changed]))
+    page.open(path)
+    assert page.evaluate("document.getElementById('chunks').hidden")
+    page.evaluate("document.querySelector('#rows tbody tr').click()")
+    assert not page.evaluate("document.getElementById('chunks').hidden")
+    bars = (
+        "[...document.querySelectorAll('#phases-of-chunks rect')].map(r => r.getAttribute('class'))"
+    )
+    assert page.evaluate(bars) == ["p0", "p1"] * 3
+    label = page.evaluate(
+        "document.querySelector('#phases-of-chunks svg').getAttribute('aria-label')"
+    )
+    assert label.startswith(f"3 chunks of {first.id}: dimension 0 in use 50% of the time")
+    page.evaluate("document.querySelectorAll('#rows tbody tr')[1].click()")
+    assert page.evaluate("document.getElementById('chunks').hidden")
+    assert complaints(page) == []
 
 
 def test_two_runs_stand_beside_each_other(page: Page, tmp_path: Path) -> None:

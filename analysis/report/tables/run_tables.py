@@ -249,7 +249,7 @@ def classes_table(run: Run) -> Table:
             one.drops,
             one.paused_ns // run.environment.scale,
         )
-        for link in run.links
+        for link in run.port_counters
         for one in link.classes
     ]
     return table("classes", "Classes of traffic", columns, rows)

@@ -305,7 +305,7 @@ const buildTable = () => {
     const cells = [one.id, one.kind, one.iteration, size(one.size_bytes), duration(one.duration_ns)];
     if (predictor) cells.push(duration(predicted), predicted ? percent(predicted / one.duration_ns - 1) : "–");
     cells.forEach((text, i) => row.append(make("td", i < 2 ? {} : { class: "number" }, String(text))));
-    const go = () => { const a = run.axis.shown(one.start_ns), b = run.axis.shown(one.end_ns); show(a - 0.1 * (b - a), b + 0.1 * (b - a)); choosesTime(b); };
+    const go = () => { const a = run.axis.shown(one.start_ns), b = run.axis.shown(one.end_ns); show(a - 0.1 * (b - a), b + 0.1 * (b - a)); choosesTime(b); drawChunks(run, one); };
     row.addEventListener("click", go);
     row.addEventListener("keydown", (event) => { if (event.key === "Enter") go(); });
     row.dataset.index = run.collectives.indexOf(one);
@@ -313,7 +313,46 @@ const buildTable = () => {
   }
   table.replaceChildren(make("thead"), body);
   table.tHead.append(header);
-  $("collectives-caption").textContent = run.collectives.length ? `${run.collectives.length} collectives of ${run.label}, from first post to last end. A row is a way to its time.` : run.progress ? "No collectives so far." : "The run had no collectives.";
+  $("collectives-caption").textContent = run.collectives.length ? `${run.collectives.length} collectives of ${run.label}, from first post to last end. A row is a way to its time${run.collectives.some((each) => each.phases.length) ? ", and to its chunks by dimension" : ""}.` : run.progress ? "No collectives so far." : "The run had no collectives.";
+};
+
+// The chunks of a collective that ran as a program: a lane each, its phases coloured by dimension.
+const MOST_LANES = 64;
+const drawChunks = (run, one) => {
+  $("chunks").hidden = !one.phases.length;
+  if (!one.phases.length) return;
+  const numbers = [...new Set(one.phases.map((phase) => phase.chunk))].sort((a, b) => a - b), shown = numbers.slice(0, MOST_LANES);
+  const kinds = [...new Set(one.phases.map((phase) => phase.dimension))].sort((a, b) => (a ?? -1) - (b ?? -1));
+  const words = (dimension) => dimension === null ? "no dimension" : `dimension ${dimension}`;
+  const busy = (dimension) => { // the time in which some chunk has a phase along it
+    let total = 0, until = -Infinity;
+    for (const phase of one.phases.filter((each) => each.dimension === dimension).sort((a, b) => a.start_ns - b.start_ns)) {
+      total += Math.max(0, phase.end_ns - Math.max(until, phase.start_ns));
+      until = Math.max(until, phase.end_ns);
+    }
+    return total;
+  };
+  const from = Math.min(one.start_ns, ...one.phases.map((phase) => phase.start_ns)), to = Math.max(one.end_ns, ...one.phases.map((phase) => phase.end_ns));
+  const left = 70, right = 1070, height = shown.length > 16 ? 9 : 18, x = (ns) => left + (right - left) * (ns - from) / Math.max(1, to - from);
+  const told = kinds.map((kind) => `${words(kind)} in use ${(100 * busy(kind) / Math.max(1, to - from)).toFixed(0)}% of the time`).join(", ");
+  const picture = draw("svg", { viewBox: `0 0 1080 ${shown.length * height + 12}`, role: "img", "aria-label": `${numbers.length} chunks of ${one.id}: ${told}.` });
+  shown.forEach((number, lane) => {
+    const y = 4 + lane * height;
+    if (lane % Math.ceil(14 / height) === 0) {
+      const label = draw("text", { x: left - 6, y: y + height - 3, class: "tick end" });
+      label.textContent = `chunk ${number}`;
+      picture.append(label);
+    }
+    for (const phase of one.phases.filter((each) => each.chunk === number)) {
+      const bar = draw("rect", { x: x(phase.start_ns), y, width: Math.max(0.7, x(phase.end_ns) - x(phase.start_ns)), height: height - 2, class: `p${kinds.indexOf(phase.dimension) % 6}` });
+      bar.dataset.tip = `chunk ${number}, ${phase.name}, ${words(phase.dimension)}\n${duration((phase.end_ns - phase.start_ns) / run.scale)}, from ${duration((phase.start_ns - from) / run.scale)} on`;
+      picture.append(bar);
+    }
+  });
+  const kept = numbers.length > shown.length ? ` The first ${shown.length} are drawn.` : "";
+  $("chunks-caption").textContent = `${one.id} in ${numbers.length} ${numbers.length === 1 ? "chunk" : "chunks"}, each phase from its first rank's begin to its last one's end: ${told}.${kept}`;
+  $("dimensions").replaceChildren(...kinds.map((kind, i) => legendItem(`p${i % 6}`, words(kind))));
+  $("phases-of-chunks").replaceChildren(picture);
 };
 
 // Two runs: which keys of the spec differ, which collectives changed most, and the ports that did.
@@ -433,6 +472,7 @@ const build = () => {
   tellNotes(run);
   tellPhases(run);
   buildTable();
+  $("chunks").hidden = true;
   buildDifferences();
   setCursor(state.cursor || run.axis.shown(run.collectives[0]?.end_ns ?? run.axis.time(0.5)));
 };
