@@ -74,7 +74,7 @@ def can_be_prepared(spec: Spec, early: EarlyImport | None) -> bool:
         not spec.jobs
         and not spec.program_files
         and (early is not None or spec.workload.program is None)
-        and not spec.host.charged
+        and not spec.host.preloads
         and emulated(spec).starts_alike
     )
 

@@ -12,8 +12,11 @@
  * - A call that receives copies them afterwards, and pays for the packets that they came in: as many
  *   as the connection's segments (TCP_MAXSEG) hold.
  * - A call that waited, for a socket or for another thread, pays for being woken.
+ * - A call that writes LEAST_ON_DISK bytes or more to a file of the run's directory, or reads them
+ *   from there, waits for the host's disk, which does one after the other.
  *
- * GROUNDWIRE_HOST has the costs: syscall, wakeup and packet in ns, copy in bytes per second, cores.
+ * GROUNDWIRE_HOST has the costs: syscall, wakeup and packet in ns, copy in bytes per second, cores,
+ * and the disk's write and read in bytes per second.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -36,6 +39,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
+#include <sys/vfs.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -43,13 +47,16 @@
 #define MOST_CORES 64
 #define MOST_PARTS 16
 #define OUTSIDE "GROUNDWIRE_HOST_OUTSIDE"
+#define LEAST_ON_DISK 4096
+#define HOSTFS 0x00c0ffee /* HOSTFS_SUPER_MAGIC: the machine's files, writable in the run's directory */
+#define READ_ONLY 1 /* ST_RDONLY of statvfs(3), whose header does not go with sys/vfs.h */
 
 struct cores {
 	atomic_int lock;
-	int64_t busy_until[MOST_CORES];
+	int64_t busy_until[MOST_CORES], disk_busy_until;
 };
 
-static int64_t syscall_ns, wakeup_ns, packet_ns, copy_rate, cores;
+static int64_t syscall_ns, wakeup_ns, packet_ns, copy_rate, cores, disk_write, disk_read;
 static ino_t outside;
 
 static ssize_t (*real_sendmsg)(int, const struct msghdr *, int);
@@ -60,6 +67,10 @@ static ssize_t (*real_read)(int, void *, size_t);
 static ssize_t (*real_readv)(int, const struct iovec *, int);
 static ssize_t (*real_recvfrom)(int, void *, size_t, int, struct sockaddr *, socklen_t *);
 static ssize_t (*real_recvmsg)(int, struct msghdr *, int);
+static ssize_t (*real_pwrite)(int, const void *, size_t, off_t);
+static ssize_t (*real_pread)(int, void *, size_t, off_t);
+static size_t (*real_fwrite)(const void *, size_t, size_t, FILE *);
+static size_t (*real_fread)(void *, size_t, size_t, FILE *);
 static int (*real_epoll_wait)(int, struct epoll_event *, int, int);
 static int (*real_poll)(struct pollfd *, nfds_t, int);
 static int (*real_cond_wait)(pthread_cond_t *, pthread_mutex_t *);
@@ -142,6 +153,34 @@ static void charge(int64_t cost_ns)
 	errno = saved;
 }
 
+/* A call on a file has moved bytes; `rate` is the disk's for them. */
+static ssize_t charged_disk(int fd, ssize_t size, int64_t rate)
+{
+	int saved = errno;
+	struct cores *table;
+	struct statfs found;
+	int64_t end;
+
+	if (!rate || size < LEAST_ON_DISK)
+		return size;
+	if (fstatfs(fd, &found) || found.f_type != HOSTFS || found.f_flags & READ_ONLY ||
+	    !(table = host_cores())) {
+		errno = saved;
+		return size;
+	}
+	while (atomic_exchange(&table->lock, 1))
+		sched_yield();
+	end = now_ns();
+	if (table->disk_busy_until > end)
+		end = table->disk_busy_until;
+	end += (int64_t)(size * 1e9 / rate);
+	table->disk_busy_until = end;
+	atomic_store(&table->lock, 0);
+	sleep_until(end);
+	errno = saved;
+	return size;
+}
+
 static void begin(void);
 
 /* Another library's constructor may call before ours has run. */
@@ -155,7 +194,8 @@ static bool over_network(int fd)
 {
 	int domain, saved = errno;
 	socklen_t size = sizeof(domain);
-	bool found = !getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &size) &&
+	bool found = (syscall_ns || wakeup_ns || packet_ns || copy_rate) &&
+		     !getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &size) &&
 		     (domain == AF_INET || domain == AF_INET6);
 
 	errno = saved;
@@ -300,7 +340,8 @@ ssize_t send(int fd, const void *data, size_t size, int flags)
 ssize_t write(int fd, const void *data, size_t size)
 {
 	ready();
-	return over_network(fd) ? sendto(fd, data, size, 0, NULL, 0) : real_write(fd, data, size);
+	return over_network(fd) ? sendto(fd, data, size, 0, NULL, 0)
+				: charged_disk(fd, real_write(fd, data, size), disk_write);
 }
 
 ssize_t writev(int fd, const struct iovec *parts, int count)
@@ -308,7 +349,8 @@ ssize_t writev(int fd, const struct iovec *parts, int count)
 	ready();
 	struct msghdr message = {.msg_iov = (struct iovec *)parts, .msg_iovlen = count};
 
-	return over_network(fd) ? charged_send(fd, &message, 0) : real_writev(fd, parts, count);
+	return over_network(fd) ? charged_send(fd, &message, 0)
+				: charged_disk(fd, real_writev(fd, parts, count), disk_write);
 }
 
 ssize_t read(int fd, void *data, size_t size)
@@ -318,7 +360,8 @@ ssize_t read(int fd, void *data, size_t size)
 	int64_t since = now_ns();
 	ssize_t received = real_read(fd, data, size);
 
-	return over_network(fd) ? charged_receipt(fd, received, since) : received;
+	return over_network(fd) ? charged_receipt(fd, received, since)
+				: charged_disk(fd, received, disk_read);
 }
 
 ssize_t readv(int fd, const struct iovec *parts, int count)
@@ -328,7 +371,50 @@ ssize_t readv(int fd, const struct iovec *parts, int count)
 	int64_t since = now_ns();
 	ssize_t received = real_readv(fd, parts, count);
 
-	return over_network(fd) ? charged_receipt(fd, received, since) : received;
+	return over_network(fd) ? charged_receipt(fd, received, since)
+				: charged_disk(fd, received, disk_read);
+}
+
+ssize_t pwrite(int fd, const void *data, size_t size, off_t at)
+{
+	ready();
+	return charged_disk(fd, real_pwrite(fd, data, size, at), disk_write);
+}
+
+ssize_t pwrite64(int fd, const void *data, size_t size, off_t at)
+{
+	return pwrite(fd, data, size, at);
+}
+
+ssize_t pread(int fd, void *data, size_t size, off_t at)
+{
+	ready();
+	return charged_disk(fd, real_pread(fd, data, size, at), disk_read);
+}
+
+ssize_t pread64(int fd, void *data, size_t size, off_t at)
+{
+	return pread(fd, data, size, at);
+}
+
+size_t fwrite(const void *data, size_t size, size_t count, FILE *file)
+{
+	ready();
+
+	size_t done = real_fwrite(data, size, count, file);
+
+	charged_disk(fileno(file), done * size, disk_write);
+	return done;
+}
+
+size_t fread(void *data, size_t size, size_t count, FILE *file)
+{
+	ready();
+
+	size_t done = real_fread(data, size, count, file);
+
+	charged_disk(fileno(file), done * size, disk_read);
+	return done;
 }
 
 ssize_t recvfrom(int fd, void *data, size_t size, int flags, struct sockaddr *from,
@@ -448,6 +534,10 @@ __attribute__((constructor)) static void begin(void)
 	real_readv = of("readv", NULL);
 	real_recvfrom = of("recvfrom", NULL);
 	real_recvmsg = of("recvmsg", NULL);
+	real_pwrite = of("pwrite", NULL);
+	real_pread = of("pread", NULL);
+	real_fwrite = of("fwrite", NULL);
+	real_fread = of("fread", NULL);
 	real_epoll_wait = of("epoll_wait", NULL);
 	real_poll = of("poll", NULL);
 	real_cond_wait = of("pthread_cond_wait", "GLIBC_2.3.2");
@@ -462,8 +552,9 @@ __attribute__((constructor)) static void begin(void)
 	}
 	if (!costs)
 		return;
-	if (sscanf(costs, "syscall=%ld,wakeup=%ld,packet=%ld,copy=%ld,cores=%ld", &syscall_ns, &wakeup_ns,
-		   &packet_ns, &copy_rate, &cores) != 5)
+	if (sscanf(costs, "syscall=%ld,wakeup=%ld,packet=%ld,copy=%ld,cores=%ld,write=%ld,read=%ld",
+		   &syscall_ns, &wakeup_ns, &packet_ns, &copy_rate, &cores, &disk_write,
+		   &disk_read) != 7)
 		abort();
 	if (cores > MOST_CORES)
 		cores = MOST_CORES;

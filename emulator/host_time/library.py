@@ -15,13 +15,14 @@ _COSTS, _OUTSIDE = "GROUNDWIRE_HOST", "GROUNDWIRE_HOST_OUTSIDE"
 
 
 def charging_environment(host: HostSpec) -> dict[str, str]:
-    """The variables of a guest's processes whose hosts are charged; none where nothing is. Raises
-    VirtualKernelError: see `charging_library`."""
-    if not host.charged:
+    """The variables of a guest's processes whose hosts are charged, for traffic or for their disk;
+    none where nothing is. Raises VirtualKernelError: see `charging_library`."""
+    if not host.preloads:
         return {}
     costs = (
         f"syscall={host.syscall_ns},wakeup={host.wakeup_ns},packet={host.per_packet_ns},"
-        f"copy={host.copy_bytes_per_s or 0},cores={host.cores or 0}"
+        f"copy={host.copy_bytes_per_s or 0},cores={host.cores or 0},"
+        f"write={host.disk_write_bytes_per_s or 0},read={host.disk_read_bytes_per_s or 0}"
     )
     return {"LD_PRELOAD": str(charging_library()), _COSTS: costs}
 

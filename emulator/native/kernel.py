@@ -41,7 +41,7 @@ def missing_for(spec: Spec) -> list[str]:
         missing.append("workload.charge: a program's computing takes its own time there")
     if any(program.gpus_per_host for program in programs):
         missing.append("workload.gpus_per_host: a virtual GPU's time is virtual time")
-    if spec.host.charged or spec.host.interrupt_moderation_ns:
+    if spec.host.preloads or spec.host.interrupt_moderation_ns:
         missing.append(
             "host: its costs are charged in virtual time; here they are the machine's own"
         )

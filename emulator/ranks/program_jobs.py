@@ -150,7 +150,7 @@ def early_import(spec: Spec, caller: Caller, source: Path, run: Path) -> EarlyIm
     if workload is None or workload.ranks < 2:
         return None
     given = workload.gpus_per_host is not None or workload.charges or workload.per == "job"
-    if given or spec.collectives.backend != "gloo" or spec.host.charged:
+    if given or spec.collectives.backend != "gloo" or spec.host.preloads:
         return None
     if not emulated(spec).starts_alike:
         return None

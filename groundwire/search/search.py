@@ -20,12 +20,14 @@ from groundwire.studies.dask_engine import DaskEngine
 from groundwire.studies.engine import Engine, JobEvent
 from groundwire.studies.jobs import Job, emulation
 from topologies.spec.spec import Spec, parse_dict
+from topologies.units import format_time, parse_time_ns
 
 _CASES = ".runs"
 _MEANINGLESS = re.compile(
     r"0x[0-9a-f]+|/\S+/(?=[^/\s]+)|\d+\.\d+\.\d+\.\d+(:\d+)?|(?<=\D)\d[\d,.]*"
 )
 _SIGNATURE_CHARACTERS = 300
+_MOST_HALVINGS = 6
 _ERROR = re.compile(r"^(?:\[rank\d+\]: )?([A-Za-z_.]*(?:Error|Exception|Interrupt)\b.*)$", re.M)
 
 
@@ -117,7 +119,7 @@ class Search:
 
     def reduce(self, found: Found) -> None:
         """Make a failure smaller as long as it stays: first without faults, then in Linux's own
-        order, then with fewer ranks. Fills in `smallest` and `said`."""
+        order, with fewer ranks and shorter faults. Fills in `smallest` and `said`."""
         seed, spec = found.first.seed, found.first.spec
         orders = Orders(spec.virtual.order, spec.virtual.thread_order)
         own = len(self._spec.faults)
@@ -143,6 +145,7 @@ class Search:
             if plainer != orders and stays(faults, plainer):
                 orders = plainer
         self._with_fewer_ranks(found)
+        self._made_shorter(found)
 
     def _with_fewer_ranks(self, found: Found) -> None:
         """Halve the ranks as long as the failure stays; who a fault is about stays as well."""
@@ -159,6 +162,23 @@ class Search:
             if words is None:
                 return
             found.smallest, found.said = smaller, words
+
+    def _made_shorter(self, found: Found) -> None:
+        """Halve how long faults last as long as the failure stays; the spec's own last as long as
+        it says."""
+        assert found.smallest is not None
+        for index in range(len(self._spec.faults), len(found.smallest.faults)):
+            for _ in range(_MOST_HALVINGS):
+                plain = found.smallest.to_dict()
+                fault: Fault = plain["faults"][index]
+                if fault.get("duration") is None or parse_time_ns(fault["duration"]) < 2:
+                    break
+                fault["duration"] = format_time(parse_time_ns(fault["duration"]) // 2)
+                smaller = parse_dict(plain, found.smallest.name)
+                words = self._fails_alike(found, smaller)
+                if words is None:
+                    break
+                found.smallest, found.said = smaller, words
 
     def _fails_alike(self, found: Found, spec: Spec) -> str | None:
         """The words of a spec's run, where it fails as the first one did."""

@@ -9,13 +9,15 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from groundwire.search.search import signature_of
+from groundwire.search.search import Failure, Found, Search, signature_of
 from groundwire.search.variations import HARMLESS, VARIED, variation
 from tests.session.command import ROOT
-from topologies.spec.spec import parse_spec
+from topologies.spec.run_sections import Freeze
+from topologies.spec.spec import Spec, parse_spec
 
 _SPEC = """
 name: four
@@ -36,6 +38,38 @@ else:
         raise RuntimeError(f"out of order: {came}")
 """
 
+_LOST = """
+import os, threading
+total = 0
+def add():
+    global total
+    for _ in range(3):
+        value = total
+        os.stat("/")
+        total = value + 1
+threads = [threading.Thread(target=add) for _ in range(2)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+if total != 6:
+    raise RuntimeError("lost an addition")
+"""
+_STALE = """
+import os, socket, time
+rank = int(os.environ["RANK"])
+sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+if rank:
+    time.sleep(0.1)
+    sock.sendto(str(time.time()).encode(), (os.environ["MASTER_ADDR"], 9))
+else:
+    sock.bind(("", 9))
+    for _ in range(int(os.environ["WORLD_SIZE"]) - 1):
+        heartbeat = float(sock.recv(99))
+        if time.time() - heartbeat > 0.5:
+            raise RuntimeError("a rank is taken for dead")
+"""
+
 
 @given(st.integers(min_value=1, max_value=2**31), st.sets(st.sampled_from(sorted(VARIED))))
 def test_a_seed_is_one_spec_and_a_kind_more_leaves_the_others(seed: int, kinds: set[str]) -> None:
@@ -45,6 +79,7 @@ def test_a_seed_is_one_spec_and_a_kind_more_leaves_the_others(seed: int, kinds: 
     assert found == variation(spec, seed, varied, 10**9)
     assert parse_spec(found.to_yaml()) == found
     assert (found.seed, found.virtual.order) == (seed, seed if "order" in kinds else 0)
+    assert found.virtual.thread_order == (seed if "threads" in kinds else 0)
     one_more = variation(spec, seed, [*varied, "loss"], 10**9)
     assert one_more.faults[: len(found.faults)] == found.faults
 
@@ -69,10 +104,51 @@ def test_failures_that_say_the_same_are_one_kind() -> None:
     assert signature_of(first) != signature_of("RuntimeError: something else")
 
 
+def test_a_failure_is_made_smaller_in_each_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run fails, by its own words, where rank 1 sets out 100 ms late or more."""
+    runs: list[Spec] = []
+
+    def runs_here(spec: Spec, **given: object) -> None:
+        runs.append(spec)
+        for fault in spec.faults:
+            if isinstance(fault, Freeze) and fault.rank == 1 and fault.duration_ns >= 10**8:
+                raise RuntimeError(f"RuntimeError: rank 1 is {fault.duration_ns} ns late")
+
+    monkeypatch.setattr("groundwire.search.search.run", runs_here)
+    spec = parse_spec(_SPEC)
+    kinds = ["starts", "latency", "order", "threads", "clock"]
+    late = (variation(spec, seed, kinds, 10**9) for seed in range(1, 99))
+    first = next(s for s in late if isinstance(f := s.faults[1], Freeze) and f.duration_ns > 4e8)
+    found = Found(Failure(first.seed, first, "RuntimeError: rank 1 is 7 ns late"))
+    with Search(spec, kinds, 10**9, tmp_path) as search:
+        search.reduce(found)
+    assert found.smallest is not None
+    (fault,) = found.smallest.faults
+    assert isinstance(fault, Freeze)
+    assert fault.rank == 1 and 10**8 <= fault.duration_ns < 2 * 10**8
+    assert (found.smallest.ranks, found.smallest.seed) == (2, first.seed)
+    assert (found.smallest.virtual.order, found.smallest.virtual.thread_order) == (0, 0)
+    assert found.said == f"RuntimeError: rank 1 is {fault.duration_ns} ns late"
+    assert found.tries == len(runs) < 60
+
+
 @pytest.mark.long
-def test_an_order_that_fails_is_found_and_fails_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("program", "vary", "words", "faults"),
+    [
+        (_RACE, "order,latency,loss", "RuntimeError: out of order", []),
+        (_LOST, "threads,order", "RuntimeError: lost an addition", []),
+        (_STALE, "clock,order", "RuntimeError: a rank is taken for dead", ["clock"]),
+    ],
+    ids=["ranks", "threads", "clocks"],
+)
+def test_a_seed_that_fails_is_found_and_fails_again(
+    tmp_path: Path, program: str, vary: str, words: str, faults: list[str]
+) -> None:
     (tmp_path / "fabric.yaml").write_text(_SPEC.split("workload")[0])
-    (tmp_path / "race.py").write_text(_RACE)
+    (tmp_path / "program.py").write_text(program)
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
 
     def groundwire(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -82,18 +158,22 @@ def test_an_order_that_fails_is_found_and_fails_again(tmp_path: Path) -> None:
         )  # fmt: skip
 
     done = groundwire(
-        "search", "fabric.yaml", "--seeds", "6", "--vary", "order,latency,loss", "--out", "found",
-        "--json", "--", "python3", "-S", "race.py",
+        "search", "fabric.yaml", "--seeds", "6", "--vary", vary, "--out", "found",
+        "--json", "--", "python3", "-S", "program.py",
     )  # fmt: skip
     assert done.returncode == 1, done.stderr
     (failure,) = json.loads(done.stdout)["failures"]
-    assert failure["signature"].startswith("RuntimeError: out of order")
+    assert failure["signature"].startswith(words)
     assert 0 < len(failure["seeds"]) < 6
-    assert failure["faults"] == []
-    words = []
+    assert [fault["kind"] for fault in failure["faults"]] == faults
+    virtual = yaml.safe_load((tmp_path / failure["spec"]).read_text())["virtual"]
+    orders = virtual["order"] != 0, virtual["thread_order"] != 0
+    assert orders == (program is _RACE, program is _LOST)  # no order more than it takes
+    said = []
     for out in ("one", "two"):
         again = groundwire("run", failure["spec"], "--out", out)
         assert again.returncode == 1
-        words.append((tmp_path / out / "ranks" / "000.err").read_text().replace(out, "run"))
-    assert "out of order" in words[0]
-    assert words[0] == words[1]
+        files = sorted((tmp_path / out / "ranks").glob("*.err"))
+        said.append("".join(file.read_text().replace(out, "run") for file in files))
+    assert "RuntimeError" in said[0]
+    assert said[0] == said[1]

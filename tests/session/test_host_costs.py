@@ -11,6 +11,7 @@ import yaml
 
 from emulator.native.kernel import missing_for
 from groundwire.forecast import predict
+from tests.exec.programs import execute
 from tests.session.command import groundwire, result_of
 from topologies.spec.errors import SpecError
 from topologies.spec.spec import Spec, parse_dict
@@ -135,3 +136,55 @@ def test_the_preset_of_a_published_figure_makes_that_figure(tmp_path: Path) -> N
 def test_what_is_not_charged_is_refused() -> None:
     with pytest.raises(SpecError, match=r"host: .*expected nothing with transport.kind: roce"):
         _spec(transport={"kind": "roce"}, collectives={"backend": "nccl"})
+
+
+_KEEPS = """
+import os, time
+rank = os.environ["RANK"]
+def took(act):
+    begin = time.monotonic_ns()
+    act()
+    return time.monotonic_ns() - begin
+def write(place, size):
+    with open(place + rank, "wb", buffering=0) as file:
+        file.write(bytes(size))
+def read(place):
+    with open(place + rank, "rb", buffering=0) as file:
+        assert len(file.read()) == 50_000_000
+print(took(lambda: write("kept", 50_000_000)), took(lambda: read("kept")))
+print(took(lambda: write("small", 4_000)), took(lambda: write("/tmp/kept", 50_000_000)),
+      took(lambda: open("given", "rb", buffering=0).read()))
+"""
+
+
+def test_a_host_has_one_disk_that_takes_its_time(tmp_path: Path) -> None:
+    """Two ranks a host, 1 us apart, write 50 MB at 1 GB/s and read them at 2 GB/s. The disk
+    is at rank 0's file until 50 ms, at rank 1's until 100, then each reads for 25 ms in turn."""
+    (tmp_path / "keeps.py").write_text(_KEEPS)
+    (tmp_path / "given").write_bytes(bytes(1_000_000))
+    fabric = _raw()["fabric"]
+    disk = {"disk_write": "1GB/s", "disk_read": "2GB/s"}
+    spec = {"fabric": fabric, "host": disk, "predict": [], "capture": {"points": []}}
+    (tmp_path / "fabric.yaml").write_text(yaml.safe_dump(spec))
+    done = execute(
+        tmp_path, "fabric.yaml", "--kernel", "virtual", "--ranks", "4", "--ranks-per-host", "2",
+        "--out", "run", "--", "python3", "-S", "keeps.py",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    expected_us = {0: (50_000, 75_000), 1: (100_000, 50_000)}
+    for rank in range(4):
+        lines = (tmp_path / f"run/ranks/{rank:03d}.out").read_text().splitlines()
+        took_us = [int(word) / 1000 for word in lines[0].split()]
+        assert took_us == pytest.approx(expected_us[rank % 2], abs=2)
+        assert lines[1] == "0 0 0"
+
+
+@pytest.mark.parametrize("key", ["disk_read", "disk_write"])
+def test_a_disk_is_for_programs_on_the_virtual_kernel(key: str) -> None:
+    with pytest.raises(SpecError, match=rf"host\.{key}: .*only programs have files"):
+        _spec(host={key: "1GB/s"})
+    program = {"kind": "command", "argv": ["python3"], "ranks": 2}
+    spec = _spec(host={key: "1GB/s"}, workload=program)
+    assert spec.host.has_disk and not spec.host.charged
+    assert any(line.startswith("host:") for line in missing_for(spec))
+    assert parse_dict(spec.to_dict()) == spec

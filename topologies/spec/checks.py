@@ -208,6 +208,10 @@ def _host_problems(spec: Sections) -> Iterator[Problem]:
         )
     if spec.host.charged and spec.aggregation is not None:
         yield Problem(("host",), spec.host.described(), "expected nothing with aggregation")
+    if spec.host.has_disk and spec.workload.program is None:
+        key = "disk_read" if spec.host.disk_write_bytes_per_s is None else "disk_write"
+        expected = "expected none but with a workload of kind command: only programs have files"
+        yield Problem(("host", key), "a rate", expected)
 
 
 def _buffers(key: Key, queue: QueueSpec) -> Iterator[tuple[Key, int]]:

@@ -1,4 +1,4 @@
-"""The `host` section of a spec: the costs of sending, receiving and waking up."""
+"""The `host` section of a spec: the costs of sending, receiving and waking up, and the disk."""
 
 from __future__ import annotations
 
@@ -35,15 +35,17 @@ def _with_preset(value: object) -> object:
 
 
 class HostSpec(SpecSection):
-    """The time of a host's processors that its ranks' traffic over sockets takes, in the virtual
-    kernel; by default none.
+    """The time of a host's processors that its ranks' traffic over sockets takes, and of its disk,
+    in the virtual kernel; by default none.
 
     `copy_rate`: bytes a second that one core copies into or out of a socket. `syscall`: each call
     that sends or receives. `wakeup`: each time that a thread which waited for a socket or another
     thread goes on. `per_packet`: each packet that is received, counted by the connection's
     segments. `cores`: how many of these a host does at once (None: any number).
     `interrupt_moderation`: how long a port may hold received packets to hand them up together; it
-    is `virtual.receive_coalescing`. `preset` is a known host, for the keys that are not given.
+    is `virtual.receive_coalescing`. `disk_write` and `disk_read`: bytes a second that its one disk
+    takes and gives, of files in a program's working directory (None: free). `preset` is a known
+    host, for the keys that are not given.
     """
 
     preset: Literal["xeon-e5-2620v4", "epyc-vm"] | None = None
@@ -53,17 +55,29 @@ class HostSpec(SpecSection):
     per_packet_ns: TimeNs = Field(default=0, alias="per_packet")
     interrupt_moderation_ns: TimeNs = Field(default=0, alias="interrupt_moderation")
     cores: Integer | None = Field(default=None, ge=1, le=64)
+    disk_write_bytes_per_s: BytesPerSecond | None = Field(default=None, alias="disk_write", gt=0)
+    disk_read_bytes_per_s: BytesPerSecond | None = Field(default=None, alias="disk_read", gt=0)
 
     _preset = model_validator(mode="before")(_with_preset)
 
     @property
     def charged(self) -> bool:
-        """Whether anything is charged to the threads of ranks."""
+        """Whether anything of ranks' traffic is charged to their threads."""
         costs = (self.syscall_ns, self.wakeup_ns, self.per_packet_ns)
         return self.copy_bytes_per_s is not None or any(costs)
 
+    @property
+    def has_disk(self) -> bool:
+        """Whether files take time."""
+        return (self.disk_write_bytes_per_s, self.disk_read_bytes_per_s) != (None, None)
+
+    @property
+    def preloads(self) -> bool:
+        """Whether processes are charged for anything, by a library that they load."""
+        return self.charged or self.has_disk
+
     def described(self) -> str:
-        """The charges, in words."""
+        """The charges of traffic, in words."""
         copies = (
             "none" if self.copy_bytes_per_s is None else format_bandwidth(self.copy_bytes_per_s)
         )
