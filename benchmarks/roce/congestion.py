@@ -87,7 +87,7 @@ def schemes(window_bytes: int) -> tuple[Scheme, ...]:
     return (
         Scheme("PFC, window of a BDP", f"{{{common}, window: {window_bytes}}}"),
         Scheme("DCQCN", f"{{{common}, congestion_control: dcqcn}}", LINE),
-        Scheme("DCTCP-like marks", f"{{{common}, congestion_control: dcqcn}}", STEP),
+        Scheme("DCTCP", f"{{{common}, congestion_control: dctcp}}", STEP),
         Scheme("TIMELY", f"{{{common}, congestion_control: timely, timely: {TIMELY}}}"),
         Scheme("HPCC", f"{{{common}, congestion_control: hpcc}}"),
         Scheme(
@@ -95,6 +95,7 @@ def schemes(window_bytes: int) -> tuple[Scheme, ...]:
             f"{{{common}, congestion_control: dcqcn, dcqcn: {{clamp_target: true}}}}",
             LINE,
         ),
+        Scheme("step, DCQCN", f"{{{common}, congestion_control: dcqcn}}", STEP),
     )
 
 

@@ -154,6 +154,22 @@ MISTAKES = {
         "dimension-order",
         "allowed: ecmp, static",
     ),
+    "routing that is not minimal": (
+        "routing: ecmp",
+        "routing: valiant",
+        8,
+        "fabric.routing",
+        "valiant",
+        "switches choose among shortest ways only",
+    ),
+    "routing by the packet itself": (
+        "routing: ecmp",
+        "routing: {kind: source}",
+        8,
+        "fabric.routing",
+        "source",
+        "transport: {kind: mrc}",
+    ),
     "torus axis of 1": (
         FABRIC,
         "  kind: torus\n  dims: [4, 1]\n",
@@ -177,6 +193,14 @@ MISTAKES = {
         "fabric.dims",
         "[16]",
         "2 or 3 axes",
+    ),
+    "rails in planes": (
+        FABRIC,
+        "  kind: rails\n  servers: 2\n  hosts_per_server: 4\n  planes: 4\n",
+        6,
+        "fabric.planes",
+        "4",
+        "a queue pair is of one port of its host",
     ),
     "rails that nothing joins": (
         FABRIC,

@@ -50,7 +50,7 @@ def test_programs_can_use_roce_and_tcp_beside_it() -> None:
         (
             "{kind: roce, congestion_control: swift}",
             _PROGRAM,
-            "transport.congestion_control: found swift; allowed: none, dcqcn, timely, hpcc",
+            "transport.congestion_control: found swift; allowed: none, dcqcn, timely, hpcc, dctcp",
         ),
         (
             "{kind: roce, congestion_control: dcqcn}",

@@ -9,10 +9,12 @@ from types import MappingProxyType
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
+from pydantic_core import PydanticCustomError
 
 from topologies.graph_files import read_graph_file
 from topologies.spec.bus_section import LINKS as BUS_LINKS
 from topologies.spec.bus_section import BusSpec
+from topologies.spec.errors import Problem
 from topologies.spec.foreign_files import keys_with_file
 from topologies.spec.queue_section import DropTail, QueueSpec, SpecSection
 from topologies.spec.routing_section import Routing
@@ -363,6 +365,21 @@ def _joins_rails(data: dict[str, object]) -> bool:
     return not data.get("spines") and data.get("servers_per_leaf") is None
 
 
+def _without_planes(raw: object) -> object:
+    """Network cards with a port in each of several planes are told in words of their own."""
+    if isinstance(raw, dict) and "planes" in raw:
+        problem = Problem(
+            ("fabric", "planes"),
+            str(raw["planes"]),
+            "expected none: a queue pair is of one port of its host, so that its packets cannot "
+            "take the planes by turns. Paths of one plane are transport.entropy (docs/mrc.md)",
+        )
+        raise PydanticCustomError(
+            "absent_planes", "{text}", {"text": str(problem), "problems": [problem]}
+        )
+    return raw
+
+
 class RailsSpec(RegularSection):
     """Servers of hosts (GPUs) with two ports each: one to the server's scale-up switch, and a NIC.
 
@@ -384,6 +401,7 @@ class RailsSpec(RegularSection):
     routing: Routing = "ecmp"
 
     _preset = model_validator(mode="before")(_with_preset)
+    _no_planes = model_validator(mode="before")(_without_planes)
     _bus = model_validator(mode="before")(_with_bus)
 
     @property

@@ -9,7 +9,9 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag, field_validator
+from pydantic_core import PydanticCustomError
 
+from topologies.spec.errors import Problem
 from topologies.spec.queue_section import SpecSection
 from topologies.units import SizeBytes, TimeNs
 
@@ -94,8 +96,29 @@ NextHopChoice = Ecmp | Weighted | Spray | Flowlet | Adaptive
 _WORDS = ("ecmp", "static", "dimension-order")
 
 
+_BEYOND_SHORTEST = (
+    "switches choose among shortest ways only, and lossless queues would need virtual channels "
+    "(docs/paths.md)"
+)
+ABSENT = {
+    "source": "the kernel has no IPv6, which SRv6 needs. Senders choose the entropy of each packet "
+    "with transport: {kind: mrc} (docs/mrc.md)",
+    "valiant": _BEYOND_SHORTEST,
+    "ugal": _BEYOND_SHORTEST,
+}
+"""Kinds of routing that users ask for and that there are not, with what to say of them."""
+
+
 def _section_of(value: object) -> object:
-    """Words that are no modes of their own stand for sections without other keys."""
+    """Words that are no modes of their own stand for sections without other keys. A kind that is
+    known to be absent is told in words of its own."""
+    kind = value.get("kind") if isinstance(value, dict) else value
+    if isinstance(kind, str) and kind in ABSENT:
+        kinds = "ecmp, weighted, spray, flowlet, adaptive, static"
+        problem = Problem(("fabric", "routing"), kind, f"{ABSENT[kind]}; allowed: {kinds}")
+        raise PydanticCustomError(
+            "absent_routing", "{text}", {"text": str(problem), "problems": [problem]}
+        )
     if isinstance(value, str) and value not in _WORDS:
         return {"kind": value}
     return value

@@ -165,6 +165,31 @@ def _roce_all_to_all(bench: Bench) -> Mapping[str, Any]:
     return _roce_workload(bench, "all-to-all")
 
 
+def _roce_dctcp(bench: Bench) -> Mapping[str, Any]:
+    """Collectives over RoCE with DCTCP's queue pairs and a step of 600 kB, over pauses alone, by
+    the same draws: 4 leaves of 4 hosts."""
+    window = 200 * 70_000 // 8
+    ends = {one.name.partition(",")[0]: one.transport for one in congestion.schemes(window)}
+    found: dict[str, Any] = {"us": {}, "over": {}}
+    for name, kind in (("all-reduce, 2-D", "all_reduce"), ("all-to-all", "all_to_all")):
+        workload, all_reduce = congestion.workloads(16, 4)[name]
+        us = {}
+        for scheme, marks in (("PFC", ""), ("DCTCP", congestion.STEP)):
+            queue = congestion.LOSSLESS.format(marks=marks)
+            fabric = congestion.CLOS.format(queue=queue, leaves=4, spines=2, hosts=4)
+            text = fabric + congestion.RUN.format(
+                transport=ends[scheme],
+                workload=workload,
+                collectives=f"{{{congestion.ALL_TO_ALL}, all_reduce: {{{all_reduce}}}}}",
+                memory="auto",
+                ranks=16,
+            )
+            us[scheme] = bench.draws_us(text)
+        found["us"][kind] = us["PFC"]
+        found["over"][kind] = [a / b for a, b in zip(us["DCTCP"], us["PFC"], strict=True)]
+    return found
+
+
 def _victim(bench: Bench) -> Mapping[str, Any]:
     """A flow of 2 MiB that shares links, and not the receiver, with an incast: by scheme over the
     same flow alone. Pauses and queue of the incast."""
@@ -311,6 +336,7 @@ BUFFERS = Experiment("sizing-buffers", "packet engine", _buffers)
 TCP = Experiment("training-tcp", "packet engine", _tcp)
 ALL_REDUCE = Experiment("roce-all-reduce", "virtual kernel", _roce_all_reduce)
 ALL_TO_ALL = Experiment("roce-all-to-all", "virtual kernel", _roce_all_to_all)
+ROCE_DCTCP = Experiment("roce-dctcp", "packet engine", _roce_dctcp)
 VICTIM = Experiment("pfc-victim", "virtual kernel", _victim)
 UNFAIR = Experiment("pfc-unfair", "virtual kernel", _unfair)
 DEADLOCK = Experiment("pfc-deadlock", "virtual kernel", _deadlock)
@@ -354,6 +380,20 @@ CLAIMS = (
             conditions="TCP in place of RoCE, of which it is said",
         )
         for kind, words in (("all_reduce", "an all-reduce"), ("all_to_all", "an all-to-all"))
+    ),
+    *(
+        Claim(
+            f"roce-dctcp-{kind.replace('_', '-')}",
+            f"DCTCP has little impact on {words} over RoCE",
+            _KHAN,
+            "“little impact”",
+            "a tenth at most",
+            setting=_CLOS + "; DCTCP of queue pairs, a step of 600 kB",
+            experiment=ROCE_DCTCP,
+            shows=f"{{over[{kind}]:.3f}} times pauses alone ({{us[{kind}]:,.0f}} us)",
+            rules=(Within(f"over.{kind}", 1, _LITTLE),),
+        )
+        for kind, words in (("all_reduce", "a 2-D all-reduce"), ("all_to_all", "an all-to-all"))
     ),
     Claim(
         "roce-beside-tcp",
