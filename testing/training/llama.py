@@ -1,5 +1,5 @@
 """A model like Llama 3, by FSDP2 between servers and tensor and sequence parallel within them:
-torchrun llama.py [LAYERS WIDTH LENGTH]
+torchrun llama.py [LAYERS WIDTH LENGTH [STEPS]]
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from torch.distributed.tensor.parallel import (
     parallelize_module,
 )
 
-WORDS, HEAD, STEPS = 4096, 64, 2
+WORDS, HEAD = 4096, 64
 GROUPED = 2
 """Heads that ask for each head of keys and values."""
 
@@ -90,7 +90,8 @@ class Llama(nn.Module):
 
 
 def main() -> None:
-    layers, width, length = map(int, sys.argv[1:] or (4, 1024, 512))
+    sizes = [int(word) for word in sys.argv[1:]] or [4, 1024, 512]
+    layers, width, length, steps = [*sizes, 3][:4]
     torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     dist.init_process_group("nccl")
     tensors = int(os.environ["LOCAL_WORLD_SIZE"])
@@ -135,7 +136,7 @@ def main() -> None:
     fully_shard(model, mesh=mesh["dp"], mp_policy=policy)
     optimizer = torch.optim.AdamW(model.parameters(), 3e-4, fused=True)
     draws = torch.Generator().manual_seed(mesh["dp"].get_local_rank())
-    for _ in range(STEPS):
+    for _ in range(steps):
         words = torch.randint(0, WORDS, (1, length + 1), generator=draws).cuda()
         logits = model(words[:, :-1])
         loss = F.cross_entropy(logits.flatten(0, 1).float(), words[:, 1:].flatten())
