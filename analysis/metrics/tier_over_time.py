@@ -95,7 +95,7 @@ def _used(series: PortSeries | None, port: PortMetrics, begin: Float64, end: Flo
     if series is None:
         return np.zeros(len(begin))
     at, sent = np.array(series.times_ns), np.array(series.sent_bytes, dtype=np.float64)
-    # What a sample has more than the one before was sent in the last interval before it.
+    # A sample tells of what was sent in the last interval before it.
     rises = np.maximum(at[1:] - series.interval_ns, at[:-1])
     times = np.insert(np.stack([rises, at[1:]], axis=1).ravel(), 0, at[0])
     total = np.insert(np.stack([sent[:-1], sent[1:]], axis=1).ravel(), 0, sent[0])
