@@ -20,8 +20,10 @@ from typing import TYPE_CHECKING, Any
 from groundwire.rooms import ROOMS
 
 if TYPE_CHECKING:
+    from analysis.calibration.observations import CalibrationError
     from analysis.chakra.errors import ChakraError
     from analysis.compare.comparison import Comparison
+    from analysis.decode.tcp.pcap import CaptureFormatError
     from analysis.predict.interface import PredictorError
     from analysis.report.data_frames import Frames, frames
     from analysis.report.pictures import Picture, pictures
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from collectives.schedule.schedule import CollectiveError
     from emulator.output_directory import DirectoryBusy
     from emulator.progress import Progress
+    from emulator.ranks.caller import ProgramNotFound
     from emulator.ranks.failures.full_directory import RunDirectoryFull
     from emulator.ranks.launcher import RankFailed
     from emulator.session import KernelRefused, SessionFailed, UnknownKernel
@@ -44,8 +47,11 @@ if TYPE_CHECKING:
     from groundwire.sweeping import SweepCase, SweepFailed, sweep, sweep_at_once
     from simulation.driven_engine import DrivenEngine
     from topologies.spec.spec import Spec, SpecError, load_spec
+    from workloads.virtual_gpu.building import VirtualGpuError
 
 _HOMES = {
+    "CalibrationError": "analysis.calibration.observations",
+    "CaptureFormatError": "analysis.decode.tcp.pcap",
     "ChakraError": "analysis.chakra.errors",
     "CollectiveError": "collectives.schedule.schedule",
     "ComparedRun": "groundwire.comparing",
@@ -61,6 +67,7 @@ _HOMES = {
     "NotEmulated": "groundwire.designs.emulated_point",
     "Picture": "analysis.report.pictures",
     "PredictorError": "analysis.predict.interface",
+    "ProgramNotFound": "emulator.ranks.caller",
     "Progress": "emulator.progress",
     "RankFailed": "emulator.ranks.launcher",
     "Run": "analysis.runs.run",
@@ -73,6 +80,7 @@ _HOMES = {
     "SweepCase": "groundwire.sweeping",
     "SweepFailed": "groundwire.sweeping",
     "UnknownKernel": "emulator.session",
+    "VirtualGpuError": "workloads.virtual_gpu.building",
     "VirtualKernelError": "emulator.virtual.failure",
     "compare": "groundwire.comparing",
     "design": "groundwire.designs.design",
@@ -92,6 +100,8 @@ _HOMES = {
 }
 
 __all__ = [
+    "CalibrationError",
+    "CaptureFormatError",
     "ChakraError",
     "CollectiveError",
     "ComparedRun",
@@ -107,6 +117,7 @@ __all__ = [
     "NotEmulated",
     "Picture",
     "PredictorError",
+    "ProgramNotFound",
     "Progress",
     "RankFailed",
     "Run",
@@ -119,6 +130,7 @@ __all__ = [
     "SweepCase",
     "SweepFailed",
     "UnknownKernel",
+    "VirtualGpuError",
     "VirtualKernelError",
     "__version__",
     "compare",

@@ -132,7 +132,8 @@ def run(
     Without `pages` there are no report.html and no trace.json; `groundwire report` makes them.
 
     Raises SpecError, UnknownKernel, FileExistsError for a directory that is not empty,
-    KernelRefused, SessionFailed, RankFailed and RunDirectoryFull.
+    KernelRefused, SessionFailed, RankFailed and RunDirectoryFull; for a program ProgramNotFound and
+    VirtualGpuError.
     """
     resolved = resolve(spec, overrides)
     if alone and len(resolved.parts) < 2:

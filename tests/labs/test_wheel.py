@@ -135,14 +135,17 @@ def test_lab_1_by_a_plain_user_of_a_clean_system(system: str, wheel: Path, tmp_p
 
 
 @pytest.mark.long
-def test_the_sdist_is_installed_by_a_plain_user_of_a_clean_system(tmp_path: Path) -> None:
+@pytest.mark.parametrize("system", _SYSTEMS)
+def test_the_sdist_is_installed_by_a_plain_user_of_a_clean_system(
+    system: str, tmp_path: Path
+) -> None:
     """It predicts without a compiler, and says what the virtual kernel needs."""
     tree, packed = tmp_path / "tree", tmp_path / "packed"
     subprocess.run(["git", "clone", "-q", str(ROOT), str(tree)], check=True)
     build = f"import setuptools.build_meta as made; made.build_sdist({str(packed)!r})"
     subprocess.run([sys.executable, "-c", build], cwd=tree, check=True, capture_output=True)
     (made,) = packed.glob("*.tar.gz")
-    done = _as_student(_root_of("noble", whole=False), _BEGIN + _FROM_SOURCE, made, tmp_path)
+    done = _as_student(_root_of(system, whole=False), _BEGIN + _FROM_SOURCE, made, tmp_path)
     _require_success(done)
     assert "mine.yaml: fat-tree, 16 hosts" in done.stdout and '"flow"' in done.stdout
     assert re.search(r"cannot be built without: .*\bflex\b", done.stderr)

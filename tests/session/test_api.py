@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import builtins
+import inspect
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -88,6 +91,20 @@ print_result(write_result(load_run(run)), run, output_console())
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "ns3 has no answer for 4 collectives: ns3 needs the package of that name" in done.stdout
+
+
+def test_whatever_a_function_raises_can_be_caught_by_its_name() -> None:
+    functions = [getattr(groundwire, name) for name in groundwire.__all__ if name.islower()]
+    said = " ".join(inspect.getdoc(each) or "" for each in functions if callable(each))
+    names = {
+        name
+        for sentence in re.findall(r"[Rr]aises?[^.]*\.", said)
+        for name in re.findall(
+            r"\b[A-Z]\w+(?:Error|Failed|Refused|NotFound|Missing|Full|Busy)\b", sentence
+        )
+    }
+    assert len(names) > 8
+    assert {name for name in names if not hasattr(builtins, name)} <= set(groundwire.__all__)
 
 
 def test_a_prediction_is_a_line(tmp_path: Path) -> None:
