@@ -177,8 +177,8 @@ def run(
 
 
 def _placed(
-    spec: Spec, inputs: Mapping[str, str], progress: Report
-) -> tuple[Spec | None, Spec, dict[str, str]]:
+    spec: Spec, inputs: Mapping[str, str | bytes], progress: Report
+) -> tuple[Spec | None, Spec, dict[str, str | bytes]]:
     """The spec with its ranks in order, where that is to be run beside it; the spec with the hosts
     that are found for its ranks; and its inputs, which say so."""
     from analysis.predict.placement_search import search, with_hosts
@@ -195,7 +195,7 @@ def _run_in_order(
     kernel: KernelKind | None,
     directory: Path,
     progress: Report,
-    inputs: Mapping[str, str],
+    inputs: Mapping[str, str | bytes],
 ) -> None:
     """The run beside one whose placement was searched, without captures."""
     from analysis.results.placement import IN_ORDER, SEARCH
