@@ -54,6 +54,7 @@ ENVIRONMENTS = {
     "ray": Environment(("ray==2.60.0",)),
     "torchft": Environment(("torchft==0.2.0",), torch=True),
     "nvflare": Environment(("nvflare==2.9.0",)),
+    "mooncake": Environment(("mooncake-transfer-engine-non-cuda==0.3.13.post1",)),
     "debian": Environment(
         debian=(
             "redis-server", "redis-tools", "nats-server", "liblzf1", "libjemalloc2",
