@@ -1,12 +1,13 @@
 """Synthetic traces of other sizes against real runs at those sizes.
 
-    .venv/bin/python -m benchmarks.synthesis --runs DIR [--model dlrm|transformer]
+    .venv/bin/python -m benchmarks.synthesis --runs DIR [--model dlrm|transformer] [--obfuscated]
 
 `groundwire trace synthesize` learns from five traces of a model, of five sizes, and makes five of
 sizes that it has not seen. Each is replayed in the virtual kernel, and so is the model itself at
 that size; the table has by what the replay's iteration, exposed communication, bytes of the most
 different link and bytes of the most different kind of collective are off. The DLRM keeps its batch
-of 1,536 samples, divided among the ranks. Runs are kept in DIR by the hash of their spec.
+of 1,536 samples, divided among the ranks. Runs are kept in DIR by the hash of their spec. With
+--obfuscated the models' own traces are replayed, obfuscated.
 """
 
 from __future__ import annotations
@@ -20,8 +21,10 @@ from pathlib import Path
 
 import yaml
 
+from analysis.chakra.disguise.obfuscate import obfuscated
 from analysis.chakra.disguise.statistics import learn
 from analysis.chakra.files import write_graphs
+from analysis.chakra.graph import Graph
 from analysis.chakra.sources.from_spec import graphs_of_spec
 from testing.kept_runs import kept_run
 from topologies.spec.spec import parse_dict
@@ -29,6 +32,8 @@ from topologies.spec.spec import parse_dict
 Size = tuple[int, int]
 """Ranks, and those of an inner group."""
 BATCH = 1536
+MOST_RANKS = 6
+"""The largest size of the table of obfuscated traces."""
 CORPUS: Mapping[str, Sequence[Size]] = {
     "dlrm": [(2, 1), (3, 1), (4, 1), (6, 1), (8, 1)],
     "transformer": [(4, 2), (6, 2), (8, 2), (8, 4), (12, 4)],
@@ -75,15 +80,28 @@ def table(model: str, runs: Path, seed: int) -> Iterator[tuple[str, ...]]:
     learned = learn(corpus)
     for size in MADE[model]:
         drawn = learned.draw(*size, seed)
-        digest = hashlib.sha256(repr(drawn).encode()).hexdigest()[:12]
-        prefix = runs / f"synthetic-{digest}" / "trace"
-        prefix.parent.mkdir(parents=True, exist_ok=True)
-        write_graphs(prefix, drawn)
         spec = spec_of(model, size)
         real = kept_run(yaml.safe_dump(spec), runs)
-        spec["workload"] = {"kind": "chakra", "path": str(prefix.resolve())}
-        made = kept_run(yaml.safe_dump(spec), runs)
-        yield (model, *_row(size, real, made))
+        yield (model, *_row(size, real, kept_run(_replay(spec, drawn, runs), runs)))
+
+
+def disguised(model: str, runs: Path) -> Iterator[tuple[str, ...]]:
+    """Rows of a model's traces, obfuscated, at the smaller sizes of its corpus."""
+    for size in (each for each in CORPUS[model] if each[0] <= MOST_RANKS):
+        spec = spec_of(model, size)
+        graphs = obfuscated(graphs_of_spec(parse_dict(spec)))
+        real = kept_run(yaml.safe_dump(spec), runs)
+        yield (model, *_row(size, real, kept_run(_replay(spec, graphs, runs), runs)))
+
+
+def _replay(spec: dict[str, object], graphs: Sequence[Graph], runs: Path) -> str:
+    """The spec with traces, which are written, in place of its workload."""
+    digest = hashlib.sha256(repr(graphs).encode()).hexdigest()[:12]
+    prefix = runs / f"traces-{digest}" / "trace"
+    prefix.parent.mkdir(parents=True, exist_ok=True)
+    write_graphs(prefix, graphs)
+    workload = {"kind": "chakra", "path": str(prefix.resolve())}
+    return yaml.safe_dump(spec | {"workload": workload})
 
 
 def _row(size: Size, real: Path, made: Path) -> tuple[str, ...]:
@@ -133,11 +151,17 @@ def main() -> None:
     parser.add_argument("--runs", type=Path, required=True)
     parser.add_argument("--model", choices=list(CORPUS), action="append")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--obfuscated", action="store_true", help="obfuscated traces instead")
     arguments = parser.parse_args()
     print("| model | ranks | inner | iteration us | iteration | exposed | link | kind | valid |")
     print("|---|--:|--:|--:|--:|--:|--:|--:|---|")
     for model in arguments.model or list(CORPUS):
-        for row in table(model, arguments.runs, arguments.seed):
+        rows = (
+            disguised(model, arguments.runs)
+            if arguments.obfuscated
+            else table(model, arguments.runs, arguments.seed)
+        )
+        for row in rows:
             print(f"| {' | '.join(row)} |", flush=True)
 
 
