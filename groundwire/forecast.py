@@ -36,13 +36,11 @@ DRAWS_OF_90_PERCENT = 19
 
 @dataclass(frozen=True, slots=True)
 class ForecastAnswer:
-    """A predictor's answer: nanoseconds, or why there are none. `model` names the model that gave
-    it, for predictors that choose one by the collective. `start_ns` is when its last rank posts it,
-    from the iteration's begin, by predictors that follow whole runs."""
+    """A predictor's answer: nanoseconds, or why there are none. `start_ns` is when its
+    last rank posts it, from the iteration's begin, by predictors that follow whole runs."""
 
     duration_ns: int | None
     reason: str | None = None
-    model: str | None = None
     start_ns: int | None = None
     interval_ns: tuple[int, int] | None = None
     """The least and the largest answer over draws of paths, where they were asked for."""
@@ -58,7 +56,6 @@ class ForecastAnswer:
         """Plain data, without what is not there."""
         extra = {
             "reason": self.reason,
-            "model": self.model,
             "start_ns": self.start_ns,
             "end_ns": self.end_ns,
             "interval_ns": self.interval_ns,
@@ -319,7 +316,7 @@ def _answer_of_run(whole: PredictedJob | str, planned: PlannedCall) -> ForecastA
 
 def _answer(asked: Adapted, setting: Setting, call: CollectiveCall) -> ForecastAnswer:
     try:
-        duration_ns, model = asked.added_up.alone(setting, call)
+        duration_ns = asked.added_up.alone(setting, call)
     except CollectiveError as error:
         return ForecastAnswer(None, str(error))
-    return ForecastAnswer(round(duration_ns), model=model)
+    return ForecastAnswer(round(duration_ns))

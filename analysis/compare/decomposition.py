@@ -1,6 +1,6 @@
 """The parts of a collective's time: from the payload at line rate to what was measured.
 
-The parts up to queues are differences between predictions that leave one effect out each; the
+The parts up to collisions are differences between predictions that leave one effect out each; the
 rest is split by what the ranks logged and the capture shows. Parts add up to the measured time.
 """
 
@@ -32,14 +32,12 @@ class Decomposition:
     - `rendezvous_ns`: waiting for RECV_READY, and for payload that it queues behind;
     - `sharing_ns`: links inside the fabric that several flows must share even if spread evenly;
     - `collision_ns`: uneven ECMP hashing;
-    - `queue_ns`: ports that serve who came first instead of all alike, below zero where that lets
-      those go first whom others wait for;
     - `overlap_ns`: other collectives in flight, and waiting for one of the group's threads;
     - `straggler_ns`: from the median rank's completion to the last one's, beyond what the
       prediction explains;
     - `incast_ns`: queueing in the fabric of the packets that came last, from the capture;
     - `congestion_control_ns`: what is left (windows, slow start, unfairness, losses). Negative
-      when the run was faster than fair sharing.
+      when the run was faster than that.
 
     `incast_ns` is None without a capture; what it would be is then in `congestion_control_ns`.
     """
@@ -51,7 +49,6 @@ class Decomposition:
     rendezvous_ns: float
     sharing_ns: float
     collision_ns: float
-    queue_ns: float
     overlap_ns: float
     straggler_ns: float
     incast_ns: float | None
@@ -64,7 +61,6 @@ PARTS = (
     ("rendezvous", "rendezvous_ns"),
     ("sharing", "sharing_ns"),
     ("collisions", "collision_ns"),
-    ("queues", "queue_ns"),
     ("overlap", "overlap_ns"),
     ("stragglers", "straggler_ns"),
     (Kind.INCAST, "incast_ns"),
@@ -83,13 +79,12 @@ class _CumulativePredictions:
             AlphaBeta.counting(Effects(headers=True, rendezvous=False)),
             AlphaBeta(),
             FlowIdealEcmp(),
-            Flow.fluid(),
             Flow(),
         )
         self._asked: dict[CollectiveCall, tuple[float, ...]] = {}
 
     def of(self, call: CollectiveCall) -> tuple[float, ...]:
-        """Nanoseconds with payload, headers, rendezvous, sharing, collisions, queues counted."""
+        """Nanoseconds with payload, headers, rendezvous, sharing and collisions counted."""
         if call not in self._asked:
             self._asked[call] = tuple(step.predict(self._setting, call) for step in self._steps)
         return self._asked[call]
@@ -123,9 +118,9 @@ def _decompose(
     overlap_ns: float,
     delays: WireDelays | None,
 ) -> Decomposition:
-    payload, headers, rendezvous, sharing, collisions, queues = steps
+    payload, headers, rendezvous, sharing, collisions = steps
     measured_ns = collective.duration_ns // scale
-    rest = measured_ns - queues - overlap_ns
+    rest = measured_ns - collisions - overlap_ns
     straggler = min(_straggler_ns(collective) / scale, max(rest, 0.0))
     rest -= straggler
     incast = None
@@ -141,7 +136,6 @@ def _decompose(
         rendezvous_ns=rendezvous - headers,
         sharing_ns=sharing - rendezvous,
         collision_ns=collisions - sharing,
-        queue_ns=queues - collisions,
         overlap_ns=overlap_ns,
         straggler_ns=straggler,
         incast_ns=incast,

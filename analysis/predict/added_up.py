@@ -17,9 +17,6 @@ from analysis.predict.scenario import Scenario, Timeline
 from analysis.predict.simulator import Simulator
 from collectives.call import CollectiveCall, CollectiveError
 
-_Alone = tuple[float, str | None]
-"""Nanoseconds of a collective on an idle fabric, and the model that says so."""
-
 
 class AddedUp(Simulator):
     """A simulator of any predictor, which is asked once for each distinct call. Its times are
@@ -29,7 +26,7 @@ class AddedUp(Simulator):
         self.name, self.ignores = predictor.name, predictor.ignores
         self._predictor = predictor
         self._bulk = AlphaBeta.counting(Effects(headers=True, rendezvous=False))
-        self._known: dict[tuple[Setting, CollectiveCall], _Alone | CollectiveError] = {}
+        self._known: dict[tuple[Setting, CollectiveCall], float | CollectiveError] = {}
         self._loads: dict[tuple[Setting, CollectiveCall], LinkLoad] = {}
 
     def run(self, scenario: Scenario) -> Timeline:
@@ -37,17 +34,16 @@ class AddedUp(Simulator):
         setting = scenario.setting
         only = scenario.only
         if only is not None:
-            duration_ns, model = self.alone(setting, only)
-            return Timeline.of_one(only, duration_ns, model)
+            return Timeline.of_one(only, self.alone(setting, only))
         transfers = []
         for each in scenario.calls:
-            duration_ns, model = self.alone(setting, each.call)
-            load = self._load(setting, each.call, round(duration_ns))
-            transfers.append(Transfer(round(duration_ns), load, model))
+            duration_ns = round(self.alone(setting, each.call))
+            load = self._load(setting, each.call, duration_ns)
+            transfers.append(Transfer(duration_ns, load))
         return Transfers(scenario, transfers).run()
 
-    def alone(self, setting: Setting, call: CollectiveCall) -> _Alone:
-        """Nanoseconds on an idle fabric, and the model that says so. Raises CollectiveError."""
+    def alone(self, setting: Setting, call: CollectiveCall) -> float:
+        """Nanoseconds on an idle fabric. Raises CollectiveError."""
         setting.expect_free_hosts()
         key = setting, call
         if key not in self._known:
@@ -60,14 +56,13 @@ class AddedUp(Simulator):
             raise found
         return found
 
-    def _asked(self, setting: Setting, call: CollectiveCall) -> _Alone:
+    def _asked(self, setting: Setting, call: CollectiveCall) -> float:
         scenario, predictor = Scenario.of_one(setting, call), self._predictor
         if isinstance(predictor, Simulator):
-            timeline = predictor.run(scenario)
-            return timeline.durations_ns()[0], timeline.models[0]
+            return predictor.run(scenario).durations_ns()[0]
         scenario.expect_hosts_apart()
         scenario.expect_announced()
-        return predictor.predict(setting, call), None
+        return predictor.predict(setting, call)
 
     def _load(self, setting: Setting, call: CollectiveCall, alone_ns: int) -> LinkLoad:
         key = setting, call

@@ -14,7 +14,6 @@ from topologies.spec.sections import Sections
 from topologies.spec.transports.connections import ONE, Connections
 
 if TYPE_CHECKING:  # these are told of carriers themselves
-    from analysis.predict.engines.trains import PacketTrains
     from analysis.predict.interface import Setting
 
 
@@ -44,10 +43,9 @@ class Carrier(ABC):
     def wire(self, mtu_bytes: int) -> Wire:
         """How its messages lie on links of this MTU."""
 
-    @property
-    @abstractmethod
-    def trains(self) -> type[PacketTrains]:
-        """How `flow` follows its packets."""
+    in_port: tuple[int, int]
+    """How many packets of an end its host's port has at most, and how few there are when the end
+    sends on."""
 
     @abstractmethod
     def columns(self, setting: Setting, line_rates_bps: Sequence[int]) -> dict[str, Column]:

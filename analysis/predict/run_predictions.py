@@ -53,12 +53,10 @@ def call_of(collective: MeasuredCollective) -> CollectiveCall:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Nanoseconds with what else is in flight, and on an idle fabric; `model` names the one that
-    answered, for predictors that choose one by the collective."""
+    """Nanoseconds with what else is in flight, and on an idle fabric."""
 
     duration_ns: int
     alone_ns: int
-    model: str | None = None
 
 
 def awaited_after_ns(collective: MeasuredCollective) -> int:
@@ -190,11 +188,10 @@ class RunPredictor:
     def alone(self, collective: MeasuredCollective) -> Answer | CollectiveError:
         """The answer on an idle fabric, or why there is none."""
         try:
-            call = call_of(collective)
-            duration_ns, model = self.simulator.added_up.alone(self.setting, call)
+            duration_ns = round(self.simulator.added_up.alone(self.setting, call_of(collective)))
         except CollectiveError as error:
             return error
-        return Answer(round(duration_ns), round(duration_ns), model)
+        return Answer(duration_ns, duration_ns)
 
     def together(
         self, collectives: Sequence[MeasuredCollective], scale: int = 1
@@ -218,9 +215,7 @@ class RunPredictor:
                 answer = found[place]
                 assert isinstance(answer, Answer)
                 found[place] = (
-                    one
-                    if isinstance(one, CollectiveError)
-                    else replace(answer, duration_ns=one[0], model=one[1])
+                    one if isinstance(one, CollectiveError) else replace(answer, duration_ns=one)
                 )
         return [
             answer
@@ -245,11 +240,10 @@ class RunPredictor:
 
     def _simulated(
         self, cluster: Sequence[MeasuredCollective], scale: int
-    ) -> Sequence[tuple[int, str | None] | CollectiveError]:
-        """Duration and model of each, or why there is none."""
+    ) -> Sequence[int | CollectiveError]:
+        """The duration of each, or why there is none."""
         try:
             timeline = self.simulator.run(as_posted(self.setting, cluster, scale))
         except CollectiveError as error:
             return [error] * len(cluster)
-        durations = map(round, timeline.durations_ns())
-        return list(zip(durations, timeline.models, strict=True))
+        return list(map(round, timeline.durations_ns()))

@@ -162,24 +162,22 @@ class Timeline:
     `posted_ns`, `completed_ns` and `awaited_ns` have, by call and rank, when it was posted, when it
     was complete, and when a wait for it was over, where the rank waited. By rank: `ended_ns`, when
     the main thread ended, and `waited_ns`, how long it had waited. `passed_ns` has (rank, number of
-    a `Pass`) -> when the thread came by, and how long it had waited until then. `models` names for
-    each call the model that answered, by simulators that have several.
+    a `Pass`) -> when the thread came by, and how long it had waited until then.
     """
 
     calls: Sequence[GroupedCall]
     posted_ns: Sequence[Mapping[int, float]]
     completed_ns: Sequence[Mapping[int, float]]
-    models: Sequence[str | None]
     awaited_ns: Sequence[Mapping[int, float]] = ()
     ended_ns: Mapping[int, float] = field(default_factory=dict)
     waited_ns: Mapping[int, float] = field(default_factory=dict)
     passed_ns: Mapping[tuple[int, int], tuple[float, float]] = field(default_factory=dict)
 
     @classmethod
-    def of_one(cls, call: CollectiveCall, duration_ns: float, model: str | None = None) -> Timeline:
+    def of_one(cls, call: CollectiveCall, duration_ns: float) -> Timeline:
         """The answer to `Scenario.of_one`."""
         posted, completed = (dict.fromkeys(call.ranks, at) for at in (0.0, duration_ns))
-        return cls([GroupedCall(call, "")], [posted], [completed], [model])
+        return cls([GroupedCall(call, "")], [posted], [completed])
 
     def __post_init__(self) -> None:
         """Raises PredictorError where ranks wait for each other."""

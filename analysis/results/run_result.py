@@ -228,8 +228,6 @@ def predictions_of(
                 "alone_ns": answer.alone_ns,
                 "conditioned": [POSTING_TIMES, PORTS],
             }
-            if answer.model is not None:
-                entry[name]["model"] = answer.model
     return found
 
 

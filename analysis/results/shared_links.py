@@ -136,7 +136,7 @@ def _waits(
     except CollectiveError:
         return {}
     found: dict[int, list[Wait]] = defaultdict(list)
-    for (link, job, behind), took in sorted(waits.by_link().items()):
+    for (link, job, behind), took in sorted(waits.items()):
         if round(took):
             found[link].append(Wait(names[job], names[behind], round(took)))
     return found

@@ -19,7 +19,6 @@ from groundwire import forecast as forecasting
 from groundwire.commands.console.figures import Figures, microseconds, output_console, size_scale
 from groundwire.commands.console.overrides import parse_overrides
 from groundwire.commands.console.progress_display import ProgressDisplay
-from groundwire.commands.console.result_table import models_used
 from groundwire.commands.run import SetOption, SpecPath
 from groundwire.connected import connected_setting
 from groundwire.forecast import Forecast
@@ -241,9 +240,6 @@ def _print(forecast: Forecast, connected: bool) -> None:
         highlight=False,
     )
     for name in names:
-        answers = [collective.predicted[name].model for collective in forecast.collectives]
-        for line in models_used(name, answers):
-            console.print(line, highlight=False)
         console.print(f"{name} ignores: {forecast.ignores[name]}", highlight=False)
         if name not in drawn and any(_intervals(forecast, name)):
             console.print(f"{name} says the same for every draw of paths", highlight=False)

@@ -23,6 +23,7 @@ enum class What : uint32_t {
     kReceiveTask,      // of a queue pair
     kCompletions,      // a thread takes what has been completed
     kWritable,         // a thread writes what an end's send buffer has room for now
+    kFluid,            // something of a fluid
     kDriver,           // whoever drives the network goes on
 };
 
@@ -40,8 +41,10 @@ struct Event {
 class EventHeap {
   public:
     Time first_ns() const { return heap_.empty() ? kNever : heap_[0].time; }
-    void add(Time time, What what, uint32_t whose, int64_t value = 0) {
-        Event event{time, ++sequence_, what, whose, value};
+    void add(Time time, What what, uint32_t whose, int64_t value = 0) { add({time, next_number(), what, whose, value}); }
+    // The number of an event that is added later: of equal times, it comes in the order of numbers.
+    uint64_t next_number() { return ++sequence_; }
+    void add(const Event& event) {
         heap_.push_back(event);
         size_t place = heap_.size() - 1;
         while (place) {

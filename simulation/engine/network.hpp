@@ -54,6 +54,9 @@ class Network {
         processes_.add(time, what, whose, value);
     }
 
+    uint64_t next_process() { return processes_.next_number(); }
+    void at_processes(const Event& event) { processes_.add(event); }
+
     // A timer of the wheel is set. One that is in that place already stays there.
     void put_on_wheel(WheelPlace& place, Time until, int level, Time now) {
         if (place.until > now && place.until == until && place.level == level) return;

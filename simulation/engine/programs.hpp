@@ -63,6 +63,8 @@ struct Message {
     uint8_t state;
 };
 
+class Fluid;
+
 // Whoever posts messages from outside, and is told what becomes of them (driven.hpp).
 class Driver {
   public:
@@ -74,7 +76,10 @@ class Driver {
 
 class Programs {
   public:
+    static constexpr int32_t kNone = -1;  // in place of a program, or of a message
+
     Programs(const Columns& from, Network& network, const TcpSetting& tcp);
+    ~Programs();
 
     // Has all members set out. The first one matters where ports serve in order, and in the virtual
     // kernel that is the last one.
@@ -86,6 +91,7 @@ class Programs {
     const std::vector<int64_t>& stamps() const { return stamps_; }
     const Pair& pair(uint32_t number) const { return pairs_[number]; }
     size_t pairs() const { return pairs_.size(); }
+    int32_t pair_of(int32_t message) const { return messages_[size_t(message)].pair; }
     size_t messages() const { return messages_.size(); }
     size_t received() const { return received_; }
     // When each message was posted by its sender and received, where the scenario wants to know; -1 for never.
@@ -134,6 +140,10 @@ class Programs {
     // The same where the other end of a pair is on the same host: loopback takes no time.
     void read_within(uint32_t pair, int64_t received, Time now) { read(within_[pair].expected, received, now); }
 
+    // The messages go as a fluid (fluid.hpp).
+    void flow_by(std::unique_ptr<Fluid> fluid);
+    Fluid* fluid() const { return fluid_.get(); }
+
     // The thread that an end has told that there is room writes on.
     void write_on(Endpoint& end, Time now) {
         while (std::optional<int32_t> message = end.write_on(now))
@@ -149,7 +159,8 @@ class Programs {
     }
 
   private:
-    static constexpr int32_t kNone = -1, kDriver = -2;  // in place of a program
+    friend class Fluid;
+    static constexpr int32_t kDriver = -2;  // in place of a program
     struct Program {
         int64_t at = 0, end = 0;
         int32_t waited = 0;  // of a wait, what is over already
@@ -205,6 +216,7 @@ class Programs {
     void start(bool sends_first, Span<int32_t> sends, Span<int32_t> receives, Time now);
     void announce(Span<int32_t> messages, Time now);
     bool send(int32_t pair, int32_t message, bool invites, int64_t size, Time now);
+    bool flow(int32_t pair, int32_t message, bool invites, Time now);
     void connect(int32_t pair, Time now);
     bool over_roce(int32_t message) const { return pairs_[size_t(messages_[size_t(message)].pair)].device >= 0; }
     void read_devices(const Columns& from);
@@ -295,6 +307,7 @@ class Programs {
     std::vector<Slots> slots_;
     std::vector<int32_t> granted_;  // the mark of each stream
     std::unique_ptr<StreamQueues> streams_;
+    std::unique_ptr<Fluid> fluid_;
     Time now_ = 0;
 };
 
@@ -648,6 +661,7 @@ inline bool Programs::send(int32_t pair, int32_t message, bool invites, int64_t 
         }
         return true;
     }
+    if (fluid_) return flow(pair, message, invites, now);
     if (!net_.endpoints[size_t(pair)]) connect(pair, now);
     Endpoint& end = *net_.endpoints[size_t(pair)];
     if (message != kNone) net_.endpoints[end.peer]->expected.push_back({end.stream_end() + size, message, invites});

@@ -4,6 +4,7 @@
 #include "bbr.hpp"
 #include "choices.hpp"
 #include "fifo.hpp"
+#include "fluid.hpp"
 #include "programs.hpp"
 #include "queued.hpp"
 #include "receiver.hpp"
@@ -35,6 +36,14 @@ inline void Network::impair(uint32_t link, int64_t rate_bps, Time delay_ns, int6
         Queued(*this, number).impair(rate_bps, delay_ns, loss_q32, corrupt_q32, now);
         arm(number);
     }
+}
+
+inline Programs::~Programs() = default;
+
+inline void Programs::flow_by(std::unique_ptr<Fluid> fluid) { fluid_ = std::move(fluid); }
+
+inline bool Programs::flow(int32_t pair, int32_t message, bool invites, Time now) {
+    return fluid_->send(pair, message, invites, now);
 }
 
 inline void Programs::impair(int32_t row, Time now) {
@@ -201,6 +210,8 @@ inline void Network::begin(const Event& event, Time now) {
             return programs->write_on(*endpoints[event.whose], now);
         case What::kAwake:
             return programs->has_slept(int32_t(event.whose), now);
+        case What::kFluid:
+            return programs->fluid()->fire(event.whose, event.value, now);
         case What::kDriver:
             return programs->driver()->is_due(event.value, now);
         case What::kCompletions:

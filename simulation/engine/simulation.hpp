@@ -20,6 +20,7 @@ class Simulation {
                        scenario.number("tcp.mss")};
         programs_ = std::make_unique<Programs>(scenario, network, tcp);
         network.programs = programs_.get();
+        if (scenario.has("fluid.settings")) programs_->flow_by(std::make_unique<Fluid>(scenario, network, *programs_));
         choices_ = std::make_unique<Choices>(scenario, network);
         network.choices = choices_.get();
     }
@@ -154,6 +155,10 @@ inline void Simulation::write_timeline(FILE* to, double processor_s) const {
     write("end.ssthresh", ssthresh);
     write("message.posted_ns", programs.posted_ns());
     write("message.received_ns", programs.received_ns());
+    if (programs_->fluid()) {
+        std::vector<double> waits = programs_->fluid()->waits();
+        write_column(to, "fluid.waits", kFloat64, waits.data(), waits.size());
+    }
     write("packets", {network.sent});
     write("hops", {network.hops});
     write("now_ns", {network.now_ns});

@@ -94,11 +94,8 @@ def test_each_part_is_what_its_effect_costs(run_directory: Path) -> None:
     from analysis.predict.setting import setting_of
 
     setting, call = setting_of(run), call_of(exchange.collective)
-    in_order, hashed, ideal = (
-        predictor.predict(setting, call) for predictor in (Flow(), Flow.fluid(), FlowIdealEcmp())
-    )
+    hashed, ideal = (each.predict(setting, call) for each in (Flow(), FlowIdealEcmp()))
     assert exchange.collision_ns == pytest.approx(hashed - ideal)
-    assert exchange.queue_ns == pytest.approx(in_order - hashed)
     idle = AlphaBeta().predict(setting, call)
     assert exchange.sharing_ns == pytest.approx(ideal - idle)
     # The second iteration took 10% more than flow knows of.

@@ -188,8 +188,12 @@ def test_known_times_of_layers_count_with_and_without_programs(programs: bool) -
     entry = {"algorithm": "ring", "chunks": 2}
     spec = _layers(backend="programs", all_reduce=entry) if programs else _layers()
     found = _iteration(spec, load_predictor("flow"))
-    assert found.compute_ns == 2 * 5 * 100_000
-    assert found.duration_ns == pytest.approx(found.compute_ns + found.exposed_comm_ns, abs=2)
+    kernels = 2 * 5
+    assert found.compute_ns == kernels * 100_000
+    # A rank that sleeps goes on in the nanosecond after the one that it asked for.
+    assert found.duration_ns == pytest.approx(
+        found.compute_ns + found.exposed_comm_ns, abs=2 + kernels
+    )
 
 
 @pytest.mark.parametrize("collectives", [{}, {"backend": "programs", "all_reduce": "ring"}])
@@ -211,7 +215,5 @@ def test_collectives_that_share_uplinks_slow_each_other_down(collectives: dict[s
 def test_a_message_ends_where_its_receiver_has_it() -> None:
     """Its sender comes to wait for it much later, as in a pipeline."""
     call = CollectiveCall(Kind.SEND_RECV, 1000, (0, 1), peer=1)
-    timeline = Timeline(
-        [GroupedCall(call, "")], [{0: 0, 1: 2}], [{0: 5, 1: 12}], [None], [{0: 500, 1: 12}]
-    )
+    timeline = Timeline([GroupedCall(call, "")], [{0: 0, 1: 2}], [{0: 5, 1: 12}], [{0: 500, 1: 12}])
     assert timeline.measured_ns() == [10]

@@ -11,7 +11,7 @@ from analysis.predict.added_up import Adapted
 from analysis.predict.engines.ports.small_queues import queued_segments
 from analysis.predict.interface import PredictorError, Transport
 from analysis.predict.models.alpha_beta import AlphaBeta
-from analysis.predict.models.flow import Flow, FlowIdealEcmp
+from analysis.predict.models.flow import Flow
 from analysis.predict.run_predictions import Answer, RunPredictor, as_posted
 from analysis.predict.scenario import Act, Compute, GroupedCall, PostCall, Scenario, WaitForCall
 from analysis.runs.collectives import MeasuredCollective
@@ -81,20 +81,19 @@ def test_predictors_without_queues_add_up_what_gloo_does() -> None:
     setting = make_setting("flat")
     calls = [GroupedCall(make_call(setting, "all_reduce", _SIZE), "")] * 2
     scenario = Scenario(setting, calls, dict.fromkeys(_RANKS, (PostCall(0), PostCall(1))))
-    assert Flow().run(scenario).models == ["trains"] * 2
-    for predictor in (AlphaBeta(), FlowIdealEcmp()):
-        with pytest.raises(PredictorError, match="follow"):
-            predictor.run(scenario)
-        alone, both = predictor.predict(setting, calls[0].call), Adapted(predictor).run(scenario)
-        assert alone < min(both.durations_ns()) < 2.01 * alone
+    predictor = AlphaBeta()
+    with pytest.raises(PredictorError, match="follow"):
+        predictor.run(scenario)
+    alone, both = predictor.predict(setting, calls[0].call), Adapted(predictor).run(scenario)
+    assert alone < min(both.durations_ns()) < 2.01 * alone
 
 
 def test_thousands_of_ranks_are_not_followed() -> None:
     """Told without building their millions of messages."""
     setting = make_setting("flat")
     for kind in ("all_reduce", "all_to_all"):
-        call = CollectiveCall(kind, _SIZE, tuple(range(2048)))
-        with pytest.raises(PredictorError, match="more messages than flow follows, 70,000"):
+        call = CollectiveCall(kind, _SIZE, tuple(range(8192)))
+        with pytest.raises(PredictorError, match="more messages than flow follows, 40,000,000"):
             Flow().run(Scenario(setting, [GroupedCall(call, "")], {0: [Compute(1), PostCall(0)]}))
 
 

@@ -28,7 +28,6 @@ def _predicted(duration_ns: int, number: int, predictors: Sequence[str]) -> dict
         name: {
             "duration_ns": round(duration_ns * (1 + _ERRORS[name][number])),
             "error": _ERRORS[name][number],
-            "model": None,
         }
         for name in predictors
     }

@@ -1,27 +1,60 @@
-"""Programs on an idle fabric: only the ports of hosts are shared, fairly, or nothing is."""
+"""Programs on an idle fabric: only the ports of hosts are shared, fairly, or nothing is.
+
+Where all chunks of a collective run the same program and a bounded number is in flight, each chunk
+that starts replaces one that has ended. After as many as are in flight this repeats, so that time
+grows by the same amount with each chunk (the steady state of a pipeline). So the first chunks of
+many tell the whole.
+"""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import numpy as np
 
 from analysis.predict.engines.joint_programs import MOST_MESSAGES, JointPrograms
-from analysis.predict.engines.many_chunks import price
 from analysis.predict.engines.message_costs import MessageCosts
 from analysis.predict.engines.paths import Paths
 from analysis.predict.engines.rank_programs import RankPrograms, connections_of
 from analysis.predict.engines.wire import Floats, Ints
 from analysis.predict.interface import PredictorError
 from collectives.call import CollectiveCall
+from collectives.schedule.program import ProgramSchedule
 
 
 def price_idle(paths: Paths, call: CollectiveCall, costs: MessageCosts) -> float:
-    """Nanoseconds until the last rank has finished its program. Raises PredictorError."""
+    """Nanoseconds until the last rank has finished its program. Beyond `MOST_MESSAGES` messages two
+    beginnings of it are priced: as many rounds of chunks in flight as can be followed, and half of
+    them. Raises PredictorError where chunks differ or are not bounded, or are too large."""
+    schedule = call.schedule
+    count = schedule.count(call.shape, 1, MOST_MESSAGES)
+    if count <= MOST_MESSAGES or not isinstance(schedule, ProgramSchedule):
+        return _priced(paths, call, costs)
+    total = len(schedule.chunks)
+    # The messages by which ranks agree on the order are followed, too: at most twice up and down
+    # a tree.
+    many = (MOST_MESSAGES - 4 * len(call.ranks)) // (count // total)
+    at_once = max(1, schedule.in_flight)
+    # Chunks that start together end together: whole rounds of them are compared.
+    many -= many % at_once
+    few = max(at_once, many // 2 // at_once * at_once)
+    alike = len({id(chunk.program) for chunk in schedule.chunks}) == 1
+    if not alike or schedule.turns or not schedule.in_flight or few >= many:
+        raise PredictorError(
+            f"found {count:,} messages, allowed {MOST_MESSAGES:,}, or chunks that "
+            "run alike, of which twice as many as are in_flight can be followed"
+        )
+    first, second = (
+        _priced(paths, replace(call, schedule=replace(schedule, chunks=schedule.chunks[:n])), costs)
+        for n in (few, many)
+    )
+    return second + (second - first) / (many - few) * (total - many)
 
-    def run(joint: JointPrograms) -> float:
-        run_idle(paths, joint, costs)
-        return joint.timeline().durations_ns()[0]
 
-    return price(call, run)
+def _priced(paths: Paths, call: CollectiveCall, costs: MessageCosts) -> float:
+    joint = JointPrograms.of_one(call)
+    run_idle(paths, joint, costs)
+    return joint.timeline().durations_ns()[0]
 
 
 def run_idle(paths: Paths, joint: JointPrograms, costs: MessageCosts) -> None:

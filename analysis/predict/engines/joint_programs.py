@@ -31,13 +31,11 @@ from analysis.predict.engines.joint_events import (
     WaitIsOver,
     WithLateness,
 )
-from analysis.predict.engines.message_costs import MessageCosts
+from analysis.predict.engines.message_costs import Cut, MessageCosts
 from analysis.predict.engines.ports.class_ports import priorities_of
 from analysis.predict.engines.rank_slots import RankSlots
-from analysis.predict.engines.trains import Cut
 from analysis.predict.engines.wire import Ints
 from analysis.predict.interface import PredictorError, Setting, Transport, connection_key
-from analysis.predict.queue_waits import QueueWaits
 from analysis.predict.scenario import (
     Act,
     Begin,
@@ -113,8 +111,6 @@ class JointPrograms:
         """(rank, number of a `Pass`) -> when it came by, and how long it had waited until then."""
         self.awaited_ns: list[dict[int, float]] = [{} for _ in calls]
         """By call and rank: when a wait for it was over, where the rank waited."""
-        self.waits: QueueWaits | None = None
-        """Is told of packet trains that pass ports, where somebody wants to know."""
         self._ends: dict[tuple[str, int, int], int] = {}
         """(group, rank, which of the connections of two ranks) -> the number of the end."""
         self._marks = Marks()
@@ -227,25 +223,23 @@ class JointPrograms:
         wire: list[float] = found.tolist()
         return wire
 
-    def cuts(self, costs: MessageCosts) -> list[Cut]:
-        """How each message is cut into segments, by its own collective's kind."""
-        by_call = [replace(costs, call=grouped.call) for grouped in self.calls]
-        known: dict[tuple[int, int], Cut] = {}
+    def cuts(self, costs: MessageCosts) -> tuple[npt.NDArray[np.int32], list[Cut]]:
+        """(by message, how it is cut into segments by its own collective's kind; each way to be
+        cut)."""
+        sizes, owners = self.size_bytes, np.frombuffer(self.owners, dtype=np.int32).astype(np.int64)
+        longest = int(sizes.max(initial=0)) + 1
+        keys, cut_of = np.unique(owners * longest + sizes, return_inverse=True)
         found = []
-        for owner, size in zip(self.owners, self.compiled.size_bytes, strict=True):
-            if (owner, size) not in known:
-                (known[owner, size],) = by_call[owner].cuts(np.array([size], dtype=np.int64))
-            found.append(known[owner, size])
-        return found
+        for owner, size in zip((keys // longest).tolist(), (keys % longest).tolist(), strict=True):
+            found.append(replace(costs, call=self.calls[owner].call).cut(size))
+        return cut_of.astype(np.int32), found
 
-    def timeline(self, model: str | None = None) -> Timeline:
-        """The answer, after a run, and the model that ran it. Raises PredictorError when ranks wait
-        for each other."""
+    def timeline(self) -> Timeline:
+        """The answer, after a run. Raises PredictorError when ranks wait for each other."""
         return Timeline(
             self.calls,
             self.posted_ns,
             self.completed_ns,
-            [model] * len(self.calls),
             self.awaited_ns,
             self.ended_ns,
             self.waited_ns,

@@ -8,9 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from analysis.predict.engines.paths import PathCosts, Paths
-from analysis.predict.engines.trains import Cut
 from analysis.predict.engines.unannounced_wire import UnannouncedWire
-from analysis.predict.engines.wire import Floats, GlooWire, Ints, Wire
+from analysis.predict.engines.wire import Floats, GlooWire, Wire
 from analysis.predict.interface import Transport
 from analysis.predict.parameters import Parameters
 from collectives.call import CollectiveCall
@@ -40,6 +39,15 @@ def wire_of(transport: Transport, call: CollectiveCall, mtu_bytes: int) -> Wire:
     if isinstance(call.schedule, ObservedSchedule):
         return UnannouncedWire(mtu_bytes, call.schedule.header_bytes)
     return GlooWire(mtu_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """How a message is cut: full segments with their bytes on the wire, then a shorter one."""
+
+    full: int
+    full_bytes: float
+    rest_bytes: float
 
 
 @dataclass(frozen=True)
@@ -99,17 +107,14 @@ class MessageCosts:
             return wire
         return np.asarray(wire + self.wire.beside_bytes(size_bytes), dtype=np.float64)
 
-    def cuts(self, size_bytes: Ints) -> list[Cut]:
-        """How messages are cut into segments, with the same bytes on the wire as `wire_bytes`; over
+    def cut(self, size_bytes: int) -> Cut:
+        """How a message is cut into segments, with the same bytes on the wire as `wire_bytes`; over
         RoCE, whose acknowledgements are followed as well, without those of others."""
-        found = {}
-        for size in np.unique(size_bytes).tolist():
-            full, full_bytes, rest_bytes = self.wire.cut(size)
-            bare = full * full_bytes + rest_bytes
-            followed = self.wire.completed_by_bytes is not None
-            more = 1.0 if followed else float(self.wire_bytes(size)) / bare
-            found[size] = Cut(full, full_bytes * more, rest_bytes * more)
-        return [found[size] for size in size_bytes.tolist()]
+        full, full_bytes, rest_bytes = self.wire.cut(size_bytes)
+        bare = full * full_bytes + rest_bytes
+        followed = self.wire.completed_by_bytes is not None
+        more = 1.0 if followed else float(self.wire_bytes(size_bytes)) / bare
+        return Cut(full, full_bytes * more, rest_bytes * more)
 
     def ns_per_byte(self, costs: PathCosts) -> Floats:
         """The cost on the slowest link of each path."""

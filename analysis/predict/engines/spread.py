@@ -25,6 +25,13 @@ class SpreadPaths:
         self._ends = paths.ends
         self._bundles: dict[frozenset[int], int] = {}
         self._rates: list[float] = []
+        self._first_links: list[int] = []
+
+    @property
+    def first_links(self) -> Ints:
+        """By link and bundle, the link itself, or the first one of a bundle, for all of which it
+        stands."""
+        return np.array([*range(self.paths.links), *self._first_links], dtype=np.int64)
 
     def follow(self, source: npt.ArrayLike, destination: npt.ArrayLike) -> tuple[Ints, Floats]:
         """(path matrix, rate in bits per second of every link and bundle) of pairs of ranks.
@@ -68,4 +75,5 @@ class SpreadPaths:
             number = len(self.paths.rate_bps) + len(self._rates)
             self._bundles[links] = number
             self._rates.append(float(sum(self.paths.rate_bps[link] for link in links)))
+            self._first_links.append(min(links))
         return number

@@ -44,12 +44,10 @@ _MOST_WORK = 50_000_000
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """A collective: the time that it takes alone, and how it loads its links meanwhile. `model`
-    names the model that says so, by predictors that have several."""
+    """A collective: the time that it takes alone, and how it loads its links meanwhile."""
 
     alone_ns: float
     load: LinkLoad
-    model: str | None = None
 
 
 @dataclass(slots=True)
@@ -134,7 +132,6 @@ class Transfers:
             calls,
             self._posted,
             completed,
-            [each.model for each in self.transfers],
             self._awaited,
             self._ended_ns,
             self._waited_ns,

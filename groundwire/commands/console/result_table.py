@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -60,10 +59,6 @@ def print_result(result: dict[str, Any], directory: Path, console: OutputConsole
         table = errors_table("Prediction error of collectives", errors)
         console.print_fitting(_titled(result, [table]))
         console.print(_KNOWN, highlight=False)
-    for name in predictors:
-        models = [row["predicted"][name].get("model") for row in result["collectives"]]
-        for line in models_used(name, models):
-            console.print(line, highlight=False)
     for line in unanswered_in_words(result):
         console.print(unstyled(line), highlight=False)
     console.print()
@@ -90,15 +85,6 @@ def print_result(result: dict[str, Any], directory: Path, console: OutputConsole
         if place.exists():
             text = f"{name + ':':15}{unstyled(str(place))}"
             console.print(text, highlight=False, soft_wrap=True)
-
-
-def models_used(predictor: str, models: Iterable[str | None]) -> list[str]:
-    """A line that says which of its models a predictor answered with; none where it has one."""
-    counts = Counter(model for model in models if model is not None)
-    if not counts:
-        return []
-    said = ", ".join(f"{model} for {count}" for model, count in sorted(counts.items()))
-    return [f"{predictor} took these of its models: {said}."]
 
 
 _KNOWN = (

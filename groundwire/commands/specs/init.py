@@ -33,7 +33,7 @@ workload:
 {workload}
   ranks: {ranks}  # one on each host
   iterations: 3
-predict: [packet, flow, alpha-beta]  # TCP packet by packet; trains of packets; closed forms
+predict: [packet, flow, alpha-beta]  # TCP packet by packet; fluids in ports; closed forms
 """
 
 

@@ -6,12 +6,10 @@ from collections.abc import Iterator, Sequence
 
 from analysis.decode.roce.wire_format import udp_source_port, value_port
 from analysis.predict.carrier import Carrier, PredictedTransport
-from analysis.predict.engines.trains import PacketTrains
 from analysis.predict.engines.wire import Wire
 from analysis.predict.interface import Setting
 from analysis.predict.transports.roce.columns import roce_columns
-from analysis.predict.transports.roce.trains import QueuePairTrains
-from analysis.predict.transports.roce.wire import RoceWire
+from analysis.predict.transports.roce.wire import QUEUED_PACKETS, REFILLED_BELOW, RoceWire
 from analysis.runs.run import RankLog
 from simulation.columns import Column
 from topologies.routing.ecmp_hash import UDP
@@ -27,6 +25,7 @@ class RoceCarrier(Carrier):
     """Queue pairs. `settings` are those of the spec."""
 
     protocol, port = UDP, _PORT
+    in_port = QUEUED_PACKETS, REFILLED_BELOW
 
     def __init__(self, settings: RoceTransport, between_ranks: Connections = ONE) -> None:
         self.settings = settings
@@ -43,11 +42,6 @@ class RoceCarrier(Carrier):
         return RoceWire(
             self.settings.path_mtu_bytes, self.settings.packets_per_ack, self.settings.is_selective
         )
-
-    @property
-    def trains(self) -> type[PacketTrains]:
-        """Trains of queue pairs."""
-        return QueuePairTrains
 
     def columns(self, setting: Setting, line_rates_bps: Sequence[int]) -> dict[str, Column]:
         """Those of queue pairs and their devices."""
