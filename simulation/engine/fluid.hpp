@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 // Messages as a fluid: each goes in quanta through ports that serve in the order of arrival. A quantum is some full
 // segments in a row. Its first segment goes on while the others still come, so that how a message is cut changes little.
-// Nothing is lost or marked, and windows are wide. What a connection has in its host's port is bounded, as Linux does it
+// Nothing is lost or marked, and windows are wide. A connection has no more in its host's port than Linux lets it
 // (README.md, "Fluids").
 #pragma once
 #include <algorithm>
@@ -14,7 +14,8 @@
 
 #include "programs.hpp"
 
-// Of a port that serves several classes: by strict priority, then by deficit round robin (emulator/kernel/gwport_queue.c).
+// The queues of a port that serves several classes: by strict priority, then by deficit round robin
+// (emulator/kernel/gwport_queue.c).
 class FluidClasses {
   public:
     static constexpr int kClasses = 8;
@@ -123,7 +124,7 @@ class Fluid {
   private:
     enum : int64_t { kArrived, kBegun, kLeft, kPosted, kFree, kInOrder };  // of kLeft, with segments and bytes
     static constexpr int kWhatBits = 3, kBytesBits = 32;
-    // What a segment counts in its host's port beyond its bytes on the wire (Endpoint::kSkbBytes, less 90 of headers).
+    // A segment counts this in its host's port beyond its bytes on the wire (Endpoint::kSkbBytes, less 90 of headers).
     static constexpr double kSkbBytes = 742;
     static constexpr uint32_t kNone = UINT32_MAX;
     static constexpr int32_t kCredit = -1;  // in place of a message: nobody waits for its acknowledgement
@@ -146,7 +147,7 @@ class Fluid {
         uint8_t hop;
         bool invites : 1, last : 1, corked : 1, answers : 1;
     };
-    // What waits to enter the host's port, full segments of so many messages among it, and what is there.
+    // The quanta that wait to enter the host's port, full segments of so many messages among them, and those in it.
     struct Stream {
         uint32_t first = kNone, last = kNone;
         int32_t queued = 0, queued_segments = 0, full_waiting = 0;
@@ -169,8 +170,8 @@ class Fluid {
     void at(double time, int64_t what, uint32_t whose) {
         net_.at_processes(Time(std::nearbyint(time)), What::kFluid, whose, what);
     }
-    // Of a port: what arrives by it, and what leaves a host by it, each keep their order. Only the first of them is
-    // among the network's events.
+    // Arrivals by a port keep their order, and so do departures from a host by it. Only the first of each is among the
+    // network's events.
     void in_order(uint32_t list, double time, int64_t what, uint32_t whose) {
         Ring<Event>& events = in_order_[list];
         events.push_back({Time(std::nearbyint(time)), net_.next_process(), What::kFluid, whose, what});
@@ -281,7 +282,7 @@ inline int64_t Fluid::most_segments(const Pair& pair) const {
     return found;
 }
 
-// What may enter the host's port does, in order. `left`: a packet has left the port, or has come by the other direction,
+// All that may enter the host's port does, in order. `left`: a packet has left the port, or has come by the other direction,
 // so that what is held back goes.
 inline void Fluid::fill(uint32_t pair, Time now, bool left) {
     Stream& stream = streams_[pair];
