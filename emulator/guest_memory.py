@@ -30,6 +30,9 @@ _CONNECTION_END_BYTES = 10 * 2**10
 _PAIR_BYTES = 2 * 2**10
 # A Python process with torch and a small model, which shares nothing with others but files.
 _PROGRAM_BYTES = 400 * 2**20
+# A rank with a virtual GPU is forked from one import, and has no contents of large tensors. It took
+# 89 MB (benchmarks/results/2026-11-27-simulated-network.md); frameworks import more by themselves.
+_GPU_RANK_BYTES = 200 * 2**20
 _SAMPLES_PER_BLOCK = 4096 // SAMPLE_BYTES
 
 
@@ -48,7 +51,10 @@ def guest_memory_bytes(spec: Spec, run_directory: Path) -> int:
         return sum(own) - (len(own) - 1) * (_SYSTEM_BYTES + emulated(spec).fabric_bytes(spec))
     workload = spec.workload
     if workload.program is not None:
-        programs_bytes = workload.ranks * _PROGRAM_BYTES
+        program = workload.program
+        forked = program.gpus_per_host is not None and spec.compute.contents == "small"
+        each_bytes = _GPU_RANK_BYTES if forked else _PROGRAM_BYTES
+        programs_bytes = workload.ranks * each_bytes
         nodes_bytes = len(nodes_on_demand(spec)) * _RANK_BYTES
         return _SYSTEM_BYTES + programs_bytes + nodes_bytes + emulated(spec).fabric_bytes(spec)
     system_bytes = _SYSTEM_BYTES

@@ -29,6 +29,20 @@ def test_builds_of_torch_for_accelerators_get_more(monkeypatch: pytest.MonkeyPat
     assert 293 * _MB <= guest_memory_bytes(spec, Path()) - usual <= 2 * 293 * _MB
 
 
+def test_ranks_of_virtual_gpus_share_what_they_import() -> None:
+    """A rank took 89 MB, and one that computes all it has as much as any program's."""
+    argv: dict[str, object] = {"kind": "command", "argv": ["python", "t.py"]}
+    spec = _spec(argv)
+    programs = guest_memory_bytes(spec, Path())
+    gpus = _spec(argv | {"gpus_per_host": 1})
+    shared = guest_memory_bytes(gpus, Path())
+    assert 150 * _MB <= (programs - shared) / _RANKS <= 400 * _MB
+    computes = gpus.model_copy(
+        update={"compute": gpus.compute.model_copy(update={"contents": "full"})}
+    )
+    assert guest_memory_bytes(computes, Path()) == programs
+
+
 def _spec(workload: dict[str, object], threads: int = 1) -> Spec:
     fabric = {"kind": "flat", "hosts": 128, "link": {"rate": "100Gbps", "delay": "1us"}}
     return Spec.model_validate(

@@ -81,10 +81,10 @@ class PartsOfCollectives:
         if key not in self._known:
             try:
                 kind = Kind(post.kind)
-            except ValueError:
+                shape = Shape(kind, post.size_bytes, many, post.element_bytes, post.root)
+                programs = GLOO.alone(shape)
+            except ValueError:  # CollectiveError is one
                 raise UnknownPost(f"the simulated network carries no {post.kind}") from None
-            shape = Shape(kind, post.size_bytes, many, post.element_bytes, post.root)
-            programs = GLOO.alone(shape)
             members = {member: member for member in range(many)}
             parts = [
                 self._engine.part(part_words(programs, member, members)) for member in range(many)
