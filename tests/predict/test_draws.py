@@ -39,6 +39,27 @@ def test_another_draw_lies_in_the_interval_of_nineteen_in_nine_of_ten_cases() ->
     assert sum(inside) >= 0.8 * len(inside)
 
 
+def test_a_draw_draws_what_handshakes_measure() -> None:
+    """A round trip of 1.2 us is 1 or 2 to Linux, and BBR's first pacing rate is by that. There is
+    one path, so nothing else is drawn."""
+    link = "link: {rate: 200Gbps, delay: 300ns, mtu: 9000}"
+    setting = setting_of_spec(
+        parse_spec(
+            f"""
+name: phases
+fabric: {{kind: flat, hosts: 8, {link}}}
+transport: {{congestion_control: bbr}}
+workload: {{kind: collectives, ranks: 8, operations: [{{kind: broadcast, size: 1MB}}]}}
+"""
+        )
+    )
+    call = CollectiveCall(Kind.BROADCAST, 1_000_000, tuple(range(8)))
+    packet = load_predictor("packet")
+    times = [packet.predict(replace(setting, draw=draw), call) for draw in range(12)]
+    assert len({round(ns, -2) for ns in times}) > 2
+    assert times[3] == packet.predict(replace(setting, draw=3), call)
+
+
 def test_predict_prints_from_where_to_where_its_answers_go(tmp_path: Path) -> None:
     path = tmp_path / "draws.yaml"
     path.write_text(_SPEC)

@@ -175,7 +175,7 @@ def _settings(
 
 
 def _nothing(ports: int) -> dict[str, Column]:
-    """What scenarios of packets have: a fluid needs none of it."""
+    """The columns that scenarios of packets have: a fluid needs none of them."""
     longs = (
         *("tcp.control", "tcp.ecn", "tcp.initial_window", "tcp.min_rto_us", "tcp.receive_buffer"),
         *("tcp.send_buffer", "tcp.mss", "preamble_bytes", "greeting_bytes", "begin_ns"),

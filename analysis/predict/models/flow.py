@@ -30,7 +30,7 @@ _MOST_MESSAGES = 40_000_000
 """Beyond this many messages, which take about 6 GB, nothing is followed."""
 
 _NUMBERS = 4
-"""Of a row of waits: link, whose messages waited, behind whose, nanoseconds."""
+"""A row of waits has these: link, whose messages waited, behind whose, nanoseconds."""
 
 _BLOCK = 1 << 17
 """So many paths at a time are looked up to count what links carry: they fit a processor's cache."""

@@ -12,8 +12,10 @@ from analysis.predict.engines.packet.choices import NextHopChoices
 from analysis.predict.engines.packet.ports import FabricPorts
 from analysis.predict.engines.paths import Paths
 from analysis.predict.engines.wire import Ints
-from analysis.predict.interface import PredictorError
+from analysis.predict.interface import PredictorError, Setting
 from simulation.columns import Column
+
+_MICROSECOND_NS = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +116,9 @@ class PairsOfEnds:
             "pair.source": self.source.astype(np.int32),
             "pair.destination": self.destination.astype(np.int32),
             "pair.reverse": reverse.astype(np.int32),
-            "pair.base_ns": one_way + one_way[reverse],
+            "pair.base_ns": one_way
+            + one_way[reverse]
+            + _phases(fabric.paths.setting, len(reverse)),
             **ways,
             "pair.device": device.astype(np.int32),
             "pair.completions": completions.astype(np.int32),
@@ -147,6 +151,16 @@ class PairsOfEnds:
     def _device_bps(self) -> Ints:
         found: Ints = self.rate_bps[self._first_links()]
         return found
+
+
+def _phases(setting: Setting, pairs: int) -> Ints:
+    """By how much each end finds its handshake's round trip longer than it is: Linux counts it in
+    whole microseconds, by when in one of them it begins, which a draw draws. Without draws the
+    engine rounds it."""
+    if not setting.draw:
+        return np.zeros(pairs, dtype=np.int64)
+    drawn = np.random.default_rng([setting.seed, setting.draw])
+    return drawn.integers(0, _MICROSECOND_NS, pairs) - _MICROSECOND_NS // 2
 
 
 def _rows_of(matrix: Ints, mine: npt.NDArray[np.bool_], found: Ints, no_link: int) -> Ints:
