@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import chain
 
 from collectives.program import RECEIVES, Action, At, Blocks, Buffer, Program, Sequence, Step
@@ -18,8 +19,37 @@ class Waits:
     applied: tuple[At, ...]
 
 
+_KEPT = 1 << 14
+"""Participants' waits that are kept: those of some dozen programs of a thousand ranks."""
+
+
 def waits_of(program: Program, participant: int) -> tuple[tuple[Waits, ...], ...]:
-    """By sequence and place. Steps that are complete because others are may be left out."""
+    """By sequence and place. Steps that are complete because others are may be left out.
+
+    A comparison compiles each program for each predictor, so they are kept, by the program itself:
+    to compare two takes as long as to find the waits.
+    """
+    return _kept(_Itself(program), participant)
+
+
+class _Itself:
+    """A program that is equal to itself alone."""
+
+    __slots__ = ("program",)
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+
+    def __hash__(self) -> int:
+        return id(self.program)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Itself) and other.program is self.program
+
+
+@lru_cache(maxsize=_KEPT)
+def _kept(itself: _Itself, participant: int) -> tuple[tuple[Waits, ...], ...]:
+    program = itself.program
     return tuple(
         _of_sequence(number, sequence, program.window)
         for number, sequence in enumerate(program.participants[participant])

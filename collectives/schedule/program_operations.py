@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from collectives.program import MESSAGES, RECEIVES, Action, At, Program, Step
+from collectives.program import MESSAGES, RECEIVES, Action, At, Step
 from collectives.schedule.operations import (
     Await,
     CompiledPrograms,
@@ -26,7 +26,7 @@ from collectives.schedule.operations import (
 )
 from collectives.schedule.schedule import Chunk
 from collectives.turns import Turn
-from collectives.waits import Waits, waits_of
+from collectives.waits import waits_of
 
 if TYPE_CHECKING:
     from collectives.schedule.program import ProgramSchedule
@@ -49,7 +49,6 @@ class ProgramCompiler:
         self._ends = ends
         self.mark = mark
         self.gates = gates
-        self._waits: dict[tuple[int, int], tuple[tuple[Waits, ...], ...]] = {}
         self._places = {
             turn: (order, place)
             for order in schedule.turns.values()
@@ -83,12 +82,6 @@ class ProgramCompiler:
                 for message in operation.receives:
                     self.into.receiver[message] = number
 
-    def waits(self, program: Program, rank: int) -> tuple[tuple[Waits, ...], ...]:
-        key = id(program), rank
-        if key not in self._waits:
-            self._waits[key] = waits_of(program, rank)
-        return self._waits[key]
-
     def before(self, turn: Turn) -> Turn | None:
         """The turn that must be over before this one begins."""
         if turn not in self._places:
@@ -109,7 +102,7 @@ class _ChunkCompiler:
         self._rank = rank
         self._numbers = numbers
         self._sequences = chunk.program.participants[rank]
-        self._waits = compiler.waits(chunk.program, rank)
+        self._waits = waits_of(chunk.program, rank)
         self._users: dict[int, list[int]] = defaultdict(list)
         for number, sequence in enumerate(self._sequences):
             for phase in dict.fromkeys(step.phase for step in sequence.steps):
