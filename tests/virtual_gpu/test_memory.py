@@ -57,3 +57,17 @@ def test_too_much_is_refused_in_torchs_words(on_gpu: OnGpu) -> None:
     )
     assert "Tried to allocate 3.00 GiB. GPU 0 has a total capacity of 2.00 GiB" in said
     assert said.splitlines()[-1] == f"({2 << 30}, {2 << 30})"
+
+
+def test_a_gpu_takes_fewer_addresses_where_a_process_has_no_more(on_gpu: OnGpu) -> None:
+    """A process of a guest has 256 GiB of them, and a GPU would have twice its memory."""
+    said = on_gpu(
+        """
+        import resource
+        resource.setrlimit(resource.RLIMIT_AS, (150 << 30, resource.RLIM_INFINITY))
+        x = torch.empty(90 << 30, dtype=torch.uint8, device="cuda")
+        print(x.numel())
+        """,
+        memory=96 << 30,
+    )
+    assert said == f"{90 << 30}\n"

@@ -62,11 +62,15 @@ thread_local std::map<int, int64_t> streams_now;
 Device& device_at(int number) {
   auto& device = devices[number];
   if (!device.base) {
-    void* base = mmap(nullptr, address_space(), PROT_READ | PROT_WRITE,
-                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    // A process of a guest has 256 GiB of addresses: less room for holes is better than none.
+    size_t space = address_space(), memory = size_t(settings.memory_bytes);
+    void* base;
+    while ((base = mmap(nullptr, space, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1,
+                        0)) == MAP_FAILED && space > memory)
+      space -= memory / 4;
     TORCH_CHECK(base != MAP_FAILED, "no address space for a virtual GPU's memory");
     device.base = static_cast<char*>(base);
-    device.holes[0] = address_space();
+    device.holes[0] = space;
     device.limit = settings.memory_bytes;
   }
   return device;
