@@ -279,6 +279,14 @@ def test_as_many_ranks_as_traces_are_asked_for(tmp_path: Path, ranks: int) -> No
         run(spec, kernel="virtual", out=tmp_path / "out")
 
 
+def test_a_text_of_no_known_format_is_no_broken_trace(tmp_path: Path) -> None:
+    """AICB's times of layers, for one, are no workload."""
+    path = tmp_path / "Example.txt"
+    path.write_text("train_iter:10\nEmb:\n    time_gpu_max: 857\n")
+    with pytest.raises(ChakraError, match="is a text of none of the formats that are read"):
+        read_workload(path)
+
+
 def test_a_file_of_zeros_is_refused_at_once(tmp_path: Path) -> None:
     (tmp_path / "zeros.et").write_bytes(gzip.compress(bytes(50 << 20)))
     with pytest.raises(ChakraError, match="byte 2: node id 0 is used twice"):

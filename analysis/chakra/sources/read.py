@@ -24,6 +24,7 @@ from analysis.chakra.sources.observer_file import ObserverFile, read_document
 from analysis.chakra.sources.pytorch import read_observer
 from analysis.chakra.sources.simai import read_simai
 from analysis.chakra.trace import Trace
+from topologies.installation import page
 from topologies.spec.compute_section import ComputeSpec
 from topologies.spec.foreign_files import (
     AICB,
@@ -38,6 +39,7 @@ from topologies.spec.foreign_files import (
 from topologies.spec.memory_section import MemorySpec
 
 _ITEM_BYTES = 4
+_LOOKED_AT = 512
 _MOST_RANKS = 1 << 20
 """The most ranks of a groups file beside one rank's trace, which does not say how many there are.
 """
@@ -96,6 +98,9 @@ def _read(path: Path, compute: ComputeSpec | None, groups: Path | None) -> Trace
             return TraceSet(graphs, notes=said)
         if kind is NS3_FLOWS or kind is CONNECTIONS:
             return TraceSet((read_ns3_flows if kind is NS3_FLOWS else read_connections)(path))
+        if _is_text(data):
+            known = f"is a text of none of the formats that are read ({page('traces.md')})"
+            raise ChakraError(path, None, known)
         return _of_traces({0: path}, compute, groups, complete=False)
     found = ranks_of(path, (".et", ".et.gz"))
     if not found and (observed := ranks_of(path, (".json", ".json.gz"))):
@@ -139,6 +144,12 @@ def _of_pytorch(path: Path, price: Pricing) -> tuple[Graph, tuple[str, ...]]:
 def _is_json(path: Path) -> bool:
     named = path.name.removesuffix(".gz").endswith(".json")
     return named or foreign_file(read_bytes(path)) is KINETO
+
+
+def _is_text(data: bytes) -> bool:
+    """Whether a file begins with lines of text, as no Chakra trace does."""
+    head = data[:_LOOKED_AT]
+    return bool(head) and all(byte >= 32 or byte in b"\t\n\r" for byte in head)
 
 
 def _of_traces(
