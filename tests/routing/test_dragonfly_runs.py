@@ -44,7 +44,9 @@ def test_all_that_leaves_a_group_crosses_one_global_link(
     assert found["valid"], found["invalid_reasons"]
     measured = load_run(tmp_path / "run")
     ports = {port.interface: link for link in measured.fabric.links for port in (link.a, link.b)}
-    crossed = [one.bytes for one in measured.links if ports[one.port].link_class == "global"]
+    crossed = [
+        one.bytes for one in measured.port_counters if ports[one.port].link_class == "global"
+    ]
     message = 999_984 // 12
     least = 12 * 8 * message
     # Headers, credits and acknowledgements are below a tenth of packets of 4096 bytes.
