@@ -29,13 +29,10 @@ from pathlib import Path
 
 from emulator.linux.signals import end_with_parent
 from emulator.ranks.simulated.collective import PartsOfCollectives, Post, UnknownPost
+from emulator.ranks.simulated.files import COUNTERS, ENGINE, NETWORK, SOCKET
 from simulation.columns import unpack
 from simulation.driven_engine import DrivenEngine
 from simulation.failure import SimulationError
-
-SOCKET, NETWORK, ENGINE, COUNTERS = "socket", "network", "engine", "counters.json"
-"""The files of the directory: where ranks post, the network's columns, the engine's program, and
-what is left at the end."""
 
 _POST_BYTES = 1 << 20
 _TFD_TIMER_ABSTIME = 1

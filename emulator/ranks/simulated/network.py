@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from emulator.network.network import Network
-from emulator.ranks.simulated.broker import COUNTERS, ENGINE, NETWORK, SOCKET
+from emulator.ranks.simulated.files import COUNTERS, ENGINE, NETWORK, SOCKET
 
 COLUMNS_FILE = "network.columns"
 """In a run directory: the network that the engine follows (simulation/columns.py)."""

@@ -1,0 +1,4 @@
+"""The files of a simulated network's directory."""
+
+SOCKET, NETWORK, ENGINE, COUNTERS = "socket", "network", "engine", "counters.json"
+"""Where ranks post, the network's columns, the engine's program, and what is left at the end."""
