@@ -44,6 +44,8 @@ class ForecastAnswer:
     start_ns: int | None = None
     interval_ns: tuple[int, int] | None = None
     """The least and the largest answer over draws of paths, where they were asked for."""
+    error_ns: int | None = None
+    """How far off it may be, by predictors that leap."""
 
     @property
     def end_ns(self) -> int | None:
@@ -59,6 +61,7 @@ class ForecastAnswer:
             "start_ns": self.start_ns,
             "end_ns": self.end_ns,
             "interval_ns": self.interval_ns,
+            "error_ns": self.error_ns,
         }
         return {"duration_ns": self.duration_ns} | {k: v for k, v in extra.items() if v is not None}
 
@@ -311,7 +314,9 @@ def _answer_of_run(whole: PredictedJob | str, planned: PlannedCall) -> ForecastA
     ]
     takes = sum(one.duration_ns for one in found) / len(found)
     starts = sum(one.start_ns for one in found) / len(found)
-    return ForecastAnswer(round(takes), start_ns=round(starts))
+    errors = [one.error_ns for one in found if one.error_ns is not None]
+    error_ns = round(sum(errors) / len(found)) if errors else None
+    return ForecastAnswer(round(takes), start_ns=round(starts), error_ns=error_ns)
 
 
 def _answer(asked: Adapted, setting: Setting, call: CollectiveCall) -> ForecastAnswer:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -21,6 +21,16 @@ class ConnectionEnd:
     acknowledged: int
     srtt_us: float
     ssthresh: int
+
+
+@dataclass(frozen=True, slots=True)
+class Leap:
+    """An exchange that was leapt over, or a part of one: its first message, how far off its end may
+    be, and how many messages were leapt over."""
+
+    first_message: int
+    error_ns: int
+    messages: int
 
 
 @dataclass(frozen=True)
@@ -49,6 +59,17 @@ class EngineTimeline:
         """When each message was posted by its sender and received, where the scenario asked for
         it; -1 for never."""
         return self.columns["message.posted_ns"], self.columns["message.received_ns"]
+
+    @cached_property
+    def leaps(self) -> Sequence[Leap]:
+        """The leaps, where the scenario asked for them, in order of their ends."""
+        if "leaps.first_message" not in self.columns:
+            return ()
+        columns = (
+            self.columns[f"leaps.{name}"].tolist()
+            for name in ("first_message", "error_ns", "messages")
+        )
+        return tuple(Leap(*row) for row in zip(*columns, strict=True))
 
     @property
     def packets(self) -> int:

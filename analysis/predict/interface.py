@@ -28,6 +28,7 @@ _BUILT_IN = {
     "textbook": "analysis.predict.models.textbook:Textbook",
     "flow": "analysis.predict.models.flow:Flow",
     "packet": "analysis.predict.models.packet:Packet",
+    "packet-skipping": "analysis.predict.models.packet_skipping:PacketSkipping",
     "flow-ideal-ecmp": "analysis.predict.models.flow:FlowIdealEcmp",
     "astra-analytical": "analysis.predict.models.astra:AstraAnalytical",
     "ns3": "analysis.predict.models.ns3:Ns3",

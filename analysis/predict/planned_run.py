@@ -59,11 +59,13 @@ Ranks = tuple[int, ...]
 @dataclass(frozen=True, slots=True)
 class PredictedIteration:
     """An iteration: from the common start to the last rank's end; the computation and the blocked
-    time of the rank that has most of it."""
+    time of the rank that has most of it. `error_ns`, by predictors that leap: how far off it may
+    be where all leaps of a rank are off the same way."""
 
     duration_ns: int
     compute_ns: int
     exposed_comm_ns: int
+    error_ns: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,10 +98,12 @@ def jobs_of(spec: Spec) -> list[JobToPredict]:
 @dataclass(frozen=True, slots=True)
 class PredictedCollective:
     """How long a collective takes as a run measures it, and when its last rank posts it, from its
-    iteration's begin; 0 in a benchmark, whose operations each begin together. Nanoseconds."""
+    iteration's begin; 0 in a benchmark, whose operations each begin together. `error_ns`, by
+    predictors that leap: how far off its duration may be. Nanoseconds."""
 
     duration_ns: float
     start_ns: float
+    error_ns: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,10 +118,12 @@ class PredictedJob:
 
 def mean_of(iterations: Sequence[PredictedIteration]) -> PredictedIteration:
     """The mean of some iterations, one at least."""
+    errors = [one.error_ns for one in iterations if one.error_ns is not None]
     return PredictedIteration(
         round(mean(one.duration_ns for one in iterations)),
         round(mean(one.compute_ns for one in iterations)),
         round(mean(one.exposed_comm_ns for one in iterations)),
+        round(mean(errors)) if errors else None,
     )
 
 
@@ -342,7 +348,10 @@ class _Plan:
             sums = [0.0] * len(iterations)
             for (iteration, _, _), found in collectives.items():
                 sums[iteration] += found.duration_ns
-            iterations = [PredictedIteration(round(s), 0, round(s)) for s in sums]
+            iterations = [
+                PredictedIteration(round(s), 0, round(s), one.error_ns)
+                for s, one in zip(sums, iterations, strict=True)
+            ]
         duration_ns = round(ended_ns - job.start_ns)
         return PredictedJob(duration_ns, tuple(iterations), collectives)
 
@@ -358,7 +367,8 @@ class _Plan:
                     begun = (timeline.passed_ns[r, 2 * place.iteration][0] for r in job.ranks)
                     start_ns = max(timeline.posted_ns[number].values()) - min(begun)
                 key = place.iteration, place.name, place.ranks
-                yield key, PredictedCollective(measured_ns[number], start_ns)
+                error_ns = timeline.errors_ns[number] if timeline.errors_ns else None
+                yield key, PredictedCollective(measured_ns[number], start_ns, error_ns)
 
     def _iteration(
         self, job: JobToPredict, iteration: int, timeline: Timeline
@@ -368,8 +378,22 @@ class _Plan:
         waited = [end[1] - begin[1] for begin, end in zip(begun, ended, strict=True)]
         duration_ns = max(end[0] for end in ended) - min(begin[0] for begin in begun)
         return PredictedIteration(
-            round(duration_ns), self._computed_ns[job.name], round(max(waited))
+            round(duration_ns),
+            self._computed_ns[job.name],
+            round(max(waited)),
+            self._error_ns(job, iteration, timeline),
         )
+
+    def _error_ns(self, job: JobToPredict, iteration: int, timeline: Timeline) -> int | None:
+        """How far off an iteration may be: what the leaps of one rank add up to at most."""
+        if not timeline.errors_ns:
+            return None
+        sums: dict[int, float] = defaultdict(float)
+        for number, place in self.places.items():
+            if place.job == job.name and place.iteration == iteration:
+                for rank in timeline.calls[number].call.ranks:
+                    sums[rank] += timeline.errors_ns[number]
+        return round(max(sums.values(), default=0.0))
 
 
 class _Model:

@@ -162,7 +162,8 @@ class Timeline:
     `posted_ns`, `completed_ns` and `awaited_ns` have, by call and rank, when it was posted, when it
     was complete, and when a wait for it was over, where the rank waited. By rank: `ended_ns`, when
     the main thread ended, and `waited_ns`, how long it had waited. `passed_ns` has (rank, number of
-    a `Pass`) -> when the thread came by, and how long it had waited until then.
+    a `Pass`) -> when the thread came by, and how long it had waited until then. `errors_ns` has, by
+    simulators that leap, how far off each call may be for its leaps; else it is empty.
     """
 
     calls: Sequence[GroupedCall]
@@ -172,6 +173,7 @@ class Timeline:
     ended_ns: Mapping[int, float] = field(default_factory=dict)
     waited_ns: Mapping[int, float] = field(default_factory=dict)
     passed_ns: Mapping[tuple[int, int], tuple[float, float]] = field(default_factory=dict)
+    errors_ns: Sequence[float] = ()
 
     @classmethod
     def of_one(cls, call: CollectiveCall, duration_ns: float) -> Timeline:

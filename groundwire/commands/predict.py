@@ -162,13 +162,18 @@ def _document(forecast: Forecast, connected: bool) -> dict[str, object]:
         "collectives": rows,
         "iteration": totals,
         "iterations": {
-            name: {"reason": whole} if isinstance(whole, str) else asdict(whole)
+            name: {"reason": whole} if isinstance(whole, str) else _iteration(whole)
             for name, whole in forecast.iterations.items()
         },
         "iteration_intervals_ns": dict(forecast.iteration_intervals_ns),
         "ignores": dict(forecast.ignores),
         "conditioned": ["ports"] if connected else [],
     }
+
+
+def _iteration(whole: PredictedIteration) -> dict[str, int]:
+    """Plain data, without what is not there."""
+    return {name: value for name, value in asdict(whole).items() if value is not None}
 
 
 def _print_jobs(forecast: Forecast) -> None:
@@ -246,6 +251,13 @@ def _print(forecast: Forecast, connected: bool) -> None:
         whole = forecast.iterations[name]
         if isinstance(whole, str):
             console.print(f"iteration not predicted by {name}: {whole}", highlight=False)
+        elif whole.error_ns is not None:
+            off = f"{microseconds(whole.error_ns)} us"
+            console.print(
+                f"{name}: its leaps may be off by {off} of an iteration, as those that it "
+                "followed all the same tell",
+                highlight=False,
+            )
     for refusal in forecast.refusals():
         console.print(f"not predicted: {refusal}", highlight=False)
 

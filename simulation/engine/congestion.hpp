@@ -241,6 +241,9 @@ class Dctcp {
         window.ssthresh = std::max<int64_t>(window.cwnd >> 1, 2);
     }
     int64_t loss_cwnd() const { return loss_cwnd_; }
+    int64_t alpha() const { return alpha_; }
+    // As it fell from one value to another.
+    void fall(int64_t from, int64_t to) { alpha_ = to < from ? alpha_ * to / from : alpha_; }
 
   private:
     static constexpr int64_t kMostAlpha = 1024, kGShift = 4;

@@ -63,6 +63,17 @@ struct Endpoint : Window {
     int64_t stream_end() const { return write_seq + unwritten_bytes_; }
     // A packet has arrived: take in what it acknowledges, then its data, then answer.
     void receive(const Packet& packet, Time now);
+    // It counts as one that sent and received until now, whose window and whose average of marks (DCTCP) went on as they
+    // did from one time to another.
+    struct Grown {
+        int64_t cwnd, alpha;
+    };
+    Grown grown() const { return {cwnd, dctcp_.alpha()}; }
+    void was_busy_until(Time now, const Grown& from, const Grown& to) {
+        last_sent_jiffies = last_received_ = now / kJiffyNs;
+        cwnd = std::max<int64_t>(2, cwnd + to.cwnd - from.cwnd);
+        dctcp_.fall(from.alpha, to.alpha);
+    }
     // When a packet that its port held leaves.
     void leaves_port(Time leaves_ns, int64_t size_bytes);
     // Something that was set to happen at a time.

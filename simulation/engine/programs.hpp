@@ -74,6 +74,8 @@ class Driver {
     virtual void is_due(int64_t what, Time now) = 0;
 };
 
+class Leaps;
+
 class Programs {
   public:
     static constexpr int32_t kNone = -1;  // in place of a program, or of a message
@@ -97,6 +99,8 @@ class Programs {
     // When each message was posted by its sender and received, where the scenario wants to know; -1 for never.
     const std::vector<int64_t>& posted_ns() const { return posted_ns_; }
     const std::vector<int64_t>& received_ns() const { return received_ns_; }
+
+    Leaps* leaps = nullptr;  // over what is known, where that is asked for (leaps.hpp)
 
     Driver* driver() const { return driver_; }
     void drive_by(Driver* driver) { driver_ = driver; }
@@ -160,12 +164,14 @@ class Programs {
 
   private:
     friend class Fluid;
+    friend class Leaps;
     static constexpr int32_t kDriver = -2;  // in place of a program
     struct Program {
         int64_t at = 0, end = 0;
         int32_t waited = 0;  // of a wait, what is over already
         int32_t step = 0;    // of a kFollow
         bool asleep = false, ended = false;
+        bool is_in_exchange = false;
         bool waits = false;       // whether the operation is a wait
         bool sends_first = false;
         Span<int32_t> sends, receives, marks;  // of a wait, or of a post of a kFollow
@@ -241,6 +247,7 @@ class Programs {
     void has_received(int32_t message, Time now) {
         messages_[size_t(message)].state |= kReceived;
         ++received_;
+        if (leaps) tell_leaps_received(message, now);
         if (!received_ns_.empty()) received_ns_[size_t(message)] = now - begin_ns_;
         if (messages_[size_t(message)].receiver == kDriver) return driver_->has_received(message, now);
         if (has_nodes_) advance(messages_[size_t(message)].receiver, now);
@@ -255,6 +262,11 @@ class Programs {
         const Program& found = programs_[size_t(program)];
         if (found.waits) advance(program, now);
     }
+    void tell_leaps_received(int32_t message, Time now);
+    void tell_leaps_posted(int32_t message, Time now);
+    bool enters_exchange(int32_t program, int64_t at, Time now);
+    bool leaves_exchange(int32_t program);
+    void has_left_exchange(int32_t program, Time now);
     void watch(Watchers& watchers, int32_t program);
     void sleep(int32_t program, double until) {
         programs_[size_t(program)].asleep = true;
@@ -469,6 +481,7 @@ inline void Programs::run_to_wait(int32_t number, Time now) {
         const int32_t* words = &code_[size_t(at)];
         Operation operation = Operation(words[0]);
         bool waits = program.waits;
+        if (leaps && enters_exchange(number, at, now)) return;
         if (waits && !is_over(number)) break;
         Span<int32_t> sends = program.sends, receives = program.receives;
         bool sends_first = program.sends_first;
@@ -476,6 +489,7 @@ inline void Programs::run_to_wait(int32_t number, Time now) {
         if (operation == Operation::kFollow) ++program.step;
         else program.at += length_of(at);
         settle(number);
+        bool is_through = leaps && leaves_exchange(number);
         switch (operation) {
             case Operation::kFollow:
                 if (!waits) start(sends_first, sends, receives, now);
@@ -546,6 +560,7 @@ inline void Programs::run_to_wait(int32_t number, Time now) {
                 }
                 break;
         }
+        if (is_through) has_left_exchange(number, now);
     }
 }
 
@@ -629,6 +644,7 @@ inline void Programs::start(bool sends_first, Span<int32_t> sends, Span<int32_t>
     if (sends_first) announce(sends, now);
     for (int32_t each : receives) {
         const Message& message = messages_[size_t(each)];
+        if (leaps && message.state & kReceived) continue;  // in a leap
         int32_t back = pairs_[size_t(message.pair)].reverse;
         if (over_roce(each)) queue_pair(back).post(each, false, kCreditPayloadBytes, now);
         else if (message.announced) send(back, each, true, preamble_bytes_, now);
@@ -639,10 +655,13 @@ inline void Programs::start(bool sends_first, Span<int32_t> sends, Span<int32_t>
 inline void Programs::announce(Span<int32_t> messages, Time now) {
     for (int32_t each : messages) {
         const Message& message = messages_[size_t(each)];
+        if (leaps && message.state & kReceived) continue;
+        if (leaps) tell_leaps_posted(each, now);
         if (message.announced && !over_roce(each)) send(message.pair, kNone, false, preamble_bytes_, now);
     }
     for (int32_t each : messages) {
         Message& message = messages_[size_t(each)];
+        if (leaps && message.state & kReceived) continue;
         message.state |= kPosted;
         if (!posted_ns_.empty()) posted_ns_[size_t(each)] = now - begin_ns_;
         if (message.state & kInvited || !message.announced) admit(each, now);

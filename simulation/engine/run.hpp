@@ -5,6 +5,7 @@
 #include "choices.hpp"
 #include "fifo.hpp"
 #include "fluid.hpp"
+#include "leaps.hpp"
 #include "programs.hpp"
 #include "queued.hpp"
 #include "receiver.hpp"
@@ -214,6 +215,8 @@ inline void Network::begin(const Event& event, Time now) {
             return programs->fluid()->fire(event.whose, event.value, now);
         case What::kDriver:
             return programs->driver()->is_due(event.value, now);
+        case What::kLeap:
+            return programs->leaps->goes_on(int32_t(event.whose), event.value, now);
         case What::kCompletions:
             return programs->take_completions(event.whose, now);
         case What::kQueuePairTimer:

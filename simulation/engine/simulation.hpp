@@ -23,6 +23,12 @@ class Simulation {
         if (scenario.has("fluid.settings")) programs_->flow_by(std::make_unique<Fluid>(scenario, network, *programs_));
         choices_ = std::make_unique<Choices>(scenario, network);
         network.choices = choices_.get();
+        if (!scenario.has("leaps.tolerance_ppm")) return;
+        // Where the ways of messages, or links, change meanwhile, or switches take part, all is followed.
+        bool is_steady = !scenario.ints("fault.rows").size && !scenario.shorts("choice.switch").size &&
+                         !scenario.shorts("value.links").size && !scenario.number("has_nodes");
+        leaps_ = std::make_unique<Leaps>(*programs_, network, scenario.number("leaps.tolerance_ppm"), is_steady);
+        programs_->leaps = leaps_.get();
     }
     Simulation(const Simulation&) = delete;
     Simulation& operator=(const Simulation&) = delete;
@@ -45,6 +51,7 @@ class Simulation {
     std::vector<std::unique_ptr<SwitchMemory>> switches_;
     std::unique_ptr<Programs> programs_;
     std::unique_ptr<Choices> choices_;
+    std::unique_ptr<Leaps> leaps_;
 };
 
 inline std::vector<QueueOptions> Simulation::read_options(const Columns& from) {
@@ -158,6 +165,11 @@ inline void Simulation::write_timeline(FILE* to, double processor_s) const {
     if (programs_->fluid()) {
         std::vector<double> waits = programs_->fluid()->waits();
         write_column(to, "fluid.waits", kFloat64, waits.data(), waits.size());
+    }
+    if (leaps_) {
+        write("leaps.first_message", leaps_->first_messages());
+        write("leaps.error_ns", leaps_->errors_ns());
+        write("leaps.messages", leaps_->messages());
     }
     write("packets", {network.sent});
     write("hops", {network.hops});

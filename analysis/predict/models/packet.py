@@ -7,7 +7,9 @@ queue pairs, whose state carries over from one collective to the next.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
 
 import numpy as np
 
@@ -56,6 +58,8 @@ class Packet(Simulator):
     remembers = True
     knows_links = True
     ignores = "what a message costs a rank's processor; reordering, and reductions undone for it"
+    speed: Mapping[str, Column] = MappingProxyType({})
+    """The columns that tell the engine how closely to follow."""
 
     def __init__(self, *, keeps_flows: bool = False) -> None:
         """`keeps_flows`: `flows` has the messages of what was followed last."""
@@ -82,6 +86,7 @@ class Packet(Simulator):
         columns = encoded.columns() | scenario_of(setting, joint, faults)
         columns["begin_ns"] = np.array([scenario.begin_ns], dtype=np.int64)
         columns["keeps_messages"] = np.array([int(self._keeps_flows)], dtype=np.int64)
+        columns |= self.speed
         try:
             self.last = run_engine(columns, self._report)
         except SimulationError as error:
@@ -89,7 +94,11 @@ class Packet(Simulator):
         if self._keeps_flows:
             self.flows = list(flow_times(setting, joint, *self.last.messages_ns))
         encoded.take_back(self.last.stamps)
-        return joint.timeline()
+        return replace(joint.timeline(), errors_ns=self._errors_ns(joint))
+
+    def _errors_ns(self, joint: JointPrograms) -> Sequence[float]:
+        """How far off each call may be; nothing where everything is followed."""
+        return ()
 
     def _report(self, engine: EngineProgress) -> None:
         if self.progress is not None:

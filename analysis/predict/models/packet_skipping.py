@@ -1,0 +1,40 @@
+"""`packet` at a second speed: what has gone the same way some times is leapt over."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
+import numpy as np
+
+from analysis.predict.engines.joint_programs import JointPrograms
+from analysis.predict.models.packet import Packet
+from simulation.columns import Column
+
+_TOLERANCE_PPM = 30_000
+"""Collectives go the same way that differ by less than 3%: where windows and marks are chaotic,
+as with DCTCP, two in a row differ by 1 to 2%."""
+
+
+class PacketSkipping(Packet):
+    """Built-in predictor "packet-skipping".
+
+    A collective that had all ports of its way to itself is remembered. Once some of its kind took
+    equally long, further ones are not followed; now and then one is, to tell how far off
+    the others may be. simulation/engine/leaps.hpp has the rules.
+    """
+
+    name = "packet-skipping"
+    ignores = (
+        f"{Packet.ignores}; how collectives that it leaps over differ from those that it followed"
+    )
+    speed: Mapping[str, Column] = MappingProxyType(
+        {"leaps.tolerance_ppm": np.array([_TOLERANCE_PPM], dtype=np.int64)}
+    )
+
+    def _errors_ns(self, joint: JointPrograms) -> Sequence[float]:
+        assert self.last is not None
+        found = [0.0] * len(joint.calls)
+        for leap in self.last.leaps:
+            found[joint.owners[leap.first_message]] += leap.error_ns
+        return found
