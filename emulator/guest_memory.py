@@ -31,8 +31,10 @@ _PAIR_BYTES = 2 * 2**10
 # A Python process with torch and a small model, which shares nothing with others but files.
 _PROGRAM_BYTES = 400 * 2**20
 # A rank with a virtual GPU is forked from one import, and has no contents of large tensors. It took
-# 89 MB (benchmarks/results/2026-11-27-simulated-network.md); frameworks import more by themselves.
+# 89 MB (benchmarks/results/2026-11-27-simulated-network.md), and with DeepSpeed, which each imports
+# by itself, more than 210. Few are given what other programs get.
 _GPU_RANK_BYTES = 200 * 2**20
+_FEW_GPU_RANKS = 8
 _SAMPLES_PER_BLOCK = 4096 // SAMPLE_BYTES
 
 
@@ -53,8 +55,8 @@ def guest_memory_bytes(spec: Spec, run_directory: Path) -> int:
     if workload.program is not None:
         program = workload.program
         forked = program.gpus_per_host is not None and spec.compute.contents == "small"
-        each_bytes = _GPU_RANK_BYTES if forked else _PROGRAM_BYTES
-        programs_bytes = workload.ranks * each_bytes
+        sharing = max(0, workload.ranks - _FEW_GPU_RANKS) if forked else 0
+        programs_bytes = (workload.ranks - sharing) * _PROGRAM_BYTES + sharing * _GPU_RANK_BYTES
         nodes_bytes = len(nodes_on_demand(spec)) * _RANK_BYTES
         return _SYSTEM_BYTES + programs_bytes + nodes_bytes + emulated(spec).fabric_bytes(spec)
     system_bytes = _SYSTEM_BYTES
