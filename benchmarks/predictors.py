@@ -7,7 +7,8 @@ Every predictor is asked for one collective on a fabric of the given number of h
 answer looks up routes and paths and is timed apart; what is reported is the median of the answers
 after it, each for another size. The growth exponent is the slope of log(seconds) over log(ranks)
 through the scales from 128 ranks on at which a predictor needs more than a millisecond; of ns-3,
-whose scales are few because it takes long, through all. ns-3 (when installed) is timed as a whole process and as its simulation alone.
+whose scales are few because it takes long, through all. ns-3 (when installed) is timed as a whole
+process and as its simulation alone.
 
 `--iterations` times whole iterations of DLRM instead, of so many ranks on a fat-tree with DCTCP, in
 seconds of a processor: the processor may have other work.

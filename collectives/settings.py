@@ -16,7 +16,7 @@ from collectives.algorithms.base import Algorithm, DoesNotFit, Refused
 from collectives.algorithms.nccl import Nccl
 from collectives.chunking import Chunking, DimensionOrder, cut
 from collectives.dimensions import part_of_grid
-from collectives.in_network.of_run import aggregation, aggregation_of_run, of_group
+from collectives.in_network.of_run import aggregation, aggregation_of_run, nodes_of, of_group
 from collectives.kinds import Kind, Shape
 from collectives.nccl.of_run import tuner_of, with_servers
 from collectives.nccl.schedule import nccl_schedule
@@ -205,7 +205,7 @@ def _planned(section: str, shape: Shape, entry: str, group: tuple[int, ...]) -> 
     try:
         if wanted.get("algorithm") == Nccl.name:
             chunking = chunking_of(settings, wanted)
-            found = nccl_schedule(tuner_of(settings, group), shape, chunking)
+            found = nccl_schedule(tuner_of(settings, group), shape, chunking, nodes_of(settings))
         else:
             found = _plan(settings, shape, wanted)
     except Refused:

@@ -11,7 +11,7 @@ from collectives.algorithms import algorithm
 from collectives.algorithms.aggregation import Aggregation
 from collectives.algorithms.base import DoesNotFit
 from collectives.groups import class_problems, sort_of, used_groups
-from collectives.in_network.of_run import aggregation_problems
+from collectives.in_network.of_run import aggregation_problems, nodes_of, of_group
 from collectives.in_network.on_demand import TreesOnDemand, makes_trees
 from collectives.kinds import Kind, Shape, barrier_shape, rounded_elements, step_bytes
 from collectives.msccl.elements import MscclError
@@ -110,7 +110,8 @@ def nccl_problems(spec: Sections) -> Iterator[Problem]:
             for shape, members in _shapes(workload, kind, every=False):
                 if shape.ranks > 1:
                     group = tuple(range(shape.ranks)) if members is None else members
-                    nccl_algorithm(tuner_of(section, group), shape)
+                    switches = nodes_of(of_group(section, group))
+                    nccl_algorithm(tuner_of(section, group), shape, switches)
     except DoesNotFit as error:
         yield Problem(("collectives", *error.key.split(".")), error.found, _allowed(error))
 

@@ -352,8 +352,6 @@ def _queues(fabric: Fabric) -> list[ClassQueue]:
 
 def _aggregating(spec: Spec) -> frozenset[str]:
     """The switches that take part in collectives."""
-    if spec.aggregation is None:
-        return frozenset()
     parts = [spec.of_job(job) for job in spec.jobs] or [spec]
     nodes = [node for part in parts for node in nodes_of(settings_of(part))]
     nodes += [node for part in parts for node in nodes_on_demand(part)]

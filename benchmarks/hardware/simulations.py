@@ -1,9 +1,9 @@
 """Follows every measurement packet by packet, by the program that NCCL's choice becomes here.
 
-A row's servers are `rails` over RoCE with lossless switches, its algorithm and protocol those that
-NCCL's model chooses (`predictions.py`). `packet` predicts the program's time on the wire and on
-NVLink; the launch of a kernel, which takes no time there, is the model's base latency. Sizes above
-STEADY_BYTES go on at the rate between half of it and it.
+A row's servers are `rails` over RoCE with lossless switches (over TCP with NVLS), its algorithm and
+protocol those that NCCL's model chooses (`predictions.py`). `packet` predicts the program's time on
+the wire and on NVLink; the launch of a kernel, which takes no time there, is the model's base
+latency. Sizes above STEADY_BYTES go on at the rate between half of it and it.
 
 `python -m benchmarks.hardware.simulations` writes the kept result. It takes some minutes.
 """
@@ -27,19 +27,18 @@ KEPT = Path(__file__).parents[1] / "results" / "2026-11-26-hardware-simulated.js
 STEADY_BYTES = 128 << 20
 """Larger sizes are taken to go on at the rate that is reached by then."""
 
+_NO_LAUNCH = (0.0, 0.0, 0.0)
 _SERVERS = {"a100": "dgx-a100", "h100": "dgx-h100", "h200": "dgx-h200", "b200": "dgx-h200"}
 _SCALE_UP_GBPS = {"b200": 5774.4}
 """Links where no server is known: 18 of 40.1 GB/s (SM100_NVLINK_BW, NCCL graph/topo.h)."""
 
 
 def simulated(one: Measurement, choice: dict[str, Any]) -> dict[str, object]:
-    """The time of a measurement by `packet` in us, and how much of it is the launch; or why there
-    is none."""
-    if choice["algorithm"] in ("NVLS", "NVLSTree"):
-        return {"reason": f"{choice['algorithm']} has no program"}
+    """The time of a measurement by `packet` in us, and how much of it is the launch."""
     wire = WIRE_FACTOR[choice["protocol"]]
     column = PROTOCOLS.index(choice["protocol"])
-    launch_us = TABLES["2.27"].base_latency[choice["algorithm"]][column]
+    # NVLS has its latency in the switches.
+    launch_us = TABLES["2.27"].base_latency.get(choice["algorithm"], _NO_LAUNCH)[column]
     sizes = [one.size_bytes]
     if one.size_bytes > STEADY_BYTES:
         sizes = [STEADY_BYTES // 2, STEADY_BYTES]
@@ -58,6 +57,7 @@ def _packet_us(one: Measurement, choice: dict[str, Any], size_bytes: int) -> flo
     # NCCL has a GPU send by its neighbour's NIC (PXN). Here its own NIC sends across rails:
     # the spine takes all of a rail's servers at once.
     spine = nic | {"rate": f"{one.nic_gbps * one.servers}Gbps"}
+    by_switches = choice["algorithm"] in ("NVLS", "NVLSTree")
     raw = {
         "name": "hardware",
         "fabric": {
@@ -80,7 +80,8 @@ def _packet_us(one: Measurement, choice: dict[str, Any], size_bytes: int) -> flo
             "cpu": one.cpu,
             "env": {"NCCL_ALGO": choice["algorithm"], "NCCL_PROTO": choice["protocol"]},
         },
-        "transport": {"kind": "roce", "path_mtu": 4096},
+        # Switches that reduce talk TCP.
+        "transport": {"kind": "tcp"} if by_switches else {"kind": "roce", "path_mtu": 4096},
         "payload": "timing",
         "predict": ["packet"],
     }

@@ -1,4 +1,4 @@
-"""NCCL's algorithms as programs: rings, trees, PAT and point-to-point messages, by channels.
+"""NCCL's algorithms as programs: rings, trees, NVLS, PAT and point-to-point messages, by channels.
 
 `collectives.nccl` chooses which of them runs, with how many channels and chunks; its schedule fills
 in the options here. Each channel is a sequence of its own (two for a tree: up and down). A rank
@@ -12,7 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from collectives.algorithms.base import Algorithm, DoesNotFit, Team, rotated
+from collectives.algorithms.multicast import Item, Multicast, MulticastFlow
 from collectives.builder import Builder, Move
+from collectives.in_network.node import Aggregator
 from collectives.kinds import Kind
 from collectives.nccl.communicator import Tree
 from collectives.program import PROGRAM_KINDS, Blocks, Buffer
@@ -26,9 +28,9 @@ def _given() -> dict[str, bool]:
 class Nccl(Algorithm):
     """NCCL's own choice on the servers of the fabric; it has no options of its own.
 
-    `way` is ring, tree, pat or p2p. A channel's part of the data is cut into `loops` chunks for
-    each member (a ring) or in all, and each of them into `slices`. A rank posts `ahead` receives
-    of a channel before it needs them.
+    `way` is ring, tree, nvls, pat or p2p; `multicast` are the switches of nvls. A channel's part of
+    the data is cut into `loops` chunks, of each member (a ring) or head (nvls) or in all, and each
+    of them into `slices`. A rank posts `ahead` receives of a channel before it needs them.
     """
 
     name = "nccl"
@@ -41,15 +43,23 @@ class Nccl(Algorithm):
     slices: int = field(default=1, metadata=_given())
     ahead: int = field(default=8, metadata=_given())
     p2p_channels: int = field(default=1, metadata=_given())
+    multicast: Multicast | None = field(default=None, metadata=_given())
+    multicast_channels: int = field(default=0, metadata=_given())
 
     @property
     def window(self) -> int | None:  # type: ignore[override]
-        return None if self.way == "p2p" else max(1, self.ahead)
+        return None if self.way in ("p2p", "nvls") else max(1, self.ahead)
 
     @property
     def channels(self) -> int:
         """Channels that carry data."""
+        if self.multicast is not None:
+            return self.multicast_channels
         return len(self.trees) if self.way == "tree" else len(self.rings)
+
+    @property
+    def aggregators(self) -> tuple[Aggregator, ...]:
+        return () if self.multicast is None else self.multicast.nodes
 
     def check(self, ranks: int) -> None:
         if not self.way:
@@ -60,13 +70,20 @@ class Nccl(Algorithm):
         if self.way == "p2p":
             return self.channels
         each = self.channels * self.loops * self.slices
-        return each * (ranks if kind is Kind.ALL_REDUCE and self.way == "ring" else 1)
+        if kind is not Kind.ALL_REDUCE:
+            return each
+        if self.multicast is not None:
+            return each * len(self.multicast.heads)
+        return each * (ranks if self.way == "ring" else 1)
 
     def reduce_blocks(self, team: Team, blocks: Blocks) -> None:
         if self.way == "pat":
             _pat(team, blocks, self.channels, reduce=True)
             return
         team.builder.phase("reduce-scatter", Kind.REDUCE_SCATTER)
+        if self.multicast is not None:
+            self._by_switches(team, blocks, self.multicast, reduces=True, gathers=False)
+            return
         self._round_rings(team, blocks, reduces=True, gathers=False)
 
     def gather_blocks(self, team: Team, blocks: Blocks) -> None:
@@ -74,12 +91,17 @@ class Nccl(Algorithm):
             _pat(team, blocks, self.channels, reduce=False)
             return
         team.builder.phase("all-gather", Kind.ALL_GATHER)
+        if self.multicast is not None:
+            self._by_switches(team, blocks, self.multicast, reduces=False, gathers=True)
+            return
         self._round_rings(team, blocks, reduces=False, gathers=True)
 
     def all_reduce(self, team: Team, blocks: Blocks) -> None:
         team.builder.phase("all-reduce", Kind.ALL_REDUCE)
         if self.way == "tree":
             self._along_trees(team, blocks)
+        elif self.multicast is not None:
+            self._by_switches(team, blocks, self.multicast, reduces=True, gathers=True)
         else:
             self._round_rings(team, blocks, reduces=True, gathers=True)
 
@@ -163,6 +185,25 @@ class Nccl(Algorithm):
                 below = tree.children[rank]
                 relay.add(rank, below, above, 2 * channel, reduce=True)
                 relay.add(rank, above, below, 2 * channel + 1, reduce=False)
+
+    def _by_switches(
+        self, team: Team, blocks: Blocks, multicast: Multicast, reduces: bool, gathers: bool
+    ) -> None:
+        """By NVLink switches: an all-reduce's parts are those of the heads, of other kinds each
+        rank is the head of its own."""
+        flow = MulticastFlow(team.builder, multicast, blocks, max(0, self.ahead - 1), reduces)
+        whole = reduces and gathers
+        heads = multicast.heads if whole else tuple((rank,) for rank in team.members)
+        for channel in range(self.channels):
+            items = []
+            for loop in range(self.loops):
+                for part, of_part in enumerate(heads):
+                    if whole:
+                        at = (channel * self.loops + loop) * len(heads) + part
+                    else:
+                        at = (part * self.channels + channel) * self.loops + loop
+                    items.append(Item(Blocks(blocks.buffer, blocks.start + at), of_part))
+            flow.write(channel, items, gathers)
 
     def _relay(self, team: Team, blocks: Blocks, channel: int) -> _Relay:
         pieces = self.loops * self.slices

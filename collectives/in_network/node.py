@@ -21,13 +21,19 @@ class Aggregator:
 
     `number` goes on from the ranks of the run: it names the switch where ranks are numbered. A
     copy at it is the pass through its unit, which takes `latency_ns` and the bytes at `rate_bps`,
-    one operation after the other.
+    one operation after the other. In a `pipelined` unit the latency is that of the first copy of a
+    sequence, which the others follow.
     """
 
     name: str
     number: int
     rate_bps: int
     latency_ns: int
+    pipelined: bool = False
+
+    def latency_of_ns(self, follows: bool) -> int:
+        """The latency of a copy; it `follows` where it is not the first one of its sequence."""
+        return 0 if self.pipelined and follows else self.latency_ns
 
     def occupied_ns(self, size_bytes: int) -> int:
         """How long the unit is taken by an operation of so many bytes."""

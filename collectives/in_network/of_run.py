@@ -339,7 +339,7 @@ def nodes_of(section: CollectivesSection) -> tuple[Aggregator, ...]:
 
 def _nodes(of_run: AggregationOfRun, tree: TreeOfGroup) -> tuple[Aggregator, ...]:
     return tuple(
-        node_of(of_run.section, name, number)
+        replace(node_of(of_run.section, name, number), pipelined=of_run.pipelined)
         for name, number in zip(tree.switches, tree.numbers, strict=True)
     )
 

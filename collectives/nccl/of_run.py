@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import lru_cache
 from typing import Any
@@ -13,6 +13,7 @@ from collectives.nccl.communicator import Communicator, Graphs, graphs_of, know
 from collectives.nccl.environment import Environment
 from collectives.nccl.graph import Graph, Pattern
 from collectives.nccl.server import GPU_MODELS, Nic, PathType, Server
+from collectives.nccl.switches import asks_for_switches, switches_can, switches_of_run
 from collectives.nccl.topology_file import read_topology
 from collectives.nccl.tuner import Tuner
 from collectives.nccl.tuner_file import read_tuner_file
@@ -69,7 +70,10 @@ def with_servers(spec: Sections, section: CollectivesOfRun) -> CollectivesOfRun:
     servers = servers_of_run(spec)
     if servers is None:
         return section
-    found = section.model_copy(update=_known_to_nccl(spec, section) | {"servers": servers})
+    possible = switches_can(spec)
+    env = {"NCCL_NVLS_ENABLE": "2" if possible else "0"} | section.env
+    update = _known_to_nccl(spec, section) | {"servers": servers, "env": env}
+    found = section.model_copy(update=update)
     groups = [tuple(range(spec.workload.ranks)), *used_groups(spec.workload)]
     searched: dict[str, list[dict[str, Any]]] = {}
     for members in dict.fromkeys(groups):
@@ -80,7 +84,14 @@ def with_servers(spec: Sections, section: CollectivesOfRun) -> CollectivesOfRun:
                 searched[key] = [_plain(one) for one in (graphs.ring, graphs.tree, graphs.nvls)]
         _ = comm.of_servers  # refuses a file of graphs that are not of these servers
     servers = servers.model_copy(update={"searched": searched})
-    return found.model_copy(update={"servers": servers})
+    found = found.model_copy(update={"servers": servers})
+    tuners = {members: tuner_of(found, members) for members in dict.fromkeys(groups)}
+    tuners = {members: one for members, one in tuners.items() if asks_for_switches(spec, one)}
+    if not possible or not tuners:
+        return found
+    assert isinstance(spec, Spec)
+    trees = switches_of_run(spec, servers, tuners)
+    return found.model_copy(update={"aggregation": trees})
 
 
 def tuner_of(section: CollectivesSection, members: Sequence[int]) -> Tuner:
@@ -95,7 +106,7 @@ def communicator_of(section: CollectivesSection, members: Sequence[int]) -> Comm
     if servers is None:
         found = "nccl where the fabric is not known"
         raise DoesNotFit("backend", found, "gloo, programs; or nccl in a spec")
-    environment = environment_of(tuple(sorted(section.env.items())))
+    environment = environment_of(_items(section.env))
     by_server: dict[int, list[tuple[int, int]]] = {}
     for place, rank in enumerate(members):
         server, gpu = servers.places[rank]
@@ -112,6 +123,10 @@ def communicator_of(section: CollectivesSection, members: Sequence[int]) -> Comm
         if key in servers.searched:
             know(asked, Graphs(*(_graph(one) for one in servers.searched[key])))
     return comm
+
+
+def _items(env: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted(env.items()))
 
 
 @lru_cache(maxsize=16)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from collectives.algorithms.base import DoesNotFit
 from collectives.algorithms.nccl import Nccl
 from collectives.chunking import Chunking, cut
+from collectives.in_network.node import Aggregator
 from collectives.kinds import Kind, Shape
+from collectives.nccl.communicator import Communicator
+from collectives.nccl.switches import multicast_of
 from collectives.nccl.tuner import FUNCTION_OF, Choice, Tuner
 from collectives.schedule.program import ProgramSchedule
 
@@ -15,30 +17,39 @@ MOST_MESSAGES = 16_000
 """Messages of a program at most: beyond, chunks are longer than NCCL's, so that there are fewer."""
 
 
-def nccl_schedule(tuner: Tuner, shape: Shape, chunking: Chunking) -> ProgramSchedule:
-    """The schedule of a collective. A rank takes the tuner's latency of an NVLink step for each
-    message, unless the chunking has a delay of its own. Raises DoesNotFit."""
-    algorithm, step_ns = nccl_algorithm(tuner, shape)
+def nccl_schedule(
+    tuner: Tuner, shape: Shape, chunking: Chunking, switches: tuple[Aggregator, ...] = ()
+) -> ProgramSchedule:
+    """The schedule of a collective; `switches` are those of the servers, where they reduce. A rank
+    takes the tuner's latency of an NVLink step for each message, unless the chunking has a delay of
+    its own; with NVLS the switches take it. Raises DoesNotFit."""
+    algorithm, step_ns = nccl_algorithm(tuner, shape, switches)
     delay_ns = chunking.endpoint_delay_ns or step_ns
     return cut(shape, algorithm, replace(chunking, endpoint_delay_ns=delay_ns, chunks=1))
 
 
-def nccl_algorithm(tuner: Tuner, shape: Shape) -> tuple[Nccl, int]:
+def nccl_algorithm(
+    tuner: Tuner, shape: Shape, switches: tuple[Aggregator, ...] = ()
+) -> tuple[Nccl, int]:
     """The algorithm that NCCL chooses, and what a GPU takes for each message in ns."""
     if shape.kind not in FUNCTION_OF:
         return _all_to_all(tuner, shape)
     choice = tuner.choose(shape.kind, shape.size_bytes)
     comm = tuner.communicator
     channels = choice.channels
-    if choice.algorithm in ("NVLS", "NVLSTree"):
-        what = f"{choice.algorithm} for {shape.kind} of {shape.size_bytes} bytes"
-        allowed = (
-            "NCCL_NVLS_ENABLE: 0 in a run, or NCCL_ALGO: Ring,Tree: no program is written for "
-            "switches of a server that reduce"
+    if choice.by_switches:
+        multicast = multicast_of(comm, switches)
+        loops, _ = _cut(choice, shape, comm, "nvls")
+        found = Nccl(
+            way="nvls",
+            loops=loops,
+            ahead=choice.ahead,
+            multicast=multicast,
+            multicast_channels=channels,
         )
-        raise DoesNotFit("env.NCCL_NVLS_ENABLE", what, allowed)
+        return found, 0
     way = {"Ring": "ring", "Tree": "tree", "PAT": "pat"}[choice.algorithm]
-    loops, slices = _cut(choice, shape, comm.size, way)
+    loops, slices = _cut(choice, shape, comm, way)
     rings = comm.rings[:channels] if way != "tree" else ()
     trees = comm.trees[:channels] if way == "tree" else ()
     ahead = choice.ahead
@@ -46,20 +57,28 @@ def nccl_algorithm(tuner: Tuner, shape: Shape) -> tuple[Nccl, int]:
     return found, choice.step_ns
 
 
-def _cut(choice: Choice, shape: Shape, ranks: int, way: str) -> tuple[int, int]:
+def _cut(choice: Choice, shape: Shape, comm: Communicator, way: str) -> tuple[int, int]:
     """Chunks of a channel, and their slices, within MOST_MESSAGES."""
     if way == "pat":
         return 1, 1
-    in_ring = way == "ring" and shape.kind in _IN_PARTS
-    share = choice.channels * (ranks if in_ring else 1)
-    loops = max(1, -(-shape.size_bytes // (share * choice.chunk_bytes)))
+    ranks = comm.size
+    in_parts = shape.kind in _IN_PARTS
+    # Parts of a channel that are chunked, and the messages of a loop over all channels.
+    match way:
+        case "ring" if in_parts:
+            parts = ranks
+            steps = (ranks - 1) * (2 if shape.kind is Kind.ALL_REDUCE else 1) * ranks
+        case "nvls" if shape.kind is Kind.ALL_REDUCE:
+            parts = len(comm.nvls_heads)
+            steps = 2 * parts * (ranks + 2 * comm.nodes)
+        case "nvls":
+            parts = ranks
+            steps = parts * (ranks + 1)
+        case _:
+            parts, steps = 1, ranks * (2 if way == "tree" else 1)
+    loops = max(1, -(-shape.size_bytes // (choice.channels * parts * choice.chunk_bytes)))
     slices = choice.slices
-    steps = 1
-    if in_ring:
-        steps = (ranks - 1) * (2 if shape.kind is Kind.ALL_REDUCE else 1)
-    elif way == "tree":
-        steps = 2
-    each = choice.channels * ranks * steps
+    each = choice.channels * steps
     if each * loops * slices > MOST_MESSAGES:
         slices = 1
     return max(1, min(loops, MOST_MESSAGES // (each * slices))), slices

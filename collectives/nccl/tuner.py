@@ -53,6 +53,12 @@ _GRAIN_BYTES = {"LL": 16, "LL128": 1920, "Simple": 512}
 _NARROW_GBYTES = 12.0
 """PCI_BW of src/graph/topo.h: rings that are not wider have 256 threads."""
 
+_NVLS_SHARE = 5 / 6
+"""The share that NVLS reaches of its graph's bandwidth (ncclTopoTuneModel)."""
+
+_NVLS_CHUNK_BYTES = 128 << 10
+"""NCCL_NVLS_CHUNKSIZE of src/transport/nvls.cc."""
+
 _LEAST_TRAFFIC_BYTES = 16 << 10
 """MinTrafficPerChannel of scheduleCollTasksToPlan."""
 
@@ -77,6 +83,11 @@ class Choice:
     ahead: int
     step_ns: int = 0
     """A GPU's time for each message: the tuner's latency of an NVLink step."""
+
+    @property
+    def by_switches(self) -> bool:
+        """Whether the NVLink switches of servers reduce."""
+        return self.algorithm in ("NVLS", "NVLSTree")
 
 
 class Tuner:
@@ -144,6 +155,17 @@ class Tuner:
         ):
             latency *= 1.9 if comm.compute_capability < 80 else 1.4
         return latency + size_bytes / (1000 * bandwidth)
+
+    @property
+    def multicast_gbytes(self) -> float:
+        """The bandwidth of an all-reduce by NVLS in a server, in GB/s of its data."""
+        graph = self.communicator.nvls_graph
+        return graph.channels * graph.bw_intra * _NVLS_SHARE
+
+    @property
+    def multicast_latency_ns(self) -> int:
+        """The latency of NVLS in a server."""
+        return round(self.tables.nvlink_latency["NVLS"][PROTOCOLS.index("Simple")] * 1000)
 
     def choose(self, kind: Kind, size_bytes: int) -> Choice:
         """NCCL's choice for a collective of this size, as its kind counts it. Raises DoesNotFit
@@ -226,7 +248,7 @@ class Tuner:
             if algorithm == "Ring":
                 bus *= ranks / steps
             elif algorithm in ("NVLS", "NVLSTree"):
-                bus *= 5 / 6
+                bus *= _NVLS_SHARE
             else:
                 bus *= 0.5
         return self._latency(function, algorithm, protocol, graph), bus
@@ -333,7 +355,7 @@ class Tuner:
             for protocol in PROTOCOLS
             if bare.model[function, algorithm, protocol][1]
         ]
-        nvls = "" if self.communicator.nvls else "NVLS: NCCL_NVLS_ENABLE is 0 in a run; "
+        nvls = "" if self.communicator.nvls else "NVLS: NCCL_NVLS_ENABLE is 0; "
         return f"for {function}: {', '.join(ways)} ({nvls}CollNet: not written)"
 
     # ------------------------------------------------------------------ channels and chunks
@@ -385,6 +407,8 @@ class Tuner:
             for share, least in ((64, 131072), (16, 32768)):
                 while size_bytes // (channels * chunk) < steps * share / each and chunk > least:
                     chunk //= 2
+        if algorithm in ("NVLS", "NVLSTree"):
+            chunk = self._multicast_chunk(algorithm, channels, size_bytes)
         if algorithm == "PAT":
             share = 32 if function == "AllGather" else 16
             while chunk * channels * share > size_bytes and chunk > 65536:
@@ -392,6 +416,21 @@ class Tuner:
         grain = _GRAIN_BYTES[protocol]
         chunk = max(grain, chunk // grain * grain)
         return chunk, chunk_steps // slice_steps, STEPS // slice_steps
+
+    def _multicast_chunk(self, algorithm: str, channels: int, size_bytes: int) -> int:
+        """Payload bytes of a chunk of NVLS. On one server it comes to that without registered
+        buffers (calcCollChunking)."""
+        at_once = channels * len(self.communicator.nvls_heads)
+        chunk = _NVLS_CHUNK_BYTES
+        bounds: tuple[tuple[int, int], ...] = ((64, 1 << 16), (8, 1 << 15), (2, 1 << 14))
+        if algorithm == "NVLSTree":
+            if self.communicator.nodes >= 4:
+                chunk = 1 << 16
+            bounds = ((4, 1 << 16), (1, 1 << 15))
+        for share, least in bounds:
+            if size_bytes < share * at_once * chunk and chunk > least:
+                chunk = least
+        return chunk
 
 
 def _generation(capability: int) -> int:

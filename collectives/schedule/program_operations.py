@@ -193,7 +193,8 @@ class _ChunkCompiler:
             unit = self._of.schedule.aggregators[self._rank - ranks]
             elements = self._chunk.program.elements_of(step.blocks, self._chunk.elements)
             taken_ns = unit.occupied_ns(elements * self._of.schedule.shape.element_bytes)
-            program.append(Occupy(unit.number, taken_ns, unit.latency_ns))
+            follows = any(isinstance(operation, Occupy) for operation in program)
+            program.append(Occupy(unit.number, taken_ns, unit.latency_of_ns(follows)))
         if at in self._watched:
             program.append(Mark(self._of.mark("step", self._rank, self._chunk.index, at)))
 

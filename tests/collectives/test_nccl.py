@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from collectives.algorithms.base import DoesNotFit
 from collectives.chunking import Chunking
+from collectives.in_network.node import Aggregator
 from collectives.kinds import Kind, Shape
 from collectives.nccl.communicator import Communicator
 from collectives.nccl.environment import Environment
@@ -206,10 +207,34 @@ class TestPrograms:
         shape = Shape(Kind.ALL_REDUCE, 1 << 10, 16, 4)
         assert nccl_schedule(Tuner(communicator(2)), shape, Chunking()).endpoint_delay_ns == 600
 
-    def test_nvls_is_refused_by_name(self) -> None:
+    def test_nvls_needs_switches(self) -> None:
         tuner = Tuner(communicator(1, nvls=True))
-        with pytest.raises(DoesNotFit, match="NVLS"):
+        with pytest.raises(DoesNotFit, match="switches reduce on rails, over TCP"):
             nccl_algorithm(tuner, Shape(Kind.ALL_REDUCE, 1 << 30, 8, 4))
+
+    @given(
+        servers=st.integers(1, 5),
+        kind=st.sampled_from([Kind.ALL_REDUCE, Kind.ALL_GATHER, Kind.REDUCE_SCATTER]),
+        power=st.integers(12, 26),
+    )
+    @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    def test_nvls_is_right(self, servers: int, kind: Kind, power: int) -> None:
+        if servers > 1:
+            kind = Kind.ALL_REDUCE
+        environment = Environment({"NCCL_ALGO": "nvls,nvlstree", "NCCL_NVLS_ENABLE": "2"})
+        comm = communicator(servers, environment, nvls=True)
+        switches = tuple(Aggregator(f"server{n}", n, 1 << 40, 25_000) for n in range(servers))
+        size = max(1, (1 << power) // (4 * comm.size)) * 4 * comm.size
+        shape = Shape(kind, size, comm.size, 4)
+        program = nccl_schedule(Tuner(comm), shape, Chunking(), switches).chunks[0].program
+        verify(program)
+        if kind is Kind.ALL_REDUCE:
+            # A GPU sends its data once, and as a head its part of the result; over a double tree
+            # the heads of a part send it up and down in addition.
+            parts = 1 / 8 if servers == 1 else 4 / 8
+            sent = program.sent_bytes(size, 4)
+            assert size <= min(sent[: comm.size])
+            assert max(sent[: comm.size]) <= size * (1 + parts) * 1.1 + (1 << 16)
 
 
 def spec(collectives: dict[str, object], ranks: int = 16) -> dict[str, object]:
@@ -251,14 +276,16 @@ class TestSpec:
     def test_ranks_need_not_search(self) -> None:
         settings_ = settings_of(parse_dict(spec({})))
         assert settings_.servers is not None
-        assert "0,1,2,3,4,5,6,7;True" in settings_.servers.searched
+        assert "0,1,2,3,4,5,6,7;True;nvls" in settings_.servers.searched
 
     @pytest.mark.parametrize(
         ("section", "said"),
         [
             ({"version": "2.19"}, r"collectives\.version: found 2\.19; allowed: 2\.27"),
-            ({"env": {"NCCL_ALGO": "NVLS"}}, "NVLS: NCCL_NVLS_ENABLE is 0 in a run"),
-            ({"env": {"NCCL_NVLS_ENABLE": "1"}}, "found NVLSTree for all_reduce of 1048576"),
+            (
+                {"env": {"NCCL_ALGO": "NVLSTree", "NCCL_NVLS_ENABLE": "0"}},
+                "NVLS: NCCL_NVLS_ENABLE is 0",
+            ),
             ({"env": {"NCCL_ALGO": "CollNetChain"}}, "CollNet: not written"),
             ({"backend": "programs", "env": {"NCCL_ALGO": "Ring"}}, "expected backend: nccl"),
             ({"tuner": "/nowhere.csv"}, r"collectives\.tuner: found /nowhere\.csv"),
@@ -267,6 +294,24 @@ class TestSpec:
     def test_mistakes(self, section: dict[str, object], said: str) -> None:
         with pytest.raises(SpecError, match=said):
             parse_dict(spec(section))
+
+    def test_switches_reduce_where_they_can(self) -> None:
+        raw = spec({"env": {"NCCL_ALGO": "NVLSTree"}})
+        shape = Shape(Kind.ALL_REDUCE, 1 << 20, 16, 4)
+        schedule = schedule_of(settings_of(parse_dict(raw)), shape)
+        assert [one.name for one in schedule.aggregators] == ["server0", "server1"]
+        small = spec({})
+        small["workload"] = {
+            "kind": "collectives",
+            "ranks": 16,
+            "operations": [{"kind": "all_reduce", "size": 8192}],
+        }
+        assert settings_of(parse_dict(small)).aggregation is None  # NCCL chooses a tree
+        fabric = {"kind": "rails", "server": "dgx-h100", "servers": 2, "spines": 1}
+        for enabled, said in (("0", "NVLS_ENABLE is 0"), ("2", "switches reduce on rails")):
+            raw = spec({"env": {"NCCL_ALGO": "NVLSTree", "NCCL_NVLS_ENABLE": enabled}})
+            with pytest.raises(SpecError, match=said):
+                parse_dict(raw | {"transport": {"kind": "roce"}, "fabric": fabric})
 
     def test_presets(self) -> None:
         found = parse_dict(spec({}))

@@ -47,6 +47,46 @@ def test_every_kind_has_the_right_numbers(tmp_path: Path, transport: str) -> Non
         assert one["duration_ns"] > 5_000
 
 
+BY_SWITCHES = """
+name: nvls
+fabric: {kind: rails, server: dgx-h100, servers: 1, hosts_per_server: 4}
+workload:
+  kind: collectives
+  ranks: 4
+  operations:
+    - {kind: all_reduce, size: 1MiB}
+    - {kind: all_gather, size: 256KiB}
+    - {kind: reduce_scatter, size: 256KiB}
+collectives: {backend: nccl, env: {NCCL_ALGO: "nvls,nvlstree"}}
+predict: [packet]
+"""
+ONLY_SUMS = "workload.operations=[{kind: all_reduce, size: 1MiB}]"
+
+
+@pytest.mark.parametrize(
+    ("more", "rows"),
+    [
+        ((), 3),
+        (("fabric.servers=2", "fabric.hosts_per_server=2", ONLY_SUMS), 1),
+    ],
+    ids=["one server", "two"],
+)
+def test_switches_reduce_and_multicast(tmp_path: Path, more: tuple[str, ...], rows: int) -> None:
+    spec, out = tmp_path / "nvls.yaml", tmp_path / "out"
+    spec.write_text(BY_SWITCHES)
+    sets = [part for one in more for part in ("--set", one)]
+    done = groundwire("run", spec, "--kernel", "virtual", "--out", out, *sets)
+    assert done.returncode == 0, done.stderr
+    result = json.loads((out / "result.json").read_text())
+    assert result["valid"] is True
+    assert result["payload_checked"] is True
+    assert len(result["collectives"]) == rows
+    for one in result["collectives"]:
+        # NCCL's latency of NVLS is taken once.
+        assert 25_000 < one["duration_ns"] < 80_000
+        assert abs(one["predicted"]["packet"]["error"]) < 0.05
+
+
 JOBS = """
 name: jobs
 fabric: {kind: rails, server: dgx-h100, servers: 2, hosts_per_server: 2, spines: 1}

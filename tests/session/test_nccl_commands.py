@@ -57,14 +57,15 @@ def test_choices_and_a_log(spec_path: Path, capsys: pytest.CaptureFixture[str]) 
 def test_nvls_where_it_is_asked_for_or_logged(
     spec_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert choices(spec_path, "1G", "1G") == 0
+    busy = ["host.preset=epyc-vm"]
+    assert choices(spec_path, "1G", "1G", set_=busy) == 0
     assert "NVLS" not in capsys.readouterr().out
-    assert choices(spec_path, "1G", "1G", nvls=True) == 0
+    assert choices(spec_path, "1G", "1G", nvls=True, set_=busy) == 0
     text = capsys.readouterr().out
     assert "AllReduce: 1073741824 Bytes -> Algo NVLS_TREE proto SIMPLE" in text
     log = spec_path.with_name("real.log")
     log.write_text(text)
-    assert choices(spec_path, against=log) == 0
+    assert choices(spec_path, against=log, set_=busy) == 0
 
 
 def test_choices_as_json(spec_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

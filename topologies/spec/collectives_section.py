@@ -157,10 +157,12 @@ class TreeOfGroup(SpecSection):
 
 
 class AggregationOfRun(SpecSection):
-    """The aggregation trees of a run's groups, and what its nodes can."""
+    """The aggregation trees of a run's groups, and what its nodes can. In units that are
+    `pipelined` the latency is that of the first copy of a sequence."""
 
     section: AggregationSection
     trees: tuple[TreeOfGroup, ...] = ()
+    pipelined: bool = False
 
     def of(self, members: Sequence[int]) -> tuple[TreeOfGroup, ...]:
         """The trees of a group; none for ranks that are no group of the workload."""

@@ -156,7 +156,16 @@ class Communicator:
                 assert self._tree is not None
                 entry = details["program"]
                 return self._tree.start(
-                    schedule, source, target, first_slot, report, entry, op, number, way
+                    schedule,
+                    source,
+                    target,
+                    first_slot,
+                    report,
+                    entry,
+                    op,
+                    number,
+                    way,
+                    self._carrier(group),
                 )
             return self._engine.start(
                 schedule,

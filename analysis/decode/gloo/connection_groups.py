@@ -12,6 +12,7 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from ipaddress import IPv4Address
 from typing import Final
 
@@ -106,24 +107,37 @@ class LoggedCollective:
         """The ranks, and after them the switches of its program."""
         return self.schedule.participants(self.ranks)
 
-    @property
+    @cached_property
     def edges(self) -> tuple[Edge, ...]:
-        """The pairs of participants with a connection of their own, in each tree; empty where no
-        switch takes part."""
+        """The pairs of participants with a connection of their own, in each tree: those with a
+        switch. Empty where no switch takes part."""
         if not self.schedule.aggregators:
             return ()
-        numbers = self.participants
+        numbers, ranks = self.participants, len(self.ranks)
+        found = []
+        for tree, pairs in enumerate(self._pairs):
+            name = f"{self.group}.{tree}" if tree else self.group
+            ends = sorted((numbers[a], numbers[b]) for a, b in pairs if b >= ranks)
+            found += [Edge(f"{name}/{a}-{b}", (a, b), tree) for a, b in ends]
+        return tuple(found)
+
+    @cached_property
+    def joins_ranks(self) -> bool:
+        """Whether two ranks send each other something, by the connections of their group."""
+        ranks = len(self.ranks)
+        return any(b < ranks for pairs in self._pairs for _, b in pairs)
+
+    @cached_property
+    def _pairs(self) -> tuple[frozenset[tuple[int, int]], ...]:
+        """The participants of a program that send each other something, by tree, the lower one
+        first."""
         found = []
         for tree in range(self.schedule.trees):
             chunks = self.schedule.chunks[tree :: self.schedule.trees]
-            pairs = {
-                (min(m.source, m.destination), max(m.source, m.destination))
-                for program in {id(chunk.program): chunk.program for chunk in chunks}.values()
-                for m in program.messages()
-            }
-            name = f"{self.group}.{tree}" if tree else self.group
-            ends = sorted((numbers[a], numbers[b]) for a, b in pairs)
-            found += [Edge(f"{name}/{a}-{b}", (a, b), tree) for a, b in ends]
+            programs = {id(chunk.program): chunk.program for chunk in chunks}.values()
+            messages = (message for program in programs for message in program.messages())
+            ends = ((message.source, message.destination) for message in messages)
+            found.append(frozenset((min(pair), max(pair)) for pair in ends))
         return tuple(found)
 
     def is_message_of(self, slot: int, tree: int) -> bool:
@@ -197,7 +211,7 @@ class GroupDirectory:
                     self._programs[edge.name].append((collective.slots[0], index))
                     self._tree[edge.name] = edge.tree
                     edges[edge.name] = edge.ends
-                if not collective.edges:
+                if not collective.edges or collective.joins_ranks:
                     for mesh in collective.meshes:
                         self._programs[mesh].append((collective.slots[0], index))
                         further.setdefault(mesh, collective.group)

@@ -38,7 +38,7 @@ class ExpectedMessages:
                 for edge in collective.edges:
                     one = collective, sized[edge.tree]
                     self._programs.setdefault(edge.name, []).append(one)
-                if not collective.edges:
+                if not collective.edges or collective.joins_ranks:
                     for number, mesh in enumerate(collective.meshes):
                         of_mesh = collective, _of_mesh(collective.between, number, sized[0])
                         self._programs.setdefault(mesh, []).append(of_mesh)

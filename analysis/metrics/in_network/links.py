@@ -18,7 +18,13 @@ from collectives.schedule.schedule import Schedule
 from collectives.settings import schedule_of, settings_of
 from topologies.fabrics.fabric import Link
 
-_HOSTS: Mapping[Kind, str] = {Kind.ALL_REDUCE: "ring", Kind.BROADCAST: "tree", Kind.REDUCE: "tree"}
+_HOSTS: Mapping[Kind, str] = {
+    Kind.ALL_REDUCE: "ring",
+    Kind.REDUCE_SCATTER: "ring",
+    Kind.ALL_GATHER: "ring",
+    Kind.BROADCAST: "tree",
+    Kind.REDUCE: "tree",
+}
 """The algorithms of hosts that are beside: those that send least over a host's link."""
 
 

@@ -40,7 +40,7 @@ def choices(
     nvls: Annotated[
         bool,
         typer.Option(
-            help="Let NCCL choose NVLS and NVLSTree, as it does on GPUs that multicast; a log with "
+            help="Let NCCL choose NVLS and NVLSTree also where no run could have them; a log with "
             "channels of NVLS is compared so by itself.",
         ),
     ] = False,

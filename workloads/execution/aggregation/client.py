@@ -42,10 +42,13 @@ class AggregationClient:
         op: ReduceOp,
         number: int = 0,
         by_hosts: ByHosts | None = None,
+        among_ranks: Any = None,
     ) -> ProgramWork:
         """Start a collective, which all ranks do in the same order; `entry` is what the spec says
         of it. Where nodes may be lost, it has the `number` that `rescue` gave it, and hosts may do
-        it."""
+        it. `among_ranks` carries messages between two ranks."""
+        for way in self._ways:
+            way.links.among_ranks = among_ranks
         if self.rescue is None or by_hosts is None:
             return self._start(schedule, source, target, first_slot, report, entry, op)
 
@@ -92,9 +95,9 @@ class _Way:
     def __init__(self, place: TreePlace, tensors: Tensors) -> None:
         self._place = place
         self._requests = Requests(place)
-        links = TreeLinks(place)
-        links.await_ready(place.switches)
-        self._engines = TreeEngines(place.me, links, tensors)
+        self.links = TreeLinks(place)
+        self.links.await_ready(place.switches)
+        self._engines = TreeEngines(place.me, self.links, tensors)
 
     def start(
         self,

@@ -18,15 +18,15 @@ from workloads.execution.programs.engine import ChunkTimes, ProgramEngine, Progr
 
 class TreeEngines:
     """The programs of one participant. Operations with slots and streams have bounds of their own,
-    as SHARP's trees of the two kinds have. `passes` is called with the bytes of what goes through
-    the unit of a switch. Switches take what streams hold by `locks`."""
+    as SHARP's trees of the two kinds have. `passes` is called with what goes through the unit of a
+    switch (`ProgramEngine`). Switches take what streams hold by `locks`."""
 
     def __init__(
         self,
         me: int,
         links: Any,
         tensors: Tensors,
-        passes: Callable[[int], None] | None = None,
+        passes: Callable[[int, bool], None] | None = None,
         locks: StreamLocks | None = None,
     ) -> None:
         self._tensors = tensors

@@ -20,13 +20,15 @@ _TIMEOUT = timedelta(days=1)  # as process groups have it: virtual time cannot t
 
 class TreeLinks:
     """The edges of one participant. It stands in for torch's group where programs send and receive:
-    peers are participants' numbers. To be made in the participant's network namespace."""
+    peers are participants' numbers. Messages between two ranks go by `among_ranks`, where a program
+    has some beside those of switches. To be made in the participant's network namespace."""
 
     def __init__(self, place: TreePlace) -> None:
         """Raises RuntimeError when a neighbour cannot be reached."""
         self._store = dist.FileStore(str(place.directory / "addresses"), -1)
         self._interface = place.interface
         self._edges: dict[int, tuple[Any, int]] = {}
+        self.among_ranks: Any = None
         with place.traffic.during():
             # The links below come first: a participant above waits for those below it.
             for child in place.children:
@@ -44,12 +46,12 @@ class TreeLinks:
 
     def send(self, tensors: list[torch.Tensor], peer: int, tag: int) -> Any:
         """As torch's groups have it."""
-        group, number = self._edges[peer]
+        group, number = self._edges.get(peer, (self.among_ranks, peer))
         return group.send(tensors, number, tag)
 
     def recv(self, tensors: list[torch.Tensor], peer: int, tag: int) -> Any:
         """As torch's groups have it."""
-        group, number = self._edges[peer]
+        group, number = self._edges.get(peer, (self.among_ranks, peer))
         return group.recv(tensors, number, tag)
 
     def _edge(self, me: int, peer: int) -> tuple[Any, int]:

@@ -30,14 +30,15 @@ class ReductionUnit:
         if shared is not None:
             self._file = os.open(shared, os.O_RDWR | os.O_CREAT, 0o600)
 
-    def take(self, size_bytes: int) -> None:
-        """Sleep until an operation of so many bytes is through."""
+    def take(self, size_bytes: int, follows: bool = False) -> None:
+        """Sleep until an operation of so many bytes is through; it `follows` another one of its
+        sequence."""
         with self._lock:
             if self._file is None:
                 self._free_ns = self._after(self._free_ns, size_bytes)
             else:
                 self._free_ns = self._take_among_processes(self._file, size_bytes)
-            done_ns = self._free_ns + self._node.latency_ns
+            done_ns = self._free_ns + self._node.latency_of_ns(follows)
         sleep_until_ns(done_ns)
 
     def _after(self, free_ns: int, size_bytes: int) -> int:

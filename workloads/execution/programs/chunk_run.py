@@ -39,9 +39,11 @@ class ChunkRun:
         endpoint_delay_ns: int,
         combine: Combine,
         tensors: Tensors,
-        passes: Callable[[int], None] | None = None,
+        passes: Callable[[int, bool], None] | None = None,
     ) -> None:
         self._passes = passes
+        self._passed: set[int] = set()
+        """Sequences with a copy."""
         self._chunk = chunk
         self._memory = memory
         self._group = group
@@ -108,7 +110,7 @@ class ChunkRun:
     def _post(self, at: At, step: Step) -> None:
         work = None
         if step.message is None:
-            self._do_locally(step)
+            self._do_locally(at.sequence, step)
         else:
             view = self._memory.view(step.blocks)
             if step.action is Action.REDUCE:
@@ -130,7 +132,7 @@ class ChunkRun:
             sleep_until_ns(now_ns() + self._endpoint_delay_ns)
         return self._group.send([view], step.peer, slot)
 
-    def _do_locally(self, step: Step) -> None:
+    def _do_locally(self, sequence: int, step: Step) -> None:
         assert step.source is not None
         assert step.target is not None
         source, target = self._memory.view(step.source), self._memory.view(step.target)
@@ -138,7 +140,9 @@ class ChunkRun:
             self._combine(target, source)
         else:
             if self._passes is not None:
-                self._passes(source.numel() * source.element_size())
+                follows = sequence in self._passed
+                self._passed.add(sequence)
+                self._passes(source.numel() * source.element_size(), follows)
             self._tensors.copy(target, source)
 
     def _complete_step(self, at: At) -> None:

@@ -160,10 +160,11 @@ class ProgramEngine:
         rank: int,
         in_flight: int = 0,
         order: CollectiveOrder = CollectiveOrder.FIFO,
-        passes: Callable[[int], None] | None = None,
+        passes: Callable[[int, bool], None] | None = None,
     ) -> None:
-        """`passes` is called with the bytes of each copy that the program has: at switches, where
-        a copy is the way through a unit that takes time."""
+        """`passes` is called with the bytes of each copy that the program has, and whether it
+        follows another one of its sequence: at switches, where a copy is the way through a unit
+        that takes time."""
         self._rank = rank
         self._passes = passes
         self._next_slot = FIRST_SLOT
@@ -270,7 +271,8 @@ class ProgramEngine:
     def run(self, task: _Task, helpers: list[_Helper]) -> None:
         """Run a chunk in the calling thread, and further sequences of it in helpers."""
         start_ns = now_ns()
-        memory = ChunkMemory(task.chunk, task.source, task.target, task.tensors)
+        at_switch = self._rank >= task.chunk.program.ranks
+        memory = ChunkMemory(task.chunk, task.source, task.target, task.tensors, at_switch)
         run = ChunkRun(
             task.chunk,
             self._rank,

@@ -12,10 +12,15 @@ from workloads.execution.payload.tensors import Tensors
 class ChunkMemory:
     """The buffers of one chunk of a collective from `source` into `target` (one and the same in
     place). Chunks of shards are copied together, so that a program finds them one after the
-    other."""
+    other. A switch has room for what passes, and neither input nor output."""
 
     def __init__(
-        self, chunk: Chunk, source: torch.Tensor, target: torch.Tensor, tensors: Tensors
+        self,
+        chunk: Chunk,
+        source: torch.Tensor,
+        target: torch.Tensor,
+        tensors: Tensors,
+        at_switch: bool = False,
     ) -> None:
         self._tensors = tensors
         program = chunk.program
@@ -23,10 +28,12 @@ class ChunkMemory:
         self._target = target
         self._source_shards = program.input_blocks // program.pieces
         self._target_shards = program.output_blocks // program.pieces
-        self._buffers = {Buffer.INPUT: self._gathered(source, self._source_shards)}
+        self._buffers: dict[Buffer, torch.Tensor] = {}
         self._scattered: torch.Tensor | None = None
-        if not program.in_place:
-            self._buffers[Buffer.OUTPUT] = self._room(target)
+        if not at_switch:
+            self._buffers[Buffer.INPUT] = self._gathered(source, self._source_shards)
+            if not program.in_place:
+                self._buffers[Buffer.OUTPUT] = self._room(target)
         if program.scratch_blocks:
             whole = Blocks(Buffer.SCRATCH, 0, program.scratch_blocks)
             _, count = program.bounds(whole, chunk.elements)
