@@ -73,10 +73,8 @@ RDMA. Nothing was fitted on any row: all rows are held out.
 **Packet** follows the program that the model's choice becomes here, packet by packet, over RoCE on
 `rails` of these servers, and adds the model's latency of a launch. Sizes above 128 MiB go on at the
 rate that is reached by then. Rows by NVLS and NVLSTree go over TCP, as switches that reduce do, and
-have NCCL's latency of NVLS in place of a launch. NVLSTree at large sizes is a third too slow in
-`packet`: neither faster NICs nor a faster switch change that, but results queue behind what a GPU
-has yet to add, on its one connection to the switch. NCCL's buffers bound that, and the program does
-not. The rate of the spines was mended after the first errors were
+have NCCL's latency of NVLS in place of a launch; the order of NVLSTree's steps was mended after its
+first errors were seen. The rate of the spines was mended after the first errors were
 seen: these figures are not blind. No row is emulated; how far `packet` is from runs is in
 [packet.md](packet.md).
 

@@ -2,9 +2,10 @@
 
 The data is cut into parts, each with a head on every server. All GPUs of a server send their part
 to the switch, which adds them up for the head; what the head gives back goes to all of them. The
-heads of a part on several servers are joined by trees (NVLSTree). A channel has four sequences at a
-GPU, as NCCL's kernel has four sorts of warps (src/device/all_reduce.h, 2.27): scatter, gather, and
-at heads reduce and broadcast. It has two at a switch.
+heads of a part on several servers are joined by trees (NVLSTree). NCCL's kernel has four sorts of
+warps for a channel (src/device/all_reduce.h, 2.27): scatter, gather, and at heads reduce and
+broadcast. They are sequences here; an all-reduce's scatter and gather are one, which bounds how far
+one is ahead of the other as NCCL's buffers do. A channel has two sequences at a switch.
 """
 
 from __future__ import annotations
@@ -42,8 +43,7 @@ class Item:
 
 
 class MulticastFlow:
-    """Writes a channel's chunks, one after the other, with receives posted `ahead`: a GPU sends all
-    of them over one connection, and results must not queue behind what is yet to be added up.
+    """Writes a channel's chunks, one after the other, with receives posted `ahead`.
 
     Each chunk goes through the unit of the switch once: where it is added up, or else where it is
     multicast.
@@ -57,20 +57,27 @@ class MulticastFlow:
         self._buffer = buffer
         self._ahead = ahead
         self._sums = sums
-        # One holds sums, the other what is multicast.
-        self._regions = [builder.scratch(buffer.count) for _ in range(2)]
+        self._both = False
+        # At a GPU: results, sums of its part, and results from the head above. At a switch: what is
+        # added up, and what is sent on.
+        self._regions = [builder.scratch(buffer.count) for _ in range(3)]
         self._numbers: dict[tuple[int, ...], int] = {}
         self._place = {rank: s for s, ranks in enumerate(multicast.servers) for rank in ranks}
 
     def write(self, channel: int, items: Sequence[Item], multicasts: bool) -> None:
         """Reduce a channel's chunks to their heads where there are sums, and multicast them from
         there."""
+        self._both = self._sums and multicasts
         for rank in self._place:
-            if self._sums:
+            if self._both:
+                self._exchange(channel, items, rank)
+            elif self._sums:
                 self._scatter(channel, items, rank)
+            if self._sums:
                 self._reduce(channel, items, rank)
             if multicasts:
                 self._broadcast(channel, items, rank)
+            if not self._sums:
                 self._gather(channel, items, rank)
         for server in range(len(self._of.servers)):
             if self._sums:
@@ -79,6 +86,26 @@ class MulticastFlow:
                 self._switch_multicasts(channel, items, server)
 
     # ------------------------------------------------------------------ GPUs
+
+    def _exchange(self, channel: int, items: Sequence[Item], rank: int) -> None:
+        """Contributions and results. A GPU is no further ahead with what it has to add than the
+        buffers of all heads reach: results would queue behind it."""
+        switch = self._switch_of(rank)
+        window = (self._ahead + 1) * len({item.heads for item in items})
+        for number, item in enumerate(items):
+            if number >= window:
+                self._keep(channel, items[number - window], rank)
+            self._receive(channel, _GATHER, item, (switch, rank), self._aside(0, item), at=_SCATTER)
+            self._send(channel, _SCATTER, item, (rank, switch), item.block)
+        for item in items[-window:]:
+            self._keep(channel, item, rank)
+
+    def _of_head(self, item: Item) -> Blocks:
+        """A chunk at its head, where its contribution waits in its own place."""
+        return self._aside(1, item) if self._both else item.block
+
+    def _keep(self, channel: int, item: Item, rank: int) -> None:
+        self._builder.copy(rank, self._aside(0, item), item.block, _SORTS * channel + _SCATTER)
 
     def _scatter(self, channel: int, items: Sequence[Item], rank: int) -> None:
         switch = self._switch_of(rank)
@@ -100,12 +127,13 @@ class MulticastFlow:
         mine = [item for item in items if rank in item.heads]
         for item, later in self._in_advance(mine):
             if later is not None:
-                self._receive(channel, _REDUCE, later, (switch, rank), later.block)
+                target = self._of_head(later)
+                self._receive(channel, _REDUCE, later, (switch, rank), target)
                 for head in self._of_part(below, later):
-                    self._receive(channel, _REDUCE, later, (head, rank), later.block, reduce=True)
+                    self._receive(channel, _REDUCE, later, (head, rank), target, reduce=True)
             if item is not None:
                 for head in self._of_part(above, item):
-                    self._send(channel, _REDUCE, item, (rank, head), item.block)
+                    self._send(channel, _REDUCE, item, (rank, head), self._of_head(item))
 
     def _broadcast(self, channel: int, items: Sequence[Item], rank: int) -> None:
         """A head's results: from the head above to those below and to its switch."""
@@ -115,11 +143,14 @@ class MulticastFlow:
         for item, later in self._in_advance(mine):
             if later is not None:
                 for head in self._of_part(above, later):
-                    self._receive(channel, _BROADCAST, later, (head, rank), later.block)
+                    # No sum that still goes up is in its way.
+                    self._receive(channel, _BROADCAST, later, (head, rank), self._aside(2, later))
             if item is not None:
+                come = bool(list(self._of_part(above, item)))
+                source = self._aside(2, item) if come else self._of_head(item)
                 for head in self._of_part(below, item):
-                    self._send(channel, _BROADCAST, item, (rank, head), item.block)
-                self._send(channel, _BROADCAST, item, (rank, switch), item.block)
+                    self._send(channel, _BROADCAST, item, (rank, head), source)
+                self._send(channel, _BROADCAST, item, (rank, switch), source)
 
     def _neighbours(self, channel: int, rank: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """The heads above and below a rank in the tree of a channel."""
@@ -199,9 +230,11 @@ class MulticastFlow:
         ends: tuple[int, int],
         target: Blocks,
         reduce: bool = False,
+        at: int | None = None,
     ) -> None:
         at_switch = ends[1] >= self._builder.ranks
-        sequence = _SORTS * channel + (sort == _BROADCAST if at_switch else sort)
+        own = sort if at is None else at
+        sequence = _SORTS * channel + (sort == _BROADCAST if at_switch else own)
         move = Move(ends[0], target, ends[1], target, reduce)
         self._builder.receive(self._number(sort, item, ends), move, sequence)
 
