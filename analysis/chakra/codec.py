@@ -17,7 +17,6 @@ from analysis.chakra.trace import Attribute, TensorInfo, Trace, TraceNode
 _LENGTH_BYTES_MAX = 5
 _GZIP = b"\x1f\x8b"
 _MOST_BYTES = 1 << 32
-_EMPTY = TraceNode(0)
 
 
 def encode(trace: Trace) -> bytes:
@@ -58,9 +57,6 @@ def decode_records(records: Sequence[tuple[int, bytes]], path: Path | str) -> Tr
     metadata = _parse(MetadataMessage, record, path, offset, "GlobalMetadata")
     nodes: list[TraceNode] = []
     for offset, record in records[1:]:
-        # Two records without bytes are two nodes 0; a file of zeros is millions of them.
-        if not record and nodes and nodes[-1] == _EMPTY:
-            raise ChakraError(path, offset, f"node id {_EMPTY.id} is used twice")
         nodes.append(_node(_parse(NodeMessage, record, path, offset, "Node")))
     return Trace(tuple(nodes), metadata.version, tuple(_attribute(a) for a in metadata.attr))
 
@@ -105,7 +101,8 @@ def _varint(value: int) -> bytes:
 
 def _records(data: bytes, path: Path | str) -> Iterator[tuple[int, bytes]]:
     """Each record with the offset of its length prefix."""
-    position = 0
+    position = number = 0
+    empty = False
     while position < len(data):
         offset = position
         length = shift = 0
@@ -126,6 +123,11 @@ def _records(data: bytes, path: Path | str) -> Iterator[tuple[int, bytes]]:
                 offset,
                 f"the record needs {length} bytes, but only {len(data) - position} are left",
             )
+        # Two nodes without bytes are two nodes 0; a file of zeros is millions of them.
+        if not length and empty:
+            raise ChakraError(path, offset, "node id 0 is used twice")
+        empty = not length and number > 0
+        number += 1
         yield offset, data[position : position + length]
         position += length
 
