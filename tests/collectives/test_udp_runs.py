@@ -135,7 +135,7 @@ def test_ports_spread_a_pair_over_both_spines(run: Path) -> None:
     found = load_run(run)
     assert all(len(set(end.ports)) == 8 for log in found.ranks for end in log.ends)
     by_spine = {
-        spine: sum(link.bytes for link in found.links if link.node == spine)
+        spine: sum(link.bytes for link in found.port_counters if link.node == spine)
         for spine in ("spine0", "spine1")
     }
     assert min(by_spine.values()) > 0.2 * sum(by_spine.values())

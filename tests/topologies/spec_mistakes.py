@@ -197,7 +197,7 @@ MISTAKES = {
     "rails in planes": (
         FABRIC,
         "  kind: rails\n  servers: 2\n  hosts_per_server: 4\n  planes: 4\n",
-        6,
+        7,
         "fabric.planes",
         "4",
         "a queue pair is of one port of its host",

@@ -98,7 +98,7 @@ def _read(path: Path, compute: ComputeSpec | None, groups: Path | None) -> Trace
             return TraceSet(graphs, notes=said)
         if kind is NS3_FLOWS or kind is CONNECTIONS:
             return TraceSet((read_ns3_flows if kind is NS3_FLOWS else read_connections)(path))
-        if _is_text(data):
+        if kind is None and _is_text(data):
             known = f"is a text of none of the formats that are read ({page('traces.md')})"
             raise ChakraError(path, None, known)
         return _of_traces({0: path}, compute, groups, complete=False)
